@@ -1,0 +1,225 @@
+//! Compaction: tables of one tree are merged into tables of a deeper level, or merely change their place.
+//!
+//! What to do was planned by a pure policy; here it is done, by the one merge loop of `bifold-index`, and installed.
+
+use std::{
+    ops::Bound,
+    sync::Arc,
+};
+
+use bifold_contract::{
+    CompactionJob, IoSource, JobShape, LevelEdit, Levels, Result, TableMeta,
+    edit::{TableAdded, TableRemoved},
+    placement::RewriteJob,
+};
+use bifold_index::{
+    compaction::run::{self, RewritePlan},
+    merge::{MergeCursor, Source},
+    range_tombstones::RangeTombstones,
+    table::{ReadMode, Table},
+    version::Version,
+};
+
+use crate::{engine::Engine, partition::Partition, sync::LockExt};
+
+impl Engine {
+    /// Does one planned job.
+    ///
+    /// # Errors
+    /// I/O errors and corruption; the inputs then stay in force and nothing is left behind.
+    pub fn compact_job(&self, partition: &Arc<Partition>, job: &CompactionJob) -> Result<()> {
+        let version = Arc::clone(&partition.view().version);
+        let shape = version.shape();
+        let output_run = job.output_run.unwrap_or_else(|| self.new_file_id());
+        let removed = job.inputs.iter().map(|&(level, run, table)| TableRemoved { level, run, table }).collect();
+        let moves = job.shape == JobShape::Move && may_move(partition, job);
+        let tables = if moves { inputs(&version, job).map(|t| Arc::clone(t.meta())).collect() } else { self.merge(partition, &version, job)? };
+        let added =
+            tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();
+        let change = LevelEdit { keyspace: partition.keyspace, partition: partition.id, removed, added };
+        self.install(partition, change, None)?;
+        let mut history = partition.history.hold();
+        if moves {
+            history.moves += 1;
+        } else {
+            history.merges += 1;
+            if let Some(alpha) = alpha(&shape, job) {
+                history.alpha_sum += alpha;
+                history.alpha_count += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn merge(&self, partition: &Arc<Partition>, version: &Version, job: &CompactionJob) -> Result<Vec<Arc<TableMeta>>> {
+        let inputs: Vec<&Arc<Table>> = inputs(version, job).collect();
+        let tombstones = RangeTombstones::new(inputs.iter().flat_map(|t| t.range_tombstones().iter().cloned()));
+        let sources = inputs.iter().map(|t| Source::Table(t.cursor(ReadMode::Compaction))).collect();
+        let from = job.inputs.iter().map(|i| i.0).min();
+        // Older data of a key lies below the output, or in runs of the inputs' levels that are not inputs.
+        let older = |start: &[u8], end: Option<&[u8]>| older_data(version, job, start, end);
+        let grandparents: Vec<Arc<TableMeta>> = version
+            .shape()
+            .levels
+            .get(usize::from(job.output_level) + 1)
+            .map(|level| level.runs.iter().flat_map(|run| run.tables.iter().cloned()).collect())
+            .unwrap_or_default();
+        let whole_bottom = cfg!(planted = "drop_tombstone_early");
+        let snapshots = if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
+        let rewrite =
+            RewriteJob { keyspace: partition.keyspace, from, to: job.output_level, bottom: false };
+        let output = run::rewrite(
+            MergeCursor::new(sources),
+            tombstones,
+            &RewritePlan {
+                snapshots: &snapshots,
+                bottom: &|start, end| whole_bottom || !older(start, end),
+                table_bytes: job.table_bytes,
+                max_overlap_bytes: job.max_overlap_bytes,
+                grandparents: &grandparents,
+                source: IoSource::Compaction,
+                table: partition.table_options(),
+                progress: &|bytes| {
+                    self.health.open()?;
+                    self.pace.budget.acquire(bytes);
+                    Ok(())
+                },
+            },
+            partition.placement.rewriter(&rewrite)?,
+            &mut || self.new_file_id(),
+            &self.dir,
+        )?;
+        let mut history = partition.history.hold();
+        history.entries_in += output.entries_in;
+        history.entries_out += output.entries_out;
+        Ok(output.tables.into_iter().map(Arc::new).collect())
+    }
+
+    /// Merges everything in the key range, memtables included, into the deepest level that has data of it.
+    ///
+    /// # Errors
+    /// I/O errors, corruption, and every reason not to take writes.
+    pub fn compact_range(&self, partition: &Arc<Partition>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
+        self.flush(&[Arc::clone(partition)])?;
+        let begun = || {
+            let shape = partition.view().version.shape();
+            let job = whole_range(&shape, partition.options.table_bytes, bound_key(start), bound_key(end))?;
+            let free = self.work.try_begin(partition.keyspace, &job);
+            Some(free.then_some(job))
+        };
+        loop {
+            // Running compactions may hold the tables: their end changes the plan, so it is made anew.
+            match begun() {
+                None => return Ok(()),
+                Some(Some(job)) => {
+                    let outcome = self.compact_job(partition, &job);
+                    self.end_compaction(partition.keyspace, &job);
+                    return self.health.watch(outcome);
+                }
+                Some(None) => self.wait_until_free(partition)?,
+            }
+        }
+    }
+
+    fn wait_until_free(&self, partition: &Partition) -> Result<()> {
+        self.wait_until(|| {
+            let busy = self.work.busy(partition.keyspace);
+            busy.tables.is_empty() && busy.outputs.is_empty()
+        })
+    }
+
+    /// Writes all memtables of `trees` as tables and waits for that.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason not to take writes.
+    pub fn flush(&self, trees: &[Arc<Partition>]) -> Result<()> {
+        self.writable()?;
+        {
+            let mut wal = self.wal.hold();
+            let filled: Vec<_> =
+                trees.iter().filter(|p| !p.view().active.memtable.is_empty()).map(Arc::clone).collect();
+            if !filled.is_empty() {
+                self.health.watch(self.seal(&mut wal, &filled))?;
+            }
+        }
+        self.wait_until(|| trees.iter().all(|p| p.view().sealed.is_empty() || p.is_dropped()))
+    }
+}
+
+/// The tables of a job, newest first.
+fn inputs<'a>(version: &'a Version, job: &'a CompactionJob) -> impl Iterator<Item = &'a Arc<Table>> {
+    job.inputs.iter().filter_map(|&(_, _, id)| version.tables().find(|t| t.meta().id == id))
+}
+
+fn may_move(partition: &Partition, job: &CompactionJob) -> bool {
+    job.inputs.iter().all(|&(level, _, _)| partition.placement.may_move(level, job.output_level))
+}
+
+/// Whether tables that are older than the output and not inputs may hold a key of the range (`end` inclusive).
+fn older_data(version: &Version, job: &CompactionJob, start: &[u8], end: Option<&[u8]>) -> bool {
+    let from = job.inputs.iter().map(|i| i.0).min().unwrap_or(0);
+    let is_input = |id| job.inputs.iter().any(|i| i.2 == id);
+    let newest_run = |level: u8| job.inputs.iter().filter(|i| i.0 == level).map(|i| i.1).max();
+    version.shape().tables().any(|(level, run, table)| {
+        let older = level > from || (level == from && newest_run(level).is_some_and(|newest| run < newest));
+        older && !is_input(table.id) && table.overlaps(Some(start), end)
+    })
+}
+
+/// The share of the lower level's tables that took part over the share of the upper level's that did (VAT §3: α).
+pub(crate) fn alpha(shape: &Levels, job: &CompactionJob) -> Option<f64> {
+    let upper = job.inputs.iter().map(|i| i.0).min()?;
+    let share = |level: u8| {
+        let all: usize = shape.levels.get(usize::from(level))?.runs.iter().map(|r| r.tables.len()).sum();
+        let taken = job.inputs.iter().filter(|i| i.0 == level).count();
+        (all > 0).then(|| taken as f64 / all as f64)
+    };
+    if upper == job.output_level {
+        return None;
+    }
+    Some(share(job.output_level)? / share(upper)?)
+}
+
+fn bound_key(bound: Bound<&[u8]>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
+/// One job that merges every table of the range, closed under overlap. `None` when there is nothing to gain: one run,
+/// no tombstones. Pure.
+fn whole_range(shape: &Levels, table_bytes: u64, start: Option<&[u8]>, end: Option<&[u8]>) -> Option<CompactionJob> {
+    let (mut start, mut end) = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
+    let mut taken: Vec<_> = Vec::new();
+    loop {
+        let before = taken.len();
+        taken = shape.tables().filter(|(_, _, t)| t.overlaps(start.as_deref(), end.as_deref())).collect();
+        // The output covers all its inputs, so whatever overlaps any of them must take part too.
+        for (_, _, table) in &taken {
+            start = start.map(|s| s.min(table.smallest.to_vec()));
+            end = if table.unbounded { None } else { end.map(|e| e.max(table.largest.to_vec())) };
+        }
+        if taken.len() == before {
+            break;
+        }
+    }
+    let deepest = taken.iter().map(|t| t.0).max()?;
+    let runs: std::collections::BTreeSet<_> = taken.iter().map(|t| (t.0, t.1)).collect();
+    let clean = taken.iter().all(|(_, _, t)| t.tombstones == 0 && t.range_tombstones == 0);
+    if runs.len() == 1 && clean && deepest > 0 {
+        return None;
+    }
+    let output_level = deepest.max(1);
+    // Into the newest run of that level, whose overlapping tables are inputs; older runs there stay older.
+    let output_run = shape.levels.get(usize::from(output_level)).and_then(|l| l.runs.first()).map(|r| r.id);
+    Some(CompactionJob {
+        shape: JobShape::Merge,
+        inputs: taken.iter().map(|(level, run, table)| (*level, *run, table.id)).collect(),
+        output_level,
+        output_run,
+        table_bytes,
+        max_overlap_bytes: u64::MAX,
+        reason: "asked for".into(),
+    })
+}

@@ -1,0 +1,429 @@
+//! The handle of an open database.
+
+use std::{
+    fmt,
+    ops::RangeBounds,
+    path::Path,
+    sync::Arc,
+};
+
+use bifold_contract::{Error, Result, SeqNo, Value};
+use bifold_io::Env;
+
+use crate::{
+    batch::Batch,
+    checkpoint,
+    engine::Engine,
+    keyspace::{Keyspace, Swap, owned_bounds, prefix_bounds},
+    options::{Access, Durability, KeyspaceOptions, Options},
+    recover,
+    scan::Range,
+    snapshot::{Holder, SnapshotGuard},
+    stats::Stats,
+};
+
+/// The keyspace that is always there, and that the short forms on [`Db`] use.
+pub const DEFAULT_KEYSPACE: &str = "default";
+
+/// The longest name of a keyspace, in bytes.
+const KEYSPACE_NAME_MAX: usize = 255;
+
+/// An open database: a directory that no other process writes to meanwhile.
+///
+/// Cheap to clone and to share between threads. The database closes when [`Db::close`] is called or when its last
+/// handle ([`Db`], [`Keyspace`], [`Snapshot`]) is dropped.
+///
+/// ```
+/// # let dir = std::env::temp_dir().join(format!("bifold-doc-{}", std::process::id()));
+/// let db = bifold::Db::open(&dir)?;
+/// db.put("lorem", "ipsum")?;
+/// assert_eq!(db.get("lorem")?.as_deref(), Some(&b"ipsum"[..]));
+/// for pair in db.prefix("lo") {
+///     let (key, value) = pair?.into_parts()?;
+///     println!("{} = {}", key.escape_ascii(), value.escape_ascii());
+/// }
+/// # db.close()?;
+/// # std::fs::remove_dir_all(dir).ok();
+/// # Ok::<(), bifold::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    handle: Arc<Handle>,
+    default: Keyspace,
+}
+
+/// What handles share; its drop closes the database.
+pub(crate) struct Handle {
+    pub engine: Arc<Engine>,
+}
+
+impl Handle {
+    pub fn open_snapshot(&self, holder: Holder) -> SnapshotGuard {
+        self.engine.snapshots.open(&self.engine.visible, holder, self.engine.env.clock.now())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Whoever wants to see the error of the last sync calls `close`.
+        let _unseen = self.engine.close();
+    }
+}
+
+impl Db {
+    /// Opens the database in the directory `path`, or creates one there, with default options.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another process has it open; I/O errors; [`Error::Corruption`] naming file and offset.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, Options::default())
+    }
+
+    /// Opens a database with `options`.
+    ///
+    /// # Errors
+    /// As [`Db::open`]; [`Error::InvalidArgument`] for options that cannot be used; [`Error::NotFound`] where nothing
+    /// is to be created.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_in(Env::system(), path, options)
+    }
+
+    /// Opens a database on the files, clock and threads of `env`.
+    ///
+    /// # Errors
+    /// As [`Db::open_with`].
+    pub fn open_in(env: Env, path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        options.check()?;
+        let access = options.access;
+        let engine = Engine::new(recover::recover(env, path.as_ref(), options)?);
+        engine.start_workers()?;
+        let default = match (engine.find(DEFAULT_KEYSPACE), access) {
+            (Some(there), _) => there,
+            (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
+            (None, Access::ReadWrite) => engine.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
+        };
+        let handle = Arc::new(Handle { engine });
+        Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
+    }
+
+    /// The keyspace called `name`; made with `options` if it is not there. An existing one keeps the options it has.
+    ///
+    /// # Errors
+    /// I/O errors; [`Error::InvalidArgument`] for an unusable name or options, or when the keyspace exists with another
+    /// placement.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        self.engine().health.open()?;
+        if name.is_empty() || name.len() > KEYSPACE_NAME_MAX {
+            let reason = format!("a name has 1 to {KEYSPACE_NAME_MAX} bytes, this one has {}", name.len());
+            return Err(Error::invalid("keyspace name", reason));
+        }
+        let partition = match self.engine().find(name) {
+            Some(there) if there.options.placement != options.placement => {
+                let reason = format!(
+                    "keyspace `{name}` was created with placement {:?} and cannot be opened with {:?}",
+                    there.options.placement, options.placement
+                );
+                return Err(Error::invalid("option `placement`", reason));
+            }
+            Some(there) => there,
+            None => self.engine().create_keyspace(name, &options)?,
+        };
+        Ok(Keyspace::new(Arc::clone(&self.handle), partition))
+    }
+
+    /// The keyspace called `name`, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn existing_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
+        self.engine().health.open()?;
+        Ok(self.engine().find(name).map(|partition| Keyspace::new(Arc::clone(&self.handle), partition)))
+    }
+
+    /// The names of all keyspaces, sorted.
+    #[must_use]
+    pub fn keyspace_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.engine().partitions().iter().map(|p| p.name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Drops a keyspace and all its data. Open iterators go on; handles answer [`Error::Closed`] from then on.
+    ///
+    /// # Errors
+    /// I/O errors; [`Error::InvalidArgument`] for the default keyspace or one that is not there.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        if name == DEFAULT_KEYSPACE {
+            return Err(Error::invalid("keyspace", "the default keyspace stays; clear it with `delete_range(..)`"));
+        }
+        if self.engine().drop_keyspace(name)? {
+            return Ok(());
+        }
+        Err(Error::invalid("keyspace", format!("there is no keyspace `{name}`")))
+    }
+
+    /// The keyspace called [`DEFAULT_KEYSPACE`], which is always there.
+    #[must_use]
+    pub fn default_keyspace(&self) -> &Keyspace {
+        &self.default
+    }
+
+    /// An empty batch.
+    #[must_use]
+    pub fn batch(&self) -> Batch {
+        Batch::new()
+    }
+
+    /// Commits a batch, with the database's durability.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason not to take writes; none of the batch is visible then.
+    pub fn commit(&self, batch: Batch) -> Result<()> {
+        self.commit_with(batch, self.engine().options.durability)
+    }
+
+    /// Commits a batch that survives what `durability` says.
+    ///
+    /// # Errors
+    /// As [`Db::commit`].
+    pub fn commit_with(&self, batch: Batch, durability: Durability) -> Result<()> {
+        if batch.keyspaces().any(|keyspace| !keyspace.belongs_to(&self.handle)) {
+            return Err(Error::invalid("batch", "it names a keyspace of another database"));
+        }
+        self.engine().commit(&batch.ops(), durability)
+    }
+
+    /// A view of all keyspaces as they are now, unchanged by whatever comes later.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let guard = Arc::new(self.handle.open_snapshot(Holder::Snapshot));
+        Snapshot { handle: Arc::clone(&self.handle), guard }
+    }
+
+    /// Makes everything committed so far survive a power loss, whatever its durability.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason not to take writes.
+    pub fn sync(&self) -> Result<()> {
+        self.engine().sync()
+    }
+
+    /// Writes all memtables as tables, and waits for that.
+    ///
+    /// # Errors
+    /// As [`Db::sync`].
+    pub fn flush(&self) -> Result<()> {
+        self.engine().flush(&self.engine().partitions().to_vec())
+    }
+
+    /// Merges all data of every keyspace into one sorted run each, and lets go of what is deleted or overwritten. Waits.
+    ///
+    /// # Errors
+    /// As [`Db::sync`]; corruption.
+    pub fn compact(&self) -> Result<()> {
+        let partitions = self.engine().partitions().to_vec();
+        let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        partitions.iter().try_for_each(|p| self.engine().compact_range(p, everything().0, everything().1))
+    }
+
+    /// Waits until no flush or compaction is due or running.
+    ///
+    /// # Errors
+    /// The failure that poisoned the database.
+    pub fn wait_idle(&self) -> Result<()> {
+        self.engine().wait_idle()
+    }
+
+    /// What the database did and holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(self.engine())
+    }
+
+    /// Copies the database as it is now to the new directory `dir`, by hard links where possible: nearly no time and no
+    /// space. The copy is a database of its own.
+    ///
+    /// # Errors
+    /// I/O errors; [`Error::InvalidArgument`] when `dir` holds files already.
+    pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
+        checkpoint::checkpoint(self.engine(), dir.as_ref())
+    }
+
+    /// Closes the database: background work ends, the log is synced. Calls through other handles then answer
+    /// [`Error::Closed`].
+    ///
+    /// # Errors
+    /// I/O errors of the last sync, and the failure that poisoned the database if there was one.
+    pub fn close(self) -> Result<()> {
+        self.engine().close()
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.engine().dir.path()
+    }
+
+    /// Its options.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.engine().options
+    }
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+}
+
+/// Short forms for the default keyspace.
+impl Db {
+    /// [`Keyspace::put`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.default.put(key, value)
+    }
+
+    /// [`Keyspace::get`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.default.get(key)
+    }
+
+    /// [`Keyspace::contains_key`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.default.contains_key(key)
+    }
+
+    /// [`Keyspace::delete`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.default.delete(key)
+    }
+
+    /// [`Keyspace::delete_range`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.default.delete_range(range)
+    }
+
+    /// [`Keyspace::multi_get`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
+        self.default.multi_get(keys)
+    }
+
+    /// [`Keyspace::compare_and_swap`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        self.default.compare_and_swap(key, expected, new)
+    }
+
+    /// [`Keyspace::iter`] on the default keyspace.
+    #[must_use]
+    pub fn iter(&self) -> Range {
+        self.default.iter()
+    }
+
+    /// [`Keyspace::range`] on the default keyspace.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        self.default.range(range)
+    }
+
+    /// [`Keyspace::prefix`] on the default keyspace.
+    #[must_use]
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        self.default.prefix(prefix)
+    }
+}
+
+/// A view of all keyspaces at one moment: reads through it give the same answers for ever, whatever is written, flushed,
+/// compacted or collected.
+///
+/// Cheap to clone. Old versions that only it can see stay on disk until its last clone is dropped; `stats` shows it.
+#[derive(Clone)]
+pub struct Snapshot {
+    handle: Arc<Handle>,
+    guard: Arc<SnapshotGuard>,
+}
+
+impl Snapshot {
+    /// The last commit it sees.
+    #[must_use]
+    pub fn seqno(&self) -> SeqNo {
+        self.guard.seqno
+    }
+
+    /// The value `key` of `keyspace` had.
+    ///
+    /// # Errors
+    /// I/O errors, corruption, [`Error::Closed`].
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.handle.engine.get(keyspace.partition(), key.as_ref(), Some(self.seqno()))
+    }
+
+    /// Whether `key` of `keyspace` had a value.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(keyspace, key)?.is_some())
+    }
+
+    /// The values several keys had, in their order.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.handle.engine.multi_get(keyspace.partition(), keys, self.seqno())
+    }
+
+    /// All pairs of `keyspace`, in key order.
+    #[must_use]
+    pub fn iter(&self, keyspace: &Keyspace) -> Range {
+        self.range::<&[u8]>(keyspace, ..)
+    }
+
+    /// The pairs of `keyspace` whose keys lie in `range`.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
+        self.handle.engine.range(keyspace.partition(), owned_bounds(&range), Arc::clone(&self.guard))
+    }
+
+    /// The pairs of `keyspace` whose keys begin with `prefix`.
+    #[must_use]
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
+        self.handle.engine.range(keyspace.partition(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Db").field(&self.path()).finish()
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Snapshot").field(&self.seqno()).finish()
+    }
+}

@@ -1,0 +1,196 @@
+//! Everything one open database shares between its handles and its workers.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use bifold_contract::{Error, FileId, Result, SeqNo};
+use bifold_index::table::TableContext;
+use bifold_io::{Dir, Env, fs::FileLock};
+
+use crate::{
+    health::Health,
+    manifest::ManifestFile,
+    memory::MemoryPlan,
+    options::{Access, Options, Workers},
+    pace::Pace,
+    partition::Partition,
+    schedule::Work,
+    snapshot::Snapshots,
+    stats::Counters,
+    sync::LockExt,
+    wal::{GroupSync, Wal},
+};
+
+/// One open database.
+pub(crate) struct Engine {
+    /// Files, time, threads.
+    pub env: Env,
+    /// Its directory.
+    pub dir: Dir,
+    /// Its options.
+    pub options: Options,
+    /// How its memory is shared out.
+    pub plan: MemoryPlan,
+    /// Cache and metadata budget of its tables.
+    pub tables: Arc<TableContext>,
+    /// The commit lock, around the log.
+    pub wal: Mutex<Wal>,
+    /// Syncs of the log, shared by those who wait.
+    pub group_sync: GroupSync,
+    /// The last sequence number that reads may see.
+    pub visible: AtomicU64,
+    /// Open snapshots.
+    pub snapshots: Arc<Snapshots>,
+    /// The manifest; whoever holds it is the only one to install changes.
+    pub manifest: Mutex<ManifestFile>,
+    /// What background work is due and running.
+    pub work: Work,
+    /// How fast writers may go.
+    pub pace: Pace,
+    /// Whether writes are taken.
+    pub health: Health,
+    /// Counts for statistics.
+    pub counters: Counters,
+    /// The oldest log that recovery has not finished with; `FileId::MAX` when it has.
+    pub replaying: AtomicU64,
+    next_file: AtomicU64,
+    partitions: ArcSwap<Vec<Arc<Partition>>>,
+    /// Held for its drop: other processes may open the database from then on.
+    _lock: Box<dyn FileLock>,
+}
+
+/// What recovery found, from which an engine is made.
+pub(crate) struct Recovered {
+    pub env: Env,
+    pub dir: Dir,
+    pub options: Options,
+    pub plan: MemoryPlan,
+    pub tables: Arc<TableContext>,
+    pub lock: Box<dyn FileLock>,
+    pub manifest: ManifestFile,
+    pub wal: Wal,
+    pub visible: SeqNo,
+    pub replaying: FileId,
+    pub next_file: FileId,
+    pub partitions: Vec<Arc<Partition>>,
+}
+
+impl Engine {
+    /// An engine over what recovery found.
+    pub fn new(found: Recovered) -> Arc<Self> {
+        let pace = Pace::new(found.plan.memtable, found.options.background_bytes_per_second, &found.env.clock);
+        Arc::new(Self {
+            env: found.env,
+            dir: found.dir,
+            options: found.options,
+            plan: found.plan,
+            tables: found.tables,
+            wal: Mutex::new(found.wal),
+            group_sync: GroupSync::default(),
+            visible: AtomicU64::new(found.visible),
+            snapshots: Arc::default(),
+            manifest: Mutex::new(found.manifest),
+            work: Work::default(),
+            pace,
+            health: Health::default(),
+            counters: Counters::default(),
+            replaying: AtomicU64::new(found.replaying),
+            next_file: AtomicU64::new(found.next_file),
+            partitions: ArcSwap::from_pointee(found.partitions),
+            _lock: found.lock,
+        })
+    }
+
+    /// Whether writes are taken.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Closed`], [`Error::Poisoned`].
+    pub fn writable(&self) -> Result<()> {
+        if self.options.access == Access::ReadOnly {
+            self.health.open()?;
+            return Err(Error::ReadOnly);
+        }
+        self.health.writable()
+    }
+
+    /// Whether reads of `partition` are answered.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn readable(&self, partition: &Partition) -> Result<()> {
+        if partition.is_dropped() {
+            return Err(Error::Closed { what: format!("keyspace `{}`", partition.name) });
+        }
+        self.health.open()
+    }
+
+    /// All trees.
+    pub fn partitions(&self) -> arc_swap::Guard<Arc<Vec<Arc<Partition>>>> {
+        self.partitions.load()
+    }
+
+    /// Replaces the set of trees; only `install` does.
+    pub fn set_partitions(&self, partitions: Vec<Arc<Partition>>) {
+        self.partitions.store(Arc::new(partitions));
+    }
+
+    /// A number for a new file or run, larger than all before.
+    pub fn new_file_id(&self) -> FileId {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number that [`Engine::new_file_id`] hands out next.
+    pub fn next_file(&self) -> FileId {
+        self.next_file.load(Ordering::Relaxed)
+    }
+
+    /// The last sequence number that reads may see.
+    pub fn visible(&self) -> SeqNo {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Makes everything committed so far survive a power loss.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason not to take writes.
+    pub fn sync(&self) -> Result<()> {
+        self.writable()?;
+        let last = self.wal.hold().next_seqno() - 1;
+        self.sync_upto(last)
+    }
+
+    /// Whether background work runs in the calling thread.
+    pub fn works_in_caller(&self) -> bool {
+        self.options.workers == Workers::Caller
+    }
+
+    /// Ends the database's life: background work stops, the log is synced. Only the first call does anything.
+    ///
+    /// # Errors
+    /// I/O errors, and the failure that poisoned the database if there was one.
+    pub fn close(&self) -> Result<()> {
+        let synced = match self.writable() {
+            Ok(()) => self.sync(),
+            Err(Error::ReadOnly | Error::Closed { .. }) => Ok(()),
+            Err(poisoned) => Err(poisoned),
+        };
+        if self.health.close() {
+            self.work.stop();
+            synced
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("dir", &self.dir).field("visible", &self.visible()).finish_non_exhaustive()
+    }
+}

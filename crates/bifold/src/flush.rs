@@ -1,0 +1,76 @@
+//! Flush: the oldest sealed memtable of a tree becomes tables of level 0.
+//!
+//! Memtables of one tree are written in the order in which they were sealed, so that "all commits up to n are in tables"
+//! is always true for some n. Versions that no snapshot can see are dropped on the way: under skewed updates much of a
+//! memtable never reaches the disk a second time.
+
+use std::sync::Arc;
+
+use bifold_contract::{IoSource, LevelEdit, Result, edit::TableAdded, placement::RewriteJob};
+use bifold_index::{
+    compaction::run::{self, RewritePlan},
+    merge::{MergeCursor, Source},
+    range_tombstones::RangeTombstones,
+};
+
+use crate::{
+    engine::Engine,
+    partition::{Layer, Partition, View},
+};
+
+impl Engine {
+    /// Writes the oldest sealed memtable of `partition`, if there is one.
+    ///
+    /// # Errors
+    /// I/O errors; the memtable then stays, in memory and in the log.
+    pub fn flush_oldest(&self, partition: &Arc<Partition>) -> Result<()> {
+        let view = partition.view_to_hold();
+        let Some(layer) = view.sealed.last() else { return Ok(()) };
+        let begin = self.env.clock.now();
+        self.sync_log_for_others(partition, layer)?;
+        let change = self.write_layer(partition, &view, layer)?;
+        self.install(partition, change, Some(layer))?;
+        self.pace.flushed(layer.memtable.data_bytes() as u64, self.env.clock.now().saturating_sub(begin));
+        Ok(())
+    }
+
+    /// Tables must not be durable before older commits of **other** trees are: a crash in between would leave the newer
+    /// commit without the older one, and could tear a batch that touches both. With one tree nothing needs to be done.
+    fn sync_log_for_others(&self, partition: &Arc<Partition>, layer: &Layer) -> Result<()> {
+        let unwritten = |p: &&Arc<Partition>| !Arc::ptr_eq(p, partition) && p.view().layers().any(|l| !l.memtable.is_empty());
+        match layer.memtable.max_seqno() {
+            Some(last) if self.partitions().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_layer(&self, partition: &Arc<Partition>, view: &View, layer: &Layer) -> Result<LevelEdit> {
+        let tombstones = layer.memtable.range_tombstones();
+        let empty_below = view.version.tables().next().is_none() && view.sealed.len() == 1;
+        let run = self.new_file_id();
+        let job = RewriteJob { keyspace: partition.keyspace, from: None, to: 0, bottom: empty_below };
+        let output = run::rewrite(
+            MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
+            RangeTombstones::new(tombstones.iter().cloned()),
+            &RewritePlan {
+                snapshots: &self.snapshots.seqnos(),
+                bottom: &|_start, _end| empty_below,
+                table_bytes: u64::MAX,
+                max_overlap_bytes: u64::MAX,
+                grandparents: &[],
+                source: IoSource::Flush,
+                table: partition.table_options(),
+                progress: &|_bytes| self.health.open(),
+            },
+            partition.placement.rewriter(&job)?,
+            &mut || self.new_file_id(),
+            &self.dir,
+        )?;
+        Ok(LevelEdit {
+            keyspace: partition.keyspace,
+            partition: partition.id,
+            removed: Vec::new(),
+            added: output.tables.into_iter().map(|table| TableAdded { level: 0, run, table: Arc::new(table) }).collect(),
+        })
+    }
+}

@@ -1,0 +1,248 @@
+//! The only place where the state of a database changes.
+//!
+//! ```text
+//! flush, compaction ─▶ Edit ─┐
+//! new, dropped keyspace ─────┤   1 make the new files' names durable (directory sync)
+//!                            ├─▶ 2 open the new tables: what cannot be read is not installed
+//!                            │   3 append the edit to the manifest, sync
+//!                            │   4 swap the view of each tree it touches
+//!                            └   5 let go of removed tables and of logs below the floor
+//! ```
+//!
+//! A crash before 3 leaves files that nobody refers to: recovery deletes them. A crash after 3 leaves files that are
+//! released but still there: recovery deletes those too. Readers that hold an older view keep its files until they end.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use bifold_contract::{
+    Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, Result, TableMeta, edit::TableAdded,
+};
+use bifold_format::names;
+use bifold_index::{table::Table, version::Version};
+
+use crate::{
+    engine::Engine,
+    manifest::ManifestFile,
+    options::KeyspaceOptions,
+    partition::{Layer, Partition, View},
+    sync::LockExt,
+    wal::Wal,
+};
+
+impl Engine {
+    /// Puts the result of a flush or compaction of `partition` in force. `written` is the memtable that the new tables
+    /// replace, if any.
+    ///
+    /// # Errors
+    /// I/O errors; the state in memory is then unchanged.
+    pub fn install(&self, partition: &Arc<Partition>, change: LevelEdit, written: Option<&Arc<Layer>>) -> Result<()> {
+        let mut manifest = self.manifest.hold();
+        if partition.is_dropped() {
+            self.discard_tables(&change);
+            return Ok(());
+        }
+        if cfg!(not(planted = "skip_dir_sync")) && !change.added.is_empty() {
+            self.dir.sync()?;
+        }
+        let old = Arc::clone(&partition.view().version);
+        let new = Arc::new(old.apply(&change, &mut |meta| self.open_table(meta))?);
+        let log_floor = self.log_floor(written);
+        let mut edit = Edit {
+            next_file: Some(self.next_file()),
+            last_seqno: Some(self.visible()),
+            log_floor: Some(log_floor),
+            ..Edit::default()
+        };
+        if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
+            edit.keyspaces.push(KeyspaceEdit::Flushed { id: partition.keyspace, seqno });
+        }
+        edit.levels.push(change);
+        manifest.append(&edit)?;
+        if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
+            partition.note_flushed(seqno);
+        }
+        partition.change(|view| (view.with(written, new), ()));
+        for removed in edit.levels.iter().flat_map(|e| &e.removed) {
+            release(&old, removed.table, &edit);
+        }
+        self.delete_logs_below(log_floor)?;
+        self.shorten(&mut manifest)
+    }
+
+    /// Notes that older logs are not needed any more, and deletes them.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn retire_logs(&self) -> Result<()> {
+        let mut manifest = self.manifest.hold();
+        let log_floor = self.log_floor(None);
+        manifest.append(&Edit {
+            next_file: Some(self.next_file()),
+            last_seqno: Some(self.visible()),
+            log_floor: Some(log_floor),
+            ..Edit::default()
+        })?;
+        self.delete_logs_below(log_floor)
+    }
+
+    /// Seals the active memtables of `trees`: commits go on in new ones, whose entries stand in a new log.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn seal(&self, wal: &mut Wal, trees: &[Arc<Partition>]) -> Result<()> {
+        wal.rotate(self.new_file_id())?;
+        trees.iter().for_each(|tree| tree.seal());
+        self.work.notify();
+        self.update_pace();
+        Ok(())
+    }
+
+    /// Creates a keyspace.
+    ///
+    /// # Errors
+    /// I/O errors and unusable options.
+    pub fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<Arc<Partition>> {
+        self.writable()?;
+        options.check()?;
+        let mut manifest = self.manifest.hold();
+        if let Some(there) = self.find(name) {
+            return Ok(there);
+        }
+        // Ids are never used twice: those of dropped keyspaces may still stand in logs. File numbers never repeat either.
+        let id = KeyspaceId::try_from(self.new_file_id())
+            .map_err(|_| bifold_contract::Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
+        let partition = Arc::new(Partition::new(id, name.to_owned(), options.clone(), Version::default(), 0)?);
+        let text = toml::to_string(options).unwrap_or_default();
+        let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: text };
+        let edit = Edit { next_file: Some(self.next_file()), keyspaces: vec![created], ..Edit::default() };
+        self.health.watch(manifest.append(&edit))?;
+        let mut all = self.partitions().to_vec();
+        all.push(Arc::clone(&partition));
+        self.set_partitions(all);
+        Ok(partition)
+    }
+
+    /// Drops a keyspace: its tables go as soon as no reader holds them. Answers whether there was one.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
+        self.writable()?;
+        let mut manifest = self.manifest.hold();
+        // The commit lock keeps commits that have passed their check from landing in a tree that is gone.
+        // Order of locks everywhere: manifest, then commit lock.
+        let wal = self.wal.hold();
+        let Some(partition) = self.find(name) else { return Ok(false) };
+        let edit =
+            Edit { keyspaces: vec![KeyspaceEdit::Dropped { id: partition.keyspace }], ..Edit::default() };
+        self.health.watch(manifest.append(&edit))?;
+        partition.mark_dropped();
+        self.set_partitions(self.partitions().iter().filter(|p| p.name != name).cloned().collect());
+        drop(wal);
+        let old = partition.change(|view| {
+            let empty = View { active: Layer::empty(), sealed: Vec::new(), version: Arc::default() };
+            (empty, Arc::clone(&view.version))
+        });
+        old.tables().for_each(|table| table.mark_obsolete());
+        Ok(true)
+    }
+
+    /// The tree called `name`.
+    pub fn find(&self, name: &str) -> Option<Arc<Partition>> {
+        self.partitions().iter().find(|p| p.name == name).cloned()
+    }
+
+    /// Opens a table for reading.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn open_table(&self, meta: &Arc<TableMeta>) -> Result<Arc<Table>> {
+        Table::open(&self.dir, Arc::clone(meta), &self.tables)
+    }
+
+    /// The whole state as one edit: what a new manifest begins with.
+    pub fn state(&self) -> Edit {
+        state_of(&self.partitions(), self.next_file(), self.visible(), self.log_floor(None))
+    }
+
+    /// The oldest log that any memtable but `written` still needs.
+    fn log_floor(&self, written: Option<&Arc<Layer>>) -> FileId {
+        // The current log first: a commit that goes on now can only bring in this log or a later one.
+        let current = self.wal.hold().current();
+        if cfg!(planted = "delete_log_early") {
+            return current;
+        }
+        let needed = |partition: &Arc<Partition>| {
+            let view = partition.view();
+            let kept = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
+            view.layers().filter(kept).filter_map(|layer| layer.first_log()).min()
+        };
+        let replaying = self.replaying.load(Ordering::Acquire);
+        self.partitions().iter().filter_map(needed).chain([current, replaying]).min().unwrap_or(current)
+    }
+
+    fn delete_logs_below(&self, floor: FileId) -> Result<()> {
+        let gone = self.wal.hold().forget_below(floor);
+        gone.into_iter().try_for_each(|id| self.dir.remove(&names::log(id)))
+    }
+
+    fn shorten(&self, manifest: &mut ManifestFile) -> Result<()> {
+        if manifest.is_long() { manifest.rewrite(&self.state()) } else { Ok(()) }
+    }
+
+    /// Deletes new tables of a tree that was dropped while they were written.
+    fn discard_tables(&self, change: &LevelEdit) {
+        for added in &change.added {
+            // A moved table stands in `removed` too; it was released when the keyspace was dropped.
+            if change.removed.iter().all(|r| r.table != added.table.id) {
+                let _recovery_deletes_leftovers = self.dir.remove(&names::table(added.table.id));
+            }
+        }
+    }
+}
+
+impl View {
+    /// This view with `version`, and without the memtable that was `written`.
+    fn with(&self, written: Option<&Arc<Layer>>, version: Arc<Version>) -> Self {
+        let stays = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
+        Self { active: Arc::clone(&self.active), sealed: self.sealed.iter().filter(stays).cloned().collect(), version }
+    }
+}
+
+/// Lets go of a removed table, unless the edit only moved it.
+fn release(old: &Version, id: FileId, edit: &Edit) {
+    let moved = edit.levels.iter().flat_map(|e| &e.added).any(|added| added.table.id == id);
+    if !moved && let Some(table) = old.tables().find(|t| t.meta().id == id) {
+        table.mark_obsolete();
+    }
+}
+
+/// The state of a database as one edit.
+pub(crate) fn state_of(partitions: &[Arc<Partition>], next_file: FileId, last_seqno: u64, log_floor: FileId) -> Edit {
+    let mut edit = Edit {
+        next_file: Some(next_file),
+        last_seqno: Some(last_seqno),
+        log_floor: Some(log_floor),
+        ..Edit::default()
+    };
+    for partition in partitions {
+        let options = toml::to_string(&partition.options).unwrap_or_default();
+        edit.keyspaces.push(KeyspaceEdit::Created { id: partition.keyspace, name: partition.name.clone(), options });
+        let view = partition.view();
+        edit.keyspaces.push(KeyspaceEdit::Flushed { id: partition.keyspace, seqno: partition.flushed() });
+        let shape = view.version.shape();
+        let added = shape
+            .tables()
+            .map(|(level, run, table)| TableAdded { level, run, table: Arc::clone(table) })
+            .collect::<Vec<_>>();
+        if !added.is_empty() {
+            edit.levels.push(LevelEdit {
+                keyspace: partition.keyspace,
+                partition: partition.id,
+                removed: Vec::new(),
+                added,
+            });
+        }
+    }
+    edit
+}

@@ -1,0 +1,74 @@
+//! **Bifold**: an embedded, persistent, ordered key-value store.
+//!
+//! Keys live in an LSM-tree; values live where the chosen *placement* puts them. Space and memory are bounded, every byte
+//! is checked by a checksum, and what a commit survives is stated and tested.
+//!
+//! ```
+//! use bifold::{Db, Durability, KeyspaceOptions};
+//! # let path = std::env::temp_dir().join(format!("bifold-lib-{}", std::process::id()));
+//! let db = Db::open(&path)?;
+//! let users = db.keyspace("users", KeyspaceOptions::default())?;
+//!
+//! users.put("ada", "first")?;                       // survives a killed process
+//! let mut batch = db.batch();
+//! batch.put(&users, "grace", "second")?.delete(&users, "ada")?;
+//! db.commit_with(batch, Durability::Sync)?;         // all or nothing, survives power loss
+//!
+//! for pair in users.range("a".."m").rev() {
+//!     let (key, value) = pair?.into_parts()?;
+//!     assert_eq!((&key[..], &value[..]), (&b"grace"[..], &b"second"[..]));
+//! }
+//! # drop((db, users)); std::fs::remove_dir_all(path).ok();
+//! # Ok::<(), bifold::Error>(())
+//! ```
+//!
+//! # How the code flows
+//!
+//! | path | file |
+//! |---|---|
+//! | commit: log, memtable, visibility | `write`, `wal` |
+//! | point read | `read` |
+//! | iterators | `scan` |
+//! | memtable to tables | `flush` |
+//! | tables to tables | `compact` |
+//! | what is done next, and who does it | `schedule`, `pace` |
+//! | every change of state | `install`, `manifest` |
+//! | opening after a stop or a crash | `recover` |
+#![forbid(unsafe_code)]
+
+mod batch;
+mod checkpoint;
+mod compact;
+mod db;
+mod engine;
+mod flush;
+mod health;
+mod histogram;
+mod install;
+mod keyspace;
+mod manifest;
+mod memory;
+pub mod options;
+mod pace;
+mod partition;
+mod presets;
+mod read;
+mod recover;
+mod scan;
+mod schedule;
+mod snapshot;
+pub mod stats;
+mod sync;
+mod verify;
+mod wal;
+mod write;
+
+pub use batch::Batch;
+pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
+pub use bifold_io::Env;
+pub use db::{DEFAULT_KEYSPACE, Db, Snapshot};
+pub use keyspace::{Keyspace, Swap};
+pub use options::{Access, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options, Placement, Workers};
+pub use scan::{Pair, Range};
+pub use stats::Stats;
+pub use verify::{VerifyProgress, VerifyReport, verify, verify_in};

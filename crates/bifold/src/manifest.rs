@@ -1,0 +1,94 @@
+//! The manifest file: every change of tables, value files and keyspaces, one record each.
+//!
+//! ```text
+//! MANIFEST   header │ snapshot of the whole state │ edit │ edit │ …
+//! ```
+//!
+//! A record is appended and synced before the change it describes is visible or any file it releases is deleted. A new
+//! manifest is written as `MANIFEST.tmp`, synced and renamed over the old one, so there is always exactly one that is
+//! whole. Opening a database for writing always does that: what recovery read is then known to be durable before it is
+//! served, even if the last sync before the crash had failed.
+
+use bifold_contract::{Edit, IoSource, Result};
+use bifold_format::{manifest, names};
+use bifold_io::{Dir, Writer};
+
+/// The manifest is written anew when the edits since its snapshot exceed this many bytes and the snapshot's own size.
+const EDIT_BYTES_MAX: u64 = 1 << 20;
+
+/// The manifest of an open database.
+pub(crate) struct ManifestFile {
+    dir: Dir,
+    /// `None` when the database is open read-only.
+    file: Option<Writer>,
+    snapshot_bytes: u64,
+    database_id: u64,
+}
+
+impl ManifestFile {
+    /// A manifest that holds `state` and nothing else, in place of whatever was there.
+    ///
+    /// # Errors
+    /// I/O errors; the old manifest is then still in force.
+    pub fn create(dir: &Dir, database_id: u64, state: &Edit) -> Result<Self> {
+        let mut manifest = Self { dir: dir.clone(), file: None, snapshot_bytes: 0, database_id };
+        manifest.rewrite(state)?;
+        Ok(manifest)
+    }
+
+    /// The manifest of a database open read-only: it takes no edits.
+    pub fn frozen(dir: &Dir, database_id: u64) -> Self {
+        Self { dir: dir.clone(), file: None, snapshot_bytes: 0, database_id }
+    }
+
+    /// Names the database, so that files of different databases can be told apart.
+    pub fn database_id(&self) -> u64 {
+        self.database_id
+    }
+
+    /// Bytes in the file.
+    pub fn bytes(&self) -> u64 {
+        self.file.as_ref().map_or(0, Writer::len)
+    }
+
+    /// Makes `edit` durable.
+    ///
+    /// # Errors
+    /// I/O errors; whether the edit is in force is then unknown until the database is opened again.
+    pub fn append(&mut self, edit: &Edit) -> Result<()> {
+        if let Some(file) = &self.file {
+            file.append(&[&manifest::encode_record(edit, self.database_id, file.len())])?;
+            if cfg!(not(planted = "skip_manifest_sync")) {
+                file.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is time to write it anew.
+    pub fn is_long(&self) -> bool {
+        self.bytes() > self.snapshot_bytes * 2 + EDIT_BYTES_MAX
+    }
+
+    /// Writes it anew as one snapshot.
+    ///
+    /// # Errors
+    /// I/O errors; the old manifest is then still in force.
+    pub fn rewrite(&mut self, state: &Edit) -> Result<()> {
+        let header = manifest::header(self.database_id);
+        let record = manifest::encode_record(state, self.database_id, header.len() as u64);
+        self.dir.remove(names::MANIFEST_TEMPORARY)?;
+        let file = self.dir.create(names::MANIFEST_TEMPORARY, IoSource::Manifest)?;
+        file.append(&[&header, &record])?;
+        if cfg!(not(planted = "skip_manifest_sync")) {
+            file.sync()?;
+        }
+        self.dir.rename(names::MANIFEST_TEMPORARY, names::MANIFEST)?;
+        if cfg!(not(planted = "skip_dir_sync")) {
+            self.dir.sync()?;
+        }
+        self.snapshot_bytes = file.len();
+        self.file = Some(file);
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! How one `memory_limit` is shared out.
+//!
+//! ```text
+//! memory_limit
+//! ├─ memtables    one filling and up to two waiting to be written: at most 3 × memtable_bytes, at most 40 %
+//! ├─ compaction   read and write buffers of every worker: about 3 MiB each, at most 10 %
+//! ├─ metadata     indexes and filters held outside the cache: up to 20 %; beyond that they go through the cache
+//! └─ cache        the rest, or `cache_bytes`
+//! ```
+
+use crate::options::{Options, Workers};
+
+/// Memtables that may exist at once: the one being filled and those waiting to be written.
+pub(crate) const MEMTABLES_MAX: usize = 3;
+
+/// Bytes for each use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryPlan {
+    /// The cap over all.
+    pub limit: u64,
+    /// A memtable is sealed at this size.
+    pub memtable: u64,
+    /// Indexes and filters outside the cache.
+    pub metadata: u64,
+    /// The block cache.
+    pub cache: u64,
+    /// Buffers of compactions.
+    pub compaction: u64,
+}
+
+impl MemoryPlan {
+    /// Shares out `options.memory_limit`.
+    pub fn of(options: &Options) -> Self {
+        let limit = options.memory_limit;
+        let workers = match options.workers {
+            Workers::Threads(threads) => u64::from(threads.max(2)),
+            Workers::Caller => 1,
+        };
+        let memtable = options.memtable_bytes.min(limit * 2 / 5 / MEMTABLES_MAX as u64);
+        let compaction = (workers * (3 << 20)).min(limit / 10);
+        let metadata = limit / 5;
+        let rest = limit - memtable * MEMTABLES_MAX as u64 - compaction - metadata;
+        Self { limit, memtable, metadata, cache: options.cache_bytes.map_or(rest, |bytes| bytes.min(rest)), compaction }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_never_exceed_the_limit() {
+        for limit in [1 << 20, 10 << 20, 100 << 20, 512 << 20, 1 << 40] {
+            for memtable_bytes in [4 << 10, 1 << 20, 64 << 20, 1 << 40] {
+                let options = Options { memory_limit: limit, memtable_bytes, ..Options::default() };
+                let plan = MemoryPlan::of(&options);
+                let sum = plan.memtable * MEMTABLES_MAX as u64 + plan.metadata + plan.cache + plan.compaction;
+                assert!(sum <= limit, "{plan:?}");
+                assert!(plan.cache >= limit / 4, "a cache that starves: {plan:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! What a user can choose: for a database, and for each keyspace.
+//!
+//! Every option has a default that suits a server with a few hundred MiB to spare. Options come from code
+//! ([`Options`] is plain data), from TOML ([`Options::from_toml`]) or from `key=value` words ([`Options::set`]).
+//! Sizes in TOML are numbers of bytes or strings such as `"64MiB"`.
+
+use bifold_contract::{Error, Result};
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+/// What an acknowledged commit survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Nothing until the next `flush` or `sync`, or until the log's buffer fills.
+    Memory,
+    /// The end of the process, however abrupt. A power loss may take the last commits, never one from the middle.
+    #[default]
+    Buffered,
+    /// Power loss: the log is synced before the call returns; concurrent commits share one sync.
+    Sync,
+}
+
+/// Whether the database may be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Reads and writes; excludes every other process.
+    #[default]
+    ReadWrite,
+    /// Reads only; admits other readers, changes no file.
+    ReadOnly,
+}
+
+/// What to do when there is no database at the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IfMissing {
+    /// Create one.
+    #[default]
+    Create,
+    /// Fail with [`Error::NotFound`].
+    Fail,
+}
+
+/// Who runs flushes and compactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workers {
+    /// This many background threads: one for flushes, the others (at least one) for compactions.
+    Threads(u32),
+    /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic.
+    Caller,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self::Threads(2)
+    }
+}
+
+/// Where values live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// Beside their keys, in the tables: a plain LSM-tree.
+    #[default]
+    Inline,
+}
+
+/// How table blocks are compressed. A block that shrinks by less than an eighth is stored as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// LZ4: fast, modest.
+    Lz4,
+    /// Zstandard, level 1: smaller, slower.
+    Zstd,
+}
+
+/// How tables are rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compaction {
+    /// One sorted run a level: least space, fewest runs to read.
+    Leveled(Leveled),
+    /// Several runs a level: least writing.
+    Tiered(Tiered),
+    /// An unsorted layer over one sorted layer.
+    TwoLayer(TwoLayer),
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Self::Leveled(Leveled::default())
+    }
+}
+
+/// Options of leveled compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Leveled {
+    /// How many times larger each level is than the one above, at least 2.
+    pub growth: u32,
+    /// How many levels there are, level 0 included: 2 to 16.
+    pub levels: u8,
+    /// Compaction begins when level 0 has this many runs.
+    pub level0_runs: u32,
+    /// Smallest target of the first sorted level, in bytes.
+    #[serde(deserialize_with = "size")]
+    pub base_bytes: u64,
+}
+
+impl Default for Leveled {
+    fn default() -> Self {
+        Self { growth: 10, levels: 7, level0_runs: 4, base_bytes: 256 << 20 }
+    }
+}
+
+/// Options of tiered compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tiered {
+    /// Runs of a level that are merged into one run of the next, at least 2.
+    pub growth: u32,
+    /// How many levels there are, level 0 included: 2 to 16.
+    pub levels: u8,
+}
+
+impl Default for Tiered {
+    fn default() -> Self {
+        Self { growth: 4, levels: 7 }
+    }
+}
+
+/// Options of two-layer compaction (UniKV §III-A).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TwoLayer {
+    /// The unsorted layer is merged into the sorted one at this size, in bytes.
+    #[serde(deserialize_with = "size")]
+    pub unsorted_bytes: u64,
+    /// Runs of the unsorted layer that are merged among themselves when there are more, for the sake of scans.
+    pub scan_merge_runs: u32,
+}
+
+impl Default for TwoLayer {
+    fn default() -> Self {
+        Self { unsorted_bytes: 1 << 30, scan_merge_runs: 8 }
+    }
+}
+
+/// Options of a database.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Whether the database may be changed.
+    pub access: Access,
+    /// What to do when there is none.
+    pub if_missing: IfMissing,
+    /// What a commit survives when it does not say otherwise.
+    pub durability: Durability,
+    /// One cap, in bytes, over memtables, block cache, filters and indexes, and compaction buffers. At least 1 MiB.
+    #[serde(deserialize_with = "size")]
+    pub memory_limit: u64,
+    /// A memtable of this size, in bytes, is written as tables. Made smaller where `memory_limit` asks for it.
+    #[serde(deserialize_with = "size")]
+    pub memtable_bytes: u64,
+    /// Bytes for the block cache; unset, it gets what `memory_limit` leaves.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub cache_bytes: Option<u64>,
+    /// Who runs flushes and compactions.
+    pub workers: Workers,
+    /// Bytes a second that compactions may write; unset, as many as they can.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub background_bytes_per_second: Option<u64>,
+    /// When logs hold more than this, in bytes, the memtable that needs the oldest one is flushed.
+    #[serde(deserialize_with = "size")]
+    pub log_bytes: u64,
+    /// Options of the keyspace "default", and of new keyspaces that do not bring their own.
+    pub keyspace: KeyspaceOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            access: Access::default(),
+            if_missing: IfMissing::default(),
+            durability: Durability::default(),
+            memory_limit: 512 << 20,
+            memtable_bytes: 64 << 20,
+            cache_bytes: None,
+            workers: Workers::default(),
+            background_bytes_per_second: None,
+            log_bytes: 512 << 20,
+            keyspace: KeyspaceOptions::default(),
+        }
+    }
+}
+
+/// Options of a keyspace, remembered by the database from its creation on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeyspaceOptions {
+    /// Where values live. Cannot change once the keyspace exists.
+    pub placement: Placement,
+    /// How table blocks are compressed.
+    pub compression: Compression,
+    /// Tables are cut at about this size, in bytes.
+    #[serde(deserialize_with = "size")]
+    pub table_bytes: u64,
+    /// Data blocks are cut at about this size before compression, in bytes: 64 to 16 MiB.
+    pub block_bytes: u32,
+    /// Every so many entries a block stores a whole key: 1 to 1024.
+    pub restart_interval: u32,
+    /// Bits of Bloom filter for each key, 0 to 64; 0 means no filter.
+    pub filter_bits_per_key: u32,
+    /// How tables are rewritten.
+    pub compaction: Compaction,
+}
+
+impl Default for KeyspaceOptions {
+    fn default() -> Self {
+        Self {
+            placement: Placement::default(),
+            compression: Compression::default(),
+            table_bytes: 16 << 20,
+            block_bytes: 4096,
+            restart_interval: 16,
+            filter_bits_per_key: 10,
+            compaction: Compaction::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Options written as TOML; what is not mentioned has its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] with the line for text that is not TOML, unknown options and unusable values.
+    ///
+    /// ```
+    /// let options = bifold::Options::from_toml("memory_limit = \"1GiB\"\n[keyspace]\ncompression = \"lz4\"")?;
+    /// assert_eq!(options.memory_limit, 1 << 30);
+    /// # Ok::<(), bifold::Error>(())
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Self> {
+        let options: Self = toml::from_str(text).map_err(|e| Error::invalid("options", e.to_string()))?;
+        options.check()?;
+        Ok(options)
+    }
+
+    /// These options as TOML.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Changes one option given as `name=value`, nested names joined by dots: `memory_limit=256MiB`,
+    /// `keyspace.compression=lz4`, `keyspace.compaction.leveled.growth=8`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for unknown names and unusable values; nothing is changed then.
+    pub fn set(&mut self, key_value: &str) -> Result<()> {
+        let invalid = |reason: String| Error::invalid(format!("option `{key_value}`"), reason);
+        let (name, value) =
+            key_value.split_once('=').ok_or_else(|| invalid("write it as name=value, such as memory_limit=1GiB".into()))?;
+        let mut tree = toml::Table::try_from(&*self).map_err(|e| invalid(e.to_string()))?;
+        insert_at(&mut tree, name.trim(), value.trim());
+        let changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
+        changed.check()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// Checks that the options can be used together.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] naming the option.
+    pub fn check(&self) -> Result<()> {
+        at_least("memory_limit", self.memory_limit, 1 << 20)?;
+        at_least("memtable_bytes", self.memtable_bytes, 4 << 10)?;
+        at_least("log_bytes", self.log_bytes, 4 << 10)?;
+        if let Some(cache) = self.cache_bytes.filter(|&cache| cache > self.memory_limit) {
+            return Err(Error::invalid(
+                "option `cache_bytes`",
+                format!("{cache} is more than memory_limit = {}, which covers the cache too", self.memory_limit),
+            ));
+        }
+        if self.background_bytes_per_second == Some(0) {
+            return Err(Error::invalid("option `background_bytes_per_second`", "0 would stop compactions for ever"));
+        }
+        if let Workers::Threads(threads) = self.workers {
+            within("workers.threads", u64::from(threads), 1, 256)?;
+        }
+        self.keyspace.check()
+    }
+}
+
+impl KeyspaceOptions {
+    /// Checks that the options can be used together.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] naming the option.
+    pub fn check(&self) -> Result<()> {
+        at_least("keyspace.table_bytes", self.table_bytes, 1 << 10)?;
+        within("keyspace.block_bytes", u64::from(self.block_bytes), 64, 16 << 20)?;
+        within("keyspace.restart_interval", u64::from(self.restart_interval), 1, 1024)?;
+        within("keyspace.filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;
+        match self.compaction {
+            Compaction::Leveled(o) => {
+                within("keyspace.compaction.leveled.growth", u64::from(o.growth), 2, 1000)?;
+                within("keyspace.compaction.leveled.levels", u64::from(o.levels), 2, 16)?;
+                within("keyspace.compaction.leveled.level0_runs", u64::from(o.level0_runs), 1, 1000)?;
+                at_least("keyspace.compaction.leveled.base_bytes", o.base_bytes, 1 << 10)
+            }
+            Compaction::Tiered(o) => {
+                within("keyspace.compaction.tiered.growth", u64::from(o.growth), 2, 1000)?;
+                within("keyspace.compaction.tiered.levels", u64::from(o.levels), 2, 16)
+            }
+            Compaction::TwoLayer(o) => {
+                at_least("keyspace.compaction.two_layer.unsorted_bytes", o.unsorted_bytes, 1 << 10)?;
+                within("keyspace.compaction.two_layer.scan_merge_runs", u64::from(o.scan_merge_runs), 2, 1000)
+            }
+        }
+    }
+}
+
+fn at_least(name: &str, value: u64, least: u64) -> Result<()> {
+    if value < least {
+        return Err(Error::invalid(format!("option `{name}`"), format!("{value} is too small, the least is {least}")));
+    }
+    Ok(())
+}
+
+fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("option `{name}`"), format!("{value} is not between {least} and {most}")))
+}
+
+/// Puts `text` at the dotted `path`, as a number or boolean where it reads as one, as a string otherwise.
+fn insert_at(table: &mut toml::Table, path: &str, text: &str) {
+    let value = match (text.parse::<i64>(), text.parse::<bool>()) {
+        (Ok(number), _) => toml::Value::Integer(number),
+        (_, Ok(flag)) => toml::Value::Boolean(flag),
+        _ => toml::Value::String(text.to_owned()),
+    };
+    match path.split_once('.') {
+        None => {
+            table.insert(path.to_owned(), value);
+        }
+        Some((head, rest)) => {
+            // An enum's other variant must go when a field of this one is named: `compaction.tiered.growth=4`.
+            if head == "compaction" {
+                let variant = rest.split('.').next().unwrap_or_default();
+                if table.get(head).and_then(toml::Value::as_table).is_some_and(|t| !t.contains_key(variant)) {
+                    table.remove(head);
+                }
+            }
+            let inner = table.entry(head).or_insert_with(|| toml::Table::new().into());
+            if !inner.is_table() {
+                *inner = toml::Table::new().into();
+            }
+            if let Some(inner) = inner.as_table_mut() {
+                insert_at(inner, rest, text);
+            }
+        }
+    }
+}
+
+/// A number of bytes: an integer, or a string with a unit (`"64MiB"`, `"4 KiB"`, `"10GB"`).
+fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Size {
+        Bytes(u64),
+        Text(String),
+    }
+    match Size::deserialize(from).map_err(|_| de::Error::custom("a size is a number of bytes or a text like \"64MiB\""))? {
+        Size::Bytes(bytes) => Ok(bytes),
+        Size::Text(text) => parse_size(&text).map_err(de::Error::custom),
+    }
+}
+
+fn optional_size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u64>, D::Error> {
+    size(from).map(Some)
+}
+
+/// Reads `"64MiB"`, `"1.5 GiB"`, `"4096"`.
+///
+/// # Errors
+/// In words, when it is none of these.
+pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1u64 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        other => return Err(format!("`{other}` is not a unit of size; use B, KiB, MiB, GiB, TiB, KB, MB, GB or TB")),
+    };
+    let whole = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    let fraction = || number.parse::<f64>().ok().map(|n| n * unit as f64).filter(|n| *n < u64::MAX as f64);
+    whole.or_else(|| fraction().map(|n| n as u64)).ok_or_else(|| format!("`{text}` is not a size such as 64MiB"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn toml_round_trips_and_every_option_can_be_named() {
+        let mut options = Options { cache_bytes: Some(1 << 20), ..Options::default() };
+        options.keyspace.compaction = Compaction::Tiered(Tiered::default());
+        assert_eq!(Options::from_toml(&options.to_toml()).unwrap(), options);
+        assert_eq!(Options::from_toml("").unwrap(), Options::default());
+    }
+
+    #[test]
+    fn one_option_is_set_by_name() {
+        let mut options = Options::default();
+        for word in [
+            "memory_limit=256MiB",
+            "cache_bytes=1.5 MiB",
+            "durability=sync",
+            "workers.threads=3",
+            "keyspace.compression=zstd",
+            "keyspace.compaction.leveled.growth=8",
+        ] {
+            options.set(word).unwrap_or_else(|e| panic!("{word}: {e}"));
+        }
+        assert_eq!(options.memory_limit, 256 << 20);
+        assert_eq!(options.cache_bytes, Some(3 << 19));
+        assert_eq!(options.durability, Durability::Sync);
+        assert_eq!(options.workers, Workers::Threads(3));
+        assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { growth: 8, ..Leveled::default() }));
+        options.set("keyspace.compaction.tiered.growth=5").unwrap();
+        assert_eq!(options.keyspace.compaction, Compaction::Tiered(Tiered { growth: 5, ..Tiered::default() }));
+        options.set("workers=caller").unwrap();
+        assert_eq!(options.workers, Workers::Caller);
+    }
+
+    #[test]
+    fn unusable_options_are_refused_and_change_nothing() {
+        let mut options = Options::default();
+        for (word, says) in [
+            ("memory_limit", "name=value"),
+            ("memory_limit=1", "too small"),
+            ("memory_limit=64MX", "not a unit"),
+            ("memry_limit=64MiB", "memry_limit"),
+            ("cache_bytes=1TiB", "memory_limit"),
+            ("keyspace.restart_interval=0", "between"),
+            ("keyspace.compaction.leveled.levels=1", "between"),
+            ("durability=maybe", "durability"),
+        ] {
+            let error = options.set(word).unwrap_err().to_string();
+            assert!(error.contains(says), "{word}: {error}");
+        }
+        assert_eq!(options, Options::default());
+    }
+}

@@ -1,0 +1,218 @@
+//! How fast writers may go, so that nobody ever has to stand still for long.
+//!
+//! Two things can get behind: writing memtables (memory runs out) and compacting (reads and space get worse). Writers are
+//! slowed by microseconds early instead of being stopped for 100 ms late:
+//!
+//! * **memtables**: `x` = sealed memtables + how full the active one is. From x = 1.5 on the allowed rate falls from four
+//!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
+//! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
+//!   grows and rises by a tenth if it shrinks.
+//!
+//! Delays are gathered until they are worth a system call and slept outside the commit lock. Only when every memtable the
+//! memory limit allows is full does a writer wait for a flush; both kinds of waiting are counted by cause in the
+//! statistics.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bifold_contract::Result;
+use bifold_io::{Clock, rate::RateBudget};
+
+use crate::{engine::Engine, memory::MEMTABLES_MAX, stats::StallCause, sync::LockExt};
+
+/// Debt (see `CompactionPolicy::debt`) at which writers begin to be slowed: with a trigger of 4 level-0 runs, 12 runs.
+const DEBT_SLOW: f64 = 3.0;
+
+/// Writers run free again below this debt.
+const DEBT_FREE: f64 = 2.5;
+
+/// Slower than this, in bytes a second, writers are not made by debt alone.
+const RATE_MIN: f64 = 4.0 * 1024.0 * 1024.0;
+
+/// The shortest sleep worth its system call.
+const SLEEP_MIN: Duration = Duration::from_micros(100);
+
+/// The longest single sleep; what is owed beyond it is left to the next commit.
+const SLEEP_MAX: Duration = Duration::from_millis(5);
+
+/// The pace of one database.
+pub(crate) struct Pace {
+    /// Largest number of sealed memtables of any tree: 0 means that nothing needs to be looked at.
+    sealed_max: AtomicU64,
+    /// Bytes a second at which memtables were lately written; 0 before the first.
+    flush_rate: AtomicU64,
+    /// Bytes a second that debt allows; 0 means any number.
+    debt_rate: AtomicU64,
+    /// When, in nanoseconds of the engine's clock, all delays imposed so far are over.
+    free_at_ns: AtomicU64,
+    feedback: Mutex<Feedback>,
+    /// What compactions may write.
+    pub budget: RateBudget,
+}
+
+#[derive(Default)]
+struct Feedback {
+    last_debt: f64,
+    last_bytes: u64,
+    last_time: Duration,
+    ingest_rate: f64,
+}
+
+impl Pace {
+    /// A pace that allows everything at first.
+    pub fn new(memtable_bytes: u64, background_bytes_per_second: Option<u64>, clock: &Arc<dyn Clock>) -> Self {
+        let budget = RateBudget::new(Arc::clone(clock), background_bytes_per_second);
+        Self {
+            sealed_max: AtomicU64::new(0),
+            flush_rate: AtomicU64::new(memtable_bytes.max(1) * 4),
+            debt_rate: AtomicU64::new(0),
+            free_at_ns: AtomicU64::new(0),
+            feedback: Mutex::default(),
+            budget,
+        }
+    }
+
+    /// Notes that a memtable of `bytes` was written in `time`.
+    pub fn flushed(&self, bytes: u64, time: Duration) {
+        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
+        let old = self.flush_rate.load(Relaxed) as f64;
+        self.flush_rate.store((0.5 * old + 0.5 * rate) as u64, Relaxed);
+    }
+
+    /// The feedback on debt: `bytes` have been committed in all.
+    fn steer(&self, debt: f64, bytes: u64, now: Duration) {
+        let mut feedback = self.feedback.hold();
+        let elapsed = now.saturating_sub(feedback.last_time).as_secs_f64();
+        if elapsed > 0.05 {
+            feedback.ingest_rate = bytes.saturating_sub(feedback.last_bytes) as f64 / elapsed;
+            feedback.last_bytes = bytes;
+            feedback.last_time = now;
+        }
+        let rate = next_rate(self.debt_rate.load(Relaxed) as f64, feedback.ingest_rate, debt, feedback.last_debt);
+        feedback.last_debt = debt;
+        self.debt_rate.store(rate as u64, Relaxed);
+    }
+}
+
+/// The rate that debt allows next; 0 means any. Pure.
+fn next_rate(rate: f64, ingest_rate: f64, debt: f64, last_debt: f64) -> f64 {
+    let limited = rate > 0.0;
+    if debt < DEBT_FREE || (!limited && debt < DEBT_SLOW) {
+        0.0
+    } else if !limited {
+        (ingest_rate * 0.9).max(RATE_MIN)
+    } else if debt >= last_debt {
+        (rate * 0.9).max(RATE_MIN)
+    } else {
+        rate * 1.1
+    }
+}
+
+/// The rate that memtables allow when `x` of them are filled, as a multiple of the rate at which they are written;
+/// `None` means any. Pure.
+fn memtable_rate(x: f64) -> Option<f64> {
+    match x {
+        x if x < 1.5 => None,
+        x if x < 2.5 => Some(4.0 - 3.0 * (x - 1.5)),
+        x => Some((1.0 - 0.4 * (x - 2.5)).max(0.8)),
+    }
+}
+
+impl Engine {
+    /// Makes the caller wait as long as the pace asks for a commit of `bytes`.
+    ///
+    /// # Errors
+    /// The failure that poisoned the database while waiting.
+    pub fn pace(&self, bytes: u64) -> Result<()> {
+        let sealed = self.pace.sealed_max.load(Relaxed);
+        let debt_rate = self.pace.debt_rate.load(Relaxed);
+        if (sealed == 0 && debt_rate == 0) || self.works_in_caller() {
+            return Ok(());
+        }
+        let fill = self.fill();
+        if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - bytes as f64 / self.plan.memtable as f64 {
+            self.wait_for_flush()?;
+        }
+        let flush_rate = self.pace.flush_rate.load(Relaxed) as f64;
+        let by_memtables = memtable_rate(sealed as f64 + fill).map(|multiple| multiple * flush_rate);
+        let by_debt = Some(debt_rate as f64).filter(|&rate| rate > 0.0);
+        let (rate, cause) = match (by_memtables, by_debt) {
+            (Some(m), Some(d)) if d < m => (d, StallCause::CompactionDebt),
+            (Some(m), _) => (m, StallCause::Memtables),
+            (None, Some(d)) => (d, StallCause::CompactionDebt),
+            (None, None) => return Ok(()),
+        };
+        self.owe(Duration::from_secs_f64(bytes as f64 / rate.max(1.0)), cause);
+        Ok(())
+    }
+
+    /// Adds `cost` to what writers owe, and sleeps when that has become long enough.
+    fn owe(&self, cost: Duration, cause: StallCause) {
+        let now = self.env.clock.now();
+        let now_ns = nanos(now);
+        let advance = |free_at: u64| Some(free_at.max(now_ns) + nanos(cost));
+        let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, advance).unwrap_or(now_ns);
+        let owed = Duration::from_nanos((before.max(now_ns) + nanos(cost)) - now_ns);
+        if owed >= SLEEP_MIN {
+            self.env.clock.sleep(owed.min(SLEEP_MAX));
+            self.counters.stalled(cause, self.env.clock.now().saturating_sub(now));
+        }
+    }
+
+    /// Every memtable is full: waits for one to be written.
+    fn wait_for_flush(&self) -> Result<()> {
+        let begin = self.env.clock.now();
+        let room = || (self.pace.sealed_max.load(Relaxed) as usize) < MEMTABLES_MAX - 1;
+        self.wait_until(room)?;
+        self.counters.stalled(StallCause::MemtablesFull, self.env.clock.now().saturating_sub(begin));
+        Ok(())
+    }
+
+    /// How full the fullest active memtable is, 0 to 1.
+    fn fill(&self) -> f64 {
+        let bytes = |p: &Arc<crate::partition::Partition>| p.view().active.memtable.bytes();
+        let fullest = self.partitions().iter().map(bytes).max().unwrap_or(0);
+        (fullest as f64 / self.plan.memtable as f64).min(1.0)
+    }
+
+    /// Looks anew at how far background work is behind. Called whenever that may have changed.
+    pub fn update_pace(&self) {
+        let partitions = self.partitions();
+        let sealed = partitions.iter().map(|p| p.view().sealed.len()).max().unwrap_or(0);
+        self.pace.sealed_max.store(sealed as u64, Relaxed);
+        let debt = partitions.iter().map(|p| p.policy.debt(&p.view().version.shape())).fold(0.0, f64::max);
+        self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_falls_smoothly_as_memtables_fill() {
+        assert_eq!(memtable_rate(1.4), None);
+        let rates: Vec<f64> = (15..=30).filter_map(|tenths| memtable_rate(f64::from(tenths) / 10.0)).collect();
+        assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.5), "{rates:?}");
+        assert_eq!((rates[0], rates[10], rates[15]), (4.0, 1.0, 0.8));
+    }
+
+    #[test]
+    fn debt_slows_writers_while_it_grows_and_lets_go_when_it_shrinks() {
+        assert_eq!(next_rate(0.0, 1e8, 2.9, 2.0), 0.0);
+        assert_eq!(next_rate(0.0, 1e8, 3.0, 2.9), 9e7);
+        assert!((next_rate(9e7, 1e8, 3.2, 3.0) - 8.1e7).abs() < 1.0);
+        assert!((next_rate(8.1e7, 1e8, 3.1, 3.2) - 8.91e7).abs() < 1.0);
+        assert_eq!(next_rate(8.9e7, 1e8, 2.4, 3.1), 0.0);
+        assert_eq!(next_rate(1.0, 1e8, 9.0, 8.0), RATE_MIN);
+    }
+}

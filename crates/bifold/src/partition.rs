@@ -1,0 +1,200 @@
+//! One tree: the memtables and tables of a keyspace (or of a key range of it), and what readers take of it.
+//!
+//! ```text
+//! reads ──▶ View ─┬─ active   the memtable that commits go to
+//!                 ├─ sealed   full memtables waiting to be written, newest first
+//!                 └─ version  the tables
+//! ```
+//!
+//! A [`View`] is immutable but for the active memtable, which only gains entries. Readers load it with one atomic step and
+//! hold it as long as they like. `install` alone puts a new one in its place.
+//!
+//! **Invariant:** everything in `active` is newer than everything in `sealed`, the sealed ones are ordered among
+//! themselves, and all are newer than `version`. A view loaded after a commit was acknowledged contains that commit.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use bifold_contract::{
+    CompactionPolicy, FileId, KeyspaceId, Locator, PartitionId, Placement, Result, SeqNo, policy::NewestFirst,
+};
+use bifold_index::{memtable::Memtable, table::TableOptions, version::Version};
+
+use crate::{options::KeyspaceOptions, presets, sync::LockExt};
+
+/// One tree.
+pub(crate) struct Partition {
+    /// Its keyspace.
+    pub keyspace: KeyspaceId,
+    /// Its number within the keyspace; 0 as long as keyspaces are not split.
+    pub id: PartitionId,
+    /// The keyspace's name.
+    pub name: String,
+    /// The keyspace's options.
+    pub options: KeyspaceOptions,
+    /// Where its values live.
+    pub placement: Arc<dyn Placement>,
+    /// What it compacts next.
+    pub policy: Box<dyn CompactionPolicy>,
+    /// Which level-0 runs may hold a key.
+    pub locator: Box<dyn Locator>,
+    /// What its compactions did.
+    pub history: Mutex<CompactionHistory>,
+    view: ArcSwap<View>,
+    change: Mutex<()>,
+    flushed: AtomicU64,
+    dropped: AtomicBool,
+}
+
+/// Sums over the compactions of one tree since it was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CompactionHistory {
+    /// Compactions that merged tables.
+    pub merges: u64,
+    /// Compactions that only moved tables.
+    pub moves: u64,
+    /// Sum of the α of each merge: see [`crate::compact::alpha`].
+    pub alpha_sum: f64,
+    /// Merges that have an α (those with an upper and a lower level).
+    pub alpha_count: u64,
+    /// Entries read by merges.
+    pub entries_in: u64,
+    /// Entries written by merges.
+    pub entries_out: u64,
+}
+
+/// What readers see of a tree.
+#[derive(Clone)]
+pub(crate) struct View {
+    /// The memtable that commits go to.
+    pub active: Arc<Layer>,
+    /// Memtables waiting to be written, newest first.
+    pub sealed: Vec<Arc<Layer>>,
+    /// The tables.
+    pub version: Arc<Version>,
+}
+
+/// A memtable and the oldest log that holds an entry of it.
+pub(crate) struct Layer {
+    /// The entries.
+    pub memtable: Arc<Memtable>,
+    /// Id of the log its first entry stands in; 0 while it is empty.
+    first_log: AtomicU64,
+}
+
+impl Layer {
+    /// An empty memtable.
+    pub fn empty() -> Arc<Self> {
+        Arc::new(Self { memtable: Arc::new(Memtable::new()), first_log: AtomicU64::new(0) })
+    }
+
+    /// Notes that entries from `log` come in. Only the first note counts: logs only grow in number.
+    pub fn fed_by(&self, log: FileId) {
+        let _already_fed = self.first_log.compare_exchange(0, log, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// The oldest log that must stay as long as this memtable is not written.
+    pub fn first_log(&self) -> Option<FileId> {
+        Some(self.first_log.load(Ordering::Acquire)).filter(|&log| log != 0)
+    }
+}
+
+impl View {
+    /// All memtables, newest first.
+    pub fn layers(&self) -> impl Iterator<Item = &Arc<Layer>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+impl Partition {
+    /// A tree that begins with the tables of `version`, which hold all commits up to `flushed`.
+    ///
+    /// # Errors
+    /// Options that cannot be used.
+    pub fn new(
+        keyspace: KeyspaceId,
+        name: String,
+        options: KeyspaceOptions,
+        version: Version,
+        flushed: SeqNo,
+    ) -> Result<Self> {
+        Ok(Self {
+            keyspace,
+            id: 0,
+            name,
+            placement: presets::placement(&options),
+            policy: presets::policy(&options)?,
+            locator: Box::new(NewestFirst),
+            history: Mutex::default(),
+            view: ArcSwap::from_pointee(View { active: Layer::empty(), sealed: Vec::new(), version: Arc::new(version) }),
+            change: Mutex::new(()),
+            flushed: AtomicU64::new(flushed),
+            dropped: AtomicBool::new(false),
+            options,
+        })
+    }
+
+    /// What readers see now. Cheap; for the length of one read.
+    pub fn view(&self) -> arc_swap::Guard<Arc<View>> {
+        self.view.load()
+    }
+
+    /// What readers see now, to be held.
+    pub fn view_to_hold(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// Replaces the view by `next(view)`. Changes exclude each other; readers are not held up.
+    pub fn change<T>(&self, next: impl FnOnce(&View) -> (View, T)) -> T {
+        let _alone = self.change.hold();
+        let (view, answer) = next(&self.view.load());
+        self.view.store(Arc::new(view));
+        answer
+    }
+
+    /// Commits go on in a new memtable; the one so far waits to be written. The caller holds off commits.
+    pub fn seal(&self) {
+        self.change(|view| {
+            let mut sealed = vec![Arc::clone(&view.active)];
+            sealed.extend(view.sealed.iter().cloned());
+            (View { active: Layer::empty(), sealed, version: Arc::clone(&view.version) }, ())
+        });
+    }
+
+    /// How tables are written.
+    pub fn table_options(&self) -> TableOptions {
+        presets::table_options(&self.options)
+    }
+
+    /// All commits of the tree up to this number are in tables: replay of the log skips them.
+    pub fn flushed(&self) -> SeqNo {
+        self.flushed.load(Ordering::Acquire)
+    }
+
+    /// Raises [`Partition::flushed`]; only `install` and recovery do.
+    pub fn note_flushed(&self, seqno: SeqNo) {
+        self.flushed.fetch_max(seqno, Ordering::AcqRel);
+    }
+
+    /// Whether the keyspace was dropped.
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Marks the keyspace dropped: later reads and writes through old handles fail.
+    pub fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partition").field("keyspace", &self.keyspace).field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,377 @@
+//! Opening a database: after a clean close, a killed process, a power loss, or a crash during an earlier recovery.
+//!
+//! ```text
+//! 1 lock          2 manifest ─▶ which tables and keyspaces there are      3 write it anew, synced (MANIFEST.tmp, rename)
+//! 4 begin a new log   5 sync and replay the old logs, oldest first, into memtables; full ones are flushed on the way
+//! 6 flush the rest    7 delete what nothing refers to
+//! ```
+//!
+//! * Nothing is served before 6 is durable, so what a reader was shown is never lost later, even if the crash came with a
+//!   failed sync.
+//! * Every step may be cut short by another crash: 3 is one rename; each flush in 5 and 6 is installed by one manifest
+//!   record that also says up to where replay may skip; 7 only deletes.
+//! * A **torn tail** (the log ends inside a record, or sectors of its last record were never written) is where the
+//!   crash happened: it and everything behind it is left out. Damage anywhere else is an error naming file and offset.
+//! * Commits in the logs have consecutive numbers. A gap means that a log is missing, which is an error too.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
+
+use bifold_contract::{
+    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, Result, SeqNo, edit::TableAdded,
+};
+use bifold_format::{
+    log::{LogReader, Operation, Tail},
+    manifest,
+    names::{self, FileKind},
+};
+use bifold_index::{
+    table::{Table, TableContext},
+    version::Version,
+};
+use bifold_io::{Dir, Env, LockMode};
+
+use crate::{
+    engine::{Engine, Recovered},
+    install::state_of,
+    manifest::ManifestFile,
+    memory::MemoryPlan,
+    options::{Access, IfMissing, KeyspaceOptions, Options},
+    partition::Partition,
+    sync::LockExt,
+    wal::Wal,
+    write::{Act, Op, apply},
+};
+
+/// Opens the database in `path`.
+///
+/// # Errors
+/// I/O errors, corruption, [`Error::Locked`], [`Error::NotFound`].
+pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Engine>> {
+    let dir = Dir::new(Arc::clone(&env.fs), path);
+    let writes = options.access == Access::ReadWrite;
+    let exists = dir.len(names::MANIFEST)?.is_some();
+    if !exists && (!writes || options.if_missing == IfMissing::Fail) {
+        return Err(Error::NotFound { path: path.into() });
+    }
+    if writes {
+        make_durable_dir(&dir)?;
+    }
+    let lock = dir.lock(names::LOCK, if writes { LockMode::Exclusive } else { LockMode::Shared })?;
+    // Looked at again under the lock: another process may have created the database meanwhile.
+    let state = match read_manifest(&dir)? {
+        Some(state) => state,
+        None => {
+            refuse_leftovers(&dir)?;
+            let id = bifold_format::checksum::checksum(path.as_os_str().as_encoded_bytes(), 0, 0);
+            ManifestState { database_id: id ^ env.clock.now().as_nanos() as u64, ..ManifestState::default() }
+        }
+    };
+    let files = Files::list(&dir)?;
+    let plan = MemoryPlan::of(&options);
+    let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
+    let partitions = state.open_partitions(&dir, &tables)?;
+    let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor).collect();
+    let replaying = logs.first().copied().unwrap_or(FileId::MAX);
+    let next_file = state.next_file.max(files.last + 1).max(1);
+    let next_seqno = state.last_seqno + 1;
+    let (manifest, wal) = if writes {
+        let snapshot = state_of(&partitions, next_file, state.last_seqno, state.log_floor);
+        (ManifestFile::create(&dir, state.database_id, &snapshot)?, Wal::begin(&dir, next_file, next_seqno)?)
+    } else {
+        (ManifestFile::frozen(&dir, state.database_id), Wal::none(&dir, next_seqno))
+    };
+    let engine = Engine::new(Recovered {
+        env,
+        dir,
+        options,
+        plan,
+        tables,
+        lock,
+        manifest,
+        wal,
+        visible: state.last_seqno,
+        replaying,
+        next_file: next_file + 1,
+        partitions,
+    });
+    engine.replay(&logs)?;
+    if writes {
+        engine.remove_unreferenced(&files)?;
+    }
+    Ok(engine)
+}
+
+/// Makes the directory, and its entry in the one above durable.
+fn make_durable_dir(dir: &Dir) -> Result<()> {
+    dir.create_dir()?;
+    let above = dir.path().parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    dir.sibling(above).sync()
+}
+
+/// Without a manifest a directory must not hold tables or logs: they would be deleted as leftovers.
+fn refuse_leftovers(dir: &Dir) -> Result<()> {
+    let files = Files::list(dir)?;
+    match files.tables.first().map(|&id| names::table(id)).or(files.values.first().map(|&id| names::value(id))) {
+        None => Ok(()),
+        Some(name) => Err(Corruption::new(0, "database directory", "a MANIFEST beside the tables", format!("{name} alone"))
+            .of(dir.file(names::MANIFEST))),
+    }
+}
+
+/// The files of a directory by kind.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    pub logs: Vec<FileId>,
+    pub tables: Vec<FileId>,
+    pub values: Vec<FileId>,
+    /// The largest number in any name.
+    pub last: FileId,
+}
+
+impl Files {
+    /// Lists `dir`, ascending by number.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn list(dir: &Dir) -> Result<Self> {
+        let mut files = Self::default();
+        for name in dir.list()? {
+            let (list, id) = match names::parse(&name) {
+                FileKind::Log(id) => (&mut files.logs, id),
+                FileKind::Table(id) => (&mut files.tables, id),
+                FileKind::Value(id) => (&mut files.values, id),
+                FileKind::Manifest | FileKind::Temporary | FileKind::Lock | FileKind::Unknown => continue,
+            };
+            list.push(id);
+            files.last = files.last.max(id);
+        }
+        files.logs.sort_unstable();
+        files.tables.sort_unstable();
+        files.values.sort_unstable();
+        Ok(files)
+    }
+}
+
+/// What the manifest says, all edits applied.
+#[derive(Debug, Default)]
+pub(crate) struct ManifestState {
+    pub database_id: u64,
+    pub next_file: FileId,
+    pub last_seqno: SeqNo,
+    pub log_floor: FileId,
+    pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
+}
+
+/// One keyspace in the manifest.
+#[derive(Debug, Default)]
+pub(crate) struct KeyspaceState {
+    pub name: String,
+    pub options: String,
+    pub flushed: SeqNo,
+    pub tables: BTreeMap<FileId, TableAdded>,
+}
+
+/// The state that the manifest of `dir` describes; `None` when there is no manifest.
+///
+/// # Errors
+/// I/O errors and corruption.
+pub(crate) fn read_manifest(dir: &Dir) -> Result<Option<ManifestState>> {
+    if dir.len(names::MANIFEST)?.is_none() {
+        return Ok(None);
+    }
+    let bytes = read_whole(dir, names::MANIFEST, IoSource::Recovery)?;
+    let path = dir.file(names::MANIFEST);
+    let reader = manifest::ManifestReader::new(&bytes).map_err(|e| e.of(&path))?;
+    let mut state = ManifestState { database_id: reader.database_id(), ..ManifestState::default() };
+    for record in reader {
+        let record = record.map_err(|e| e.of(&path))?;
+        state.apply(record.edit).map_err(|what| {
+            Corruption::new(record.offset, "manifest record", "an edit that fits the state before it", what).of(&path)
+        })?;
+    }
+    Ok(Some(state))
+}
+
+/// All bytes of a file.
+///
+/// # Errors
+/// I/O errors.
+pub(crate) fn read_whole(dir: &Dir, name: &str, source: IoSource) -> Result<Vec<u8>> {
+    let reader = dir.open(name)?;
+    let mut bytes = vec![0; usize::try_from(reader.len()).unwrap_or(usize::MAX)];
+    reader.read_at(&mut bytes, 0, source)?;
+    Ok(bytes)
+}
+
+impl ManifestState {
+    fn apply(&mut self, edit: Edit) -> std::result::Result<(), String> {
+        self.next_file = self.next_file.max(edit.next_file.unwrap_or(0));
+        self.last_seqno = self.last_seqno.max(edit.last_seqno.unwrap_or(0));
+        self.log_floor = self.log_floor.max(edit.log_floor.unwrap_or(0));
+        for change in edit.keyspaces {
+            match change {
+                KeyspaceEdit::Created { id, name, options } => {
+                    let new = KeyspaceState { name, options, ..KeyspaceState::default() };
+                    if self.keyspaces.insert(id, new).is_some() {
+                        return Err(format!("keyspace {id} created twice"));
+                    }
+                }
+                KeyspaceEdit::Configured { id, options } => self.keyspace(id)?.options = options,
+                KeyspaceEdit::Dropped { id } => {
+                    self.keyspace(id)?;
+                    self.keyspaces.remove(&id);
+                }
+                KeyspaceEdit::Flushed { id, seqno } => {
+                    let keyspace = self.keyspace(id)?;
+                    keyspace.flushed = keyspace.flushed.max(seqno);
+                }
+            }
+        }
+        edit.levels.into_iter().try_for_each(|change| self.apply_tables(change))
+    }
+
+    fn apply_tables(&mut self, change: LevelEdit) -> std::result::Result<(), String> {
+        let keyspace = self.keyspace(change.keyspace)?;
+        for removed in change.removed {
+            if keyspace.tables.remove(&removed.table).is_none() {
+                return Err(format!("table {} removed, which is not there", removed.table));
+            }
+        }
+        for added in change.added {
+            let id = added.table.id;
+            if keyspace.tables.insert(id, added).is_some() {
+                return Err(format!("table {id} added twice"));
+            }
+        }
+        Ok(())
+    }
+
+    fn keyspace(&mut self, id: KeyspaceId) -> std::result::Result<&mut KeyspaceState, String> {
+        self.keyspaces.get_mut(&id).ok_or_else(|| format!("a change of keyspace {id}, which is not there"))
+    }
+
+    fn open_partitions(&self, dir: &Dir, context: &Arc<TableContext>) -> Result<Vec<Arc<Partition>>> {
+        let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
+            let options: KeyspaceOptions = toml::from_str(&keyspace.options).map_err(|e| {
+                Error::invalid(format!("options of keyspace `{}` in the manifest", keyspace.name), e.message().to_owned())
+            })?;
+            let added = keyspace.tables.values().cloned().collect();
+            let edit = LevelEdit { keyspace: id, partition: 0, removed: Vec::new(), added };
+            let version = Version::default().apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
+            Ok(Arc::new(Partition::new(id, keyspace.name.clone(), options, version, keyspace.flushed)?))
+        };
+        self.keyspaces.iter().map(open).collect()
+    }
+}
+
+impl Engine {
+    /// Puts the commits of `logs` back, and writes them as tables.
+    fn replay(&self, logs: &[FileId]) -> Result<()> {
+        let writes = self.options.access == Access::ReadWrite;
+        let mut next: Option<SeqNo> = None;
+        let mut adopted = Vec::new();
+        for &log in logs {
+            let name = names::log(log);
+            if writes {
+                self.dir.open_append(&name, IoSource::Recovery)?.sync()?;
+            }
+            let bytes = read_whole(&self.dir, &name, IoSource::Recovery)?;
+            adopted.push((log, bytes.len() as u64));
+            if self.replay_log(log, &bytes, &mut next)? == Tail::Clean {
+                continue;
+            }
+            // Whatever later logs hold was committed after what is lost here.
+            adopted.extend(logs.iter().filter(|&&later| later > log).map(|&later| (later, 0)));
+            break;
+        }
+        let last = next.map_or(0, |next| next - 1).max(self.visible());
+        self.visible.store(last, Ordering::Release);
+        self.wal.hold().resume_at(last + 1);
+        if !writes {
+            return Ok(());
+        }
+        self.wal.hold().adopt(&adopted);
+        self.flush_replayed(logs)
+    }
+
+    fn replay_log(&self, log: FileId, bytes: &[u8], next: &mut Option<SeqNo>) -> Result<Tail> {
+        let path = self.dir.file(&names::log(log));
+        let mut reader = LogReader::new(bytes, log).map_err(|e| e.of(&path))?;
+        let partitions: BTreeMap<KeyspaceId, Arc<Partition>> =
+            self.partitions().iter().map(|p| (p.keyspace, Arc::clone(p))).collect();
+        while let Some(record) = reader.next() {
+            let record = record.map_err(|e| e.of(&path))?;
+            if let Some(expected) = next.filter(|&n| n != record.first_seqno) {
+                let expected = format!("commit {expected}, the next one");
+                let found = format!("commit {}: a log is missing", record.first_seqno);
+                return Err(Corruption::new(record.offset, "log record", expected, found).of(path));
+            }
+            let mut seqno = record.first_seqno;
+            for operation in record.operations() {
+                let operation = operation.map_err(|e| e.of(&path))?;
+                if let Some(partition) = partitions.get(&operation.keyspace()).filter(|p| seqno > p.flushed()) {
+                    replay_operation(partition, &operation, seqno, log);
+                }
+                seqno += 1;
+            }
+            *next = Some(seqno);
+            self.flush_overfull()?;
+        }
+        Ok(reader.tail())
+    }
+
+    /// Keeps replay within the memory limit: a memtable that has grown full becomes tables at once.
+    fn flush_overfull(&self) -> Result<()> {
+        let overfull = |p: &&Arc<Partition>| p.view().active.memtable.bytes() as u64 > self.plan.memtable;
+        if self.options.access == Access::ReadOnly {
+            return Ok(());
+        }
+        let partitions = self.partitions();
+        partitions.iter().filter(overfull).try_for_each(|partition| {
+            partition.seal();
+            self.flush_oldest(partition)
+        })
+    }
+
+    /// Writes everything replayed as tables; from then on the old logs are not needed.
+    fn flush_replayed(&self, logs: &[FileId]) -> Result<()> {
+        self.replaying.store(FileId::MAX, Ordering::Release);
+        for partition in self.partitions().iter().filter(|p| !p.view().active.memtable.is_empty()) {
+            partition.seal();
+            self.flush_oldest(partition)?;
+        }
+        if logs.is_empty() { Ok(()) } else { self.retire_logs() }
+    }
+
+    /// Deletes what nothing refers to: remains of jobs that a crash cut short.
+    fn remove_unreferenced(&self, files: &Files) -> Result<()> {
+        let partitions = self.partitions();
+        let live: BTreeSet<FileId> =
+            partitions.iter().flat_map(|p| p.view().version.tables().map(|t| t.meta().id).collect::<Vec<_>>()).collect();
+        for id in files.tables.iter().filter(|id| !live.contains(id)) {
+            self.dir.remove(&names::table(*id))?;
+        }
+        for id in &files.values {
+            self.dir.remove(&names::value(*id))?;
+        }
+        let kept: BTreeSet<FileId> = self.wal.hold().files().iter().map(|f| f.0).collect();
+        for id in files.logs.iter().filter(|id| !kept.contains(id)) {
+            self.dir.remove(&names::log(*id))?;
+        }
+        Ok(())
+    }
+}
+
+fn replay_operation(partition: &Arc<Partition>, operation: &Operation<'_>, seqno: SeqNo, log: FileId) {
+    let (key, act) = match *operation {
+        Operation::Put { key, value, .. } => (key, Act::Put(value)),
+        Operation::Pointer { key, pointer, .. } => (key, Act::Pointer(pointer)),
+        Operation::Delete { key, .. } => (key, Act::Delete),
+        Operation::DeleteRange { start, end, .. } => (start, Act::DeleteRange(end)),
+    };
+    apply(&Op { partition, key, act }, seqno, log);
+}

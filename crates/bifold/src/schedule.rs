@@ -1,0 +1,342 @@
+//! What background work is due, and who does it.
+//!
+//! Flushes come first: they free memory and logs. Then the tree with the largest debt is compacted. With threads, one
+//! worker does nothing but flushes, so that a flush never waits behind a long compaction; the others compact, and flush
+//! when that worker is busy. With [`Workers::Caller`](crate::options::Workers::Caller) the calling thread does whatever
+//! is due, in the same order.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Condvar, Mutex},
+    thread::JoinHandle,
+};
+
+use bifold_contract::{Busy, CompactionJob, Error, KeyspaceId, Result};
+
+use crate::{
+    engine::Engine,
+    options::{Access, Workers},
+    partition::Partition,
+    sync::{LockExt, wait},
+};
+
+/// What a worker may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Flushes only.
+    Flusher,
+    /// Whatever is due.
+    Any,
+}
+
+/// A piece of background work.
+pub(crate) enum Task {
+    /// Write the oldest sealed memtable of this tree.
+    Flush(Arc<Partition>),
+    /// Rewrite or move tables of this tree.
+    Compact(Arc<Partition>, CompactionJob),
+}
+
+/// How loaded a tree is: what [`choose`] decides by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Load {
+    /// Memtables waiting to be written.
+    pub sealed: usize,
+    /// One of them is being written now.
+    pub flushing: bool,
+    /// The compaction policy's measure; 1.0 and more is due.
+    pub debt: f64,
+}
+
+/// Which tree to serve next, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// Flush the tree at this position.
+    Flush(usize),
+    /// Compact it, if its policy finds a job.
+    Compact(usize),
+}
+
+/// The work due, most urgent first. Pure.
+pub(crate) fn choose(loads: &[Load], role: Role) -> Vec<Choice> {
+    let mut flushes: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].sealed > 0 && !loads[i].flushing).collect();
+    flushes.sort_by_key(|&i| std::cmp::Reverse(loads[i].sealed));
+    let mut choices: Vec<Choice> = flushes.into_iter().map(Choice::Flush).collect();
+    if role == Role::Any {
+        let mut merges: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].debt >= 1.0).collect();
+        merges.sort_by(|&a, &b| loads[b].debt.total_cmp(&loads[a].debt));
+        choices.extend(merges.into_iter().map(Choice::Compact));
+    }
+    choices
+}
+
+/// Work that is running, and how to wait for changes of it.
+#[derive(Default)]
+pub(crate) struct Work {
+    state: Mutex<WorkState>,
+    changed: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct WorkState {
+    flushing: BTreeSet<KeyspaceId>,
+    busy: std::collections::BTreeMap<KeyspaceId, Busy>,
+    running: usize,
+    /// Grows with every change that can make work due, so that none is slept through.
+    epoch: u64,
+    stopping: bool,
+}
+
+impl Work {
+    /// Tells that work may have become due or room may have come free.
+    pub fn notify(&self) {
+        self.state.hold().epoch += 1;
+        self.changed.notify_all();
+    }
+
+    /// Ends all workers and waits for them. A worker that calls this itself is not waited for.
+    pub fn stop(&self) {
+        self.state.hold().stopping = true;
+        self.changed.notify_all();
+        let threads = std::mem::take(&mut *self.threads.hold());
+        let me = std::thread::current().id();
+        for thread in threads.into_iter().filter(|t| t.thread().id() != me) {
+            let _a_panic_was_reported_by_its_thread = thread.join();
+        }
+    }
+
+    /// Marks tables and levels of a manual compaction as taken. `None` while a running job holds one of them.
+    pub fn try_begin(&self, keyspace: KeyspaceId, job: &CompactionJob) -> bool {
+        let mut state = self.state.hold();
+        let busy = state.busy.entry(keyspace).or_default();
+        if job.inputs.iter().any(|(_, _, table)| busy.tables.contains(table)) || !busy.outputs.is_empty() {
+            return false;
+        }
+        mark(busy, job);
+        state.running += 1;
+        true
+    }
+
+    /// Waits for the next change.
+    pub fn wait_for_change(&self) {
+        let state = self.state.hold();
+        let seen = state.epoch;
+        let mut state = state;
+        while state.epoch == seen && !state.stopping {
+            state = wait(&self.changed, state);
+        }
+    }
+
+    /// Tables that are inputs of running jobs, of one tree.
+    pub fn busy(&self, keyspace: KeyspaceId) -> Busy {
+        self.state.hold().busy.get(&keyspace).cloned().unwrap_or_default()
+    }
+}
+
+fn mark(busy: &mut Busy, job: &CompactionJob) {
+    busy.tables.extend(job.inputs.iter().map(|i| i.2));
+    busy.outputs.push((job.output_level, None, None));
+}
+
+impl Engine {
+    /// Starts the background threads that the options ask for.
+    ///
+    /// # Errors
+    /// The system's, when no thread can be had.
+    pub fn start_workers(self: &Arc<Self>) -> Result<()> {
+        let Workers::Threads(count) = self.options.workers else { return Ok(()) };
+        if self.options.access == Access::ReadOnly {
+            return Ok(());
+        }
+        for number in 0..count.max(2) {
+            let engine = Arc::clone(self);
+            let role = if number == 0 { Role::Flusher } else { Role::Any };
+            let work = Box::new(move || engine.serve(role));
+            let thread = self.env.threads.spawn(&format!("bifold-{number}"), work)?;
+            self.work.threads.hold().push(thread);
+        }
+        Ok(())
+    }
+
+    /// A worker's life.
+    fn serve(&self, role: Role) {
+        loop {
+            let seen = {
+                let state = self.work.state.hold();
+                if state.stopping {
+                    return;
+                }
+                state.epoch
+            };
+            if self.health.writable().is_ok()
+                && let Some(task) = self.take_task(role)
+            {
+                self.do_task(&task);
+                continue;
+            }
+            let mut state = self.work.state.hold();
+            while state.epoch == seen && !state.stopping {
+                state = wait(&self.work.changed, state);
+            }
+        }
+    }
+
+    /// Does what is due, in the calling thread, where the options ask for that.
+    ///
+    /// # Errors
+    /// The failure of a job, as [`Error::Poisoned`].
+    pub fn run_due_work(&self) -> Result<()> {
+        if !self.works_in_caller() {
+            return Ok(());
+        }
+        while self.health.writable().is_ok()
+            && let Some(task) = self.take_task(Role::Any)
+        {
+            self.do_task(&task);
+        }
+        Ok(())
+    }
+
+    /// Takes the most urgent task that nobody has.
+    fn take_task(&self, role: Role) -> Option<Task> {
+        let mut state = self.work.state.hold();
+        let partitions = self.partitions();
+        let loads: Vec<Load> = partitions.iter().map(|p| load(p, &state)).collect();
+        choose(&loads, role).into_iter().find_map(|choice| match choice {
+            Choice::Flush(at) => {
+                let partition = Arc::clone(&partitions[at]);
+                state.flushing.insert(partition.keyspace);
+                state.running += 1;
+                Some(Task::Flush(partition))
+            }
+            Choice::Compact(at) => {
+                let partition = Arc::clone(&partitions[at]);
+                let busy = state.busy.entry(partition.keyspace).or_default();
+                busy.oldest_snapshot = self.snapshots.seqnos().first().copied();
+                let job = partition.policy.choose(&partition.view().version.shape(), busy)?;
+                mark(busy, &job);
+                state.running += 1;
+                Some(Task::Compact(partition, job))
+            }
+        })
+    }
+
+    fn do_task(&self, task: &Task) {
+        let outcome = match task {
+            Task::Flush(partition) => self.flush_oldest(partition),
+            Task::Compact(partition, job) => self.compact_job(partition, job),
+        };
+        match outcome {
+            // Closing cancels long jobs; their inputs stay in force.
+            Err(Error::Closed { .. }) => {}
+            Err(_) if cfg!(planted = "swallow_flush_error") => {}
+            other => drop(self.health.watch(other)),
+        }
+        self.end_task(task);
+    }
+
+    fn end_task(&self, task: &Task) {
+        match task {
+            Task::Flush(partition) => {
+                self.work.state.hold().flushing.remove(&partition.keyspace);
+                self.end_work();
+            }
+            Task::Compact(partition, job) => self.end_compaction(partition.keyspace, job),
+        }
+    }
+
+    /// Gives back what [`Work::try_begin`] or a worker took for `job`.
+    pub fn end_compaction(&self, keyspace: KeyspaceId, job: &CompactionJob) {
+        {
+            let mut state = self.work.state.hold();
+            if let Some(busy) = state.busy.get_mut(&keyspace) {
+                job.inputs.iter().for_each(|i| drop(busy.tables.remove(&i.2)));
+                if let Some(at) = busy.outputs.iter().position(|o| o.0 == job.output_level) {
+                    busy.outputs.swap_remove(at);
+                }
+            }
+        }
+        self.end_work();
+    }
+
+    fn end_work(&self) {
+        self.work.state.hold().running -= 1;
+        self.update_pace();
+        self.work.notify();
+    }
+
+    /// Waits until `done`, looking again after every change of background work.
+    ///
+    /// # Errors
+    /// The failure that poisoned the database, or its being closed.
+    pub fn wait_until(&self, done: impl Fn() -> bool) -> Result<()> {
+        loop {
+            let seen = self.work.state.hold().epoch;
+            if done() {
+                return Ok(());
+            }
+            self.health.writable()?;
+            if self.works_in_caller() {
+                self.run_due_work()?;
+                self.health.writable()?;
+                return Ok(());
+            }
+            let mut state = self.work.state.hold();
+            while state.epoch == seen && !state.stopping {
+                state = wait(&self.work.changed, state);
+            }
+        }
+    }
+
+    /// Waits until no background work is due or running.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_until`].
+    pub fn wait_idle(&self) -> Result<()> {
+        self.wait_until(|| {
+            let state = self.work.state.hold();
+            let quiet = |p: &Arc<Partition>| {
+                let load = load(p, &state);
+                let due = load.debt >= 1.0 && {
+                    let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
+                    p.policy.choose(&p.view().version.shape(), &busy).is_some()
+                };
+                load.sealed == 0 && !due
+            };
+            state.running == 0 && self.partitions().iter().all(quiet)
+        })
+    }
+}
+
+fn load(partition: &Partition, state: &WorkState) -> Load {
+    let view = partition.view();
+    Load {
+        sealed: view.sealed.len(),
+        flushing: state.flushing.contains(&partition.keyspace),
+        debt: partition.policy.debt(&view.version.shape()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
+        Load { sealed, flushing, debt }
+    }
+
+    #[test]
+    fn flushes_come_first_then_the_largest_debt() {
+        let loads = [load(0, false, 3.0), load(1, false, 0.2), load(2, false, 1.0), load(1, true, 9.0), load(0, false, 0.9)];
+        use Choice::{Compact, Flush};
+        assert_eq!(choose(&loads, Role::Any), [Flush(2), Flush(1), Compact(3), Compact(0), Compact(2)]);
+        assert_eq!(choose(&loads, Role::Flusher), [Flush(2), Flush(1)]);
+    }
+
+    #[test]
+    fn a_tree_in_shape_asks_for_nothing() {
+        assert_eq!(choose(&[load(0, false, 0.99)], Role::Any), []);
+        assert_eq!(choose(&[load(1, true, 0.0)], Role::Any), []);
+    }
+}

@@ -1,0 +1,95 @@
+//! Snapshots: which sequence numbers readers still need.
+//!
+//! A snapshot is a number and an entry in the list of open ones. Flush, compaction and collection read that list when
+//! they begin and keep whatever one of its numbers can see.
+//!
+//! **Why the number is taken under the list's lock.** Every entry that a rewrite meets was committed before it began. A
+//! snapshot registered later has a number at least that high, so the newest version is the one it sees and nothing it
+//! needs is dropped. Were the number taken before the lock, a rewrite could begin in between and miss it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bifold_contract::SeqNo;
+
+use crate::sync::LockExt;
+
+/// What holds a snapshot open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A [`crate::Snapshot`].
+    Snapshot,
+    /// An iterator that was not given one.
+    Iterator,
+}
+
+/// The open snapshots of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    open: Mutex<BTreeMap<u64, Opened>>,
+    next_ticket: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Opened {
+    seqno: SeqNo,
+    holder: Holder,
+    since: Duration,
+}
+
+/// An open snapshot, described for statistics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Described {
+    /// What it sees.
+    pub seqno: SeqNo,
+    /// What holds it.
+    pub holder: Holder,
+    /// When it was opened, on the engine's clock.
+    pub since: Duration,
+}
+
+/// Keeps one snapshot open until dropped.
+#[derive(Debug)]
+pub(crate) struct SnapshotGuard {
+    list: Arc<Snapshots>,
+    ticket: u64,
+    /// What the snapshot sees: everything committed up to this number.
+    pub seqno: SeqNo,
+}
+
+impl Snapshots {
+    /// Opens a snapshot of everything visible now.
+    pub fn open(self: &Arc<Self>, visible: &AtomicU64, holder: Holder, now: Duration) -> SnapshotGuard {
+        let mut open = self.open.hold();
+        let seqno = visible.load(Ordering::Acquire);
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
+        open.insert(ticket, Opened { seqno, holder, since: now });
+        SnapshotGuard { list: Arc::clone(self), ticket, seqno }
+    }
+
+    /// The numbers of all open snapshots, ascending, without repeats.
+    pub fn seqnos(&self) -> Vec<SeqNo> {
+        let mut seqnos: Vec<SeqNo> = self.open.hold().values().map(|o| o.seqno).collect();
+        seqnos.sort_unstable();
+        seqnos.dedup();
+        seqnos
+    }
+
+    /// The open snapshots, oldest first.
+    pub fn describe(&self) -> Vec<Described> {
+        let describe = |o: &Opened| Described { seqno: o.seqno, holder: o.holder, since: o.since };
+        self.open.hold().values().map(describe).collect()
+    }
+}
+
+impl Drop for SnapshotGuard {
+    fn drop(&mut self) {
+        self.list.open.hold().remove(&self.ticket);
+    }
+}

@@ -1,0 +1,484 @@
+//! What a database did and what it holds: honest figures, each with its meaning.
+//!
+//! Amplifications count from the opening of the database: **write** = bytes written by every source over user bytes
+//! written; **read** = bytes read for gets and scans over user bytes they returned; **space** = bytes of all files over
+//! the estimated live bytes.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bifold_contract::{IoSource, SeqNo};
+use bifold_index::lookup::LookupCounters;
+use serde::Serialize;
+
+pub use crate::histogram::Quantiles;
+use crate::{
+    engine::Engine,
+    histogram::Histogram,
+    partition::Partition,
+    snapshot::Holder,
+    sync::LockExt,
+    write::{Act, Op},
+};
+
+/// One get in so many is timed: two readings of the clock cost a fiftieth of a cached get.
+const GET_SAMPLE: u64 = 16;
+
+/// What a writer waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum StallCause {
+    /// Slowed because memtables fill faster than they are written.
+    Memtables,
+    /// Stopped because every memtable was full.
+    MemtablesFull,
+    /// Slowed because compactions are behind.
+    CompactionDebt,
+}
+
+impl StallCause {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memtables => "slowed: memtables fill faster than they are written",
+            Self::MemtablesFull => "stopped: every memtable was full",
+            Self::CompactionDebt => "slowed: compactions are behind",
+        }
+    }
+}
+
+/// Running counts of an open database.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    commits: AtomicU64,
+    operations: AtomicU64,
+    user_bytes_written: AtomicU64,
+    user_bytes_read: AtomicU64,
+    gets: AtomicU64,
+    get_hits: AtomicU64,
+    scanned_pairs: AtomicU64,
+    stalls: Mutex<BTreeMap<StallCause, (u64, Duration, Duration)>>,
+    /// Commits, the wait for their sync included.
+    pub put_latency: Histogram,
+    get_latency: Histogram,
+    /// What lookups in tables met.
+    pub lookups: LookupCounters,
+}
+
+impl Counters {
+    /// Counts a commit.
+    pub fn commit(&self, ops: &[Op<'_>]) {
+        let bytes = |op: &Op<'_>| {
+            op.key.len()
+                + match op.act {
+                    Act::Put(payload) | Act::Pointer(payload) => payload.len(),
+                    Act::Delete => 0,
+                    Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),
+                }
+        };
+        self.commits.fetch_add(1, Relaxed);
+        self.operations.fetch_add(ops.len() as u64, Relaxed);
+        self.user_bytes_written.fetch_add(ops.iter().map(bytes).sum::<usize>() as u64, Relaxed);
+    }
+
+    /// Counts a wait of a writer.
+    pub fn stalled(&self, cause: StallCause, time: Duration) {
+        let mut stalls = self.stalls.hold();
+        let (count, total, max) = stalls.entry(cause).or_default();
+        *count += 1;
+        *total += time;
+        *max = (*max).max(time);
+    }
+
+    /// The time, for one get in [`GET_SAMPLE`].
+    pub fn sample_get(&self, now: impl FnOnce() -> Duration) -> Option<Duration> {
+        self.gets.fetch_add(1, Relaxed).is_multiple_of(GET_SAMPLE).then(now)
+    }
+
+    /// Counts the end of a get that began at `begin`, if that was timed.
+    pub fn got(&self, value_bytes: Option<usize>, now: impl FnOnce() -> Duration, begin: Option<Duration>) {
+        if let Some(bytes) = value_bytes {
+            self.get_hits.fetch_add(1, Relaxed);
+            self.user_bytes_read.fetch_add(bytes as u64, Relaxed);
+        }
+        if let Some(begin) = begin {
+            self.get_latency.record(now().saturating_sub(begin));
+        }
+    }
+
+    /// Counts a pair that an iterator yielded.
+    pub fn scanned(&self, bytes: usize) {
+        self.scanned_pairs.fetch_add(1, Relaxed);
+        self.user_bytes_read.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Bytes of keys and values committed so far.
+    pub fn user_bytes_written(&self) -> u64 {
+        self.user_bytes_written.load(Relaxed)
+    }
+}
+
+/// Figures of an open database; see each field.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The last commit.
+    pub seqno: SeqNo,
+    /// Commits since the database was opened.
+    pub commits: u64,
+    /// Operations in them.
+    pub operations: u64,
+    /// Bytes of keys and values in them.
+    pub user_bytes_written: u64,
+    /// Bytes of values that gets returned and of pairs that iterators yielded.
+    pub user_bytes_read: u64,
+    /// Point reads.
+    pub gets: u64,
+    /// Point reads that found a value.
+    pub get_hits: u64,
+    /// Pairs yielded by iterators.
+    pub scanned_pairs: u64,
+    /// Bytes by the part of the engine that moved them.
+    pub io: Vec<SourceStats>,
+    /// Sync calls on files.
+    pub syncs: u64,
+    /// Bytes written over user bytes written.
+    pub write_amp: f64,
+    /// Bytes read for gets and scans over user bytes they returned.
+    pub read_amp: f64,
+    /// Bytes of all files over estimated live bytes.
+    pub space_amp: f64,
+    /// Where memory is.
+    pub memory: MemoryStats,
+    /// Where space is.
+    pub space: SpaceStats,
+    /// What lookups in tables met.
+    pub lookups: LookupStats,
+    /// Each keyspace.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// Waits imposed on writers, by cause.
+    pub stalls: Vec<StallStats>,
+    /// How long operations took.
+    pub latency_us: LatencyStats,
+    /// What is open and keeps old versions alive.
+    pub snapshots: Vec<SnapshotStats>,
+    /// Collection of parted values.
+    pub gc: GcStats,
+    /// The failure after which no more writes are taken, if any.
+    pub poisoned: Option<String>,
+}
+
+/// Bytes moved for one part of the engine.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceStats {
+    /// Which part.
+    pub source: &'static str,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Read calls.
+    pub reads: u64,
+}
+
+/// Memory in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryStats {
+    /// The cap over all the others.
+    pub limit: u64,
+    /// In memtables.
+    pub memtables: u64,
+    /// In the block cache.
+    pub cache: u64,
+    /// In indexes and filters outside the cache.
+    pub metadata: u64,
+    /// Set aside for buffers of compactions.
+    pub compaction: u64,
+    /// Reads that the block cache answered.
+    pub cache_hits: u64,
+    /// Reads that it did not.
+    pub cache_misses: u64,
+}
+
+/// Space in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct SpaceStats {
+    /// Tables in force.
+    pub tables_bytes: u64,
+    /// Logs.
+    pub logs_bytes: u64,
+    /// The manifest.
+    pub manifest_bytes: u64,
+    /// Estimate of live bytes in tables: the last sorted level, and what above it cannot be older versions of it.
+    pub live_bytes_estimate: u64,
+    /// The rest of the tables.
+    pub dead_bytes_estimate: u64,
+}
+
+/// What lookups in tables met.
+#[derive(Clone, Debug, Serialize)]
+pub struct LookupStats {
+    /// Tables whose filter was asked.
+    pub filters_asked: u64,
+    /// Filters that said "not here".
+    pub filters_denied: u64,
+    /// Tables searched without result although the filter had said "perhaps".
+    pub false_positives: u64,
+}
+
+/// One keyspace.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyspaceStats {
+    /// Its name.
+    pub name: String,
+    /// Its placement.
+    pub placement: &'static str,
+    /// Its compaction policy.
+    pub compaction: &'static str,
+    /// Entries in tables and memtables, older versions and tombstones included.
+    pub entries_estimate: u64,
+    /// Bytes in memtables.
+    pub memtable_bytes: u64,
+    /// Memtables waiting to be written.
+    pub sealed_memtables: u64,
+    /// Its levels.
+    pub levels: Vec<LevelStats>,
+    /// Compactions that merged tables.
+    pub merges: u64,
+    /// Compactions that only moved tables.
+    pub moves: u64,
+    /// Mean share of the lower level that a merge touched, relative to the upper level's share (VAT §3: α). 0 before the first.
+    pub alpha: f64,
+    /// How far the tree is from its shape; from 1.0 on a compaction is due.
+    pub debt: f64,
+}
+
+/// One level of a keyspace.
+#[derive(Clone, Debug, Serialize)]
+pub struct LevelStats {
+    /// Its number; 0 is the newest.
+    pub level: u32,
+    /// Sorted runs in it.
+    pub runs: u64,
+    /// Tables in it.
+    pub tables: u64,
+    /// Bytes in it.
+    pub bytes: u64,
+    /// Entries in it.
+    pub entries: u64,
+    /// Tombstones among them.
+    pub tombstones: u64,
+}
+
+/// Waits of writers for one cause.
+#[derive(Clone, Debug, Serialize)]
+pub struct StallStats {
+    /// Why.
+    pub cause: &'static str,
+    /// How often.
+    pub count: u64,
+    /// Microseconds in all.
+    pub total_us: u64,
+    /// Microseconds of the longest.
+    pub max_us: u64,
+}
+
+/// How long operations took, in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct LatencyStats {
+    /// Commits.
+    pub put: Quantiles,
+    /// Point reads, of which one in 16 is timed.
+    pub get: Quantiles,
+}
+
+/// Something open that keeps old versions alive.
+#[derive(Clone, Debug, Serialize)]
+pub struct SnapshotStats {
+    /// The last commit it sees.
+    pub seqno: SeqNo,
+    /// Milliseconds it has been open.
+    pub age_ms: u64,
+    /// `snapshot` or `iterator`.
+    pub kind: &'static str,
+}
+
+/// Collection of parted values.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct GcStats {
+    /// Questions that collections asked of the index.
+    pub index_lookups: u64,
+    /// Addresses that collections wrote to the index.
+    pub index_inserts: u64,
+    /// Bytes that collections wrote.
+    pub bytes: u64,
+}
+
+impl Stats {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        let counters = &engine.counters;
+        let totals = engine.dir.totals();
+        let written: u64 = totals.written_bytes.iter().sum();
+        let read = totals.read_bytes[IoSource::Get as usize] + totals.read_bytes[IoSource::Scan as usize];
+        let (user_written, user_read) = (counters.user_bytes_written(), counters.user_bytes_read.load(Relaxed));
+        let keyspaces: Vec<KeyspaceStats> = engine.partitions().iter().map(|p| KeyspaceStats::of(p)).collect();
+        let space = SpaceStats::of(engine, &keyspaces);
+        let files = space.tables_bytes + space.logs_bytes + space.manifest_bytes;
+        let memtables: u64 = keyspaces.iter().map(|k| k.memtable_bytes).sum();
+        let live = space.live_bytes_estimate + engine.partitions().iter().map(|p| memtable_data_bytes(p)).sum::<u64>();
+        let source = |s: IoSource| SourceStats {
+            source: s.name(),
+            bytes_read: totals.read_bytes[s as usize],
+            bytes_written: totals.written_bytes[s as usize],
+            reads: totals.reads[s as usize],
+        };
+        Self {
+            seqno: engine.visible(),
+            commits: counters.commits.load(Relaxed),
+            operations: counters.operations.load(Relaxed),
+            user_bytes_written: user_written,
+            user_bytes_read: user_read,
+            gets: counters.gets.load(Relaxed),
+            get_hits: counters.get_hits.load(Relaxed),
+            scanned_pairs: counters.scanned_pairs.load(Relaxed),
+            io: IoSource::ALL.into_iter().map(source).collect(),
+            syncs: totals.syncs,
+            write_amp: ratio(written, user_written),
+            read_amp: ratio(read, user_read),
+            space_amp: ratio(files, live),
+            memory: MemoryStats::of(engine, memtables),
+            space,
+            lookups: LookupStats::of(counters),
+            keyspaces,
+            stalls: StallStats::of(counters),
+            latency_us: LatencyStats { put: counters.put_latency.quantiles(), get: counters.get_latency.quantiles() },
+            snapshots: SnapshotStats::of(engine),
+            gc: GcStats::default(),
+            poisoned: engine.health.failure().map(ToString::to_string),
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn memtable_data_bytes(partition: &Partition) -> u64 {
+    partition.view().layers().map(|l| l.memtable.data_bytes() as u64).sum()
+}
+
+impl MemoryStats {
+    fn of(engine: &Engine, memtables: u64) -> Self {
+        let cache = engine.tables.cache();
+        Self {
+            limit: engine.plan.limit,
+            memtables,
+            cache: cache.bytes(),
+            metadata: engine.tables.metadata_bytes(),
+            compaction: engine.plan.compaction,
+            cache_hits: cache.hits(),
+            cache_misses: cache.misses(),
+        }
+    }
+}
+
+impl SpaceStats {
+    fn of(engine: &Engine, keyspaces: &[KeyspaceStats]) -> Self {
+        let tables_bytes: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.bytes).sum();
+        // What lies above the last level is at most new versions of its keys; those it can replace are dead.
+        let dead: u64 = keyspaces
+            .iter()
+            .map(|k| {
+                let last = k.levels.iter().rposition(|l| l.bytes > 0).unwrap_or(0);
+                let above: u64 = k.levels.iter().take(last).map(|l| l.bytes).sum();
+                above.min(k.levels.get(last).map_or(0, |l| l.bytes))
+            })
+            .sum();
+        Self {
+            tables_bytes,
+            logs_bytes: engine.wal.hold().bytes(),
+            manifest_bytes: engine.manifest.hold().bytes(),
+            live_bytes_estimate: tables_bytes - dead,
+            dead_bytes_estimate: dead,
+        }
+    }
+}
+
+impl LookupStats {
+    fn of(counters: &Counters) -> Self {
+        Self {
+            filters_asked: counters.lookups.filters_asked(),
+            filters_denied: counters.lookups.filters_denied(),
+            false_positives: counters.lookups.false_positives(),
+        }
+    }
+}
+
+impl KeyspaceStats {
+    fn of(partition: &Partition) -> Self {
+        let view = partition.view();
+        let shape = view.version.shape();
+        let levels: Vec<LevelStats> = (0u32..)
+            .zip(&shape.levels)
+            .map(|(level, l)| {
+                let tables = || l.runs.iter().flat_map(|r| &r.tables);
+                LevelStats {
+                    level,
+                    runs: l.runs.len() as u64,
+                    tables: tables().count() as u64,
+                    bytes: l.bytes(),
+                    entries: tables().map(|t| t.entries).sum(),
+                    tombstones: tables().map(|t| t.tombstones + t.range_tombstones).sum(),
+                }
+            })
+            .collect();
+        let history = *partition.history.hold();
+        let in_memtables: u64 = view.layers().map(|l| l.memtable.entries()).sum();
+        Self {
+            name: partition.name.clone(),
+            placement: partition.placement.profile().name,
+            compaction: partition.policy.name(),
+            entries_estimate: in_memtables + levels.iter().map(|l| l.entries).sum::<u64>(),
+            memtable_bytes: view.layers().map(|l| l.memtable.bytes() as u64).sum(),
+            sealed_memtables: view.sealed.len() as u64,
+            levels,
+            merges: history.merges,
+            moves: history.moves,
+            alpha: if history.alpha_count == 0 { 0.0 } else { history.alpha_sum / history.alpha_count as f64 },
+            debt: partition.policy.debt(&shape),
+        }
+    }
+}
+
+impl StallStats {
+    fn of(counters: &Counters) -> Vec<Self> {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let stalls = counters.stalls.hold();
+        let describe = |(cause, (count, total, max)): (&StallCause, &(u64, Duration, Duration))| Self {
+            cause: cause.name(),
+            count: *count,
+            total_us: micros(*total),
+            max_us: micros(*max),
+        };
+        stalls.iter().map(describe).collect()
+    }
+}
+
+impl SnapshotStats {
+    fn of(engine: &Engine) -> Vec<Self> {
+        let now = engine.env.clock.now();
+        let describe = |open: crate::snapshot::Described| Self {
+            seqno: open.seqno,
+            age_ms: u64::try_from(now.saturating_sub(open.since).as_millis()).unwrap_or(u64::MAX),
+            kind: match open.holder {
+                Holder::Snapshot => "snapshot",
+                Holder::Iterator => "iterator",
+            },
+        };
+        engine.snapshots.describe().into_iter().map(describe).collect()
+    }
+}

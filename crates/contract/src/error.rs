@@ -1,0 +1,181 @@
+//! Everything that can go wrong, told so that a user knows what, where and what to do.
+
+use std::{fmt, io, path::PathBuf, sync::Arc};
+
+/// The result of every fallible call of Bifold.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call failed. Cheap to clone, so that a failed background job can report its cause to every later call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on a file.
+    Io {
+        /// What was attempted: "open", "read", "append", "sync", …
+        op: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: Arc<io::Error>,
+    },
+    /// A file does not hold what was written to it.
+    Corruption {
+        /// Which file.
+        path: PathBuf,
+        /// Where and how.
+        detail: Corruption,
+    },
+    /// An argument or option cannot be used.
+    InvalidArgument {
+        /// Which one.
+        what: String,
+        /// Why, and what would be right.
+        reason: String,
+    },
+    /// Another process has the database open.
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// There is no database where one was expected.
+    NotFound {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The file was written by a newer release.
+    NewerFormat {
+        /// Which file.
+        path: PathBuf,
+        /// The version found in it.
+        found: u32,
+        /// The newest version this release reads.
+        supported: u32,
+    },
+    /// An earlier write or background job failed; the database answers reads but takes no more writes until reopened.
+    Poisoned {
+        /// What failed first.
+        cause: Box<Error>,
+    },
+    /// The database was opened read-only.
+    ReadOnly,
+    /// The database or keyspace was closed or dropped.
+    Closed {
+        /// Which.
+        what: String,
+    },
+}
+
+/// Damage found in a file: the offset, what should be there and what is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corruption {
+    /// Where the damaged structure starts, in bytes from the start of the file.
+    pub offset: u64,
+    /// Which structure: "data block", "log record", "footer", …
+    pub what: &'static str,
+    /// What a sound file has there.
+    pub expected: String,
+    /// What this file has.
+    pub found: String,
+}
+
+impl Corruption {
+    /// Damage at `offset`.
+    pub fn new(offset: u64, what: &'static str, expected: impl Into<String>, found: impl Into<String>) -> Self {
+        Self { offset, what, expected: expected.into(), found: found.into() }
+    }
+
+    /// The same damage in a structure that starts `base` bytes further on in its file.
+    #[must_use]
+    pub fn at(mut self, base: u64) -> Self {
+        self.offset += base;
+        self
+    }
+
+    /// Names the file.
+    pub fn of(self, path: impl Into<PathBuf>) -> Error {
+        Error::Corruption { path: path.into(), detail: self }
+    }
+}
+
+impl Error {
+    /// An argument or option that cannot be used.
+    pub fn invalid(what: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::InvalidArgument { what: what.into(), reason: reason.into() }
+    }
+
+    /// A failed system call on `path`.
+    pub fn io(op: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Io { op, path: path.into(), source: Arc::new(source) }
+    }
+
+    /// This error as the cause of a poisoned database. Poisoning does not nest.
+    #[must_use]
+    pub fn poisoned(self) -> Self {
+        match self {
+            Self::Poisoned { .. } => self,
+            cause => Self::Poisoned { cause: Box::new(cause) },
+        }
+    }
+
+    /// Whether a file's content, not its surroundings, is at fault.
+    #[must_use]
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Self::Corruption { .. })
+    }
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "damaged {} at offset {}: expected {}, found {}",
+            self.what, self.offset, self.expected, self.found
+        )
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { op, path, source } => write!(f, "cannot {op} {}: {source}", path.display()),
+            Self::Corruption { path, detail } => {
+                write!(
+                    f,
+                    "{}: {detail}; restore this file from a checkpoint, or run `bifold verify` for a full list",
+                    path.display()
+                )
+            }
+            Self::InvalidArgument { what, reason } => write!(f, "invalid {what}: {reason}"),
+            Self::Locked { path } => write!(
+                f,
+                "{} is locked: another process has this database open; close it first, or open read-only",
+                path.display()
+            ),
+            Self::NotFound { path } => {
+                write!(f, "no Bifold database in {}: check the path, or create one by writing to it", path.display())
+            }
+            Self::NewerFormat { path, found, supported } => write!(
+                f,
+                "{} has format version {found}, this release reads up to {supported}: upgrade Bifold",
+                path.display()
+            ),
+            Self::Poisoned { cause } => write!(
+                f,
+                "the database stopped taking writes after an earlier failure ({cause}); reads still work, \
+                 mend the cause and reopen it"
+            ),
+            Self::ReadOnly => write!(f, "the database was opened read-only: open it for writing to change it"),
+            Self::Closed { what } => write!(f, "{what} is closed or dropped"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source.as_ref()),
+            Self::Poisoned { cause } => Some(cause.as_ref()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! **Read this first.** The nouns of Bifold and the seams between its parts, without any code that does I/O.
+//!
+//! | file | what it defines |
+//! |---|---|
+//! | [`key`] | sequence numbers, file and keyspace ids, limits on keys and values |
+//! | [`entry`] | one version of one key as every sorted stream carries it |
+//! | [`value`] | bytes handed to a reader without copying where possible |
+//! | [`pointer`] | where a value lives when it is not beside its key |
+//! | [`levels`] | the shape of an LSM-tree as plain data: levels, runs, tables |
+//! | [`edit`] | one atomic change of the database: tables and value files together |
+//! | [`error`] | everything that can go wrong, with file, offset and what to do |
+//! | [`placement`] | seam: where values live and how their garbage is collected |
+//! | [`policy`] | seams: which tables to compact, which level-0 tables may hold a key |
+//! | [`source`] | for whom bytes are read and written, so that statistics are honest |
+//!
+//! `index` and `values` both depend on this crate and never on each other; the engine crate `bifold` joins them.
+#![forbid(unsafe_code)]
+
+pub mod edit;
+pub mod entry;
+pub mod error;
+pub mod key;
+pub mod levels;
+pub mod placement;
+pub mod pointer;
+pub mod policy;
+pub mod source;
+pub mod value;
+
+pub use edit::{Edit, KeyspaceEdit, LevelEdit, TableAdded, TableRemoved, ValueEdit, ValueFileMeta};
+pub use entry::{Entry, Kind, RangeTombstone};
+pub use error::{Corruption, Error, Result};
+pub use key::{FileId, KeyspaceId, MAX_KEY_LEN, MAX_VALUE_LEN, PartitionId, RunId, SeqNo};
+pub use levels::{Level, Levels, Run, TableMeta};
+pub use placement::{Placement, Profile, Rewriter};
+pub use pointer::Pointer;
+pub use policy::{Busy, CompactionJob, CompactionPolicy, JobShape, Locator};
+pub use source::IoSource;
+pub use value::Value;

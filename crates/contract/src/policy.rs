@@ -1,0 +1,78 @@
+//! Seams of the index: what to compact next, and which level-0 tables may hold a key. Both are pure.
+
+use std::{collections::BTreeSet, fmt};
+
+use crate::{FileId, Levels, RunId, SeqNo};
+
+/// Decides what to compact next by looking at the shape of the tree alone.
+pub trait CompactionPolicy: Send + Sync + fmt::Debug {
+    /// The most useful job that touches no busy table, or `None` when the tree is in shape.
+    fn choose(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob>;
+
+    /// How far the tree is from its shape: 1.0 is the point where compaction begins to be due, larger is worse.
+    /// Pacing of writers follows this number.
+    fn debt(&self, levels: &Levels) -> f64;
+
+    /// The name used in options and statistics.
+    fn name(&self) -> &'static str;
+}
+
+/// What running jobs hold, and what readers may still need.
+#[derive(Clone, Debug, Default)]
+pub struct Busy {
+    /// Tables that are inputs of running jobs.
+    pub tables: BTreeSet<FileId>,
+    /// Levels into which running jobs write, with the key range they write (`None`: unbounded).
+    pub outputs: Vec<(u8, Option<Box<[u8]>>, Option<Box<[u8]>>)>,
+    /// The oldest snapshot that must stay readable, if any.
+    pub oldest_snapshot: Option<SeqNo>,
+}
+
+/// How a job gets its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobShape {
+    /// Read the inputs, write new tables.
+    Merge,
+    /// The one input run overlaps nothing below: change its place in the manifest, move no bytes (a trivial move).
+    Move,
+}
+
+/// One compaction, fully planned: which tables in, to which place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompactionJob {
+    /// How to do it.
+    pub shape: JobShape,
+    /// The inputs as (level, run, table), newest first.
+    pub inputs: Vec<(u8, RunId, FileId)>,
+    /// The level that receives the result.
+    pub output_level: u8,
+    /// The run that receives the result; `None`: a new run, newer than all others of that level.
+    pub output_run: Option<RunId>,
+    /// Cut output tables at about this size, in bytes.
+    pub table_bytes: u64,
+    /// Cut an output table before it overlaps more than this many bytes of the level below the output.
+    pub max_overlap_bytes: u64,
+    /// Why, in words, for statistics and logs ("level 0 has 4 runs").
+    pub reason: String,
+}
+
+/// Which level-0 runs may hold a key: newest first with filters, or by an index of its own (UniKV §III-B).
+pub trait Locator: Send + Sync + fmt::Debug {
+    /// Calls `visit` with the position (0 is the newest) of each of `runs` level-0 runs that may hold the key with
+    /// this hash, newest first, until `visit` answers `false`.
+    fn candidates(&self, key_hash: u64, runs: usize, visit: &mut dyn FnMut(usize) -> bool);
+}
+
+/// Every run may hold every key; table filters do the rest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewestFirst;
+
+impl Locator for NewestFirst {
+    fn candidates(&self, _key_hash: u64, runs: usize, visit: &mut dyn FnMut(usize) -> bool) {
+        for position in 0..runs {
+            if !visit(position) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! For whom bytes are moved.
+
+/// The part of the engine on whose behalf a file is read or written. Statistics and rate budgets count by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum IoSource {
+    /// The commit log.
+    Log = 0,
+    /// Writing a memtable as tables.
+    Flush = 1,
+    /// Merging tables.
+    Compaction = 2,
+    /// Values written by commits, apart from the log.
+    Value = 3,
+    /// Collecting garbage in value files.
+    Collection = 4,
+    /// The manifest.
+    Manifest = 5,
+    /// Point reads.
+    Get = 6,
+    /// Iterators.
+    Scan = 7,
+    /// Opening the database after a stop or a crash.
+    Recovery = 8,
+    /// Table footers, indexes and filters.
+    Metadata = 9,
+    /// Checkpoints, verification and other maintenance.
+    Maintenance = 10,
+}
+
+impl IoSource {
+    /// How many sources there are.
+    pub const COUNT: usize = 11;
+
+    /// Every source, in numeric order.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Log,
+        Self::Flush,
+        Self::Compaction,
+        Self::Value,
+        Self::Collection,
+        Self::Manifest,
+        Self::Get,
+        Self::Scan,
+        Self::Recovery,
+        Self::Metadata,
+        Self::Maintenance,
+    ];
+
+    /// The name used in statistics and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Flush => "flush",
+            Self::Compaction => "compaction",
+            Self::Value => "value",
+            Self::Collection => "collection",
+            Self::Manifest => "manifest",
+            Self::Get => "get",
+            Self::Scan => "scan",
+            Self::Recovery => "recovery",
+            Self::Metadata => "metadata",
+            Self::Maintenance => "maintenance",
+        }
+    }
+}

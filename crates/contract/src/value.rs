@@ -1,0 +1,80 @@
+//! Values as readers receive them.
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+/// Bytes of a value: a view into a shared buffer, cheap to clone, independent of the database's lifetime.
+///
+/// A value read from a table block shares the block with the cache, so nothing is copied; holding it keeps that one
+/// block (usually 4 KiB) in memory.
+#[derive(Clone)]
+pub struct Value {
+    buffer: Arc<[u8]>,
+    start: u32,
+    end: u32,
+}
+
+impl Value {
+    /// The bytes `start..end` of `buffer`, without copying.
+    ///
+    /// # Panics
+    /// When the range does not lie in the buffer: the caller has decoded the range from that very buffer.
+    #[must_use]
+    pub fn slice(buffer: Arc<[u8]>, start: usize, end: usize) -> Self {
+        assert!(start <= end && end <= buffer.len(), "value range {start}..{end} outside its buffer");
+        let narrow = |n: usize| u32::try_from(n).unwrap_or_else(|_| panic!("value buffer of {n} bytes"));
+        Self { start: narrow(start), end: narrow(end), buffer }
+    }
+
+    /// A copy of `bytes` in a buffer of its own.
+    #[must_use]
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        Self::slice(Arc::from(bytes), 0, bytes.len())
+    }
+
+    /// The value as a vector of its own.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        self[..].to_vec()
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.start as usize..self.end as usize]
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Self::copy_of(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        let end = bytes.len();
+        Self::slice(Arc::from(bytes), 0, end)
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Value {
+    fn eq(&self, other: &T) -> bool {
+        self[..] == *other.as_ref()
+    }
+}
+
+impl Eq for Value {}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.escape_ascii())
+    }
+}

@@ -1,0 +1,304 @@
+//! Records of append-only files, and what a damaged one means.
+//!
+//! ```text
+//! file    header (32 B) │ record │ record │ …
+//! header  magic 8 │ version u32 │ 0 u32 │ file id u64 │ checksum u64
+//!
+//! record  0x5B │ flags u8 │ length u32 │ number u56 │ payload check u32 │ header check u32 │ 0xD7 │ payload │ 0xB1
+//!         0      1          2            6            13                  17                 21     22
+//! ```
+//!
+//! A crash leaves the last records of such a file half written; a failing disk damages records anywhere. The first is
+//! normal and is cut off, the second must never pass for the first: that would drop commits silently. They can be told
+//! apart, because these files are written once, front to back, each record by one append, and never recycled:
+//!
+//! * After a kill the file simply **ends early**.
+//! * After a power loss, 512-byte sectors that were not yet on the disk read as **zeros to their end** (from their start,
+//!   or from where older records in them ended).
+//! * Bit rot does neither. The first and the last byte of header and record are constants with several bits set, so no
+//!   single flipped bit makes the part of a record in some sector all zeros.
+//!
+//! So a record that does not check is a **torn tail** if the file ends inside it or one of its sectors is all zeros;
+//! otherwise it is **corruption**. Two refinements: values may themselves contain zero sectors, so the flags count them
+//! and only *additional* ones prove a tear; and a record whose flag says that everything before it had been synced proves
+//! that damage before it is corruption, whatever it looks like.
+
+use bifold_contract::{Corruption, FileId};
+
+use crate::checksum::{checksum, checksum_parts};
+
+/// Bytes of a file header.
+pub const FILE_HEADER_BYTES: usize = 32;
+
+/// Bytes of a record before its payload.
+pub const HEADER_BYTES: usize = 22;
+
+/// Bytes of a record behind its payload.
+pub const TRAILER_BYTES: usize = 1;
+
+/// Longest payload, in bytes.
+pub const PAYLOAD_BYTES_MAX: usize = (2 << 30) - 1;
+
+const FIRST: u8 = 0x5B;
+const HEADER_LAST: u8 = 0xD7;
+const LAST: u8 = 0xB1;
+
+/// Flag: everything before this record was synced when it was appended.
+const AFTER_SYNC: u8 = 0x80;
+
+/// The other seven bits count sectors of the payload with at most one bit set, up to this many.
+const ZERO_SECTORS_MAX: u8 = 0x7F;
+
+/// The unit a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// Whether what stands before a record was synced before the record is appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// It may be lost together with the record.
+    Unsynced,
+    /// It is durable.
+    Synced,
+}
+
+/// How a file ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// With a whole record.
+    Clean,
+    /// With remains of records that a crash cut short.
+    Torn {
+        /// Where the last whole record ends.
+        offset: u64,
+    },
+}
+
+/// A whole record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Where it starts in its file.
+    pub offset: u64,
+    /// Its number; what it counts is up to the file.
+    pub number: u64,
+    /// What it holds.
+    pub payload: &'a [u8],
+}
+
+/// The first bytes of a file.
+#[must_use]
+pub fn file_header(magic: [u8; 8], version: u32, file: FileId) -> [u8; FILE_HEADER_BYTES] {
+    let mut header = [0; FILE_HEADER_BYTES];
+    header[..8].copy_from_slice(&magic);
+    header[8..12].copy_from_slice(&version.to_le_bytes());
+    header[16..24].copy_from_slice(&file.to_le_bytes());
+    let check = checksum(&header[..24], 0, 0);
+    header[24..].copy_from_slice(&check.to_le_bytes());
+    header
+}
+
+/// Reserves room for a record's header at the end of `out`; answers where the record starts in it.
+pub fn begin(out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    start
+}
+
+/// Completes the record begun at `start` of `out`, whose payload is everything behind its header. In the file `file` it
+/// will stand at `offset`.
+///
+/// # Panics
+/// When the payload is longer than [`PAYLOAD_BYTES_MAX`], which callers check.
+pub fn finish(out: &mut Vec<u8>, start: usize, file: FileId, offset: u64, number: u64, before: Before) {
+    let payload = &out[start + HEADER_BYTES..];
+    let len = u32::try_from(payload.len()).ok().filter(|&n| n as usize <= PAYLOAD_BYTES_MAX);
+    let Some(len) = len else { panic!("a payload of {} bytes", payload.len()) };
+    let mut header = [0; HEADER_BYTES];
+    header[0] = FIRST;
+    header[1] = near_zero_sectors(payload, offset + HEADER_BYTES as u64);
+    if before == Before::Synced {
+        header[1] |= AFTER_SYNC;
+    }
+    header[2..6].copy_from_slice(&len.to_le_bytes());
+    header[6..13].copy_from_slice(&number.to_le_bytes()[..7]);
+    header[13..17].copy_from_slice(&(checksum(payload, file, offset) as u32).to_le_bytes());
+    let check = header_check(&header, file, offset);
+    header[17..21].copy_from_slice(&check.to_le_bytes());
+    header[21] = HEADER_LAST;
+    out[start..start + HEADER_BYTES].copy_from_slice(&header);
+    out.push(LAST);
+}
+
+fn header_check(header: &[u8; HEADER_BYTES], file: FileId, offset: u64) -> u32 {
+    // A domain of its own: the check of a header never equals that of a payload with the same bytes.
+    (checksum_parts(&[b"header", &header[..17]], file, offset) >> 32) as u32
+}
+
+/// Sectors that lie wholly in `payload`, which starts at `offset` of the file, and have at most one bit set.
+fn near_zero_sectors(payload: &[u8], offset: u64) -> u8 {
+    let skip = (SECTOR - (offset % SECTOR as u64) as usize) % SECTOR;
+    let whole = payload.get(skip..).unwrap_or_default().chunks_exact(SECTOR);
+    let near_zero = |sector: &&[u8]| {
+        let mut bits = 0;
+        sector.iter().all(|byte| {
+            bits += byte.count_ones();
+            bits <= 1
+        })
+    };
+    u8::try_from(whole.filter(near_zero).count()).unwrap_or(u8::MAX).min(ZERO_SECTORS_MAX)
+}
+
+/// Reads the records of a whole file.
+#[derive(Clone, Debug)]
+pub struct Frames<'a> {
+    bytes: &'a [u8],
+    position: usize,
+    file: FileId,
+    /// What a record is called in errors.
+    what: &'static str,
+    tail: Tail,
+    done: bool,
+}
+
+impl<'a> Frames<'a> {
+    /// Reads `bytes`, the content of a file with this magic. `file` is the id it must carry; `None` accepts any.
+    ///
+    /// # Errors
+    /// When the header is damaged, is of another kind of file, or of a newer version.
+    pub fn new(
+        bytes: &'a [u8],
+        magic: [u8; 8],
+        version: u32,
+        file: Option<FileId>,
+        what: &'static str,
+    ) -> Result<Self, Corruption> {
+        let torn = Self { bytes, position: 0, file: 0, what, tail: Tail::Torn { offset: 0 }, done: true };
+        let Some(header) = bytes.first_chunk::<FILE_HEADER_BYTES>() else {
+            return Ok(torn);
+        };
+        let word = |at: usize| header[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+        let (found_magic, found_version, id) = (word(0).to_le_bytes(), word(8) as u32, word(16));
+        if checksum(&header[..24], 0, 0) != word(24) {
+            if sectors(0, FILE_HEADER_BYTES, bytes).any(is_zero) {
+                return Ok(torn);
+            }
+            return Err(Corruption::new(0, "file header", "a header that matches its checksum", "one that does not"));
+        }
+        if found_magic != magic {
+            let found = found_magic.escape_ascii().to_string();
+            return Err(Corruption::new(0, "file header", format!("magic {}", magic.escape_ascii()), found));
+        }
+        if found_version > version {
+            let expected = format!("a version up to {version} (upgrade Bifold to read newer ones)");
+            return Err(Corruption::new(8, "file header", expected, format!("version {found_version}")));
+        }
+        if let Some(expected) = file.filter(|&expected| expected != id) {
+            return Err(Corruption::new(16, "file header", format!("file id {expected}"), format!("file id {id}")));
+        }
+        Ok(Self { bytes, position: FILE_HEADER_BYTES, file: id, what, tail: Tail::Clean, done: false })
+    }
+
+    /// The id in the file's header; 0 when the header is torn.
+    #[must_use]
+    pub fn file(&self) -> FileId {
+        self.file
+    }
+
+    /// How the file ends, as far as it has been read.
+    #[must_use]
+    pub fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    /// The record at the present position, or what is wrong with it.
+    fn read(&self) -> Result<Frame<'a>, Damage> {
+        let rest = &self.bytes[self.position..];
+        let offset = self.position as u64;
+        let Some(header) = rest.first_chunk::<HEADER_BYTES>() else { return Err(Damage::EndsEarly) };
+        if !self.is_header(header, offset) {
+            let lost = sectors(self.position, HEADER_BYTES, self.bytes).any(is_zero);
+            return Err(if lost { Damage::LostSectors } else { self.corrupt("a sound header", "one that does not check") });
+        }
+        let field = |at: usize| header[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+        let len = field(2) as usize;
+        let Some((payload, after)) = rest[HEADER_BYTES..].split_at_checked(len) else { return Err(Damage::EndsEarly) };
+        let Some(&last) = after.first() else { return Err(Damage::EndsEarly) };
+        if checksum(payload, self.file, offset) as u32 != field(13) || last != LAST {
+            let span = HEADER_BYTES + len + TRAILER_BYTES;
+            let zeros = sectors(self.position, span, self.bytes).filter(|s| is_zero(s)).count();
+            let lost = zeros > usize::from(header[1] & ZERO_SECTORS_MAX);
+            return Err(if lost { Damage::LostSectors } else { self.corrupt("a payload that matches its checksum", "one that does not") });
+        }
+        let mut number = [0; 8];
+        number[..7].copy_from_slice(&header[6..13]);
+        Ok(Frame { offset, number: u64::from_le_bytes(number), payload })
+    }
+
+    fn is_header(&self, header: &[u8; HEADER_BYTES], offset: u64) -> bool {
+        header[0] == FIRST
+            && header[21] == HEADER_LAST
+            && header_check(header, self.file, offset).to_le_bytes() == header[17..21]
+    }
+
+    fn corrupt(&self, expected: &str, found: &str) -> Damage {
+        Damage::Corrupt(Corruption::new(self.position as u64, self.what, expected, found))
+    }
+
+    /// The first later record that was appended when everything before it was synced.
+    fn synced_record_after(&self, position: usize) -> Option<usize> {
+        (position + 1..self.bytes.len()).find(|&at| {
+            self.bytes[at] == FIRST
+                && self.bytes[at..].first_chunk().is_some_and(|header: &[u8; HEADER_BYTES]| {
+                    header[1] & AFTER_SYNC != 0 && self.is_header(header, at as u64)
+                })
+        })
+    }
+}
+
+enum Damage {
+    EndsEarly,
+    LostSectors,
+    Corrupt(Corruption),
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, Corruption>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done || self.position == self.bytes.len() {
+            return None;
+        }
+        match self.read() {
+            Ok(frame) => {
+                self.position += HEADER_BYTES + frame.payload.len() + TRAILER_BYTES;
+                Some(Ok(frame))
+            }
+            Err(Damage::Corrupt(corruption)) => {
+                self.done = true;
+                Some(Err(corruption))
+            }
+            Err(Damage::EndsEarly | Damage::LostSectors) => {
+                self.done = true;
+                self.tail = Tail::Torn { offset: self.position as u64 };
+                self.synced_record_after(self.position).map(|later| {
+                    let expected = format!("a whole record: it was synced before the one at offset {later} was written");
+                    Err(Corruption::new(self.position as u64, self.what, expected, "lost sectors"))
+                })
+            }
+        }
+    }
+}
+
+/// The parts of the sectors that `start..start + len` touches, each from `start` or the sector's start to the sector's or
+/// the file's end.
+fn sectors(start: usize, len: usize, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let end = (start + len).min(bytes.len());
+    (start / SECTOR..end.div_ceil(SECTOR))
+        .map(move |sector| &bytes[start.max(sector * SECTOR)..bytes.len().min((sector + 1) * SECTOR)])
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,27 @@
+//! Bytes and types of every Bifold file, without I/O.
+//!
+//! | file | what it is | page |
+//! |---|---|---|
+//! | [`bytes`] | integers and checked decoding | |
+//! | [`checksum`] | checksums bound to a place in a file | |
+//! | [`names`] | file names | |
+//! | [`frame`] | records of append-only files, and what a damaged one means | `docs/formats/log.md` |
+//! | [`log`] | the commit log | `docs/formats/log.md` |
+//! | [`manifest`] | the manifest | `docs/formats/manifest.md` |
+//! | [`pointer`] | addresses of values | `docs/formats/pointer.md` |
+//! | [`block`], [`filter`], [`table`], [`compression`] | sorted tables | `docs/formats/table.md` |
+//!
+//! Little-endian throughout; sizes are checked against the bytes at hand before anything is allocated; no decoder panics.
+#![forbid(unsafe_code)]
+
+pub mod block;
+pub mod bytes;
+pub mod checksum;
+pub mod compression;
+pub mod filter;
+pub mod frame;
+pub mod log;
+pub mod manifest;
+pub mod names;
+pub mod pointer;
+pub mod table;

@@ -1,0 +1,270 @@
+//! The commit log: one record a commit. Page: `docs/formats/log.md`.
+//!
+//! ```text
+//! record    the frame of `frame.rs`, numbered by the first operation's sequence number
+//! payload   operation │ operation │ …          operation i has sequence number first + i
+//! operation kind u8 │ keyspace varint │ key length varint │ [value length varint] │ key │ [value]
+//! kind      1 put │ 2 put pointer │ 3 delete │ 4 delete range │ 5 delete range without end
+//! ```
+
+use bifold_contract::{Corruption, FileId, KeyspaceId, SeqNo};
+
+pub use crate::frame::{Before, Tail};
+use crate::{
+    bytes::{Input, put_varint},
+    frame::{self, FILE_HEADER_BYTES, Frames, HEADER_BYTES},
+};
+
+const MAGIC: [u8; 8] = *b"bifldlog";
+
+/// The version this release writes and the newest it reads.
+pub const VERSION: u32 = 1;
+
+const PUT: u8 = 1;
+const PUT_POINTER: u8 = 2;
+const DELETE: u8 = 3;
+const DELETE_RANGE: u8 = 4;
+const DELETE_RANGE_UNBOUNDED: u8 = 5;
+
+/// The first bytes of the log `file`.
+#[must_use]
+pub fn header(file: FileId) -> [u8; FILE_HEADER_BYTES] {
+    frame::file_header(MAGIC, VERSION, file)
+}
+
+/// Encodes one commit at the end of a buffer.
+#[derive(Debug)]
+pub struct LogEncoder<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    file: FileId,
+    offset: u64,
+    first: SeqNo,
+}
+
+impl<'a> LogEncoder<'a> {
+    /// Begins a record that will stand at `offset` of the log `file`.
+    pub fn begin(out: &'a mut Vec<u8>, file: FileId, offset: u64, first: SeqNo) -> Self {
+        let start = frame::begin(out);
+        Self { out, start, file, offset, first }
+    }
+
+    /// Sets a key to a value.
+    pub fn put(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+        self.pair(PUT, keyspace, key, value);
+    }
+
+    /// Sets a key to a value kept apart at an encoded address.
+    pub fn pointer(&mut self, keyspace: KeyspaceId, key: &[u8], pointer: &[u8]) {
+        self.pair(PUT_POINTER, keyspace, key, pointer);
+    }
+
+    /// Deletes a key.
+    pub fn delete(&mut self, keyspace: KeyspaceId, key: &[u8]) {
+        self.single(DELETE, keyspace, key);
+    }
+
+    /// Deletes the keys from `start` up to `end`, exclusive; without `end`, all from `start` on.
+    pub fn delete_range(&mut self, keyspace: KeyspaceId, start: &[u8], end: Option<&[u8]>) {
+        match end {
+            Some(end) => self.pair(DELETE_RANGE, keyspace, start, end),
+            None => self.single(DELETE_RANGE_UNBOUNDED, keyspace, start),
+        }
+    }
+
+    fn single(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
+        self.out.push(kind);
+        put_varint(self.out, u64::from(keyspace));
+        put_varint(self.out, key.len() as u64);
+        self.out.extend_from_slice(key);
+    }
+
+    fn pair(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+        self.out.reserve(32 + key.len() + value.len());
+        self.out.push(kind);
+        put_varint(self.out, u64::from(keyspace));
+        put_varint(self.out, key.len() as u64);
+        put_varint(self.out, value.len() as u64);
+        self.out.extend_from_slice(key);
+        self.out.extend_from_slice(value);
+    }
+
+    /// Completes the record.
+    pub fn finish(self, before: Before) {
+        frame::finish(self.out, self.start, self.file, self.offset, self.first, before);
+    }
+}
+
+/// Reads the commits of a whole log.
+#[derive(Clone, Debug)]
+pub struct LogReader<'a> {
+    frames: Frames<'a>,
+}
+
+/// One commit.
+#[derive(Clone, Copy, Debug)]
+pub struct LogRecord<'a> {
+    /// Where it starts in the log.
+    pub offset: u64,
+    /// The sequence number of its first operation.
+    pub first_seqno: SeqNo,
+    payload: &'a [u8],
+}
+
+/// One operation of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are the operands")]
+pub enum Operation<'a> {
+    /// Sets a key to a value.
+    Put { keyspace: KeyspaceId, key: &'a [u8], value: &'a [u8] },
+    /// Sets a key to a value kept apart at an encoded address.
+    Pointer { keyspace: KeyspaceId, key: &'a [u8], pointer: &'a [u8] },
+    /// Deletes a key.
+    Delete { keyspace: KeyspaceId, key: &'a [u8] },
+    /// Deletes the keys from `start` up to `end`, exclusive.
+    DeleteRange { keyspace: KeyspaceId, start: &'a [u8], end: Option<&'a [u8]> },
+}
+
+impl Operation<'_> {
+    /// The keyspace it goes to.
+    #[must_use]
+    pub fn keyspace(&self) -> KeyspaceId {
+        match *self {
+            Self::Put { keyspace, .. }
+            | Self::Pointer { keyspace, .. }
+            | Self::Delete { keyspace, .. }
+            | Self::DeleteRange { keyspace, .. } => keyspace,
+        }
+    }
+}
+
+impl<'a> LogReader<'a> {
+    /// Reads `bytes`, the content of the log `file`.
+    ///
+    /// # Errors
+    /// When its header is damaged; a header cut short by a crash makes an empty log.
+    pub fn new(bytes: &'a [u8], file: FileId) -> Result<Self, Corruption> {
+        Ok(Self { frames: Frames::new(bytes, MAGIC, VERSION, Some(file), "log record")? })
+    }
+
+    /// How the log ends, as far as it has been read.
+    #[must_use]
+    pub fn tail(&self) -> Tail {
+        self.frames.tail()
+    }
+}
+
+impl<'a> Iterator for LogReader<'a> {
+    type Item = Result<LogRecord<'a>, Corruption>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let frame = self.frames.next()?;
+        Some(frame.map(|f| LogRecord { offset: f.offset, first_seqno: f.number, payload: f.payload }))
+    }
+}
+
+impl<'a> LogRecord<'a> {
+    /// Its operations, in order. The payload's checksum held, so an error here means that another release wrote it or
+    /// that the writer was wrong.
+    pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, Corruption>> + use<'a> {
+        let base = self.offset + HEADER_BYTES as u64;
+        let mut input = Input::new(self.payload, "log operation");
+        let mut failed = false;
+        std::iter::from_fn(move || {
+            if input.is_empty() || failed {
+                return None;
+            }
+            let operation = operation(&mut input).map_err(|damage| damage.at(base));
+            failed = operation.is_err();
+            Some(operation)
+        })
+    }
+}
+
+fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
+    let start = *input;
+    let kind = input.u8()?;
+    let keyspace = input.varint32()?;
+    let key_len = input.varint32()? as usize;
+    Ok(match kind {
+        DELETE => Operation::Delete { keyspace, key: input.take(key_len)? },
+        DELETE_RANGE_UNBOUNDED => Operation::DeleteRange { keyspace, start: input.take(key_len)?, end: None },
+        PUT | PUT_POINTER | DELETE_RANGE => {
+            let value_len = input.varint32()? as usize;
+            let (key, value) = (input.take(key_len)?, input.take(value_len)?);
+            match kind {
+                PUT => Operation::Put { keyspace, key, value },
+                PUT_POINTER => Operation::Pointer { keyspace, key, pointer: value },
+                _ => Operation::DeleteRange { keyspace, start: key, end: Some(value) },
+            }
+        }
+        other => return Err(start.damage("an operation of kind 1 to 5", format!("kind {other}"))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encode(commits: &[(SeqNo, Vec<Operation<'_>>)]) -> Vec<u8> {
+        let mut bytes = header(5).to_vec();
+        for (first, operations) in commits {
+            let offset = bytes.len() as u64;
+            let mut encoder = LogEncoder::begin(&mut bytes, 5, offset, *first);
+            for operation in operations {
+                match *operation {
+                    Operation::Put { keyspace, key, value } => encoder.put(keyspace, key, value),
+                    Operation::Pointer { keyspace, key, pointer } => encoder.pointer(keyspace, key, pointer),
+                    Operation::Delete { keyspace, key } => encoder.delete(keyspace, key),
+                    Operation::DeleteRange { keyspace, start, end } => encoder.delete_range(keyspace, start, end),
+                }
+            }
+            encoder.finish(Before::Unsynced);
+        }
+        bytes
+    }
+
+    #[test]
+    fn commits_come_back() {
+        let commits = vec![
+            (1, vec![Operation::Put { keyspace: 0, key: b"k", value: b"v" }]),
+            (
+                2,
+                vec![
+                    Operation::Delete { keyspace: 300, key: b"k" },
+                    Operation::DeleteRange { keyspace: 1, start: b"", end: Some(b"m") },
+                    Operation::DeleteRange { keyspace: 1, start: b"z", end: None },
+                    Operation::Pointer { keyspace: 2, key: b"p", pointer: b"here" },
+                ],
+            ),
+            (6, vec![Operation::Put { keyspace: 0, key: b"empty", value: b"" }]),
+        ];
+        let bytes = encode(&commits);
+        let mut reader = LogReader::new(&bytes, 5).unwrap();
+        for (first, operations) in &commits {
+            let record = reader.next().unwrap().unwrap();
+            assert_eq!(record.first_seqno, *first);
+            assert_eq!(record.operations().collect::<Result<Vec<_>, _>>().unwrap(), *operations);
+        }
+        assert!(reader.next().is_none());
+        assert_eq!(reader.tail(), Tail::Clean);
+    }
+
+    #[test]
+    fn the_bytes_of_a_commit_are_the_documented_ones() {
+        let bytes = encode(&[(7, vec![Operation::Put { keyspace: 1, key: b"key", value: b"value" }])]);
+        let hex: Vec<String> = bytes[32..].iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex[..13].concat(), "5b000c00000007000000000000".to_string());
+        assert_eq!(hex[21..].concat(), "d7010103056b657976616c7565b1");
+    }
+
+    proptest! {
+        #[test]
+        fn no_payload_makes_the_decoder_panic(payload: Vec<u8>) {
+            let record = LogRecord { offset: 0, first_seqno: 1, payload: &payload };
+            let _any_answer: Vec<_> = record.operations().collect();
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The manifest: one record a change of the database's state. Page: `docs/formats/manifest.md`.
+//!
+//! ```text
+//! file    header whose id names the database │ record │ …       frames of `frame.rs`, each appended after a sync
+//! payload field │ field │ …                                      field: tag varint │ length varint │ body
+//! ```
+//!
+//! Tags are odd where a reader that does not know them must stop, even where it may skip them, so later releases can
+//! add fields of both sorts.
+
+use std::sync::Arc;
+
+use bifold_contract::{
+    Corruption, Edit, KeyspaceEdit, LevelEdit, TableMeta, ValueEdit, ValueFileMeta,
+    edit::{TableAdded, TableRemoved},
+};
+
+pub use crate::frame::Tail;
+use crate::{
+    bytes::{Input, put_slice, put_varint},
+    frame::{self, Before, FILE_HEADER_BYTES, Frames, HEADER_BYTES},
+};
+
+const MAGIC: [u8; 8] = *b"bifldman";
+
+/// The version this release writes and the newest it reads.
+pub const VERSION: u32 = 1;
+
+/// Tags of fields. All are odd: none may be skipped.
+mod tag {
+    pub const NEXT_FILE: u64 = 1;
+    pub const LAST_SEQNO: u64 = 3;
+    pub const LOG_FLOOR: u64 = 5;
+    pub const KEYSPACE_CREATED: u64 = 7;
+    pub const KEYSPACE_CONFIGURED: u64 = 9;
+    pub const KEYSPACE_DROPPED: u64 = 11;
+    pub const KEYSPACE_FLUSHED: u64 = 13;
+    /// Opens the changes of one partition; removals and additions that follow belong to it.
+    pub const LEVELS: u64 = 15;
+    pub const TABLE_REMOVED: u64 = 17;
+    pub const TABLE_ADDED: u64 = 19;
+    pub const VALUE_REMOVED: u64 = 21;
+    pub const VALUE_ADDED: u64 = 23;
+    pub const VALUE_GARBAGE: u64 = 25;
+}
+
+/// The first bytes of the manifest of the database with this id.
+#[must_use]
+pub fn header(database_id: u64) -> [u8; FILE_HEADER_BYTES] {
+    frame::file_header(MAGIC, VERSION, database_id)
+}
+
+/// The record of `edit`, to be appended at `offset` of the manifest of this database, when all before it is synced.
+#[must_use]
+pub fn encode_record(edit: &Edit, database_id: u64, offset: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    let start = frame::begin(&mut out);
+    encode(edit, &mut out);
+    frame::finish(&mut out, start, database_id, offset, 0, Before::Synced);
+    out
+}
+
+/// Reads the edits of a whole manifest.
+#[derive(Clone, Debug)]
+pub struct ManifestReader<'a> {
+    frames: Frames<'a>,
+}
+
+/// One edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestRecord {
+    /// Where its record starts.
+    pub offset: u64,
+    /// What changes.
+    pub edit: Edit,
+}
+
+impl<'a> ManifestReader<'a> {
+    /// Reads `bytes`, the content of a manifest.
+    ///
+    /// # Errors
+    /// When its header is damaged.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Corruption> {
+        let frames = Frames::new(bytes, MAGIC, VERSION, None, "manifest record")?;
+        // A manifest takes its name only when its first record is synced, so a torn header is damage here.
+        if frames.tail() != Tail::Clean {
+            return Err(Corruption::new(0, "file header", "a whole header", "one cut short"));
+        }
+        Ok(Self { frames })
+    }
+
+    /// The id of the database.
+    #[must_use]
+    pub fn database_id(&self) -> u64 {
+        self.frames.file()
+    }
+
+    /// How the manifest ends, as far as it has been read.
+    #[must_use]
+    pub fn tail(&self) -> Tail {
+        self.frames.tail()
+    }
+}
+
+impl Iterator for ManifestReader<'_> {
+    type Item = Result<ManifestRecord, Corruption>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let frame = self.frames.next()?;
+        Some(frame.and_then(|f| {
+            let edit = decode(f.payload).map_err(|damage| damage.at(f.offset + HEADER_BYTES as u64))?;
+            Ok(ManifestRecord { offset: f.offset, edit })
+        }))
+    }
+}
+
+/// Appends the fields of `edit`.
+fn encode(edit: &Edit, out: &mut Vec<u8>) {
+    let mut body = Vec::new();
+    let mut field = |tag: u64, fill: &dyn Fn(&mut Vec<u8>)| {
+        body.clear();
+        fill(&mut body);
+        put_varint(out, tag);
+        put_slice(out, &body);
+    };
+    let numbers = [(tag::NEXT_FILE, edit.next_file), (tag::LAST_SEQNO, edit.last_seqno), (tag::LOG_FLOOR, edit.log_floor)];
+    for (tag, number) in numbers {
+        if let Some(number) = number {
+            field(tag, &|b| put_varint(b, number));
+        }
+    }
+    for change in &edit.keyspaces {
+        let tag = match change {
+            KeyspaceEdit::Created { .. } => tag::KEYSPACE_CREATED,
+            KeyspaceEdit::Configured { .. } => tag::KEYSPACE_CONFIGURED,
+            KeyspaceEdit::Dropped { .. } => tag::KEYSPACE_DROPPED,
+            KeyspaceEdit::Flushed { .. } => tag::KEYSPACE_FLUSHED,
+        };
+        field(tag, &|b| encode_keyspace(change, b));
+    }
+    for change in &edit.levels {
+        field(tag::LEVELS, &|b| {
+            put_varint(b, u64::from(change.keyspace));
+            put_varint(b, u64::from(change.partition));
+        });
+        for removed in &change.removed {
+            field(tag::TABLE_REMOVED, &|b| {
+                b.push(removed.level);
+                put_varint(b, removed.run);
+                put_varint(b, removed.table);
+            });
+        }
+        for added in &change.added {
+            field(tag::TABLE_ADDED, &|b| encode_added(added, b));
+        }
+    }
+    for &file in &edit.values.removed {
+        field(tag::VALUE_REMOVED, &|b| put_varint(b, file));
+    }
+    for file in &edit.values.added {
+        field(tag::VALUE_ADDED, &|b| encode_value_file(file, b));
+    }
+    for &(file, bytes, entries) in &edit.values.garbage {
+        field(tag::VALUE_GARBAGE, &|b| [file, bytes, entries].into_iter().for_each(|n| put_varint(b, n)));
+    }
+}
+
+fn encode_keyspace(change: &KeyspaceEdit, out: &mut Vec<u8>) {
+    match change {
+        KeyspaceEdit::Created { id, name, options } => {
+            put_varint(out, u64::from(*id));
+            put_slice(out, name.as_bytes());
+            put_slice(out, options.as_bytes());
+        }
+        KeyspaceEdit::Configured { id, options } => {
+            put_varint(out, u64::from(*id));
+            put_slice(out, options.as_bytes());
+        }
+        KeyspaceEdit::Dropped { id } => put_varint(out, u64::from(*id)),
+        KeyspaceEdit::Flushed { id, seqno } => {
+            put_varint(out, u64::from(*id));
+            put_varint(out, *seqno);
+        }
+    }
+}
+
+fn encode_added(added: &TableAdded, out: &mut Vec<u8>) {
+    out.push(added.level);
+    put_varint(out, added.run);
+    encode_table(&added.table, out);
+}
+
+/// Appends what is known of a table. Tables carry the same bytes in their properties.
+pub fn encode_table(table: &TableMeta, out: &mut Vec<u8>) {
+    let numbers = [
+        table.id,
+        table.bytes,
+        table.entries,
+        table.tombstones,
+        table.range_tombstones,
+        table.min_seqno,
+        table.max_seqno,
+        u64::from(table.unbounded),
+    ];
+    numbers.into_iter().for_each(|n| put_varint(out, n));
+    put_slice(out, &table.smallest);
+    put_slice(out, &table.largest);
+}
+
+/// Decodes what [`encode_table`] wrote.
+///
+/// # Errors
+/// When it is cut short or not of that form.
+pub fn decode_table(input: &mut Input<'_>) -> Result<TableMeta, Corruption> {
+    Ok(TableMeta {
+        id: input.varint()?,
+        bytes: input.varint()?,
+        entries: input.varint()?,
+        tombstones: input.varint()?,
+        range_tombstones: input.varint()?,
+        min_seqno: input.varint()?,
+        max_seqno: input.varint()?,
+        unbounded: match input.varint()? {
+            0 => false,
+            1 => true,
+            other => return Err(input.damage("0 or 1", other.to_string())),
+        },
+        smallest: input.slice()?.into(),
+        largest: input.slice()?.into(),
+    })
+}
+
+fn encode_value_file(file: &ValueFileMeta, out: &mut Vec<u8>) {
+    out.extend_from_slice(&[file.class, file.level]);
+    let numbers = [
+        file.id,
+        u64::from(file.keyspace),
+        file.group,
+        u64::from(file.epoch),
+        u64::from(file.tags),
+        file.bytes,
+        file.entries,
+    ];
+    numbers.into_iter().for_each(|n| put_varint(out, n));
+    put_slice(out, &file.smallest);
+    put_slice(out, &file.largest);
+}
+
+/// Decodes the fields of one record.
+fn decode(payload: &[u8]) -> Result<Edit, Corruption> {
+    let mut input = Input::new(payload, "manifest field");
+    let mut edit = Edit::default();
+    while !input.is_empty() {
+        let field = input;
+        let (tag, body) = (input.varint()?, input.slice()?);
+        let base = (input.position() - body.len()) as u64;
+        let mut body = Input::new(body, "manifest field");
+        if decode_field(tag, &mut body, &mut edit).map_err(|damage| damage.at(base))? == Known::No {
+            if tag % 2 == 1 {
+                return Err(field.damage("a field this release knows (upgrade Bifold)", format!("field {tag}")));
+            }
+            continue;
+        }
+        body.end().map_err(|damage| damage.at(base))?;
+    }
+    Ok(edit)
+}
+
+#[derive(PartialEq, Eq)]
+enum Known {
+    Yes,
+    No,
+}
+
+fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known, Corruption> {
+    match tag {
+        tag::NEXT_FILE => edit.next_file = Some(body.varint()?),
+        tag::LAST_SEQNO => edit.last_seqno = Some(body.varint()?),
+        tag::LOG_FLOOR => edit.log_floor = Some(body.varint()?),
+        tag::KEYSPACE_CREATED | tag::KEYSPACE_CONFIGURED | tag::KEYSPACE_DROPPED | tag::KEYSPACE_FLUSHED => {
+            edit.keyspaces.push(decode_keyspace(tag, body)?);
+        }
+        tag::LEVELS => {
+            let change = LevelEdit { keyspace: body.varint32()?, partition: body.varint32()?, ..LevelEdit::default() };
+            edit.levels.push(change);
+        }
+        tag::TABLE_REMOVED => {
+            let removed = TableRemoved { level: body.u8()?, run: body.varint()?, table: body.varint()? };
+            levels(edit, body)?.removed.push(removed);
+        }
+        tag::TABLE_ADDED => {
+            let (level, run) = (body.u8()?, body.varint()?);
+            let table = Arc::new(decode_table(body)?);
+            levels(edit, body)?.added.push(TableAdded { level, run, table });
+        }
+        tag::VALUE_REMOVED => edit.values.removed.push(body.varint()?),
+        tag::VALUE_ADDED => edit.values.added.push(decode_value_file(body)?),
+        tag::VALUE_GARBAGE => {
+            let ValueEdit { garbage, .. } = &mut edit.values;
+            garbage.push((body.varint()?, body.varint()?, body.varint()?));
+        }
+        _ => return Ok(Known::No),
+    }
+    Ok(Known::Yes)
+}
+
+fn levels<'e>(edit: &'e mut Edit, body: &Input<'_>) -> Result<&'e mut LevelEdit, Corruption> {
+    edit.levels.last_mut().ok_or_else(|| body.damage("a partition before its tables", "a table alone"))
+}
+
+fn decode_keyspace(tag: u64, body: &mut Input<'_>) -> Result<KeyspaceEdit, Corruption> {
+    let id = body.varint32()?;
+    Ok(match tag {
+        tag::KEYSPACE_CREATED => KeyspaceEdit::Created { id, name: text(body)?, options: text(body)? },
+        tag::KEYSPACE_CONFIGURED => KeyspaceEdit::Configured { id, options: text(body)? },
+        tag::KEYSPACE_DROPPED => KeyspaceEdit::Dropped { id },
+        _ => KeyspaceEdit::Flushed { id, seqno: body.varint()? },
+    })
+}
+
+fn text(body: &mut Input<'_>) -> Result<String, Corruption> {
+    let at = *body;
+    std::str::from_utf8(body.slice()?).map(str::to_owned).map_err(|e| at.damage("UTF-8 text", e.to_string()))
+}
+
+fn decode_value_file(body: &mut Input<'_>) -> Result<ValueFileMeta, Corruption> {
+    let (class, level) = (body.u8()?, body.u8()?);
+    Ok(ValueFileMeta {
+        class,
+        level,
+        id: body.varint()?,
+        keyspace: body.varint32()?,
+        group: body.varint()?,
+        epoch: body.varint32()?,
+        tags: body.varint32()?,
+        bytes: body.varint()?,
+        entries: body.varint()?,
+        smallest: body.slice()?.into(),
+        largest: body.slice()?.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

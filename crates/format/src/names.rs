@@ -1,0 +1,89 @@
+//! File names of a database directory.
+
+use bifold_contract::FileId;
+
+/// The manifest.
+pub const MANIFEST: &str = "MANIFEST";
+
+/// A manifest being written; renamed to [`MANIFEST`] when it is whole.
+pub const MANIFEST_TEMPORARY: &str = "MANIFEST.tmp";
+
+/// What a process locks as long as it has the database open.
+pub const LOCK: &str = "LOCK";
+
+/// What a file is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// `000012.log`: a commit log.
+    Log(FileId),
+    /// `000013.tbl`: a sorted table.
+    Table(FileId),
+    /// `000014.val`: a value file.
+    Value(FileId),
+    /// The manifest.
+    Manifest,
+    /// A file that a crash kept from being finished.
+    Temporary,
+    /// The lock file.
+    Lock,
+    /// Not ours.
+    Unknown,
+}
+
+/// The name of a commit log.
+#[must_use]
+pub fn log(id: FileId) -> String {
+    format!("{id:06}.log")
+}
+
+/// The name of a table.
+#[must_use]
+pub fn table(id: FileId) -> String {
+    format!("{id:06}.tbl")
+}
+
+/// The name of a value file.
+#[must_use]
+pub fn value(id: FileId) -> String {
+    format!("{id:06}.val")
+}
+
+/// What the file called `name` is. Only the form that [`log`], [`table`] and [`value`] write is recognised.
+#[must_use]
+pub fn parse(name: &str) -> FileKind {
+    match name {
+        MANIFEST => return FileKind::Manifest,
+        MANIFEST_TEMPORARY => return FileKind::Temporary,
+        LOCK => return FileKind::Lock,
+        _ => {}
+    }
+    let Some((stem, extension)) = name.rsplit_once('.') else { return FileKind::Unknown };
+    match (stem.parse(), extension) {
+        (Ok(id), "log") if log(id) == name => FileKind::Log(id),
+        (Ok(id), "tbl") if table(id) == name => FileKind::Table(id),
+        (Ok(id), "val") if value(id) == name => FileKind::Value(id),
+        _ => FileKind::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_recognised_again() {
+        for id in [0, 7, 999_999, 1_000_000, FileId::MAX] {
+            assert_eq!(parse(&log(id)), FileKind::Log(id));
+            assert_eq!(parse(&table(id)), FileKind::Table(id));
+            assert_eq!(parse(&value(id)), FileKind::Value(id));
+        }
+        assert_eq!(log(12), "000012.log");
+    }
+
+    #[test]
+    fn other_names_are_not_ours() {
+        for name in ["", "12.log", "+00012.log", "0000012.log", "000012.sst", "notes.txt", "manifest", "000012.log.bak"] {
+            assert_eq!(parse(name), FileKind::Unknown, "{name}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! A database directory: files by name, every byte counted by the part of the engine that moved it.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use bifold_contract::{Error, IoSource, Result};
+
+use crate::fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile};
+
+/// Bytes and calls per [`IoSource`] since the directory was opened. One writer per counter is not needed: all are atomic.
+#[derive(Debug, Default)]
+pub struct IoCounters {
+    read_bytes: [AtomicU64; IoSource::COUNT],
+    written_bytes: [AtomicU64; IoSource::COUNT],
+    reads: [AtomicU64; IoSource::COUNT],
+    syncs: AtomicU64,
+}
+
+/// A copy of [`IoCounters`] at one moment, indexed by `IoSource as usize`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoTotals {
+    /// Bytes read.
+    pub read_bytes: [u64; IoSource::COUNT],
+    /// Bytes written.
+    pub written_bytes: [u64; IoSource::COUNT],
+    /// Read calls.
+    pub reads: [u64; IoSource::COUNT],
+    /// Sync calls on files.
+    pub syncs: u64,
+}
+
+impl IoCounters {
+    /// The totals now.
+    pub fn totals(&self) -> IoTotals {
+        let copy = |from: &[AtomicU64; IoSource::COUNT]| std::array::from_fn(|i| from[i].load(Relaxed));
+        IoTotals {
+            read_bytes: copy(&self.read_bytes),
+            written_bytes: copy(&self.written_bytes),
+            reads: copy(&self.reads),
+            syncs: self.syncs.load(Relaxed),
+        }
+    }
+
+    fn count_read(&self, source: IoSource, bytes: usize) {
+        self.read_bytes[source as usize].fetch_add(bytes as u64, Relaxed);
+        self.reads[source as usize].fetch_add(1, Relaxed);
+    }
+
+    fn count_written(&self, source: IoSource, bytes: usize) {
+        self.written_bytes[source as usize].fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+/// One directory. Cheap to clone.
+#[derive(Clone)]
+pub struct Dir {
+    fs: Arc<dyn FileSystem>,
+    path: Arc<Path>,
+    counters: Arc<IoCounters>,
+}
+
+impl Dir {
+    /// The directory `path` of `fs`, which need not exist yet.
+    #[must_use]
+    pub fn new(fs: Arc<dyn FileSystem>, path: &Path) -> Self {
+        Self { fs, path: Arc::from(path), counters: Arc::default() }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The full path of the file `name`.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// What was read and written through this directory and its clones.
+    #[must_use]
+    pub fn totals(&self) -> IoTotals {
+        self.counters.totals()
+    }
+
+    /// Makes the directory if needed.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn create_dir(&self) -> Result<()> {
+        self.fs.create_dir_all(&self.path)
+    }
+
+    /// Makes a new file for appending.
+    ///
+    /// # Errors
+    /// The file system's; it is an error when the file is there.
+    pub fn create(&self, name: &str, source: IoSource) -> Result<Writer> {
+        Ok(self.writer(self.fs.create(&self.file(name))?, name, 0, source))
+    }
+
+    /// Opens a file for appending at its end.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open_append(&self, name: &str, source: IoSource) -> Result<Writer> {
+        let path = self.file(name);
+        let len = self.fs.len(&path)?.ok_or_else(|| Error::io("open", &path, std::io::ErrorKind::NotFound.into()))?;
+        Ok(self.writer(self.fs.open_append(&path)?, name, len, source))
+    }
+
+    fn writer(&self, file: Arc<dyn WriteFile>, name: &str, len: u64, source: IoSource) -> Writer {
+        Writer { file, path: self.file(name), len: AtomicU64::new(len), source, counters: Arc::clone(&self.counters) }
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open(&self, name: &str) -> Result<Reader> {
+        let path = self.file(name);
+        let file = self.fs.open(&path)?;
+        Ok(Reader { len: file.len()?, file, path: Arc::from(path), counters: Arc::clone(&self.counters) })
+    }
+
+    /// The length of a file, or `None` when it is not there.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn len(&self, name: &str) -> Result<Option<u64>> {
+        self.fs.len(&self.file(name))
+    }
+
+    /// The names of all files, sorted.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn list(&self) -> Result<Vec<String>> {
+        let names = self.fs.list(&self.path)?;
+        Ok(names.iter().filter_map(|p| p.file_name()?.to_str().map(str::to_owned)).collect())
+    }
+
+    /// Cuts a file to `len` bytes and syncs it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn truncate(&self, name: &str, len: u64) -> Result<()> {
+        self.fs.truncate(&self.file(name), len)
+    }
+
+    /// Renames a file within the directory, replacing the target in one step.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.fs.rename(&self.file(from), &self.file(to))
+    }
+
+    /// Removes a file; fine when it is gone already.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        match self.fs.remove(&self.file(name)) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Makes the file `name` also known in `other` (a hard link).
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn link_into(&self, other: &Self, name: &str) -> Result<()> {
+        self.fs.link(&self.file(name), &other.file(name))
+    }
+
+    /// Another directory of the same file system, with counters of its own.
+    #[must_use]
+    pub fn sibling(&self, path: &Path) -> Self {
+        Self::new(Arc::clone(&self.fs), path)
+    }
+
+    /// Makes creations, renames and removals durable.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn sync(&self) -> Result<()> {
+        self.fs.sync_dir(&self.path)
+    }
+
+    /// Locks the file `name`.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another holder excludes it; else the file system's.
+    pub fn lock(&self, name: &str, mode: LockMode) -> Result<Box<dyn FileLock>> {
+        self.fs.lock(&self.file(name), mode)
+    }
+}
+
+impl fmt::Debug for Dir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Dir").field(&self.path).finish()
+    }
+}
+
+/// A file being appended to.
+#[derive(Debug)]
+pub struct Writer {
+    file: Arc<dyn WriteFile>,
+    path: PathBuf,
+    len: AtomicU64,
+    source: IoSource,
+    counters: Arc<IoCounters>,
+}
+
+impl Writer {
+    /// Appends `parts` in order as one piece; see [`WriteFile::append`]. Appends must not run concurrently.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn append(&self, parts: &[&[u8]]) -> Result<()> {
+        self.file.append(parts)?;
+        let bytes = parts.iter().map(|p| p.len()).sum::<usize>();
+        self.len.fetch_add(bytes as u64, Relaxed);
+        self.counters.count_written(self.source, bytes);
+        Ok(())
+    }
+
+    /// Makes everything appended before the call durable.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn sync(&self) -> Result<()> {
+        self.counters.syncs.fetch_add(1, Relaxed);
+        self.file.sync()
+    }
+
+    /// Asks the system to begin writing out what was appended, without waiting.
+    pub fn start_writeback(&self) {
+        self.file.start_writeback();
+    }
+
+    /// Bytes in the file, counting all that was appended.
+    pub fn len(&self) -> u64 {
+        self.len.load(Relaxed)
+    }
+
+    /// Whether nothing was appended.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// A file open for reading. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    file: Arc<dyn ReadFile>,
+    path: Arc<Path>,
+    len: u64,
+    counters: Arc<IoCounters>,
+}
+
+impl Reader {
+    /// Fills `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// The file system's; "unexpected end of file" when the file is too short.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64, source: IoSource) -> Result<()> {
+        self.file.read_at(buffer, offset)?;
+        self.counters.count_read(source, buffer.len());
+        Ok(())
+    }
+
+    /// Announces that `len` bytes from `offset` on will be read soon.
+    pub fn prefetch(&self, offset: u64, len: u64) {
+        self.file.prefetch(offset, len);
+    }
+
+    /// The file's length, in bytes, when it was opened.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the file held nothing when it was opened.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}

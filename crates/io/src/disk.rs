@@ -1,0 +1,186 @@
+//! The real file system.
+//!
+//! One system call per append, read and sync. Offsets of appends are kept by the kernel (`O_APPEND`), so a file opened
+//! again after a crash goes on at its true end.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, ErrorKind, IoSlice, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bifold_contract::{Error, Result};
+
+use crate::fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile};
+
+/// The operating system's files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskFs;
+
+impl FileSystem for DiskFs {
+    fn create(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
+        open_with("create", path, OpenOptions::new().append(true).create_new(true))
+    }
+
+    fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
+        open_with("open", path, OpenOptions::new().append(true))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
+        let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+        Ok(Arc::new(DiskFile { file, path: path.into() }))
+    }
+
+    fn truncate(&self, path: &Path, len: u64) -> Result<()> {
+        let cut = || {
+            let file = OpenOptions::new().write(true).open(path)?;
+            file.set_len(len)?;
+            file.sync_all()
+        };
+        cut().map_err(|e| Error::io("truncate", path, e))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).map_err(|e| Error::io("rename", from, e))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|e| Error::io("remove", path, e))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::hard_link(from, to).map_err(|e| Error::io("link", to, e))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        let files = || {
+            let mut files = Vec::new();
+            for entry in fs::read_dir(dir)? {
+                let entry = entry?;
+                if !entry.file_type()?.is_dir() {
+                    files.push(entry.path());
+                }
+            }
+            files.sort_unstable();
+            Ok(files)
+        };
+        files().map_err(|e| Error::io("list", dir, e))
+    }
+
+    fn len(&self, path: &Path) -> Result<Option<u64>> {
+        match fs::metadata(path) {
+            Ok(found) => Ok(Some(found.len())),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("look up", path, e)),
+        }
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> Result<()> {
+        fs::create_dir_all(dir).map_err(|e| Error::io("create directory", dir, e))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        // Only Unix lets a directory be opened and synced; elsewhere its entries are the file system's own affair.
+        if cfg!(unix) {
+            File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync directory", dir, e))?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
+        let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = match open() {
+            // A reader of a directory it may not write to still takes part in locking.
+            Err(e) if mode == LockMode::Shared && is_unwritable(&e) => File::open(path),
+            other => other,
+        }
+        .map_err(|e| Error::io("open lock file", path, e))?;
+        let taken = match mode {
+            LockMode::Exclusive => file.try_lock(),
+            LockMode::Shared => file.try_lock_shared(),
+        };
+        match taken {
+            Ok(()) => Ok(Box::new(DiskLock { _file: file })),
+            Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.into() }),
+            Err(TryLockError::Error(e)) => Err(Error::io("lock", path, e)),
+        }
+    }
+}
+
+fn is_unwritable(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
+fn open_with(op: &'static str, path: &Path, options: &mut OpenOptions) -> Result<Arc<dyn WriteFile>> {
+    let file = options.open(path).map_err(|e| Error::io(op, path, e))?;
+    Ok(Arc::new(DiskFile { file, path: path.into() }))
+}
+
+#[derive(Debug)]
+struct DiskFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl WriteFile for DiskFile {
+    fn append(&self, parts: &[&[u8]]) -> Result<()> {
+        append_all(&self.file, parts).map_err(|e| Error::io("append to", &self.path, e))
+    }
+
+    fn sync(&self) -> Result<()> {
+        // fdatasync: writes the data and whatever is needed to read it back, the new length included; not the times.
+        self.file.sync_data().map_err(|e| Error::io("sync", &self.path, e))
+    }
+}
+
+fn append_all(mut file: &File, parts: &[&[u8]]) -> io::Result<()> {
+    if let [one] = parts {
+        return file.write_all(one);
+    }
+    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let mut left = &mut slices[..];
+    // Empty parts at the front would make a full write look like an end of file.
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match file.write_vectored(left) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut left, written),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+impl ReadFile for DiskFile {
+    fn len(&self) -> Result<u64> {
+        self.file.metadata().map(|m| m.len()).map_err(|e| Error::io("look up", &self.path, e))
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        read_exact_at(&self.file, buffer, offset).map_err(|e| Error::io("read", &self.path, e))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn prefetch(&self, offset: u64, len: u64) {
+        let len = std::num::NonZeroU64::new(len);
+        // A hint: when the system refuses it, the read itself will be slower and nothing else.
+        let _refused = rustix::fs::fadvise(&self.file, offset, len, rustix::fs::Advice::WillNeed);
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+#[cfg(not(unix))]
+compile_error!("Bifold reads files at a place of its choice, which this crate implements for Unix systems only so far");
+
+#[derive(Debug)]
+struct DiskLock {
+    _file: File,
+}
+
+impl FileLock for DiskLock {}

@@ -1,0 +1,151 @@
+//! What Bifold asks of a file system, and what it believes about crashes.
+//!
+//! **Process crash** (kill, panic): everything that [`WriteFile::append`] accepted stays.
+//!
+//! **Power loss**: what was synced stays. Of what was appended since the last sync, any subset of 512-byte sectors may
+//! be there; the others read as zeros or, where the sector held older bytes of the same file, as those; the file may be
+//! shorter than was written. Entries of a directory (create, rename, remove, link) changed since its last
+//! [`FileSystem::sync_dir`] may be there or not, each on its own. A sector is never half written. A rename replaces its
+//! target as one step.
+//!
+//! **A failed sync** leaves the unsynced bytes in an unknown state for good: a later sync that succeeds proves nothing.
+
+use std::{
+    fmt::Debug,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bifold_contract::Result;
+
+/// A file system. All errors are [`Error::Io`](bifold_contract::Error::Io) and name the operation and the path.
+pub trait FileSystem: Send + Sync + Debug {
+    /// Makes a new, empty file for appending. Fails when it is there already.
+    ///
+    /// # Errors
+    /// The system's.
+    fn create(&self, path: &Path) -> Result<Arc<dyn WriteFile>>;
+
+    /// Opens an existing file for appending at its end.
+    ///
+    /// # Errors
+    /// The system's.
+    fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>>;
+
+    /// Opens a file for reading at any place, also while it is being appended to.
+    ///
+    /// # Errors
+    /// The system's.
+    fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>>;
+
+    /// Cuts a file to `len` bytes and syncs it.
+    ///
+    /// # Errors
+    /// The system's.
+    fn truncate(&self, path: &Path, len: u64) -> Result<()>;
+
+    /// Makes `from` known as `to`, replacing what was there, in one step.
+    ///
+    /// # Errors
+    /// The system's.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Removes a file. Open readers keep their contents.
+    ///
+    /// # Errors
+    /// The system's.
+    fn remove(&self, path: &Path) -> Result<()>;
+
+    /// Makes `to` a second name (a hard link) of the file `from`.
+    ///
+    /// # Errors
+    /// The system's.
+    fn link(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// The names of the files in a directory, sorted; directories are left out.
+    ///
+    /// # Errors
+    /// The system's.
+    fn list(&self, dir: &Path) -> Result<Vec<PathBuf>>;
+
+    /// The length of a file, or `None` when there is no file of that name.
+    ///
+    /// # Errors
+    /// The system's, other than "not found".
+    fn len(&self, path: &Path) -> Result<Option<u64>>;
+
+    /// Makes a directory and those above it; fine when it is there.
+    ///
+    /// # Errors
+    /// The system's.
+    fn create_dir_all(&self, dir: &Path) -> Result<()>;
+
+    /// Makes the entries of a directory durable.
+    ///
+    /// # Errors
+    /// The system's.
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+
+    /// Takes a lock on `path`, making the file if needed. The lock ends with the returned object or the process.
+    ///
+    /// # Errors
+    /// [`Error::Locked`](bifold_contract::Error::Locked) when another holder excludes it; else the system's.
+    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>>;
+}
+
+/// Whether a lock admits other holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// No other holder at all.
+    Exclusive,
+    /// Other shared holders.
+    Shared,
+}
+
+/// A lock that ends when dropped.
+pub trait FileLock: Send + Sync + Debug {}
+
+/// A file being appended to. Several threads may sync while one appends.
+pub trait WriteFile: Send + Sync + Debug {
+    /// Appends the parts, in order, as one piece. When it returns the bytes are with the operating system: a killed
+    /// process loses none of them. After an error the file may end in part of them.
+    ///
+    /// # Errors
+    /// The system's.
+    fn append(&self, parts: &[&[u8]]) -> Result<()>;
+
+    /// Makes everything appended before the call durable, and the file's length with it.
+    ///
+    /// # Errors
+    /// The system's. The file must not be used for new data after a failed sync.
+    fn sync(&self) -> Result<()>;
+
+    /// Asks the system to begin writing out what was appended so far, without waiting, so that a later sync is short.
+    fn start_writeback(&self) {}
+}
+
+/// A file open for reading at any place.
+pub trait ReadFile: Send + Sync + Debug {
+    /// The file's length, in bytes, at the time of the call.
+    ///
+    /// # Errors
+    /// The system's.
+    fn len(&self) -> Result<u64>;
+
+    /// Whether the file holds nothing.
+    ///
+    /// # Errors
+    /// The system's.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Fills `buffer` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// The system's; "unexpected end of file" when the file ends before the buffer is full.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
+
+    /// Announces that `len` bytes from `offset` on will be read soon.
+    fn prefetch(&self, _offset: u64, _len: u64) {}
+}

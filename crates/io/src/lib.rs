@@ -1,0 +1,55 @@
+//! The only crate of Bifold that touches the operating system.
+//!
+//! Files, time, randomness and threads are handed to the engine as an [`Env`], never taken from globals: that is what
+//! makes power-loss images at every I/O, error injection at every call and repeatable simulations possible.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`fs`] | the traits [`FileSystem`], [`ReadFile`], [`WriteFile`] and what each promises about crashes |
+//! | [`disk`] | the real file system |
+//! | [`memory`] | a file system in memory that can be cloned as it might look after a power loss |
+//! | [`faulty`] | a wrapper that fails chosen calls |
+//! | [`dir`] | a database directory: files by name, every byte counted by [`IoSource`](bifold_contract::IoSource) |
+//! | [`clock`] | time, real or simulated |
+//! | [`random`] | seeded random numbers |
+//! | [`threads`] | background threads |
+//! | [`rate`] | a byte budget per second, shared by background jobs |
+
+pub mod clock;
+pub mod dir;
+pub mod disk;
+pub mod faulty;
+pub mod fs;
+pub mod memory;
+pub mod random;
+pub mod rate;
+pub mod threads;
+
+use std::sync::Arc;
+
+pub use clock::Clock;
+pub use dir::{Dir, Reader, Writer};
+pub use fs::{FileSystem, LockMode, ReadFile, WriteFile};
+
+/// Everything the engine takes from its surroundings.
+#[derive(Clone, Debug)]
+pub struct Env {
+    /// Where files are.
+    pub fs: Arc<dyn FileSystem>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Who runs background work.
+    pub threads: Arc<dyn threads::Threads>,
+}
+
+impl Env {
+    /// The real file system, the system's clock, real threads.
+    #[must_use]
+    pub fn system() -> Self {
+        Self {
+            fs: Arc::new(disk::DiskFs),
+            clock: Arc::new(clock::SystemClock::default()),
+            threads: Arc::new(threads::SystemThreads),
+        }
+    }
+}

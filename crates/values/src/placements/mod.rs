@@ -1,0 +1,3 @@
+//! The placements: one file each.
+
+pub mod inline;

@@ -1,0 +1,1 @@
+//! The VAT cost model of insert-path amplification, as pure functions.

@@ -1,0 +1,43 @@
+# The front door: every chore, the same here and in CI. `just` lists them.
+
+default:
+    @just --list
+
+# everything CI checks, in CI's order
+check: fmt-check lint docs deny test
+
+# the README's test command
+test:
+    cargo test --workspace
+
+fmt:
+    cargo fmt --all
+
+fmt-check:
+    cargo fmt --all --check
+
+lint:
+    cargo clippy --workspace --all-targets -- -D warnings
+
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+
+# licences, duplicates and advisories of dependencies
+deny:
+    cargo run -q -p xtask -- deny
+
+# proofs at CI's counts, in release mode, with their figures
+prove:
+    cargo run -q -p xtask -- prove
+
+# planted bugs, each of which a proof must catch
+planted:
+    cargo run -q -p xtask -- planted
+
+# proofs for as long as you like; seeds and totals go to reliability/ledger.jsonl
+soak minutes="30":
+    cargo run --release -q -p bifold-sim -- soak --minutes {{minutes}}
+
+# import the repository into a database, kill it, check it
+demo:
+    cargo run --release -- demo
