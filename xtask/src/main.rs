@@ -1,2 +1,45 @@
-//! Chores of this repository.
-fn main() {}
+//! Chores of this repository that are more than a line of shell. `cargo xtask` lists them.
+
+mod deny;
+mod planted;
+mod prove;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask CHORE
+  deny      check licences and sources of all dependencies against deny.toml
+  prove     run the proofs at CI's counts and print their figures
+  planted   build each planted bug and check that a proof catches it   [NAME ...]";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let chore = words.next().unwrap_or_default();
+    let outcome = match chore.as_str() {
+        "deny" => deny::run(),
+        "prove" => prove::run(),
+        "planted" => planted::run(&words.collect::<Vec<_>>()),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask {chore}: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a command of cargo's and waits for it.
+fn cargo(words: &[&str], environment: &[(&str, String)]) -> Result<(), String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let status = std::process::Command::new(cargo)
+        .args(words)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .status()
+        .map_err(|e| format!("cannot start cargo: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("cargo {} failed: {status}", words.join(" "))) }
+}

@@ -1,0 +1,7 @@
+//! The proofs at CI's counts, in release mode with assertions of arithmetic on, so that counts are large and overflow is
+//! still caught.
+
+/// Runs them; each prints its counts and on failure the one line that repeats it.
+pub fn run() -> Result<(), String> {
+    crate::cargo(&["run", "--profile", "prove", "-p", "bifold-sim", "--", "ci"], &[])
+}
