@@ -1,0 +1,219 @@
+//! The newest entries, in memory: one writer at a time, any number of readers without locks.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `arena` | memory that is freed all at once |
+//! | `entry` | keys and their versions as they lie in it |
+//! | `order`, `node` | the nodes of the tree, and how they are searched and added to |
+//! | `rewrite` | dealing out the keys of a full node |
+//! | `tree` | descents and insertion, and why readers need no lock |
+//! | `cursor` | the memtable as a sorted stream |
+//! | `ranges` | its range tombstones |
+//!
+//! A write of a new key finds its leaf, copies key and payload into the arena and publishes one word. A write of a key that
+//! is there pushes a version onto its list and changes no node.
+//!
+//! Invariants: entries come with rising sequence numbers; nothing is ever removed; what a read returns is valid as long
+//! as the memtable is.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+use bifold_contract::{Entry, Kind, MAX_KEY_LEN, MAX_VALUE_LEN, RangeTombstone, SeqNo, key::MAX_SEQNO};
+
+pub use self::cursor::MemtableCursor;
+use self::{
+    arena::Arena,
+    ranges::Ranges,
+    tree::{Added, Tree},
+};
+use crate::range_tombstones::RangeTombstones;
+
+/// Entries in order of key, then newest first, with the range tombstones that came among them.
+pub struct Memtable {
+    tree: Tree,
+    ranges: Ranges,
+    counts: Counts,
+    /// Holds all that `tree` points at. Whoever has it locked is the writer.
+    arena: Mutex<Arena>,
+}
+
+/// What the writer keeps account of. It alone stores; others may read while it does, so each number is right by itself
+/// but two may be of different moments.
+#[derive(Default)]
+struct Counts {
+    keys: AtomicU64,
+    entries: AtomicU64,
+    tombstones: AtomicU64,
+    min_seqno: AtomicU64,
+    max_seqno: AtomicU64,
+    allocated_bytes: AtomicUsize,
+    used_bytes: AtomicUsize,
+    range_bytes: AtomicUsize,
+}
+
+/// The right to write to a memtable. There is one at a time.
+pub struct MemtableWriter<'m> {
+    memtable: &'m Memtable,
+    arena: MutexGuard<'m, Arena>,
+}
+
+impl Memtable {
+    /// The newest version of `key` not newer than `snapshot`, be it a tombstone. Range tombstones are the caller's
+    /// business.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, key: &[u8], snapshot: SeqNo) -> Option<Entry<'_>> {
+        let key = self.tree.find(key)?;
+        key.at(snapshot).map(|version| version.entry(key))
+    }
+
+    /// A cursor over all entries, which stands nowhere.
+    #[must_use]
+    pub fn cursor(self: &Arc<Self>) -> MemtableCursor {
+        MemtableCursor::new(Arc::clone(self))
+    }
+
+    /// All range tombstones so far. Costs one load when there are none.
+    #[inline]
+    #[must_use]
+    pub fn range_tombstones(&self) -> RangeTombstones {
+        self.ranges.get()
+    }
+
+    /// The right to write, as soon as nobody else has it.
+    pub fn writer(&self) -> MemtableWriter<'_> {
+        // A writer that panics does so before it changes anything (see the assertions), so there is nothing to mend.
+        MemtableWriter { memtable: self, arena: self.arena.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// An empty memtable. It takes no memory before the first write.
+    #[must_use]
+    pub fn new() -> Self {
+        let (tree, ranges, counts) = (Tree::new(), Ranges::new(), Counts::default());
+        Self { tree, ranges, counts, arena: Mutex::new(Arena::new()) }
+    }
+
+    /// How many different keys it has.
+    #[must_use]
+    pub fn keys(&self) -> u64 {
+        self.counts.keys.load(Relaxed)
+    }
+
+    /// How many entries it has: all versions, tombstones included, range tombstones not.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.counts.entries.load(Relaxed)
+    }
+
+    /// How many of the entries are tombstones.
+    #[must_use]
+    pub fn tombstones(&self) -> u64 {
+        self.counts.tombstones.load(Relaxed)
+    }
+
+    /// Whether nothing was ever written to it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.max_seqno.load(Relaxed) == 0
+    }
+
+    /// Memory it holds, in bytes: what counts against the memory limit.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.counts.allocated_bytes.load(Relaxed) + self.counts.range_bytes.load(Relaxed)
+    }
+
+    /// The part of [`Memtable::bytes`] that is in use: keys, payloads and the structure around them.
+    #[must_use]
+    pub fn data_bytes(&self) -> usize {
+        self.counts.used_bytes.load(Relaxed) + self.counts.range_bytes.load(Relaxed)
+    }
+
+    /// The smallest sequence number written to it.
+    #[must_use]
+    pub fn min_seqno(&self) -> Option<SeqNo> {
+        Some(self.counts.min_seqno.load(Relaxed)).filter(|&seqno| seqno > 0)
+    }
+
+    /// The largest sequence number written to it.
+    #[must_use]
+    pub fn max_seqno(&self) -> Option<SeqNo> {
+        Some(self.counts.max_seqno.load(Relaxed)).filter(|&seqno| seqno > 0)
+    }
+}
+
+impl MemtableWriter<'_> {
+    /// Adds an entry. Readers may see it at once; they do not when their snapshot is older.
+    ///
+    /// # Panics
+    /// When its sequence number is not above all earlier ones, or key or payload are longer than may be: the commit path
+    /// has checked that.
+    pub fn insert(&mut self, entry: &Entry<'_>) {
+        assert!(
+            (1..=MAX_KEY_LEN).contains(&entry.key.len()) && entry.payload.len() <= MAX_VALUE_LEN,
+            "a key of {} bytes with a payload of {} bytes",
+            entry.key.len(),
+            entry.payload.len()
+        );
+        self.take_seqno(entry.seqno);
+        // SAFETY: the arena is the one of this memtable and goes when the tree does; borrowed mutably, it makes us the
+        // only writer.
+        let added = unsafe { self.memtable.tree.insert(&mut self.arena, entry) };
+        let counts = &self.memtable.counts;
+        add(&counts.keys, u64::from(added == Added::Key));
+        add(&counts.entries, 1);
+        add(&counts.tombstones, u64::from(entry.kind == Kind::Delete));
+        counts.allocated_bytes.store(self.arena.allocated_bytes(), Relaxed);
+        counts.used_bytes.store(self.arena.used_bytes(), Relaxed);
+    }
+
+    /// Adds a range tombstone.
+    ///
+    /// # Panics
+    /// When its sequence number is not above all earlier ones.
+    pub fn delete_range(&mut self, tombstone: RangeTombstone) {
+        self.take_seqno(tombstone.seqno);
+        let key_bytes = tombstone.start.len() + tombstone.end.as_ref().map_or(0, |end| end.len());
+        let range_bytes = &self.memtable.counts.range_bytes;
+        // Twice: as written and as prepared for reading.
+        let bytes = 2 * (key_bytes + size_of::<RangeTombstone>());
+        range_bytes.store(range_bytes.load(Relaxed) + bytes, Relaxed);
+        self.memtable.ranges.push(tombstone);
+    }
+
+    fn take_seqno(&mut self, seqno: SeqNo) {
+        let counts = &self.memtable.counts;
+        let last = counts.max_seqno.load(Relaxed);
+        assert!(last < seqno && seqno <= MAX_SEQNO, "number {seqno} after {last}");
+        counts.max_seqno.store(seqno, Relaxed);
+        if last == 0 {
+            counts.min_seqno.store(seqno, Relaxed);
+        }
+    }
+}
+
+/// Adds to a number that only one thread at a time changes: a load and a store, not the locked instruction.
+fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Relaxed) + more, Relaxed);
+}
+
+impl Default for Memtable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+mod arena;
+mod cursor;
+mod entry;
+mod node;
+mod order;
+mod ranges;
+mod rewrite;
+mod tree;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Memory that is handed out bit by bit and given back all at once.
+//!
+//! Chunks come from the global allocator, never move and are freed together when the arena is dropped: that is why
+//! readers need no lock and no count to follow a pointer into it. Tree nodes and entries get chunks of their own. A
+//! search touches many nodes and at most one or two entries, so the nodes are kept dense: fewer pages to translate.
+//!
+//! Invariant: a space handed out is never handed out again, and nobody but its owner holds a pointer to it.
+
+use std::{
+    alloc::{Layout, alloc, dealloc, handle_alloc_error},
+    ptr::NonNull,
+};
+
+/// A cache line. Nodes fill whole ones.
+pub(super) const LINE_BYTES: usize = 64;
+
+/// What every entry is aligned to.
+pub(super) const ENTRY_ALIGN_BYTES: usize = 8;
+
+/// The first chunk of each kind. A database of many keyspaces has many small memtables; an almost empty one is charged
+/// for 8 KiB.
+const FIRST_CHUNK_BYTES: usize = 4 << 10;
+
+/// Chunks double up to this size: the unused rest of the last ones stays below 3 % of a memtable of 64 MiB.
+const LARGEST_CHUNK_BYTES: usize = 1 << 20;
+
+/// Owns all memory of one memtable.
+pub(super) struct Arena {
+    nodes: Region,
+    entries: Region,
+    chunks: Chunks,
+}
+
+/// Where the next space of one kind comes from.
+struct Region {
+    free: NonNull<u8>,
+    left_bytes: usize,
+    next_chunk_bytes: usize,
+    used_bytes: usize,
+}
+
+/// What came from the global allocator.
+struct Chunks {
+    list: Vec<(NonNull<u8>, Layout)>,
+    bytes: usize,
+}
+
+impl Arena {
+    /// An arena without memory.
+    pub(super) const fn new() -> Self {
+        let chunks = Chunks { list: Vec::new(), bytes: 0 };
+        Self { nodes: Region::new(), entries: Region::new(), chunks }
+    }
+
+    /// Uninitialised space for a node of `bytes`, a multiple of [`LINE_BYTES`], aligned to that.
+    #[inline]
+    pub(super) fn node_space(&mut self, bytes: usize) -> NonNull<u8> {
+        debug_assert!(bytes.is_multiple_of(LINE_BYTES));
+        self.nodes.take(bytes, &mut self.chunks)
+    }
+
+    /// Uninitialised space for an entry, aligned to and rounded up to a multiple of [`ENTRY_ALIGN_BYTES`].
+    #[inline]
+    pub(super) fn entry_space(&mut self, bytes: usize) -> NonNull<u8> {
+        self.entries.take(bytes.next_multiple_of(ENTRY_ALIGN_BYTES), &mut self.chunks)
+    }
+
+    /// Bytes taken from the global allocator.
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.chunks.bytes
+    }
+
+    /// Bytes handed out.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.nodes.used_bytes + self.entries.used_bytes
+    }
+}
+
+impl Region {
+    const fn new() -> Self {
+        Self { free: NonNull::dangling(), left_bytes: 0, next_chunk_bytes: FIRST_CHUNK_BYTES, used_bytes: 0 }
+    }
+
+    #[inline]
+    fn take(&mut self, bytes: usize, chunks: &mut Chunks) -> NonNull<u8> {
+        self.used_bytes += bytes;
+        if bytes > self.left_bytes {
+            return self.take_from_new_chunk(bytes, chunks);
+        }
+        let space = self.free;
+        // SAFETY: `left_bytes` bytes from `free` on lie in one chunk, and `bytes` is not more.
+        self.free = unsafe { space.add(bytes) };
+        self.left_bytes -= bytes;
+        space
+    }
+
+    /// Large spaces get a chunk of their own and others a chunk that holds four, so that at most a quarter of a large
+    /// chunk stays unused.
+    #[cold]
+    fn take_from_new_chunk(&mut self, bytes: usize, chunks: &mut Chunks) -> NonNull<u8> {
+        if bytes > LARGEST_CHUNK_BYTES / 4 {
+            return chunks.allocate(bytes);
+        }
+        self.next_chunk_bytes = self.next_chunk_bytes.max((4 * bytes).next_power_of_two());
+        let space = chunks.allocate(self.next_chunk_bytes);
+        // SAFETY: the chunk has at least four times as many bytes.
+        self.free = unsafe { space.add(bytes) };
+        self.left_bytes = self.next_chunk_bytes - bytes;
+        self.next_chunk_bytes = (self.next_chunk_bytes * 2).min(LARGEST_CHUNK_BYTES);
+        space
+    }
+}
+
+impl Chunks {
+    fn allocate(&mut self, bytes: usize) -> NonNull<u8> {
+        assert!(bytes > 0 && bytes < isize::MAX as usize / 2, "a chunk of {bytes} bytes");
+        let Ok(layout) = Layout::from_size_align(bytes, LINE_BYTES) else { unreachable!("checked above") };
+        // SAFETY: the layout has a size above zero.
+        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        self.list.push((chunk, layout));
+        self.bytes += bytes;
+        chunk
+    }
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        for (chunk, layout) in self.list.drain(..) {
+            // SAFETY: `allocate` got this chunk with this layout. Whoever points into it has borrowed the memtable, or
+            // keeps it alive, so nobody does any more. What lies in it is plain data that needs no drop of its own.
+            unsafe { dealloc(chunk.as_ptr(), layout) };
+        }
+    }
+}
+
+// SAFETY: the pointers own what they point at; no thread is part of their meaning.
+unsafe impl Send for Arena {}
+
+/// Asks for the cache lines from `place` on before they are needed.
+#[inline]
+pub(super) fn prefetch_lines(place: *const u8, lines: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in 0..lines {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that the program can see, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast::<i8>().wrapping_add(line * LINE_BYTES)) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = (place, lines);
+}

@@ -1,0 +1,193 @@
+//! Keys and their versions, as they lie in the arena.
+//!
+//! ```text
+//! key      newest: 8 │ len: 4 │ key bytes … (padded to 8)
+//! version  older: 8 │ seqno and kind: 8 │ len: 4 │ payload … (padded to 8)
+//! ```
+//!
+//! The first version is allocated right behind its key, so a look-up of a key that was written once reads one place in
+//! memory: with 24 B keys, the two heads and the key take 60 B. A later version goes wherever the arena stands, and
+//! the key's head points at the newest, each version at the next older one.
+//!
+//! Invariants: all but `newest` is written before another thread can see it and never changes again; numbers fall
+//! along the list; a key has at least one version.
+
+use std::{
+    marker::PhantomData,
+    mem::{align_of, offset_of, size_of},
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
+use bifold_contract::{Entry, Kind, SeqNo};
+
+use super::arena::{Arena, ENTRY_ALIGN_BYTES, prefetch_lines};
+
+/// What stands before the bytes of a key.
+#[repr(C)]
+pub(super) struct KeyHead {
+    newest: AtomicPtr<VersionHead>,
+    len: u32,
+}
+
+/// What stands before the payload of a version.
+#[repr(C)]
+struct VersionHead {
+    older: *const VersionHead,
+    /// The sequence number in the upper seven bytes, the kind in the lowest.
+    stamp: u64,
+    len: u32,
+}
+
+/// The bytes follow the length at once; the padding at the end of the head belongs to them.
+const KEY_AT: usize = offset_of!(KeyHead, len) + size_of::<u32>();
+const PAYLOAD_AT: usize = offset_of!(VersionHead, len) + size_of::<u32>();
+
+const _: () = assert!(align_of::<KeyHead>() <= ENTRY_ALIGN_BYTES && align_of::<VersionHead>() <= ENTRY_ALIGN_BYTES);
+
+/// A key in an arena that outlives `'m`.
+#[derive(Clone, Copy)]
+pub(super) struct Key<'m> {
+    head: NonNull<KeyHead>,
+    life: PhantomData<&'m KeyHead>,
+}
+
+/// A version in an arena that outlives `'m`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Version<'m> {
+    head: NonNull<VersionHead>,
+    life: PhantomData<&'m VersionHead>,
+}
+
+impl<'m> Key<'m> {
+    /// Writes the key of `entry` with that entry as its first version.
+    ///
+    /// # Safety
+    /// The arena lives at least as long as `'m`.
+    pub(super) unsafe fn create(arena: &mut Arena, entry: &Entry<'_>) -> Self {
+        let version_at = (KEY_AT + entry.key.len()).next_multiple_of(ENTRY_ALIGN_BYTES);
+        let space = arena.entry_space(version_at + PAYLOAD_AT + entry.payload.len());
+        let head = space.cast::<KeyHead>();
+        // SAFETY: the space is ours alone, aligned for both heads, and large enough for the key's head and bytes, and
+        // from `version_at` on for the version's (a head without payload ends in padding that rounding up paid for).
+        unsafe {
+            let version = space.add(version_at);
+            write_version(version, entry, ptr::null());
+            head.write(KeyHead { newest: AtomicPtr::new(version.cast().as_ptr()), len: len_of(entry.key) });
+            ptr::copy_nonoverlapping(entry.key.as_ptr(), space.add(KEY_AT).as_ptr(), entry.key.len());
+        }
+        Self { head, life: PhantomData }
+    }
+
+    /// Adds a version of the same key, newer than all it has. Only the thread that holds the arena may.
+    pub(super) fn push(self, arena: &mut Arena, entry: &Entry<'_>) {
+        let space = arena.entry_space(PAYLOAD_AT + entry.payload.len());
+        // SAFETY: the space is ours alone, aligned and large enough for head and payload.
+        unsafe { write_version(space, entry, self.newest().head.as_ptr()) };
+        // Release: whoever sees the version sees what it says.
+        self.head().newest.store(space.cast().as_ptr(), Ordering::Release);
+    }
+
+    /// The key a pointer stands for.
+    ///
+    /// # Safety
+    /// The pointer comes from [`Key::as_ptr`] of a key in an arena that outlives `'m`, and what that key's thread wrote
+    /// before is visible to this one.
+    #[inline]
+    pub(super) unsafe fn from_ptr(head: NonNull<KeyHead>) -> Self {
+        Self { head, life: PhantomData }
+    }
+
+    #[inline]
+    pub(super) fn as_ptr(self) -> *mut KeyHead {
+        self.head.as_ptr()
+    }
+
+    #[inline]
+    fn head(self) -> &'m KeyHead {
+        // SAFETY: a `Key` stands for an initialised head that outlives `'m` and changes only through its atomic.
+        unsafe { self.head.as_ref() }
+    }
+
+    /// The key's bytes.
+    #[inline]
+    pub(super) fn bytes(self) -> &'m [u8] {
+        let len = self.head().len as usize;
+        // SAFETY: `create` wrote `len` bytes there, which outlive `'m` and never change.
+        unsafe { NonNull::slice_from_raw_parts(self.head.cast::<u8>().add(KEY_AT), len).as_ref() }
+    }
+
+    /// Asks for the key before it is needed.
+    #[inline]
+    pub(super) fn prefetch(self) {
+        prefetch_lines(self.head.as_ptr().cast(), 1);
+    }
+
+    /// Its newest version.
+    #[inline]
+    pub(super) fn newest(self) -> Version<'m> {
+        let newest = self.head().newest.load(Ordering::Acquire);
+        // SAFETY: `create` and `push` put only versions there that are complete and lie in the same arena.
+        Version { head: unsafe { NonNull::new_unchecked(newest) }, life: PhantomData }
+    }
+
+    /// Its newest version that is not newer than `snapshot`.
+    #[inline]
+    pub(super) fn at(self, snapshot: SeqNo) -> Option<Version<'m>> {
+        let mut version = self.newest();
+        while version.seqno() > snapshot {
+            version = version.older()?;
+        }
+        Some(version)
+    }
+}
+
+impl<'m> Version<'m> {
+    #[inline]
+    fn head(self) -> &'m VersionHead {
+        // SAFETY: a `Version` stands for an initialised head that outlives `'m` and never changes.
+        unsafe { self.head.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn seqno(self) -> SeqNo {
+        self.head().stamp >> 8
+    }
+
+    /// The version before this one, if the key has one.
+    #[inline]
+    pub(super) fn older(self) -> Option<Self> {
+        NonNull::new(self.head().older.cast_mut()).map(|head| Self { head, life: PhantomData })
+    }
+
+    /// This version of `key`.
+    #[inline]
+    pub(super) fn entry(self, key: Key<'m>) -> Entry<'m> {
+        let head = self.head();
+        // SAFETY: `write_version` wrote `len` bytes there, which outlive `'m` and never change.
+        let payload = unsafe {
+            NonNull::slice_from_raw_parts(self.head.cast::<u8>().add(PAYLOAD_AT), head.len as usize).as_ref()
+        };
+        let kind = match head.stamp & 0xff {
+            0 => Kind::Delete,
+            1 => Kind::Inline,
+            _ => Kind::Pointer,
+        };
+        Entry { key: key.bytes(), seqno: self.seqno(), kind, payload }
+    }
+}
+
+/// # Safety
+/// `space` is the caller's alone, aligned for a head, and holds a head and the payload.
+unsafe fn write_version(space: NonNull<u8>, entry: &Entry<'_>, older: *const VersionHead) {
+    let stamp = entry.seqno << 8 | entry.kind as u64;
+    // SAFETY: as the caller promises.
+    unsafe {
+        space.cast().write(VersionHead { older, stamp, len: len_of(entry.payload) });
+        ptr::copy_nonoverlapping(entry.payload.as_ptr(), space.add(PAYLOAD_AT).as_ptr(), entry.payload.len());
+    }
+}
+
+fn len_of(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or_else(|_| panic!("{} bytes in one entry", bytes.len()))
+}

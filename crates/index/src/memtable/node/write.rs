@@ -1,0 +1,107 @@
+//! Nodes as the writer makes and changes them. Only the thread that holds the arena may call any of this.
+
+use std::{
+    marker::PhantomData,
+    ptr,
+    sync::atomic::{
+        AtomicPtr, AtomicU64,
+        Ordering::{Relaxed, Release},
+    },
+};
+
+use super::{Found, Head, Inner, Leaf, Node, Place, Truncation, slice_at};
+use crate::memtable::{
+    arena::Arena,
+    entry::Key,
+    order::{Order, SLOTS},
+};
+
+impl<'m> Node<'m> {
+    /// A leaf with the keys of `head`.
+    ///
+    /// # Safety
+    /// The arena lives at least as long as `'m`.
+    pub(in super::super) unsafe fn new_leaf(arena: &mut Arena, head: Head, next: Option<Self>) -> Self {
+        let pointer = |node: Option<Self>| AtomicPtr::new(node.map_or(ptr::null_mut(), |node| node.head.as_ptr()));
+        let leaf = Leaf { head, next: pointer(next), successor: pointer(None) };
+        let space = arena.node_space(size_of::<Leaf>()).cast::<Leaf>();
+        // SAFETY: the space is ours alone, large enough and aligned.
+        unsafe { space.write(leaf) };
+        Self { head: space.cast(), life: PhantomData }
+    }
+
+    /// An inner node with the keys of `head` and one child more.
+    ///
+    /// # Safety
+    /// The arena lives at least as long as `'m`.
+    pub(in super::super) unsafe fn new_inner(arena: &mut Arena, head: Head, children: &[Self]) -> Self {
+        let pointer = |at: usize| children.get(at).map_or(ptr::null_mut(), |child| child.head.as_ptr());
+        let inner = Inner { head, children: std::array::from_fn(|at| AtomicPtr::new(pointer(at))) };
+        let space = arena.node_space(size_of::<Inner>()).cast::<Inner>();
+        // SAFETY: the space is ours alone, large enough and aligned.
+        unsafe { space.write(inner) };
+        Self { head: space.cast(), life: PhantomData }
+    }
+
+    /// Whether a key that was sought here can be added.
+    #[inline]
+    pub(in super::super) fn has_room_for(self, place: Place) -> bool {
+        place.order.len() < SLOTS && place.found == Found::Nothing
+    }
+
+    /// Adds `key` to a leaf at its place.
+    #[inline]
+    pub(in super::super) fn add_key(self, place: Place, key: Key<'m>) {
+        self.fill_slot(place.order.len(), key);
+        self.publish(place.order.with_next_slot_at(place.rank));
+    }
+
+    /// Puts two children with `key` between them in the place of the one at `place`.
+    pub(in super::super) fn add_child(self, place: Place, left: Self, key: Key<'m>, right: Self) {
+        let slot = place.order.len();
+        self.fill_slot(slot, key);
+        self.inner().children[slot + 1].store(right.head.as_ptr(), Relaxed);
+        self.publish(place.order.with_next_slot_at(place.rank));
+        // After the order, not before: see `child`.
+        self.replace_child(place.order, place.rank, left);
+    }
+
+    /// Puts a child for the same range of keys in the place of another.
+    pub(in super::super) fn replace_child(self, order: Order, position: usize, child: Self) {
+        // Release: whoever sees the child sees what is in it, and the order published before.
+        self.inner().child_cell(order, position).store(child.head.as_ptr(), Release);
+    }
+
+    /// Tells whoever comes to this leaf by an old link what took its place.
+    pub(in super::super) fn set_successor(self, leaf: Self) {
+        self.leaf().successor.store(leaf.head.as_ptr(), Release);
+    }
+
+    #[inline]
+    fn fill_slot(self, slot: usize, key: Key<'m>) {
+        let head = self.head();
+        head.slices[slot].store(slice_at(key.bytes(), head.prefix_len), Relaxed);
+        head.keys[slot].store(key.as_ptr(), Relaxed);
+    }
+
+    #[inline]
+    fn publish(self, order: Order) {
+        // Release: whoever sees the order sees the slots it names.
+        self.head().order.store(order.to_word(), Release);
+    }
+}
+
+impl Head {
+    /// `keys`, in order, with their slices.
+    pub(in super::super) fn new(level: u8, keys: &[Key<'_>], slices: &[u64], truncation: Truncation) -> Self {
+        let pointer = |at: usize| keys.get(at).map_or(ptr::null_mut(), |key| key.as_ptr());
+        Self {
+            order: AtomicU64::new(Order::ascending(keys.len()).to_word()),
+            prefix_len: truncation.prefix_len,
+            level,
+            trust: truncation.trust,
+            slices: std::array::from_fn(|at| AtomicU64::new(slices.get(at).copied().unwrap_or(0))),
+            keys: std::array::from_fn(|at| AtomicPtr::new(pointer(at))),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The tree: descents for readers, insertion for the one writer.
+//!
+//! A B+-tree whose nodes are replaced, never emptied. A full node becomes two new ones; the old one stays as it is,
+//! *frozen*, for readers inside it, until the arena goes. Keys are never removed, and a separator is the first key of
+//! the leaf right of it: so every leaf has a key, and every leaf but the first has one equal to its lower fence.
+//!
+//! **A reader sees everything that was published before it started.** Call a node *current* until it is replaced. By
+//! induction each node a reader comes to was current at some moment after it started, so it has all keys of its range
+//! that were inserted before:
+//! - The root pointer changes before an insertion is published. The reader started after that, so it finds that root
+//!   or a newer one.
+//! - In a node that was current after the start, the reader finds the order, and in its slot the child, that was there
+//!   at that moment, or newer ones. If the node was frozen since, its child was current when that happened, which is
+//!   after the start as well. Order and child fit together: see [`Node::child`].
+//! - The link to the next leaf leads to what is current, or was at that moment: see [`Node::next`].
+//!
+//! What it sees beyond that has higher sequence numbers, which its snapshot leaves out.
+
+use std::{
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
+use bifold_contract::Entry;
+
+use super::{
+    arena::Arena,
+    entry::Key,
+    node::{Found, Head, Node, Place},
+    order::{Order, SLOTS},
+    rewrite::{Fences, Rewrite, first_head, root_head},
+};
+
+/// More levels than memory can fill. Ascending insertion may leave a node of one key, but only beside a full one, so
+/// a level has less than a fourth of the nodes of the level below: 4^24 leaves.
+const MAX_LEVELS: usize = 24;
+
+/// Keys in order, in an arena that lives as long as the tree.
+pub(super) struct Tree {
+    root: AtomicPtr<Head>,
+}
+
+/// What an insertion added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Added {
+    Key,
+    Version,
+}
+
+/// The inner nodes passed on the way to a leaf, and at which child.
+struct Path<'m> {
+    steps: [Option<(Node<'m>, usize)>; MAX_LEVELS],
+    len: usize,
+}
+
+/// What takes the place of a node: in the second case `shared_len` is what a root above should know.
+enum Change<'m> {
+    One(Node<'m>),
+    Two { left: Node<'m>, separator: Key<'m>, right: Node<'m>, shared_len: usize },
+}
+
+impl Tree {
+    pub(super) const fn new() -> Self {
+        Self { root: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Adds an entry newer than all there are. Only the thread that holds the arena may.
+    ///
+    /// # Safety
+    /// `arena` is always the same for one tree and lives as long as it.
+    pub(super) unsafe fn insert<'m>(&'m self, arena: &mut Arena, entry: &Entry<'_>) -> Added {
+        let Some(mut node) = self.root() else {
+            // SAFETY: the arena outlives `'m`, as the caller promises; so in the rest of this file.
+            let root = unsafe {
+                let key = Key::create(arena, entry);
+                Node::new_leaf(arena, first_head(key), None)
+            };
+            self.set_root(root);
+            return Added::Key;
+        };
+        let mut path = Path::new();
+        while !node.is_leaf() {
+            let (child, position) = node.child(|node| at_or_below(node, entry.key));
+            path.push(node, position);
+            node = child;
+        }
+        let place = node.search(entry.key);
+        if place.found == Found::Exact {
+            node.key_at(place.order, place.rank).push(arena, entry);
+            return Added::Version;
+        }
+        // SAFETY: as above.
+        let key: Key<'m> = unsafe { Key::create(arena, entry) };
+        if node.has_room_for(place) {
+            node.add_key(place, key);
+        } else {
+            self.rewrite_leaf(arena, path, node, place, key);
+        }
+        Added::Key
+    }
+
+    fn root(&self) -> Option<Node<'_>> {
+        // SAFETY: only complete nodes of the arena are put there; Acquire shows us that they are complete.
+        NonNull::new(self.root.load(Ordering::Acquire)).map(|root| unsafe { Node::from_ptr(root) })
+    }
+
+    fn set_root(&self, node: Node<'_>) {
+        self.root.store(node.as_ptr(), Ordering::Release);
+    }
+}
+
+/// For readers.
+impl Tree {
+    /// The key, if it is there.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Option<Key<'_>> {
+        let leaf = self.descend(|node| at_or_below(node, key))?;
+        let place = leaf.search(key);
+        (place.found == Found::Exact).then(|| leaf.key_at(place.order, place.rank))
+    }
+
+    /// The leaf that has `key`, or would have it.
+    pub(super) fn leaf_of(&self, key: &[u8]) -> Option<Node<'_>> {
+        self.descend(|node| at_or_below(node, key))
+    }
+
+    /// The leaf that has the largest key below `key`, if there is one, or else the first leaf.
+    pub(super) fn leaf_below(&self, key: &[u8]) -> Option<Node<'_>> {
+        // The separators passed on the right are below `key`, and the nearest of them is a key of the leaf.
+        self.descend(|node| {
+            let place = node.search(key);
+            (place.order, place.rank)
+        })
+    }
+
+    pub(super) fn first_leaf(&self) -> Option<Node<'_>> {
+        self.descend(|node| (node.order(), 0))
+    }
+
+    pub(super) fn last_leaf(&self) -> Option<Node<'_>> {
+        self.descend(|node| (node.order(), node.order().len()))
+    }
+
+    #[inline]
+    fn descend<'m>(&'m self, mut choose: impl FnMut(Node<'m>) -> (Order, usize)) -> Option<Node<'m>> {
+        let mut node = self.root()?;
+        while !node.is_leaf() {
+            (node, _) = node.child(&mut choose);
+        }
+        Some(node)
+    }
+}
+
+/// Which child has `key`, or would have it.
+#[inline]
+fn at_or_below(node: Node<'_>, key: &[u8]) -> (Order, usize) {
+    let place = node.search(key);
+    (place.order, place.rank + usize::from(place.found == Found::Exact))
+}
+
+/// For the writer, when a node is full or its prefix does not fit.
+impl Tree {
+    fn rewrite_leaf<'m>(&'m self, arena: &mut Arena, path: Path<'m>, leaf: Node<'m>, place: Place, key: Key<'m>) {
+        let rewrite = Rewrite::new(leaf, place, key);
+        let next = leaf.next();
+        if rewrite.len() <= SLOTS {
+            let head = rewrite.head(0..rewrite.len(), || path.fences());
+            // SAFETY: the arena outlives `'m`, as the caller of `insert` promises.
+            let only = unsafe { Node::new_leaf(arena, head, next) };
+            leaf.set_successor(only);
+            return self.install(arena, path, Change::One(only));
+        }
+        let middle = rewrite.left_len();
+        let separator = rewrite.key(middle);
+        let left_head = rewrite.head(0..middle, || Fences { high: Some(separator), ..path.fences() });
+        let right_head = rewrite.head(middle..rewrite.len(), || Fences { low: Some(separator), ..path.fences() });
+        // SAFETY: as above.
+        let (left, right) = unsafe {
+            let right = Node::new_leaf(arena, right_head, next);
+            (Node::new_leaf(arena, left_head, Some(right)), right)
+        };
+        leaf.set_successor(left);
+        self.install(arena, path, Change::Two { left, separator, right, shared_len: rewrite.shared_len() });
+    }
+
+    /// Puts the change in the place of the node below the end of `path`, and so on up as long as parents are full.
+    fn install<'m>(&'m self, arena: &mut Arena, mut path: Path<'m>, mut change: Change<'m>) {
+        while let Some((parent, position)) = path.pop() {
+            let (left, separator, right) = match change {
+                Change::One(node) => return parent.replace_child(parent.order(), position, node),
+                Change::Two { left, separator, right, .. } => (left, separator, right),
+            };
+            let place = parent.search(separator.bytes());
+            if parent.has_room_for(place) {
+                return parent.add_child(place, left, separator, right);
+            }
+            change = rewrite_inner(arena, &path, parent, place, (left, separator, right));
+        }
+        self.set_root(match change {
+            Change::One(node) => node,
+            // SAFETY: as in `rewrite_leaf`.
+            Change::Two { left, separator, right, shared_len } => unsafe {
+                Node::new_inner(arena, root_head(left.level() + 1, separator, shared_len), &[left, right])
+            },
+        });
+    }
+}
+
+/// New nodes for an inner node one of whose children becomes two.
+fn rewrite_inner<'m>(
+    arena: &mut Arena,
+    path: &Path<'m>,
+    node: Node<'m>,
+    place: Place,
+    (left, separator, right): (Node<'m>, Key<'m>, Node<'m>),
+) -> Change<'m> {
+    let rewrite = Rewrite::new(node, place, separator);
+    let children: [Node<'m>; SLOTS + 2] = std::array::from_fn(|at| match at {
+        _ if at == place.rank => left,
+        _ if at == place.rank + 1 => right,
+        _ if at < place.rank => node.child_at(place.order, at),
+        // Beyond the end any child will do.
+        _ => node.child_at(place.order, (at - 1).min(place.order.len())),
+    });
+    let len = rewrite.len();
+    if len <= SLOTS {
+        let head = rewrite.head(0..len, || path.fences());
+        // SAFETY: as in `rewrite_leaf`.
+        return Change::One(unsafe { Node::new_inner(arena, head, &children[..=len]) });
+    }
+    let middle = rewrite.left_len();
+    let separator = rewrite.key(middle);
+    let left_head = rewrite.head(0..middle, || Fences { high: Some(separator), ..path.fences() });
+    let right_head = rewrite.head(middle + 1..len, || Fences { low: Some(separator), ..path.fences() });
+    // SAFETY: as in `rewrite_leaf`.
+    let (left, right) = unsafe {
+        let left = Node::new_inner(arena, left_head, &children[..=middle]);
+        (left, Node::new_inner(arena, right_head, &children[middle + 1..=len]))
+    };
+    Change::Two { left, separator, right, shared_len: rewrite.shared_len() }
+}
+
+impl<'m> Path<'m> {
+    fn new() -> Self {
+        Self { steps: [None; MAX_LEVELS], len: 0 }
+    }
+
+    fn push(&mut self, node: Node<'m>, position: usize) {
+        self.steps[self.len] = Some((node, position));
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<(Node<'m>, usize)> {
+        self.len = self.len.checked_sub(1)?;
+        self.steps[self.len]
+    }
+
+    /// Between which separators the node below the end of the path stands.
+    fn fences(&self) -> Fences<'m> {
+        let mut fences = Fences { low: None, high: None };
+        for &(node, position) in self.steps[..self.len].iter().flatten().rev() {
+            let order = node.order();
+            if fences.low.is_none() && position > 0 {
+                fences.low = Some(node.key_at(order, position - 1));
+            }
+            if fences.high.is_none() && position < order.len() {
+                fences.high = Some(node.key_at(order, position));
+            }
+        }
+        fences
+    }
+}
