@@ -53,7 +53,7 @@ impl Engine {
 
     fn merge(&self, partition: &Arc<Partition>, version: &Version, job: &CompactionJob) -> Result<Vec<Arc<TableMeta>>> {
         let inputs: Vec<&Arc<Table>> = inputs(version, job).collect();
-        let tombstones = RangeTombstones::new(inputs.iter().flat_map(|t| t.range_tombstones().iter().cloned()));
+        let tombstones = RangeTombstones::new(inputs.iter().flat_map(|t| t.range_tombstones()));
         let sources = inputs.iter().map(|t| Source::Table(t.cursor(ReadMode::Compaction))).collect();
         let from = job.inputs.iter().map(|i| i.0).min();
         // Older data of a key lies below the output, or in runs of the inputs' levels that are not inputs.

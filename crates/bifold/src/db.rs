@@ -95,7 +95,7 @@ impl Db {
     pub fn open_in(env: Env, path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         let access = options.access;
-        let engine = Engine::new(recover::recover(env, path.as_ref(), options)?);
+        let engine = recover::recover(env, path.as_ref(), options)?;
         engine.start_workers()?;
         let default = match (engine.find(DEFAULT_KEYSPACE), access) {
             (Some(there), _) => there,

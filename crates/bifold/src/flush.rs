@@ -51,7 +51,7 @@ impl Engine {
         let job = RewriteJob { keyspace: partition.keyspace, from: None, to: 0, bottom: empty_below };
         let output = run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
-            RangeTombstones::new(tombstones.iter().cloned()),
+            RangeTombstones::new(tombstones.iter()),
             &RewritePlan {
                 snapshots: &self.snapshots.seqnos(),
                 bottom: &|_start, _end| empty_below,

@@ -102,7 +102,7 @@ fn is_empty((lower, upper): &(Bound<Box<[u8]>>, Bound<Box<[u8]>>)) -> bool {
 }
 
 fn walk(view: Arc<View>, (lower, upper): (Bound<Box<[u8]>>, Bound<Box<[u8]>>), snapshot: SeqNo) -> Visible {
-    let tombstones = RangeTombstones::new(visible_tombstones(&view, snapshot));
+    let tombstones = RangeTombstones::new(&visible_tombstones(&view, snapshot));
     let (from, to) = (key_of(&lower), key_of(&upper));
     let make = Box::new(move || {
         let memtables = view.layers().filter(|l| !l.memtable.is_empty()).map(|l| Source::Memtable(l.memtable.cursor()));

@@ -119,14 +119,6 @@ impl Work {
     }
 
     /// Waits for the next change.
-    pub fn wait_for_change(&self) {
-        let state = self.state.hold();
-        let seen = state.epoch;
-        let mut state = state;
-        while state.epoch == seen && !state.stopping {
-            state = wait(&self.changed, state);
-        }
-    }
 
     /// Tables that are inputs of running jobs, of one tree.
     pub fn busy(&self, keyspace: KeyspaceId) -> Busy {
@@ -251,7 +243,9 @@ impl Engine {
         {
             let mut state = self.work.state.hold();
             if let Some(busy) = state.busy.get_mut(&keyspace) {
-                job.inputs.iter().for_each(|i| drop(busy.tables.remove(&i.2)));
+                for (_, _, table) in &job.inputs {
+                    busy.tables.remove(table);
+                }
                 if let Some(at) = busy.outputs.iter().position(|o| o.0 == job.output_level) {
                     busy.outputs.swap_remove(at);
                 }

@@ -107,7 +107,8 @@ impl Wal {
         let (id, written) = self.open().map(|log| (log.id, log.file.len()))?;
         let durable = self.pending.is_empty() && written == self.synced_bytes;
         let before = if durable { Before::Synced } else { Before::Unsynced };
-        let mut encoder = LogEncoder::begin(&mut self.pending, id, written + self.pending.len() as u64, first);
+        let offset = written + self.pending.len() as u64;
+        let mut encoder = LogEncoder::begin(&mut self.pending, id, offset, first);
         encode(&mut encoder);
         encoder.finish(before);
         if cfg!(not(planted = "reuse_seqno")) {

@@ -1,0 +1,137 @@
+//! Iterators and range deletes.
+
+use std::ops::Bound;
+
+use crate::support::{fill, keys, pairs, tiny_db};
+
+#[test]
+fn ranges_honour_their_bounds_from_both_ends() {
+    let (_dir, db) = tiny_db();
+    for key in ["a", "b", "c", "d", "e"] {
+        db.put(key, "").unwrap();
+        db.flush().unwrap();
+    }
+    assert_eq!(keys(db.range("b".."d")), ["b", "c"]);
+    assert_eq!(keys(db.range("b"..="d")), ["b", "c", "d"]);
+    assert_eq!(keys(db.range("bb"..)), ["c", "d", "e"]);
+    assert_eq!(keys(db.range(.."c")), ["a", "b"]);
+    assert_eq!(keys(db.range((Bound::Excluded("b"), Bound::Included("d")))), ["c", "d"]);
+    assert_eq!(keys(db.range("d".."b")), Vec::<String>::new());
+    assert_eq!(keys(db.range("b".."b")), Vec::<String>::new());
+    let backward = pairs(db.range("b"..="d").rev());
+    assert_eq!(backward.iter().map(|p| p.0[0] as char).collect::<String>(), "dcb");
+}
+
+#[test]
+fn both_ends_of_an_iterator_meet_without_repeating_a_key() {
+    let (_dir, db) = tiny_db();
+    fill(db.default_keyspace(), 101, "r");
+    for step in 1..5 {
+        let mut iterator = db.iter();
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        loop {
+            let Some(pair) = iterator.next() else { break };
+            front.push(pair.unwrap().key().to_vec());
+            for _ in 0..step {
+                if let Some(pair) = iterator.next_back() {
+                    back.push(pair.unwrap().key().to_vec());
+                }
+            }
+        }
+        assert!(iterator.next_back().is_none());
+        front.extend(back.into_iter().rev());
+        let all: Vec<Vec<u8>> = (0..101).map(|n| format!("key{n:04}").into_bytes()).collect();
+        assert_eq!(front, all);
+    }
+}
+
+#[test]
+fn prefixes_select_their_keys() {
+    let (_dir, db) = tiny_db();
+    for key in [&b"a"[..], b"ab", b"ab\xff", b"ab\xff\xff", b"ac", b"\xff", b"\xff\xff"] {
+        db.put(key, "").unwrap();
+    }
+    let found = |prefix: &[u8]| pairs(db.prefix(prefix)).into_iter().map(|p| p.0).collect::<Vec<_>>();
+    assert_eq!(found(b"ab"), [&b"ab"[..], b"ab\xff", b"ab\xff\xff"]);
+    assert_eq!(found(b"ab\xff"), [&b"ab\xff"[..], b"ab\xff\xff"]);
+    assert_eq!(found(b"\xff"), [&b"\xff"[..], b"\xff\xff"]);
+    assert_eq!(found(b"").len(), 7);
+    assert_eq!(found(b"b").len(), 0);
+}
+
+#[test]
+fn an_iterator_sees_what_was_there_when_it_began() {
+    let (_dir, db) = tiny_db();
+    fill(db.default_keyspace(), 200, "before");
+    let mut iterator = db.iter();
+    let first = iterator.next().unwrap().unwrap();
+    assert_eq!(first.key(), b"key0000");
+    fill(db.default_keyspace(), 300, "after");
+    db.delete_range("key0000".."key0100").unwrap();
+    db.compact().unwrap();
+    let rest = pairs(iterator);
+    assert_eq!(rest.len(), 199);
+    assert!(rest.iter().all(|(_, value)| value.starts_with(b"before")));
+}
+
+#[test]
+fn deleted_ranges_are_empty_and_can_be_filled_again() {
+    let (dir, db) = tiny_db();
+    fill(db.default_keyspace(), 300, "old");
+    db.flush().unwrap();
+    db.delete_range("key0100".."key0200").unwrap();
+    db.put("key0150", "new").unwrap();
+    let expect = |db: &bifold::Db| {
+        let numbers: Vec<String> =
+            (0..300).filter(|n| !(100..200).contains(n) || *n == 150).map(|n| format!("key{n:04}")).collect();
+        assert_eq!(keys(db.iter()), numbers);
+        assert_eq!(db.get("key0149").unwrap(), None);
+        assert_eq!(db.get("key0150").unwrap().unwrap(), "new");
+        assert!(db.get("key0200").unwrap().is_some());
+        assert_eq!(pairs(db.iter().rev()).len(), numbers.len());
+    };
+    expect(&db);
+    db.flush().unwrap();
+    expect(&db);
+    db.compact().unwrap();
+    expect(&db);
+    drop(db);
+    let db = bifold::Db::open_with(dir.join("db"), crate::support::tiny()).unwrap();
+    expect(&db);
+}
+
+#[test]
+fn a_keyspace_can_be_cleared() {
+    let (_dir, db) = tiny_db();
+    fill(db.default_keyspace(), 300, "old");
+    db.flush().unwrap();
+    db.put("\u{0}", "first of all").unwrap();
+    db.put([0xFF; 300], "last of all").unwrap();
+    db.delete_range::<&[u8]>(..).unwrap();
+    assert_eq!(db.iter().count(), 0);
+    db.put("new", "1").unwrap();
+    db.compact().unwrap();
+    assert_eq!(keys(db.iter()), ["new"]);
+}
+
+#[test]
+fn range_deletes_with_all_kinds_of_bounds() {
+    let (_dir, db) = tiny_db();
+    let reset = || ["a", "b", "b\u{0}", "c", "d"].iter().for_each(|k| db.put(k, "").unwrap());
+    let left = |what: &str| (what.to_owned(), keys(db.iter()).concat());
+    reset();
+    db.delete_range("b"..="c").unwrap();
+    assert_eq!(left("inclusive").1, "ad");
+    reset();
+    db.delete_range((Bound::Excluded("b"), Bound::Excluded("d"))).unwrap();
+    assert_eq!(left("exclusive").1, "abd");
+    reset();
+    db.delete_range(.."b").unwrap();
+    assert_eq!(left("to").1, "bb\u{0}cd");
+    reset();
+    db.delete_range("c"..).unwrap();
+    assert_eq!(left("from").1, "abb\u{0}");
+    reset();
+    db.delete_range("d".."a").unwrap();
+    assert_eq!(left("nothing").1, "abb\u{0}cd");
+}

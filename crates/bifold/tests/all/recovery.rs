@@ -1,0 +1,159 @@
+//! Opening again: after a close, without one, read-only, with damage.
+
+use std::fs;
+
+use bifold::{Access, Db, Durability, Error, IfMissing, Options, verify};
+
+use crate::support::{TempDir, check_filled, fill, keys, tiny, tiny_db};
+
+#[test]
+fn commits_that_were_not_flushed_are_replayed() {
+    let (dir, db) = tiny_db();
+    fill(db.default_keyspace(), 50, "r");
+    drop(db);
+    let files = |suffix: &str| {
+        let names = fs::read_dir(dir.join("db")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        names.filter(|n| n.ends_with(suffix)).count()
+    };
+    assert_eq!(files(".tbl"), 0, "the test is meant to replay");
+    for _again in 0..3 {
+        let db = Db::open_with(dir.join("db"), tiny()).unwrap();
+        check_filled(db.default_keyspace(), 50, "r");
+    }
+    assert_eq!((files(".tbl"), files(".log")), (1, 1));
+}
+
+#[test]
+fn a_commit_in_memory_is_there_after_sync_and_close() {
+    let dir = TempDir::new();
+    let options = Options { durability: Durability::Memory, ..tiny() };
+    let db = Db::open_with(dir.join("db"), options).unwrap();
+    db.put("a", "1").unwrap();
+    db.sync().unwrap();
+    db.put("b", "2").unwrap();
+    db.close().unwrap();
+    assert_eq!(keys(Db::open_with(dir.join("db"), tiny()).unwrap().iter()), ["a", "b"]);
+}
+
+#[test]
+fn a_read_only_database_answers_reads_and_changes_nothing() {
+    let (dir, db) = tiny_db();
+    fill(db.default_keyspace(), 300, "r");
+    fill(db.default_keyspace(), 20, "r");
+    drop(db);
+    let before = listing(&dir);
+    let options = Options { access: Access::ReadOnly, ..tiny() };
+    let (one, two) = (Db::open_with(dir.join("db"), options.clone()), Db::open_with(dir.join("db"), options));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    check_filled(one.default_keyspace(), 300, "r");
+    check_filled(two.default_keyspace(), 300, "r");
+    assert!(matches!(one.put("a", "1"), Err(Error::ReadOnly)));
+    assert!(matches!(one.flush(), Err(Error::ReadOnly)));
+    assert!(matches!(one.compact(), Err(Error::ReadOnly)));
+    assert!(matches!(one.sync(), Err(Error::ReadOnly)));
+    assert!(matches!(one.keyspace("new", tiny().keyspace), Err(Error::ReadOnly)));
+    assert!(matches!(Db::open_with(dir.join("db"), tiny()), Err(Error::Locked { .. })));
+    one.close().unwrap();
+    drop(two);
+    assert_eq!(listing(&dir), before);
+}
+
+fn listing(dir: &TempDir) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(dir.join("db"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .map(|p| (p.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&p).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_missing_database_is_created_only_where_that_is_wanted() {
+    let dir = TempDir::new();
+    for options in [Options { if_missing: IfMissing::Fail, ..tiny() }, Options { access: Access::ReadOnly, ..tiny() }] {
+        let error = Db::open_with(dir.join("db"), options).unwrap_err();
+        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        assert!(!dir.join("db").exists());
+    }
+    assert!(matches!(verify(dir.join("db")), Err(Error::NotFound { .. })));
+}
+
+#[test]
+fn a_torn_tail_of_the_log_is_cut_and_damage_in_it_is_reported() {
+    let (dir, db) = tiny_db();
+    ["a", "b", "c"].iter().for_each(|k| db.put(k, "some value").unwrap());
+    drop(db);
+    let log = fs::read_dir(dir.join("db")).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_some_and(|e| e == "log"));
+    let log = log.unwrap();
+    let bytes = fs::read(&log).unwrap();
+
+    let mut damaged = bytes.clone();
+    damaged[32 + 30] ^= 1;
+    fs::write(&log, &damaged).unwrap();
+    let error = Db::open_with(dir.join("db"), tiny()).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains(".log"), "{error}");
+    assert_eq!(verify(dir.join("db")).unwrap().problems.len(), 1);
+
+    fs::write(&log, &bytes[..bytes.len() - 3]).unwrap();
+    assert!(verify(dir.join("db")).unwrap().problems.is_empty());
+    let db = Db::open_with(dir.join("db"), tiny()).unwrap();
+    assert_eq!(keys(db.iter()), ["a", "b"]);
+}
+
+#[test]
+fn a_damaged_table_is_an_error_that_names_file_and_offset_and_never_a_wrong_value() {
+    let (dir, db) = tiny_db();
+    fill(db.default_keyspace(), 300, "r");
+    db.compact().unwrap();
+    drop(db);
+    let path = fs::read_dir(dir.join("db")).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_some_and(|e| e == "tbl"));
+    let path = path.unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[700] ^= 0x10;
+    fs::write(&path, &bytes).unwrap();
+    let problems = verify(dir.join("db")).unwrap().problems;
+    assert!(!problems.is_empty());
+    assert!(problems[0].to_string().contains(path.file_name().unwrap().to_str().unwrap()), "{}", problems[0]);
+    let db = Db::open_with(dir.join("db"), tiny()).unwrap();
+    let failed = (0..300).filter(|n| match db.get(format!("key{n:04}")) {
+        Ok(found) => {
+            assert_eq!(found.unwrap(), crate::support::value(*n, "r"));
+            false
+        }
+        Err(error) => {
+            assert!(error.is_corruption(), "{error}");
+            true
+        }
+    });
+    assert!(failed.count() > 0);
+    let mut iterator = db.iter();
+    assert!(iterator.any(|pair| pair.is_err()));
+    assert!(iterator.next().is_none(), "an iterator that failed yields nothing more");
+}
+
+#[test]
+fn tables_without_a_manifest_are_not_overwritten() {
+    let (dir, db) = tiny_db();
+    fill(db.default_keyspace(), 300, "r");
+    drop(db);
+    fs::remove_file(dir.join("db").join("MANIFEST")).unwrap();
+    let error = Db::open_with(dir.join("db"), tiny()).unwrap_err();
+    assert!(error.to_string().contains("MANIFEST"), "{error}");
+}
+
+#[test]
+fn leftovers_of_a_crash_are_removed() {
+    let (dir, db) = tiny_db();
+    fill(db.default_keyspace(), 100, "r");
+    drop(db);
+    for name in ["000900.tbl", "000901.val", "MANIFEST.tmp"] {
+        fs::write(dir.join("db").join(name), "half").unwrap();
+    }
+    fs::write(dir.join("db").join("notes.txt"), "mine").unwrap();
+    let db = Db::open_with(dir.join("db"), tiny()).unwrap();
+    check_filled(db.default_keyspace(), 100, "r");
+    let left: Vec<String> = listing(&dir).into_iter().map(|f| f.0).collect();
+    assert!(left.contains(&"notes.txt".into()), "files that are not ours stay: {left:?}");
+    assert!(!left.iter().any(|n| n == "000900.tbl" || n == "000901.val" || n == "MANIFEST.tmp"), "{left:?}");
+}
