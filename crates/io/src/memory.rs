@@ -1,1 +1,269 @@
-//! To come.
+//! A file system in memory that can be copied as it might be found after a power loss.
+//!
+//! It follows the rules at the top of [`fs`](crate::fs) to the letter: of every file it knows how much is durable, of
+//! every directory which entries are, and what was done since. [`MemoryFs::power_loss`] makes of that an independent
+//! file system, cheaply (bytes are shared until written to), so that a test can look at thousands of them. Directories
+//! themselves are durable as soon as they are made: the rules speak of the entries for files only.
+
+mod calls;
+mod content;
+mod crash;
+mod fork;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+pub(crate) use calls::MemoryFile;
+use content::Content;
+pub use crash::Fate;
+use tree::{Node, State};
+
+use crate::random::mix;
+
+/// Called with the number of a call that changed something, its kind, and the path (for a rename or a link, the new
+/// one); see [`MemoryFs::set_hook`].
+pub type Hook = Arc<dyn Fn(u64, OpKind, &Path) + Send + Sync>;
+
+/// The calls that change a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpKind {
+    /// A file was made, by `create` or for a lock.
+    Create,
+    /// Bytes were appended; perhaps not all, on a full disk.
+    Append,
+    /// A file was synced.
+    Sync,
+    /// A file was cut and synced.
+    Truncate,
+    /// A name was changed.
+    Rename,
+    /// A name was removed.
+    Remove,
+    /// A second name was made.
+    Link,
+    /// A directory's entries were synced.
+    SyncDir,
+    /// A directory was made, or had been.
+    CreateDir,
+}
+
+/// A handle of a file system in memory: clones share the files. For files of one's own, see [`MemoryFs::power_loss`].
+#[derive(Clone)]
+pub struct MemoryFs {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    trace: AtomicU64,
+}
+
+impl MemoryFs {
+    /// An empty file system: the root directory and the one relative paths start from are there.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::of(State::new())
+    }
+
+    fn of(state: State) -> Self {
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), trace: AtomicU64::new(0) }) }
+    }
+
+    /// An independent file system as it might be found after losing power now. Everything in it is durable, no lock is
+    /// held, calls are counted from 0, there is no hook. Files without a name are gone.
+    #[must_use]
+    pub fn power_loss(&self, fate: Fate) -> Self {
+        Self::of(crash::after(&self.state(), fate))
+    }
+
+    /// An independent file system in the same state: what is unsynced here is unsynced there and can be lost later. That is
+    /// what a killed process leaves. No lock is held in it and there is no hook; calls are counted on.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self::of(fork::copy(&self.state()))
+    }
+
+    /// How many calls have changed something, or could have: create, append, sync, truncate, rename, remove, link,
+    /// `sync_dir`, `create_dir_all`. Calls that failed without a change are not among them.
+    #[must_use]
+    pub fn ops(&self) -> u64 {
+        self.state().ops
+    }
+
+    /// Has `hook` called after every call that [`ops`](Self::ops) counts (the first has number 1) took effect and
+    /// before it returns. What a power loss *before* a call would leave is what one *after* the previous call leaves, so
+    /// this sees every state there is. No lock is held meanwhile: the hook may call [`power_loss`](Self::power_loss).
+    /// A hook that owns a handle of this file system keeps it alive until the hook is taken back with `None`.
+    pub fn set_hook(&self, hook: Option<Hook>) {
+        self.state().hook = hook;
+    }
+
+    /// A number that depends on all calls so far, reads included: their order, kinds, paths, lengths and appended bytes.
+    #[must_use]
+    pub fn trace_hash(&self) -> u64 {
+        self.shared.trace.load(Relaxed)
+    }
+
+    /// The bytes of a file.
+    #[must_use]
+    pub fn read(&self, path: &Path) -> Option<Vec<u8>> {
+        let node = self.state().node(path).ok()?;
+        Some(node.data().content.to_vec())
+    }
+
+    /// Makes a file, or replaces one, that is durable at once together with its directory's entry and all changes of
+    /// that directory before. Not counted as a call.
+    ///
+    /// # Panics
+    /// When the path cannot be that of a file.
+    pub fn write_durable(&self, path: &Path, bytes: &[u8]) {
+        let mut content = Content::default();
+        content.append(bytes);
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+            panic!("{} cannot be the path of a file", path.display())
+        };
+        let mut state = self.state();
+        let (op, id) = (state.ops, state.next_id);
+        state.next_id += 1;
+        let made = state.create_dir_all(dir).and_then(|()| {
+            let directory = state.directory(dir)?;
+            directory.change(op, vec![(name.into(), Some(Node::new(id, content)))]);
+            directory.sync();
+            Ok(())
+        });
+        assert!(made.is_ok(), "{} is a file", dir.display());
+    }
+
+    /// Every file's path, sorted.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        let state = self.state();
+        let paths =
+            state.directories.iter().flat_map(|(dir, entries)| entries.names.keys().map(|name| dir.join(&**name)));
+        let mut paths: Vec<_> = paths.collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    /// Flips a bit of a file, in memory and "on disk". Bit 0 is the lowest of the first byte.
+    ///
+    /// # Panics
+    /// When the file is not there or not so long.
+    pub fn flip_bit(&self, path: &Path, bit: u64) {
+        let node = self.state().node(path);
+        let mut byte = [0];
+        let found = node.ok().and_then(|node| {
+            let mut data = node.data();
+            data.content.read(bit / 8, &mut byte)?;
+            data.content.write(bit / 8, &[byte[0] ^ 1 << (bit % 8)]);
+            Some(())
+        });
+        assert!(found.is_some(), "{} has no bit {bit}", path.display());
+    }
+
+    /// Does to a file or directory what a failed sync does: what is unsynced now can still be read but never becomes
+    /// durable, whatever later syncs say. Fine when there is no such path.
+    pub fn break_sync(&self, path: &Path) {
+        let mut state = self.state();
+        if let Ok(directory) = state.directory(path) {
+            directory.break_sync();
+        } else if let Ok(node) = state.node(path) {
+            node.data().break_sync();
+        }
+    }
+
+    /// The lengths of all files that have a name, added up.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.state().used_bytes()
+    }
+
+    /// How many bytes all files may have together; an append beyond writes what fits and fails with "storage full".
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().capacity = bytes;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a call that changes something, counts it, and tells the hook. A call that fails has changed nothing.
+    fn change<T>(
+        &self,
+        kind: OpKind,
+        path: &Path,
+        len: u64,
+        call: impl FnOnce(&mut State, u64) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.trace(kind.name(), path, len);
+        let mut state = self.state();
+        let op = state.ops + 1;
+        let done = call(&mut state, op)?;
+        state.ops = op;
+        let hook = state.hook.clone();
+        drop(state);
+        if let Some(hook) = hook {
+            hook(op, kind, path);
+        }
+        Ok(done)
+    }
+
+    fn trace(&self, op: &str, path: &Path, len: u64) {
+        self.fold_trace(hash(hash(len, op.as_bytes()), path.as_os_str().as_encoded_bytes()));
+    }
+
+    fn trace_bytes(&self, parts: &[&[u8]]) {
+        self.fold_trace(parts.iter().fold(0, |so_far, part| hash(so_far, part)));
+    }
+
+    fn fold_trace(&self, call: u64) {
+        let next = |so_far: u64| Some(mix(so_far.rotate_left(1) ^ call));
+        let folded = self.shared.trace.fetch_update(Relaxed, Relaxed, next);
+        debug_assert!(folded.is_ok(), "there is always a next trace");
+    }
+}
+
+impl Default for MemoryFs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl OpKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Append => "append",
+            Self::Sync => "sync",
+            Self::Truncate => "truncate",
+            Self::Rename => "rename",
+            Self::Remove => "remove",
+            Self::Link => "link",
+            Self::SyncDir => "sync directory",
+            Self::CreateDir => "create directory",
+        }
+    }
+}
+
+fn hash(seed: u64, bytes: &[u8]) -> u64 {
+    // One multiplication per 8 bytes: a trace must cost less than the append it describes.
+    let step = |h: u64, word: u64| (h ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25).rotate_left(29);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let whole = words.iter().fold(seed ^ bytes.len() as u64, |h, word| step(h, u64::from_le_bytes(*word)));
+    mix(rest.iter().fold(whole, |h, byte| step(h, u64::from(*byte))))
+}
+
+impl fmt::Debug for MemoryFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryFs").field("files", &self.files()).finish_non_exhaustive()
+    }
+}

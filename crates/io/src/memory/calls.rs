@@ -1,0 +1,188 @@
+//! The calls of [`FileSystem`] on files in memory.
+
+use std::{
+    fmt,
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bifold_contract::{Error, Result};
+
+use super::{MemoryFs, OpKind, tree::Node};
+use crate::fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile};
+
+/// "No space left on device", so that the error says what a real disk's would.
+const ENOSPC: i32 = 28;
+/// "Input/output error".
+const EIO: i32 = 5;
+
+impl FileSystem for MemoryFs {
+    fn create(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
+        Ok(self.create_file(path)?)
+    }
+
+    fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
+        Ok(self.open_file(path)?)
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
+        Ok(self.open_file(path)?)
+    }
+
+    fn truncate(&self, path: &Path, len: u64) -> Result<()> {
+        let cut = self.change(OpKind::Truncate, path, len, |state, _| {
+            state.node(path)?.data().truncate(len);
+            Ok(())
+        });
+        cut.map_err(|e| Error::io("truncate", path, e))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let renamed = self.change(OpKind::Rename, to, 0, |state, op| state.rename(from, to, op));
+        renamed.map_err(|e| Error::io("rename", from, e))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        let removed = self.change(OpKind::Remove, path, 0, |state, op| state.remove(path, op));
+        removed.map_err(|e| Error::io("remove", path, e))
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        let linked = self.change(OpKind::Link, to, 0, |state, op| state.link(from, to, op));
+        linked.map_err(|e| Error::io("link", to, e))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        self.trace("list", dir, 0);
+        let mut state = self.state();
+        let directory = state.directory(dir).map_err(|e| Error::io("list", dir, e))?;
+        Ok(directory.names.keys().map(|name| dir.join(&**name)).collect())
+    }
+
+    fn len(&self, path: &Path) -> Result<Option<u64>> {
+        self.trace("look up", path, 0);
+        let node = self.state().node(path);
+        Ok(node.ok().map(|node| node.data().content.len()))
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> Result<()> {
+        let made = self.change(OpKind::CreateDir, dir, 0, |state, _| state.create_dir_all(dir));
+        made.map_err(|e| Error::io("create directory", dir, e))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let synced = self.change(OpKind::SyncDir, dir, 0, |state, _| {
+            state.directory(dir)?.sync();
+            Ok(())
+        });
+        synced.map_err(|e| Error::io("sync directory", dir, e))
+    }
+
+    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
+        self.trace("lock", path, 0);
+        if self.state().node(path).is_err() {
+            match self.create_file(path) {
+                // Someone else made it between the two.
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
+                other => drop(other?),
+            }
+        }
+        if self.state().lock(path, mode) {
+            Ok(Box::new(MemoryLock { fs: self.clone(), path: path.into() }))
+        } else {
+            Err(Error::Locked { path: path.into() })
+        }
+    }
+}
+
+impl MemoryFs {
+    pub(crate) fn create_file(&self, path: &Path) -> Result<Arc<MemoryFile>> {
+        let node = self.change(OpKind::Create, path, 0, |state, op| state.create(path, op));
+        Ok(self.handle(path, node.map_err(|e| Error::io("create", path, e))?))
+    }
+
+    pub(crate) fn open_file(&self, path: &Path) -> Result<Arc<MemoryFile>> {
+        self.trace("open", path, 0);
+        let node = self.state().node(path).map_err(|e| Error::io("open", path, e))?;
+        Ok(self.handle(path, node))
+    }
+
+    fn handle(&self, path: &Path, node: Arc<Node>) -> Arc<MemoryFile> {
+        Arc::new(MemoryFile { fs: self.clone(), node, path: path.into() })
+    }
+}
+
+/// An open file.
+pub(crate) struct MemoryFile {
+    fs: MemoryFs,
+    node: Arc<Node>,
+    path: PathBuf,
+}
+
+impl MemoryFile {
+    /// A sync that fails: what is unsynced never becomes durable, whatever later syncs say.
+    pub(crate) fn break_sync(&self) {
+        let broken = self.fs.change(OpKind::Sync, &self.path, 0, |_, _| {
+            self.node.data().break_sync();
+            Ok(())
+        });
+        debug_assert!(broken.is_ok(), "breaking a sync cannot fail");
+    }
+}
+
+impl WriteFile for MemoryFile {
+    fn append(&self, parts: &[&[u8]]) -> Result<()> {
+        let len = parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        self.fs.trace_bytes(parts);
+        let appended = self.fs.change(OpKind::Append, &self.path, len, |state, op| {
+            let room = state.room();
+            self.node.data().append(op, parts, room);
+            // A full disk takes what fits and then fails: files have changed either way.
+            Ok(if len <= room { Ok(()) } else { Err(io::Error::from_raw_os_error(ENOSPC)) })
+        });
+        appended.flatten().map_err(|e| Error::io("append to", &self.path, e))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let synced = self.fs.change(OpKind::Sync, &self.path, 0, |_, _| {
+            self.node.data().sync();
+            Ok(())
+        });
+        synced.map_err(|e| Error::io("sync", &self.path, e))
+    }
+}
+
+impl ReadFile for MemoryFile {
+    fn len(&self) -> Result<u64> {
+        self.fs.trace("look up", &self.path, 0);
+        Ok(self.node.data().content.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.fs.trace("read", &self.path, offset ^ (buffer.len() as u64) << 40);
+        let read = self.node.data().content.read(offset, buffer);
+        read.ok_or_else(|| Error::io("read", &self.path, ErrorKind::UnexpectedEof.into()))
+    }
+}
+
+impl fmt::Debug for MemoryFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemoryFile").field(&self.path).finish()
+    }
+}
+
+/// A lock of the table within the file system.
+#[derive(Debug)]
+struct MemoryLock {
+    fs: MemoryFs,
+    path: PathBuf,
+}
+
+impl FileLock for MemoryLock {}
+
+impl Drop for MemoryLock {
+    fn drop(&mut self) {
+        self.fs.state().unlock(&self.path);
+    }
+}

@@ -1,0 +1,165 @@
+//! What a power loss leaves of a file system in memory.
+//!
+//! First the entries of every directory are decided, then the bytes of every file that still has a name.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    content::Content,
+    tree::{Change, Data, Directory, Names, Node, State},
+};
+use crate::random::Random;
+
+/// What becomes of the things that were not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// All are kept, as when only the process was killed.
+    KeepAll,
+    /// All are lost.
+    DropUnsynced,
+    /// Each sector and each change of a directory is kept or lost on its own, as this seed decides; file lengths too.
+    Random(u64),
+    /// What was done up to some moment is kept and all later is lost; the seed decides the moment, which can lie within
+    /// an append. This is what a disk leaves that writes everything in order.
+    Prefix(u64),
+}
+
+/// A sector is written wholly or not at all.
+const SECTOR_BYTES: u64 = 512;
+
+/// The file system that is found after the power came back. Everything in it is durable.
+pub(super) fn after(state: &State, fate: Fate) -> State {
+    let mut judge = Judge::new(state, fate);
+    let mut found = State { capacity: state.capacity, next_id: state.next_id, ..State::default() };
+    let mut survivors: BTreeMap<u64, Arc<Node>> = BTreeMap::new();
+    for (path, directory) in &state.directories {
+        let names = judge.names(directory).into_iter().map(|(name, node)| {
+            let survivor = survivors.entry(node.id).or_insert_with(|| Node::new(node.id, judge.content(&node.data())));
+            (name, Arc::clone(survivor))
+        });
+        let names: Names = names.collect();
+        let directory = Directory { durable: names.clone(), names, pending: Vec::new() };
+        found.directories.insert(Arc::clone(path), directory);
+    }
+    found
+}
+
+/// Decides what is kept, asked about everything in a fixed order.
+enum Judge {
+    KeepAll,
+    DropUnsynced,
+    Random {
+        random: Random,
+        /// In how many of 8 cases something is kept. Drawn once, so that there are images with few losses and with few
+        /// survivors, which an even coin for each sector would hardly ever make of many sectors.
+        kept_of_8: u64,
+    },
+    Prefix {
+        random: Random,
+        /// The number of the call during which power was lost.
+        last_op: u64,
+    },
+}
+
+impl Judge {
+    fn new(state: &State, fate: Fate) -> Self {
+        match fate {
+            Fate::KeepAll => Self::KeepAll,
+            Fate::DropUnsynced => Self::DropUnsynced,
+            Fate::Random(seed) => {
+                let mut random = Random::new(seed);
+                Self::Random { kept_of_8: [1, 4, 4, 7][random.below(4) as usize], random }
+            }
+            Fate::Prefix(seed) => {
+                let mut random = Random::new(seed);
+                // Calls, not bytes, are drawn evenly: else nearly every loss would fall into the largest append.
+                let ops = pending_ops(state);
+                let drawn = random.below(ops.len() as u64 + 1) as usize;
+                Self::Prefix { last_op: ops.get(drawn).copied().unwrap_or(u64::MAX), random }
+            }
+        }
+    }
+
+    fn names(&mut self, directory: &Directory) -> Names {
+        if matches!(self, Self::KeepAll) {
+            return directory.names.clone();
+        }
+        let mut names = directory.durable.clone();
+        for change in &directory.pending {
+            if self.keeps(change) {
+                change.apply(&mut names);
+            }
+        }
+        names
+    }
+
+    fn keeps(&mut self, change: &Change) -> bool {
+        match self {
+            Self::KeepAll => true,
+            Self::DropUnsynced => false,
+            Self::Random { random, kept_of_8 } => random.chance(*kept_of_8, 8),
+            Self::Prefix { random, last_op } => change.op < *last_op || (change.op == *last_op && random.chance(1, 2)),
+        }
+    }
+
+    fn content(&mut self, data: &Data) -> Content {
+        let mut content = data.content.clone();
+        match self {
+            Self::KeepAll => return content,
+            Self::DropUnsynced => content.set_len(data.durable_len),
+            Self::Random { random, kept_of_8 } => lose_sectors(&mut content, data.durable_len, random, *kept_of_8),
+            Self::Prefix { random, last_op } => content.set_len(prefix_len(data, random, *last_op)),
+        }
+        for doomed in &data.doomed {
+            content.zero(doomed.clone());
+        }
+        content
+    }
+}
+
+/// The numbers of the calls whose effects could still be lost.
+fn pending_ops(state: &State) -> Vec<u64> {
+    let changes = state.directories.values().flat_map(|dir| dir.pending.iter().map(|change| change.op));
+    let mut ops: Vec<u64> = changes.collect();
+    for node in state.nodes().values() {
+        ops.extend(node.data().pending.iter().map(|append| append.op));
+    }
+    ops.sort_unstable();
+    ops.dedup();
+    ops
+}
+
+fn prefix_len(data: &Data, random: &mut Random, last_op: u64) -> u64 {
+    let mut len = data.durable_len;
+    for append in data.pending.iter().take_while(|append| append.op <= last_op) {
+        len = append.range.end;
+        if append.op == last_op {
+            len = append.range.start + random.below(append.range.end - append.range.start + 1);
+        }
+    }
+    len
+}
+
+/// Cuts the file anywhere behind what is durable and zeros some sectors of the rest. The bytes of a lost sector that
+/// were durable stay: the file only grows, so they are what the sector held before.
+fn lose_sectors(content: &mut Content, durable_len: u64, random: &mut Random, kept_of_8: u64) {
+    let unsynced = content.len() - durable_len;
+    if unsynced == 0 {
+        return;
+    }
+    // Whole or not at all are the likely lengths; evenly drawn, they would hardly ever occur.
+    let len = match random.below(4) {
+        0 => durable_len,
+        1 => durable_len + random.below(unsynced + 1),
+        _ => content.len(),
+    };
+    content.set_len(len);
+    let mut from = durable_len;
+    while from < len {
+        let end = (from / SECTOR_BYTES + 1) * SECTOR_BYTES;
+        if !random.chance(kept_of_8, 8) {
+            content.zero(from..end);
+        }
+        from = end;
+    }
+}
