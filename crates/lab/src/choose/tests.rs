@@ -1,0 +1,87 @@
+use super::*;
+
+fn frequencies(chooser: &Chooser, count: usize, draws: usize) -> Vec<usize> {
+    let mut random = Random::new(1, 2);
+    let mut seen = vec![0; count];
+    for _ in 0..draws {
+        seen[chooser.choose(&mut random) as usize] += 1;
+    }
+    seen
+}
+
+#[test]
+fn uniform_choices_are_alike() {
+    let seen = frequencies(&Chooser::new(Distribution::Uniform, 100).unwrap(), 100, 100_000);
+    assert!(seen.iter().all(|&n| (800..1200).contains(&n)), "{seen:?}");
+}
+
+#[test]
+fn the_hottest_keys_of_zipf_have_the_share_the_formula_gives_them() {
+    let (count, draws) = (1000, 200_000);
+    let chooser = Chooser::new(Distribution::Zipf { theta: 0.99 }, count as u64).unwrap();
+    let mut seen = frequencies(&chooser, count, draws);
+    seen.sort_unstable_by(|a, b| b.cmp(a));
+    let zeta = sum(count as u64, 0.99);
+    // The generator is exact for the first two ranks and a smooth approximation from there on.
+    for (rank, tolerance) in [(0, 0.05), (1, 0.05), (9, 0.4), (99, 0.4)] {
+        let expected = draws as f64 / zeta / (rank as f64 + 1.0).powf(0.99);
+        let off = (seen[rank] as f64 - expected).abs() / expected;
+        assert!(off < tolerance, "rank {rank}: {} draws, expected {expected:.0}", seen[rank]);
+    }
+    assert!(seen.iter().filter(|&&n| n > 0).count() > 950, "nearly every key is drawn at least once");
+}
+
+#[test]
+fn hot_keys_are_not_neighbours_nor_first() {
+    let scatter = Scatter::new(1_000_000);
+    let hottest: Vec<u64> = (0..4).map(|rank| scatter.place(rank)).collect();
+    for pair in hottest.windows(2) {
+        assert!(pair[0].abs_diff(pair[1]) > 100_000, "{hottest:?}");
+    }
+}
+
+#[test]
+fn every_key_has_exactly_one_rank() {
+    for count in [1, 2, 3, 6, 10, 97, 1000] {
+        let scatter = Scatter::new(count);
+        let mut places: Vec<u64> = (0..count).map(|rank| scatter.place(rank)).collect();
+        places.sort_unstable();
+        assert!(places.into_iter().eq(0..count), "{count}");
+    }
+}
+
+#[test]
+fn latest_prefers_new_keys_also_after_growing() {
+    let mut chooser = Chooser::new(Distribution::Latest { theta: 0.99 }, 100).unwrap();
+    chooser.grow(1000);
+    let seen = frequencies(&chooser, 1000, 50_000);
+    assert!(seen[999] > seen[998] && seen[998] > seen[900], "{} {} {}", seen[999], seen[998], seen[900]);
+    assert!(seen[990..].iter().sum::<usize>() > 15_000);
+}
+
+#[test]
+fn the_formula_for_many_items_continues_the_sum() {
+    for theta in [0.2, 0.5, 0.99] {
+        let zipf = Zipf::new(3 * SUMMED, theta).unwrap();
+        let summed = sum(3 * SUMMED, theta);
+        assert!((zipf.zeta - summed).abs() < 1e-9 * summed, "{theta}: {} {summed}", zipf.zeta);
+    }
+}
+
+#[test]
+fn every_count_and_every_number_give_a_rank_within_bounds() {
+    for items in [1, 2, 3, 10, 1 << 40] {
+        let zipf = Zipf::new(items, 0.99).unwrap();
+        for unit in [0.0, 0.1, 0.5, 0.999_999, 1.0 - f64::EPSILON] {
+            assert!(zipf.rank(unit) < items, "{items} {unit}");
+        }
+    }
+}
+
+#[test]
+fn senseless_plans_are_refused() {
+    assert!(Chooser::new(Distribution::Uniform, 0).is_err());
+    for theta in [0.0, 1.0, -1.0, f64::NAN] {
+        assert!(Chooser::new(Distribution::Zipf { theta }, 10).is_err(), "{theta}");
+    }
+}

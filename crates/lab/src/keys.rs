@@ -1,0 +1,119 @@
+//! From a key's number to its bytes: all of one length, none twice, in hashed or in numeric order.
+//!
+//! Keys of 17 bytes and more begin with 16 hexadecimal digits, shorter ones with the same 8 bytes in binary; the rest is
+//! filled with `k`. A key that is *missing* ends in `m` instead, so it lies between two that are there, where neither the
+//! bounds of a table nor the order of keys give it away.
+
+use crate::{Failure, Result, random::mix};
+
+/// Shortest key: 8 bytes that tell keys apart and one that tells whether it is there.
+pub const MIN_KEY_BYTES: usize = 9;
+
+/// In which order numbers become keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Scattered over the whole key space, the same way every time.
+    Hashed,
+    /// Ascending with the number.
+    Sequential,
+}
+
+/// What keys look like.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys {
+    len: usize,
+    order: Order,
+}
+
+impl Keys {
+    /// Keys of `len` bytes.
+    ///
+    /// # Errors
+    /// [`Failure::Plan`] for keys too short to differ or longer than a store takes.
+    pub fn new(len: usize, order: Order) -> Result<Self> {
+        if !(MIN_KEY_BYTES..=bifold::MAX_KEY_LEN).contains(&len) {
+            return Err(Failure::Plan(format!(
+                "keys of {len} bytes: the size must be between {MIN_KEY_BYTES} and {}",
+                bifold::MAX_KEY_LEN
+            )));
+        }
+        Ok(Self { len, order })
+    }
+
+    /// Bytes in each key.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "this is the size of every key, not of a collection")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes the key of number `index` to `out`, replacing what was there.
+    pub fn present(&self, index: u64, out: &mut Vec<u8>) {
+        self.write(index, b'k', out);
+    }
+
+    /// Writes a key that is never present, beside the one of number `index`.
+    pub fn missing(&self, index: u64, out: &mut Vec<u8>) {
+        self.write(index, b'm', out);
+    }
+
+    fn write(&self, index: u64, last: u8, out: &mut Vec<u8>) {
+        let number = match self.order {
+            Order::Hashed => mix(index),
+            Order::Sequential => index,
+        };
+        out.clear();
+        if self.len > 16 {
+            out.extend((0..16).rev().map(|digit| b"0123456789abcdef"[(number >> (4 * digit)) as usize & 15]));
+        } else {
+            out.extend_from_slice(&number.to_be_bytes());
+        }
+        out.resize(self.len - 1, b'k');
+        out.push(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn key(keys: &Keys, index: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        keys.present(index, &mut out);
+        out
+    }
+
+    #[test]
+    fn keys_have_one_length_and_none_comes_twice() {
+        for len in [9, 16, 17, 24, 100] {
+            for order in [Order::Hashed, Order::Sequential] {
+                let keys = Keys::new(len, order).unwrap();
+                let mut seen = BTreeSet::new();
+                let mut out = Vec::new();
+                for index in 0..2000 {
+                    keys.present(index, &mut out);
+                    assert!(out.len() == len && seen.insert(out.clone()), "{len} {order:?} {index}");
+                    keys.missing(index, &mut out);
+                    assert!(out.len() == len && seen.insert(out.clone()), "{len} {order:?} {index}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sequential_keys_ascend_and_hashed_ones_do_not() {
+        let sequential = Keys::new(24, Order::Sequential).unwrap();
+        assert!((0..1000).all(|i| key(&sequential, i) < key(&sequential, i + 1)));
+        let hashed = Keys::new(24, Order::Hashed).unwrap();
+        let ascents = (0..1000).filter(|&i| key(&hashed, i) < key(&hashed, i + 1)).count();
+        assert!((400..600).contains(&ascents), "{ascents}");
+    }
+
+    #[test]
+    fn sizes_no_store_takes_are_refused() {
+        assert!(Keys::new(8, Order::Hashed).is_err());
+        assert!(Keys::new(bifold::MAX_KEY_LEN + 1, Order::Hashed).is_err());
+    }
+}

@@ -1,0 +1,68 @@
+//! What the process and the disk say: peak memory, processor time, directory size.
+
+use std::{fs, io, path::Path};
+
+/// The most memory this process has had resident since it began or since [`reset_peak_memory`], in bytes; `None` where
+/// the system does not tell.
+#[must_use]
+pub fn peak_memory_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// Starts counting peak memory anew, so that each phase has its own; where that is not allowed the count goes on.
+pub fn reset_peak_memory() {
+    // "5" resets the high-water mark (proc(5), /proc/pid/clear_refs). Some containers forbid it.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Processor time of all threads of this process so far, in seconds.
+#[must_use]
+pub fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Bytes in all files under `dir`. Files that vanish meanwhile do not count: a store removes some at any time.
+///
+/// # Errors
+/// The system's, when `dir` itself cannot be read.
+pub fn dir_bytes(dir: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir)?.flatten() {
+        bytes += match entry.metadata() {
+            Ok(meta) if meta.is_dir() => dir_bytes(&entry.path()).unwrap_or(0),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        };
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_has_used_memory_and_time() {
+        let touched = vec![1_u8; 32 << 20];
+        assert!(touched.iter().map(|&b| u64::from(b)).sum::<u64>() == 32 << 20);
+        if let Some(bytes) = peak_memory_bytes() {
+            assert!(bytes >= 32 << 20, "{bytes}");
+        }
+        assert!(cpu_seconds() > 0.0);
+    }
+
+    #[test]
+    fn a_directory_is_as_large_as_its_files() {
+        let dir = std::env::temp_dir().join(format!("bifold-lab-measure-{}", std::process::id()));
+        fs::create_dir_all(dir.join("below")).unwrap();
+        fs::write(dir.join("a"), [0; 100]).unwrap();
+        fs::write(dir.join("below/b"), [0; 23]).unwrap();
+        assert_eq!(dir_bytes(&dir).unwrap(), 123);
+        fs::remove_dir_all(&dir).unwrap();
+        assert!(dir_bytes(&dir).is_err());
+    }
+}

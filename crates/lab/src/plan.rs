@@ -1,0 +1,89 @@
+//! What a run looks like.
+
+use std::time::Duration;
+
+use crate::{
+    Failure, Result,
+    choose::{self, Distribution},
+    keys::{Keys, Order},
+    values::{self, Sizes},
+};
+
+/// Everything that two runs must share to be comparable.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many keys are loaded.
+    pub keys: u64,
+    /// Operations of each phase other than the load; `None`: as many as there are keys.
+    pub operations: Option<u64>,
+    /// A phase other than the load ends after this time, whatever it has done by then.
+    pub time_max: Option<Duration>,
+    /// Size of each key, in bytes.
+    pub key_bytes: usize,
+    /// In which order keys are loaded.
+    pub order: Order,
+    /// How long values are.
+    pub sizes: Sizes,
+    /// The fraction of each value that compresses away, 0 to 1.
+    pub compressible: f64,
+    /// Who is overwritten in `update` and `mix`.
+    pub updates: Distribution,
+    /// Who is read in `read`, `missing` and `scan`.
+    pub reads: Distribution,
+    /// The skew of the YCSB workloads.
+    pub theta: f64,
+    /// Keys in each scan; YCSB E has from 1 to this many.
+    pub scan_len: usize,
+    /// Keys in each commit of a load or update.
+    pub batch: usize,
+    /// Threads that call the store.
+    pub threads: usize,
+    /// What all random choices follow from.
+    pub seed: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            keys: 1_000_000,
+            operations: None,
+            time_max: None,
+            key_bytes: 24,
+            order: Order::Hashed,
+            sizes: Sizes::Fixed(1000),
+            compressible: 0.0,
+            updates: Distribution::Zipf { theta: 0.99 },
+            reads: Distribution::Uniform,
+            theta: 0.99,
+            scan_len: 100,
+            batch: 1,
+            threads: 1,
+            seed: 1,
+        }
+    }
+}
+
+impl Plan {
+    /// Checks that all of it makes sense, before anything is run.
+    ///
+    /// # Errors
+    /// [`Failure::Plan`], naming the figure.
+    pub fn check(&self) -> Result<()> {
+        let figures = [
+            ("keys (--num)", self.keys, 1 << 40),
+            ("threads (--threads)", self.threads as u64, 1024),
+            ("keys a scan (--scan-len)", self.scan_len as u64, 1 << 30),
+            ("keys a commit (--batch)", self.batch as u64, 1 << 20),
+            ("operations (--ops)", self.operations.unwrap_or(1), 1 << 50),
+        ];
+        for (what, figure, most) in figures {
+            if !(1..=most).contains(&figure) {
+                return Err(Failure::Plan(format!("{figure} {what}: it must lie between 1 and {most}")));
+            }
+        }
+        Keys::new(self.key_bytes, self.order)?;
+        values::check(self.sizes, self.compressible)?;
+        choose::check_theta(self.theta)?;
+        choose::check(self.updates).and_then(|()| choose::check(self.reads))
+    }
+}

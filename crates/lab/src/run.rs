@@ -1,0 +1,247 @@
+//! Phases: threads, time limit, and what is measured around them.
+//!
+//! 1. Remember what store and process have used so far.
+//! 2. Let every thread do its share of the operations ([`crate::worker`]), while one more thread watches the size of the
+//!    directory.
+//! 3. Put the threads' histograms together and report the differences.
+//!
+//! Each thread's share and its random numbers follow from the seed, so a run with the same number of threads asks the
+//! same questions. Latencies are those of a closed loop: a thread that waits asks nothing meanwhile, so a stall is one
+//! slow operation, not the many that would have queued behind it.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use hdrhistogram::Histogram;
+
+use crate::{
+    Failure, PhaseReport, Plan, Result, Store, Workload,
+    choose::Chooser,
+    keys::Keys,
+    live::LiveBytes,
+    measure,
+    report::{Latency, Sums},
+    store::Totals,
+    values::Values,
+    worker::{Counts, Latencies, Task, Worker},
+    workload::Operation,
+};
+
+/// How often the directory's size is looked at.
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A store, a plan, and what has happened so far.
+pub struct Runner<'a> {
+    store: &'a dyn Store,
+    dir: PathBuf,
+    plan: Plan,
+    keys: Keys,
+    values: Values,
+    live: LiveBytes,
+    /// Keys that are there: numbers below this.
+    count: u64,
+    /// Phases so far; makes random numbers and versions of each its own.
+    phases: u64,
+    sums: Sums,
+}
+
+impl<'a> Runner<'a> {
+    /// Prepares to run `workloads` on `store`, whose files are in `dir`.
+    ///
+    /// # Errors
+    /// [`Failure::Plan`] for plans that make no sense.
+    pub fn new(store: &'a dyn Store, dir: &Path, plan: Plan, workloads: &[Workload]) -> Result<Self> {
+        plan.check()?;
+        let keys = Keys::new(plan.key_bytes, plan.order)?;
+        let values = Values::new(plan.sizes, plan.compressible, plan.seed)?;
+        let keys_max = plan.keys + workloads.iter().map(|w| w.inserts_max(&plan)).sum::<u64>();
+        let live = LiveBytes::new(plan.key_bytes, keys_max, values.fixed());
+        let mut runner =
+            Self { store, dir: dir.to_owned(), keys, values, live, count: 0, phases: 0, sums: Sums::default(), plan };
+        if workloads.first() != Some(&Workload::Load) {
+            runner.assume_loaded();
+        }
+        Ok(runner)
+    }
+
+    /// The store holds what an earlier run of the same plan loaded.
+    fn assume_loaded(&mut self) {
+        if self.values.fixed().is_none() {
+            (0..self.plan.keys).for_each(|index| self.live.wrote(index, self.values.size(index, 0)));
+        }
+        self.count = self.plan.keys;
+        self.live.reached(self.plan.keys);
+    }
+
+    /// Runs one phase.
+    ///
+    /// # Errors
+    /// The store's; [`Failure::WrongAnswer`] when it answers wrongly.
+    pub fn phase(&mut self, workload: Workload) -> Result<PhaseReport> {
+        self.phases += 1;
+        measure::reset_peak_memory();
+        let (before, cpu_before, begin) = (self.store.totals(), measure::cpu_seconds(), Instant::now());
+        let (done, dir_bytes_max) = match workload {
+            Workload::Settle => self.single(|store| store.flush().and_then(|()| store.wait_idle()))?,
+            Workload::Compact => self.single(|store| store.compact())?,
+            _ => self.threads(workload)?,
+        };
+        let seconds = begin.elapsed().as_secs_f64();
+        let cpu_seconds = measure::cpu_seconds() - cpu_before;
+        let after = self.store.totals();
+        let dir_bytes = measure::dir_bytes(&self.dir).unwrap_or(0);
+        self.sums.add(&done.0);
+        let all = done.1.merged(&Operation::ALL);
+        Ok(PhaseReport {
+            store: self.store.name(),
+            phase: workload.name(),
+            operations: done.0.operations,
+            not_found: done.0.not_found,
+            seconds,
+            ops_per_sec: done.0.operations as f64 / seconds.max(1e-9),
+            latency_us: Latency::of(&all),
+            latency_us_by_operation: by_operation(&done.1),
+            user_bytes_written: done.0.bytes_written,
+            user_bytes_read: done.0.bytes_read,
+            bytes_written: difference(&after.written, &before.written),
+            bytes_read: difference(&after.read, &before.read),
+            write_amp: self.sums.write_amp(&after),
+            read_amp: self.sums.read_amp(&after),
+            space_amp: ratio(dir_bytes, self.live.total()),
+            live_bytes: self.live.total(),
+            dir_bytes,
+            dir_bytes_max: dir_bytes_max.max(dir_bytes),
+            peak_rss_bytes: measure::peak_memory_bytes(),
+            cpu_seconds,
+            cpu_us_per_op: cpu_seconds * 1e6 / done.0.operations.max(1) as f64,
+            gc: after.gc,
+        })
+    }
+
+    /// A phase that is one call of the store.
+    fn single(&self, call: impl FnOnce(&dyn Store) -> Result<()>) -> Result<(Done, u64)> {
+        call(self.store)?;
+        Ok((Done(Counts { operations: 1, ..Counts::default() }, Latencies::new()), 0))
+    }
+
+    /// A phase of many operations on all threads.
+    fn threads(&mut self, workload: Workload) -> Result<(Done, u64)> {
+        let Some(mix) = workload.mix(&self.plan) else {
+            return Err(Failure::Plan(format!("{workload} is not made of operations")));
+        };
+        let loading = workload == Workload::Load;
+        let start = if loading { 0 } else { self.count };
+        let operations = workload.operations(&self.plan);
+        // Computed once: the constant of the Zipf generator takes a moment.
+        let chooser = Chooser::new(mix.distribution, if loading { self.plan.keys } else { start })?;
+        let next_insert = AtomicU64::new(start);
+        let task = Task {
+            store: self.store,
+            plan: &self.plan,
+            keys: self.keys,
+            values: &self.values,
+            live: &self.live,
+            mix,
+            vary_scans: workload == Workload::YcsbE,
+            loaded: start,
+            next_insert: &next_insert,
+            deadline: self.plan.time_max.filter(|_| !loading).map(|time| Instant::now() + time),
+            phase: self.phases,
+        };
+        let result = work(&task, &chooser, operations, &self.dir);
+        let reached = if loading { self.plan.keys } else { next_insert.load(Relaxed) };
+        self.count = self.count.max(reached);
+        self.live.reached(self.count);
+        result
+    }
+}
+
+/// Shares `operations` out among the plan's threads and waits for them, watching the directory meanwhile.
+fn work(task: &Task<'_>, chooser: &Chooser, operations: u64, dir: &Path) -> Result<(Done, u64)> {
+    let threads = task.plan.threads as u64;
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(dir, &ended));
+        let share = |thread| operations / threads + u64::from(thread < operations % threads);
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| (Worker::new(task, thread, chooser.clone()), share(thread)))
+            .map(|(worker, share)| scope.spawn(move || worker.run(share)))
+            .collect();
+        let mut done = Ok(Done(Counts::default(), Latencies::new()));
+        for worker in workers {
+            let result = worker.join().unwrap_or_else(|_| Err(Failure::Store("a thread of the run panicked".into())));
+            match (&mut done, result) {
+                (Ok(sum), Ok((counts, latencies))) => {
+                    sum.0.add(&counts);
+                    sum.1.add(&latencies);
+                }
+                (Ok(_), Err(failure)) => done = Err(failure),
+                (Err(_), _) => {}
+            }
+        }
+        ended.store(true, Relaxed);
+        watcher.thread().unpark();
+        let dir_bytes_max = watcher.join().unwrap_or(0);
+        done.map(|done| (done, dir_bytes_max))
+    })
+}
+
+/// What the threads of a phase did, and how long each operation took.
+struct Done(Counts, Latencies);
+
+/// The largest size the directory had until `ended`.
+fn watch(dir: &Path, ended: &AtomicBool) -> u64 {
+    let mut most = 0;
+    while !ended.load(Relaxed) {
+        most = most.max(measure::dir_bytes(dir).unwrap_or(0));
+        thread::park_timeout(WATCH_INTERVAL);
+    }
+    most
+}
+
+fn by_operation(latencies: &Latencies) -> BTreeMap<&'static str, Latency> {
+    let of = |operation: Operation| Some((operation.name(), Latency::of(latencies.of(operation)?)));
+    let all: BTreeMap<_, _> = Operation::ALL.into_iter().filter_map(of).collect();
+    // With one kind of operation the total says it all.
+    if all.len() > 1 { all } else { BTreeMap::new() }
+}
+
+fn difference(
+    after: &BTreeMap<&'static str, u64>,
+    before: &BTreeMap<&'static str, u64>,
+) -> BTreeMap<&'static str, u64> {
+    after.iter().map(|(name, bytes)| (*name, bytes.saturating_sub(before.get(name).copied().unwrap_or(0)))).collect()
+}
+
+/// `part` over `whole`; 0 when there is no whole.
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+impl Sums {
+    fn add(&mut self, counts: &Counts) {
+        self.bytes_written += counts.bytes_written;
+        self.bytes_read += counts.bytes_read;
+    }
+
+    fn write_amp(&self, totals: &Totals) -> f64 {
+        ratio(totals.written.values().sum(), self.bytes_written)
+    }
+
+    fn read_amp(&self, totals: &Totals) -> f64 {
+        ratio(totals.read_for_user, self.bytes_read)
+    }
+}
+
+/// A histogram of nanoseconds up to a minute, three digits exact.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap_or_else(|e| unreachable!("constant bounds: {e}"))
+}
+
+#[cfg(test)]
+mod tests;

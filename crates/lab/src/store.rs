@@ -1,0 +1,146 @@
+//! The stores that can be measured, behind one small trait.
+
+pub mod bifold;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::Result;
+
+/// An ordered key-value store, as a workload uses it.
+pub trait Store: Send + Sync {
+    /// Its name in reports.
+    fn name(&self) -> &'static str;
+
+    /// Writes one key.
+    ///
+    /// # Errors
+    /// The store's.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Writes all pairs in one atomic commit.
+    ///
+    /// # Errors
+    /// The store's.
+    fn put_all(&self, pairs: &Pairs) -> Result<()>;
+
+    /// Deletes one key.
+    ///
+    /// # Errors
+    /// The store's.
+    fn delete(&self, key: &[u8]) -> Result<()>;
+
+    /// Shows the value of `key` to `seen`; answers whether there is one.
+    ///
+    /// # Errors
+    /// The store's.
+    fn get(&self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// Shows up to `limit` keys and values from `from` on, ascending; answers how many there were.
+    ///
+    /// # Errors
+    /// The store's.
+    fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
+
+    /// Writes what is in memory to tables and waits for it.
+    ///
+    /// # Errors
+    /// The store's.
+    fn flush(&self) -> Result<()>;
+
+    /// Waits until no background work is due.
+    ///
+    /// # Errors
+    /// The store's.
+    fn wait_idle(&self) -> Result<()>;
+
+    /// Rewrites everything into its final shape and waits for it.
+    ///
+    /// # Errors
+    /// The store's.
+    fn compact(&self) -> Result<()>;
+
+    /// What the store has read and written since it was opened.
+    fn totals(&self) -> Totals;
+
+    /// Ends all background work and closes the store.
+    ///
+    /// # Errors
+    /// The store's.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// What a store has moved since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Bytes written to files, by the part of the store that wrote them.
+    pub written: BTreeMap<&'static str, u64>,
+    /// Bytes read from files, by the part of the store that read them.
+    pub read: BTreeMap<&'static str, u64>,
+    /// Those of `read` that answered a user.
+    pub read_for_user: u64,
+    /// What garbage collection did.
+    pub gc: Gc,
+}
+
+/// What garbage collection of values did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Gc {
+    /// Questions to the index whether a value is live.
+    pub index_lookups: u64,
+    /// New addresses written to the index.
+    pub index_inserts: u64,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+/// Keys and values of one commit, in two buffers that are used again.
+#[derive(Debug, Default)]
+pub struct Pairs {
+    bytes: Vec<u8>,
+    /// Where each key and each value ends.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Pairs {
+    /// Adds a pair.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Removes all.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// All pairs, in the order they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |&(key_end, end)| {
+            let pair = (&self.bytes[start..key_end], &self.bytes[key_end..end]);
+            start = end;
+            pair
+        })
+    }
+}

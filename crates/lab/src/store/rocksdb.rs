@@ -1,0 +1,169 @@
+//! RocksDB, set up as Bifold's comparisons always do.
+//!
+//! Bloom filters of 10 bits a key, no compression, two background threads, the write-ahead log on; table size, memtable
+//! and block cache as the comparison asks for. Everything else as RocksDB has it.
+
+use std::path::Path;
+
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, FlushOptions, Options, WaitForCompactOptions, WriteBatch,
+    WriteOptions, statistics::Ticker,
+};
+
+use super::{Gc, Pairs, Store, Totals};
+use crate::{Failure, Result};
+
+/// What a comparison may vary.
+#[derive(Clone, Copy, Debug)]
+pub struct RocksDbOptions {
+    /// Size of a memtable, in bytes.
+    pub memtable_bytes: usize,
+    /// Size of a table, in bytes.
+    pub table_bytes: u64,
+    /// Size of the block cache, in bytes.
+    pub cache_bytes: usize,
+    /// Whether a write is synced before it returns.
+    pub sync: Sync,
+    /// Threads for flushes and compactions.
+    pub background_jobs: i32,
+}
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// Power loss.
+    EveryWrite,
+    /// A killed process.
+    Never,
+}
+
+impl Default for RocksDbOptions {
+    fn default() -> Self {
+        Self {
+            memtable_bytes: 64 << 20,
+            table_bytes: 16 << 20,
+            cache_bytes: 256 << 20,
+            sync: Sync::Never,
+            background_jobs: 2,
+        }
+    }
+}
+
+/// An open RocksDB database.
+pub struct RocksDbStore {
+    db: DB,
+    /// Kept for its statistics.
+    options: Options,
+    writes: WriteOptions,
+}
+
+impl RocksDbStore {
+    /// Opens the database in `dir`, or makes one.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn open(dir: &Path, with: RocksDbOptions) -> Result<Self> {
+        let mut table = BlockBasedOptions::default();
+        table.set_bloom_filter(10.0, false);
+        table.set_block_cache(&Cache::new_lru_cache(with.cache_bytes));
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_write_buffer_size(with.memtable_bytes);
+        options.set_target_file_size_base(with.table_bytes);
+        options.set_compression_type(DBCompressionType::None);
+        options.set_max_background_jobs(with.background_jobs);
+        options.set_block_based_table_factory(&table);
+        options.enable_statistics();
+        let mut writes = WriteOptions::default();
+        writes.set_sync(with.sync == Sync::EveryWrite);
+        Ok(Self { db: DB::open(&options, dir)?, options, writes })
+    }
+
+    fn ticker(&self, ticker: Ticker) -> u64 {
+        self.options.get_ticker_count(ticker)
+    }
+}
+
+impl Store for RocksDbStore {
+    fn name(&self) -> &'static str {
+        "rocksdb"
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        Ok(self.db.put_opt(key, value, &self.writes)?)
+    }
+
+    fn put_all(&self, pairs: &Pairs) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        for (key, value) in pairs.iter() {
+            batch.put(key, value);
+        }
+        Ok(self.db.write_opt(batch, &self.writes)?)
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        Ok(self.db.delete_opt(key, &self.writes)?)
+    }
+
+    fn get(&self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        // Pinned: the value is shown where it lies in the block, the cheapest read RocksDB has.
+        let value = self.db.get_pinned(key)?;
+        Ok(value.inspect(|value| seen(value)).is_some())
+    }
+
+    fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let mut cursor = self.db.raw_iterator();
+        cursor.seek(from);
+        let mut found = 0;
+        while found < limit {
+            let Some((key, value)) = cursor.item() else { break };
+            seen(key, value);
+            found += 1;
+            cursor.next();
+        }
+        cursor.status()?;
+        Ok(found)
+    }
+
+    fn flush(&self) -> Result<()> {
+        let mut options = FlushOptions::default();
+        options.set_wait(true);
+        Ok(self.db.flush_opt(&options)?)
+    }
+
+    fn wait_idle(&self) -> Result<()> {
+        Ok(self.db.wait_for_compact(&WaitForCompactOptions::default())?)
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
+        Ok(())
+    }
+
+    /// Reads for the user are counted as bytes that went into the block cache: compactions do not fill it.
+    fn totals(&self) -> Totals {
+        let read_for_user = self.ticker(Ticker::BlockCacheBytesWrite);
+        Totals {
+            written: [
+                ("log", self.ticker(Ticker::WalFileBytes)),
+                ("flush", self.ticker(Ticker::FlushWriteBytes)),
+                ("compaction", self.ticker(Ticker::CompactWriteBytes)),
+            ]
+            .into(),
+            read: [("get_and_scan", read_for_user), ("compaction", self.ticker(Ticker::CompactReadBytes))].into(),
+            read_for_user,
+            gc: Gc::default(),
+        }
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.db.cancel_all_background_work(true);
+        Ok(())
+    }
+}
+
+impl From<rocksdb::Error> for Failure {
+    fn from(error: rocksdb::Error) -> Self {
+        Self::Store(format!("RocksDB: {error}"))
+    }
+}

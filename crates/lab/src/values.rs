@@ -1,0 +1,194 @@
+//! From a key's number and a version to a value, and back to check it.
+//!
+//! A value is a slice of one random buffer, so making it costs a copy; its first 16 bytes are a stamp of the key's number
+//! and the version. Size and place in the buffer follow from number, version and seed, so whoever reads a value can
+//! tell whether every byte of it is right. Values shorter than the stamp have no room for a version: their bytes follow
+//! from the key's number alone.
+
+use crate::{
+    Failure, Result,
+    random::{Random, mix, to_unit},
+};
+
+/// The key's number (8 bytes), the version (4) and a seal over both (4).
+const STAMP_BYTES: usize = 16;
+
+/// Values start anywhere in this many bytes: small enough to stay in the second-level cache, so that making values is
+/// not what is measured; far larger than the window of LZ4 or a block, so that values do not compress each other.
+const STARTS: usize = 1 << 20;
+
+/// Compressible values repeat this pattern: some random bytes, then zeros.
+const PATTERN_BYTES: usize = 128;
+
+/// How long values are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sizes {
+    /// All of this many bytes.
+    Fixed(usize),
+    /// The generalised Pareto distribution that fits values of a production store at Facebook (Cao et al., *Characterizing,
+    /// modeling, and benchmarking RocksDB key-value workloads*, FAST 2020): shape 0.92, scale 226, location 0, cut at
+    /// 128 KiB. Half of the values are below 222 bytes; the mean with the cut is about 1 KB.
+    Pareto,
+}
+
+const PARETO_SHAPE: f64 = 0.92;
+const PARETO_SCALE: f64 = 226.0;
+
+/// Longest value of [`Sizes::Pareto`].
+pub const PARETO_BYTES_MAX: usize = 128 << 10;
+
+impl Sizes {
+    /// Longest value there can be.
+    #[must_use]
+    pub fn max(self) -> usize {
+        match self {
+            Self::Fixed(bytes) => bytes,
+            Self::Pareto => PARETO_BYTES_MAX,
+        }
+    }
+
+    fn draw(self, hash: u64) -> usize {
+        match self {
+            Self::Fixed(bytes) => bytes,
+            Self::Pareto => {
+                let remaining = 1.0 - to_unit(mix(hash));
+                let size = PARETO_SCALE * (remaining.powf(-PARETO_SHAPE) - 1.0) / PARETO_SHAPE;
+                (size.ceil() as usize).clamp(1, PARETO_BYTES_MAX)
+            }
+        }
+    }
+}
+
+/// Longest value of a run: the buffer is at least that long, and larger values measure memcpy.
+const VALUE_BYTES_MAX: usize = 256 << 20;
+
+/// Checks that such values can be made.
+///
+/// # Errors
+/// [`Failure::Plan`] for values too long and for a fraction out of bounds.
+pub fn check(sizes: Sizes, compressible: f64) -> Result<()> {
+    if sizes.max() > VALUE_BYTES_MAX {
+        return Err(Failure::Plan(format!("values of {} bytes: the most is {VALUE_BYTES_MAX}", sizes.max())));
+    }
+    if !(0.0..=1.0).contains(&compressible) {
+        return Err(Failure::Plan(format!("a compressible fraction of {compressible}: it must lie between 0 and 1")));
+    }
+    Ok(())
+}
+
+/// Makes and checks values. Shared by all threads.
+#[derive(Debug)]
+pub struct Values {
+    buffer: Vec<u8>,
+    sizes: Sizes,
+    seed: u64,
+}
+
+impl Values {
+    /// Values of the given sizes, of which about the fraction `compressible` of the bytes can be compressed away.
+    ///
+    /// # Errors
+    /// [`Failure::Plan`] for values that cannot be made; see [`check`].
+    pub fn new(sizes: Sizes, compressible: f64, seed: u64) -> Result<Self> {
+        check(sizes, compressible)?;
+        let mut random = Random::new(seed, u64::MAX);
+        let mut buffer = vec![0; STARTS + sizes.max()];
+        let noisy = ((1.0 - compressible) * PATTERN_BYTES as f64).round() as usize;
+        for pattern in buffer.chunks_mut(PATTERN_BYTES) {
+            let end = noisy.min(pattern.len());
+            for word in pattern[..end].chunks_mut(8) {
+                word.copy_from_slice(&random.draw().to_le_bytes()[..word.len()]);
+            }
+        }
+        Ok(Self { buffer, sizes, seed })
+    }
+
+    /// Writes the value of key number `index` in version `version` to `out`, replacing what was there.
+    pub fn write(&self, index: u64, version: u32, out: &mut Vec<u8>) {
+        let hash = self.hash(index, version);
+        let size = self.sizes.draw(hash);
+        out.clear();
+        if size < STAMP_BYTES {
+            out.extend_from_slice(&self.short(index)[..size]);
+            return;
+        }
+        out.extend_from_slice(&index.to_le_bytes());
+        out.extend_from_slice(&version.to_le_bytes());
+        out.extend_from_slice(&seal(hash).to_le_bytes());
+        out.extend_from_slice(self.body(hash, size));
+    }
+
+    /// How long that value is.
+    #[must_use]
+    pub fn size(&self, index: u64, version: u32) -> usize {
+        self.sizes.draw(self.hash(index, version))
+    }
+
+    /// Longest value there can be.
+    #[must_use]
+    pub fn max(&self) -> usize {
+        self.sizes.max()
+    }
+
+    /// Whether all values have the same size.
+    #[must_use]
+    pub fn fixed(&self) -> Option<usize> {
+        match self.sizes {
+            Sizes::Fixed(bytes) => Some(bytes),
+            Sizes::Pareto => None,
+        }
+    }
+
+    /// Checks that `value` is some version of the value of key number `index`.
+    ///
+    /// # Errors
+    /// In words, what is wrong with it.
+    pub fn check(&self, index: u64, value: &[u8]) -> std::result::Result<(), String> {
+        let Some((stamp, body)) = value.split_at_checked(STAMP_BYTES) else {
+            let fits = self.short(index)[..value.len()] == *value && self.fixed().is_none_or(|n| n == value.len());
+            return if fits { Ok(()) } else { Err(format!("its {} bytes are not those written", value.len())) };
+        };
+        let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| stamp[at + i]));
+        let found = u64::from(half(4)) << 32 | u64::from(half(0));
+        if found != index {
+            return Err(format!("it is stamped with key number {found}, not {index}"));
+        }
+        let hash = self.hash(index, half(8));
+        if half(12) != seal(hash) {
+            return Err("its version is not one that was written (same --seed?)".to_owned());
+        }
+        let size = self.sizes.draw(hash);
+        if value.len() != size {
+            return Err(format!(
+                "it has {} bytes, but {size} were written (same --seed and --value-size?)",
+                value.len()
+            ));
+        }
+        if body != self.body(hash, size) {
+            return Err("its bytes are not those written (same --seed and --value-size?)".to_owned());
+        }
+        Ok(())
+    }
+
+    fn hash(&self, index: u64, version: u32) -> u64 {
+        mix(self.seed ^ mix(index.wrapping_add(mix(u64::from(version)))))
+    }
+
+    fn body(&self, hash: u64, size: usize) -> &[u8] {
+        let start = hash as usize % STARTS;
+        &self.buffer[start..start + size - STAMP_BYTES]
+    }
+
+    fn short(&self, index: u64) -> [u8; STAMP_BYTES] {
+        let word = self.hash(index, 0).to_le_bytes();
+        std::array::from_fn(|i| word[i % 8])
+    }
+}
+
+/// Tells a version that was written from a damaged one, by bits of the hash that the place in the buffer does not use.
+fn seal(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests;

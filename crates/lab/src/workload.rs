@@ -1,0 +1,200 @@
+//! The named workloads as mixes of operations.
+
+use std::{fmt, str::FromStr};
+
+use serde::Serialize;
+
+use crate::{Failure, choose::Distribution, plan::Plan};
+
+/// A phase of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Writes every key once.
+    Load,
+    /// Overwrites keys.
+    Update,
+    /// Reads keys that are there.
+    Read,
+    /// Reads keys that are not.
+    Missing,
+    /// Reads runs of neighbouring keys.
+    Scan,
+    /// Half reads, half overwrites.
+    Mix,
+    /// YCSB A: half reads, half overwrites, Zipf.
+    YcsbA,
+    /// YCSB B: 95 % reads, 5 % overwrites, Zipf.
+    YcsbB,
+    /// YCSB C: reads, Zipf.
+    YcsbC,
+    /// YCSB D: 95 % reads of the newest keys, 5 % new keys.
+    YcsbD,
+    /// YCSB E: 95 % short scans, 5 % new keys, Zipf.
+    YcsbE,
+    /// YCSB F: half reads, half reads followed by an overwrite of the same key, Zipf.
+    YcsbF,
+    /// Flushes memory and waits until no background work is due.
+    Settle,
+    /// Compacts everything.
+    Compact,
+}
+
+/// One kind of operation on a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Writes a new key.
+    Insert,
+    /// Overwrites a key.
+    Update,
+    /// Reads a key.
+    Read,
+    /// Looks for a key that is not there.
+    Missing,
+    /// Reads neighbouring keys.
+    Scan,
+    /// Reads a key and overwrites it.
+    ReadModifyWrite,
+}
+
+impl Operation {
+    /// How many kinds there are.
+    pub const COUNT: usize = 6;
+
+    /// Every kind, in numeric order.
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Insert, Self::Update, Self::Read, Self::Missing, Self::Scan, Self::ReadModifyWrite];
+
+    /// The name used in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Update => "update",
+            Self::Read => "read",
+            Self::Missing => "missing",
+            Self::Scan => "scan",
+            Self::ReadModifyWrite => "read_modify_write",
+        }
+    }
+}
+
+/// Operations by their share in percent, and how their keys are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mix {
+    /// The first kind of operation, and how many of 100 are of that kind.
+    pub first: (Operation, u64),
+    /// What the others are.
+    pub rest: Operation,
+    /// How keys are chosen.
+    pub distribution: Distribution,
+}
+
+/// Every workload with its name.
+const NAMES: [(&str, Workload); 14] = [
+    ("load", Workload::Load),
+    ("update", Workload::Update),
+    ("read", Workload::Read),
+    ("missing", Workload::Missing),
+    ("scan", Workload::Scan),
+    ("mix", Workload::Mix),
+    ("ycsb-a", Workload::YcsbA),
+    ("ycsb-b", Workload::YcsbB),
+    ("ycsb-c", Workload::YcsbC),
+    ("ycsb-d", Workload::YcsbD),
+    ("ycsb-e", Workload::YcsbE),
+    ("ycsb-f", Workload::YcsbF),
+    ("settle", Workload::Settle),
+    ("compact", Workload::Compact),
+];
+
+impl Workload {
+    /// The name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(_, w)| *w == self).map_or("", |(name, _)| name)
+    }
+
+    /// What it does to the keys of `plan`; `None` for those that are one call of the store.
+    #[must_use]
+    pub fn mix(self, plan: &Plan) -> Option<Mix> {
+        use Operation::{Insert, Missing, Read, ReadModifyWrite, Scan, Update};
+        let theta = plan.theta;
+        let (zipf, latest) = (Distribution::Zipf { theta }, Distribution::Latest { theta });
+        let (first, rest, distribution) = match self {
+            Self::Load => ((Insert, 100), Insert, Distribution::Uniform),
+            Self::Update => ((Update, 100), Update, plan.updates),
+            Self::Read => ((Read, 100), Read, plan.reads),
+            Self::Missing => ((Missing, 100), Missing, plan.reads),
+            Self::Scan => ((Scan, 100), Scan, plan.reads),
+            Self::Mix => ((Read, 50), Update, plan.updates),
+            Self::YcsbA => ((Read, 50), Update, zipf),
+            Self::YcsbB => ((Read, 95), Update, zipf),
+            Self::YcsbC => ((Read, 100), Read, zipf),
+            Self::YcsbD => ((Read, 95), Insert, latest),
+            Self::YcsbE => ((Scan, 95), Insert, zipf),
+            Self::YcsbF => ((Read, 50), ReadModifyWrite, zipf),
+            Self::Settle | Self::Compact => return None,
+        };
+        Some(Mix { first, rest, distribution })
+    }
+
+    /// How many operations it has when the plan does not say: a scan costs about as much as `scan_len` reads.
+    #[must_use]
+    pub fn operations(self, plan: &Plan) -> u64 {
+        match self {
+            Self::Load => plan.keys,
+            Self::Settle | Self::Compact => 1,
+            Self::Scan | Self::YcsbE => plan.operations.unwrap_or_else(|| (plan.keys / plan.scan_len as u64).max(1)),
+            _ => plan.operations.unwrap_or(plan.keys),
+        }
+    }
+
+    /// The most new keys it can write.
+    #[must_use]
+    pub fn inserts_max(self, plan: &Plan) -> u64 {
+        match self {
+            Self::YcsbD | Self::YcsbE => self.operations(plan),
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Workload {
+    type Err = Failure;
+
+    fn from_str(text: &str) -> Result<Self, Failure> {
+        NAMES.iter().find(|(name, _)| *name == text).map(|(_, workload)| *workload).ok_or_else(|| {
+            let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+            Failure::Plan(format!("no workload is called `{text}`; there are {}", names.join(", ")))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_is_found_by_its_name() {
+        for (name, workload) in NAMES {
+            assert_eq!(name.parse::<Workload>().unwrap(), workload);
+            assert_eq!(workload.to_string(), name);
+        }
+        let error = "reed".parse::<Workload>().unwrap_err().to_string();
+        assert!(error.contains("`reed`") && error.contains("ycsb-f"), "{error}");
+    }
+
+    #[test]
+    fn operations_stand_in_numeric_order() {
+        for (number, operation) in Operation::ALL.into_iter().enumerate() {
+            assert_eq!(operation as usize, number);
+        }
+    }
+}
