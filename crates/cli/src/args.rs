@@ -1,0 +1,289 @@
+//! What can be typed, and the help that teaches it.
+
+use std::path::PathBuf;
+
+use bifold::Durability;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::{commands::bench::BenchArgs, formats::Format};
+
+/// An embedded, persistent, ordered key-value store, at the command line.
+#[derive(Parser, Debug)]
+#[command(
+    name = "bifold",
+    version,
+    propagate_version = true,
+    after_help = "Start with `bifold demo`. Every command explains itself: `bifold put --help`."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command understands.
+#[derive(Args, Debug, Clone)]
+pub struct Global {
+    /// The keyspace to work on.
+    #[arg(long, global = true, value_name = "NAME", default_value = "default")]
+    pub keyspace: String,
+
+    /// What a write survives: `sync` power loss, `buffered` a killed process, `memory` neither until the end.
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = durability)]
+    pub durability: Option<Durability>,
+
+    /// Set one option, such as memory_limit=256MiB or keyspace.compression=lz4; may be given several times.
+    #[arg(long, global = true, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+
+    /// Read options from a TOML file; --set and --durability override it.
+    #[arg(long, global = true, value_name = "FILE.toml")]
+    pub options: Option<PathBuf>,
+
+    /// Print figures and pairs as JSON, one object a line.
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Show what Bifold does, on real data, in under a minute.
+    #[command(
+        long_about = "Show what Bifold does, on real data, in under a minute.\n\n\
+            Imports files, overwrites a third of them, deletes some, scans, kills itself in the middle of writing, \
+            reopens, checks every value and every acknowledged write, verifies every byte, prints what happened and \
+            what to type next. The database stays on disk for you to play with.",
+        after_long_help = "Examples:\n  bifold demo                    # the files of the repository or directory you are in\n  \
+            bifold demo ~/src/linux        # some other directory\n  bifold demo access.log         # each line of a file"
+    )]
+    Demo(DemoArgs),
+
+    /// Store a value under a key.
+    #[command(
+        long_about = "Store a value under a key. The database and the keyspace are made if they do not exist.\n\n\
+            KEY and VALUE may hold the escapes \\\\ \\t \\n \\r and \\xHH; write a backslash as \\\\.",
+        after_long_help = "Examples:\n  bifold put my.db user/1 Ada\n  bifold put my.db 'bin\\x00ary' 'two\\nlines'\n  \
+            bifold put my.db photo --value-file photo.jpg\n  date | bifold put my.db now --value-file -"
+    )]
+    Put(PutArgs),
+
+    /// Print the value of a key.
+    #[command(
+        long_about = "Print the value of a key, on one line with the escapes \\\\ \\t \\n \\r and \\xHH, or as it is with --raw.\n\n\
+            Exit code 1 when there is no such key.",
+        after_long_help = "Examples:\n  bifold get my.db user/1\n  bifold get my.db photo --raw > photo.jpg"
+    )]
+    Get(GetArgs),
+
+    /// Delete keys, all in one atomic commit.
+    #[command(
+        long_about = "Delete keys, all in one atomic commit. Keys that are not there are no error.",
+        after_long_help = "Examples:\n  bifold del my.db user/1\n  bifold del my.db user/1 user/2 user/3"
+    )]
+    Del(DelArgs),
+
+    /// Print keys and values in key order.
+    #[command(
+        long_about = "Print keys and values in key order, one pair a line: KEY, a tab, VALUE, escaped as `export` does it. \
+            With --json, one object a line.",
+        after_long_help = "Examples:\n  bifold scan my.db --limit 10\n  bifold scan my.db --prefix user/\n  \
+            bifold scan my.db --from user/1 --to user/5 --reverse --keys-only"
+    )]
+    Scan(ScanArgs),
+
+    /// Read keys and values from a file or a directory.
+    #[command(
+        long_about = "Read keys and values from a file or a directory. The database and the keyspace are made if they do not exist.\n\n\
+            tsv    KEY, a tab, VALUE; \\\\ \\t \\n \\r and \\xHH stand for backslash, tab, newline, carriage return and any byte\n\
+            jsonl  {\"key\":\"…\",\"value\":\"…\"}, or key_base64 and value_base64 for bytes that are not UTF-8\n\
+            dir    relative paths are keys, contents are values; symbolic links are not followed\n\n\
+            The file is read twice: once to check all of it, once to import it. If any line is wrong, it is named as \
+            FILE:LINE, nothing is written and the exit code is 2. FILE may be - for standard input, which is first saved \
+            to a temporary file. When a key comes several times, the last value stays.",
+        after_long_help = "Examples:\n  bifold import my.db users.tsv --format tsv\n  bifold import my.db events.jsonl --format jsonl\n  \
+            bifold import my.db ~/Documents --format dir\n  bifold export a.db | bifold import b.db - --format tsv"
+    )]
+    Import(ImportArgs),
+
+    /// Write all keys and values to standard output, in key order.
+    #[command(
+        long_about = "Write all keys and values to standard output, in key order, in a format that `import` reads back exactly.",
+        after_long_help = "Examples:\n  bifold export my.db --format tsv > all.tsv\n  bifold export my.db --format jsonl | gzip > all.jsonl.gz"
+    )]
+    Export(ExportArgs),
+
+    /// Show what a database holds and where its bytes are.
+    #[command(
+        long_about = "Show what a database holds and where its bytes are: levels, space, memory, what was read and written to open it.",
+        after_long_help = "Examples:\n  bifold stats my.db\n  bifold stats my.db --json | jq .space"
+    )]
+    Stats(DbArgs),
+
+    /// Read and check every byte of every file of a closed database.
+    #[command(
+        long_about = "Read and check every byte of every file of a closed database, and list all damage with file and offset.\n\n\
+            Exit code 1 when something is wrong.",
+        after_long_help = "Examples:\n  bifold verify my.db\n  bifold verify my.db --json"
+    )]
+    Verify(DbArgs),
+
+    /// Rewrite everything into its final shape: no dead bytes, fewest files to read.
+    #[command(
+        long_about = "Flush and compact all keyspaces and wait for it: no dead bytes remain and reads touch the fewest files.",
+        after_long_help = "Examples:\n  bifold compact my.db"
+    )]
+    Compact(DbArgs),
+
+    /// Make a copy of a database that can be opened on its own.
+    #[command(
+        long_about = "Make a consistent copy of a database in a new directory. Tables are shared as hard links where the \
+            file system allows, so it takes little time and space.",
+        after_long_help = "Examples:\n  bifold checkpoint my.db backup-2024-05-01"
+    )]
+    Checkpoint(CheckpointArgs),
+
+    /// Measure: load, update, read, scan, YCSB; Bifold alone or beside a peer.
+    #[command(long_about = crate::commands::bench::LONG_ABOUT, after_long_help = crate::commands::bench::EXAMPLES)]
+    Bench(Box<BenchArgs>),
+
+    /// The part of `demo` that gets killed.
+    #[command(hide = true)]
+    DemoWriter(DbArgs),
+}
+
+#[derive(Args, Debug)]
+pub struct DbArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// What to import: a directory, a .tsv or .jsonl file, or any file of lines [default: the repository you are in].
+    #[arg(value_name = "FILE|DIR")]
+    pub from: Option<PathBuf>,
+
+    /// Where to put the database [default: a new directory among the temporary files].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct PutArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// The key.
+    pub key: String,
+    /// The value.
+    #[arg(required_unless_present = "value_file", conflicts_with = "value_file")]
+    pub value: Option<String>,
+    /// Take the value from a file, as it is; - is standard input.
+    #[arg(long, value_name = "FILE")]
+    pub value_file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct GetArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// The key.
+    pub key: String,
+    /// Print the value as it is, without escapes or a newline.
+    #[arg(long, conflicts_with = "json")]
+    pub raw: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct DelArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// The keys.
+    #[arg(required = true, value_name = "KEY")]
+    pub keys: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct ScanArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// Only keys that begin so.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
+    pub prefix: Option<String>,
+    /// From this key on.
+    #[arg(long, value_name = "KEY")]
+    pub from: Option<String>,
+    /// Up to but not including this key.
+    #[arg(long, value_name = "KEY")]
+    pub to: Option<String>,
+    /// Last key first.
+    #[arg(long)]
+    pub reverse: bool,
+    /// At most so many.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Keys without their values.
+    #[arg(long)]
+    pub keys_only: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// The file or directory; - is standard input.
+    pub file: PathBuf,
+    /// What it is [default: by the file's name].
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+}
+
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// How to write it: tsv or jsonl.
+    #[arg(long, value_enum, default_value = "tsv")]
+    pub format: Format,
+}
+
+#[derive(Args, Debug)]
+pub struct CheckpointArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// Where the copy goes; must not exist.
+    pub to: PathBuf,
+}
+
+/// Whether `word` is the name of a command.
+pub fn is_command(word: &str) -> bool {
+    Cli::command().get_subcommands().any(|command| command.get_name() == word && !command.is_hide_set())
+}
+
+fn durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "sync" => Ok(Durability::Sync),
+        "buffered" => Ok(Durability::Buffered),
+        "memory" => Ok(Durability::Memory),
+        _ => Err("choose sync, buffered or memory".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
+            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("bifold {}", command.get_name())), "{}: {help}", command.get_name());
+        }
+    }
+}

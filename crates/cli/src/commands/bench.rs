@@ -1,0 +1,350 @@
+//! `bench`: the lab's workloads from the command line.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bifold::{Options, Placement};
+use bifold_lab::{
+    PhaseReport, Plan, Runner, Store, Workload, choose::Distribution, keys::Order, store::bifold::BifoldStore,
+    values::Sizes,
+};
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::compare;
+use crate::{
+    args::Global,
+    failure::{Failure, Result},
+    open,
+    output::{Output, Tone},
+};
+
+pub const LONG_ABOUT: &str = "\
+Measure: load, update, read, scan, YCSB; Bifold alone or beside a peer.
+
+Workloads, in any order, separated by commas:
+  load      every key once, in hashed order        missing  reads of keys that are not there
+  update    overwrites, Zipf 0.99 unless --dist    scan     --scan-len neighbouring keys from a random one on
+  read      reads, uniform unless --read-dist      mix      half reads, half overwrites
+  ycsb-a    50 % read, 50 % update, Zipf           ycsb-d   95 % read of the newest, 5 % insert
+  ycsb-b    95 % read, 5 % update, Zipf            ycsb-e   95 % scan, 5 % insert, Zipf
+  ycsb-c    reads, Zipf                            ycsb-f   50 % read, 50 % read-modify-write, Zipf
+  settle    flushes and waits for background work  compact  compacts everything
+
+Every value read is checked; a wrong one ends the run. Write, read and space amplification and `gc` are sums since the \
+run began; bytes by source (--json) are those of the phase. Values cannot be compressed unless --compressible says so. \
+Latencies are those of a closed loop: a thread that waits asks nothing meanwhile.";
+
+pub const EXAMPLES: &str = "Examples:
+  bifold bench --num 1000000 --value-size 1000
+  bifold bench --workload load,ycsb-a,ycsb-b --threads 4 --value-size pareto
+  bifold bench --dir /mnt/nvme/test --workload load,update,settle,read,scan --json
+  bifold bench --set memory_limit=64MiB --set keyspace.compression=lz4 --compressible 0.5
+  bifold bench --compare=keyspace.compaction.tiered.growth=4 --rounds 3
+  bifold bench --compare=rocksdb --rounds 3      # needs a build with --features rocksdb";
+
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Where values live; the same as --set keyspace.placement=NAME.
+    #[arg(long, value_name = "NAME")]
+    pub placement: Option<String>,
+
+    /// The database's directory [default: a temporary one, removed at the end].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// What to do, one after the other.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "load,update,read,scan")]
+    pub workload: Vec<Workload>,
+
+    /// How many keys.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub num: u64,
+
+    /// Operations of each phase after the load [default: as many as keys; for scans, as many keys in all].
+    #[arg(long, value_name = "N")]
+    pub ops: Option<u64>,
+
+    /// End each phase after the load when this time has passed.
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub seconds: Option<f64>,
+
+    /// Bytes of each value, or `pareto` for sizes of a generalised Pareto distribution (0.92, 226, 0; at most 128 KiB).
+    #[arg(long, value_name = "BYTES|pareto", default_value = "1000", value_parser = sizes)]
+    pub value_size: Sizes,
+
+    /// Bytes of each key.
+    #[arg(long, value_name = "BYTES", default_value_t = 24)]
+    pub key_size: usize,
+
+    /// Fraction of each value that compresses away, 0 to 1.
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0)]
+    pub compressible: f64,
+
+    /// In which order keys are loaded.
+    #[arg(long, value_enum, default_value = "hashed")]
+    pub order: KeyOrder,
+
+    /// Which keys `update` and `mix` choose.
+    #[arg(long, value_enum, default_value = "zipf")]
+    pub dist: Dist,
+
+    /// Which keys `read`, `missing` and `scan` choose.
+    #[arg(long, value_enum, default_value = "uniform")]
+    pub read_dist: Dist,
+
+    /// The skew of Zipf, between 0 and 1.
+    #[arg(long, value_name = "THETA", default_value_t = 0.99)]
+    pub theta: f64,
+
+    /// Keys in each scan.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub scan_len: usize,
+
+    /// Keys in each commit.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub batch: usize,
+
+    /// Threads that call the store.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: usize,
+
+    /// What all random choices follow from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Measure this store instead of Bifold.
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub peer: Option<Peer>,
+
+    /// Measure against a peer, or against Bifold with other options (NAME=VALUE, several joined by commas), in turns.
+    #[arg(long, value_name = "WITH", num_args = 0..=1, require_equals = true, default_missing_value = "rocksdb")]
+    pub compare: Option<String>,
+
+    /// How often --compare runs both.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub rounds: usize,
+}
+
+/// A store to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Peer {
+    /// RocksDB, if this program was built with it.
+    Rocksdb,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KeyOrder {
+    /// Scattered.
+    Hashed,
+    /// Ascending.
+    Sequential,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Dist {
+    /// All alike.
+    Uniform,
+    /// A few often, most seldom.
+    Zipf,
+    /// The newest most often.
+    Latest,
+}
+
+impl Dist {
+    fn with(self, theta: f64) -> Distribution {
+        match self {
+            Self::Uniform => Distribution::Uniform,
+            Self::Zipf => Distribution::Zipf { theta },
+            Self::Latest => Distribution::Latest { theta },
+        }
+    }
+}
+
+fn sizes(text: &str) -> std::result::Result<Sizes, String> {
+    match text {
+        "pareto" => Ok(Sizes::Pareto),
+        _ => bifold::options::parse_size(text)
+            .ok()
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .map(Sizes::Fixed)
+            .ok_or_else(|| "give a number of bytes, a size such as 4KiB, or pareto".to_owned()),
+    }
+}
+
+/// A phase's figures with what they are figures of.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    report: &'a PhaseReport,
+    placement: Placement,
+    keys: u64,
+    key_bytes: usize,
+    value_bytes: Option<usize>,
+    threads: usize,
+    batch: usize,
+    seed: u64,
+}
+
+/// `bifold bench`
+pub fn run(args: &BenchArgs, global: &Global, out: &mut Output) -> Result<()> {
+    let plan = args.plan()?;
+    let options = args.options(global)?;
+    args.peer.map_or(Ok(()), check_built_with)?;
+    if let Some(with) = &args.compare {
+        return compare::run(args, with, global, out);
+    }
+    let placement = options.keyspace.placement;
+    let place = Place::new(args.dir.as_deref())?;
+    let store = open_store(args, &place.dir, options)?;
+    let mut runner = Runner::new(&*store, &place.dir, plan, &args.workload)?;
+    if !global.json {
+        out.line(out.paint(Tone::Dim, &args.describe(store.name(), &place.dir)))?;
+        out.line_now(out.paint(Tone::Strong, &PhaseReport::table_head()))?;
+    }
+    for &workload in &args.workload {
+        let report = runner.phase(workload)?;
+        if global.json {
+            out.json(&args.line(&report, placement))?;
+        } else {
+            out.line_now(report.table_line())?;
+        }
+    }
+    drop(runner);
+    Ok(store.close()?)
+}
+
+impl BenchArgs {
+    /// The plan of a run.
+    fn plan(&self) -> Result<Plan> {
+        let time_max = self.seconds.map(Duration::try_from_secs_f64).transpose();
+        let plan = Plan {
+            keys: self.num,
+            operations: self.ops,
+            time_max: time_max.map_err(|e| Failure::trouble(format!("--seconds: {e}")))?,
+            key_bytes: self.key_size,
+            order: match self.order {
+                KeyOrder::Hashed => Order::Hashed,
+                KeyOrder::Sequential => Order::Sequential,
+            },
+            sizes: self.value_size,
+            compressible: self.compressible,
+            updates: self.dist.with(self.theta),
+            reads: self.read_dist.with(self.theta),
+            theta: self.theta,
+            scan_len: self.scan_len,
+            batch: self.batch,
+            threads: self.threads,
+            seed: self.seed,
+        };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn options(&self, global: &Global) -> Result<Options> {
+        let mut options = open::options(global)?;
+        if let Some(placement) = &self.placement {
+            options.set(&format!("keyspace.placement={placement}"))?;
+        }
+        Ok(options)
+    }
+
+    fn line<'a>(&self, report: &'a PhaseReport, placement: Placement) -> Line<'a> {
+        Line {
+            report,
+            placement,
+            keys: self.num,
+            key_bytes: self.key_size,
+            value_bytes: match self.value_size {
+                Sizes::Fixed(bytes) => Some(bytes),
+                Sizes::Pareto => None,
+            },
+            threads: self.threads,
+            batch: self.batch,
+            seed: self.seed,
+        }
+    }
+
+    /// The run in a line.
+    pub fn describe(&self, store: &str, dir: &Path) -> String {
+        let values = match self.value_size {
+            Sizes::Fixed(bytes) => format!("{bytes} B"),
+            Sizes::Pareto => "Pareto".to_owned(),
+        };
+        format!(
+            "{store} in {}: {} keys of {} B, values {values}, threads {}, batch {}, seed {}",
+            dir.display(),
+            self.num,
+            self.key_size,
+            self.threads,
+            self.batch,
+            self.seed
+        )
+    }
+}
+
+fn open_store(args: &BenchArgs, dir: &Path, options: Options) -> Result<Box<dyn Store>> {
+    match args.peer {
+        None => Ok(Box::new(BifoldStore::open(dir, options)?)),
+        Some(Peer::Rocksdb) => open_rocksdb(dir, &options),
+    }
+}
+
+#[cfg(feature = "rocksdb")]
+fn open_rocksdb(dir: &Path, options: &Options) -> Result<Box<dyn Store>> {
+    use bifold_lab::store::rocksdb::{RocksDbOptions, RocksDbStore, Sync};
+    let defaults = RocksDbOptions::default();
+    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let with = RocksDbOptions {
+        memtable_bytes: bytes(options.memtable_bytes),
+        table_bytes: options.keyspace.table_bytes,
+        cache_bytes: options.cache_bytes.map_or(defaults.cache_bytes, bytes),
+        sync: if options.durability == bifold::Durability::Sync { Sync::EveryWrite } else { Sync::Never },
+        ..defaults
+    };
+    Ok(Box::new(RocksDbStore::open(dir, with)?))
+}
+
+#[cfg(not(feature = "rocksdb"))]
+fn open_rocksdb(_dir: &Path, _options: &Options) -> Result<Box<dyn Store>> {
+    Err(without_rocksdb())
+}
+
+/// Whether this program can measure `peer`.
+pub fn check_built_with(peer: Peer) -> Result<()> {
+    match peer {
+        Peer::Rocksdb if cfg!(feature = "rocksdb") => Ok(()),
+        Peer::Rocksdb => Err(without_rocksdb()),
+    }
+}
+
+fn without_rocksdb() -> Failure {
+    Failure::trouble("this program was built without RocksDB: build it with --features rocksdb (25 minutes of C++)")
+}
+
+/// Where the database is; a temporary directory goes away with it.
+pub struct Place {
+    pub dir: PathBuf,
+    temporary: bool,
+}
+
+impl Place {
+    /// The directory asked for, or a temporary one. Made if needed, so that its size can be watched from the beginning.
+    pub fn new(dir: Option<&Path>) -> Result<Self> {
+        let temporary = || std::env::temp_dir().join(format!("bifold-bench-{}", std::process::id()));
+        let place = Self { dir: dir.map_or_else(temporary, Path::to_owned), temporary: dir.is_none() };
+        fs::create_dir_all(&place.dir).map_err(|e| Failure::file("create directory", &place.dir, &e))?;
+        Ok(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.temporary {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}

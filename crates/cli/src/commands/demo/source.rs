@@ -1,0 +1,120 @@
+//! Where the demo's data come from.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    failure::{Failure, Result},
+    formats::{Format, lines, tree},
+};
+
+/// Most that is imported: a debug build on two slow cores stays under a minute with it.
+const BYTES_MAX: u64 = 200 << 20;
+
+/// Most files, or lines.
+const ENTRIES_MAX: usize = 50_000;
+
+/// Pairs to import.
+pub enum Source {
+    /// Files of a directory.
+    Files(PathBuf, tree::Tree),
+    /// A file of pairs.
+    Pairs(PathBuf, Format, u64),
+    /// A file of lines; keys are its name and the line's number.
+    Lines(PathBuf, u64),
+}
+
+impl Source {
+    /// What was asked for, or the repository or directory we are in; never the new database.
+    pub fn find(from: Option<&Path>, db: &Path) -> Result<Self> {
+        let path = match from {
+            Some(path) => path.to_owned(),
+            None => here()?,
+        };
+        let meta = fs::metadata(&path).map_err(|e| Failure::file("open", &path, &e))?;
+        if !meta.is_dir() {
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            return Ok(match extension {
+                Some("tsv") => Self::Pairs(path, Format::Tsv, meta.len()),
+                Some("jsonl" | "ndjson") => Self::Pairs(path, Format::Jsonl, meta.len()),
+                _ => Self::Lines(path, meta.len()),
+            });
+        }
+        // Neither Git's files nor what compilers made are worth a look.
+        let leave_out =
+            |dir: &Path| dir == db || dir.file_name().is_some_and(|name| name == ".git" || name == "target");
+        let unreadable = tree::Unreadable::Skip;
+        let walk = tree::Walk { leave_out: &leave_out, unreadable, files_max: ENTRIES_MAX, bytes_max: BYTES_MAX };
+        let tree = tree::list(&path, &walk)?;
+        if tree.files.is_empty() {
+            return Err(Failure::trouble(format!("{} holds no files: name another FILE or DIR", path.display())));
+        }
+        Ok(Self::Files(path, tree))
+    }
+
+    /// About how many bytes come.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Files(_, tree) => tree.bytes,
+            Self::Pairs(_, _, bytes) | Self::Lines(_, bytes) => (*bytes).min(BYTES_MAX),
+        }
+    }
+
+    /// What the pairs are.
+    pub fn noun(&self) -> &'static str {
+        match self {
+            Self::Files(..) => "files",
+            Self::Pairs(..) => "pairs",
+            Self::Lines(..) => "lines",
+        }
+    }
+
+    /// Where it is, and what is left out of it.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Files(path, tree) => {
+                let cut = if tree.cut { ", the first part of it" } else { "" };
+                format!("the files in {}{cut}", path.display())
+            }
+            Self::Pairs(path, ..) | Self::Lines(path, _) => format!("the {} of {}", self.noun(), path.display()),
+        }
+    }
+
+    /// Shows every pair to `each`.
+    pub fn each(&self, mut each: impl FnMut(Vec<u8>, Vec<u8>) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Files(_, tree) => tree.files.iter().try_for_each(|file| each(file.key.clone(), tree::content(file)?)),
+            Self::Pairs(path, format, _) => lines::read(path, *format, |(key, value), _| each(key, value)),
+            Self::Lines(path, _) => each_line(path, each),
+        }
+    }
+}
+
+fn each_line(path: &Path, mut each: impl FnMut(Vec<u8>, Vec<u8>) -> Result<()>) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let file = File::open(path).map_err(|e| Failure::file("open", path, &e))?;
+    let mut bytes = 0;
+    for (number, line) in BufReader::new(file).split(b'\n').take(ENTRIES_MAX).enumerate() {
+        let line = line.map_err(|e| Failure::file("read", path, &e))?;
+        bytes += line.len() as u64;
+        if bytes > BYTES_MAX {
+            break;
+        }
+        each(format!("{name}:{:08}", number + 1).into_bytes(), line)?;
+    }
+    if bytes == 0 {
+        return Err(Failure::trouble(format!("{} is empty: name another FILE or DIR", path.display())));
+    }
+    Ok(())
+}
+
+/// The repository around the current directory, or the directory itself.
+fn here() -> Result<PathBuf> {
+    let current =
+        std::env::current_dir().map_err(|e| Failure::trouble(format!("there is no current directory: {e}")))?;
+    let root = current.ancestors().find(|dir| dir.join(".git").exists()).map(Path::to_owned);
+    Ok(root.unwrap_or(current))
+}

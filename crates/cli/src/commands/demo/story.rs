@@ -1,0 +1,82 @@
+//! How the demo tells what it does: a line a step, then what to type next. Or one JSON object.
+
+use std::{path::Path, time::Instant};
+
+use super::{Figures, program, quoted, quoted_path, source::Source};
+use crate::{
+    args::Global,
+    failure::Result,
+    formats::escape::escaped,
+    output::{Output, Tone, bytes, count},
+};
+
+/// Tells the story.
+pub struct Story<'a> {
+    out: &'a mut Output,
+    json: bool,
+}
+
+impl<'a> Story<'a> {
+    pub fn new(out: &'a mut Output, global: &Global) -> Self {
+        Self { out, json: global.json }
+    }
+
+    /// What is going to happen.
+    pub fn begin(&mut self, source: &Source, db: &Path) -> Result<()> {
+        if self.json {
+            return Ok(());
+        }
+        let title = self.out.paint(Tone::Strong, "Bifold, an embedded key-value store");
+        self.out.line(format!("{title}\n"))?;
+        self.out.line(format!("  data      {}", source.describe()))?;
+        self.out.line_now(format!("  database  {}\n", db.display()))
+    }
+
+    /// What just happened, since `begin`, to so many `entries` (0: no rate).
+    pub fn step(&mut self, what: &str, begin: Instant, entries: u64) -> Result<()> {
+        if self.json {
+            return Ok(());
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        let rate = if entries == 0 { String::new() } else { format!("{}/s", count((entries as f64 / seconds) as u64)) };
+        let (mark, rate) = (self.out.paint(Tone::Good, "✓"), self.out.paint(Tone::Dim, &format!("{rate:>11}")));
+        self.out.line_now(format!("{mark} {seconds:>6.2} s {rate}  {what}"))
+    }
+
+    /// The sum of it, and what to type next.
+    pub fn end<'k>(
+        &mut self,
+        figures: &Figures,
+        prefix: &[u8],
+        mut keys: impl Iterator<Item = &'k Vec<u8>>,
+    ) -> Result<()> {
+        if self.json {
+            return self.out.json(figures);
+        }
+        self.out.line(format!(
+            "\nAll well, in {:.1} s. You wrote {}, the disk {}: a write amplification of {:.2}.\n",
+            figures.seconds,
+            bytes(figures.user_bytes_written),
+            bytes(figures.bytes_written),
+            figures.write_amp,
+        ))?;
+        self.out.line(self.out.paint(Tone::Strong, "What to type next"))?;
+        let (program, db) = (program(), quoted_path(&figures.db));
+        // A key under the scanned prefix, so that the commands belong together.
+        let key = keys.find(|key| key.starts_with(prefix)).map(|key| escaped(key)).unwrap_or_default();
+        let (prefix, key) = (quoted(&escaped(prefix)), quoted(&key));
+        for (command, what) in [
+            (format!("scan {db} --prefix {prefix} --keys-only --limit 10"), "keys in order"),
+            (format!("get {db} {key} --raw"), "one value"),
+            (format!("put {db} hello world"), "a value of your own"),
+            (format!("stats {db}"), "where the bytes are"),
+            (format!("export {db} --format jsonl | head -3"), "everything, as JSON Lines"),
+            (format!("verify {db}"), "check every byte"),
+            ("bench --num 200000".to_owned(), "how fast it is here"),
+        ] {
+            let what = self.out.paint(Tone::Dim, &format!("# {what}"));
+            self.out.line(format!("  {program} {command}  {what}"))?;
+        }
+        self.out.line_now(format!("\nThe database stays in {}; remove it with rm -r.", figures.db.display()))
+    }
+}

@@ -1,0 +1,37 @@
+//! `export`: all pairs of a keyspace in key order, in a format that `import` reads back exactly.
+
+use bifold::Access;
+
+use crate::{
+    args::{ExportArgs, Global},
+    failure::{Failure, Result},
+    formats::{Format, jsonl, tsv},
+    open,
+    output::Output,
+    progress::Progress,
+};
+
+/// `bifold export`
+pub fn run(args: &ExportArgs, global: &Global, out: &mut Output) -> Result<()> {
+    // --json is what a user of other commands types for JSON Lines.
+    let format = if global.json { Format::Jsonl } else { args.format };
+    if format == Format::Dir {
+        return Err(Failure::trouble("export writes to standard output: use --format tsv or jsonl"));
+    }
+    let (db, keyspace) = open::existing_keyspace(&args.db, global, Access::ReadOnly)?;
+    let estimate = db.stats().keyspaces.iter().find(|k| k.name == global.keyspace).map_or(0, |k| k.entries_estimate);
+    let progress = Progress::count("exporting", estimate);
+    let mut line = Vec::new();
+    for pair in keyspace.iter() {
+        let pair = pair?;
+        let value = pair.value()?;
+        line.clear();
+        match format {
+            Format::Jsonl => jsonl::write(pair.key(), Some(&value), &mut line),
+            Format::Tsv | Format::Dir => tsv::write(pair.key(), &value, &mut line),
+        }
+        out.bytes(&line)?;
+        progress.advance(1);
+    }
+    out.flush()
+}

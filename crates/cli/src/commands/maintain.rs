@@ -1,0 +1,60 @@
+//! `compact` and `checkpoint`.
+
+use std::{path::Path, time::Instant};
+
+use bifold::Access;
+use bifold_lab::measure;
+use serde::Serialize;
+
+use crate::{
+    args::{CheckpointArgs, Global},
+    failure::{Failure, Result},
+    open,
+    output::{self, Output},
+};
+
+/// What a compaction or a checkpoint did.
+#[derive(Serialize)]
+struct Done {
+    /// How long it took.
+    seconds: f64,
+    /// Size of the database's directory before.
+    bytes_before: u64,
+    /// Size after it, or of the copy.
+    bytes_after: u64,
+}
+
+/// `bifold compact`
+pub fn compact(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
+    let db = open::existing(path, global, Access::ReadWrite)?;
+    let (begin, bytes_before) = (Instant::now(), size(path)?);
+    db.compact()?;
+    db.close()?;
+    let done = Done { seconds: begin.elapsed().as_secs_f64(), bytes_before, bytes_after: size(path)? };
+    if global.json {
+        return out.json(&done);
+    }
+    let (before, after) = (output::bytes(done.bytes_before), output::bytes(done.bytes_after));
+    out.line(format!("compacted {} in {:.1} s: {before} before, {after} now", path.display(), done.seconds))
+}
+
+/// `bifold checkpoint`
+pub fn checkpoint(args: &CheckpointArgs, global: &Global, out: &mut Output) -> Result<()> {
+    if args.to.exists() {
+        return Err(Failure::trouble(format!("{} exists: a checkpoint goes to a new directory", args.to.display())));
+    }
+    let db = open::existing(&args.db, global, Access::ReadWrite)?;
+    let (begin, bytes_before) = (Instant::now(), size(&args.db)?);
+    db.checkpoint(&args.to)?;
+    db.close()?;
+    let done = Done { seconds: begin.elapsed().as_secs_f64(), bytes_before, bytes_after: size(&args.to)? };
+    if global.json {
+        return out.json(&done);
+    }
+    let (to, after) = (args.to.display(), output::bytes(done.bytes_after));
+    out.line(format!("{to} is a copy of {} ({after}, made in {:.1} s)", args.db.display(), done.seconds))
+}
+
+fn size(dir: &Path) -> Result<u64> {
+    measure::dir_bytes(dir).map_err(|e| Failure::file("read directory", dir, &e))
+}

@@ -1,0 +1,39 @@
+//! One file per command.
+
+pub mod bench;
+mod compare;
+mod demo;
+mod export;
+mod import;
+mod maintain;
+mod pairs;
+mod stats;
+mod verify;
+
+use crate::{
+    args::{Cli, Command},
+    failure::Result,
+    output::Output,
+};
+
+/// Does what was typed.
+pub fn run(cli: &Cli) -> Result<()> {
+    let global = &cli.global;
+    let mut out = Output::new();
+    match &cli.command {
+        Command::Demo(args) => demo::run(args, global, &mut out),
+        Command::DemoWriter(args) => demo::writer::run(&args.db, global, &mut out),
+        Command::Put(args) => pairs::put(args, global),
+        Command::Get(args) => pairs::get(args, global, &mut out),
+        Command::Del(args) => pairs::del(args, global),
+        Command::Scan(args) => pairs::scan(args, global, &mut out),
+        Command::Import(args) => import::run(args, global, &mut out),
+        Command::Export(args) => export::run(args, global, &mut out),
+        Command::Stats(args) => stats::run(&args.db, global, &mut out),
+        Command::Verify(args) => verify::run(&args.db, global, &mut out),
+        Command::Compact(args) => maintain::compact(&args.db, global, &mut out),
+        Command::Checkpoint(args) => maintain::checkpoint(args, global, &mut out),
+        Command::Bench(args) => bench::run(args, global, &mut out),
+    }?;
+    out.flush()
+}

@@ -1,0 +1,86 @@
+//! `verify`: reads every byte of every file offline and lists all damage.
+
+use std::{path::Path, time::Instant};
+
+use bifold::{Corruption, Env, Error};
+use serde::Serialize;
+
+use crate::{
+    args::Global,
+    failure::{Failure, Result},
+    output::{self, Output, Tone},
+    progress::Progress,
+};
+
+/// What was read and what is wrong with it.
+#[derive(Serialize)]
+struct Report {
+    ok: bool,
+    files: u64,
+    bytes: u64,
+    seconds: f64,
+    problems: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Serialize)]
+struct Problem {
+    /// In which file.
+    file: Option<String>,
+    /// Where, in bytes from its start.
+    offset: Option<u64>,
+    /// What, in words.
+    problem: String,
+}
+
+/// `bifold verify`
+pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
+    let begin = Instant::now();
+    let report = {
+        let progress = Progress::bytes("verifying", 0);
+        bifold::verify_in(&Env::system(), path, |at| progress.reach_of(at.done_bytes, at.total_bytes))?
+    };
+    let problems: Vec<Problem> = report.problems.iter().map(describe).collect();
+    let report = Report {
+        ok: problems.is_empty(),
+        files: report.files,
+        bytes: report.bytes,
+        seconds: begin.elapsed().as_secs_f64(),
+        problems,
+    };
+    if global.json {
+        out.json(&report)?;
+    } else {
+        print(path, &report, out)?;
+    }
+    if report.ok { Ok(()) } else { Err(Failure::No(None)) }
+}
+
+fn print(path: &Path, report: &Report, out: &mut Output) -> Result<()> {
+    let read = format!("{} in {} files", output::bytes(report.bytes), output::count(report.files));
+    if report.ok {
+        let sound = out.paint(Tone::Good, "sound");
+        return out.line_now(format!("{}: {sound}, read {read} in {:.1} s", path.display(), report.seconds));
+    }
+    for problem in &report.problems {
+        let file = problem.file.as_deref().unwrap_or("");
+        let offset = problem.offset.map(|offset| format!(" at offset {offset}")).unwrap_or_default();
+        out.line(format!("{}{file}{offset}: {}", out.paint(Tone::Bad, "damage: "), problem.problem))?;
+    }
+    let found = out.paint(Tone::Bad, &format!("{} problems", report.problems.len()));
+    out.line_now(format!("{}: {found}, read {read}; restore the named files from a checkpoint", path.display()))
+}
+
+fn describe(error: &Error) -> Problem {
+    match error {
+        Error::Corruption { path, detail: Corruption { offset, what, expected, found } } => Problem {
+            file: Some(path.display().to_string()),
+            offset: Some(*offset),
+            problem: format!("damaged {what}: expected {expected}, found {found}"),
+        },
+        Error::Io { path, .. } | Error::NewerFormat { path, .. } | Error::NotFound { path } => {
+            Problem { file: Some(path.display().to_string()), offset: None, problem: error.to_string() }
+        }
+        _ => Problem { file: None, offset: None, problem: error.to_string() },
+    }
+}

@@ -1,0 +1,90 @@
+//! What went wrong, in one line on standard error, and the exit code.
+
+use std::{
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+};
+
+/// The result of every command.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// Why a command ends without success.
+#[derive(Debug)]
+pub enum Failure {
+    /// The question was understood and the answer is no: exit code 1. `None` when it was printed already.
+    No(Option<String>),
+    /// Usage, bad input or an error: exit code 2.
+    Trouble(String),
+    /// Whoever reads our output has heard enough (`bifold scan … | head`): nothing to complain about.
+    ClosedPipe,
+}
+
+impl Failure {
+    /// Usage, bad input or an error.
+    pub fn trouble(message: impl Into<String>) -> Self {
+        Self::Trouble(message.into())
+    }
+
+    /// A user's file that cannot be read or written.
+    pub fn file(verb: &str, path: &Path, error: &io::Error) -> Self {
+        Self::Trouble(format!("cannot {verb} {}: {error}", path.display()))
+    }
+
+    /// A failed write to standard output.
+    pub fn output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::ClosedPipe,
+            _ => Self::Trouble(format!("cannot write to standard output: {error}")),
+        }
+    }
+
+    /// Prints the message and answers the exit code.
+    pub fn report(self) -> ExitCode {
+        let (message, code) = match self {
+            Self::No(message) => (message, 1),
+            Self::Trouble(message) => (Some(message), 2),
+            Self::ClosedPipe => (None, 0),
+        };
+        if let Some(message) = message {
+            // Standard error may be closed as well; there is nobody left to tell then.
+            let _ = writeln!(io::stderr(), "bifold: {}", one_line(&message));
+        }
+        ExitCode::from(code)
+    }
+}
+
+impl From<bifold::Error> for Failure {
+    fn from(error: bifold::Error) -> Self {
+        Self::Trouble(error.to_string())
+    }
+}
+
+impl From<bifold_lab::Failure> for Failure {
+    fn from(failure: bifold_lab::Failure) -> Self {
+        Self::Trouble(failure.to_string())
+    }
+}
+
+/// Help and version go to standard output; anything else clap says becomes one line.
+pub fn usage(error: &clap::Error) -> Result<()> {
+    if !error.use_stderr() {
+        return error.print().map_err(|e| Failure::output(&e));
+    }
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Err(Failure::trouble("no command: start with `bifold demo`, or see `bifold --help`"));
+    }
+    let text = error.render().to_string();
+    // What is wrong comes first; usage and hints follow after a line of their own.
+    let wrong = text.split("\nUsage:").next().unwrap_or(&text).split("\nFor more").next().unwrap_or_default();
+    let wrong = one_line(wrong.trim_start_matches("error:"));
+    let command = std::env::args().nth(1).filter(|word| crate::args::is_command(word));
+    let help = command.map_or_else(|| "bifold --help".to_owned(), |command| format!("bifold {command} --help"));
+    Err(Failure::Trouble(format!("{wrong}; see `{help}`")))
+}
+
+/// The lines of a message, joined.
+fn one_line(message: &str) -> String {
+    let lines: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join(" ")
+}

@@ -1,0 +1,63 @@
+//! One JSON object a line: `{"key":"…","value":"…"}`; bytes that are not UTF-8 as `key_base64`, `value_base64`.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Pair, base64};
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    key: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    key_base64: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    value: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    value_base64: Option<Cow<'a, str>>,
+}
+
+/// Adds a line to `out`. Without a value it has a key alone, which [`read`] refuses: it is for listings of keys.
+pub fn write(key: &[u8], value: Option<&[u8]>, out: &mut Vec<u8>) {
+    let (key, key_base64) = split(key);
+    let (value, value_base64) = value.map_or((None, None), split);
+    let line = Line { key, key_base64, value, value_base64 };
+    // Strings in a struct always serialise, and a vector always takes them.
+    let written = serde_json::to_writer(&mut *out, &line);
+    debug_assert!(written.is_ok(), "{written:?}");
+    out.push(b'\n');
+}
+
+fn split(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text.into()), None),
+        Err(_) => (None, Some(base64::encode(bytes).into())),
+    }
+}
+
+/// The pair of a line without its end.
+///
+/// # Errors
+/// In words, what is wrong with it.
+pub fn read(line: &[u8]) -> Result<Pair, String> {
+    let line: Line<'_> = serde_json::from_slice(line).map_err(|e| describe(&e))?;
+    Ok((join("key", line.key, line.key_base64)?, join("value", line.value, line.value_base64)?))
+}
+
+fn join(what: &str, text: Option<Cow<'_, str>>, base64: Option<Cow<'_, str>>) -> Result<Vec<u8>, String> {
+    match (text, base64) {
+        (Some(text), None) => Ok(text.into_owned().into_bytes()),
+        (None, Some(text)) => base64::decode(&text).map_err(|why| format!("in `{what}_base64`, {why}")),
+        (None, None) => Err(format!("there is no `{what}`: a line is {{\"key\":\"…\",\"value\":\"…\"}}")),
+        (Some(_), Some(_)) => Err(format!("there are both `{what}` and `{what}_base64`: give one of them")),
+    }
+}
+
+fn describe(error: &serde_json::Error) -> String {
+    // The line number is 1 for every line we show; the caller knows the real one.
+    let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or(&text);
+    format!("{what}, at column {}: a line is {{\"key\":\"…\",\"value\":\"…\"}}", error.column())
+}

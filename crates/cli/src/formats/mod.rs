@@ -1,0 +1,38 @@
+//! Keys and values as text, and back, without losing a byte.
+
+pub mod base64;
+pub mod escape;
+pub mod jsonl;
+pub mod lines;
+pub mod tree;
+pub mod tsv;
+
+use clap::ValueEnum;
+
+/// How keys and values are written in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// KEY, a tab, VALUE; backslash, tab, newline, carriage return and odd bytes escaped.
+    Tsv,
+    /// One JSON object a line: {"key":"…","value":"…"}, or key_base64 and value_base64 for bytes that are not UTF-8.
+    Jsonl,
+    /// A directory: relative paths are keys, contents are values.
+    Dir,
+}
+
+/// A key and its value.
+pub type Pair = (Vec<u8>, Vec<u8>);
+
+/// Checks what a store would refuse, in the words of someone who typed it.
+pub fn check(key: &[u8], value_len: usize) -> Result<(), String> {
+    if key.is_empty() {
+        return Err("the key is empty: a key must have at least one byte".to_owned());
+    }
+    if key.len() > bifold::MAX_KEY_LEN {
+        return Err(format!("the key has {} bytes: the most is {}", key.len(), bifold::MAX_KEY_LEN));
+    }
+    if value_len > bifold::MAX_VALUE_LEN {
+        return Err(format!("the value has {value_len} bytes: the most is {}", bifold::MAX_VALUE_LEN));
+    }
+    Ok(())
+}

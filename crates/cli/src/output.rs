@@ -1,0 +1,127 @@
+//! Standard output: figures for people or as JSON, colours where they are welcome.
+//!
+//! Nothing is printed with `println!`, which panics when the reader of a pipe has gone.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use serde::Serialize;
+
+use crate::failure::{Failure, Result};
+
+/// Standard output, buffered.
+pub struct Output {
+    out: BufWriter<StdoutLock<'static>>,
+    /// Whether colours may be used.
+    color: bool,
+}
+
+/// What a piece of text is, for those who see colours.
+#[derive(Clone, Copy)]
+pub enum Tone {
+    /// A heading.
+    Strong,
+    /// Well.
+    Good,
+    /// Not well.
+    Bad,
+    /// Secondary.
+    Dim,
+}
+
+impl Output {
+    /// Opens it.
+    pub fn new() -> Self {
+        let stdout = io::stdout();
+        let color = stdout.is_terminal()
+            && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        Self { out: BufWriter::with_capacity(64 << 10, stdout.lock()), color }
+    }
+
+    /// Writes bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(|e| Failure::output(&e))
+    }
+
+    /// Writes a line.
+    pub fn line(&mut self, line: impl AsRef<str>) -> Result<()> {
+        self.bytes(line.as_ref().as_bytes())?;
+        self.bytes(b"\n")
+    }
+
+    /// Writes a line and makes sure it can be seen now.
+    pub fn line_now(&mut self, line: impl AsRef<str>) -> Result<()> {
+        self.line(line)?;
+        self.flush()
+    }
+
+    /// Writes one JSON object on a line of its own, and makes sure it can be seen now.
+    pub fn json(&mut self, figures: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_string(figures).map_err(|e| Failure::trouble(format!("cannot write JSON: {e}")))?;
+        self.line_now(text)
+    }
+
+    /// `text` in the colour of `tone`, where colours are welcome.
+    pub fn paint(&self, tone: Tone, text: &str) -> String {
+        if !self.color {
+            return text.to_owned();
+        }
+        let code = match tone {
+            Tone::Strong => "1",
+            Tone::Good => "32",
+            Tone::Bad => "31",
+            Tone::Dim => "2",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+
+    /// Hands everything to the system. Must end every command: an error found only on dropping would be lost.
+    pub fn flush(&mut self) -> Result<()> {
+        self.out.flush().map_err(|e| Failure::output(&e))
+    }
+}
+
+/// A number of bytes for people: `1.5 MiB`.
+pub fn bytes(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let unit = (bytes.ilog2() / 10) as usize;
+    let figure = bytes as f64 / (1_u64 << (10 * unit)) as f64;
+    format!("{figure:.1} {}", units[unit - 1])
+}
+
+/// A count for people: `1 234 567`.
+pub fn count(n: u64) -> String {
+    if n < 100 { n.to_string() } else { bifold_lab::report::grouped(n as f64) }
+}
+
+/// A bar of `width` cells of which the fraction `part` of `whole` is filled; never empty unless `part` is 0.
+pub fn bar(part: u64, whole: u64, width: usize) -> String {
+    let cells = if whole == 0 { 0.0 } else { part as f64 / whole as f64 * width as f64 };
+    let filled = (cells.round() as usize).clamp(usize::from(part > 0), width);
+    format!("{}{}", "█".repeat(filled), "░".repeat(width - filled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_told_in_the_largest_fitting_unit() {
+        for (n, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 19, "1.5 MiB"), (u64::MAX, "16.0 EiB")]
+        {
+            assert_eq!(bytes(n), text);
+        }
+    }
+
+    #[test]
+    fn a_bar_shows_the_smallest_part_and_never_overflows() {
+        assert_eq!(bar(0, 10, 4), "░░░░");
+        assert_eq!(bar(1, 1000, 4), "█░░░");
+        assert_eq!(bar(5, 10, 4), "██░░");
+        assert_eq!(bar(20, 10, 4), "████");
+        assert_eq!(bar(0, 0, 2), "░░");
+    }
+}

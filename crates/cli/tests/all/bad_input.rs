@@ -1,0 +1,160 @@
+//! What is wrong is said in one line, the exit code is 2, and nothing is written.
+
+use std::fs;
+
+use super::{Scratch, bifold, finish, text};
+
+#[test]
+fn bad_lines_are_named_and_no_database_is_made() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    for (name, content, place, why) in [
+        ("a.tsv", "k\tv\nno tab here\n", "a.tsv:2:", "no tab"),
+        ("b.tsv", "k\tv\nk\tv\n\tempty key\n", "b.tsv:3:", "key is empty"),
+        ("c.tsv", "k\t\\q\n", "c.tsv:1:", "`\\q`"),
+        ("d.tsv", "a\tb\tc\n", "d.tsv:1:", "more than one tab"),
+        ("e.tsv", "a\tb\n\nc\td\n", "e.tsv:2:", "empty"),
+        ("a.jsonl", "{\"key\":\"a\",\"value\":\"b\"}\n{\"key\":\"a\"}\n", "a.jsonl:2:", "no `value`"),
+        ("b.jsonl", "not json\n", "b.jsonl:1:", "column"),
+        ("c.jsonl", "{\"key_base64\":\"?\",\"value\":\"b\"}\n", "c.jsonl:1:", "base64"),
+    ] {
+        let file = scratch.write(name, content);
+        let line = bifold(&["import", text(&db), text(&file)]).refused(2);
+        assert!(line.contains(place) && line.contains(why), "{name}: {line}");
+        assert!(!db.exists(), "{name}");
+    }
+    let file = scratch.write("odd.tsv", b"k\t\xff\n");
+    assert!(bifold(&["import", text(&db), text(&file)]).refused(2).contains("not UTF-8"));
+    let long = scratch.write("long.tsv", format!("{}\tv\n", "k".repeat((64 << 10) + 1)));
+    assert!(bifold(&["import", text(&db), text(&long)]).refused(2).contains("65537 bytes"));
+    assert!(!db.exists());
+}
+
+#[test]
+fn a_bad_import_leaves_an_existing_database_as_it_was() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold(&["put", text(&db), "k", "before"]).ok();
+    let lines: String = (0..3000).map(|n| format!("k{n}\tv\n")).chain(["oops\n".to_owned()]).collect();
+    let file = scratch.write("in.tsv", lines);
+    assert!(bifold(&["import", text(&db), text(&file)]).refused(2).contains("in.tsv:3001:"));
+    assert_eq!(bifold(&["scan", text(&db)]).ok(), "k\tbefore\n");
+}
+
+#[test]
+fn the_wrong_kind_of_input_is_refused() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let file = scratch.write("data.bin", "x");
+    let dir = scratch.path("");
+    for (args, why) in [
+        (&[text(&file)][..], "--format"),
+        (&[text(&file), "--format", "dir"], "not a directory"),
+        (&[text(&dir), "--format", "tsv"], "is a directory"),
+        (&[text(&file), "--format", "csv"], "csv"),
+        (&["/does/not/exist.tsv"], "cannot open"),
+    ] {
+        let args: Vec<&str> = ["import", text(&db)].into_iter().chain(args.iter().copied()).collect();
+        let line = bifold(&args).refused(2);
+        assert!(line.contains(why), "{args:?}: {line}");
+        assert!(!db.exists());
+    }
+}
+
+#[test]
+fn a_database_that_is_not_there_is_an_error_and_stays_so() {
+    let scratch = Scratch::new();
+    let db = scratch.path("none");
+    for args in [
+        &["get", text(&db), "k"][..],
+        &["scan", text(&db)],
+        &["stats", text(&db)],
+        &["export", text(&db)],
+        &["verify", text(&db)],
+        &["compact", text(&db)],
+        &["del", text(&db), "k"],
+        &["checkpoint", text(&db), text(&scratch.path("copy"))],
+    ] {
+        let line = bifold(args).refused(2);
+        assert!(line.contains(text(&db)), "{line}");
+        assert!(!db.exists() && !scratch.path("copy").exists(), "{args:?}");
+    }
+    // A directory without a database is no better, and stays as it is.
+    fs::create_dir(&db).unwrap();
+    for command in ["scan", "stats", "verify", "compact"] {
+        bifold(&[command, text(&db)]).refused(2);
+        assert_eq!(fs::read_dir(&db).unwrap().count(), 0, "{command}");
+    }
+}
+
+#[test]
+fn unusable_keys_values_and_options_are_refused_before_a_database_is_made() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let bad_options = scratch.write("bad.toml", "memory_limit = 1\nx = 2\n");
+    for (args, why) in [
+        (&["", "v"][..], "key is empty"),
+        (&[r"k\", "v"], "backslash"),
+        (&["k", r"\xzz"], "bad value"),
+        (&["k", "v", "--set", "nonsense=1"], "nonsense"),
+        (&["k", "v", "--set", "memory_limit=1"], "memory_limit"),
+        (&["k", "v", "--durability", "perhaps"], "buffered"),
+        (&["k", "v", "--options", text(&bad_options)], "bad.toml"),
+        (&["k", "v", "--options", "/does/not/exist.toml"], "exist.toml"),
+        (&["k", "v", "--keyspace", ""], "keyspace"),
+        (&["k", "--value-file", "/does/not/exist"], "exist"),
+        (&["k", "v", "--value-file", "x"], "--value-file"),
+        (&["k"], "VALUE"),
+    ] {
+        let args: Vec<&str> = ["put", text(&db)].into_iter().chain(args.iter().copied()).collect();
+        let line = bifold(&args).refused(2);
+        assert!(line.contains(why), "{args:?}: {line}");
+        assert!(!db.exists(), "{args:?}");
+    }
+}
+
+#[test]
+fn usage_errors_are_one_line_that_points_to_help() {
+    for (args, why) in [
+        (&[][..], "bifold demo"),
+        (&["gett", "x"], "gett"),
+        (&["get", "x"], "<KEY>"),
+        (&["scan", "x", "--limit", "many"], "many"),
+        (&["scan", "x", "--prefix", "a", "--from", "b"], "--from"),
+        (&["scan", "x", "--from", "b", "--to", "a"], "--from"),
+        (&["export", "x", "--format", "dir"], "tsv or jsonl"),
+    ] {
+        let line = bifold(args).refused(2);
+        assert!(line.contains(why), "{args:?}: {line}");
+    }
+    assert!(bifold(&["get", "x"]).refused(2).contains("bifold get --help"));
+}
+
+#[test]
+fn help_teaches_by_example() {
+    for command in
+        ["demo", "put", "get", "del", "scan", "import", "export", "stats", "verify", "compact", "checkpoint", "bench"]
+    {
+        let help = bifold(&[command, "--help"]).ok();
+        assert!(help.contains("Example") && help.contains(&format!("bifold {command}")), "{command}: {help}");
+        assert!(bifold(&["--help"]).ok().contains(&format!("  {command} ")), "{command}");
+    }
+    assert!(bifold(&["--version"]).ok().starts_with("bifold "));
+}
+
+#[test]
+fn a_database_open_elsewhere_is_said_to_be_locked() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold(&["put", text(&db), "k", "v"]).ok();
+    // The demo's writer holds the database until its pipe closes.
+    let mut writer = super::command(&["demo-writer", text(&db)]).spawn().unwrap();
+    let mut byte = [0];
+    std::io::Read::read_exact(writer.stdout.as_mut().unwrap(), &mut byte).unwrap();
+    let line = finish(&mut super::command(&["put", text(&db), "k", "w"])).refused(2);
+    assert!(line.contains("lock"), "{line}");
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    bifold(&["put", text(&db), "k", "w"]).ok();
+    assert_eq!(bifold(&["get", text(&db), "k"]).ok(), "w\n");
+}

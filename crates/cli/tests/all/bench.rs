@@ -1,0 +1,86 @@
+//! bench: figures that scripts rely on.
+
+use super::{Scratch, bifold, text};
+
+#[test]
+fn every_phase_is_a_json_object_with_the_promised_figures() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("bench");
+    let workloads = "load,update,read,missing,scan,mix,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,settle,compact";
+    let args = ["bench", "--placement", "inline", "--dir", text(&dir), "--workload", workloads];
+    let rest = ["--num", "2000", "--value-size", "300", "--threads", "2", "--json"];
+    let phases = bifold(&[&args[..], &rest[..]].concat()).json();
+    let names: Vec<&str> = phases.iter().map(|p| p["phase"].as_str().unwrap()).collect();
+    assert_eq!(names.join(","), workloads);
+    for phase in &phases {
+        for figure in ["ops_per_sec", "write_amp", "read_amp", "space_amp", "cpu_seconds"] {
+            assert!(phase[figure].is_f64(), "{figure}: {phase}");
+        }
+        for figure in ["p50", "p99", "p999", "max"] {
+            assert!(phase["latency_us"][figure].is_f64(), "{figure}: {phase}");
+        }
+        for figure in ["index_lookups", "index_inserts", "bytes"] {
+            assert!(phase["gc"][figure].is_u64(), "{figure}: {phase}");
+        }
+        assert!(phase["ops_per_sec"].as_f64() > Some(0.0) && phase["dir_bytes"].as_u64() > Some(0), "{phase}");
+    }
+    assert_eq!(phases[0]["user_bytes_written"], 2000 * 324);
+    assert!(phases[0]["write_amp"].as_f64() >= Some(1.0), "{}", phases[0]);
+    assert_eq!(phases[3]["not_found"], 2000);
+    assert!(dir.exists(), "a directory that was asked for stays");
+}
+
+#[test]
+fn a_table_is_for_people() {
+    let said = bifold(&["bench", "--num", "500", "--value-size", "pareto", "--workload", "load,read"]).ok();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    assert!(lines[1].contains("ops/s") && lines[2].starts_with("load ") && lines[3].starts_with("read "), "{said}");
+}
+
+#[test]
+fn two_option_sets_are_compared_in_turns() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("compare");
+    let args = ["bench", "--num", "500", "--workload", "load,read", "--dir", text(&dir), "--rounds", "2"];
+    let args = [&args[..], &["--compare=keyspace.compression=lz4", "--json"]].concat();
+    let phases = bifold(&args).json();
+    assert_eq!(phases.len(), 2);
+    for phase in &phases {
+        assert_eq!(phase["rounds"], 2);
+        assert_eq!(phase["b"]["store"], "bifold keyspace.compression=lz4");
+        assert!(phase["ratio"]["ops_per_sec"].as_f64() > Some(0.0), "{phase}");
+    }
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "the rounds' databases are gone");
+}
+
+#[test]
+fn senseless_plans_are_refused_before_anything_runs() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("bench");
+    for (args, why) in [
+        (&["--num", "0"][..], "--num"),
+        (&["--workload", "lode"], "ycsb-a"),
+        (&["--placement", "nowhere"], "nowhere"),
+        (&["--theta", "1.5"], "--theta"),
+        (&["--value-size", "big"], "pareto"),
+        (&["--key-size", "4"], "keys of 4 bytes"),
+        (&["--threads", "0"], "--threads"),
+        (&["--seconds", "-1"], "--seconds"),
+        (&["--compare=memory_limit"], "memory_limit"),
+        (&["--compare=rocksdb", "--rounds", "0"], "--rounds"),
+    ] {
+        let args: Vec<&str> = ["bench", "--dir", text(&dir)].into_iter().chain(args.iter().copied()).collect();
+        let line = bifold(&args).refused(2);
+        assert!(line.contains(why), "{args:?}: {line}");
+        assert!(!dir.exists(), "{args:?}");
+    }
+}
+
+#[cfg(not(feature = "rocksdb"))]
+#[test]
+fn a_peer_that_was_not_built_is_refused() {
+    for args in [&["bench", "--peer", "rocksdb"][..], &["bench", "--compare"]] {
+        assert!(bifold(args).refused(2).contains("--features rocksdb"));
+    }
+}

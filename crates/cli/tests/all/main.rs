@@ -1,0 +1,115 @@
+//! The program from outside: what is typed, what is printed, the exit code, what is on disk afterwards.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod bad_input;
+mod bench;
+mod demo;
+mod pairs;
+mod round_trips;
+mod verify;
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+/// A directory that goes away with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("bifold-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a run of the program left behind.
+#[derive(Debug)]
+struct Ran {
+    code: i32,
+    out: Vec<u8>,
+    err: String,
+}
+
+impl Ran {
+    /// Its standard output, after success without complaint.
+    #[track_caller]
+    fn ok(self) -> String {
+        assert!(self.code == 0 && self.err.is_empty(), "{self:?}");
+        String::from_utf8(self.out).unwrap()
+    }
+
+    /// Its standard output as JSON, one value a line, after success.
+    #[track_caller]
+    fn json(self) -> Vec<serde_json::Value> {
+        parse(&self.ok())
+    }
+
+    /// Its one line on standard error, after a refusal with `code` and nothing on standard output.
+    #[track_caller]
+    fn refused(self, code: i32) -> String {
+        assert_eq!(self.code, code, "{self:?}");
+        assert_eq!(self.err.lines().count(), 1, "one line: {self:?}");
+        assert!(self.err.starts_with("bifold: ") && self.out.is_empty(), "{self:?}");
+        self.err
+    }
+}
+
+fn parse(lines: &str) -> Vec<serde_json::Value> {
+    lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+fn command(args: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bifold"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Names the way the demo tells how to call the program.
+    command.env_remove("CARGO_PKG_NAME");
+    command
+}
+
+fn finish(command: &mut Command) -> Ran {
+    let output = command.output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    Ran { code: output.status.code().unwrap_or(-1), out: output.stdout, err }
+}
+
+/// Runs the program.
+fn bifold(args: &[impl AsRef<OsStr>]) -> Ran {
+    finish(&mut command(args))
+}
+
+fn bifold_with_input(args: &[impl AsRef<OsStr>], input: &[u8]) -> Ran {
+    let mut child = command(args).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    Ran { code: output.status.code().unwrap_or(-1), out: output.stdout, err }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}

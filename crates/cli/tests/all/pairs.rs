@@ -1,0 +1,124 @@
+//! put, get, del, scan, stats, compact, checkpoint.
+
+use super::{Scratch, bifold, bifold_with_input, text};
+
+#[test]
+fn what_is_put_can_be_got_scanned_and_deleted() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let db = text(&db);
+    for (key, value) in [("a/1", "one"), ("a/2", "two"), ("b", "three")] {
+        assert_eq!(bifold(&["put", db, key, value]).ok(), "");
+    }
+    assert_eq!(bifold(&["get", db, "a/2"]).ok(), "two\n");
+    assert_eq!(bifold(&["scan", db]).ok(), "a/1\tone\na/2\ttwo\nb\tthree\n");
+    assert_eq!(bifold(&["scan", db, "--prefix", "a/"]).ok(), "a/1\tone\na/2\ttwo\n");
+    assert_eq!(bifold(&["scan", db, "--from", "a/2", "--to", "b"]).ok(), "a/2\ttwo\n");
+    assert_eq!(bifold(&["scan", db, "--reverse", "--limit", "2", "--keys-only"]).ok(), "b\na/2\n");
+    let pairs = bifold(&["scan", db, "--json", "--limit", "1"]).json();
+    assert_eq!(pairs, [serde_json::json!({"key": "a/1", "value": "one"})]);
+    assert_eq!(bifold(&["del", db, "a/1", "b", "never"]).ok(), "");
+    assert_eq!(bifold(&["scan", db, "--keys-only"]).ok(), "a/2\n");
+}
+
+#[test]
+fn a_missing_key_is_a_no_on_one_line() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold(&["put", text(&db), "a", "1"]).ok();
+    let line = bifold(&["get", text(&db), "b"]).refused(1);
+    assert!(line.contains("`b`") && line.contains(text(&db)), "{line}");
+}
+
+#[test]
+fn any_bytes_can_be_typed_and_are_printed_the_same_way() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let db = text(&db);
+    bifold(&["put", db, r"k\x00\xff", r"tab\tnew\nback\\é\x80"]).ok();
+    assert_eq!(bifold(&["get", db, r"k\x00\xff"]).ok(), "tab\\tnew\\nback\\\\é\\x80\n");
+    assert_eq!(bifold(&["get", db, r"k\x00\xff", "--raw"]).out, b"tab\tnew\nback\\\xc3\xa9\x80");
+    assert_eq!(bifold(&["scan", db]).ok(), "k\\x00\\xff\ttab\\tnew\\nback\\\\é\\x80\n");
+    let pair = bifold(&["get", db, r"k\x00\xff", "--json"]).json();
+    assert_eq!(pair[0]["key_base64"], "awD/");
+}
+
+#[test]
+fn values_come_from_files_and_standard_input_as_they_are() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let db = text(&db);
+    let file = scratch.write("value", b"\x00\\x41\n");
+    bifold(&["put", db, "file", "--value-file", text(&file)]).ok();
+    assert_eq!(bifold(&["get", db, "file", "--raw"]).out, b"\x00\\x41\n");
+    bifold_with_input(&["put", db, "input", "--value-file", "-"], b"from\nstdin").ok();
+    assert_eq!(bifold(&["get", db, "input", "--raw"]).out, b"from\nstdin");
+    bifold(&["put", db, "empty", ""]).ok();
+    assert_eq!(bifold(&["get", db, "empty"]).ok(), "\n");
+}
+
+#[test]
+fn keyspaces_are_apart_and_a_wrong_one_is_named() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let db = text(&db);
+    bifold(&["put", db, "k", "users", "--keyspace", "users"]).ok();
+    bifold(&["put", db, "k", "default"]).ok();
+    assert_eq!(bifold(&["get", db, "k", "--keyspace", "users"]).ok(), "users\n");
+    assert_eq!(bifold(&["--keyspace", "users", "scan", db]).ok(), "k\tusers\n");
+    for command in ["scan", "export"] {
+        let line = bifold(&[command, db, "--keyspace", "user"]).refused(2);
+        assert!(line.contains("`user`") && line.contains("default, users"), "{line}");
+    }
+    assert!(bifold(&["del", db, "k", "--keyspace", "user"]).refused(2).contains("`user`"));
+}
+
+#[test]
+fn durability_and_options_are_taken_from_everywhere() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let db = text(&db);
+    let options = scratch.write("options.toml", "memory_limit = \"64MiB\"\n[keyspace]\ncompression = \"lz4\"\n");
+    bifold(&["put", db, "a", "1", "--durability", "sync", "--options", text(&options)]).ok();
+    let stats = bifold(&["stats", db, "--json", "--options", text(&options), "--set", "memory_limit=32MiB"]).json();
+    assert_eq!(stats[0]["memory"]["limit"], 32 << 20);
+    let stats = bifold(&["stats", db, "--json", "--options", text(&options)]).json();
+    assert_eq!(stats[0]["memory"]["limit"], 64 << 20);
+}
+
+#[test]
+fn stats_are_a_picture_or_json() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let db = text(&db);
+    bifold(&["put", db, "a", "1"]).ok();
+    let picture = bifold(&["stats", db]).ok();
+    for word in ["keyspace default", "space", "memory", "bytes moved"] {
+        assert!(picture.contains(word), "{word}: {picture}");
+    }
+    assert!(!picture.contains('\x1b'), "no colours in a pipe");
+    let stats = bifold(&["stats", db, "--json"]).json();
+    assert_eq!(stats.len(), 1);
+    assert_eq!(stats[0]["keyspaces"][0]["name"], "default");
+    assert!(stats[0]["gc"]["index_lookups"].is_u64() && stats[0]["space"]["live_bytes_estimate"].is_u64());
+}
+
+#[test]
+fn compaction_and_checkpoints_keep_everything() {
+    let scratch = Scratch::new();
+    let (db, copy) = (scratch.path("db"), scratch.path("copy"));
+    let (db, copy) = (text(&db), text(&copy));
+    for n in 0..20 {
+        bifold(&["put", db, &format!("k{n:02}"), &format!("v{n}")]).ok();
+    }
+    let before = bifold(&["export", db]).ok();
+    assert!(bifold(&["compact", db]).ok().contains("compacted"));
+    assert_eq!(bifold(&["export", db]).ok(), before);
+    assert!(bifold(&["compact", db, "--json"]).json()[0]["bytes_after"].as_u64() > Some(0));
+    bifold(&["checkpoint", db, copy]).ok();
+    bifold(&["put", db, "later", "1"]).ok();
+    assert_eq!(bifold(&["export", copy]).ok(), before);
+    assert!(bifold(&["verify", copy]).ok().contains("sound"));
+    let line = bifold(&["checkpoint", db, copy]).refused(2);
+    assert!(line.contains("exists"), "{line}");
+}

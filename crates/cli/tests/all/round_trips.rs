@@ -1,0 +1,134 @@
+//! import and export.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+};
+
+use super::{Scratch, bifold, bifold_with_input, command, text};
+
+/// Keys and values of all kinds of bytes, some pairs enough for several commits.
+fn pairs() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut pairs: Vec<_> = (0..=255_u8).map(|byte| (vec![b'k', byte], vec![byte; usize::from(byte)])).collect();
+    pairs.push((b"a\tb\nc\rd\\e\\x41".to_vec(), b"\r\n".to_vec()));
+    pairs.push(("ключ".into(), "значение \u{2028} \u{0} \u{1f980}".into()));
+    pairs.push((b"large".to_vec(), vec![b'x'; 3 << 20]));
+    pairs
+}
+
+#[test]
+fn tsv_and_json_lines_hold_every_byte() {
+    let scratch = Scratch::new();
+    let (first, second, third) = (scratch.path("1"), scratch.path("2"), scratch.path("3"));
+    // The dir format puts arbitrary bytes into values without either of the formats under test.
+    for (n, (_, value)) in pairs().iter().enumerate() {
+        scratch.write(&format!("tree/{n}"), value);
+    }
+    bifold(&["import", text(&first), text(&scratch.path("tree")), "--format", "dir"]).ok();
+    for (key, value) in [(r"k\x00\xff\x80", r"v\xc3"), (r"a\tb\nc\rd\\e", r"\\x41"), ("ключ", "значение")] {
+        bifold(&["put", text(&first), key, value]).ok();
+    }
+    let tsv = bifold(&["export", text(&first), "--format", "tsv"]);
+    let tsv = scratch.write("all.tsv", tsv.out);
+    let said = bifold(&["import", text(&second), text(&tsv), "--format", "tsv"]).ok();
+    assert!(said.starts_with("imported 262 entries"), "{said}");
+    let jsonl = bifold(&["export", text(&second), "--format", "jsonl"]);
+    let jsonl = scratch.write("all.jsonl", jsonl.out);
+    let figures = bifold(&["import", text(&third), text(&jsonl), "--json"]).json();
+    assert_eq!(figures[0]["entries"], 262);
+    assert_eq!(bifold(&["export", text(&third)]).out, fs::read(&tsv).unwrap());
+    for (n, (_, value)) in pairs().iter().enumerate() {
+        let got = bifold(&["get", text(&third), &n.to_string(), "--raw"]);
+        assert!(got.code == 0 && got.out == *value, "value {n}");
+    }
+    assert_eq!(bifold(&["get", text(&third), r"k\x00\xff\x80"]).ok(), "v\\xc3\n");
+}
+
+#[test]
+fn export_is_in_key_order() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let file = scratch.write("in.tsv", "b\t2\na\t1\nc\t3\nab\t4\nb\t5\n");
+    bifold(&["import", text(&db), text(&file)]).ok();
+    assert_eq!(bifold(&["export", text(&db)]).ok(), "a\t1\nab\t4\nb\t5\nc\t3\n");
+}
+
+#[test]
+fn an_import_can_come_from_standard_input() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold_with_input(&["import", text(&db), "-", "--format", "jsonl"], b"{\"key\":\"a\",\"value\":\"1\"}\n").ok();
+    assert_eq!(bifold(&["get", text(&db), "a"]).ok(), "1\n");
+    let line = bifold_with_input(&["import", text(&db), "-", "--format", "dir"], b"").refused(2);
+    assert!(line.contains("standard input"), "{line}");
+}
+
+#[test]
+fn lines_may_end_as_windows_ends_them_and_the_last_not_at_all() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let file = scratch.write("in.tsv", "a\t1\r\nb\t2");
+    bifold(&["import", text(&db), text(&file)]).ok();
+    assert_eq!(bifold(&["scan", text(&db)]).ok(), "a\t1\nb\t2\n");
+}
+
+#[test]
+fn an_empty_file_imports_nothing() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let file = scratch.write("in.tsv", "");
+    assert!(bifold(&["import", text(&db), text(&file)]).ok().starts_with("imported 0 entries"));
+    assert_eq!(bifold(&["scan", text(&db)]).ok(), "");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_directory_is_imported_without_links_and_without_the_database_itself() {
+    use std::os::unix::{ffi::OsStrExt, fs::symlink};
+    let scratch = Scratch::new();
+    scratch.write("tree/a", "1");
+    scratch.write("tree/below/deep/b", "22");
+    fs::write(scratch.path("tree").join(std::ffi::OsStr::from_bytes(b"odd\xff")), "3").unwrap();
+    symlink(scratch.path("tree/a"), scratch.path("tree/link")).unwrap();
+    symlink(scratch.path("tree"), scratch.path("tree/loop")).unwrap();
+    let db = scratch.path("tree/db");
+    bifold(&["put", text(&db), "first", "0"]).ok();
+    let said = bifold(&["import", text(&db), text(&scratch.path("tree"))]).ok();
+    assert!(said.contains("imported 3 entries") && said.contains("left out 2"), "{said}");
+    assert_eq!(bifold(&["scan", text(&db)]).ok(), "a\t1\nbelow/deep/b\t22\nfirst\t0\nodd\\xff\t3\n");
+}
+
+#[test]
+fn a_reader_that_has_heard_enough_is_no_error() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    // Far more than a pipe holds, so that the program is still writing when the pipe closes.
+    let lines: String = (0..50_000).map(|n| format!("key {n:08}\t{}\n", "v".repeat(50))).collect();
+    let file = scratch.write("in.tsv", lines);
+    bifold(&["import", text(&db), text(&file)]).ok();
+    for args in
+        [&["export", text(&db)][..], &["scan", text(&db), "--json"], &["export", text(&db), "--format", "jsonl"]]
+    {
+        let mut child = command(args).spawn().unwrap();
+        let mut first = String::new();
+        let mut pipe = BufReader::new(child.stdout.take().unwrap());
+        pipe.read_line(&mut first).unwrap();
+        drop(pipe);
+        let mut err = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert!(first.contains("key 00000000"), "{first}");
+        assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_an_error() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold(&["put", text(&db), "a", "1"]).ok();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = command(&["export", text(&db)]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write to standard output"));
+}
