@@ -25,6 +25,16 @@ impl Value {
         Self { start: narrow(start), end: narrow(end), buffer }
     }
 
+    /// The bytes `start..end` of this value, sharing its buffer.
+    ///
+    /// # Panics
+    /// When the range does not lie in the value: the caller has decoded the range from it.
+    #[must_use]
+    pub fn part(&self, start: usize, end: usize) -> Self {
+        assert!(start <= end && end <= self.len(), "part {start}..{end} of a value of {} bytes", self.len());
+        Self { buffer: Arc::clone(&self.buffer), start: self.start + start as u32, end: self.start + end as u32 }
+    }
+
     /// A copy of `bytes` in a buffer of its own.
     #[must_use]
     pub fn copy_of(bytes: &[u8]) -> Self {

@@ -1,1 +1,211 @@
-//! To come.
+//! Compression of blocks.
+//!
+//! ```text
+//! compressed body   uncompressed length u32 │ compressed bytes
+//! ```
+//!
+//! A block is stored as it is unless compression makes it at least an eighth smaller: a reader would pay for nothing.
+//! The length is checked against what the reader expects, and for LZ4 against the best ratio the method has, before memory
+//! is taken for it.
+
+use std::{cell::RefCell, iter, sync::Arc};
+
+use bifold_contract::Corruption;
+use zstd::bulk;
+
+/// How blocks are to be compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// LZ4: fast, modest.
+    Lz4,
+    /// Zstandard at this level: slower, better.
+    Zstd(i32),
+}
+
+/// How the body of a block is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Method {
+    /// As it is.
+    Plain = 0,
+    /// LZ4 block format.
+    Lz4 = 1,
+    /// One Zstandard frame.
+    Zstd = 2,
+}
+
+/// Bytes of the length before compressed bytes.
+const LENGTH_BYTES: usize = 4;
+
+/// LZ4 spends at least one byte on 255.
+const LZ4_RATIO_MAX: usize = 255;
+
+impl Method {
+    /// The method stored as `byte`, or `None` when no method has that number.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Self::Plain),
+            1 => Some(Self::Lz4),
+            2 => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// Compresses blocks, one after the other, with memory of its own.
+pub struct Compressor {
+    compression: Compression,
+    zstd: Option<bulk::Compressor<'static>>,
+    scratch: Vec<u8>,
+}
+
+impl Compressor {
+    /// A compressor of this kind.
+    #[must_use]
+    pub fn new(compression: Compression) -> Self {
+        let zstd = match compression {
+            // Without a context (out of memory) blocks are stored as they are, which is always right.
+            Compression::Zstd(level) => bulk::Compressor::new(level).ok(),
+            Compression::None | Compression::Lz4 => None,
+        };
+        Self { compression, zstd, scratch: Vec::new() }
+    }
+
+    /// Replaces `out[start..]` by its compressed form if that is worth it; answers how it is stored now.
+    ///
+    /// # Panics
+    /// When `start` lies behind the end of `out`.
+    pub fn compress(&mut self, out: &mut Vec<u8>, start: usize) -> Method {
+        let body = &out[start..];
+        let Ok(len) = u32::try_from(body.len()) else { return Method::Plain };
+        let (method, written) = match (self.compression, &mut self.zstd) {
+            (Compression::Lz4, _) => {
+                self.scratch.resize(lz4_flex::block::get_maximum_output_size(body.len()), 0);
+                (Method::Lz4, lz4_flex::block::compress_into(body, &mut self.scratch).ok())
+            }
+            (Compression::Zstd(_), Some(zstd)) => {
+                self.scratch.resize(zstd::zstd_safe::compress_bound(body.len()), 0);
+                (Method::Zstd, zstd.compress_to_buffer(body, &mut self.scratch[..]).ok())
+            }
+            (Compression::None | Compression::Zstd(_), _) => (Method::Plain, None),
+        };
+        match written {
+            Some(written) if LENGTH_BYTES + written <= body.len() - body.len() / 8 => {
+                out.truncate(start);
+                out.extend_from_slice(&len.to_le_bytes());
+                out.extend_from_slice(&self.scratch[..written]);
+                method
+            }
+            _ => Method::Plain,
+        }
+    }
+}
+
+thread_local! {
+    /// A decompression context is 150 KiB and takes longer to make than a block takes to decompress.
+    static ZSTD: RefCell<Option<bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// The uncompressed form of `body`, which may have at most `size_max` bytes.
+///
+/// # Errors
+/// When `body` does not decompress to as many bytes as it says.
+pub fn decompress(method: Method, body: &[u8], size_max: usize) -> Result<Arc<[u8]>, Corruption> {
+    let damage = |expected: String, found: String| Corruption::new(0, "compressed block", expected, found);
+    let Some((len, packed)) = body.split_first_chunk::<LENGTH_BYTES>().filter(|_| method != Method::Plain) else {
+        return Err(damage("a length and compressed bytes".into(), format!("{} bytes", body.len())));
+    };
+    let len = u32::from_le_bytes(*len) as usize;
+    let possible = if method == Method::Lz4 { packed.len().saturating_mul(LZ4_RATIO_MAX) } else { usize::MAX };
+    if len > size_max.min(possible) {
+        return Err(damage(format!("at most {} bytes uncompressed", size_max.min(possible)), format!("{len} bytes")));
+    }
+    let mut block: Arc<[u8]> = zeroed(len);
+    let written = Arc::get_mut(&mut block).and_then(|out| match method {
+        Method::Plain => None,
+        Method::Lz4 => lz4_flex::block::decompress_into(packed, out).ok(),
+        Method::Zstd => decompress_zstd(packed, out),
+    });
+    match written {
+        Some(written) if written == len => Ok(block),
+        Some(written) => Err(damage(format!("{len} bytes uncompressed"), format!("{written} bytes"))),
+        None => Err(damage(format!("{len} bytes uncompressed"), "bytes that do not decompress".into())),
+    }
+}
+
+fn decompress_zstd(packed: &[u8], out: &mut [u8]) -> Option<usize> {
+    ZSTD.with_borrow_mut(|context| {
+        if context.is_none() {
+            *context = bulk::Decompressor::new().ok();
+        }
+        context.as_mut()?.decompress_to_buffer(packed, out).ok()
+    })
+}
+
+/// A shared buffer of zeros, to be filled while it has one owner.
+#[must_use]
+pub fn zeroed(len: usize) -> Arc<[u8]> {
+    // An iterator of known length is collected in one allocation; a vector would be copied into another one.
+    iter::repeat_n(0, len).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn compressed(compression: Compression, body: &[u8]) -> (Method, Vec<u8>) {
+        let mut out = b"before".to_vec();
+        out.extend_from_slice(body);
+        let method = Compressor::new(compression).compress(&mut out, 6);
+        assert_eq!(&out[..6], b"before");
+        (method, out.split_off(6))
+    }
+
+    #[test]
+    fn what_shrinks_comes_back_and_what_does_not_is_stored_as_it_is() {
+        let text = b"one block like another, ".repeat(100);
+        let mut noise = vec![0u8; 2000];
+        let mut state = 1u32;
+        noise.fill_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        });
+        for (compression, expected) in [(Compression::Lz4, Method::Lz4), (Compression::Zstd(1), Method::Zstd)] {
+            let (method, packed) = compressed(compression, &text);
+            assert_eq!(method, expected);
+            assert!(packed.len() < text.len() / 4);
+            assert_eq!(*decompress(method, &packed, text.len()).unwrap(), *text);
+            assert!(decompress(method, &packed, text.len() - 1).is_err(), "larger than the reader expects");
+            assert_eq!(compressed(compression, &noise), (Method::Plain, noise.clone()));
+            assert_eq!(compressed(compression, b""), (Method::Plain, Vec::new()));
+        }
+        assert_eq!(compressed(Compression::None, &text), (Method::Plain, text));
+    }
+
+    #[test]
+    fn a_length_beyond_the_best_ratio_is_refused_before_memory_is_taken() {
+        let mut body = u32::MAX.to_le_bytes().to_vec();
+        body.extend_from_slice(&[0; 100]);
+        let damage = decompress(Method::Lz4, &body, usize::MAX).unwrap_err();
+        assert_eq!(damage.expected, "at most 25500 bytes uncompressed");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_decompression_panic(body in prop::collection::vec(any::<u8>(), 0..200), len in 0u32..5000) {
+            let mut framed = len.to_le_bytes().to_vec();
+            framed.extend_from_slice(&body);
+            for method in [Method::Plain, Method::Lz4, Method::Zstd] {
+                if let Ok(block) = decompress(method, &framed, 4096) {
+                    prop_assert!(block.len() == len as usize && block.len() <= 4096);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Walks over one data block after another, both ways.
+//!
+//! Forward, each step decodes one entry and replaces the end of the key. Backward, prefixes cannot be undone: the whole
+//! interval before the present entry is decoded once and its entries are kept, so that a step costs no more than forward.
+//!
+//! Invariant: `slot`, `kind` and `key` describe the entry at `at`; `at` is `None` exactly when the cursor stands nowhere.
+
+use bifold_contract::{Corruption, Entry, Kind, SeqNo, Value};
+
+use super::{Layout, Slot, bad_entry};
+
+/// A position in a block. The buffers it keeps serve one block after the other.
+#[derive(Clone, Debug, Default)]
+pub struct BlockCursor {
+    block: Option<Value>,
+    layout: Layout,
+    at: Option<usize>,
+    slot: Slot,
+    kind: Option<Kind>,
+    key: Vec<u8>,
+    /// Entries before the present one back to a restart, and their keys one behind the other.
+    behind: Vec<Behind>,
+    behind_keys: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    at: usize,
+    slot: Slot,
+    key_start: usize,
+}
+
+impl BlockCursor {
+    /// Turns to another block and stands nowhere in it.
+    ///
+    /// # Errors
+    /// When the block is damaged: the offset is that in the block, as for all moves.
+    pub fn set_block(&mut self, block: Value) -> Result<(), Corruption> {
+        self.clear();
+        self.layout = Layout::parse(&block)?;
+        self.block = Some(block);
+        Ok(())
+    }
+
+    /// Lets go of the block.
+    pub fn clear(&mut self) {
+        self.block = None;
+        self.layout = Layout::default();
+        self.at = None;
+        self.behind.clear();
+    }
+
+    /// The entry it stands on.
+    #[inline]
+    #[must_use]
+    pub fn entry(&self) -> Option<Entry<'_>> {
+        let (_, block, kind) = (self.at?, self.block.as_ref()?, self.kind?);
+        let payload = &block[self.slot.payload_start..self.slot.payload_end];
+        Some(Entry { key: &self.key, seqno: self.slot.seqno(), kind, payload })
+    }
+
+    /// The payload of that entry, sharing the block's buffer.
+    #[inline]
+    #[must_use]
+    pub fn payload(&self) -> Option<Value> {
+        let (_, block) = (self.at?, self.block.as_ref()?);
+        Some(block.part(self.slot.payload_start, self.slot.payload_end))
+    }
+
+    /// Moves to the first entry.
+    ///
+    /// # Errors
+    /// As [`BlockCursor::set_block`].
+    pub fn first(&mut self) -> Result<(), Corruption> {
+        self.behind.clear();
+        self.key.clear();
+        self.step_to(0)
+    }
+
+    /// Moves to the last entry.
+    ///
+    /// # Errors
+    /// As [`BlockCursor::set_block`].
+    pub fn last(&mut self) -> Result<(), Corruption> {
+        self.behind.clear();
+        self.step_before(self.layout.entries_end)
+    }
+
+    /// Moves to the first entry at or after (`key`, `seqno`); stands nowhere when there is none.
+    ///
+    /// # Errors
+    /// As [`BlockCursor::set_block`].
+    pub fn seek(&mut self, key: &[u8], seqno: SeqNo) -> Result<(), Corruption> {
+        self.behind.clear();
+        self.at = None;
+        let Some(block) = &self.block else { return Ok(()) };
+        let place = self.layout.seek(block, key, seqno)?;
+        let Some(slot) = place.slot else { return Ok(()) };
+        // The search ends at an entry that shares no more with the one before than that one does with the sought key.
+        self.key.clear();
+        self.key.extend_from_slice(key.get(..slot.shared).unwrap_or_default());
+        self.stand(place.at, slot)
+    }
+
+    /// Moves to the last entry whose key is less than `key`; stands nowhere when there is none.
+    ///
+    /// # Errors
+    /// As [`BlockCursor::set_block`].
+    pub fn seek_before(&mut self, key: &[u8]) -> Result<(), Corruption> {
+        self.behind.clear();
+        self.at = None;
+        let Some(block) = &self.block else { return Ok(()) };
+        let place = self.layout.seek(block, key, SeqNo::MAX)?;
+        self.step_before(place.at)
+    }
+
+    /// Moves one entry on; stands nowhere behind the last.
+    ///
+    /// # Errors
+    /// As [`BlockCursor::set_block`].
+    #[inline]
+    pub fn next(&mut self) -> Result<(), Corruption> {
+        if self.at.is_none() {
+            return Ok(());
+        }
+        self.behind.clear();
+        self.step_to(self.slot.payload_end)
+    }
+
+    /// Moves one entry back; stands nowhere before the first.
+    ///
+    /// # Errors
+    /// As [`BlockCursor::set_block`].
+    pub fn prev(&mut self) -> Result<(), Corruption> {
+        match self.at {
+            Some(at) => self.step_before(at),
+            None => Ok(()),
+        }
+    }
+
+    /// Moves to the entry at `at`, which follows the one that `key` is of.
+    #[inline]
+    fn step_to(&mut self, at: usize) -> Result<(), Corruption> {
+        self.at = None;
+        let Some(block) = &self.block else { return Ok(()) };
+        if at >= self.layout.entries_end {
+            return Ok(());
+        }
+        match Layout::slot(&block[..self.layout.entries_end], at) {
+            Some(slot) => self.stand(at, slot),
+            None => Err(bad_entry(block, at)),
+        }
+    }
+
+    #[inline]
+    fn stand(&mut self, at: usize, slot: Slot) -> Result<(), Corruption> {
+        let Some(block) = &self.block else { return Ok(()) };
+        self.kind = slot.kind();
+        if slot.shared > self.key.len() || self.kind.is_none() {
+            return Err(bad_entry(block, at));
+        }
+        self.key.truncate(slot.shared);
+        self.key.extend_from_slice(&block[slot.key_start..slot.key_end]);
+        self.slot = slot;
+        self.at = Some(at);
+        Ok(())
+    }
+
+    /// Moves to the entry before the one that starts at `end`.
+    fn step_before(&mut self, end: usize) -> Result<(), Corruption> {
+        self.at = None;
+        if self.behind.is_empty() {
+            self.gather(end)?;
+        }
+        let Some(last) = self.behind.pop() else { return Ok(()) };
+        self.key.clear();
+        self.key.extend_from_slice(&self.behind_keys[last.key_start..]);
+        self.behind_keys.truncate(last.key_start);
+        self.kind = last.slot.kind();
+        self.slot = last.slot;
+        self.at = Some(last.at);
+        Ok(())
+    }
+
+    /// Decodes the entries from the last restart before `end` up to there.
+    fn gather(&mut self, end: usize) -> Result<(), Corruption> {
+        self.behind_keys.clear();
+        let Some(block) = &self.block else { return Ok(()) };
+        let Some(mut at) = self.layout.restart_before(block, end) else { return Ok(()) };
+        let mut before = 0..0;
+        while at < end {
+            let slot = Layout::slot(&block[..self.layout.entries_end], at);
+            let Some(slot) = slot.filter(|slot| slot.shared <= before.len() && slot.kind().is_some()) else {
+                self.behind.clear();
+                return Err(bad_entry(block, at));
+            };
+            let key_start = self.behind_keys.len();
+            self.behind_keys.extend_from_within(before.start..before.start + slot.shared);
+            self.behind_keys.extend_from_slice(&block[slot.key_start..slot.key_end]);
+            before = key_start..self.behind_keys.len();
+            self.behind.push(Behind { at, slot, key_start });
+            at = slot.payload_end;
+        }
+        Ok(())
+    }
+}

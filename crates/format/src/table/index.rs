@@ -1,0 +1,245 @@
+//! The index of a table: for each data block a fence and its place.
+//!
+//! ```text
+//! index    head u64 per block │ offset u64 per block and one for the end │ tail end u32 per block │
+//!          prefix │ tail │ … │ prefix length u32 │ blocks u32
+//! ```
+//!
+//! The **fence** of a block is a key not less than any in it and less than all keys of later blocks; it is equal to the
+//! first of the next block only where the versions of one key straddle the two. Of each fence the part that all have in
+//! common is stored once, and the rest as a tail; see [`heads`] for the heads. The arrays are searched
+//! as they stand in the file, so an index that comes through the cache costs no decoding.
+
+use bifold_contract::Corruption;
+
+use super::Place;
+use crate::block::heads::{self, HEAD_BYTES, common_prefix, head};
+
+/// Bytes per block beside the tail of its fence.
+const BLOCK_BYTES: usize = HEAD_BYTES + 8 + 4;
+
+/// Bytes of the numbers at the end.
+const FIXED_TAIL_BYTES: usize = 8;
+
+/// Collects the fences of a table.
+#[derive(Clone, Debug, Default)]
+pub struct IndexBuilder {
+    fences: Vec<u8>,
+    fence_ends: Vec<usize>,
+    /// Where each block ends in the file.
+    block_ends: Vec<u64>,
+}
+
+impl IndexBuilder {
+    /// Adds the block that ends at `block_end` of the file.
+    pub fn add(&mut self, fence: &[u8], block_end: u64) {
+        self.fences.extend_from_slice(fence);
+        self.fence_ends.push(self.fences.len());
+        self.block_ends.push(block_end);
+    }
+
+    /// At least as many bytes as the index has if it is finished now.
+    #[must_use]
+    pub fn bytes_max(&self) -> usize {
+        self.fences.len() + self.block_ends.len() * BLOCK_BYTES + 8 + FIXED_TAIL_BYTES
+    }
+
+    /// How many blocks there are.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.block_ends.len()
+    }
+
+    fn fence(&self, block: usize) -> &[u8] {
+        let start = if block == 0 { 0 } else { self.fence_ends[block - 1] };
+        &self.fences[start..self.fence_ends[block]]
+    }
+
+    /// Appends the index to `out`.
+    ///
+    /// # Panics
+    /// When there is no block, or when [`IndexBuilder::bytes_max`] is 4 GiB or more.
+    pub fn finish(&self, out: &mut Vec<u8>) {
+        assert!(self.bytes_max() < u32::MAX as usize, "an index of {} bytes", self.bytes_max());
+        let blocks = self.blocks();
+        let prefix = common_prefix(self.fence(0), self.fence(blocks - 1));
+        out.reserve(self.bytes_max());
+        (0..blocks).for_each(|block| out.extend_from_slice(&head(&self.fence(block)[prefix..]).to_le_bytes()));
+        out.extend_from_slice(&0u64.to_le_bytes());
+        self.block_ends.iter().for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
+        let mut tails_end = 0;
+        for block in 0..blocks {
+            tails_end += (self.fence(block).len() - prefix) as u32;
+            out.extend_from_slice(&tails_end.to_le_bytes());
+        }
+        out.extend_from_slice(&self.fence(0)[..prefix]);
+        (0..blocks).for_each(|block| out.extend_from_slice(&self.fence(block)[prefix..]));
+        out.extend_from_slice(&(prefix as u32).to_le_bytes());
+        out.extend_from_slice(&(blocks as u32).to_le_bytes());
+    }
+}
+
+/// An index to search.
+#[derive(Clone, Copy, Debug)]
+pub struct Index<'a> {
+    heads: &'a [[u8; HEAD_BYTES]],
+    offsets: &'a [[u8; 8]],
+    tail_ends: &'a [[u8; 4]],
+    prefix: &'a [u8],
+    tails: &'a [u8],
+}
+
+impl<'a> Index<'a> {
+    /// The index that [`IndexBuilder::finish`] wrote. Takes no longer for a large one than for a small one.
+    ///
+    /// # Errors
+    /// When the bytes are not an index.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Corruption> {
+        Self::split(bytes).ok_or_else(|| {
+            let end = &bytes[bytes.len().saturating_sub(FIXED_TAIL_BYTES)..];
+            let found = format!("{} bytes ending in {end:02x?}", bytes.len());
+            Corruption::new(0, "table index", "heads, offsets and fences of its blocks", found)
+        })
+    }
+
+    #[inline]
+    fn split(bytes: &'a [u8]) -> Option<Self> {
+        let (rest, numbers) = bytes.split_last_chunk::<FIXED_TAIL_BYTES>()?;
+        let [a, b, c, d, e, f, g, h] = *numbers;
+        let prefix_len = u32::from_le_bytes([a, b, c, d]) as usize;
+        let blocks = u32::from_le_bytes([e, f, g, h]) as usize;
+        let (heads, rest) = rest.split_at_checked(blocks.checked_mul(HEAD_BYTES)?)?;
+        let (offsets, rest) = rest.split_at_checked((blocks + 1) * 8)?;
+        let (tail_ends, rest) = rest.split_at_checked(blocks * 4)?;
+        let (prefix, tails) = rest.split_at_checked(prefix_len)?;
+        let index = Self {
+            heads: heads.as_chunks().0,
+            offsets: offsets.as_chunks().0,
+            tail_ends: tail_ends.as_chunks().0,
+            prefix,
+            tails,
+        };
+        (blocks > 0 && index.tail_end(blocks - 1) == Some(tails.len())).then_some(index)
+    }
+
+    /// The first block whose fence is not less than `key`: the first that may hold the key. [`Index::blocks`] when there is
+    /// none.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, key: &[u8]) -> usize {
+        let mut open = heads::search(self.heads, self.prefix, key);
+        while !open.is_empty() {
+            let middle = open.start + open.len() / 2;
+            // An open range means that the key begins with the prefix.
+            if self.tail(middle).unwrap_or_default() < &key[self.prefix.len()..] {
+                open.start = middle + 1;
+            } else {
+                open.end = middle;
+            }
+        }
+        open.start
+    }
+
+    /// Where a block stands; `None` beyond the last, and where offsets do not ascend.
+    #[inline]
+    #[must_use]
+    pub fn place(&self, block: usize) -> Option<Place> {
+        let offset = |at: usize| self.offsets.get(at).map(|offset| u64::from_le_bytes(*offset));
+        let (start, end) = (offset(block)?, offset(block + 1)?);
+        (start < end).then_some(Place { start, end })
+    }
+
+    /// How many blocks there are.
+    #[inline]
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// The fence of a block.
+    #[must_use]
+    pub fn fence(&self, block: usize) -> Option<Vec<u8>> {
+        Some([self.prefix, self.tail(block)?].concat())
+    }
+
+    /// Whether the head of each fence is the one by which a search finds it.
+    #[must_use]
+    pub fn heads_match(&self) -> bool {
+        let matches =
+            |(block, stored): (usize, &[u8; 8])| self.tail(block).map(head) == Some(u64::from_le_bytes(*stored));
+        self.heads.iter().enumerate().all(matches)
+    }
+
+    fn tail_end(&self, block: usize) -> Option<usize> {
+        self.tail_ends.get(block).map(|end| u32::from_le_bytes(*end) as usize)
+    }
+
+    #[inline]
+    fn tail(&self, block: usize) -> Option<&'a [u8]> {
+        let start = if block == 0 { 0 } else { self.tail_end(block - 1)? };
+        self.tails.get(start..self.tail_end(block)?)
+    }
+}
+
+/// A short key that is not less than `last` and less than `next`, which is greater than `last`.
+#[must_use]
+pub fn separator<'a>(last: &'a [u8], next: &'a [u8]) -> &'a [u8] {
+    let shared = common_prefix(last, next);
+    // Cut one byte behind what both share, `next` is greater than `last`, and less than `next` unless nothing was cut. If
+    // `last` is what both share it is shorter still.
+    if shared < last.len() && shared + 1 < next.len() { &next[..=shared] } else { last }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        let tail = prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..12);
+        let head = prop_oneof![Just("user:0000"), Just("us"), Just("")];
+        (head, tail).prop_map(|(head, tail)| [head.as_bytes(), &tail].concat())
+    }
+
+    proptest! {
+        #[test]
+        fn a_search_finds_what_counting_finds(mut fences in prop::collection::vec(key(), 1..40), probe in key()) {
+            fences.sort();
+            let mut builder = IndexBuilder::default();
+            (1u64..).zip(&fences).for_each(|(at, fence)| builder.add(fence, at * at));
+            let mut bytes = Vec::new();
+            builder.finish(&mut bytes);
+            prop_assert!(bytes.len() <= builder.bytes_max());
+            let index = Index::parse(&bytes).unwrap();
+            prop_assert_eq!(index.blocks(), fences.len());
+            prop_assert!(index.heads_match());
+            for probe in fences.iter().chain([&probe]) {
+                prop_assert_eq!(index.find(probe), fences.iter().filter(|f| *f < probe).count());
+            }
+            for (at, fence) in fences.iter().enumerate() {
+                prop_assert_eq!(index.fence(at).unwrap(), &fence[..]);
+                let (start, end) = ((at * at) as u64, ((at + 1) * (at + 1)) as u64);
+                prop_assert_eq!(index.place(at), Some(Place { start, end }));
+            }
+            prop_assert_eq!(index.place(fences.len()), None);
+        }
+
+        #[test]
+        fn no_bytes_make_a_search_panic(mut bytes: Vec<u8>, prefix in 0u8..4, blocks in 0u8..4, key in key()) {
+            bytes.extend_from_slice(&[prefix, 0, 0, 0, blocks, 0, 0, 0]);
+            if let Ok(index) = Index::parse(&bytes) {
+                let _any_answer = (index.place(index.find(&key)), index.fence(0), index.heads_match());
+            }
+        }
+
+        #[test]
+        fn separators_separate(a in prop::collection::vec(0u8..3, 0..6), b in prop::collection::vec(0u8..3, 0..6)) {
+            let (last, next) = (a.clone().min(b.clone()), a.max(b));
+            prop_assume!(last < next);
+            let fence = separator(&last, &next);
+            prop_assert!(last[..] <= *fence && *fence < next[..] && fence.len() <= last.len());
+        }
+    }
+}

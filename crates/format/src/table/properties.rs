@@ -1,0 +1,136 @@
+//! What a table says of itself, so that it can be verified and salvaged without the manifest.
+//!
+//! ```text
+//! properties  entries │ tombstones │ range tombstones │ smallest seqno │ largest seqno │ blocks │ largest block │
+//!             restart interval │ filter bits per key │ unbounded u8 │ smallest key │ largest key
+//! ```
+//!
+//! Numbers are varints, keys are a length and bytes. The file's id and length are in its footer and its size.
+
+use bifold_contract::{Corruption, FileId, TableMeta};
+
+use crate::{
+    block::sealed::BLOCK_BYTES_MAX,
+    bytes::{Input, put_slice, put_varint},
+};
+
+/// The properties of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// What the manifest says of it too.
+    pub meta: TableMeta,
+    /// Data blocks in it.
+    pub blocks: u64,
+    /// Bytes of the largest data block, uncompressed: readers take no more memory for one.
+    pub block_bytes_max: usize,
+    /// Every so many entries of a block one has its whole key.
+    pub restart_interval: usize,
+    /// Size of the filter; 0 when there is none.
+    pub filter_bits_per_key: u32,
+}
+
+impl Properties {
+    /// Appends them to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let meta = &self.meta;
+        let numbers = [
+            meta.entries,
+            meta.tombstones,
+            meta.range_tombstones,
+            meta.min_seqno,
+            meta.max_seqno,
+            self.blocks,
+            self.block_bytes_max as u64,
+            self.restart_interval as u64,
+            u64::from(self.filter_bits_per_key),
+        ];
+        numbers.iter().for_each(|&number| put_varint(out, number));
+        out.push(u8::from(meta.unbounded));
+        put_slice(out, &meta.smallest);
+        put_slice(out, &meta.largest);
+    }
+
+    /// Decodes the properties of the table `id`, a file of `bytes`.
+    ///
+    /// # Errors
+    /// When they are damaged.
+    pub fn decode(content: &[u8], id: FileId, bytes: u64) -> Result<Self, Corruption> {
+        let mut input = Input::new(content, "table properties");
+        let (entries, tombstones, range_tombstones) = (input.varint()?, input.varint()?, input.varint()?);
+        let (min_seqno, max_seqno, blocks) = (input.varint()?, input.varint()?, input.varint()?);
+        let at = input;
+        let block_bytes_max = input.varint32()? as usize;
+        if block_bytes_max > BLOCK_BYTES_MAX {
+            return Err(at.damage(format!("blocks of at most {BLOCK_BYTES_MAX} bytes"), block_bytes_max.to_string()));
+        }
+        let (restart_interval, filter_bits_per_key) = (input.varint32()? as usize, input.varint32()?);
+        let at = input;
+        let unbounded = match input.u8()? {
+            0 => false,
+            1 => true,
+            other => return Err(at.damage("0 or 1", other.to_string())),
+        };
+        let (smallest, largest) = (input.slice()?.into(), input.slice()?.into());
+        input.end()?;
+        let meta = TableMeta {
+            id,
+            bytes,
+            entries,
+            tombstones,
+            range_tombstones,
+            smallest,
+            largest,
+            unbounded,
+            min_seqno,
+            max_seqno,
+        };
+        Ok(Self { meta, blocks, block_bytes_max, restart_interval, filter_bits_per_key })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn some() -> Properties {
+        let meta = TableMeta {
+            id: 7,
+            bytes: 5000,
+            entries: 300,
+            tombstones: 2,
+            range_tombstones: 1,
+            smallest: b"a"[..].into(),
+            largest: b"zebra"[..].into(),
+            unbounded: true,
+            min_seqno: 40,
+            max_seqno: 900_000,
+        };
+        Properties { meta, blocks: 2, block_bytes_max: 4100, restart_interval: 16, filter_bits_per_key: 10 }
+    }
+
+    #[test]
+    fn properties_come_back() {
+        let mut out = Vec::new();
+        some().encode(&mut out);
+        assert_eq!(Properties::decode(&out, 7, 5000), Ok(some()));
+        for len in 0..out.len() {
+            assert!(Properties::decode(&out[..len], 7, 5000).is_err(), "cut to {len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_block_that_no_table_has_is_refused() {
+        let mut out = Vec::new();
+        Properties { block_bytes_max: BLOCK_BYTES_MAX + 1, ..some() }.encode(&mut out);
+        assert!(Properties::decode(&out, 7, 5000).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_decoder_panic(bytes: Vec<u8>) {
+            let _any_answer = Properties::decode(&bytes, 7, 5000);
+        }
+    }
+}
