@@ -1,0 +1,214 @@
+//! Damage: every bit of every file flipped, every file cut short at every byte.
+//!
+//! After any flip, offline verification must name the file, and a database that opens at all must either answer exactly as
+//! before or say which file is damaged. The same holds for a file cut short, but for one case that follows from what logs
+//! are: the newest log, cut, looks as if the commits behind the cut had never been written. They may be gone, those
+//! before it must be there.
+
+use std::path::{Path, PathBuf};
+
+use bifold::{Compression, Db, Durability, Error};
+use bifold_io::{FileSystem, memory::MemoryFs};
+
+use crate::{
+    driver::{Blind, Driver},
+    env::{self, Files},
+    history::{Flavor, History, Mix, Op},
+    model::{CommitNo, Model},
+    options::OptionSet,
+    read::{self, Trouble},
+    report::{Report, guarded},
+};
+
+/// A small database of sound files, closed.
+pub struct Fixture {
+    files: Files,
+    model: Model,
+    set: OptionSet,
+    /// The newest log.
+    log: PathBuf,
+    /// Its length and the last commit, after each of the last operations.
+    lengths: Vec<(u64, CommitNo)>,
+    seed: u64,
+}
+
+/// What is done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// The bit of this number is flipped.
+    Flip(u64),
+    /// The file is cut to so many bytes.
+    Cut(u64),
+}
+
+impl Fixture {
+    /// The fixture of a seed: a few dozen operations, some of them still only in the log.
+    ///
+    /// # Errors
+    /// Whatever went wrong without any damage.
+    pub fn new(seed: u64) -> Result<Self, Trouble> {
+        let mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
+        let mut history = History::new(seed, mix);
+        history.durability = Durability::Buffered;
+        let mut set = OptionSet::new(seed, 0, Durability::Buffered);
+        set.keyspaces[0].compression = [Compression::None, Compression::Lz4, Compression::Zstd][(seed % 3) as usize];
+        set.database.keyspace = set.keyspaces[0].clone();
+        // Large enough for the last commits to stay in the log.
+        set.database.memtable_bytes = 256 << 10;
+        set.database.log_bytes = 8 << 20;
+        let fs = MemoryFs::default();
+        let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set.clone(), Model::default(), Blind);
+        driver.open()?;
+        for (_, op) in history.ops.iter().filter(|(_, op)| !matches!(op, Op::Checkpoint | Op::Abandon)) {
+            driver.step(op)?;
+        }
+        driver.step(&Op::Flush)?;
+        let (log, len) = newest_log(&fs)?;
+        let mut lengths = vec![(len, driver.model.head())];
+        let last = History::new(seed, Mix { ops: 400, ..mix }).ops.into_iter().map(|(_, op)| op);
+        for op in last.filter(|op| matches!(op, Op::Write(_) | Op::Batch(..))).skip(60).take(8) {
+            driver.step(&op)?;
+            lengths.push((newest_log(&fs)?.1, driver.model.head()));
+        }
+        driver.close()?;
+        let files = env::files_of(&fs, env::DIR.as_ref())?;
+        let files = files.into_iter().filter(|(path, bytes)| !path.ends_with("LOCK") && !bytes.is_empty()).collect();
+        Ok(Self { files, model: driver.model, set, log, lengths, seed })
+    }
+
+    /// Its files.
+    #[must_use]
+    pub fn files(&self) -> &[(PathBuf, Vec<u8>)] {
+        &self.files
+    }
+
+    /// Does `damage` to file number `at` and checks everything that is promised for it.
+    ///
+    /// # Errors
+    /// What is not as promised.
+    pub fn damaged(&self, at: usize, damage: Damage, open_too: Open) -> Result<(), Trouble> {
+        let mut files = self.files.clone();
+        let (path, bytes) = &mut files[at];
+        let path = path.clone();
+        let mut floor = self.model.head();
+        match damage {
+            Damage::Flip(bit) => bytes[(bit / 8) as usize] ^= 1 << (bit % 8),
+            Damage::Cut(len) => {
+                bytes.truncate(len as usize);
+                if path == self.log {
+                    let whole = self.lengths.iter().rev().find(|(end, _)| *end <= len);
+                    floor = whole.or(self.lengths.first()).map_or(floor, |(_, commit)| *commit);
+                }
+            }
+        }
+        let fs = env::holding(&files);
+        let tail = if path == self.log && matches!(damage, Damage::Cut(_)) { Tail::Cut } else { Tail::Whole };
+        guarded(|| {
+            verify_names(&fs, &path, tail).map_err(|t| t.during("verify"))?;
+            match open_too {
+                Open::Yes => self.open_tells_or_answers(&fs, &path, floor).map_err(|t| t.during("open")),
+                Open::No => Ok(()),
+            }
+        })
+    }
+
+    fn open_tells_or_answers(&self, fs: &MemoryFs, path: &Path, floor: CommitNo) -> Result<(), Trouble> {
+        let opened = Db::open_in(env::simulated(fs), env::DIR, self.set.database.clone())
+            .map_err(Trouble::from)
+            .and_then(|db| Ok((read::contents(&db)?, db)));
+        let outcome = opened.and_then(|(contents, db)| {
+            let n = self.model.check_between(&contents, floor..=self.model.head());
+            let n = n.map_err(|m| Trouble::wrong(m.to_string()))?;
+            read::compare_everything(&db, &self.model.recovered(n, &contents), n)
+        });
+        match outcome {
+            Err(Trouble::Refused(error)) if !names(&error, path) => {
+                Err(Trouble::wrong(format!("{} is damaged, the error says {error}", path.display())))
+            }
+            Err(Trouble::Refused(_)) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// Whether the newest log may just end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tail {
+    Whole,
+    Cut,
+}
+
+fn verify_names(fs: &MemoryFs, path: &Path, tail: Tail) -> Result<(), Trouble> {
+    let problems = match bifold::verify_in(&env::simulated(fs), env::DIR, |_| {}) {
+        Ok(report) => report.problems,
+        Err(error) => vec![error],
+    };
+    let named = problems.iter().any(|problem| names(problem, path));
+    if named || (tail == Tail::Cut && problems.is_empty()) {
+        return Ok(());
+    }
+    Err(Trouble::wrong(format!("{} is damaged, verify says {problems:?}", path.display())))
+}
+
+/// Whether the database is opened and read as well as verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// It is.
+    Yes,
+    /// It is not.
+    No,
+}
+
+/// Whether the error names this file, and a place in it.
+fn names(error: &Error, file: &Path) -> bool {
+    match error {
+        Error::Corruption { path, .. } | Error::NewerFormat { path, .. } => path == file,
+        Error::Poisoned { cause } => names(cause, file),
+        _ => false,
+    }
+}
+
+fn newest_log(fs: &MemoryFs) -> Result<(PathBuf, u64), Trouble> {
+    let logs = fs.list(env::DIR.as_ref())?.into_iter().filter(|path| path.extension().is_some_and(|e| e == "log"));
+    let newest = logs.max().ok_or_else(|| Trouble::wrong("there is no log"))?;
+    let len = fs.len(&newest)?.unwrap_or(0);
+    Ok((newest, len))
+}
+
+/// Damages the fixture of `seed` in every `every`th possible way; opens one in `open_every` of the results.
+#[must_use]
+pub fn run(seed: u64, every: u64, open_every: u64) -> Report {
+    let mut report = Report::default();
+    let fixture = match guarded(|| Fixture::new(seed)) {
+        Ok(fixture) => fixture,
+        Err(trouble) => {
+            report.fail(format!("bitflip --seed {seed}"), &trouble);
+            return report;
+        }
+    };
+    let mut number = seed;
+    for (at, (_, bytes)) in fixture.files().iter().enumerate() {
+        let len = bytes.len() as u64;
+        let flips = (seed % every..len * 8).step_by(every as usize).map(Damage::Flip);
+        let cuts = (seed % every..len).step_by(every as usize).map(Damage::Cut);
+        for damage in flips.chain(cuts) {
+            number += 1;
+            let open_too = if number.is_multiple_of(open_every) { Open::Yes } else { Open::No };
+            report.count(if matches!(damage, Damage::Flip(_)) { "bit flips" } else { "truncations" }, 1);
+            report.count("damaged databases opened", u64::from(open_too == Open::Yes));
+            if let Err(trouble) = fixture.damaged(at, damage, open_too) {
+                let (kind, place) = match damage {
+                    Damage::Flip(bit) => ("flip", bit),
+                    Damage::Cut(len) => ("cut", len),
+                };
+                let name = fixture.files[at].0.display();
+                report.fail(
+                    format!("bitflip --seed {} --file {at} --{kind} {place}", fixture.seed),
+                    &trouble.during(format!("{kind} at {place} of {name} ({len} bytes)")),
+                );
+                return report;
+            }
+        }
+    }
+    report
+}

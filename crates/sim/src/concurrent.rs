@@ -1,0 +1,288 @@
+//! Real threads, real background workers, tiny memtables: what readers see must hang together at every moment.
+//!
+//! * **Bank**: each writer moves money between accounts of its own, across two keyspaces, one batch a transfer. Any
+//!   snapshot must show the same sum as ever; so must any iterator pair taken from one snapshot.
+//! * **Counters**: all writers raise shared counters by compare-and-swap. No raise may be lost.
+//! * **Steps**: each writer leaves its step number with every batch. Nobody may ever see it fall.
+//! * **Snapshots** are read twice while everything is rewritten under them; both times must agree.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+};
+
+use bifold::{Batch, Db, Durability, Keyspace, Options, Snapshot, Swap, Workers};
+use bifold_io::{Env, memory::MemoryFs};
+
+use crate::{
+    env,
+    model::NAMES,
+    options::OptionSet,
+    random::Random,
+    read::Trouble,
+    report::{Report, guarded},
+};
+
+const WRITERS: u64 = 3;
+const READERS: u64 = 2;
+const ACCOUNTS: u64 = 24;
+const COUNTERS: u64 = 4;
+const OPENING: u64 = 1000;
+
+/// Bytes behind each number: what makes memtables of a few KiB overflow every few dozen transfers.
+const PADDING: usize = 100;
+
+/// Runs the bank for `steps` transfers a writer.
+#[must_use]
+pub fn run(seed: u64, steps: u64) -> Report {
+    let mut report = Report::default();
+    if let Err(trouble) = guarded(|| Bank::open(seed, steps)?.run(&mut report)) {
+        report.fail(format!("concurrent --seed {seed} --steps {steps}"), &trouble);
+    }
+    report
+}
+
+struct Bank {
+    db: Db,
+    trees: [Keyspace; 2],
+    seed: u64,
+    steps: u64,
+    env: Env,
+    options: Options,
+    stop: AtomicBool,
+    raised: AtomicU64,
+    checks: AtomicU64,
+}
+
+impl Bank {
+    fn open(seed: u64, steps: u64) -> Result<Self, Trouble> {
+        let fs = MemoryFs::default();
+        let set = OptionSet::new(seed, 0, Durability::Buffered);
+        let options = Options { workers: Workers::Threads(1 + (seed % 3) as u32), ..set.database };
+        let env = Env { fs: std::sync::Arc::new(fs), ..Env::system() };
+        let db = Db::open_in(env.clone(), env::DIR, options.clone())?;
+        let second = db.keyspace(NAMES[1], set.keyspaces[1].clone())?;
+        let trees = [db.default_keyspace().clone(), second];
+        let mut opening = Batch::new();
+        for writer in 0..WRITERS {
+            for account in 0..ACCOUNTS {
+                opening.put(tree_of(&trees, account), account_key(writer, account), number(OPENING, 0))?;
+            }
+            opening.put(&trees[0], step_key(writer), number(0, 0))?;
+        }
+        db.commit(opening)?;
+        let (stop, raised, checks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { db, trees, seed, steps, env, options, stop, raised, checks })
+    }
+
+    fn run(self, report: &mut Report) -> Result<(), Trouble> {
+        let outcomes = thread::scope(|scope| {
+            let bank = &self;
+            let writers: Vec<_> = (0..WRITERS).map(|w| scope.spawn(move || bank.guard(|| bank.write(w)))).collect();
+            let readers: Vec<_> = (0..READERS).map(|r| scope.spawn(move || bank.guard(|| bank.read(r)))).collect();
+            let keeper = scope.spawn(move || bank.guard(|| bank.keep_house()));
+            let mut outcomes: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            self.stop.store(true, Ordering::Release);
+            outcomes.extend(readers.into_iter().chain([keeper]).map(thread::ScopedJoinHandle::join));
+            outcomes
+        });
+        for outcome in outcomes {
+            outcome.unwrap_or_else(|_| Err(Trouble::wrong("a thread panicked")))?;
+        }
+        self.audit(&self.db.snapshot())?;
+        report.count("transfers", WRITERS * self.steps);
+        report.count("raises", self.raised.load(Ordering::Acquire));
+        report.count("audits", self.checks.load(Ordering::Acquire));
+        self.reopen_and_audit()
+    }
+
+    /// Whatever one thread meets, the others are told to stop.
+    fn guard(&self, work: impl FnOnce() -> Result<(), Trouble>) -> Result<(), Trouble> {
+        let outcome = guarded(work);
+        if outcome.is_err() {
+            self.stop.store(true, Ordering::Release);
+        }
+        outcome
+    }
+
+    fn write(&self, writer: u64) -> Result<(), Trouble> {
+        let mut random = Random::new(self.seed ^ writer << 32, "bank");
+        let mut balances = vec![OPENING; ACCOUNTS as usize];
+        for step in 1..=self.steps {
+            if self.stop.load(Ordering::Acquire) {
+                break;
+            }
+            let (from, to) = (random.below(ACCOUNTS), random.below(ACCOUNTS));
+            let amount = random.below(balances[from as usize] + 1);
+            balances[from as usize] -= amount;
+            balances[to as usize] += amount;
+            let mut batch = Batch::new();
+            for account in [from, to] {
+                let balance = number(balances[account as usize], random.below(PADDING as u64) as usize);
+                batch.put(tree_of(&self.trees, account), account_key(writer, account), balance)?;
+            }
+            batch.put(&self.trees[0], step_key(writer), number(step, 0))?;
+            self.db.commit_with(batch, random.pick(&[Durability::Memory, Durability::Buffered, Durability::Sync]))?;
+            let seen = read_number(self.trees[0].get(step_key(writer))?.as_deref())?;
+            if seen != step {
+                return Err(Trouble::wrong(format!("writer {writer} wrote step {step} and reads {seen}")));
+            }
+            if random.chance(25) {
+                self.raise(random.below(COUNTERS))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn raise(&self, counter: u64) -> Result<(), Trouble> {
+        let tree = &self.trees[(counter % 2) as usize];
+        let key = counter_key(counter);
+        let mut there = tree.get(&key)?.map(|v| v.to_vec());
+        loop {
+            let next = number(there.as_deref().map_or(Ok(0), |v| read_number(Some(v)))? + 1, 0);
+            match tree.compare_and_swap(&key, there.as_deref(), Some(&next))? {
+                Swap::Done => break,
+                Swap::Mismatch { current } => there = current.map(|v| v.to_vec()),
+            }
+        }
+        self.raised.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn read(&self, reader: u64) -> Result<(), Trouble> {
+        let mut random = Random::new(self.seed ^ reader << 40, "readers");
+        let mut steps = vec![0; WRITERS as usize];
+        while !self.stop.load(Ordering::Acquire) {
+            let snapshot = self.db.snapshot();
+            let first = self.audit(&snapshot)?;
+            for (writer, before) in steps.iter_mut().enumerate() {
+                let now = first[writer];
+                if now < *before {
+                    return Err(Trouble::wrong(format!("writer {writer}'s step fell from {before} to {now}")));
+                }
+                *before = now;
+                let one = read_number(self.trees[0].get(step_key(writer as u64))?.as_deref())?;
+                if one < now {
+                    return Err(Trouble::wrong(format!(
+                        "a get sees step {one} of writer {writer}, a snapshot before {now}"
+                    )));
+                }
+            }
+            if random.chance(30) {
+                thread::yield_now();
+            }
+            if self.audit(&snapshot)? != first {
+                return Err(Trouble::wrong("one snapshot answered differently the second time"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks all sums as one snapshot shows them, by scans forwards and backwards and by gets. Answers the writers' steps.
+    fn audit(&self, snapshot: &Snapshot) -> Result<Vec<u64>, Trouble> {
+        self.checks.fetch_add(1, Ordering::AcqRel);
+        let mut steps = Vec::new();
+        for writer in 0..WRITERS {
+            let prefix = format!("account/{writer}/");
+            let mut sum = 0;
+            for (at, tree) in self.trees.iter().enumerate() {
+                let forward = snapshot.prefix(tree, &prefix).collect::<Result<Vec<_>, _>>()?;
+                let mut backward = snapshot.prefix(tree, &prefix).rev().collect::<Result<Vec<_>, _>>()?;
+                backward.reverse();
+                let keys = |pairs: &[bifold::Pair]| pairs.iter().map(|p| p.key().to_vec()).collect::<Vec<_>>();
+                if keys(&forward) != keys(&backward) || forward.len() as u64 != ACCOUNTS / 2 {
+                    let (f, b) = (forward.len(), backward.len());
+                    return Err(Trouble::wrong(format!("tree {at}: {f} accounts forwards, {b} backwards")));
+                }
+                for (pair, same) in forward.iter().zip(&backward) {
+                    let value = pair.value()?;
+                    if value != same.value()? || Some(&value) != snapshot.get(tree, pair.key())?.as_ref() {
+                        return Err(Trouble::wrong(format!("{} differs by way of reading", pair.key().escape_ascii())));
+                    }
+                    sum += read_number(Some(&value))?;
+                }
+            }
+            if sum != ACCOUNTS * OPENING {
+                let seqno = snapshot.seqno();
+                return Err(Trouble::wrong(format!(
+                    "writer {writer} holds {sum} at {seqno}, not {}",
+                    ACCOUNTS * OPENING
+                )));
+            }
+            steps.push(read_number(snapshot.get(&self.trees[0], step_key(writer))?.as_deref())?);
+        }
+        Ok(steps)
+    }
+
+    fn keep_house(&self) -> Result<(), Trouble> {
+        let mut random = Random::new(self.seed, "keeper");
+        while !self.stop.load(Ordering::Acquire) {
+            match random.below(6) {
+                0 => self.db.flush()?,
+                1 => self.db.compact()?,
+                2 => self.trees[1].compact_range(account_key(1, 0)..account_key(2, 0))?,
+                3 => self.db.sync()?,
+                4 => drop(self.db.stats()),
+                _ => thread::sleep(std::time::Duration::from_micros(200)),
+            }
+        }
+        Ok(())
+    }
+
+    fn reopen_and_audit(mut self) -> Result<(), Trouble> {
+        let raised = self.raised.load(Ordering::Acquire);
+        self.db.wait_idle()?;
+        let db = self.db.clone();
+        db.close()?;
+        let Self { db, trees, env, options, .. } = self;
+        drop((db, trees));
+        let db = Db::open_in(env.clone(), env::DIR, options.clone())?;
+        let second = db.existing_keyspace(NAMES[1])?.ok_or_else(|| Trouble::wrong("the second keyspace is gone"))?;
+        let trees = [db.default_keyspace().clone(), second];
+        let mut counted = 0;
+        for counter in 0..COUNTERS {
+            let value = trees[(counter % 2) as usize].get(counter_key(counter))?;
+            counted += value.as_deref().map_or(Ok(0), |v| read_number(Some(v)))?;
+        }
+        if counted != raised {
+            return Err(Trouble::wrong(format!("{raised} raises were made, the counters show {counted}")));
+        }
+        let (stop, raised, checks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        self = Self { db, trees, env, options, stop, raised, checks, seed: self.seed, steps: self.steps };
+        let steps = self.audit(&self.db.snapshot())?;
+        if steps.iter().any(|&step| step != self.steps) {
+            return Err(Trouble::wrong(format!("after reopening the steps are {steps:?}, not {}", self.steps)));
+        }
+        self.db.close()?;
+        Ok(())
+    }
+}
+
+fn tree_of(trees: &[Keyspace; 2], account: u64) -> &Keyspace {
+    &trees[(account % 2) as usize]
+}
+
+fn account_key(writer: u64, account: u64) -> Vec<u8> {
+    format!("account/{writer}/{account:03}").into_bytes()
+}
+
+fn step_key(writer: u64) -> Vec<u8> {
+    format!("step/{writer}").into_bytes()
+}
+
+fn counter_key(counter: u64) -> Vec<u8> {
+    format!("counter/{counter}").into_bytes()
+}
+
+fn number(n: u64, padding: usize) -> Vec<u8> {
+    let mut bytes = n.to_le_bytes().to_vec();
+    bytes.resize(8 + padding, b'.');
+    bytes
+}
+
+fn read_number(bytes: Option<&[u8]>) -> Result<u64, Trouble> {
+    match bytes.and_then(|b| b.first_chunk::<8>()) {
+        Some(head) => Ok(u64::from_le_bytes(*head)),
+        None => Err(Trouble::wrong(format!("a number is missing: {bytes:?}"))),
+    }
+}

@@ -1,0 +1,437 @@
+//! Runs a history on a database and on the model at once, and compares every answer.
+//!
+//! A write takes three steps: the model *begins* it, the database does it, the model *acknowledges* it. In between, the
+//! [`Watcher`] is called: that is where crash images taken during the call are judged, since from begin to
+//! acknowledgement the same states are allowed.
+
+use std::path::{Path, PathBuf};
+
+use bifold::{Batch, Db, Durability, Error, IfMissing, Keyspace, Options, Range, Snapshot, Swap};
+use bifold_io::Env;
+
+use crate::{
+    history::{Expect, KeyNo, Op, Span, Way, Write, key_bytes},
+    model::{Bounds, Change, CommitNo, Model, NAMES, Name, TreeId, is_nothing},
+    options::OptionSet,
+    read::{self, Trouble, compare_pairs, expect_value},
+    value::Spec,
+};
+
+/// Told about every step of a run.
+pub trait Watcher {
+    /// The database's call has returned; the model has not acknowledged it yet.
+    ///
+    /// # Errors
+    /// What is wrong with what was seen during the call.
+    fn before_acknowledge(&mut self, model: &Model) -> Result<(), Trouble>;
+
+    /// What follows until [`Watcher::resume`] is not part of the run: nothing is to be recorded.
+    fn pause(&mut self) {}
+
+    /// The run goes on.
+    fn resume(&mut self) {}
+}
+
+/// A watcher that sees nothing.
+#[derive(Debug, Default)]
+pub struct Blind;
+
+impl Watcher for Blind {
+    fn before_acknowledge(&mut self, _model: &Model) -> Result<(), Trouble> {
+        Ok(())
+    }
+}
+
+/// A database and its model.
+pub struct Driver<W> {
+    /// What a correct database holds.
+    pub model: Model,
+    /// Who is told.
+    pub watcher: W,
+    env: Env,
+    path: PathBuf,
+    set: OptionSet,
+    db: Option<Db>,
+    trees: Vec<Option<Keyspace>>,
+    snapshots: Vec<Option<HeldSnapshot>>,
+    iterators: Vec<Option<HeldIterator>>,
+    checkpoints: usize,
+}
+
+struct HeldSnapshot {
+    snapshot: Snapshot,
+    commit: CommitNo,
+    trees: Vec<Option<TreeId>>,
+}
+
+struct HeldIterator {
+    range: Range,
+    tree: TreeId,
+    commit: CommitNo,
+    taken: usize,
+}
+
+/// How many slots there are for snapshots, and as many for iterators.
+const SLOTS: usize = 3;
+
+impl<W: Watcher> Driver<W> {
+    /// A driver for the database at `path`, which need not exist; `model` says what is in it. Nothing is opened yet.
+    pub fn new(env: Env, path: &Path, set: OptionSet, model: Model, watcher: W) -> Self {
+        Self {
+            model,
+            watcher,
+            env,
+            path: path.to_owned(),
+            set,
+            db: None,
+            trees: vec![None; NAMES.len()],
+            snapshots: (0..SLOTS).map(|_| None).collect(),
+            iterators: (0..SLOTS).map(|_| None).collect(),
+            checkpoints: 0,
+        }
+    }
+
+    /// Opens the database and the keyspaces that should be there.
+    ///
+    /// # Errors
+    /// The database's refusal, or a keyspace that is missing.
+    pub fn open(&mut self) -> Result<(), Trouble> {
+        let opened = Db::open_in(self.env.clone(), &self.path, self.set.database.clone());
+        self.watcher.before_acknowledge(&self.model)?;
+        let db = opened?;
+        for (at, name) in NAMES.iter().enumerate() {
+            let there = db.existing_keyspace(name)?;
+            if there.is_some() != self.model.current(at as Name).is_some() {
+                return Err(Trouble::wrong(format!("after open, keyspace `{name}` exists: {}", there.is_some())));
+            }
+            self.trees[at] = there;
+        }
+        // What recovery serves it has made durable first.
+        self.model.acknowledge(Durability::Sync);
+        self.db = Some(db);
+        Ok(())
+    }
+
+    /// Closes the database, if it is open.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn close(&mut self) -> Result<(), Trouble> {
+        self.let_go_of_readers();
+        let Some(db) = self.db.take() else { return Ok(()) };
+        let closed = db.close();
+        self.watcher.before_acknowledge(&self.model)?;
+        closed?;
+        self.model.acknowledge(Durability::Sync);
+        Ok(())
+    }
+
+    /// Lets go of every handle, as a program that forgets to close does.
+    ///
+    /// # Errors
+    /// The watcher's.
+    pub fn abandon(&mut self) -> Result<(), Trouble> {
+        self.let_go_of_readers();
+        self.db = None;
+        self.watcher.before_acknowledge(&self.model)
+    }
+
+    fn let_go_of_readers(&mut self) {
+        self.trees.fill_with(|| None);
+        self.snapshots.fill_with(|| None);
+        self.iterators.fill_with(|| None);
+    }
+
+    /// Whether the database is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.db.is_some()
+    }
+
+    /// Lets go of everything and answers the model and the options.
+    #[must_use]
+    pub fn into_parts(mut self) -> (Model, OptionSet) {
+        self.let_go_of_readers();
+        self.db = None;
+        (self.model, self.set)
+    }
+
+    /// The open database.
+    ///
+    /// # Panics
+    /// When it is not open.
+    #[must_use]
+    pub fn db(&self) -> &Db {
+        self.db.as_ref().unwrap_or_else(|| panic!("the database is not open"))
+    }
+
+    /// Does one operation and compares its answers. An operation on a keyspace that is not there does nothing.
+    ///
+    /// # Errors
+    /// A wrong answer, or the database's refusal.
+    pub fn step(&mut self, op: &Op) -> Result<(), Trouble> {
+        match op {
+            Op::Write(write) => self.write(write),
+            Op::Batch(durability, writes) => self.batch(*durability, writes),
+            Op::Swap(name, key, expect, new) => self.swap(*name, *key, *expect, *new),
+            Op::Get(..) | Op::MultiGet(..) | Op::Scan(..) | Op::Prefix(..) => self.read(op),
+            Op::Snapshot(_) | Op::ReadSnapshot(..) | Op::DropSnapshot(_) => self.snapshot(op),
+            Op::OpenIterator(slot, name) => self.open_iterator(*slot, *name),
+            Op::FinishIterator(slot, way) => self.finish_iterator(*slot, *way),
+            Op::Flush => self.durable(Db::flush),
+            Op::Sync => self.durable(Db::sync),
+            Op::Compact => self.compact(None),
+            Op::CompactRange(name, span) => self.compact(Some((*name, *span))),
+            Op::Checkpoint => self.checkpoint(),
+            Op::Reopen => self.close().and_then(|()| self.open()),
+            Op::Abandon => self.abandon().and_then(|()| self.open()),
+            Op::Create(name) => self.create(*name),
+            Op::Drop(name) => self.drop_tree(*name),
+        }
+    }
+
+    fn write(&mut self, write: &Write) -> Result<(), Trouble> {
+        let Some(tree) = self.trees[write.name() as usize].clone() else { return Ok(()) };
+        self.model.begin(&[write.change()]);
+        // Deleting an empty range writes nothing that could make earlier commits durable.
+        let level = match write {
+            Write::DeleteRange(_, span) if is_nothing(&span.bounds()) => Durability::Memory,
+            _ => self.set.database.durability,
+        };
+        let done = match write {
+            Write::Put(_, key, value) => tree.put(key_bytes(*key), value.bytes()),
+            Write::Delete(_, key) => tree.delete(key_bytes(*key)),
+            Write::DeleteRange(_, span) => tree.delete_range(span.bounds()),
+        };
+        self.acknowledge(done, level)
+    }
+
+    fn acknowledge(&mut self, done: bifold::Result<()>, durability: Durability) -> Result<(), Trouble> {
+        self.watcher.before_acknowledge(&self.model)?;
+        done?;
+        self.model.acknowledge(durability);
+        Ok(())
+    }
+
+    fn batch(&mut self, durability: Durability, writes: &[Write]) -> Result<(), Trouble> {
+        let mut batch = Batch::new();
+        let mut changes = Vec::new();
+        for write in writes {
+            let Some(tree) = &self.trees[write.name() as usize] else { continue };
+            changes.push(write.change());
+            match write {
+                Write::Put(_, key, value) => batch.put(tree, key_bytes(*key), value.bytes())?,
+                Write::Delete(_, key) => batch.delete(tree, key_bytes(*key))?,
+                Write::DeleteRange(_, span) => batch.delete_range(tree, span.bounds())?,
+            };
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.model.begin(&changes);
+        // A batch of empty ranges has no operations, so nothing is written that could make earlier commits durable.
+        let level = if batch.is_empty() { Durability::Memory } else { durability };
+        let done = self.db().commit_with(batch, durability);
+        self.acknowledge(done, level)
+    }
+
+    fn swap(&mut self, name: Name, key: KeyNo, expect: Expect, new: Option<Spec>) -> Result<(), Trouble> {
+        let (Some(tree), Some(id)) = (self.trees[name as usize].clone(), self.model.current(name)) else {
+            return Ok(());
+        };
+        let bytes = key_bytes(key);
+        let there = self.model.get(id, &bytes, self.model.head());
+        let expected = match expect {
+            Expect::Current => there.map(Spec::bytes),
+            Expect::Nothing => None,
+            Expect::Other => Some(b"a value that never was".to_vec()),
+        };
+        let fits = expect == Expect::Current || (expect == Expect::Nothing && there.is_none());
+        if fits {
+            let change = new.map_or(Change::Delete(name, bytes.clone()), |v| Change::Put(name, bytes.clone(), v));
+            self.model.begin(&[change]);
+        }
+        let outcome = tree.compare_and_swap(&bytes, expected.as_deref(), new.map(Spec::bytes).as_deref());
+        self.watcher.before_acknowledge(&self.model)?;
+        match outcome? {
+            Swap::Done if fits => self.model.acknowledge(self.set.database.durability),
+            Swap::Mismatch { current } if !fits => expect_value("swap found", &bytes, there, current.as_deref())?,
+            Swap::Done => return Err(Trouble::wrong("a swap was done that should have found another value")),
+            Swap::Mismatch { .. } => return Err(Trouble::wrong("a swap found another value than the model has")),
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, op: &Op) -> Result<(), Trouble> {
+        let (Op::Get(name, _) | Op::MultiGet(name, _) | Op::Scan(name, ..) | Op::Prefix(name, ..)) = op else {
+            return Ok(());
+        };
+        let (Some(tree), Some(id)) = (&self.trees[*name as usize], self.model.current(*name)) else { return Ok(()) };
+        let now = self.model.head();
+        match op {
+            Op::Get(_, key) => {
+                let (bytes, right) = self.right(id, *key);
+                expect_value("get", &bytes, right, tree.get(&bytes)?.as_deref())?;
+                if tree.contains_key(&bytes)? != right.is_some() {
+                    return Err(Trouble::wrong(format!("contains_key of {} differs from get", bytes.escape_ascii())));
+                }
+            }
+            Op::MultiGet(_, keys) => {
+                let found = tree.multi_get(keys.iter().map(|&key| key_bytes(key)))?;
+                for (key, found) in keys.iter().zip(found) {
+                    let (bytes, right) = self.right(id, *key);
+                    expect_value("multi_get", &bytes, right, found.as_deref())?;
+                }
+            }
+            Op::Scan(_, span, way) => {
+                let bounds = span.bounds();
+                compare_pairs("scan", self.model.scan(id, &bounds, now), tree.range(bounds), *way)?;
+            }
+            Op::Prefix(_, key, len) => {
+                let key = key_bytes(*key);
+                let prefix = &key[..(*len).min(key.len())];
+                let right = self.model.scan(id, &everything(), now);
+                let right = right.into_iter().filter(|(key, _)| key.starts_with(prefix)).collect();
+                compare_pairs("prefix", right, tree.prefix(prefix), Way::Forward)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn right(&self, tree: TreeId, key: KeyNo) -> (Box<[u8]>, Option<Spec>) {
+        let bytes = key_bytes(key);
+        let value = self.model.get(tree, &bytes, self.model.head());
+        (bytes, value)
+    }
+
+    fn snapshot(&mut self, op: &Op) -> Result<(), Trouble> {
+        match op {
+            Op::Snapshot(slot) => {
+                let trees = (0..NAMES.len()).map(|at| self.model.current(at as Name)).collect();
+                let held = HeldSnapshot { snapshot: self.db().snapshot(), commit: self.model.head(), trees };
+                self.snapshots[*slot] = Some(held);
+            }
+            Op::ReadSnapshot(slot, name) => {
+                let (Some(held), Some(tree)) = (&self.snapshots[*slot], &self.trees[*name as usize]) else {
+                    return Ok(());
+                };
+                let Some(id) = held.trees[*name as usize].filter(|id| self.model.current(*name) == Some(*id)) else {
+                    return Ok(());
+                };
+                let right = self.model.scan(id, &everything(), held.commit);
+                compare_pairs("snapshot scan", right, held.snapshot.iter(tree), Way::Forward)?;
+                for key in self.model.keys(id) {
+                    let right = self.model.get(id, key, held.commit);
+                    expect_value("snapshot get", key, right, held.snapshot.get(tree, key)?.as_deref())?;
+                }
+            }
+            Op::DropSnapshot(slot) => self.snapshots[*slot] = None,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn open_iterator(&mut self, slot: usize, name: Name) -> Result<(), Trouble> {
+        let (Some(tree), Some(id)) = (&self.trees[name as usize], self.model.current(name)) else { return Ok(()) };
+        let mut range = tree.iter();
+        let commit = self.model.head();
+        let right = self.model.scan(id, &everything(), commit);
+        read::compare_next("iterator's first pair", right.first().copied(), range.next())?;
+        self.iterators[slot] = Some(HeldIterator { range, tree: id, commit, taken: right.len().min(1) });
+        Ok(())
+    }
+
+    fn finish_iterator(&mut self, slot: usize, way: Way) -> Result<(), Trouble> {
+        let Some(held) = self.iterators[slot].take() else { return Ok(()) };
+        let right = self.model.scan(held.tree, &everything(), held.commit).split_off(held.taken);
+        compare_pairs("rest of an iterator", right, held.range, way)
+    }
+
+    fn durable(&mut self, call: impl FnOnce(&Db) -> bifold::Result<()>) -> Result<(), Trouble> {
+        let done = call(self.db());
+        self.acknowledge(done, Durability::Sync)
+    }
+
+    fn compact(&mut self, range: Option<(Name, Span)>) -> Result<(), Trouble> {
+        let done = match range {
+            None => self.db().compact(),
+            Some((name, span)) => match &self.trees[name as usize] {
+                Some(tree) => tree.compact_range(span.bounds()),
+                None => Ok(()),
+            },
+        };
+        self.acknowledge(done, Durability::Memory)
+    }
+
+    fn checkpoint(&mut self) -> Result<(), Trouble> {
+        let dir = self.new_dir();
+        let done = self.db().checkpoint(&dir);
+        self.acknowledge(done, Durability::Memory)?;
+        self.watcher.pause();
+        let checked = self.check_checkpoint(&dir);
+        self.watcher.resume();
+        checked
+    }
+
+    /// A directory beside the database's that holds nothing, also not from before a crash.
+    fn new_dir(&mut self) -> PathBuf {
+        loop {
+            self.checkpoints += 1;
+            let dir = self.path.with_file_name(format!("checkpoint-{}", self.checkpoints));
+            if !self.env.fs.list(&dir).is_ok_and(|files| !files.is_empty()) {
+                return dir;
+            }
+        }
+    }
+
+    fn check_checkpoint(&self, dir: &Path) -> Result<(), Trouble> {
+        let options = Options { if_missing: IfMissing::Fail, ..self.set.database.clone() };
+        let copy = Db::open_in(self.env.clone(), dir, options)?;
+        let contents = read::contents(&copy)?;
+        let head = self.model.head();
+        self.model.check_between(&contents, head..=head).map_err(|m| Trouble::wrong(format!("checkpoint: {m}")))?;
+        copy.close()?;
+        Ok(())
+    }
+
+    fn create(&mut self, name: Name) -> Result<(), Trouble> {
+        let there = self.model.current(name).is_some();
+        if !there {
+            self.model.begin_create(name);
+        }
+        let options = self.set.keyspaces[name as usize].clone();
+        let made = self.db().keyspace(NAMES[name as usize], options);
+        self.watcher.before_acknowledge(&self.model)?;
+        self.trees[name as usize] = Some(made?);
+        self.model.settle();
+        Ok(())
+    }
+
+    fn drop_tree(&mut self, name: Name) -> Result<(), Trouble> {
+        let Some(tree) = self.trees[name as usize].take() else { return Ok(()) };
+        self.model.begin_drop(name);
+        let dropped = self.db().drop_keyspace(NAMES[name as usize]);
+        self.watcher.before_acknowledge(&self.model)?;
+        dropped?;
+        self.model.settle();
+        match tree.get("any") {
+            Err(Error::Closed { .. }) => Ok(()),
+            other => Err(Trouble::wrong(format!("a dropped keyspace answers {other:?}"))),
+        }
+    }
+
+    /// Reads everything in every way and compares it with the model's present state.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn compare_everything(&self) -> Result<(), Trouble> {
+        read::compare_everything(self.db(), &self.model, self.model.head())
+    }
+}
+
+/// No bounds at all.
+#[must_use]
+pub fn everything() -> Bounds {
+    (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded)
+}

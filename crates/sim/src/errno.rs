@@ -1,0 +1,237 @@
+//! Every call of the file system fails: a history is run once to count its calls, then again and again, each time with
+//! another call failing, once or from then on.
+//!
+//! Demanded: no panic; no wrong answer, before or after; the error is told, by the call that met it or in
+//! `stats().poisoned`; after a failed sync no write is taken; and opened again without the fault, the files hold everything
+//! that was acknowledged, also after a power loss.
+
+use bifold_io::{
+    faulty::{Fault, FaultKind, FaultyFs, Persistence},
+    memory::{Fate, MemoryFs},
+};
+
+use std::{path::PathBuf, sync::Arc};
+
+use crate::{
+    driver::{Blind, Driver},
+    env,
+    history::{Flavor, History, Mix},
+    judge::{Depth, Judge},
+    model::{CommitNo, Crash, Mismatch, Model},
+    options::OptionSet,
+    read::{self, Trouble},
+    report::{Report, guarded},
+};
+
+/// What is run for each seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// One in so many calls is made to fail; other seeds take others.
+    pub every: u64,
+}
+
+impl Sizes {
+    /// One call in seven.
+    #[must_use]
+    pub fn usual() -> Self {
+        Self { every: 7 }
+    }
+}
+
+const MIX: Mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
+
+/// What a failing call answers.
+const KINDS: [FaultKind; 5] =
+    [FaultKind::EIO, FaultKind::ENOSPC, FaultKind::EMFILE, FaultKind::EINTR, FaultKind::ShortWrite];
+
+/// The fault of this number at `call`: each kind once, and each from then on.
+fn fault_at(call: u64, number: u64) -> Fault {
+    let kinds = KINDS.len() as u64;
+    let persistence = if (number / kinds).is_multiple_of(2) { Persistence::Once } else { Persistence::Sticky };
+    Fault { at: call, kind: KINDS[(number % kinds) as usize], persistence }
+}
+
+/// The history of a seed.
+#[must_use]
+pub fn history(seed: u64) -> History {
+    History::new(seed, MIX)
+}
+
+/// Runs the history of `seed` once for each call chosen.
+#[must_use]
+pub fn run(seed: u64, sizes: Sizes) -> Report {
+    let mut report = Report::default();
+    let calls = match guarded(|| calls_of(seed)) {
+        Ok(calls) => calls,
+        Err(trouble) => {
+            report.fail(format!("errno --seed {seed}"), &trouble);
+            return report;
+        }
+    };
+    for call in (seed % sizes.every + 1..=calls).step_by(sizes.every as usize) {
+        report.merge(run_one(seed, call, call / sizes.every + seed));
+    }
+    report
+}
+
+/// Repeats one failure, or all calls of a seed.
+#[must_use]
+pub fn replay(seed: u64, call: Option<u64>, fault: Option<u64>) -> Report {
+    match call {
+        Some(call) => run_one(seed, call, fault.unwrap_or(0)),
+        None => run(seed, Sizes { every: 1 }),
+    }
+}
+
+/// How many calls the history of a seed makes when none fails.
+fn calls_of(seed: u64) -> Result<u64, Trouble> {
+    let faulty = FaultyFs::new(Arc::new(MemoryFs::default()));
+    let mut driver = driver(seed, &faulty);
+    driver.open()?;
+    history(seed).ops.iter().try_for_each(|(_, op)| driver.step(op))?;
+    driver.close()?;
+    Ok(faulty.calls())
+}
+
+fn driver(seed: u64, faulty: &FaultyFs) -> Driver<Blind> {
+    let set = OptionSet::new(seed, 0, history(seed).durability);
+    Driver::new(env::over(Arc::new(faulty.clone())), env::DIR.as_ref(), set, Model::default(), Blind)
+}
+
+fn run_one(seed: u64, call: u64, number: u64) -> Report {
+    let mut report = Report::default();
+    let fault = fault_at(call, number);
+    let outcome = guarded(|| Run::new(seed, fault).run(&mut report));
+    if let Err(trouble) = outcome {
+        report
+            .fail(format!("errno --seed {seed} --call {call} --fault {number}"), &trouble.during(format!("{fault:?}")));
+    }
+    report
+}
+
+struct Run {
+    seed: u64,
+    fault: Fault,
+    memory: MemoryFs,
+    faulty: FaultyFs,
+    driver: Driver<Blind>,
+    /// Whether an error was returned.
+    told: bool,
+}
+
+/// A call that failed: number, operation, path.
+type Hit = (u64, &'static str, PathBuf);
+
+/// What a run goes on with after an error.
+enum After {
+    Going,
+    Over,
+}
+
+impl Run {
+    fn new(seed: u64, fault: Fault) -> Self {
+        let memory = MemoryFs::default();
+        let faulty = FaultyFs::over_memory(memory.clone());
+        faulty.plan(fault);
+        Self { seed, fault, memory, driver: driver(seed, &faulty), faulty, told: false }
+    }
+
+    /// The first call that failed.
+    fn hit(&self) -> Option<Hit> {
+        self.faulty.injected().into_iter().next()
+    }
+
+    fn run(mut self, report: &mut Report) -> Result<(), Trouble> {
+        if let After::Going = self.open()? {
+            self.steps(report)?;
+        }
+        let Some(hit) = self.hit() else { return Ok(()) };
+        report.count("faults injected", 1);
+        let Self { seed, fault, memory, driver, told, .. } = self;
+        let (model, set) = driver.into_parts();
+        let judge = Judge { set, seed };
+        let depth = if (seed + fault.at).is_multiple_of(8) { Depth::Thorough } else { Depth::Quick };
+        let lost = memory.power_loss(Fate::DropUnsynced);
+        judge
+            .judge(&memory.fork(), &model, Crash::Kill, depth)
+            .map_err(|t| t.during("then opened without the fault"))?;
+        judge.judge(&lost, &model, Crash::Power, depth).map_err(|t| t.during("then power was lost"))?;
+        if told { Ok(()) } else { Err(Trouble::wrong(format!("nobody was told that {hit:?} failed"))) }
+    }
+
+    /// Opens the database; where that meets a fault that does not last, a second try must do.
+    fn open(&mut self) -> Result<After, Trouble> {
+        match self.driver.open() {
+            Err(Trouble::Refused(_)) => self.told = true,
+            other => return other.map(|()| After::Going),
+        }
+        match self.driver.open() {
+            Err(Trouble::Refused(_)) if self.fault.persistence == Persistence::Sticky => Ok(After::Over),
+            Err(trouble) => Err(trouble.during("second try to open")),
+            Ok(()) => Ok(After::Going),
+        }
+    }
+
+    fn steps(&mut self, report: &mut Report) -> Result<(), Trouble> {
+        for (at, op) in &history(self.seed).ops {
+            let before = self.driver.model.head();
+            let outcome = self.driver.step(op);
+            let place = format!("operation {at} ({op})");
+            match outcome {
+                Err(Trouble::Refused(error)) if self.hit().is_none() => {
+                    return Err(Trouble::wrong(format!("{place}: refused without a fault: {error}")));
+                }
+                Err(Trouble::Refused(_)) => {
+                    self.told = true;
+                    report.count("errors returned", 1);
+                    if let After::Over = self.aftermath(before, report).map_err(|t| t.during(&place))? {
+                        return Ok(());
+                    }
+                }
+                other => other.map_err(|t| t.during(&place))?,
+            }
+        }
+        match self.driver.close() {
+            Err(Trouble::Refused(_)) => self.told = true,
+            other => other?,
+        }
+        Ok(())
+    }
+
+    /// After an error: either no more writes are taken, or what failed has not happened and the rest goes on.
+    fn aftermath(&mut self, before: CommitNo, report: &mut Report) -> Result<After, Trouble> {
+        if !self.driver.is_open() {
+            return Ok(After::Over);
+        }
+        let head = self.driver.model.head();
+        let contents = match read::contents(self.driver.db()) {
+            Ok(contents) => Some(contents),
+            Err(Trouble::Refused(_)) => None,
+            Err(wrong) => return Err(wrong),
+        };
+        let mismatch = |m: Mismatch| Trouble::wrong(format!("after the error: {m}"));
+        let seen = contents
+            .as_ref()
+            .map(|c| self.driver.model.check_between(c, before..=head))
+            .transpose()
+            .map_err(mismatch)?;
+        if self.driver.db().stats().poisoned.is_some() {
+            report.count("databases poisoned", 1);
+            return match self.driver.db().put("one more", "write") {
+                Err(bifold::Error::Poisoned { .. }) => Ok(After::Over),
+                other => Err(Trouble::wrong(format!("a poisoned database answers {other:?} to a put"))),
+            };
+        }
+        if let Some(hit) = self.hit().filter(|(_, op, path)| op.starts_with("sync") && path.starts_with(env::DIR)) {
+            return Err(Trouble::wrong(format!("it takes writes although {hit:?} failed")));
+        }
+        match (seen, &contents) {
+            (Some(n), Some(contents)) => {
+                self.driver.model.cut_back_to(n);
+                self.driver.model.settle_as(contents);
+                Ok(After::Going)
+            }
+            _ => Ok(After::Over),
+        }
+    }
+}

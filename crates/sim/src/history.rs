@@ -1,0 +1,465 @@
+//! Random histories: lists of operations that follow from a seed, can be printed, repeated, and made shorter.
+//!
+//! Keys come from a small set, so that overwrites, deletes and range deletes collide all the time. Every value carries the
+//! position of its operation, which does not change when other operations are left out; a history is therefore named by
+//! its seed and the positions kept.
+
+use std::{fmt, ops::Bound};
+
+use bifold::Durability;
+
+use crate::{
+    model::{Bounds, Change, NAMES, Name},
+    random::Random,
+    value::Spec,
+};
+
+/// A key, by number: [`key_bytes`] has its bytes.
+pub type KeyNo = u16;
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// One write by a keyspace's own method, at the database's durability.
+    Write(Write),
+    /// An atomic batch.
+    Batch(Durability, Vec<Write>),
+    /// A compare-and-swap.
+    Swap(Name, KeyNo, Expect, Option<Spec>),
+    /// A point read.
+    Get(Name, KeyNo),
+    /// Several point reads from one moment.
+    MultiGet(Name, Vec<KeyNo>),
+    /// A scan.
+    Scan(Name, Span, Way),
+    /// All keys with the first bytes of this key, so many bytes.
+    Prefix(Name, KeyNo, usize),
+    /// Opens a snapshot in a slot, in place of what was there.
+    Snapshot(usize),
+    /// Reads a whole keyspace and some keys through the snapshot of a slot.
+    ReadSnapshot(usize, Name),
+    /// Lets go of a slot's snapshot.
+    DropSnapshot(usize),
+    /// Opens an iterator in a slot and takes the first pair.
+    OpenIterator(usize, Name),
+    /// Reads a slot's iterator to its end.
+    FinishIterator(usize, Way),
+    /// Writes all memtables as tables.
+    Flush,
+    /// Merges everything.
+    Compact,
+    /// Merges a range of one keyspace.
+    CompactRange(Name, Span),
+    /// Makes everything committed so far durable.
+    Sync,
+    /// Copies the database, opens the copy and reads it.
+    Checkpoint,
+    /// Closes and opens the database.
+    Reopen,
+    /// Lets go of all handles without closing, and opens the database.
+    Abandon,
+    /// Makes a keyspace, or opens it.
+    Create(Name),
+    /// Drops a keyspace.
+    Drop(Name),
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// A key gets a value.
+    Put(Name, KeyNo, Spec),
+    /// A key loses its value.
+    Delete(Name, KeyNo),
+    /// All keys of a range lose theirs.
+    DeleteRange(Name, Span),
+}
+
+/// What a compare-and-swap expects to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// What is there, whatever that is.
+    Current,
+    /// That nothing is there.
+    Nothing,
+    /// A value that never was.
+    Other,
+}
+
+/// How a scan goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the first key on.
+    Forward,
+    /// From the last key back.
+    Backward,
+    /// One pair from each end in turns.
+    BothEnds,
+}
+
+/// A key range by key numbers. Ends may be the wrong way round; nothing lies in it then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span(pub Bound<KeyNo>, pub Bound<KeyNo>);
+
+impl Span {
+    /// The range in bytes.
+    #[must_use]
+    pub fn bounds(self) -> Bounds {
+        (self.0.map(key_bytes), self.1.map(key_bytes))
+    }
+}
+
+/// The bytes of a key. Lengths, shared beginnings, zero bytes and 0xff bytes are all there.
+#[must_use]
+pub fn key_bytes(key: KeyNo) -> Box<[u8]> {
+    match key % 5 {
+        0 => format!("k{key:03}").into_bytes(),
+        1 => format!("user/{:02}/name/of/some/length/{key:04}", key % 7).into_bytes(),
+        2 => [&[0xff, 0xff][..], &key.to_be_bytes()].concat(),
+        3 => [&key.to_le_bytes()[..], &[0]].concat(),
+        _ => [&key_bytes(key - 4)[..], &[0, key as u8]].concat(),
+    }
+    .into()
+}
+
+/// What histories are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix {
+    /// How many operations.
+    pub ops: usize,
+    /// How many different keys.
+    pub keys: KeyNo,
+    /// Which operations, in proportion.
+    pub flavor: Flavor,
+}
+
+/// Which operations a history has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavor {
+    /// Many reads of all kinds between the writes.
+    Reads,
+    /// Writes and whatever moves files about; reads are left to the end.
+    Files,
+}
+
+/// A list of operations, some of them perhaps left out.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// Where it came from.
+    pub seed: u64,
+    /// The durability of single writes: the database's option.
+    pub durability: Durability,
+    /// Position in the original list, and the operation.
+    pub ops: Vec<(usize, Op)>,
+}
+
+impl History {
+    /// The history of a seed.
+    #[must_use]
+    pub fn new(seed: u64, mix: Mix) -> Self {
+        let mut random = Random::new(seed, "history");
+        let durability =
+            random.pick(&[Durability::Buffered, Durability::Buffered, Durability::Sync, Durability::Memory]);
+        let names = random.within(1, NAMES.len() as u64) as Name;
+        let mut maker = Maker { random, mix, names, tag: 0 };
+        let mut ops: Vec<Op> = (1..names).map(Op::Create).collect();
+        while ops.len() < mix.ops {
+            maker.tag = ops.len() as u32 * 64;
+            let op = maker.op();
+            ops.push(op);
+        }
+        Self { seed, durability, ops: ops.into_iter().enumerate().collect() }
+    }
+
+    /// This history without the operations that `keep` turns down, by original position.
+    #[must_use]
+    pub fn filtered(&self, keep: impl Fn(usize) -> bool) -> Self {
+        Self { ops: self.ops.iter().filter(|(at, _)| keep(*at)).cloned().collect(), ..self.clone() }
+    }
+
+    /// The shortest history found, by leaving out ever smaller pieces, for which `fails` is still true. Gives up
+    /// after `tries_max` tries and answers the shortest so far.
+    #[must_use]
+    pub fn shrunk(&self, tries_max: usize, fails: impl Fn(&Self) -> bool) -> Self {
+        let mut shortest = self.clone();
+        let mut tries = 0;
+        let mut piece = (shortest.ops.len() / 2).max(1);
+        loop {
+            let before = shortest.ops.len();
+            let mut begin = 0;
+            while begin < shortest.ops.len() && tries < tries_max {
+                let mut shorter = shortest.clone();
+                shorter.ops.drain(begin..(begin + piece).min(shortest.ops.len()));
+                tries += 1;
+                if fails(&shorter) {
+                    shortest = shorter;
+                } else {
+                    begin += piece;
+                }
+            }
+            if tries >= tries_max || (piece == 1 && shortest.ops.len() == before) {
+                return shortest;
+            }
+            piece = (piece / 2).max(1);
+        }
+    }
+
+    /// The positions that are there, in short: `0-4,9`.
+    #[must_use]
+    pub fn kept(&self) -> String {
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for &(at, _) in &self.ops {
+            match runs.last_mut() {
+                Some(run) if run.1 + 1 == at => run.1 = at,
+                _ => runs.push((at, at)),
+            }
+        }
+        let word = |&(a, b): &(usize, usize)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+        runs.iter().map(word).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Reads what [`History::kept`] writes.
+///
+/// # Errors
+/// The piece that cannot be read.
+pub fn parse_kept(text: &str) -> Result<Vec<RangeInclusiveOf>, String> {
+    let number = |word: &str| word.parse::<usize>().map_err(|e| format!("`{word}`: {e}"));
+    let run = |word: &str| match word.split_once('-') {
+        Some((first, last)) => Ok(number(first)?..=number(last)?),
+        None => Ok(number(word)?..=number(word)?),
+    };
+    text.split(',').filter(|word| !word.is_empty()).map(run).collect()
+}
+
+/// A run of positions.
+pub type RangeInclusiveOf = std::ops::RangeInclusive<usize>;
+
+/// Draws operations.
+struct Maker {
+    random: Random,
+    mix: Mix,
+    names: Name,
+    tag: u32,
+}
+
+impl Maker {
+    fn op(&mut self) -> Op {
+        let name = self.name();
+        let (write, batch, read) = match self.mix.flavor {
+            Flavor::Reads => (24, 12, 8),
+            Flavor::Files => (40, 25, 1),
+        };
+        let weights = [write, batch, read, read, read, read, read / 2, 3, 4, 2, 2, 3, 4, 1, 1, 3, 1, 2, 1, 1, 1];
+        match self.random.weighted(&weights) {
+            0 => Op::Write(self.write(name)),
+            1 => self.batch(),
+            2 => Op::Get(name, self.key()),
+            3 => Op::MultiGet(name, (0..self.random.within(1, 6)).map(|_| self.key()).collect()),
+            4 => Op::Scan(name, self.span(), self.way()),
+            5 => self.swap(name),
+            6 => Op::Prefix(name, self.key(), self.random.within(0, 6) as usize),
+            7 => Op::Snapshot(self.slot()),
+            8 => Op::ReadSnapshot(self.slot(), name),
+            9 => Op::DropSnapshot(self.slot()),
+            10 => Op::OpenIterator(self.slot(), name),
+            11 => Op::FinishIterator(self.slot(), self.way()),
+            12 => Op::Flush,
+            13 => Op::Compact,
+            14 => Op::CompactRange(name, self.span()),
+            15 => Op::Sync,
+            16 => Op::Checkpoint,
+            17 => Op::Reopen,
+            18 => Op::Abandon,
+            19 => Op::Create(name),
+            _ if name > 0 => Op::Drop(name),
+            _ => Op::Write(Write::DeleteRange(0, Span(Bound::Unbounded, Bound::Unbounded))),
+        }
+    }
+
+    fn batch(&mut self) -> Op {
+        let durability = self.random.pick(&[Durability::Sync, Durability::Buffered, Durability::Memory]);
+        let writes = (0..self.random.within(1, 12)).map(|_| {
+            let name = self.name();
+            self.write(name)
+        });
+        Op::Batch(durability, writes.collect())
+    }
+
+    fn write(&mut self, name: Name) -> Write {
+        match self.random.weighted(&[30, 8, 1]) {
+            0 => Write::Put(name, self.key(), self.value()),
+            1 => Write::Delete(name, self.key()),
+            _ => Write::DeleteRange(name, self.span()),
+        }
+    }
+
+    fn swap(&mut self, name: Name) -> Op {
+        let expect = self.random.pick(&[Expect::Current, Expect::Current, Expect::Nothing, Expect::Other]);
+        let new = if self.random.chance(80) { Some(self.value()) } else { None };
+        Op::Swap(name, self.key(), expect, new)
+    }
+
+    fn value(&mut self) -> Spec {
+        self.tag += 1;
+        let len = match self.random.weighted(&[2, 12, 12, 6, 1]) {
+            0 => 0,
+            1 => self.random.within(1, 20),
+            2 => self.random.within(20, 200),
+            3 => self.random.within(200, 2048),
+            _ => self.random.within(18_000, 22_000),
+        };
+        Spec { tag: self.tag, len: len as u32 }
+    }
+
+    fn span(&mut self) -> Span {
+        let mut end = || match self.random.weighted(&[4, 4, 1]) {
+            0 => Bound::Included(self.random.below(u64::from(self.mix.keys)) as KeyNo),
+            1 => Bound::Excluded(self.random.below(u64::from(self.mix.keys)) as KeyNo),
+            _ => Bound::Unbounded,
+        };
+        let span = Span(end(), end());
+        match (span.bounds(), span) {
+            // Most of the time the right way round.
+            ((Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)), Span(x, y))
+                if a > b && self.random.chance(90) =>
+            {
+                Span(y, x)
+            }
+            _ => span,
+        }
+    }
+
+    fn key(&mut self) -> KeyNo {
+        // Half of all accesses go to an eighth of the keys.
+        let keys = u64::from(self.mix.keys);
+        let among = if self.random.chance(50) { keys.div_ceil(8) } else { keys };
+        self.random.below(among) as KeyNo
+    }
+
+    fn name(&mut self) -> Name {
+        self.random.below(u64::from(self.names)) as Name
+    }
+
+    fn slot(&mut self) -> usize {
+        self.random.below(3) as usize
+    }
+
+    fn way(&mut self) -> Way {
+        self.random.pick(&[Way::Forward, Way::Backward, Way::BothEnds])
+    }
+}
+
+impl Write {
+    /// The write as the model takes it.
+    #[must_use]
+    pub fn change(&self) -> Change {
+        match self {
+            Self::Put(name, key, value) => Change::Put(*name, key_bytes(*key), *value),
+            Self::Delete(name, key) => Change::Delete(*name, key_bytes(*key)),
+            Self::DeleteRange(name, span) => Change::DeleteRange(*name, span.bounds()),
+        }
+    }
+
+    /// The keyspace it goes to.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        match self {
+            Self::Put(name, ..) | Self::Delete(name, _) | Self::DeleteRange(name, _) => *name,
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Bound::Included(key) => write!(f, "[{key}")?,
+            Bound::Excluded(key) => write!(f, "({key}")?,
+            Bound::Unbounded => write!(f, "(")?,
+        }
+        match self.1 {
+            Bound::Included(key) => write!(f, "..{key}]"),
+            Bound::Excluded(key) => write!(f, "..{key})"),
+            Bound::Unbounded => write!(f, "..)"),
+        }
+    }
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Put(name, key, value) => write!(f, "put {}/{key} {value}", NAMES[*name as usize]),
+            Self::Delete(name, key) => write!(f, "delete {}/{key}", NAMES[*name as usize]),
+            Self::DeleteRange(name, span) => write!(f, "delete {}/{span}", NAMES[*name as usize]),
+        }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(write) => write.fmt(f),
+            Self::Batch(durability, writes) => {
+                write!(f, "batch {durability:?}")?;
+                writes.iter().try_for_each(|write| write!(f, " | {write}"))
+            }
+            Self::Swap(name, key, expect, new) => {
+                write!(f, "swap {}/{key} {expect:?} -> ", NAMES[*name as usize])?;
+                match new {
+                    Some(value) => write!(f, "{value}"),
+                    None => write!(f, "nothing"),
+                }
+            }
+            Self::Get(name, key) => write!(f, "get {}/{key}", NAMES[*name as usize]),
+            Self::MultiGet(name, keys) => write!(f, "multi_get {}/{keys:?}", NAMES[*name as usize]),
+            Self::Scan(name, span, way) => write!(f, "scan {}/{span} {way:?}", NAMES[*name as usize]),
+            Self::Prefix(name, key, len) => write!(f, "prefix {}/{key} of {len} bytes", NAMES[*name as usize]),
+            Self::ReadSnapshot(slot, name) => write!(f, "read snapshot {slot} of {}", NAMES[*name as usize]),
+            Self::OpenIterator(slot, name) => write!(f, "open iterator {slot} of {}", NAMES[*name as usize]),
+            Self::CompactRange(name, span) => write!(f, "compact {}/{span}", NAMES[*name as usize]),
+            Self::Create(name) => write!(f, "create {}", NAMES[*name as usize]),
+            Self::Drop(name) => write!(f, "drop {}", NAMES[*name as usize]),
+            plain => write!(f, "{}", format!("{plain:?}").to_lowercase()),
+        }
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "history of seed {}, {} operations, durability {:?}", self.seed, self.ops.len(), self.durability)?;
+        self.ops.iter().try_for_each(|(at, op)| writeln!(f, "{at:5}  {op}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const MIX: Mix = Mix { ops: 200, keys: 60, flavor: Flavor::Reads };
+
+    #[test]
+    fn keys_differ_and_are_never_empty() {
+        let keys: BTreeSet<_> = (0..1000).map(key_bytes).collect();
+        assert_eq!(keys.len(), 1000);
+        assert!(keys.iter().all(|key| !key.is_empty()));
+    }
+
+    #[test]
+    fn a_seed_repeats_its_history() {
+        assert_eq!(History::new(5, MIX).to_string(), History::new(5, MIX).to_string());
+        assert_ne!(History::new(5, MIX).to_string(), History::new(6, MIX).to_string());
+    }
+
+    #[test]
+    fn shrinking_finds_the_two_operations_that_matter() {
+        let history = History::new(1, MIX);
+        let fails = |h: &History| [17, 140].iter().all(|wanted| h.ops.iter().any(|(at, _)| at == wanted));
+        let short = history.shrunk(1000, fails);
+        assert_eq!(short.kept(), "17,140");
+        let runs = parse_kept("3-5,9").unwrap();
+        assert_eq!(history.filtered(|at| runs.iter().any(|run| run.contains(&at))).kept(), "3-5,9");
+        assert!(parse_kept("3-x").is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! Judges what a crash left: opens it and demands everything that was promised.
+//!
+//! 1. It opens, with the same options and no help.
+//! 2. It holds the state after some commit between floor and head ([`crate::model`]).
+//! 3. Every way of reading gives that state.
+//! 4. No file is left that nothing refers to, and `verify` finds nothing wrong.
+//! 5. What it served survives a power loss right after (recovery makes durable what it serves).
+//! 6. It goes on to work: more operations, closed, opened, read.
+
+use std::path::Path;
+
+use bifold::{Db, Value};
+use bifold_io::{FileSystem, memory::MemoryFs};
+
+use crate::{
+    driver::{Blind, Driver},
+    env,
+    history::{Flavor, History, Mix},
+    model::{CommitNo, Contents, Crash, Model},
+    options::OptionSet,
+    read::{self, Trouble},
+};
+
+/// How much is demanded of one image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Points 1, 2 and 4.
+    Quick,
+    /// All points.
+    Thorough,
+}
+
+/// What all images of a run have in common.
+#[derive(Clone, Debug)]
+pub struct Judge {
+    /// The options of the run.
+    pub set: OptionSet,
+    /// Seeds the operations of point 6.
+    pub seed: u64,
+}
+
+impl Judge {
+    /// Judges `image`, which `crash` left when the model was as given. Answers the commit whose state it holds.
+    ///
+    /// # Errors
+    /// The first promise that is not kept.
+    pub fn judge(&self, image: &MemoryFs, model: &Model, crash: Crash, depth: Depth) -> Result<CommitNo, Trouble> {
+        let db = self.open(image).map_err(|e| e.during("open after the crash"))?;
+        let contents = read::contents(&db).map_err(|t| t.during("reading after the crash"))?;
+        let n = model.check(&contents, crash).map_err(|m| Trouble::wrong(m.to_string()))?;
+        no_orphans(image, env::DIR.as_ref(), &db)?;
+        if depth == Depth::Thorough {
+            let recovered = model.recovered(n, &contents);
+            read::compare_everything(&db, &recovered, n).map_err(|t| t.during("reading every way after the crash"))?;
+            self.serves_only_what_is_durable(image, &contents)?;
+            drop(db);
+            verify_is_clean(image)?;
+            self.goes_on(image, recovered).map_err(|t| t.during("going on after the crash"))?;
+        } else {
+            drop(db);
+            verify_is_clean(image)?;
+        }
+        Ok(n)
+    }
+
+    fn open(&self, image: &MemoryFs) -> Result<Db, Trouble> {
+        Ok(Db::open_in(env::simulated(image), env::DIR, self.set.database.clone())?)
+    }
+
+    fn serves_only_what_is_durable(&self, image: &MemoryFs, served: &Contents) -> Result<(), Trouble> {
+        let after = env::without_unsynced(image);
+        let db = self.open(&after).map_err(|t| t.during("open after a second power loss"))?;
+        let again = read::contents(&db).map_err(|t| t.during("reading after a second power loss"))?;
+        if let Some(difference) = first_difference(served, &again) {
+            return Err(Trouble::wrong(format!("served after the crash, then lost with power: {difference}")));
+        }
+        Ok(())
+    }
+
+    fn goes_on(&self, image: &MemoryFs, model: Model) -> Result<(), Trouble> {
+        let mix = Mix { ops: 25, keys: 40, flavor: Flavor::Files };
+        let more = History::new(self.seed ^ model.head(), mix);
+        let mut driver = Driver::new(env::simulated(image), env::DIR.as_ref(), self.set.clone(), model, Blind);
+        driver.open()?;
+        for (at, op) in &more.ops {
+            driver.step(op).map_err(|t| t.during(format!("{at} {op}")))?;
+        }
+        driver.close()?;
+        driver.open()?;
+        driver.compare_everything()
+    }
+}
+
+fn first_difference(a: &Contents, b: &Contents) -> Option<String> {
+    if !a.keys().eq(b.keys()) {
+        return Some(format!("keyspaces {:?} became {:?}", a.keys(), b.keys()));
+    }
+    let show =
+        |pair: Option<&(Box<[u8]>, Value)>| pair.map(|(key, value)| (key.escape_ascii().to_string(), value.len()));
+    a.iter().zip(b.values()).find_map(|((name, left), right)| {
+        let at = (0..left.len().max(right.len())).find(|&at| left.get(at) != right.get(at))?;
+        Some(format!("{name}: pair {at}: {:?} became {:?}", show(left.get(at)), show(right.get(at))))
+    })
+}
+
+/// Runs the offline check and demands that it finds nothing.
+///
+/// # Errors
+/// What it finds.
+pub fn verify_is_clean(image: &MemoryFs) -> Result<(), Trouble> {
+    let report = bifold::verify_in(&env::simulated(image), env::DIR, |_| {})?;
+    match report.problems.first() {
+        None => Ok(()),
+        Some(problem) => Err(Trouble::wrong(format!("verify: {problem}"))),
+    }
+}
+
+/// Demands that every file in the directory is one that the open database knows.
+///
+/// # Errors
+/// Which files are too many.
+pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> {
+    let stats = db.stats();
+    let known: u64 = stats.keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.tables).sum();
+    let mut tables = (0, 0);
+    let mut logs = 0;
+    let mut strange = Vec::new();
+    for path in image.list(dir)? {
+        let bytes = image.len(&path)?.unwrap_or(0);
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        match name.rsplit_once('.') {
+            Some((_, "tbl")) => tables = (tables.0 + 1, tables.1 + bytes),
+            Some((_, "log")) => logs += bytes,
+            _ if name == "MANIFEST" || name == "LOCK" => {}
+            _ => strange.push(name.to_owned()),
+        }
+    }
+    let space = &stats.space;
+    if tables != (known, space.tables_bytes) || logs != space.logs_bytes || !strange.is_empty() {
+        return Err(Trouble::wrong(format!(
+            "files left over: {} tables of {} bytes where {known} of {} are known, logs of {logs} bytes where {} are \
+             known, strange files {strange:?}",
+            tables.0, tables.1, space.tables_bytes, space.logs_bytes
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! Real processes on the real disk: a child writes and acknowledges over a pipe, the parent kills it at a random moment,
+//! opens what is left and compares.
+//!
+//! Each writer thread of the child has keys and a numbering of its own, so its commits can be recomputed from the seed
+//! alone. After the kill, each writer's part must be the state after one of its commits, no earlier than the last one
+//! that the parent has read the acknowledgement of. A directory is killed many times over before it is thrown away.
+
+use std::{
+    fs,
+    io::{Read, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::Mutex,
+    thread,
+    time::Duration,
+};
+
+use bifold::{Batch, Db, Durability, KeyspaceOptions, Options, Workers};
+
+use crate::{
+    history::key_bytes,
+    model::{Change, CommitNo, Contents, Model, NAMES, Name, Pairs},
+    options::OptionSet,
+    random::Random,
+    read::{self, Trouble},
+    report::{Report, guarded},
+    value::Spec,
+};
+
+/// Writer threads of a child.
+pub const WRITERS: u8 = 2;
+
+/// Kills that one directory survives before a new one is begun.
+const KILLS_PER_DIR: u64 = 8;
+
+/// The longest life of a child.
+const LIFE_MAX: Duration = Duration::from_millis(60);
+
+/// Bytes of one acknowledgement: the writer, then the commit's number.
+const ACK_BYTES: usize = 9;
+
+/// The commit number `n` of a writer: what it changes.
+fn commit_of(seed: u64, writer: u8, n: CommitNo) -> Vec<Change> {
+    let mut random = Random::new(seed ^ n.rotate_left(20) ^ u64::from(writer) << 56, "kill");
+    let writes = random.within(1, 5);
+    let mut changes: Vec<Change> = (0..writes)
+        .map(|_| {
+            let name = random.below(2) as Name;
+            let key = own_key(writer, random.below(60) as u16);
+            if random.chance(20) {
+                return Change::Delete(name, key);
+            }
+            let len = if random.chance(90) { random.within(0, 300) } else { random.within(300, 6000) };
+            Change::Put(name, key, Spec { tag: n as u32, len: len as u32 })
+        })
+        .collect();
+    // Every commit leaves its number in both keyspaces, so no two states are alike and a torn batch shows.
+    for name in 0..2 {
+        changes.push(Change::Put(name, own_key(writer, u16::MAX), Spec { tag: n as u32, len: 8 }));
+    }
+    changes
+}
+
+fn own_key(writer: u8, key: u16) -> Box<[u8]> {
+    [&[writer][..], &key_bytes(key)].concat().into()
+}
+
+fn options(seed: u64) -> Options {
+    let mut options = OptionSet::new(seed, 0, Durability::Buffered).database;
+    options.workers = if seed.is_multiple_of(3) { Workers::Caller } else { Workers::Threads(2) };
+    options
+}
+
+fn durability(seed: u64) -> Durability {
+    if seed.is_multiple_of(2) { Durability::Buffered } else { Durability::Sync }
+}
+
+/// The child: opens the database and commits for ever, each writer from its number in `next` on. Acknowledgements go to
+/// the standard output.
+///
+/// # Errors
+/// The database's.
+pub fn child(dir: &Path, seed: u64, next: &[CommitNo]) -> Result<(), Trouble> {
+    let db = Db::open_with(dir, options(seed))?;
+    let second = db.keyspace(NAMES[1], KeyspaceOptions { filter_bits_per_key: 0, ..options(seed).keyspace })?;
+    let trees = [db.default_keyspace().clone(), second];
+    let out = Mutex::new(std::io::stdout());
+    let write = |writer: u8, first: CommitNo| -> Result<(), Trouble> {
+        for n in first.. {
+            let mut batch = Batch::new();
+            for change in commit_of(seed, writer, n) {
+                match change {
+                    Change::Put(name, key, value) => batch.put(&trees[name as usize], key, value.bytes())?,
+                    Change::Delete(name, key) => batch.delete(&trees[name as usize], key)?,
+                    Change::DeleteRange(name, bounds) => batch.delete_range(&trees[name as usize], bounds)?,
+                };
+            }
+            db.commit_with(batch, durability(seed))?;
+            let mut ack = vec![writer];
+            ack.extend(n.to_le_bytes());
+            let mut out = out.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if out.write_all(&ack).and_then(|()| out.flush()).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|w| {
+                scope.spawn({
+                    let write = &write;
+                    move || write(w, next[w as usize])
+                })
+            })
+            .collect();
+        writers.into_iter().try_for_each(|w| w.join().unwrap_or_else(|_| Err(Trouble::wrong("a writer panicked"))))
+    })
+}
+
+/// Kills children on one directory of its own, [`KILLS_PER_DIR`] times. `program` is `bifold-sim` itself.
+#[must_use]
+pub fn run(program: &Path, seed: u64) -> Report {
+    let mut report = Report::default();
+    let dir = std::env::temp_dir().join(format!("bifold-kill-{}-{seed}", std::process::id()));
+    let outcome = guarded(|| kill_again_and_again(program, &dir, seed, &mut report));
+    match outcome {
+        Ok(()) => drop(fs::remove_dir_all(&dir)),
+        Err(trouble) => report.fail(format!("kill --seed {seed}"), &trouble.during(dir.display())),
+    }
+    report
+}
+
+fn kill_again_and_again(program: &Path, dir: &Path, seed: u64, report: &mut Report) -> Result<(), Trouble> {
+    let mut random = Random::new(seed, "moments");
+    let mut models: Vec<Model> = vec![Model::default(); WRITERS as usize];
+    for model in &mut models {
+        model.begin_create(1);
+    }
+    for _ in 0..KILLS_PER_DIR {
+        let life = Duration::from_micros(random.below(LIFE_MAX.as_micros() as u64));
+        let next: Vec<CommitNo> = models.iter().map(|m| m.head() + 1).collect();
+        let acked = live_and_die(program, dir, seed, &next, life)?;
+        report.count("kills", 1);
+        report.count("commits acknowledged", acked.iter().zip(&next).map(|(a, n)| (a + 1).saturating_sub(*n)).sum());
+        let db = Db::open_with(dir, options(seed)).map_err(|e| Trouble::from(e).during("open after a kill"))?;
+        let contents = read::contents(&db)?;
+        for (writer, model) in models.iter_mut().enumerate() {
+            // One commit more than acknowledged may have been made, or be on its way.
+            for n in model.head() + 1..=acked[writer] + 1 {
+                model.begin(&commit_of(seed, writer as u8, n));
+            }
+            if acked[writer] > 0 {
+                model.settle();
+            }
+            let own = part_of(&contents, writer as u8);
+            let n = model
+                .check_between(&own, acked[writer]..=acked[writer] + 1)
+                .map_err(|m| Trouble::wrong(format!("writer {writer}: {m}")))?;
+            *model = model.recovered(n, &own);
+            if model.current(1).is_none() {
+                model.begin_create(1);
+            }
+        }
+        db.close()?;
+        let report = bifold::verify(dir)?;
+        if let Some(problem) = report.problems.first() {
+            return Err(Trouble::wrong(format!("verify: {problem}")));
+        }
+    }
+    Ok(())
+}
+
+/// The part of the contents that one writer wrote.
+fn part_of(contents: &Contents, writer: u8) -> Contents {
+    let own = |pairs: &Pairs| pairs.iter().filter(|(k, _)| k[0] == writer).cloned().collect();
+    contents.iter().map(|(name, pairs)| (name.clone(), own(pairs))).collect()
+}
+
+/// Starts a child, lets it live for a while, kills it; answers the last number acknowledged by each writer.
+fn live_and_die(
+    program: &Path,
+    dir: &Path,
+    seed: u64,
+    next: &[CommitNo],
+    life: Duration,
+) -> Result<Vec<CommitNo>, Trouble> {
+    let trouble = |e: std::io::Error| Trouble::wrong(format!("child: {e}"));
+    let words = next.iter().map(CommitNo::to_string).collect::<Vec<_>>().join(",");
+    let mut command = Command::new(program);
+    command.arg("child").arg(dir).args([seed.to_string(), words]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Killed(command.spawn().map_err(trouble)?);
+    let pipe: ChildStdout = child.0.stdout.take().ok_or_else(|| Trouble::wrong("child: no pipe"))?;
+    let reader = thread::spawn(move || acknowledgements(pipe));
+    thread::sleep(life);
+    child.0.kill().map_err(trouble)?;
+    let status = child.0.wait().map_err(trouble)?;
+    if status.code().is_some() {
+        let mut said = String::new();
+        let _best_effort = child.0.stderr.take().map(|mut e| e.read_to_string(&mut said));
+        return Err(Trouble::wrong(format!("the child ended by itself, {status}: {said}")));
+    }
+    let acked = reader.join().map_err(|_| Trouble::wrong("reading acknowledgements panicked"))?;
+    Ok(acked.iter().zip(next).map(|(acked, next)| (*acked).max(next - 1)).collect())
+}
+
+/// A child that does not outlive the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _gone_already = self.0.kill();
+        let _reaped_already = self.0.wait();
+    }
+}
+
+fn acknowledgements(mut pipe: ChildStdout) -> Vec<CommitNo> {
+    let mut acked = vec![0; WRITERS as usize];
+    let mut ack = [0; ACK_BYTES];
+    while pipe.read_exact(&mut ack).is_ok() {
+        if let (Some(slot), Some(n)) = (acked.get_mut(ack[0] as usize), ack[1..].first_chunk::<8>()) {
+            *slot = CommitNo::from_le_bytes(*n).max(*slot);
+        }
+    }
+    acked
+}
+
+/// Where the program `bifold-sim` is, when it is the one running.
+///
+/// # Errors
+/// The system's.
+pub fn this_program() -> Result<PathBuf, Trouble> {
+    std::env::current_exe().map_err(|e| Trouble::wrong(format!("cannot find myself: {e}")))
+}

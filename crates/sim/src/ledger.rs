@@ -1,0 +1,144 @@
+//! The ledger of soaks: one line of JSON per run, appended to `reliability/ledger.jsonl` and never changed.
+//!
+//! ```json
+//! {"date":"2030-01-31","test":"power","seeds":[100,164],"counts":{"power-loss images":51234},"failures":0,"seconds":612}
+//! ```
+//!
+//! The table in `docs/reliability.md` is made of its sums by `bifold-sim table`.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    ops::Range,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::Report;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// The day it ended, UTC.
+    pub date: String,
+    /// Which test.
+    pub test: String,
+    /// The seeds that were run, the last one exclusive.
+    pub seeds: [u64; 2],
+    /// What was done, how often.
+    pub counts: BTreeMap<String, u64>,
+    /// How many failures there were.
+    pub failures: usize,
+    /// How long it took.
+    pub seconds: u64,
+}
+
+impl Line {
+    /// The line of a run that ended now.
+    #[must_use]
+    pub fn of(test: &str, seeds: Range<u64>, report: &Report, seconds: u64) -> Self {
+        let counts = report.counts.iter().map(|(what, times)| ((*what).to_owned(), *times)).collect();
+        Self {
+            date: today(),
+            test: test.to_owned(),
+            seeds: [seeds.start, seeds.end],
+            counts,
+            failures: report.failures.len(),
+            seconds,
+        }
+    }
+
+    /// Appends it to the ledger.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn append_to(&self, ledger: &Path) -> io::Result<()> {
+        writeln!(OpenOptions::new().create(true).append(true).open(ledger)?, "{}", serde_json::to_string(self)?)
+    }
+}
+
+/// A table in Markdown: for each test the sums over all lines of a ledger.
+///
+/// # Errors
+/// The system's; a line that is not one.
+pub fn table(ledger: &Path) -> io::Result<String> {
+    let mut sums: BTreeMap<String, (BTreeMap<String, u64>, usize, u64)> = BTreeMap::new();
+    for text in fs::read_to_string(ledger)?.lines() {
+        let line: Line = serde_json::from_str(text)?;
+        let sum = sums.entry(line.test).or_default();
+        for (what, times) in line.counts {
+            *sum.0.entry(what).or_default() += times;
+        }
+        sum.1 += line.failures;
+        sum.2 += line.seconds;
+    }
+    let mut table = "| test | done | failures | hours |\n|---|---|---|---|\n".to_owned();
+    for (test, (counts, failures, seconds)) in sums {
+        let counts: Vec<String> = counts.iter().map(|(what, times)| format!("{} {what}", grouped(*times))).collect();
+        let hours = seconds as f64 / 3600.0;
+        table += &format!("| `{test}` | {} | {failures} | {hours:.2} |\n", counts.join(", "));
+    }
+    Ok(table)
+}
+
+/// A number with its digits in groups of three: `1 234 567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(" ")
+}
+
+fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    date_of(seconds / 86_400)
+}
+
+/// The date of a day counted from 1970-01-01, by walking years and months.
+fn date_of(mut day: u64) -> String {
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while day >= 365 + u64::from(leap(year)) {
+        day -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for days in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if day < days {
+            break;
+        }
+        day -= days;
+        month += 1;
+    }
+    format!("{year}-{month:02}-{:02}", day + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_right() {
+        assert_eq!(date_of(0), "1970-01-01");
+        assert_eq!(date_of(11_016), "2000-02-29");
+        assert_eq!(date_of(19_723), "2024-01-01");
+        assert_eq!(date_of(20_088), "2024-12-31");
+    }
+
+    #[test]
+    fn a_line_is_json_and_a_ledger_makes_a_table() {
+        let mut report = Report::default();
+        report.count("images", 1_234);
+        let line = Line { date: "2030-01-31".into(), ..Line::of("power", 1..5, &report, 1800) };
+        let text = r#"{"date":"2030-01-31","test":"power","seeds":[1,5],"counts":{"images":1234},"failures":0,"seconds":1800}"#;
+        assert_eq!(serde_json::to_string(&line).unwrap(), text);
+        let ledger = std::env::temp_dir().join(format!("bifold-ledger-{}", std::process::id()));
+        line.append_to(&ledger).unwrap();
+        line.append_to(&ledger).unwrap();
+        assert!(table(&ledger).unwrap().ends_with("| `power` | 2 468 images | 0 | 1.00 |\n"));
+        fs::remove_file(ledger).unwrap();
+    }
+}

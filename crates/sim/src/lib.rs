@@ -1,0 +1,42 @@
+//! Reference model, crash, fault and metamorphic runners for Bifold.
+//!
+//! Everything a run does follows from a seed; every failure prints the one line that repeats it. What is promised, what
+//! is proven how, and how often: `docs/reliability.md`.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`model`] | what a correct database holds after every commit, and which of these states a crash may leave |
+//! | [`history`], [`value`], [`options`], [`random`] | random operations, values, option sets |
+//! | [`driver`], [`read`] | runs a history on database and model at once, compares every answer |
+//! | [`env`], [`camera`] | simulated surroundings; images of what a crash may leave |
+//! | [`judge`] | what is demanded of an image |
+//! | [`power`], [`nested`] | power loss at every I/O; crashes in recovery |
+//! | [`errno`] | every call fails, once or for good |
+//! | [`metamorphic`] | one history, many option sets |
+//! | [`bitflip`] | every bit flipped, every file cut |
+//! | [`kill`], [`concurrent`] | real processes killed; real threads |
+//! | [`determinism`] | one seed, one trace |
+//! | [`themes`], [`report`], [`ledger`], [`planted`] | the list of all tests, their results, soaks, tests of the tests |
+
+pub mod bitflip;
+pub mod camera;
+pub mod concurrent;
+pub mod determinism;
+pub mod driver;
+pub mod env;
+pub mod errno;
+pub mod history;
+pub mod judge;
+pub mod kill;
+pub mod ledger;
+pub mod metamorphic;
+pub mod model;
+pub mod nested;
+pub mod options;
+pub mod planted;
+pub mod power;
+pub mod random;
+pub mod read;
+pub mod report;
+pub mod themes;
+pub mod value;

@@ -1,0 +1,168 @@
+//! The program `bifold-sim`: repeats failures, soaks for minutes or hours, plants bugs.
+//!
+//! ```text
+//! bifold-sim replay TEST --seed N [--image N] [--set N] [--keep LIST] …   repeat one failure, as printed by a test
+//! bifold-sim show TEST --seed N [--keep LIST]                             print the history of a seed
+//! bifold-sim soak [TEST …] --minutes M [--seed S] [--ledger FILE]         run seeds from S on, note it in the ledger
+//! bifold-sim table [--ledger FILE]                                        print the ledger's sums as a table
+//! bifold-sim planted [NAME …]                                             build with each bug and want it caught
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use bifold_sim::{
+    kill,
+    ledger::{self, Line},
+    planted::{self, Outcome},
+    report::{Report, over_seeds},
+    themes::{self, Replay, THEMES},
+};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("bifold-sim: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[String]) -> Result<(), String> {
+    let args = Args::parse(words)?;
+    match args.command.as_str() {
+        "replay" => replay(&args),
+        "show" => show(&args),
+        "soak" => soak(&args),
+        "table" => table(&args),
+        "planted" => plant_bugs(&args),
+        "child" => child(&args),
+        other => Err(format!("`{other}` is not a command; use replay, show, soak, table or planted")),
+    }
+}
+
+/// The words of the command line: a command, plain words, and `--name value` pairs.
+struct Args {
+    command: String,
+    plain: Vec<String>,
+    named: BTreeMap<String, String>,
+}
+
+impl Args {
+    fn parse(words: &[String]) -> Result<Self, String> {
+        let mut words = words.iter();
+        let command = words.next().ok_or("name a command: replay, show, soak or planted")?.clone();
+        let (mut plain, mut named) = (Vec::new(), BTreeMap::new());
+        while let Some(word) = words.next() {
+            match word.strip_prefix("--") {
+                None => plain.push(word.clone()),
+                Some(name) => {
+                    let value = words.next().ok_or_else(|| format!("--{name} needs a value"))?;
+                    named.insert(name.to_owned(), value.clone());
+                }
+            }
+        }
+        Ok(Self { command, plain, named })
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, String> {
+        let read = |text: &String| text.parse().map_err(|e| format!("--{name} {text}: {e}"));
+        self.named.get(name).map(read).transpose()
+    }
+
+    fn first(&self) -> Result<&str, String> {
+        self.plain.first().map(String::as_str).ok_or_else(|| "name a test".to_owned())
+    }
+
+    fn replay(&self) -> Result<Replay, String> {
+        let mut replay = Replay { seed: self.number("seed")?.ok_or("give the --seed")?, ..Replay::default() };
+        if let Some(text) = self.named.get("keep") {
+            replay.keep = Some(bifold_sim::history::parse_kept(text)?);
+        }
+        for (name, text) in self.named.iter().filter(|(name, _)| *name != "seed" && *name != "keep") {
+            let number = text.parse().map_err(|e| format!("--{name} {text}: {e}"))?;
+            replay.numbers.insert(name.clone(), number);
+        }
+        Ok(replay)
+    }
+}
+
+fn replay(args: &Args) -> Result<(), String> {
+    let report = themes::replay(args.first()?, &args.replay()?)?;
+    println!("{report}");
+    if report.failures.is_empty() { Ok(()) } else { Err("it fails again".to_owned()) }
+}
+
+fn show(args: &Args) -> Result<(), String> {
+    print!("{}", themes::history(args.first()?, &args.replay()?)?);
+    Ok(())
+}
+
+/// Seeds run between two looks at the clock.
+const CHUNK: u64 = 16;
+
+fn soak(args: &Args) -> Result<(), String> {
+    let minutes = args.number("minutes")?.unwrap_or(1);
+    let first = args.number("seed")?.unwrap_or(1_000_000);
+    let ledger = ledger_of(args);
+    let all: Vec<&str> = THEMES.iter().map(|theme| theme.name).collect();
+    let chosen: Vec<&str> = if args.plain.is_empty() { all } else { args.plain.iter().map(String::as_str).collect() };
+    let share = Duration::from_secs(minutes * 60) / chosen.len() as u32;
+    let mut failed = 0;
+    for name in chosen {
+        let theme = themes::find(name)?;
+        let begin = Instant::now();
+        let mut seeds = first..first;
+        let mut report = Report::default();
+        while begin.elapsed() < share && report.failures.is_empty() {
+            report.merge(over_seeds(seeds.end..seeds.end + CHUNK, |seed| (theme.soak)(seed)));
+            seeds.end += CHUNK;
+        }
+        println!("{name}, seeds {}..{}: {report}", seeds.start, seeds.end);
+        let line = Line::of(name, seeds, &report, begin.elapsed().as_secs());
+        line.append_to(ledger).map_err(|e| format!("{}: {e}", ledger.display()))?;
+        failed += report.failures.len();
+    }
+    if failed == 0 { Ok(()) } else { Err(format!("{failed} failures")) }
+}
+
+fn table(args: &Args) -> Result<(), String> {
+    let ledger = ledger_of(args);
+    print!("{}", ledger::table(ledger).map_err(|e| format!("{}: {e}", ledger.display()))?);
+    Ok(())
+}
+
+fn ledger_of(args: &Args) -> &Path {
+    args.named.get("ledger").map_or(Path::new("reliability/ledger.jsonl"), Path::new)
+}
+
+fn plant_bugs(args: &Args) -> Result<(), String> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = args.named.get("target").map_or_else(|| workspace.join("target/planted"), PathBuf::from);
+    let mut missed = Vec::new();
+    for bug in planted::ALL.iter().filter(|bug| args.plain.is_empty() || args.plain.iter().any(|n| n == bug.name)) {
+        let outcome = planted::run(bug, &workspace, &target).map_err(|e| format!("cargo: {e}"))?;
+        match &outcome {
+            Outcome::Caught(how) => println!("{:32} caught by {}: {how}", bug.name, bug.caught_by),
+            Outcome::Missed => println!("{:32} MISSED by {}", bug.name, bug.caught_by),
+            Outcome::NotRun(why) => println!("{:32} NOT RUN: {why}", bug.name),
+        }
+        if !matches!(outcome, Outcome::Caught(_)) {
+            missed.push(bug.name);
+        }
+    }
+    if missed.is_empty() { Ok(()) } else { Err(format!("not caught: {}", missed.join(", "))) }
+}
+
+fn child(args: &Args) -> Result<(), String> {
+    let [dir, seed, next] = args.plain.as_slice() else { return Err("child DIR SEED NEXT,NEXT".to_owned()) };
+    let number = |text: &str| text.parse::<u64>().map_err(|e| format!("`{text}`: {e}"));
+    let next = next.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
+    kill::child(Path::new(dir), number(seed)?, &next).map_err(|trouble| trouble.to_string())
+}

@@ -1,0 +1,66 @@
+//! One history under many option sets: each must answer exactly as the model does, so all of them answer alike.
+
+use crate::{
+    driver::{Blind, Driver},
+    env,
+    history::{Flavor, History, Mix},
+    model::Model,
+    options::OptionSet,
+    read::Trouble,
+    report::{Report, guarded},
+};
+use bifold_io::memory::MemoryFs;
+
+/// Option sets that each history runs under.
+pub const SETS: u64 = 6;
+
+/// Operations of each history.
+const MIX: Mix = Mix { ops: 400, keys: 90, flavor: Flavor::Reads };
+
+/// Tries to make a failing history shorter.
+const SHRINK_TRIES_MAX: usize = 400;
+
+/// Runs the history of `seed` under all its option sets.
+#[must_use]
+pub fn run(seed: u64) -> Report {
+    let mut report = Report::default();
+    let history = History::new(seed, MIX);
+    for set in 0..SETS {
+        report.count("runs", 1);
+        report.count("operations", history.ops.len() as u64);
+        if let Err(trouble) = run_one(&history, set) {
+            let short = history.shrunk(SHRINK_TRIES_MAX, |h| run_one(h, set).is_err());
+            let replay = format!("metamorphic --seed {seed} --set {set} --keep {}", short.kept());
+            let trouble = run_one(&short, set).err().unwrap_or(trouble);
+            report.fail(replay, &trouble);
+        }
+    }
+    report
+}
+
+/// Runs a history, or what is left of it, under option set number `set`.
+///
+/// # Errors
+/// The operation that went wrong, and how.
+pub fn run_one(history: &History, set: u64) -> Result<(), Trouble> {
+    let options = OptionSet::new(history.seed, set, history.durability);
+    guarded(|| {
+        let fs = MemoryFs::default();
+        let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), options.clone(), Model::default(), Blind);
+        driver.open().map_err(|t| t.during("first open"))?;
+        for (at, op) in &history.ops {
+            driver.step(op).map_err(|t| t.during(format!("operation {at} ({op})")))?;
+        }
+        driver.compare_everything().map_err(|t| t.during("at the end"))?;
+        driver.step(&crate::history::Op::Reopen).map_err(|t| t.during("reopen at the end"))?;
+        driver.compare_everything().map_err(|t| t.during("after the last reopen"))?;
+        driver.close()?;
+        crate::judge::verify_is_clean(&fs)
+    })
+}
+
+/// The history of `seed`, of which `keep` says what to run.
+#[must_use]
+pub fn history(seed: u64) -> History {
+    History::new(seed, MIX)
+}

@@ -1,0 +1,461 @@
+//! The reference model: what a correct database holds after every commit, and which of these states a crash may leave.
+//!
+//! Each key keeps its versions as (commit, value), so any past state can be read without copying a map per commit. Commits
+//! are numbered from 1; state 0 is the empty database.
+//!
+//! **The promise that is checked.** A recovered state equals the state after some commit `n`, for all keyspaces at once,
+//! with `floor ≤ n ≤ head`. `head` is the last commit begun, acknowledged or not; `floor` is the last one acknowledged at a
+//! level that survives this kind of crash. Batches are one commit here, so a torn batch matches no `n`.
+//!
+//! Keyspaces come and go by their own durable records, apart from commits; while such a call is running either outcome is
+//! right. A keyspace dropped and made again is another tree.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::{Bound, RangeInclusive},
+};
+
+use bifold::{Durability, Value};
+
+use crate::value::{Spec, describe};
+
+/// Number of a commit; 0 is "before the first".
+pub type CommitNo = u64;
+
+/// Names of the keyspaces that histories use; the first is always there.
+pub const NAMES: [&str; 3] = ["default", "alpha", "beta"];
+
+/// Position of a keyspace's name in [`NAMES`].
+pub type Name = u8;
+
+/// One life of a keyspace: made, used, perhaps dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TreeId(usize);
+
+/// A key range.
+pub type Bounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
+
+/// One change within a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A key gets a value.
+    Put(Name, Box<[u8]>, Spec),
+    /// A key loses its value.
+    Delete(Name, Box<[u8]>),
+    /// All keys of a range lose theirs.
+    DeleteRange(Name, Bounds),
+}
+
+/// How a database may end without closing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// The process is gone; the operating system keeps all it was given.
+    Kill,
+    /// Power is lost.
+    Power,
+}
+
+impl Crash {
+    /// This crash, followed by another one.
+    #[must_use]
+    pub fn then(self, next: Self) -> Self {
+        if next == Self::Kill { self } else { Self::Power }
+    }
+}
+
+/// The reference model of one database.
+#[derive(Clone, Debug)]
+pub struct Model {
+    trees: Vec<Tree>,
+    head: CommitNo,
+    floor_kill: CommitNo,
+    floor_power: CommitNo,
+}
+
+#[derive(Clone, Debug)]
+struct Tree {
+    name: Name,
+    life: Life,
+    keys: BTreeMap<Box<[u8]>, Vec<Version>>,
+}
+
+/// Where a keyspace stands between its first record and its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Creating,
+    There,
+    Dropping,
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    commit: CommitNo,
+    value: Option<Spec>,
+}
+
+/// All that a database holds, read by iterating: for each keyspace its pairs in key order.
+pub type Contents = BTreeMap<String, Pairs>;
+
+/// Pairs in key order.
+pub type Pairs = Vec<(Box<[u8]>, Value)>;
+
+/// Why a recovered state is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The states that would have been right.
+    pub allowed: RangeInclusive<CommitNo>,
+    /// The state that comes closest.
+    pub nearest: CommitNo,
+    /// What differs from that one, in words; at most [`DIFFERENCES_MAX`].
+    pub differences: Vec<String>,
+}
+
+/// So many differences are listed.
+pub const DIFFERENCES_MAX: usize = 6;
+
+impl Default for Model {
+    fn default() -> Self {
+        Self { trees: vec![Tree::new(0, Life::There)], head: 0, floor_kill: 0, floor_power: 0 }
+    }
+}
+
+impl Model {
+    /// Checks that `found` is a state that `crash` may leave now, and answers which one (the last, where several are alike).
+    ///
+    /// # Errors
+    /// What is wrong, and with which keys.
+    pub fn check(&self, found: &Contents, crash: Crash) -> Result<CommitNo, Mismatch> {
+        self.check_between(found, self.floor(crash)..=self.head)
+    }
+
+    /// Checks that `found` is the state after one of `allowed`.
+    ///
+    /// # Errors
+    /// As [`Model::check`].
+    pub fn check_between(&self, found: &Contents, allowed: RangeInclusive<CommitNo>) -> Result<CommitNo, Mismatch> {
+        let mut wrong = Tally::new(&allowed);
+        for name in found.keys() {
+            if NAMES.iter().all(|n| n != name) {
+                wrong.everywhere(format!("keyspace `{name}` was never made"));
+            }
+        }
+        for (at, name) in NAMES.iter().enumerate() {
+            self.compare_tree(at as Name, found.get(*name), &mut wrong);
+        }
+        let (nearest, misses) = wrong.best();
+        if misses == 0 {
+            return Ok(nearest);
+        }
+        let mut differences = wrong.always;
+        self.list_differences(found, nearest, &mut differences);
+        differences.truncate(DIFFERENCES_MAX);
+        Err(Mismatch { allowed, nearest, differences })
+    }
+
+    fn compare_tree(&self, name: Name, found: Option<&Pairs>, wrong: &mut Tally) {
+        let alive = self.trees.iter().rev().find(|t| t.name == name && t.life != Life::Gone);
+        let (tree, pairs) = match (alive, found) {
+            (None, None) => return,
+            (Some(tree), None) if tree.life != Life::There => return,
+            (Some(_), None) => return wrong.everywhere(format!("keyspace `{}` is missing", NAMES[name as usize])),
+            (None, Some(_)) => return wrong.everywhere(format!("keyspace `{}` is back", NAMES[name as usize])),
+            (Some(tree), Some(pairs)) => (tree, pairs),
+        };
+        for (key, versions) in &tree.keys {
+            let value = value_of(pairs, key);
+            let mut since = 0;
+            let mut holds: Option<Spec> = None;
+            for version in versions {
+                wrong.count(since, version.commit, !same(holds, value));
+                (since, holds) = (version.commit, version.value);
+            }
+            wrong.count(since, CommitNo::MAX, !same(holds, value));
+        }
+        for (key, value) in pairs.iter().filter(|(key, _)| !tree.keys.contains_key(key)) {
+            let name = NAMES[name as usize];
+            wrong.everywhere(format!("{name}/{}: never written, found {}", key.escape_ascii(), describe(value)));
+        }
+    }
+
+    fn list_differences(&self, found: &Contents, nearest: CommitNo, into: &mut Vec<String>) {
+        for tree in self.trees.iter().filter(|t| t.life != Life::Gone) {
+            let name = NAMES[tree.name as usize];
+            let Some(pairs) = found.get(name) else { continue };
+            for (key, versions) in &tree.keys {
+                let (right, value) = (at(versions, nearest), value_of(pairs, key));
+                if !same(right, value) {
+                    let since = versions.iter().rev().find(|v| v.commit <= nearest).map_or(0, |v| v.commit);
+                    into.push(format!(
+                        "{name}/{}: expected {} (commit {since}), found {}",
+                        key.escape_ascii(),
+                        right.map_or("nothing".to_owned(), |spec| spec.to_string()),
+                        value.map_or("nothing".to_owned(), |bytes| origin(versions, bytes)),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Begins a commit: from now on it may or may not survive.
+    pub fn begin(&mut self, changes: &[Change]) -> CommitNo {
+        self.head += 1;
+        for change in changes {
+            match change {
+                Change::Put(name, key, value) => self.write(*name, key.clone(), Some(*value)),
+                Change::Delete(name, key) => self.write(*name, key.clone(), None),
+                Change::DeleteRange(name, bounds) => {
+                    let Some(tree) = self.current(*name).filter(|_| is_range(bounds)) else { continue };
+                    let hit: Vec<_> =
+                        self.trees[tree.0].keys.range::<[u8], _>(borrowed(bounds)).map(|(k, _)| k.clone()).collect();
+                    hit.into_iter().for_each(|key| self.write(*name, key, None));
+                }
+            }
+        }
+        self.head
+    }
+
+    fn write(&mut self, name: Name, key: Box<[u8]>, value: Option<Spec>) {
+        let commit = self.head;
+        let Some(tree) = self.current(name) else { return };
+        let versions = self.trees[tree.0].keys.entry(key).or_default();
+        match versions.last_mut() {
+            Some(last) if last.commit == commit => last.value = value,
+            Some(last) if last.value.is_none() && value.is_none() => {}
+            _ => versions.push(Version { commit, value }),
+        }
+    }
+
+    /// The last commit was acknowledged at this level.
+    pub fn acknowledge(&mut self, durability: Durability) {
+        if durability != Durability::Memory {
+            self.floor_kill = self.head;
+        }
+        if durability == Durability::Sync {
+            self.floor_power = self.head;
+        }
+    }
+
+    /// Forgets all commits after `commit`: they did not happen, or did not survive.
+    pub fn cut_back_to(&mut self, commit: CommitNo) {
+        for tree in &mut self.trees {
+            tree.keys.retain(|_, versions| {
+                versions.retain(|v| v.commit <= commit);
+                !versions.is_empty()
+            });
+        }
+        self.head = commit;
+        self.floor_kill = self.floor_kill.min(commit);
+        self.floor_power = self.floor_power.min(commit);
+    }
+
+    /// What a database that came back with `found`, equal to the state after `commit`, holds for sure from now on.
+    #[must_use]
+    pub fn recovered(&self, commit: CommitNo, found: &Contents) -> Self {
+        let mut model = self.clone();
+        model.cut_back_to(commit);
+        model.settle_as(found);
+        model.floor_kill = commit;
+        model.floor_power = commit;
+        model
+    }
+
+    /// Begins making a keyspace.
+    pub fn begin_create(&mut self, name: Name) {
+        self.trees.push(Tree::new(name, Life::Creating));
+    }
+
+    /// Begins dropping a keyspace.
+    pub fn begin_drop(&mut self, name: Name) {
+        if let Some(tree) = self.current(name) {
+            self.trees[tree.0].life = Life::Dropping;
+        }
+    }
+
+    /// Keyspaces that were coming or going have come or gone, as `found` shows.
+    pub fn settle_as(&mut self, found: &Contents) {
+        for tree in &mut self.trees {
+            tree.life = match tree.life {
+                Life::Creating | Life::Dropping if found.contains_key(NAMES[tree.name as usize]) => Life::There,
+                Life::Creating | Life::Dropping => Life::Gone,
+                settled => settled,
+            };
+        }
+    }
+
+    /// The call that made or dropped a keyspace was acknowledged.
+    pub fn settle(&mut self) {
+        for tree in &mut self.trees {
+            tree.life = match tree.life {
+                Life::Creating => Life::There,
+                Life::Dropping => Life::Gone,
+                settled => settled,
+            };
+        }
+    }
+
+    /// The tree that `name` means now.
+    #[must_use]
+    pub fn current(&self, name: Name) -> Option<TreeId> {
+        self.trees.iter().rposition(|t| t.name == name && matches!(t.life, Life::There | Life::Creating)).map(TreeId)
+    }
+
+    /// The last commit begun.
+    #[must_use]
+    pub fn head(&self) -> CommitNo {
+        self.head
+    }
+
+    /// The last commit that must survive `crash`.
+    #[must_use]
+    pub fn floor(&self, crash: Crash) -> CommitNo {
+        match crash {
+            Crash::Kill => self.floor_kill,
+            Crash::Power => self.floor_power,
+        }
+    }
+
+    /// The value of a key after commit `n`.
+    #[must_use]
+    pub fn get(&self, tree: TreeId, key: &[u8], n: CommitNo) -> Option<Spec> {
+        self.trees[tree.0].keys.get(key).and_then(|versions| at(versions, n))
+    }
+
+    /// The pairs of a range after commit `n`.
+    pub fn scan(&self, tree: TreeId, bounds: &Bounds, n: CommitNo) -> Vec<(&[u8], Spec)> {
+        if !is_range(bounds) {
+            return Vec::new();
+        }
+        let keys = self.trees[tree.0].keys.range::<[u8], _>(borrowed(bounds));
+        keys.filter_map(|(key, versions)| Some((key.as_ref(), at(versions, n)?))).collect()
+    }
+
+    /// Every key a tree ever had, with or without a value now.
+    pub fn keys(&self, tree: TreeId) -> impl Iterator<Item = &[u8]> {
+        self.trees[tree.0].keys.keys().map(AsRef::as_ref)
+    }
+}
+
+impl Tree {
+    fn new(name: Name, life: Life) -> Self {
+        Self { name, life, keys: BTreeMap::new() }
+    }
+}
+
+/// For each allowed commit, how many keys of the found state do not fit it: kept as steps, summed up at the end.
+struct Tally {
+    first: CommitNo,
+    last: CommitNo,
+    steps: Vec<i64>,
+    always: Vec<String>,
+}
+
+impl Tally {
+    fn new(allowed: &RangeInclusive<CommitNo>) -> Self {
+        let (first, last) = (*allowed.start(), *allowed.end());
+        assert!(first <= last, "no state is allowed: {first}..={last}");
+        Self { first, last, steps: vec![0; (last - first + 2) as usize], always: Vec::new() }
+    }
+
+    /// Notes that from commit `since` up to the one before `until` one more key is wrong.
+    fn count(&mut self, since: CommitNo, until: CommitNo, wrong: bool) {
+        let (begin, end) = (since.max(self.first), until.min(self.last + 1));
+        if wrong && begin < end {
+            self.steps[(begin - self.first) as usize] += 1;
+            self.steps[(end - self.first) as usize] -= 1;
+        }
+    }
+
+    /// Notes something that is wrong whatever the commit.
+    fn everywhere(&mut self, what: String) {
+        self.always.push(what);
+        self.count(self.first, self.last + 1, true);
+    }
+
+    /// The last commit with the fewest wrong keys, and how many these are.
+    fn best(&self) -> (CommitNo, i64) {
+        let mut sum = 0;
+        let mut best = (self.first, i64::MAX);
+        for (commit, step) in (self.first..=self.last).zip(&self.steps) {
+            sum += step;
+            if sum <= best.1 {
+                best = (commit, sum);
+            }
+        }
+        best
+    }
+}
+
+fn at(versions: &[Version], n: CommitNo) -> Option<Spec> {
+    let after = versions.partition_point(|v| v.commit <= n);
+    versions[..after].last().and_then(|v| v.value)
+}
+
+fn value_of<'a>(pairs: &'a [(Box<[u8]>, Value)], key: &[u8]) -> Option<&'a [u8]> {
+    pairs.binary_search_by(|(k, _)| k.as_ref().cmp(key)).ok().map(|at| &pairs[at].1[..])
+}
+
+fn same(spec: Option<Spec>, bytes: Option<&[u8]>) -> bool {
+    match (spec, bytes) {
+        (Some(spec), Some(bytes)) => spec.is(bytes),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// Which version of the key a found value is.
+fn origin(versions: &[Version], bytes: &[u8]) -> String {
+    let known = versions.iter().rev().find(|v| same(v.value, Some(bytes)));
+    match known {
+        Some(version) => format!("{} (commit {})", describe(bytes), version.commit),
+        None => format!("{} (of no commit to this key)", describe(bytes)),
+    }
+}
+
+/// The same bounds, borrowed.
+#[must_use]
+pub fn borrowed(bounds: &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (as_ref(&bounds.0), as_ref(&bounds.1))
+}
+
+fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
+    match bound {
+        Bound::Included(key) => Bound::Included(key),
+        Bound::Excluded(key) => Bound::Excluded(key),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
+
+/// Whether no key can lie between the bounds: deleting such a range is no operation at all.
+#[must_use]
+pub fn is_nothing(bounds: &Bounds) -> bool {
+    let after = |key: &[u8]| [key, &[0]].concat();
+    let start = match &bounds.0 {
+        Bound::Included(key) => key.to_vec(),
+        Bound::Excluded(key) => after(key),
+        Bound::Unbounded => Vec::new(),
+    };
+    match &bounds.1 {
+        Bound::Included(key) => start >= after(key),
+        Bound::Excluded(key) => start >= key.to_vec(),
+        Bound::Unbounded => false,
+    }
+}
+
+/// Whether a map's own range takes these bounds; it panics where the ends are the wrong way round.
+fn is_range(bounds: &Bounds) -> bool {
+    match bounds {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
+        (Bound::Excluded(a), Bound::Excluded(b)) => a < b,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a <= b,
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, last) = (self.allowed.start(), self.allowed.end());
+        write!(f, "no state after commits {first}..={last} fits; nearest is {}:", self.nearest)?;
+        self.differences.iter().try_for_each(|difference| write!(f, "\n    {difference}"))
+    }
+}

@@ -1,0 +1,58 @@
+//! Crashes within recovery from a crash: the image of a crash is opened, at the I/O operations of that recovery images are
+//! taken again, and so on. Each must be as good as the first: what was promised before the first crash holds after the
+//! last.
+
+use crate::{
+    camera::{Camera, Image, Plan},
+    env,
+    judge::{Depth, Judge},
+    model::Model,
+    read::Trouble,
+    report::Report,
+};
+
+/// How far nested crashes are followed.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// One in so many first images is crashed again while it is opened.
+    pub every: u64,
+    /// One in so many second images is crashed a third time.
+    pub third_every: u64,
+    /// Random images of each moment.
+    pub random: u64,
+}
+
+/// Crashes the recovery of `image` at every I/O it does.
+///
+/// # Errors
+/// The first image that is not as good as the first crash allowed.
+pub fn examine(judge: &Judge, image: &Image, model: &Model, sizes: Sizes, report: &mut Report) -> Result<(), Trouble> {
+    if !image.number.is_multiple_of(sizes.every) {
+        return Ok(());
+    }
+    for second in crashes_of_recovery(judge, image, sizes)? {
+        let crash = image.crash.then(second.crash);
+        if second.number.is_multiple_of(sizes.third_every) {
+            for third in crashes_of_recovery(judge, &second, sizes)? {
+                judge
+                    .judge(&third.fs, model, crash.then(third.crash), Depth::Quick)
+                    .map_err(|t| t.during(format!("{second}, again {third}")))?;
+                report.count("crashes in recovery from a crash in recovery", 1);
+            }
+        }
+        judge.judge(&second.fs, model, crash, Depth::Quick).map_err(|t| t.during(format!("then {second}")))?;
+        report.count("crashes in recovery", 1);
+    }
+    Ok(())
+}
+
+fn crashes_of_recovery(judge: &Judge, image: &Image, sizes: Sizes) -> Result<Vec<Image>, Trouble> {
+    let copy = image.fs.fork();
+    let plan = Plan { seed: judge.seed ^ image.number, every: 1, random: sizes.random, only: None };
+    let mut camera = Camera::new(&copy, plan);
+    let db = bifold::Db::open_in(env::simulated(&copy), env::DIR, judge.set.database.clone())
+        .map_err(|e| Trouble::from(e).during("open after the crash"))?;
+    let images = camera.take();
+    drop(db);
+    Ok(images)
+}

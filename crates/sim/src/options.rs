@@ -1,0 +1,81 @@
+//! Random option sets, all of them far too small for real use, so that a few hundred operations flush, split, merge and
+//! evict all the time.
+
+use bifold::{
+    Compaction, Compression, Durability, KeyspaceOptions, Options, Workers,
+    options::{Leveled, Tiered, TwoLayer},
+};
+
+use crate::{model::NAMES, random::Random};
+
+/// The options of a database and of each keyspace of [`NAMES`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct OptionSet {
+    /// Of the database and its default keyspace.
+    pub database: Options,
+    /// Of each keyspace, by position of its name.
+    pub keyspaces: Vec<KeyspaceOptions>,
+}
+
+impl OptionSet {
+    /// The option set number `index` of `seed`, with background work in the calling thread.
+    #[must_use]
+    pub fn new(seed: u64, index: u64, durability: Durability) -> Self {
+        let mut random = Random::new(seed ^ index.rotate_left(40), "options");
+        let keyspaces: Vec<KeyspaceOptions> = NAMES.iter().map(|_| keyspace(&mut random)).collect();
+        let memory_limit = random.pick(&[1 << 20, 2 << 20, 8 << 20, 64 << 20]);
+        let database = Options {
+            durability,
+            memory_limit,
+            memtable_bytes: 4096 << random.below(5),
+            cache_bytes: random.pick(&[None, None, Some(0), Some(64 << 10)]),
+            workers: Workers::Caller,
+            log_bytes: random.pick(&[8 << 10, 64 << 10, 1 << 20]),
+            keyspace: keyspaces[0].clone(),
+            ..Options::default()
+        };
+        Self { database, keyspaces }
+    }
+}
+
+fn keyspace(random: &mut Random) -> KeyspaceOptions {
+    KeyspaceOptions {
+        compression: random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
+        compaction: compaction(random),
+        table_bytes: 2048 << random.below(5),
+        block_bytes: random.pick(&[128, 256, 1024, 4096]),
+        restart_interval: random.pick(&[1, 2, 4, 16]),
+        filter_bits_per_key: random.pick(&[0, 5, 10]),
+        ..KeyspaceOptions::default()
+    }
+}
+
+fn compaction(random: &mut Random) -> Compaction {
+    match random.below(3) {
+        0 => Compaction::Leveled(Leveled {
+            growth: random.pick(&[2, 3, 10]),
+            levels: random.pick(&[2, 3, 4, 7]),
+            level0_runs: random.pick(&[1, 2, 4]),
+            base_bytes: 4096 << random.below(5),
+        }),
+        1 => Compaction::Tiered(Tiered { growth: random.pick(&[2, 3, 4]), levels: random.pick(&[2, 3, 5]) }),
+        _ => Compaction::TwoLayer(TwoLayer {
+            unsorted_bytes: 4096 << random.below(6),
+            scan_merge_runs: random.pick(&[2, 3, 8]),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_set_can_be_used() {
+        for index in 0..500 {
+            let set = OptionSet::new(3, index, Durability::Buffered);
+            set.database.check().unwrap_or_else(|e| panic!("{index}: {e}"));
+            set.keyspaces.iter().for_each(|k| k.check().unwrap_or_else(|e| panic!("{index}: {e}")));
+        }
+    }
+}

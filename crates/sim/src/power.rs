@@ -1,0 +1,127 @@
+//! Power loss at every I/O: a history runs on files in memory, before every operation that changes a file or a directory
+//! images are taken of what a power loss at that moment could leave, and each image is opened and judged.
+//!
+//! Images of one moment: everything given to the system kept (what a killed process leaves), everything unsynced lost,
+//! and random subsets of unsynced sectors, lengths and directory entries.
+
+use std::cell::Cell;
+
+use bifold_io::memory::MemoryFs;
+
+use crate::{
+    camera::{Camera, Image, Plan},
+    driver::{Driver, Watcher},
+    env,
+    history::{Flavor, History, Mix, Op},
+    judge::{Depth, Judge},
+    model::Model,
+    nested,
+    options::OptionSet,
+    read::Trouble,
+    report::{Report, guarded},
+};
+
+/// What is run for each seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// The history.
+    pub mix: Mix,
+    /// Images are taken at every so many changes of the files.
+    pub every: u64,
+    /// Random images of each moment, beside "keep all" and "lose all".
+    pub random: u64,
+    /// One in so many images is judged thoroughly.
+    pub thorough: u64,
+    /// Crashes within recovery that are followed: 0 for none.
+    pub nested: Option<nested::Sizes>,
+}
+
+impl Sizes {
+    /// Short histories, every change, few random images each.
+    #[must_use]
+    pub fn usual() -> Self {
+        Self { mix: Mix { ops: 70, keys: 40, flavor: Flavor::Files }, every: 1, random: 2, thorough: 16, nested: None }
+    }
+}
+
+/// Judges the images of one call.
+pub struct Watch<'a> {
+    camera: Camera,
+    judge: Judge,
+    sizes: Sizes,
+    only: Option<u64>,
+    report: &'a mut Report,
+    /// The image being judged, for the report of whatever goes wrong with it.
+    current: &'a Cell<Option<u64>>,
+}
+
+impl Watcher for Watch<'_> {
+    fn before_acknowledge(&mut self, model: &Model) -> Result<(), Trouble> {
+        for image in self.camera.take() {
+            self.current.set(Some(image.number));
+            self.examine(&image, model).map_err(|t| t.during(&image))?;
+        }
+        self.current.set(None);
+        Ok(())
+    }
+
+    fn pause(&mut self) {
+        self.camera.pause();
+    }
+
+    fn resume(&mut self) {
+        self.camera.resume();
+    }
+}
+
+impl Watch<'_> {
+    fn examine(&mut self, image: &Image, model: &Model) -> Result<(), Trouble> {
+        let thorough = self.only.is_some() || image.number.is_multiple_of(self.sizes.thorough);
+        if let Some(sizes) = self.sizes.nested {
+            nested::examine(&self.judge, image, model, sizes, self.report)?;
+        }
+        let depth = if thorough { Depth::Thorough } else { Depth::Quick };
+        self.judge.judge(&image.fs, model, image.crash, depth)?;
+        self.report.count("power-loss images", 1);
+        self.report.count("of them thoroughly judged", u64::from(thorough));
+        Ok(())
+    }
+}
+
+/// Runs the history of `seed`, or of it only the operations that `keep` admits, and judges all images, or only the one
+/// of number `only`.
+#[must_use]
+pub fn run(name: &str, seed: u64, sizes: Sizes, only: Option<u64>) -> Report {
+    let mut report = Report::default();
+    let current = Cell::new(None);
+    let outcome = guarded(|| run_history(seed, sizes, only, &mut report, &current));
+    report.count("histories", 1);
+    if let Err(trouble) = outcome {
+        let image = current.get().map_or(String::new(), |number| format!(" --image {number}"));
+        report.fail(format!("{name} --seed {seed}{image}"), &trouble);
+    }
+    report
+}
+
+fn run_history(
+    seed: u64,
+    sizes: Sizes,
+    only: Option<u64>,
+    report: &mut Report,
+    current: &Cell<Option<u64>>,
+) -> Result<(), Trouble> {
+    let history = History::new(seed, sizes.mix);
+    let set = OptionSet::new(seed, 0, history.durability);
+    let fs = MemoryFs::default();
+    let camera = Camera::new(&fs, Plan { seed, every: sizes.every, random: sizes.random, only });
+    let judge = Judge { set: set.clone(), seed };
+    let watch = Watch { camera, judge, sizes, only, report, current };
+    let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set, Model::default(), watch);
+    driver.open().map_err(|t| t.during("first open"))?;
+    let ops = history.ops.iter().map(|(at, op)| (*at, op.clone()));
+    for (at, op) in ops.chain([(usize::MAX, Op::Reopen)]) {
+        driver.step(&op).map_err(|t| t.during(format!("operation {at} ({op})")))?;
+    }
+    driver.compare_everything().map_err(|t| t.during("at the end"))?;
+    driver.close()
+}

@@ -1,0 +1,163 @@
+//! Reading a whole database in every way there is, and comparing the answers with the model's.
+
+use std::fmt;
+
+use bifold::{Db, Error, Pair, Range};
+
+use crate::{
+    driver::everything,
+    history::Way,
+    model::{CommitNo, Contents, Model, NAMES, Name, Pairs},
+    value::{Spec, describe},
+};
+
+/// Why a step of a run did not go as it should.
+#[derive(Debug)]
+pub enum Trouble {
+    /// An answer is wrong. Never right, whatever faults are injected.
+    Wrong(String),
+    /// The database refused; right only if a fault was injected.
+    Refused(Error),
+}
+
+impl Trouble {
+    /// A wrong answer.
+    pub fn wrong(what: impl Into<String>) -> Self {
+        Self::Wrong(what.into())
+    }
+
+    /// The same trouble, saying where it arose.
+    #[must_use]
+    pub fn during(self, what: impl fmt::Display) -> Self {
+        match self {
+            Self::Wrong(text) => Self::Wrong(format!("{what}: {text}")),
+            Self::Refused(error) => Self::Wrong(format!("{what}: refused: {error}")),
+        }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wrong(text) => f.write_str(text),
+            Self::Refused(error) => write!(f, "refused: {error}"),
+        }
+    }
+}
+
+/// All that `db` holds, by iterating forwards.
+///
+/// # Errors
+/// The database's refusal, or keys out of order.
+pub fn contents(db: &Db) -> Result<Contents, Trouble> {
+    let mut contents = Contents::new();
+    for name in db.keyspace_names() {
+        let Some(tree) = db.existing_keyspace(&name)? else {
+            return Err(Trouble::wrong(format!("keyspace `{name}` is listed but not there")));
+        };
+        let mut pairs = Pairs::new();
+        for pair in tree.iter() {
+            let pair = pair?.into_parts()?;
+            if pairs.last().is_some_and(|last| last.0 >= pair.0) {
+                return Err(Trouble::wrong(format!("{name}: key {} comes out of order", pair.0.escape_ascii())));
+            }
+            pairs.push(pair);
+        }
+        contents.insert(name, pairs);
+    }
+    Ok(contents)
+}
+
+/// Compares scans both ways, point reads of every key ever used and a read of all keys at once with the state after
+/// commit `n`.
+///
+/// # Errors
+/// What differs.
+pub fn compare_everything(db: &Db, model: &Model, n: CommitNo) -> Result<(), Trouble> {
+    let snapshot = db.snapshot();
+    for (at, name) in NAMES.iter().enumerate() {
+        let (tree, id) = match (db.existing_keyspace(name)?, model.current(at as Name)) {
+            (Some(tree), Some(id)) => (tree, id),
+            (None, None) => continue,
+            (there, _) => return Err(Trouble::wrong(format!("keyspace `{name}` exists: {}", there.is_some()))),
+        };
+        for way in [Way::Forward, Way::Backward, Way::BothEnds] {
+            compare_pairs(name, model.scan(id, &everything(), n), tree.iter(), way)?;
+        }
+        compare_pairs(name, model.scan(id, &everything(), n), snapshot.iter(&tree), Way::Forward)?;
+        let keys: Vec<&[u8]> = model.keys(id).collect();
+        let together = tree.multi_get(&keys)?;
+        for (key, found) in keys.into_iter().zip(together) {
+            let right = model.get(id, key, n);
+            expect_value("multi_get", key, right, found.as_deref())?;
+            expect_value("get", key, right, tree.get(key)?.as_deref())?;
+        }
+    }
+    Ok(())
+}
+
+/// Compares an iterator's pairs with the right ones.
+///
+/// # Errors
+/// The first pair that differs, or the database's refusal.
+pub fn compare_pairs(what: &str, right: Vec<(&[u8], Spec)>, mut range: Range, way: Way) -> Result<(), Trouble> {
+    let mut right = right.into_iter();
+    for turn in 0.. {
+        let back = way == Way::Backward || (way == Way::BothEnds && turn % 2 == 1);
+        let (expected, found) =
+            if back { (right.next_back(), range.next_back()) } else { (right.next(), range.next()) };
+        let ended = expected.is_none();
+        compare_next(what, expected, found)?;
+        if ended {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Compares one answer of an iterator with the right one.
+///
+/// # Errors
+/// As [`compare_pairs`].
+pub fn compare_next(
+    what: &str,
+    right: Option<(&[u8], Spec)>,
+    found: Option<bifold::Result<Pair>>,
+) -> Result<(), Trouble> {
+    let found = found.transpose()?.map(Pair::into_parts).transpose()?;
+    match (right, found) {
+        (None, None) => Ok(()),
+        (Some((key, spec)), Some((found, value))) if *key == *found => {
+            expect_value(what, key, Some(spec), Some(&value))
+        }
+        (right, found) => {
+            let right = right.map_or("the end".to_owned(), |(key, _)| format!("key {}", key.escape_ascii()));
+            let found = found.map_or("the end".to_owned(), |(key, _)| format!("key {}", key.escape_ascii()));
+            Err(Trouble::wrong(format!("{what}: expected {right}, found {found}")))
+        }
+    }
+}
+
+/// Compares one value with the right one.
+///
+/// # Errors
+/// How they differ.
+pub fn expect_value(what: &str, key: &[u8], right: Option<Spec>, found: Option<&[u8]>) -> Result<(), Trouble> {
+    let fits = match (right, found) {
+        (None, None) => true,
+        (Some(spec), Some(bytes)) => spec.is(bytes),
+        _ => false,
+    };
+    if fits {
+        return Ok(());
+    }
+    let right = right.map_or("nothing".to_owned(), |spec| spec.to_string());
+    let found = found.map_or("nothing".to_owned(), describe);
+    Err(Trouble::wrong(format!("{what} {}: expected {right}, found {found}", key.escape_ascii())))
+}

@@ -1,0 +1,125 @@
+//! What a runner found: counts, and failures that each say how to repeat them.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    panic::{self, AssertUnwindSafe},
+    sync::Mutex,
+    thread,
+};
+
+use crate::read::Trouble;
+
+/// One failure.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The arguments of `bifold-sim` that repeat it.
+    pub replay: String,
+    /// What was wrong.
+    pub what: String,
+}
+
+/// Counts and failures of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What was done, how often.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// What went wrong.
+    pub failures: Vec<Failure>,
+}
+
+/// Failures beyond this number are not looked for.
+const FAILURES_MAX: usize = 3;
+
+impl Report {
+    /// Counts `times` more of something.
+    pub fn count(&mut self, what: &'static str, times: u64) {
+        *self.counts.entry(what).or_default() += times;
+    }
+
+    /// How often something was done.
+    #[must_use]
+    pub fn of(&self, what: &str) -> u64 {
+        self.counts.get(what).copied().unwrap_or(0)
+    }
+
+    /// Notes a failure.
+    pub fn fail(&mut self, replay: impl Into<String>, trouble: &Trouble) {
+        self.failures.push(Failure { replay: replay.into(), what: trouble.to_string() });
+    }
+
+    /// Takes over another run's counts and failures.
+    pub fn merge(&mut self, other: Self) {
+        for (what, times) in other.counts {
+            self.count(what, times);
+        }
+        self.failures.extend(other.failures);
+    }
+
+    /// Prints the counts, and panics with all failures if there are any, or if something was done less often than
+    /// `at_least` says: a harness that does nothing passes everything.
+    ///
+    /// # Panics
+    /// As said.
+    pub fn finish(&self, name: &str, at_least: &[(&str, u64)]) {
+        println!("{name}: {self}");
+        assert!(self.failures.is_empty(), "{name}: {} failures, see above", self.failures.len());
+        for (what, least) in at_least {
+            assert!(self.of(what) >= *least, "{name}: only {} {what}, expected at least {least}", self.of(what));
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts: Vec<String> = self.counts.iter().map(|(what, times)| format!("{times} {what}")).collect();
+        write!(f, "{}, {} failures", counts.join(", "), self.failures.len())?;
+        for failure in &self.failures {
+            write!(f, "\n  {}\n  repeat with: bifold-sim replay {}", failure.what, failure.replay)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs `one` for every seed on all processors and adds up the reports. Stops early once a few have failed.
+pub fn over_seeds(seeds: std::ops::Range<u64>, one: impl Fn(u64) -> Report + Sync) -> Report {
+    let next = Mutex::new((seeds.clone(), Report::default()));
+    let hold = || next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let work = || {
+        loop {
+            let seed = {
+                let mut state = hold();
+                if state.1.failures.len() >= FAILURES_MAX {
+                    return;
+                }
+                state.0.next()
+            };
+            let Some(seed) = seed else { return };
+            let report = one(seed);
+            hold().1.merge(report);
+        }
+    };
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..processors).for_each(|_| drop(scope.spawn(work))));
+    let (_, report) = next.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    report
+}
+
+/// Runs `work`; a panic in it is trouble like any other.
+///
+/// # Errors
+/// The trouble or the panic's message.
+pub fn guarded<T>(work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(Trouble::wrong(format!("panic: {text}")))
+    })
+}
+
+/// How much of its usual amount a run does: `BIFOLD_SIM_SCALE`, in percent of what `cargo test` does by default.
+#[must_use]
+pub fn scaled(amount: u64) -> u64 {
+    let percent = std::env::var("BIFOLD_SIM_SCALE").ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(100);
+    (amount * percent / 100).max(1)
+}

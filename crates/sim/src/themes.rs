@@ -1,0 +1,126 @@
+//! The list of all tests, by name: what a seed of each runs in a soak, and how one failure of it is repeated.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    bitflip::{self, Damage, Fixture, Open},
+    concurrent, determinism, errno,
+    history::{History, RangeInclusiveOf},
+    kill, metamorphic, nested, power,
+    report::{Report, guarded},
+};
+
+/// One test.
+pub struct Theme {
+    /// Its name.
+    pub name: &'static str,
+    /// Runs one seed of it, as a soak does.
+    pub soak: fn(u64) -> Report,
+}
+
+/// What names one failure.
+#[derive(Clone, Debug, Default)]
+pub struct Replay {
+    /// The seed.
+    pub seed: u64,
+    /// The positions of the history to keep; `None`: all.
+    pub keep: Option<Vec<RangeInclusiveOf>>,
+    /// The other numbers, by name.
+    pub numbers: BTreeMap<String, u64>,
+}
+
+/// All tests.
+pub const THEMES: &[Theme] = &[
+    Theme { name: "power", soak: |seed| power::run("power", seed, power::Sizes::usual(), None) },
+    Theme { name: "nested", soak: |seed| power::run("nested", seed, nested_sizes(), None) },
+    Theme { name: "errno", soak: |seed| errno::run(seed, errno::Sizes::usual()) },
+    Theme { name: "metamorphic", soak: metamorphic::run },
+    Theme { name: "bitflip", soak: |seed| bitflip::run(seed, 1, 16) },
+    Theme { name: "kill", soak: kill_this },
+    Theme { name: "concurrent", soak: |seed| concurrent::run(seed, CONCURRENT_STEPS) },
+    Theme { name: "determinism", soak: determinism::run },
+];
+
+const CONCURRENT_STEPS: u64 = 2000;
+
+/// The histories of the nested test: the same as for power loss, with every seventh image crashed again.
+#[must_use]
+pub fn nested_sizes() -> power::Sizes {
+    let nested = nested::Sizes { every: 7, third_every: 97, random: 1 };
+    power::Sizes { every: 5, nested: Some(nested), ..power::Sizes::usual() }
+}
+
+fn kill_this(seed: u64) -> Report {
+    match kill::this_program() {
+        Ok(program) => kill::run(&program, seed),
+        Err(trouble) => {
+            let mut report = Report::default();
+            report.fail("kill", &trouble);
+            report
+        }
+    }
+}
+
+/// The test called `name`.
+///
+/// # Errors
+/// The names there are.
+pub fn find(name: &str) -> Result<&'static Theme, String> {
+    let names = || THEMES.iter().map(|t| t.name).collect::<Vec<_>>().join(", ");
+    THEMES.iter().find(|t| t.name == name).ok_or_else(|| format!("`{name}` is not a test; there are {}", names()))
+}
+
+/// The history that a replay of `name` runs.
+///
+/// # Errors
+/// When that test has no history.
+pub fn history(name: &str, replay: &Replay) -> Result<History, String> {
+    let whole = match name {
+        "metamorphic" => metamorphic::history(replay.seed),
+        "power" | "nested" => History::new(replay.seed, power::Sizes::usual().mix),
+        "errno" => errno::history(replay.seed),
+        "determinism" => determinism::history(replay.seed),
+        other => return Err(format!("`{other}` has no history to show")),
+    };
+    Ok(match &replay.keep {
+        Some(keep) => whole.filtered(|at| keep.iter().any(|run| run.contains(&at))),
+        None => whole,
+    })
+}
+
+/// Repeats one failure.
+///
+/// # Errors
+/// When the words make no sense; whether it fails is in the report.
+pub fn replay(name: &str, replay: &Replay) -> Result<Report, String> {
+    let number = |name: &str| replay.numbers.get(name).copied();
+    let seed = replay.seed;
+    let mut report = Report::default();
+    match (name, number("image"), number("set")) {
+        ("power", image, _) => return Ok(power::run("power", seed, power::Sizes::usual(), image)),
+        ("nested", image, _) => return Ok(power::run("nested", seed, nested_sizes(), image)),
+        ("metamorphic", _, Some(set)) => {
+            if let Err(trouble) = metamorphic::run_one(&history(name, replay)?, set) {
+                report.fail("metamorphic (as given)", &trouble);
+            }
+        }
+        ("errno", ..) => return Ok(errno::replay(seed, number("call"), number("fault"))),
+        ("bitflip", ..) => return Ok(replay_bitflip(seed, number("file"), number("flip"), number("cut"))),
+        ("concurrent", ..) => return Ok(concurrent::run(seed, number("steps").unwrap_or(CONCURRENT_STEPS))),
+        _ => return find(name).map(|theme| (theme.soak)(seed)),
+    }
+    Ok(report)
+}
+
+fn replay_bitflip(seed: u64, file: Option<u64>, flip: Option<u64>, cut: Option<u64>) -> Report {
+    let mut report = Report::default();
+    let damage = flip.map(Damage::Flip).or(cut.map(Damage::Cut));
+    let outcome = guarded(|| match (file, damage) {
+        (Some(file), Some(damage)) => Fixture::new(seed)?.damaged(file as usize, damage, Open::Yes),
+        _ => Fixture::new(seed).map(drop),
+    });
+    if let Err(trouble) = outcome {
+        report.fail("bitflip (as given)", &trouble);
+    }
+    report
+}

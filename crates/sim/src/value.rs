@@ -1,0 +1,92 @@
+//! Values that say where they came from: each is named by a tag and a length, and its bytes follow from these.
+//!
+//! The model keeps the name only. A value read back that belongs elsewhere is recognised by its first bytes, so a report
+//! can say which write it came from.
+
+use std::fmt;
+
+use crate::random::mix;
+
+/// A value, named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Spec {
+    /// Which write it is of; unique within a history.
+    pub tag: u32,
+    /// How long it is, in bytes.
+    pub len: u32,
+}
+
+impl Spec {
+    /// The bytes: the tag, then runs that compress in every second value and noise in the others.
+    #[must_use]
+    pub fn bytes(self) -> Vec<u8> {
+        (0..self.len as usize).map(|at| self.byte(at)).collect()
+    }
+
+    /// Whether `bytes` is this value.
+    #[must_use]
+    pub fn is(self, bytes: &[u8]) -> bool {
+        if bytes.len() != self.len as usize {
+            return false;
+        }
+        let mut rest = bytes.chunks(8);
+        let head = self.tag.to_le_bytes();
+        let first = rest.next().unwrap_or_default();
+        let head_fits = first.iter().enumerate().all(|(at, &byte)| byte == self.byte_after(&head, at, 0));
+        head_fits && rest.enumerate().all(|(at, chunk)| chunk == &self.word(at + 1).to_le_bytes()[..chunk.len()])
+    }
+
+    fn byte(self, at: usize) -> u8 {
+        self.byte_after(&self.tag.to_le_bytes(), at % 8, at / 8)
+    }
+
+    fn byte_after(self, head: &[u8; 4], at: usize, word: usize) -> u8 {
+        if word == 0 && at < 4 { head[at] } else { self.word(word).to_le_bytes()[at] }
+    }
+
+    /// The eight bytes at position `at` × 8.
+    fn word(self, at: usize) -> u64 {
+        let place = if self.tag.is_multiple_of(2) { at / 16 } else { at };
+        mix(u64::from(self.tag) << 32 ^ place as u64)
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}x{}", self.tag, self.len)
+    }
+}
+
+/// What bytes that should not be there look like, in a few words.
+#[must_use]
+pub fn describe(bytes: &[u8]) -> String {
+    let len = bytes.len() as u32;
+    match bytes.first_chunk::<4>().map(|head| Spec { tag: u32::from_le_bytes(*head), len }) {
+        Some(spec) if spec.is(bytes) => spec.to_string(),
+        _ => format!("{len} bytes \"{}\"", bytes[..bytes.len().min(24)].escape_ascii()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_recognised_and_nothing_else_is() {
+        for tag in [0, 1, 2, 77, u32::MAX] {
+            for len in [0, 1, 3, 4, 5, 8, 9, 15, 100, 2000] {
+                let spec = Spec { tag, len };
+                let mut bytes = spec.bytes();
+                assert!(spec.is(&bytes));
+                for at in 0..bytes.len() {
+                    bytes[at] ^= 1;
+                    assert!(!spec.is(&bytes), "byte {at} of {spec}");
+                    bytes[at] ^= 1;
+                }
+                bytes.push(0);
+                assert!(!spec.is(&bytes));
+            }
+        }
+        assert_eq!(describe(&Spec { tag: 9, len: 30 }.bytes()), "#9x30");
+    }
+}
