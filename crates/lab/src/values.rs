@@ -27,7 +27,7 @@ pub enum Sizes {
     Fixed(usize),
     /// The generalised Pareto distribution that fits values of a production store at Facebook (Cao et al., *Characterizing,
     /// modeling, and benchmarking RocksDB key-value workloads*, FAST 2020): shape 0.92, scale 226, location 0, cut at
-    /// 128 KiB. Half of the values are below 222 bytes; the mean with the cut is about 1 KB.
+    /// 128 KiB. Half of the values are below 220 bytes; the mean with the cut is about 1 KB.
     Pareto,
 }
 
