@@ -11,7 +11,9 @@
 //! | [`env`], [`camera`] | simulated surroundings; images of what a crash may leave |
 //! | [`judge`] | what is demanded of an image |
 //! | [`power`], [`nested`] | power loss at every I/O; crashes in recovery |
+//! | [`exhaustive`] | power loss in every short history |
 //! | [`errno`] | every call fails, once or for good |
+//! | [`full`] | the disk fills up |
 //! | [`metamorphic`] | one history, many option sets |
 //! | [`bitflip`] | every bit flipped, every file cut |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
@@ -25,6 +27,8 @@ pub mod determinism;
 pub mod driver;
 pub mod env;
 pub mod errno;
+pub mod exhaustive;
+pub mod full;
 pub mod history;
 pub mod judge;
 pub mod kill;

@@ -88,35 +88,36 @@ impl Watch<'_> {
     }
 }
 
-/// Runs the history of `seed`, or of it only the operations that `keep` admits, and judges all images, or only the one
-/// of number `only`.
+/// Runs the history of `seed` and judges all images, or only the one of number `only`.
 #[must_use]
 pub fn run(name: &str, seed: u64, sizes: Sizes, only: Option<u64>) -> Report {
+    let history = History::new(seed, sizes.mix);
+    let set = OptionSet::new(seed, 0, history.durability);
+    run_history(&format!("{name} --seed {seed}"), &history, &set, sizes, only)
+}
+
+/// Runs a history under an option set, and judges its images. `replay` is how to say so on the command line.
+#[must_use]
+pub fn run_history(replay: &str, history: &History, set: &OptionSet, sizes: Sizes, only: Option<u64>) -> Report {
     let mut report = Report::default();
     let current = Cell::new(None);
-    let outcome = guarded(|| run_history(seed, sizes, only, &mut report, &current));
+    let outcome = guarded(|| {
+        let fs = MemoryFs::default();
+        let camera = Camera::new(&fs, Plan { seed: history.seed, every: sizes.every, random: sizes.random, only });
+        let judge = Judge { set: set.clone(), seed: history.seed };
+        let watch = Watch { camera, judge, sizes, only, report: &mut report, current: &current };
+        let driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set.clone(), Model::default(), watch);
+        drive(driver, history)
+    });
     report.count("histories", 1);
     if let Err(trouble) = outcome {
         let image = current.get().map_or(String::new(), |number| format!(" --image {number}"));
-        report.fail(format!("{name} --seed {seed}{image}"), &trouble);
+        report.fail(format!("{replay}{image}"), &trouble);
     }
     report
 }
 
-fn run_history(
-    seed: u64,
-    sizes: Sizes,
-    only: Option<u64>,
-    report: &mut Report,
-    current: &Cell<Option<u64>>,
-) -> Result<(), Trouble> {
-    let history = History::new(seed, sizes.mix);
-    let set = OptionSet::new(seed, 0, history.durability);
-    let fs = MemoryFs::default();
-    let camera = Camera::new(&fs, Plan { seed, every: sizes.every, random: sizes.random, only });
-    let judge = Judge { set: set.clone(), seed };
-    let watch = Watch { camera, judge, sizes, only, report, current };
-    let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set, Model::default(), watch);
+fn drive(mut driver: Driver<Watch<'_>>, history: &History) -> Result<(), Trouble> {
     driver.open().map_err(|t| t.during("first open"))?;
     let ops = history.ops.iter().map(|(at, op)| (*at, op.clone()));
     for (at, op) in ops.chain([(usize::MAX, Op::Reopen)]) {

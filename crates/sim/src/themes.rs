@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     bitflip::{self, Damage, Fixture, Open},
-    concurrent, determinism, errno,
+    concurrent, determinism, errno, exhaustive, full,
     history::{History, RangeInclusiveOf},
     kill, metamorphic, nested, power,
     report::{Report, guarded},
@@ -33,7 +33,9 @@ pub struct Replay {
 pub const THEMES: &[Theme] = &[
     Theme { name: "power", soak: |seed| power::run("power", seed, power::Sizes::usual(), None) },
     Theme { name: "nested", soak: |seed| power::run("nested", seed, nested_sizes(), None) },
+    Theme { name: "exhaustive", soak: |seed| exhaustive::run(seed, None) },
     Theme { name: "errno", soak: |seed| errno::run(seed, errno::Sizes::usual()) },
+    Theme { name: "full", soak: full::run },
     Theme { name: "metamorphic", soak: metamorphic::run },
     Theme { name: "bitflip", soak: |seed| bitflip::run(seed, 1, 16) },
     Theme { name: "kill", soak: kill_this },
@@ -78,6 +80,7 @@ pub fn history(name: &str, replay: &Replay) -> Result<History, String> {
     let whole = match name {
         "metamorphic" => metamorphic::history(replay.seed),
         "power" | "nested" => History::new(replay.seed, power::Sizes::usual().mix),
+        "exhaustive" => exhaustive::history(replay.seed),
         "errno" => errno::history(replay.seed),
         "determinism" => determinism::history(replay.seed),
         other => return Err(format!("`{other}` has no history to show")),
@@ -99,6 +102,7 @@ pub fn replay(name: &str, replay: &Replay) -> Result<Report, String> {
     match (name, number("image"), number("set")) {
         ("power", image, _) => return Ok(power::run("power", seed, power::Sizes::usual(), image)),
         ("nested", image, _) => return Ok(power::run("nested", seed, nested_sizes(), image)),
+        ("exhaustive", image, _) => return Ok(exhaustive::run(seed, image)),
         ("metamorphic", _, Some(set)) => {
             if let Err(trouble) = metamorphic::run_one(&history(name, replay)?, set) {
                 report.fail("metamorphic (as given)", &trouble);
