@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Debug,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -33,5 +34,53 @@ impl Clock for SystemClock {
 
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
+    }
+}
+
+/// A clock that stands still until it is moved, by hand or by waiting on it. Clones show the same time.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock {
+    now: Arc<Mutex<Duration>>,
+}
+
+impl ManualClock {
+    /// Moves it on.
+    pub fn advance(&self, time: Duration) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = now.saturating_add(time);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Duration {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns at once, the time having passed.
+    fn sleep(&self, time: Duration) {
+        self.advance(time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_moves_only_when_told_and_for_all_who_share_it() {
+        let clock = ManualClock::default();
+        let shared = clock.clone();
+        assert_eq!(clock.now(), Duration::ZERO);
+        clock.advance(Duration::from_secs(2));
+        shared.sleep(Duration::from_millis(500));
+        assert_eq!([clock.now(), shared.now()], [Duration::from_millis(2500); 2]);
+    }
+
+    #[test]
+    fn the_system_clock_never_goes_back() {
+        let clock = SystemClock::default();
+        let before = clock.now();
+        clock.sleep(Duration::from_millis(1));
+        assert!(clock.now() > before);
     }
 }

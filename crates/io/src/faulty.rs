@@ -1,1 +1,180 @@
-//! To come.
+//! A file system that fails chosen calls.
+//!
+//! All calls of the file system and of its files are counted together, reads and look-ups included, so that a test can
+//! run once to learn how many there are and then fail each in turn. Hints (`start_writeback`, `prefetch`) cannot fail
+//! and are not counted. A failed call does nothing to the files below, with two exceptions: a short write writes half of
+//! the bytes, and a sync that fails over a [`MemoryFs`] leaves the unsynced bytes as a failed sync does.
+
+mod calls;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bifold_contract::{Error, Result};
+
+use crate::{fs::FileSystem, memory::MemoryFs};
+
+/// A call that is to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Which call: the first is number 1.
+    pub at: u64,
+    /// How it fails.
+    pub kind: FaultKind,
+    /// Whether those after it fail too.
+    pub persistence: Persistence,
+}
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// With this error number of the operating system.
+    Errno(i32),
+    /// An append writes half of its bytes and fails with [`FaultKind::ENOSPC`]. Other calls go through.
+    ShortWrite,
+}
+
+/// Whether a fault goes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    /// One call fails.
+    Once,
+    /// That call and all after it fail.
+    Sticky,
+}
+
+/// A call about to be made, shown to the function of [`FaultyFs::decide_by`].
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Its number; the first is 1.
+    pub number: u64,
+    /// What it does, in the words of [`Error::Io`].
+    pub op: &'static str,
+    /// To which file or directory.
+    pub path: &'a Path,
+}
+
+/// Decides for every call whether it fails.
+pub type Decider = Box<dyn Fn(&Call<'_>) -> Option<FaultKind> + Send + Sync>;
+
+impl FaultKind {
+    /// Interrupted by a signal.
+    pub const EINTR: Self = Self::Errno(4);
+    /// The device failed.
+    pub const EIO: Self = Self::Errno(5);
+    /// Too many open files.
+    pub const EMFILE: Self = Self::Errno(24);
+    /// No space left.
+    pub const ENOSPC: Self = Self::Errno(28);
+
+    fn error(self) -> io::Error {
+        match self {
+            Self::Errno(number) => io::Error::from_raw_os_error(number),
+            Self::ShortWrite => Self::ENOSPC.error(),
+        }
+    }
+}
+
+/// A file system that fails chosen calls. Clones share the files, the count and the plan.
+#[derive(Clone)]
+pub struct FaultyFs {
+    inner: Arc<dyn FileSystem>,
+    /// Set when the files below can model failed syncs.
+    memory: Option<MemoryFs>,
+    plan: Arc<Mutex<Plan>>,
+}
+
+#[derive(Default)]
+struct Plan {
+    calls: u64,
+    faults: Vec<Fault>,
+    decider: Option<Decider>,
+    injected: Vec<(u64, &'static str, PathBuf)>,
+}
+
+impl FaultyFs {
+    /// Nothing fails until it is planned.
+    #[must_use]
+    pub fn new(inner: Arc<dyn FileSystem>) -> Self {
+        Self { inner, memory: None, plan: Arc::default() }
+    }
+
+    /// As [`new`](Self::new), and a sync that fails leaves the bytes unsynced for good.
+    #[must_use]
+    pub fn over_memory(memory: MemoryFs) -> Self {
+        Self { inner: Arc::new(memory.clone()), memory: Some(memory), plan: Arc::default() }
+    }
+
+    /// Adds a fault to the plan.
+    pub fn plan(&self, fault: Fault) {
+        self.locked().faults.push(fault);
+    }
+
+    /// Forgets all planned faults and the decider. The count goes on.
+    pub fn clear(&self) {
+        let mut plan = self.locked();
+        plan.faults.clear();
+        plan.decider = None;
+    }
+
+    /// Has `decider` asked about every call for which no fault is planned. It must not use this file system.
+    pub fn decide_by(&self, decider: Decider) {
+        self.locked().decider = Some(decider);
+    }
+
+    /// The number of calls so far, those that failed included.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.locked().calls
+    }
+
+    /// The calls that were made to fail: number, operation, path.
+    #[must_use]
+    pub fn injected(&self) -> Vec<(u64, &'static str, PathBuf)> {
+        self.locked().injected.clone()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call and says how it is to fail, if it is.
+    fn next_fault(&self, op: &'static str, path: &Path) -> Option<FaultKind> {
+        let mut plan = self.locked();
+        plan.calls += 1;
+        let number = plan.calls;
+        let planned = plan.faults.iter().find(|fault| fault.hits(number)).map(|fault| fault.kind);
+        let decided = || plan.decider.as_ref().and_then(|decider| decider(&Call { number, op, path }));
+        let kind = planned.or_else(decided)?;
+        if kind == FaultKind::ShortWrite && op != calls::APPEND {
+            return None;
+        }
+        plan.injected.push((number, op, path.into()));
+        Some(kind)
+    }
+
+    /// Counts a call and fails it when that is planned.
+    fn pass(&self, op: &'static str, path: &Path) -> Result<()> {
+        self.next_fault(op, path).map_or(Ok(()), |kind| Err(Error::io(op, path, kind.error())))
+    }
+}
+
+impl Fault {
+    fn hits(&self, number: u64) -> bool {
+        match self.persistence {
+            Persistence::Once => number == self.at,
+            Persistence::Sticky => number >= self.at,
+        }
+    }
+}
+
+impl fmt::Debug for FaultyFs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyFs").field("inner", &self.inner).field("calls", &self.calls()).finish_non_exhaustive()
+    }
+}

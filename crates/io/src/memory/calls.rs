@@ -14,8 +14,6 @@ use crate::fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile};
 
 /// "No space left on device", so that the error says what a real disk's would.
 const ENOSPC: i32 = 28;
-/// "Input/output error".
-const EIO: i32 = 5;
 
 impl FileSystem for MemoryFs {
     fn create(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {

@@ -67,7 +67,8 @@ impl Content {
     }
 
     pub(super) fn to_vec(&self) -> Vec<u8> {
-        let mut bytes: Vec<u8> = self.chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect();
+        let mut bytes = Vec::with_capacity(self.chunks.len() * CHUNK_BYTES);
+        self.chunks.iter().for_each(|chunk| bytes.extend_from_slice(&chunk[..]));
         bytes.truncate(self.len as usize);
         bytes
     }

@@ -1,0 +1,155 @@
+//! The calls of [`FileSystem`], each counted and failed when that is planned.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bifold_contract::{Error, Result};
+
+use super::{FaultKind, FaultyFs};
+use crate::{
+    fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile},
+    memory::MemoryFile,
+};
+
+pub(super) const APPEND: &str = "append to";
+
+impl FileSystem for FaultyFs {
+    fn create(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
+        self.pass("create", path)?;
+        match &self.memory {
+            Some(memory) => Ok(self.over_memory_file(path, memory.create_file(path)?)),
+            None => Ok(self.over_file(path, self.inner.create(path)?)),
+        }
+    }
+
+    fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
+        self.pass("open", path)?;
+        match &self.memory {
+            Some(memory) => Ok(self.over_memory_file(path, memory.open_file(path)?)),
+            None => Ok(self.over_file(path, self.inner.open_append(path)?)),
+        }
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
+        self.pass("open", path)?;
+        Ok(Arc::new(FaultyReader { fs: self.clone(), inner: self.inner.open(path)?, path: path.into() }))
+    }
+
+    fn truncate(&self, path: &Path, len: u64) -> Result<()> {
+        self.pass("truncate", path)?;
+        self.inner.truncate(path, len)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.pass("rename", from)?;
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.pass("remove", path)?;
+        self.inner.remove(path)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        self.pass("link", to)?;
+        self.inner.link(from, to)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        self.pass("list", dir)?;
+        self.inner.list(dir)
+    }
+
+    fn len(&self, path: &Path) -> Result<Option<u64>> {
+        self.pass("look up", path)?;
+        self.inner.len(path)
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> Result<()> {
+        self.pass("create directory", dir)?;
+        self.inner.create_dir_all(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let passed = self.pass("sync directory", dir);
+        if let (Err(_), Some(memory)) = (&passed, &self.memory) {
+            memory.break_sync(dir);
+        }
+        passed?;
+        self.inner.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
+        self.pass("lock", path)?;
+        self.inner.lock(path, mode)
+    }
+}
+
+impl FaultyFs {
+    fn over_file(&self, path: &Path, inner: Arc<dyn WriteFile>) -> Arc<dyn WriteFile> {
+        Arc::new(FaultyWriter { fs: self.clone(), inner, memory: None, path: path.into() })
+    }
+
+    fn over_memory_file(&self, path: &Path, file: Arc<MemoryFile>) -> Arc<dyn WriteFile> {
+        let inner = Arc::clone(&file);
+        Arc::new(FaultyWriter { fs: self.clone(), inner, memory: Some(file), path: path.into() })
+    }
+}
+
+#[derive(Debug)]
+struct FaultyWriter {
+    fs: FaultyFs,
+    inner: Arc<dyn WriteFile>,
+    /// The same file as `inner`, when its syncs can be broken. Not looked up by path: the file may have been renamed.
+    memory: Option<Arc<MemoryFile>>,
+    path: PathBuf,
+}
+
+impl WriteFile for FaultyWriter {
+    fn append(&self, parts: &[&[u8]]) -> Result<()> {
+        let Some(kind) = self.fs.next_fault(APPEND, &self.path) else { return self.inner.append(parts) };
+        if kind == FaultKind::ShortWrite {
+            let bytes = parts.concat();
+            self.inner.append(&[&bytes[..bytes.len() / 2]])?;
+        }
+        Err(Error::io(APPEND, &self.path, kind.error()))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let passed = self.fs.pass("sync", &self.path);
+        if let (Err(_), Some(memory)) = (&passed, &self.memory) {
+            memory.break_sync();
+        }
+        passed?;
+        self.inner.sync()
+    }
+
+    fn start_writeback(&self) {
+        self.inner.start_writeback();
+    }
+}
+
+#[derive(Debug)]
+struct FaultyReader {
+    fs: FaultyFs,
+    inner: Arc<dyn ReadFile>,
+    path: PathBuf,
+}
+
+impl ReadFile for FaultyReader {
+    fn len(&self) -> Result<u64> {
+        self.fs.pass("look up", &self.path)?;
+        self.inner.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.fs.pass("read", &self.path)?;
+        self.inner.read_at(buffer, offset)
+    }
+
+    fn prefetch(&self, offset: u64, len: u64) {
+        self.inner.prefetch(offset, len);
+    }
+}

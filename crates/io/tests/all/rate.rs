@@ -1,0 +1,45 @@
+//! The byte budget of background jobs, on a clock moved by hand.
+
+use std::{sync::Arc, time::Duration};
+
+use bifold_io::{Clock, clock::ManualClock, rate::RateBudget};
+
+/// A clock and a budget of 1000 bytes a second on it, both long running.
+fn budget() -> (ManualClock, RateBudget) {
+    let clock = ManualClock::default();
+    clock.advance(Duration::from_secs(10));
+    (clock.clone(), RateBudget::new(Arc::new(clock), Some(1000)))
+}
+
+#[test]
+fn in_the_long_run_no_more_passes_than_the_rate() {
+    let (clock, budget) = budget();
+    (0..50).for_each(|_| budget.acquire(100));
+    // 5 s for 5000 bytes, less the 0.1 s that had been saved up.
+    assert_eq!(clock.now(), Duration::from_millis(14_900));
+    assert_eq!(budget.waited(), Duration::from_millis(4900));
+}
+
+#[test]
+fn a_pause_saves_up_a_tenth_of_a_second_and_no_more() {
+    let (clock, budget) = budget();
+    budget.acquire(1000);
+    clock.advance(Duration::from_secs(60));
+    let before = clock.now();
+    budget.acquire(100);
+    assert_eq!(clock.now(), before, "what was saved up");
+    budget.acquire(100);
+    assert_eq!(clock.now() - before, Duration::from_millis(100));
+}
+
+#[test]
+fn without_a_rate_nobody_waits() {
+    let (clock, budget) = budget();
+    let before = clock.now();
+    budget.set_rate(None);
+    budget.acquire(u64::MAX);
+    assert_eq!((clock.now(), budget.waited()), (before, Duration::ZERO));
+    budget.set_rate(Some(10));
+    budget.acquire(2);
+    assert_eq!(clock.now() - before, Duration::from_millis(100));
+}
