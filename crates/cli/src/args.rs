@@ -25,6 +25,7 @@ pub struct Cli {
 
 /// What every command understands.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// The keyspace to work on.
     #[arg(long, global = true, value_name = "NAME", default_value = "default")]
@@ -177,7 +178,7 @@ pub struct PutArgs {
     /// The key.
     pub key: String,
     /// The value.
-    #[arg(required_unless_present = "value_file", conflicts_with = "value_file")]
+    #[arg(required_unless_present = "value_file", conflicts_with = "value_file", allow_negative_numbers = true)]
     pub value: Option<String>,
     /// Take the value from a file, as it is; - is standard input.
     #[arg(long, value_name = "FILE")]

@@ -53,6 +53,8 @@ fn values_come_from_files_and_standard_input_as_they_are() {
     assert_eq!(bifold(&["get", db, "file", "--raw"]).out, b"\x00\\x41\n");
     bifold_with_input(&["put", db, "input", "--value-file", "-"], b"from\nstdin").ok();
     assert_eq!(bifold(&["get", db, "input", "--raw"]).out, b"from\nstdin");
+    bifold(&["put", db, "number", "-5"]).ok();
+    assert_eq!(bifold(&["get", db, "number"]).ok(), "-5\n");
     bifold(&["put", db, "empty", ""]).ok();
     assert_eq!(bifold(&["get", db, "empty"]).ok(), "\n");
 }
