@@ -120,7 +120,7 @@ impl<'m> Key<'m> {
     /// Asks for the key before it is needed.
     #[inline]
     pub(super) fn prefetch(self) {
-        prefetch_lines(self.head.as_ptr().cast(), 1);
+        prefetch_lines(self.head.as_ptr().cast(), 2);
     }
 
     /// Its newest version.

@@ -1,7 +1,7 @@
 //! The nodes of the tree, and how one is searched and added to while others read it.
 //!
 //! ```text
-//! head    order: 8 │ prefix_len: 4 │ level, trust: 4 │ 14 slices: 112 │ 14 keys: 112
+//! head    order: 8 │ prefix_len: 4 │ level, trust, made_len: 4 │ 14 slices: 112 │ 14 keys: 112
 //! leaf    head: 240 │ next: 8 │ successor: 8                 = 256 B, four cache lines
 //! inner   head: 240 │ 15 children: 120 │ unused: 24          = 384 B, six
 //! ```
@@ -59,6 +59,8 @@ pub(super) struct Head {
     /// 0 for leaves.
     level: u8,
     trust: Trust,
+    /// How many keys it was made with.
+    made_len: u8,
     slices: [AtomicU64; SLOTS],
     keys: [AtomicPtr<KeyHead>; SLOTS],
 }
@@ -134,6 +136,7 @@ impl<'m> Node<'m> {
         }
         let rank = (smaller & ((1 << len) - 1)).count_ones() as usize;
         if rank < len && head.slices[order.slot(rank)].load(Relaxed) == slice {
+            self.key_at(order, rank).prefetch();
             return self.search_among_equals(key, order, rank, slice);
         }
         Place { order, rank, found: Found::Nothing }
@@ -271,6 +274,11 @@ impl<'m> Node<'m> {
     /// How it shortens its keys.
     pub(super) fn truncation(self) -> Truncation {
         Truncation { prefix_len: self.head().prefix_len, trust: self.head().trust }
+    }
+
+    /// How many keys were added since it was made.
+    pub(super) fn added_len(self, order: Order) -> usize {
+        order.len() - usize::from(self.head().made_len)
     }
 
     /// The slice of the key at `rank` of `order`, which is or was this node's.

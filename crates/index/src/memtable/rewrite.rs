@@ -19,6 +19,9 @@ use super::{
 /// How many of the eight bytes of a slice may be the same in all keys of a node.
 const SPARE_BYTES: usize = 4;
 
+/// A node made by an even split has room for six.
+const FEWEST_TO_CALL_ASCENDING: usize = SLOTS / 2 - 1;
+
 /// The keys of a node and one more, in order.
 pub(super) struct Rewrite<'m> {
     keys: [Key<'m>; SLOTS + 1],
@@ -64,7 +67,8 @@ impl<'m> Rewrite<'m> {
             Trust::Fences if differ_early => Choice::Keep(truncation),
             _ => Choice::Renew { shared_len: shared_prefix_len(keys[0], keys[len - 1]) },
         };
-        let ascending = added == order.len() && order.is_ascending();
+        let ascending =
+            added == order.len() && order.is_ascending() && node.added_len(order) >= FEWEST_TO_CALL_ASCENDING;
         Self { keys, slices, len, level: node.level(), ascending, choice }
     }
 
@@ -79,7 +83,8 @@ impl<'m> Rewrite<'m> {
     /// How many keys go left when there are too many for one node.
     ///
     /// Half of them, unless all came in ascending order: then more of the same is likely, and what is left behind
-    /// should be full.
+    /// should be full. A node is made with its keys in order, so only those added since tell: without that, keys that
+    /// descend towards a full node would each get a leaf of its own.
     pub(super) fn left_len(&self) -> usize {
         match (self.ascending, self.level) {
             (false, _) => self.len / 2,

@@ -31,8 +31,8 @@ use super::{
     rewrite::{Fences, Rewrite, first_head, root_head},
 };
 
-/// More levels than memory can fill. Ascending insertion may leave a node of one key, but only beside a full one, so
-/// a level has less than a fourth of the nodes of the level below: 4^24 leaves.
+/// More levels than memory can fill. A split that leaves a node with few keys leaves a full one beside it and takes six
+/// insertions (see [`Rewrite::left_len`]), so on average a node has at least four children: 4^24 leaves.
 const MAX_LEVELS: usize = 24;
 
 /// Keys in order, in an arena that lives as long as the tree.
@@ -138,7 +138,10 @@ impl Tree {
     }
 
     pub(super) fn last_leaf(&self) -> Option<Node<'_>> {
-        self.descend(|node| (node.order(), node.order().len()))
+        self.descend(|node| {
+            let order = node.order();
+            (order, order.len())
+        })
     }
 
     #[inline]

@@ -100,6 +100,7 @@ impl Head {
             prefix_len: truncation.prefix_len,
             level,
             trust: truncation.trust,
+            made_len: keys.len() as u8,
             slices: std::array::from_fn(|at| AtomicU64::new(slices.get(at).copied().unwrap_or(0))),
             keys: std::array::from_fn(|at| AtomicPtr::new(pointer(at))),
         }
