@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use bifold::{Batch, Db, Durability, KeyspaceOptions, Options, Workers};
+use bifold::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Options, Workers};
 
 use crate::{
     history::key_bytes,
@@ -30,6 +30,9 @@ use crate::{
 /// Writer threads of a child.
 pub const WRITERS: u8 = 2;
 
+/// Writers that have commits of their own: see [`commit_of`].
+pub const WRITERS_MAX: u8 = 4;
+
 /// Kills that one directory survives before a new one is begun.
 const KILLS_PER_DIR: u64 = 8;
 
@@ -39,8 +42,9 @@ const LIFE_MAX: Duration = Duration::from_millis(60);
 /// Bytes of one acknowledgement: the writer, then the commit's number.
 const ACK_BYTES: usize = 9;
 
-/// The commit number `n` of a writer: what it changes.
-fn commit_of(seed: u64, writer: u8, n: CommitNo) -> Vec<Change> {
+/// The commit number `n` of a writer: what it changes, in the first two keyspaces.
+#[must_use]
+pub fn commit_of(seed: u64, writer: u8, n: CommitNo) -> Vec<Change> {
     let mut random = Random::new(seed ^ n.rotate_left(20) ^ u64::from(writer) << 56, "kill");
     let writes = random.within(1, 5);
     let mut changes: Vec<Change> = (0..writes)
@@ -59,6 +63,22 @@ fn commit_of(seed: u64, writer: u8, n: CommitNo) -> Vec<Change> {
         changes.push(Change::Put(name, own_key(writer, u16::MAX), Spec { tag: n as u32, len: 8 }));
     }
     changes
+}
+
+/// The same commit as a batch.
+///
+/// # Errors
+/// The database's.
+pub fn batch_of(trees: &[Keyspace; 2], seed: u64, writer: u8, n: CommitNo) -> Result<Batch, Trouble> {
+    let mut batch = Batch::new();
+    for change in commit_of(seed, writer, n) {
+        match change {
+            Change::Put(name, key, value) => batch.put(&trees[name as usize], key, value.bytes())?,
+            Change::Delete(name, key) => batch.delete(&trees[name as usize], key)?,
+            Change::DeleteRange(name, bounds) => batch.delete_range(&trees[name as usize], bounds)?,
+        };
+    }
+    Ok(batch)
 }
 
 fn own_key(writer: u8, key: u16) -> Box<[u8]> {
@@ -87,15 +107,7 @@ pub fn child(dir: &Path, seed: u64, next: &[CommitNo]) -> Result<(), Trouble> {
     let out = Mutex::new(std::io::stdout());
     let write = |writer: u8, first: CommitNo| -> Result<(), Trouble> {
         for n in first.. {
-            let mut batch = Batch::new();
-            for change in commit_of(seed, writer, n) {
-                match change {
-                    Change::Put(name, key, value) => batch.put(&trees[name as usize], key, value.bytes())?,
-                    Change::Delete(name, key) => batch.delete(&trees[name as usize], key)?,
-                    Change::DeleteRange(name, bounds) => batch.delete_range(&trees[name as usize], bounds)?,
-                };
-            }
-            db.commit_with(batch, durability(seed))?;
+            db.commit_with(batch_of(&trees, seed, writer, n)?, durability(seed))?;
             let mut ack = vec![writer];
             ack.extend(n.to_le_bytes());
             let mut out = out.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -172,7 +184,8 @@ fn kill_again_and_again(program: &Path, dir: &Path, seed: u64, report: &mut Repo
 }
 
 /// The part of the contents that one writer wrote.
-fn part_of(contents: &Contents, writer: u8) -> Contents {
+#[must_use]
+pub fn part_of(contents: &Contents, writer: u8) -> Contents {
     let own = |pairs: &Pairs| pairs.iter().filter(|(k, _)| k[0] == writer).cloned().collect();
     contents.iter().map(|(name, pairs)| (name.clone(), own(pairs))).collect()
 }

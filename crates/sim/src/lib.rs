@@ -17,6 +17,7 @@
 //! | [`metamorphic`] | one history, many option sets |
 //! | [`bitflip`] | every bit flipped, every file cut |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
+//! | [`lost_sync`] | a sync fails while threads wait for it |
 //! | [`determinism`] | one seed, one trace |
 //! | [`themes`], [`report`], [`ledger`], [`planted`] | the list of all tests, their results, soaks, tests of the tests |
 
@@ -33,6 +34,7 @@ pub mod history;
 pub mod judge;
 pub mod kill;
 pub mod ledger;
+pub mod lost_sync;
 pub mod metamorphic;
 pub mod model;
 pub mod nested;

@@ -6,7 +6,7 @@ use crate::{
     bitflip::{self, Damage, Fixture, Open},
     concurrent, determinism, errno, exhaustive, full,
     history::{History, RangeInclusiveOf},
-    kill, metamorphic, nested, power,
+    kill, lost_sync, metamorphic, nested, power,
     report::{Report, guarded},
 };
 
@@ -40,6 +40,7 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "bitflip", soak: |seed| bitflip::run(seed, 1, 16) },
     Theme { name: "kill", soak: kill_this },
     Theme { name: "concurrent", soak: |seed| concurrent::run(seed, CONCURRENT_STEPS) },
+    Theme { name: "lost_sync", soak: lost_sync::run },
     Theme { name: "determinism", soak: determinism::run },
 ];
 

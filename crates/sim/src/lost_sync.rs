@@ -1,0 +1,95 @@
+//! One sync of the log fails while several threads wait for it: none of them may be told that its commit is durable, then or
+//! after a sync that succeeds, because the system has dropped what it could not write.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use bifold::{Batch, Db, Durability, Env, Keyspace, Options, Workers};
+use bifold_io::{
+    faulty::{Call, FaultKind, FaultyFs},
+    memory::{Fate, MemoryFs},
+};
+
+use crate::{
+    env,
+    kill::{WRITERS_MAX, batch_of, commit_of, part_of},
+    model::{CommitNo, Model, NAMES},
+    options::OptionSet,
+    random::Random,
+    read::{self, Trouble},
+    report::{Report, guarded},
+};
+
+/// Commits that a writer gives up after; the sync fails long before.
+const COMMITS_MAX: CommitNo = 400;
+
+/// Lets one sync fail, and judges what a power loss leaves.
+#[must_use]
+pub fn run(seed: u64) -> Report {
+    let mut report = Report::default();
+    if let Err(trouble) = guarded(|| fail_one(seed, &mut report)) {
+        report.fail(format!("lost_sync --seed {seed}"), &trouble);
+    }
+    report
+}
+
+fn fail_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
+    let mut random = Random::new(seed, "lost sync");
+    let memory = MemoryFs::default();
+    let faulty = FaultyFs::over_memory(memory.clone());
+    let mut options = OptionSet::new(seed, 0, Durability::Sync).database;
+    options.workers = Workers::Threads(2);
+    if random.chance(50) {
+        options.memtable_bytes = 1 << 20;
+    }
+    let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+    let db = Db::open_in(env, env::DIR, options.clone())?;
+    let trees = [db.default_keyspace().clone(), db.keyspace(NAMES[1], options.keyspace.clone())?];
+    let doomed = random.within(2, 60);
+    let syncs = AtomicU64::new(0);
+    faulty.decide_by(Box::new(move |call: &Call<'_>| {
+        let is_sync = call.op == "sync" && call.path.extension().is_some_and(|e| e == "log");
+        (is_sync && syncs.fetch_add(1, Ordering::Relaxed) + 1 == doomed).then_some(FaultKind::EIO)
+    }));
+    let acked = write_until_it_fails(&db, &trees, seed);
+    report.count("syncs made to fail", faulty.injected().len() as u64);
+    report.count("commits acknowledged before", acked.iter().sum());
+    if !faulty.injected().is_empty() && db.stats().poisoned.is_none() {
+        return Err(Trouble::wrong("a sync failed and the database takes writes"));
+    }
+    let lost = memory.power_loss(Fate::DropUnsynced);
+    drop((db, trees));
+    let db = Db::open_in(env::simulated(&lost), env::DIR, Options { workers: Workers::Caller, ..options })?;
+    let contents = read::contents(&db)?;
+    for (writer, &acked) in acked.iter().enumerate() {
+        let mut model = Model::default();
+        model.begin_create(1);
+        model.settle();
+        for n in 1..=acked + 1 {
+            model.begin(&commit_of(seed, writer as u8, n));
+        }
+        model
+            .check_between(&part_of(&contents, writer as u8), acked..=acked + 1)
+            .map_err(|m| Trouble::wrong(format!("writer {writer} was told that commit {acked} is durable: {m}")))?;
+    }
+    Ok(())
+}
+
+/// The last commit acknowledged to each writer.
+fn write_until_it_fails(db: &Db, trees: &[Keyspace; 2], seed: u64) -> Vec<CommitNo> {
+    let write = |writer: u8| {
+        let commit =
+            |n| db.commit_with(batch_of(trees, seed, writer, n).unwrap_or_else(|_| Batch::new()), Durability::Sync);
+        (1..=COMMITS_MAX).take_while(|&n| commit(n).is_ok()).last().unwrap_or(0)
+    };
+    thread::scope(|scope| {
+        let write = &write;
+        let writers: Vec<_> = (0..WRITERS_MAX).map(|writer| scope.spawn(move || write(writer))).collect();
+        writers.into_iter().map(|writer| writer.join().unwrap_or(0)).collect()
+    })
+}

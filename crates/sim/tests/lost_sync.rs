@@ -1,0 +1,15 @@
+//! A sync fails while threads wait for it: see `bifold_sim::lost_sync`.
+
+use bifold_sim::{
+    lost_sync::run,
+    report::{Report, scaled},
+};
+
+#[test]
+fn nobody_is_told_that_a_commit_of_a_failed_sync_is_durable() {
+    let mut report = Report::default();
+    for seed in 0..scaled(60) {
+        report.merge(run(seed));
+    }
+    report.finish("lost_sync", &[("syncs made to fail", scaled(60) / 2)]);
+}
