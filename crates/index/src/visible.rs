@@ -1,0 +1,341 @@
+//! A merged stream as one snapshot sees it, from both ends.
+//!
+//! Of every key between the bounds it yields the newest version that is not newer than the snapshot, unless that is a
+//! tombstone or a range tombstone hides it. The two ends have a cursor each, made when first used, and stop where they
+//! meet: a key is yielded once, whichever end comes to it first.
+//!
+//! Forward, the newest version of a key comes first and the others are stepped over. Backward, it comes last, so
+//! candidates are noted until the key is over. Where a key has many versions, steps give way to a seek after
+//! [`STEPS_MAX`]; nothing here recurses.
+//!
+//! Invariants: the front stands on the key it yielded last, the back before it; the end that finds nothing more ends
+//! both; after an error every call answers that error.
+
+use std::ops::Bound;
+
+use bifold_contract::{Entry, Error, Kind, Result, SeqNo, Value};
+
+use crate::{
+    cursor::Cursor,
+    merge::MergeCursor,
+    range_tombstones::{Hint, RangeTombstones},
+};
+
+/// A seek costs about as much as this many steps.
+const STEPS_MAX: usize = 8;
+
+/// What a snapshot sees of a key range.
+pub struct Visible {
+    make: Box<dyn Fn() -> MergeCursor + Send>,
+    tombstones: RangeTombstones,
+    snapshot: SeqNo,
+    lower: Bound<Box<[u8]>>,
+    upper: Bound<Box<[u8]>>,
+    front: Option<Front>,
+    back: Option<Back>,
+    outcome: Outcome,
+}
+
+/// A visible pair. The payload is a value or, by `kind`, an encoded pointer to one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// The version's number.
+    pub seqno: SeqNo,
+    /// What `payload` means. Never a tombstone.
+    pub kind: Kind,
+    /// The version's payload.
+    pub payload: Value,
+}
+
+enum Outcome {
+    Going,
+    Over,
+    Failed(Error),
+}
+
+struct Front {
+    cursor: MergeCursor,
+    hint: Hint,
+    /// The key yielded last; while it moves, the key looked at last.
+    key: Vec<u8>,
+    /// Whether the cursor stands on a pair that was yielded.
+    stands: bool,
+}
+
+struct Back {
+    cursor: MergeCursor,
+    hint: Hint,
+    /// The key yielded last; while it moves, the key looked at last.
+    key: Vec<u8>,
+    /// Whether the fields below are of a pair that was yielded. The cursor is already before it.
+    stands: bool,
+    seqno: SeqNo,
+    kind: Kind,
+    payload: Value,
+}
+
+impl Visible {
+    /// What `snapshot` sees between the bounds of the streams that `make` merges. `tombstones` are those of all the
+    /// streams; the ones newer than the snapshot may be among them.
+    #[must_use]
+    pub fn new(
+        make: Box<dyn Fn() -> MergeCursor + Send>,
+        tombstones: RangeTombstones,
+        snapshot: SeqNo,
+        lower: Bound<Box<[u8]>>,
+        upper: Bound<Box<[u8]>>,
+    ) -> Self {
+        Self { make, tombstones, snapshot, lower, upper, front: None, back: None, outcome: Outcome::Going }
+    }
+
+    /// The next pair from the front; `None` when it meets the back.
+    ///
+    /// # Errors
+    /// Those of the streams. Every later call, from either end, answers the same.
+    pub fn next_front(&mut self) -> Result<Option<Item>> {
+        if !self.advance_front()? {
+            return Ok(None);
+        }
+        Ok(self.front.as_ref().and_then(Front::item))
+    }
+
+    /// The next pair from the back; `None` when it meets the front.
+    ///
+    /// # Errors
+    /// As [`Visible::next_front`].
+    pub fn next_back(&mut self) -> Result<Option<Item>> {
+        if !self.advance_back()? {
+            return Ok(None);
+        }
+        Ok(self.back.as_ref().map(Back::item))
+    }
+
+    /// Moves the front to the next pair without touching its payload; `false` when it meets the back.
+    ///
+    /// # Errors
+    /// As [`Visible::next_front`].
+    pub fn advance_front(&mut self) -> Result<bool> {
+        let moved = self.begin().and_then(|going| if going { self.move_front() } else { Ok(false) });
+        self.settle(moved)
+    }
+
+    /// Moves the back to the next pair; `false` when it meets the front.
+    ///
+    /// # Errors
+    /// As [`Visible::next_front`].
+    pub fn advance_back(&mut self) -> Result<bool> {
+        let moved = self.begin().and_then(|going| if going { self.move_back() } else { Ok(false) });
+        self.settle(moved)
+    }
+
+    /// The pair the front moved to last, borrowed; `None` when it has met the back.
+    #[must_use]
+    pub fn front(&self) -> Option<Entry<'_>> {
+        self.front.as_ref().filter(|front| front.stands).and_then(|front| front.cursor.entry())
+    }
+
+    /// The pair the back moved to last, borrowed; `None` when it has met the front.
+    #[must_use]
+    pub fn back(&self) -> Option<Entry<'_>> {
+        let back = self.back.as_ref().filter(|back| back.stands)?;
+        Some(Entry { key: &back.key, seqno: back.seqno, kind: back.kind, payload: &back.payload })
+    }
+
+    fn begin(&self) -> Result<bool> {
+        match &self.outcome {
+            Outcome::Going => Ok(true),
+            Outcome::Over => Ok(false),
+            Outcome::Failed(error) => Err(error.clone()),
+        }
+    }
+
+    fn settle(&mut self, moved: Result<bool>) -> Result<bool> {
+        match &moved {
+            Ok(true) => {}
+            Ok(false) => self.outcome = Outcome::Over,
+            Err(error) => self.outcome = Outcome::Failed(error.clone()),
+        }
+        moved
+    }
+
+    fn move_front(&mut self) -> Result<bool> {
+        let met = self.back.as_ref().filter(|back| back.stands).map(|back| &*back.key);
+        let front = match &mut self.front {
+            Some(front) => {
+                front.stands = false;
+                front.leave_key()?;
+                front
+            }
+            none => none.insert(Front::placed((self.make)(), &self.lower, self.snapshot)?),
+        };
+        let mut too_new = 0;
+        while let Some(entry) = front.cursor.entry() {
+            if is_above(entry.key, &self.upper) || met.is_some_and(|met| met <= entry.key) {
+                return Ok(false);
+            }
+            if front.key != entry.key {
+                front.key.clear();
+                front.key.extend_from_slice(entry.key);
+                too_new = 0;
+            }
+            if entry.seqno > self.snapshot {
+                too_new += 1;
+                if too_new <= STEPS_MAX {
+                    front.cursor.next()?;
+                } else {
+                    front.cursor.seek(&front.key, self.snapshot)?;
+                }
+            } else if is_live(&self.tombstones, &mut front.hint, &entry, self.snapshot) {
+                front.stands = true;
+                return Ok(true);
+            } else {
+                front.leave_key()?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn move_back(&mut self) -> Result<bool> {
+        let met = self.front.as_ref().filter(|front| front.stands).map(|front| &*front.key);
+        let back = match &mut self.back {
+            Some(back) => {
+                back.stands = false;
+                back
+            }
+            none => none.insert(Back::placed((self.make)(), &self.upper)?),
+        };
+        while let Some(entry) = back.cursor.entry() {
+            if is_below(entry.key, &self.lower) || met.is_some_and(|met| entry.key <= met) {
+                return Ok(false);
+            }
+            back.key.clear();
+            back.key.extend_from_slice(entry.key);
+            if back.take_newest(self.snapshot)? {
+                let entry = Entry { key: &back.key, seqno: back.seqno, kind: back.kind, payload: &[] };
+                back.stands = is_live(&self.tombstones, &mut back.hint, &entry, self.snapshot);
+                if back.stands {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Front {
+    /// Stands on the first entry of the range that the snapshot may see.
+    fn placed(mut cursor: MergeCursor, lower: &Bound<Box<[u8]>>, snapshot: SeqNo) -> Result<Self> {
+        match lower {
+            Bound::Unbounded => cursor.first()?,
+            Bound::Included(key) => cursor.seek(key, snapshot)?,
+            Bound::Excluded(key) => cursor.seek(key, 0)?,
+        }
+        Ok(Self { cursor, hint: Hint::default(), key: Vec::new(), stands: false })
+    }
+
+    /// Moves behind all versions of `key`.
+    fn leave_key(&mut self) -> Result<()> {
+        for _ in 0..STEPS_MAX {
+            match self.cursor.entry() {
+                Some(entry) if entry.key == self.key => self.cursor.next()?,
+                _ => return Ok(()),
+            }
+        }
+        match self.cursor.entry() {
+            // No version has number 0, so this is the first of the next key.
+            Some(entry) if entry.key == self.key => self.cursor.seek(&self.key, 0),
+            _ => Ok(()),
+        }
+    }
+
+    fn item(&self) -> Option<Item> {
+        let entry = self.cursor.entry()?;
+        let payload = self.cursor.payload();
+        Some(Item { key: entry.key.into(), seqno: entry.seqno, kind: entry.kind, payload })
+    }
+}
+
+impl Back {
+    /// Stands on the last entry of the range.
+    fn placed(mut cursor: MergeCursor, upper: &Bound<Box<[u8]>>) -> Result<Self> {
+        match upper {
+            Bound::Unbounded => cursor.last()?,
+            // The least key above `key` is `key` with a zero byte behind it.
+            Bound::Included(key) => cursor.seek_before(&[key, &[0][..]].concat())?,
+            Bound::Excluded(key) => cursor.seek_before(key)?,
+        }
+        let (key, payload) = (Vec::new(), Value::copy_of(&[]));
+        Ok(Self { cursor, hint: Hint::default(), key, stands: false, seqno: 0, kind: Kind::Delete, payload })
+    }
+
+    /// Notes the newest version of `key` that `snapshot` sees, if any, and moves before all versions of it. The cursor
+    /// stands on the oldest.
+    fn take_newest(&mut self, snapshot: SeqNo) -> Result<bool> {
+        let mut found = false;
+        for _ in 0..STEPS_MAX {
+            if !self.note_if_visible(snapshot) {
+                break;
+            }
+            found = true;
+            self.cursor.prev()?;
+        }
+        if found && self.note_if_visible(snapshot) {
+            self.cursor.seek(&self.key, snapshot)?;
+            self.note_if_visible(snapshot);
+            self.cursor.seek_before(&self.key)?;
+            return Ok(true);
+        }
+        for _ in 0..STEPS_MAX {
+            if !self.stands_on_key() {
+                return Ok(found);
+            }
+            self.cursor.prev()?;
+        }
+        if self.stands_on_key() {
+            self.cursor.seek_before(&self.key)?;
+        }
+        Ok(found)
+    }
+
+    /// Notes the entry it stands on if it is a version of `key` that the snapshot sees.
+    fn note_if_visible(&mut self, snapshot: SeqNo) -> bool {
+        let Some(entry) = self.cursor.entry().filter(|e| e.key == self.key && e.seqno <= snapshot) else { return false };
+        (self.seqno, self.kind) = (entry.seqno, entry.kind);
+        self.payload = if entry.kind == Kind::Delete { Value::copy_of(&[]) } else { self.cursor.payload() };
+        true
+    }
+
+    fn stands_on_key(&self) -> bool {
+        self.cursor.entry().is_some_and(|entry| entry.key == self.key)
+    }
+
+    fn item(&self) -> Item {
+        Item { key: self.key.as_slice().into(), seqno: self.seqno, kind: self.kind, payload: self.payload.clone() }
+    }
+}
+
+/// Whether `entry`, the newest version of its key that `snapshot` sees, is a value that no range tombstone hides.
+fn is_live(tombstones: &RangeTombstones, hint: &mut Hint, entry: &Entry<'_>, snapshot: SeqNo) -> bool {
+    entry.kind != Kind::Delete && tombstones.covering_near(hint, entry.key, snapshot) <= entry.seqno
+}
+
+fn is_above(key: &[u8], upper: &Bound<Box<[u8]>>) -> bool {
+    match upper {
+        Bound::Unbounded => false,
+        Bound::Included(upper) => **upper < *key,
+        Bound::Excluded(upper) => **upper <= *key,
+    }
+}
+
+fn is_below(key: &[u8], lower: &Bound<Box<[u8]>>) -> bool {
+    match lower {
+        Bound::Unbounded => false,
+        Bound::Included(lower) => *key < **lower,
+        Bound::Excluded(lower) => *key <= **lower,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! What is yielded is checked against a map filled by the same history up to the snapshot.
+
+use std::{collections::BTreeMap, ops::Bound};
+
+use bifold_contract::{Kind, RangeTombstone, Result, SeqNo};
+use proptest::prelude::*;
+
+use super::{STEPS_MAX, Visible};
+use crate::{
+    merge::vec_cursor::{OwnedEntry, VecCursor, merge_of},
+    range_tombstones::RangeTombstones,
+};
+
+type Bounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
+const EVERYTHING: Bounds = (Bound::Unbounded, Bound::Unbounded);
+
+fn put(key: &str, seqno: SeqNo) -> OwnedEntry {
+    OwnedEntry { key: key.into(), seqno, kind: Kind::Inline, payload: seqno.to_string().into() }
+}
+
+fn delete(key: &str, seqno: SeqNo) -> OwnedEntry {
+    OwnedEntry { key: key.into(), seqno, kind: Kind::Delete, payload: vec![] }
+}
+
+fn visible(sources: Vec<VecCursor>, tombstones: &[RangeTombstone], snapshot: SeqNo, bounds: Bounds) -> Visible {
+    let make = Box::new(move || merge_of(sources.clone()));
+    Visible::new(make, RangeTombstones::new(tombstones), snapshot, bounds.0, bounds.1)
+}
+
+/// Takes all pairs, each from the end that `from_back` says (round and round), and puts them in key order.
+fn drain(mut visible: Visible, from_back: &[bool]) -> Result<Vec<(String, SeqNo)>> {
+    let (mut low, mut high) = (vec![], vec![]);
+    for &back in from_back.iter().cycle() {
+        let item = if back { visible.next_back()? } else { visible.next_front()? };
+        let Some(item) = item else { break };
+        assert_eq!(item.payload, item.seqno.to_string().as_bytes());
+        let pair = (String::from_utf8_lossy(&item.key).into_owned(), item.seqno);
+        if back { high.push(pair) } else { low.push(pair) }
+    }
+    assert_eq!((visible.next_front()?, visible.next_back()?), (None, None), "an end that is over stays over");
+    low.extend(high.into_iter().rev());
+    Ok(low)
+}
+
+#[test]
+fn a_snapshot_sees_the_newest_version_that_is_not_newer_than_itself() -> Result<()> {
+    let source = VecCursor::new(vec![put("a", 1), put("a", 5), put("b", 6), delete("c", 4), put("c", 2), put("d", 3)]);
+    for from_back in [[false], [true]] {
+        let all = drain(visible(vec![source.clone()], &[], 5, EVERYTHING), &from_back)?;
+        assert_eq!(all, [("a".into(), 5), ("d".into(), 3)]);
+        let early = drain(visible(vec![source.clone()], &[], 3, EVERYTHING), &from_back)?;
+        assert_eq!(early, [("a".into(), 1), ("c".into(), 2), ("d".into(), 3)]);
+    }
+    Ok(())
+}
+
+#[test]
+fn long_rows_of_versions_are_leapt_over_from_either_end() -> Result<()> {
+    for versions in [STEPS_MAX - 1, STEPS_MAX, STEPS_MAX + 1, 3 * STEPS_MAX] {
+        let last = versions as SeqNo;
+        let of_all = |n| [put("a", n), put("b", 1000 + n), put("c", 2000 + n), delete("d", 3000 + n)];
+        let source = VecCursor::new((1..=last).flat_map(of_all).collect());
+        for snapshot in [last, last / 2, 1000 + last / 2, 1001, 2001, 2000 + last, 9999] {
+            let newest = |base: SeqNo| Some(snapshot.min(base + last)).filter(|&seqno| seqno > base);
+            let expected: Vec<_> = [("a", newest(0)), ("b", newest(1000)), ("c", newest(2000))]
+                .into_iter()
+                .filter_map(|(key, seqno)| Some((key.to_owned(), seqno?)))
+                .collect();
+            for from_back in [&[false][..], &[true], &[false, true]] {
+                let seen = drain(visible(vec![source.clone()], &[], snapshot, EVERYTHING), from_back)?;
+                assert_eq!(seen, expected, "{versions} versions at {snapshot}, {from_back:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn keys_can_be_walked_without_taking_values() -> Result<()> {
+    let mut visible = visible(vec![VecCursor::new(vec![put("a", 1), put("b", 2), put("c", 3)])], &[], 9, EVERYTHING);
+    assert_eq!((visible.front(), visible.back()), (None, None));
+    assert!(visible.advance_back()? && visible.advance_front()?);
+    assert_eq!(visible.front().map(OwnedEntry::of), Some(put("a", 1)));
+    assert_eq!(visible.back().map(OwnedEntry::of), Some(put("c", 3)));
+    assert!(visible.advance_front()? && !visible.advance_front()?);
+    assert_eq!((visible.front(), visible.back().map(|e| e.seqno)), (None, Some(3)));
+    Ok(())
+}
+
+#[test]
+fn an_error_is_repeated_by_both_ends() {
+    for from_back in [false, true] {
+        let broken = VecCursor::new(vec![put("a", 1), put("b", 2), put("c", 3)]).failing_at(1);
+        let mut visible = visible(vec![broken], &[], 9, EVERYTHING);
+        let mut next = |back| if back { visible.next_back() } else { visible.next_front() };
+        if !from_back {
+            assert!(next(from_back).unwrap().is_some());
+        }
+        // Going backward the error shows one key earlier: that end looks ahead for newer versions.
+        let first = next(from_back).unwrap_err().to_string();
+        assert_eq!(next(false).unwrap_err().to_string(), first);
+        assert_eq!(next(true).unwrap_err().to_string(), first);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put(u8),
+    Delete(u8),
+    DeleteRange(u8, Option<u8>),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    // Key 0 is hot, so that rows of versions outgrow the step limit.
+    let key = || prop_oneof![1 => Just(0), 2 => 0..8u8];
+    prop_oneof![
+        12 => key().prop_map(Op::Put),
+        4 => key().prop_map(Op::Delete),
+        1 => (key(), prop::option::weighted(0.9, key())).prop_map(|(start, end)| Op::DeleteRange(start, end)),
+    ]
+}
+
+fn name(key: u8) -> String {
+    // Every second key goes on from the one before, so that bounds fall between a key and its continuation.
+    format!("{}{}", (b'a' + key / 2) as char, if key % 2 == 1 { "\0" } else { "" })
+}
+
+fn bound() -> impl Strategy<Value = Bound<Box<[u8]>>> {
+    (0..3, 0..9u8).prop_map(|(kind, key)| match kind {
+        0 => Bound::Unbounded,
+        1 => Bound::Included(name(key).into_bytes().into()),
+        _ => Bound::Excluded(name(key).into_bytes().into()),
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_snapshot_sees_what_the_history_up_to_it_left(
+        history in prop::collection::vec((op(), 0..4usize), 0..80),
+        snapshot in 0..90u64,
+        lower in bound(),
+        upper in bound(),
+        from_back in prop::collection::vec(prop::bool::ANY, 1..6),
+    ) {
+        let mut model = BTreeMap::new();
+        let mut parts = vec![vec![]; 4];
+        let mut tombstones = vec![];
+        for (seqno, (op, source)) in (1..).zip(history) {
+            let seen = seqno <= snapshot;
+            match op {
+                Op::Put(key) => {
+                    parts[source].push(put(&name(key), seqno));
+                    if seen { model.insert(name(key), seqno); }
+                }
+                Op::Delete(key) => {
+                    parts[source].push(delete(&name(key), seqno));
+                    if seen { model.remove(&name(key)); }
+                }
+                Op::DeleteRange(start, end) => {
+                    let end = end.map(|end| name(end.max(start + 1)).into_bytes().into_boxed_slice());
+                    let tombstone = RangeTombstone { start: name(start).into_bytes().into(), end, seqno };
+                    if seen { model.retain(|key, _| !tombstone.contains(key.as_bytes())); }
+                    tombstones.push(tombstone);
+                }
+            }
+        }
+        let within = |key: &str| !super::is_below(key.as_bytes(), &lower) && !super::is_above(key.as_bytes(), &upper);
+        let expected: Vec<_> = model.into_iter().filter(|(key, _)| within(key)).collect();
+        let sources = parts.into_iter().map(VecCursor::new).collect();
+        let seen = drain(visible(sources, &tombstones, snapshot, (lower.clone(), upper.clone())), &from_back).unwrap();
+        prop_assert_eq!(seen, expected);
+    }
+}
