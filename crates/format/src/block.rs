@@ -78,6 +78,36 @@ pub fn get(block: &Value, key: &[u8], seqno: SeqNo) -> Result<Answer, Corruption
     })
 }
 
+/// Checks that searches find every entry of a block: that restarts are entries with whole keys, and their heads are right.
+///
+/// # Errors
+/// When they are not.
+pub fn check_restarts(block: &Value) -> Result<(), Corruption> {
+    let layout = Layout::parse(block)?;
+    let damage = |index: usize, found: String| {
+        let at = layout.entries_end + index * HEAD_BYTES;
+        Err(Corruption::new(at as u64, "block restarts", "a restart at an entry with a whole key, and its head", found))
+    };
+    let prefix = layout.restart_key(block, 0)?.0.get(..layout.prefix_len).ok_or_else(|| bad_tail(block))?;
+    let stored_heads = block[layout.entries_end..].as_chunks::<HEAD_BYTES>().0;
+    let (mut at, mut next) = (0, 0);
+    while at < layout.entries_end {
+        let Some(slot) = Layout::slot(&block[..layout.entries_end], at) else { return Err(bad_entry(block, at)) };
+        if next < layout.restarts && layout.restart(block, next) == at {
+            let key = &block[slot.key_start..slot.key_end];
+            let expected = key.strip_prefix(prefix).map(heads::head);
+            let stored = stored_heads.get(next).map(|head| u64::from_le_bytes(*head));
+            if slot.shared != 0 || expected != stored {
+                return damage(next, format!("restart {next} with head {stored:x?}"));
+            }
+            next += 1;
+        }
+        at = slot.payload_end;
+    }
+    let first = layout.restart(block, 0);
+    if next == layout.restarts && first == 0 { Ok(()) } else { damage(next, format!("restart {next} of no entry")) }
+}
+
 /// Where the parts of a block are.
 #[derive(Clone, Copy, Debug, Default)]
 struct Layout {

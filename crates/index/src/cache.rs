@@ -1,82 +1,83 @@
-//! The block cache: decompressed, checked blocks by file and offset, within a fixed number of bytes.
+//! The block cache: uncompressed, checked blocks by file and offset, within a fixed number of bytes.
 //!
-//! Readers share a block by its reference count, so a value read from it needs no copy and evicting it frees nothing that
-//! is still in use. Blocks of deleted files are not purged: file ids are never used again, so they are simply never asked
-//! for and age out.
+//! Readers share a block by its reference count, so a value read from one needs no copy, and evicting a block frees nothing
+//! that is still in use. Blocks of deleted files are not purged: file ids are never used again, so nobody asks for them and
+//! they age out.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bifold_contract::FileId;
-use quick_cache::{Weighter, sync::Cache};
+use bifold_contract::{FileId, Value};
+use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
-/// Memory an entry takes beside its bytes: its key, its place in the cache's tables and its reference counts.
-const ENTRY_OVERHEAD_BYTES: u64 = 64;
+/// Memory a block takes beside its bytes: key and entry in the cache's tables (about 80 B), reference counts, seal and what
+/// the allocator rounds up.
+const ENTRY_OVERHEAD_BYTES: u64 = 128;
 
 /// A typical block, by which the cache's tables are sized at first.
 const BLOCK_BYTES_TYPICAL: u64 = 4096;
 
-/// What the cache holds.
-#[derive(Clone, Debug)]
-pub enum Cached<M> {
-    /// A data block.
-    Block(Arc<[u8]>),
-    /// Index and filter of a table, where the budget for holding them outside the cache is used up.
-    Metadata(Arc<M>, u64),
-}
+/// A part of the cache with a lock of its own has at least so many bytes. No block larger than a part is kept, and the
+/// indexes of tables that have no room elsewhere come through here: about 100 KiB for 16 MiB of small values.
+const SHARD_BYTES_MIN: u64 = 1 << 20;
+
+/// More parts than this only cost memory: the lock is held for some 50 ns.
+const SHARDS_MAX: u64 = 32;
 
 #[derive(Clone, Debug)]
 struct ByBytes;
 
-impl<M> Weighter<(FileId, u64), Cached<M>> for ByBytes {
-    fn weight(&self, _key: &(FileId, u64), value: &Cached<M>) -> u64 {
-        ENTRY_OVERHEAD_BYTES
-            + match value {
-                Cached::Block(bytes) => bytes.len() as u64,
-                Cached::Metadata(_, bytes) => *bytes,
-            }
+impl Weighter<(FileId, u64), Value> for ByBytes {
+    fn weight(&self, _place: &(FileId, u64), block: &Value) -> u64 {
+        block.len() as u64 + ENTRY_OVERHEAD_BYTES
     }
 }
 
-/// A cache of blocks, and of the metadata `M` of tables.
+/// A cache of blocks.
 #[derive(Debug)]
-pub struct BlockCache<M> {
+pub struct BlockCache {
     /// `None` when nothing is to be cached.
-    cache: Option<Cache<(FileId, u64), Cached<M>, ByBytes>>,
+    blocks: Option<Cache<(FileId, u64), Value, ByBytes>>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-impl<M> BlockCache<M> {
+impl BlockCache {
     /// A cache of so many bytes; 0 caches nothing.
     #[must_use]
     pub fn new(capacity_bytes: u64) -> Self {
-        let items = usize::try_from(capacity_bytes / BLOCK_BYTES_TYPICAL).unwrap_or(usize::MAX).max(16);
-        let cache = (capacity_bytes > 0).then(|| Cache::with_weighter(items, capacity_bytes, ByBytes));
-        Self { cache, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        let items = usize::try_from(capacity_bytes / BLOCK_BYTES_TYPICAL).unwrap_or(usize::MAX).max(32);
+        let shards = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity(items)
+            .weight_capacity(capacity_bytes)
+            .shards(1 << shards.ilog2())
+            .build();
+        let blocks = options.ok().filter(|_| capacity_bytes > 0).map(|options| {
+            Cache::with_options(options, ByBytes, quick_cache::DefaultHashBuilder::default(), Default::default())
+        });
+        Self { blocks, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
-    /// What is cached for this place, counted as a hit or a miss.
+    /// The block at this place, if it is here; counted as a hit or a miss.
+    #[inline]
     #[must_use]
-    pub fn get(&self, file: FileId, offset: u64) -> Option<Cached<M>> {
-        let found = self.cache.as_ref()?.get(&(file, offset));
+    pub fn get(&self, file: FileId, offset: u64) -> Option<Value> {
+        let found = self.blocks.as_ref().and_then(|blocks| blocks.get(&place(file, offset)));
         if found.is_some() { &self.hits } else { &self.misses }.fetch_add(1, Relaxed);
         found
     }
 
-    /// Caches something for this place.
-    pub fn insert(&self, file: FileId, offset: u64, value: Cached<M>) {
-        if let Some(cache) = &self.cache {
-            cache.insert((file, offset), value);
+    /// Keeps the block that stands at this place; whatever has not been asked for lately makes room for it.
+    pub fn insert(&self, file: FileId, offset: u64, block: Value) {
+        if let Some(blocks) = &self.blocks {
+            blocks.insert(place(file, offset), block);
         }
     }
 
-    /// Bytes it holds.
+    /// Bytes it takes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.cache.as_ref().map_or(0, Cache::weight)
+        self.blocks.as_ref().map_or(0, Cache::weight)
     }
 
     /// Questions it could answer.
@@ -92,27 +93,44 @@ impl<M> BlockCache<M> {
     }
 }
 
+#[inline]
+fn place(file: FileId, offset: u64) -> (FileId, u64) {
+    (if cfg!(planted = "stale_cache") { 0 } else { file }, offset)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_cache_keeps_within_its_bytes() {
-        let cache: BlockCache<()> = BlockCache::new(100_000);
-        for offset in 0..1000 {
-            cache.insert(1, offset, Cached::Block(vec![0; 1000].into()));
-            assert!(cache.bytes() <= 100_000);
+        for capacity in [100_000, 10 << 20] {
+            let cache = BlockCache::new(capacity);
+            let blocks = capacity / 100;
+            for offset in 0..blocks {
+                cache.insert(1, offset, vec![0; 1000].into());
+                assert!(cache.bytes() <= capacity);
+            }
+            assert!(cache.bytes() > capacity / 2, "most of it is used: {}", cache.bytes());
+            let kept = (0..blocks).filter(|&offset| cache.get(1, offset).is_some()).count() as u64;
+            assert_eq!((cache.hits(), cache.misses()), (kept, blocks - kept));
         }
-        assert!(cache.bytes() > 50_000, "most of it is used: {}", cache.bytes());
-        let kept = (0..1000).filter(|&offset| cache.get(1, offset).is_some()).count() as u64;
-        assert_eq!((cache.hits(), cache.misses()), (kept, 1000 - kept));
+    }
+
+    #[test]
+    fn blocks_of_two_files_at_one_offset_are_two_blocks() {
+        let cache = BlockCache::new(1 << 20);
+        cache.insert(1, 0, vec![1].into());
+        cache.insert(2, 0, vec![2].into());
+        assert_eq!(cache.get(1, 0).unwrap(), [1]);
+        assert_eq!(cache.get(2, 0).unwrap(), [2]);
     }
 
     #[test]
     fn a_cache_of_no_bytes_holds_nothing() {
-        let cache: BlockCache<()> = BlockCache::new(0);
-        cache.insert(1, 0, Cached::Block(vec![0].into()));
+        let cache = BlockCache::new(0);
+        cache.insert(1, 0, vec![0].into());
         assert!(cache.get(1, 0).is_none());
-        assert_eq!(cache.bytes(), 0);
+        assert_eq!((cache.bytes(), cache.misses()), (0, 1));
     }
 }

@@ -59,6 +59,13 @@ impl BlockCursor {
         Some(Entry { key: &self.key, seqno: self.slot.seqno(), kind, payload })
     }
 
+    /// Whether it stands on an entry.
+    #[inline]
+    #[must_use]
+    pub fn is_placed(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// The payload of that entry, sharing the block's buffer.
     #[inline]
     #[must_use]

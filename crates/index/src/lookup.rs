@@ -1,0 +1,195 @@
+//! One key in one version.
+//!
+//! Layers are asked from the newest to the oldest: level 0 in the order of a [`Locator`], then one run after the other. The
+//! first layer that knows the key decides, because for every key what stands in an upper layer is newer. A range tombstone
+//! that spans the key is such knowledge: everything about the key that is older than it is gone, so the search ends there
+//! too, unless the same table has a version that is newer than the tombstone.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use bifold_contract::{IoSource, Locator, Result, SeqNo};
+
+use crate::{
+    table::{FoundEntry, Table},
+    version::{TableRun, Version},
+};
+
+/// A question.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Its [`key_hash`](bifold_format::filter::key_hash).
+    pub key_hash: u64,
+    /// Newer versions than this are not seen.
+    pub snapshot: SeqNo,
+    /// The largest number, not above `snapshot`, of a range tombstone in a newer layer (a memtable) that spans the key; 0 when
+    /// there is none.
+    pub covered_by: SeqNo,
+    /// Which runs of level 0 may hold the key.
+    pub locator: &'a dyn Locator,
+}
+
+/// What one layer says.
+enum Layer {
+    /// This version, the newest that may be seen.
+    Found(FoundEntry),
+    /// The key is deleted by a range tombstone.
+    Hidden,
+    /// Nothing.
+    Unknown,
+}
+
+impl Version {
+    /// The newest version of a key that its snapshot sees. A tombstone is found like any other version, with
+    /// [`Kind::Delete`](bifold_contract::Kind::Delete); a version that a range tombstone hides is not found at all.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn get(&self, lookup: &Lookup<'_>, counters: &LookupCounters) -> Result<Option<FoundEntry>> {
+        let mut tally = Tally::default();
+        let answer = self.search(lookup, &mut tally);
+        counters.add(&tally);
+        answer
+    }
+
+    fn search(&self, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Option<FoundEntry>> {
+        if lookup.covered_by > 0 {
+            return Ok(None);
+        }
+        let Some((level0, deeper)) = self.levels().split_first() else { return Ok(None) };
+        match self.search_level0(level0, lookup, tally)? {
+            Layer::Found(entry) => return Ok(Some(entry)),
+            Layer::Hidden => return Ok(None),
+            Layer::Unknown => {}
+        }
+        for run in deeper.iter().flatten() {
+            match search_run(run, lookup, tally)? {
+                Layer::Found(entry) => return Ok(Some(entry)),
+                Layer::Hidden => return Ok(None),
+                Layer::Unknown => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn search_level0(&self, runs: &[Arc<TableRun>], lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Layer> {
+        let mut answer = Ok(Layer::Unknown);
+        // A locator knows keys, not ranges: of the runs it passes over, range tombstones are looked at all the same.
+        let mut passed = 0;
+        lookup.locator.candidates(lookup.key_hash, runs.len(), &mut |at| {
+            let Some(run) = runs.get(at) else { return true };
+            let hidden = self.is_hidden_by(runs.get(passed..at).unwrap_or_default(), lookup);
+            passed = at + 1;
+            answer = if hidden { Ok(Layer::Hidden) } else { search_run(run, lookup, tally) };
+            matches!(answer, Ok(Layer::Unknown))
+        });
+        match answer {
+            Ok(Layer::Unknown) if self.is_hidden_by(&runs[passed..], lookup) => Ok(Layer::Hidden),
+            answer => answer,
+        }
+    }
+
+    fn is_hidden_by(&self, runs: &[Arc<TableRun>], lookup: &Lookup<'_>) -> bool {
+        self.has_range_tombstones() && runs.iter().any(|run| covering(run, lookup) > 0)
+    }
+}
+
+fn covering(run: &TableRun, lookup: &Lookup<'_>) -> SeqNo {
+    run.find(lookup.key).map_or(0, |table| table.covering(lookup.key, lookup.snapshot))
+}
+
+fn search_run(run: &TableRun, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Layer> {
+    match run.find(lookup.key) {
+        Some(table) => search_table(table, lookup, tally),
+        None => Ok(Layer::Unknown),
+    }
+}
+
+#[inline]
+fn search_table(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Layer> {
+    let covered_by = table.covering(lookup.key, lookup.snapshot);
+    let found = find_in(table, lookup, tally)?;
+    Ok(match found {
+        Some(entry) if entry.seqno >= covered_by => Layer::Found(entry),
+        None if covered_by == 0 => Layer::Unknown,
+        _ => Layer::Hidden,
+    })
+}
+
+#[inline]
+fn find_in(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Option<FoundEntry>> {
+    let has_filter = table.has_filter();
+    tally.filters_asked += u64::from(has_filter);
+    if !table.may_contain(lookup.key_hash)? {
+        tally.filters_denied += 1;
+        return Ok(None);
+    }
+    tally.tables_searched += 1;
+    let found = table.find(lookup.key, lookup.snapshot, IoSource::Get)?;
+    tally.false_positives += u64::from(has_filter && found.is_none());
+    Ok(found)
+}
+
+/// What one search met; added to the shared counters once, at its end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    filters_asked: u64,
+    filters_denied: u64,
+    false_positives: u64,
+    tables_searched: u64,
+}
+
+/// What searches met since the counters were made.
+#[derive(Debug, Default)]
+pub struct LookupCounters {
+    filters_asked: AtomicU64,
+    filters_denied: AtomicU64,
+    false_positives: AtomicU64,
+    tables_searched: AtomicU64,
+}
+
+impl LookupCounters {
+    fn add(&self, tally: &Tally) {
+        let add = |counter: &AtomicU64, count: u64| {
+            // An atomic addition costs some 5 ns even when it adds nothing.
+            if count > 0 {
+                counter.fetch_add(count, Relaxed);
+            }
+        };
+        add(&self.filters_asked, tally.filters_asked);
+        add(&self.filters_denied, tally.filters_denied);
+        add(&self.false_positives, tally.false_positives);
+        add(&self.tables_searched, tally.tables_searched);
+    }
+
+    /// Filters asked.
+    #[must_use]
+    pub fn filters_asked(&self) -> u64 {
+        self.filters_asked.load(Relaxed)
+    }
+
+    /// Filters that said no: each spared a search and perhaps a read.
+    #[must_use]
+    pub fn filters_denied(&self) -> u64 {
+        self.filters_denied.load(Relaxed)
+    }
+
+    /// Searches that a filter allowed and that found nothing.
+    #[must_use]
+    pub fn false_positives(&self) -> u64 {
+        self.false_positives.load(Relaxed)
+    }
+
+    /// Tables searched beyond their filter.
+    #[must_use]
+    pub fn tables_searched(&self) -> u64 {
+        self.tables_searched.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

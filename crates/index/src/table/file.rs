@@ -1,0 +1,199 @@
+//! A table's file: its blocks, checked as they are read.
+//!
+//! Opening takes two reads: the footer, then everything from the filter to the footer at once.
+
+use std::sync::Arc;
+
+use bifold_contract::{Corruption, Error, FileId, IoSource, RangeTombstone, Result, Value};
+use bifold_format::{
+    block::sealed::{BLOCK_BYTES_MAX, unseal},
+    compression::zeroed,
+    filter::{Filter, LINE_BYTES},
+    names,
+    table::{FOOTER_BYTES, Footer, Place, index::Index, properties::Properties, tombstones},
+};
+use bifold_io::{Dir, Reader};
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct TableFile {
+    id: FileId,
+    dir: Dir,
+    pub(super) reader: Reader,
+    pub(super) footer: Footer,
+    /// Bytes of the largest block, uncompressed.
+    block_bytes_max: usize,
+}
+
+/// What stands behind the data blocks, checked.
+#[derive(Debug)]
+pub(super) struct Tail {
+    pub(super) filter: Option<Value>,
+    pub(super) index: Option<Value>,
+    pub(super) tombstones: Vec<RangeTombstone>,
+    pub(super) properties: Properties,
+    /// Bytes of memory that filter and index share.
+    buffer_bytes: usize,
+}
+
+impl Tail {
+    /// Bytes of memory that holding filter and index takes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.buffer_bytes as u64
+    }
+}
+
+impl TableFile {
+    /// Opens the table `id`.
+    pub(super) fn open(dir: &Dir, id: FileId) -> Result<(Self, Tail)> {
+        let mut file = Self::open_footer(dir, id)?;
+        let tail = file.read_tail()?;
+        file.block_bytes_max = tail.properties.block_bytes_max;
+        Ok((file, tail))
+    }
+
+    /// Opens the table `id`, looking at nothing but the footer.
+    pub(super) fn open_footer(dir: &Dir, id: FileId) -> Result<Self> {
+        let reader = dir.open(&names::table(id))?;
+        let footer = read_footer(&reader, id)?;
+        Ok(Self { id, dir: dir.clone(), reader, footer, block_bytes_max: BLOCK_BYTES_MAX })
+    }
+
+    fn read_tail(&self) -> Result<Tail> {
+        let (start, end) = (self.footer.filter().start, self.footer.properties().end);
+        let bytes = usize::try_from(end - start).unwrap_or(usize::MAX);
+        // The lines of the filter come first; each should be one cache line, so the buffer has room to move them to one.
+        let mut buffer = zeroed(bytes.saturating_add(LINE_BYTES));
+        let skip = buffer.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
+        if let Some(free) = Arc::get_mut(&mut buffer) {
+            self.reader.read_at(&mut free[skip..skip + bytes], start, IoSource::Metadata)?;
+        }
+        let section = |place: Place| {
+            let at = skip + (place.start - start) as usize;
+            let unsealed = unseal(Arc::clone(&buffer), (at, at + place.len() as usize), (self.id, place.start), 0);
+            if place.is_empty() { Ok(None) } else { unsealed.map(Some).map_err(|damage| self.error(damage)) }
+        };
+        let properties = self.decode_properties(section(self.footer.properties())?)?;
+        let tombstones = self.decode_tombstones(section(self.footer.tombstones())?)?;
+        let (filter, index) = (section(self.footer.filter())?, section(self.footer.index())?);
+        let tail = Tail { filter, index, tombstones, properties, buffer_bytes: buffer.len() };
+        self.check(&tail)?;
+        Ok(tail)
+    }
+
+    pub(super) fn decode_properties(&self, section: Option<Value>) -> Result<Properties> {
+        let content = section.as_deref().unwrap_or_default();
+        let decoded = Properties::decode(content, self.id, self.reader.len());
+        decoded.map_err(|damage| self.error(damage.at(self.footer.properties().start)))
+    }
+
+    pub(super) fn decode_tombstones(&self, section: Option<Value>) -> Result<Vec<RangeTombstone>> {
+        let Some(content) = section else { return Ok(Vec::new()) };
+        tombstones::decode(&content).map_err(|damage| self.error(damage.at(self.footer.tombstones().start)))
+    }
+
+    /// Checks that the sections agree with each other, so that nothing needs to be checked again by every read.
+    fn check(&self, tail: &Tail) -> Result<()> {
+        if let Some(filter) = &tail.filter {
+            Filter::parse(filter).map_err(|damage| self.error(damage.at(self.footer.filter().start)))?;
+        }
+        let at = self.footer.index().start;
+        let (blocks, end) = match &tail.index {
+            None => (0, 0),
+            Some(index) => {
+                let index = Index::parse(index).map_err(|damage| self.error(damage.at(at)))?;
+                (index.blocks(), index.place(index.blocks() - 1).map_or(0, |last| last.end))
+            }
+        };
+        let (expected, found) = ((tail.properties.blocks, self.footer.data_bytes), (blocks as u64, end));
+        let damage =
+            |expected: String, found: String| Err(self.error(Corruption::new(at, "table index", expected, found)));
+        if expected != found {
+            let text = |(blocks, end)| format!("{blocks} blocks that end at {end}");
+            return damage(text(expected), text(found));
+        }
+        let (expected, found) = (tail.properties.meta.range_tombstones, tail.tombstones.len() as u64);
+        if expected != found {
+            return damage(format!("{expected} range tombstones"), format!("{found}"));
+        }
+        Ok(())
+    }
+
+    /// A data block.
+    #[inline]
+    pub(super) fn block(&self, place: Place, source: IoSource) -> Result<Value> {
+        self.sealed(place, source, self.block_bytes_max)
+    }
+
+    /// A section, which is never compressed; `None` when it is missing.
+    pub(super) fn section(&self, place: Place, source: IoSource) -> Result<Option<Value>> {
+        if place.is_empty() { Ok(None) } else { self.sealed(place, source, 0).map(Some) }
+    }
+
+    #[inline]
+    fn sealed(&self, place: Place, source: IoSource, size_max: usize) -> Result<Value> {
+        let buffer = self.read(place, source)?;
+        let len = buffer.len();
+        unseal(buffer, (0, len), (self.id, place.start), size_max).map_err(|damage| self.error(damage))
+    }
+
+    /// The bytes at a place within the file. Places come from [`Footer`] and [`TableFile::place`], so they are no longer than
+    /// the file.
+    pub(super) fn read(&self, place: Place, source: IoSource) -> Result<Arc<[u8]>> {
+        let mut buffer = zeroed(place.len() as usize);
+        if let Some(free) = Arc::get_mut(&mut buffer) {
+            self.reader.read_at(free, place.start, source)?;
+        }
+        Ok(buffer)
+    }
+
+    /// The block at `place`, which is part of `buffer`, read from `start` of the file on.
+    pub(super) fn block_in(&self, buffer: &Arc<[u8]>, start: u64, place: Place) -> Result<Value> {
+        let range = ((place.start - start) as usize, (place.end - start) as usize);
+        unseal(Arc::clone(buffer), range, (self.id, place.start), self.block_bytes_max)
+            .map_err(|damage| self.error(damage))
+    }
+
+    /// Where a block of the index stands, checked to lie within the data.
+    #[inline]
+    pub(super) fn place(&self, index: &Index<'_>, block: usize) -> Result<Place> {
+        index.place(block).filter(|place| place.end <= self.footer.data_bytes).ok_or_else(|| {
+            let expected = format!("a place within {} bytes of data for block {block}", self.footer.data_bytes);
+            let found = format!("{:?}", index.place(block));
+            self.error(Corruption::new(self.footer.index().start, "table index", expected, found))
+        })
+    }
+
+    /// Damage in this file as an error.
+    #[cold]
+    pub(super) fn error(&self, damage: Corruption) -> Error {
+        damage.of(self.reader.path())
+    }
+
+    /// The directory it is in.
+    pub(super) fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Removes the file; readers that are open keep it.
+    pub(super) fn remove(&self) -> Result<()> {
+        self.dir.remove(&names::table(self.id))
+    }
+}
+
+fn read_footer(reader: &Reader, id: FileId) -> Result<Footer> {
+    let damage = |expected: String, found: String| Corruption::new(0, "table", expected, found).of(reader.path());
+    let Some(start) = reader.len().checked_sub(FOOTER_BYTES as u64) else {
+        return Err(damage(
+            format!("at least the {FOOTER_BYTES} bytes of a footer"),
+            format!("{} bytes", reader.len()),
+        ));
+    };
+    let mut bytes = [0; FOOTER_BYTES];
+    reader.read_at(&mut bytes, start, IoSource::Metadata)?;
+    let footer = Footer::decode(&bytes, reader.len()).map_err(|damage| damage.of(reader.path()))?;
+    if footer.file != id {
+        return Err(damage(format!("the table with id {id}"), format!("the one with id {}", footer.file)));
+    }
+    Ok(footer)
+}

@@ -1,0 +1,279 @@
+//! Sorted tables: written once, then only read.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`writer`] | writes a table |
+//! | [`file`](self::file) | reads and checks its blocks |
+//! | [`cursor`] | walks over it |
+//! | [`verify`] | reads every byte and reports all damage |
+//! | [`context`] | what tables share: the cache and the budget for indexes and filters |
+//!
+//! A point read asks the filter (one cache line), finds the block in the index (heads of its fences, side by side), takes
+//! the block from the cache or reads it, and finds the key in it.
+//!
+//! A table that is not needed any more is marked obsolete and removed when its last holder lets go, so versions and
+//! iterators keep the files they read.
+
+pub mod context;
+pub mod cursor;
+pub mod verify;
+pub mod writer;
+
+mod file;
+mod read_ahead;
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bifold_contract::{Corruption, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, Value};
+use bifold_format::{
+    block::{self, Answer},
+    filter::Filter,
+    table::{Place, index::Index},
+};
+pub use context::TableContext;
+pub use cursor::{ReadMode, TableCursor};
+use file::{TableFile, Tail};
+pub use writer::{TableOptions, TableWriter};
+
+use crate::range_tombstones::RangeTombstones;
+
+/// A version of a key found in a table.
+#[derive(Clone, Debug)]
+pub struct FoundEntry {
+    /// Its number.
+    pub seqno: SeqNo,
+    /// What it says.
+    pub kind: Kind,
+    /// The value, an encoded pointer, or nothing. It shares the cached block.
+    pub payload: Value,
+}
+
+/// An open table.
+#[derive(Debug)]
+pub struct Table {
+    meta: Arc<TableMeta>,
+    file: TableFile,
+    context: Arc<TableContext>,
+    /// Filter and index, where the budget had room for them.
+    held: Option<Held>,
+    tombstones: Vec<RangeTombstone>,
+    covering: RangeTombstones,
+    obsolete: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Held {
+    filter: Option<Value>,
+    index: Option<Value>,
+    /// What was taken of the budget.
+    bytes: u64,
+}
+
+/// A section, held or just loaded.
+enum Section<'a> {
+    Held(&'a Value),
+    Loaded(Value),
+}
+
+impl Deref for Section<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Section::Held(bytes) => bytes,
+            Section::Loaded(bytes) => bytes,
+        }
+    }
+}
+
+impl Table {
+    /// Opens the table that `meta` describes, and checks that the file says the same.
+    ///
+    /// # Errors
+    /// I/O errors; corruption of anything but data blocks, which are checked when they are read.
+    pub fn open(dir: &bifold_io::Dir, meta: Arc<TableMeta>, context: &Arc<TableContext>) -> Result<Arc<Self>> {
+        let (file, tail) = TableFile::open(dir, meta.id)?;
+        if tail.properties.meta != *meta {
+            let (expected, found) = (format!("{meta:?}"), format!("{:?}", tail.properties.meta));
+            return Err(file.error(Corruption::new(0, "table", expected, found)));
+        }
+        let covering = RangeTombstones::new(&tail.tombstones);
+        let held = Held::take(&tail, context);
+        let (context, obsolete) = (Arc::clone(context), AtomicBool::new(false));
+        Ok(Arc::new(Self { meta, file, context, held, tombstones: tail.tombstones, covering, obsolete }))
+    }
+
+    /// What the table `id` says of itself: for salvage, when the manifest cannot say it.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn read_meta(dir: &bifold_io::Dir, id: bifold_contract::FileId) -> Result<TableMeta> {
+        Ok(TableFile::open(dir, id)?.1.properties.meta)
+    }
+
+    /// The newest version of `key` that is not newer than `snapshot`. Range tombstones are not looked at; see
+    /// [`Table::covering`].
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn get(&self, key: &[u8], key_hash: u64, snapshot: SeqNo, source: IoSource) -> Result<Option<FoundEntry>> {
+        if self.may_contain(key_hash)? { self.find(key, snapshot, source) } else { Ok(None) }
+    }
+
+    /// As [`Table::get`], without asking the filter.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn find(&self, key: &[u8], snapshot: SeqNo, source: IoSource) -> Result<Option<FoundEntry>> {
+        let Some(index) = self.index()? else { return Ok(None) };
+        let index = Index::parse(&index).map_err(|damage| self.damage(damage, self.file.footer.index()))?;
+        for at in index.find(key)..index.blocks() {
+            let place = self.file.place(&index, at)?;
+            let block = self.block(place, source)?;
+            match block::get(&block, key, snapshot).map_err(|damage| self.damage(damage, place))? {
+                Answer::Found(found) => {
+                    let (seqno, kind, payload) = (found.seqno, found.kind, found.payload);
+                    return Ok(Some(FoundEntry { seqno, kind, payload }));
+                }
+                Answer::Absent => return Ok(None),
+                Answer::EndsInKey => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a key with this hash may be in the table. Always, when it has no filter.
+    ///
+    /// # Errors
+    /// I/O errors and corruption, when the filter is not held.
+    #[inline]
+    pub fn may_contain(&self, key_hash: u64) -> Result<bool> {
+        let filter = match &self.held {
+            Some(held) => held.filter.as_ref().map(Section::Held),
+            None => self.load(self.file.footer.filter())?,
+        };
+        let Some(filter) = filter else { return Ok(true) };
+        let filter = Filter::parse(&filter).map_err(|damage| self.damage(damage, self.file.footer.filter()))?;
+        Ok(filter.may_contain(key_hash))
+    }
+
+    /// Whether it has a filter.
+    #[must_use]
+    pub fn has_filter(&self) -> bool {
+        !self.file.footer.filter().is_empty()
+    }
+
+    /// The largest number, not above `snapshot`, of a range tombstone of this table that spans `key`; 0 when there is none.
+    #[inline]
+    #[must_use]
+    pub fn covering(&self, key: &[u8], snapshot: SeqNo) -> SeqNo {
+        self.covering.covering(key, snapshot)
+    }
+
+    /// What the manifest knows of it.
+    #[inline]
+    #[must_use]
+    pub fn meta(&self) -> &Arc<TableMeta> {
+        &self.meta
+    }
+
+    /// Its range tombstones, by start, then newest first.
+    #[must_use]
+    pub fn range_tombstones(&self) -> &[RangeTombstone] {
+        &self.tombstones
+    }
+
+    /// A cursor over its entries, which stands nowhere.
+    #[must_use]
+    pub fn cursor(self: &Arc<Self>, mode: ReadMode) -> TableCursor {
+        TableCursor::new(Arc::clone(self), mode)
+    }
+
+    /// Reads every byte and reports all damage.
+    #[must_use]
+    pub fn verify(&self) -> Vec<bifold_contract::Error> {
+        verify::verify(self.file.dir(), &self.meta)
+    }
+
+    /// Has the file removed when the last holder of the table lets go.
+    pub fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    /// The index; `None` when there are no entries.
+    fn index(&self) -> Result<Option<Section<'_>>> {
+        match &self.held {
+            Some(held) => Ok(held.index.as_ref().map(Section::Held)),
+            None => self.load(self.file.footer.index()),
+        }
+    }
+
+    /// The index for as long as a cursor needs it.
+    fn index_to_hold(&self) -> Result<Option<Value>> {
+        Ok(self.index()?.map(|section| match section {
+            Section::Held(index) => index.clone(),
+            Section::Loaded(index) => index,
+        }))
+    }
+
+    /// A section through the cache; `None` when it is missing.
+    #[cold]
+    fn load(&self, place: Place) -> Result<Option<Section<'_>>> {
+        if place.is_empty() {
+            return Ok(None);
+        }
+        if let Some(section) = self.context.cache().get(self.meta.id, place.start) {
+            return Ok(Some(Section::Loaded(section)));
+        }
+        let Some(section) = self.file.section(place, IoSource::Metadata)? else { return Ok(None) };
+        self.context.cache().insert(self.meta.id, place.start, section.clone());
+        Ok(Some(Section::Loaded(section)))
+    }
+
+    /// A data block, from the cache or from the file.
+    #[inline]
+    fn block(&self, place: Place, source: IoSource) -> Result<Value> {
+        if let Some(block) = self.context.cache().get(self.meta.id, place.start) {
+            return Ok(block);
+        }
+        let block = self.file.block(place, source)?;
+        self.context.cache().insert(self.meta.id, place.start, block.clone());
+        Ok(block)
+    }
+
+    /// Damage within the block at `place` as an error.
+    #[cold]
+    fn damage(&self, damage: Corruption, place: Place) -> bifold_contract::Error {
+        self.file.error(damage.at(place.start))
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if let Some(held) = &self.held {
+            self.context.give_back(held.bytes);
+        }
+        if self.obsolete.load(Ordering::Acquire) {
+            // A file that stays is only space: recovery removes what the manifest does not name.
+            let _left_to_recovery = self.file.remove();
+        }
+    }
+}
+
+impl Held {
+    /// Holds filter and index of a table if the budget has room for them.
+    fn take(tail: &Tail, context: &TableContext) -> Option<Self> {
+        let bytes = tail.bytes();
+        context.take(bytes).then(|| Self { filter: tail.filter.clone(), index: tail.index.clone(), bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests;

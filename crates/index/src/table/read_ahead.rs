@@ -1,0 +1,99 @@
+//! Several blocks by one read, for cursors that go on in one direction.
+
+use std::sync::Arc;
+
+use bifold_contract::{IoSource, Result, Value};
+use bifold_format::{
+    compression::zeroed,
+    table::{Place, index::Index},
+};
+
+use super::file::TableFile;
+
+/// Which way a cursor goes from block to block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// To larger keys.
+    Forward,
+    /// To smaller keys.
+    Backward,
+}
+
+/// A stretch of the file in memory: whole blocks, checked when they are asked for.
+#[derive(Debug)]
+pub(super) struct ReadAhead {
+    buffer: Option<Arc<[u8]>>,
+    place: Place,
+    /// How much the next read takes.
+    window_bytes: u64,
+    first_bytes: u64,
+    max_bytes: u64,
+    source: IoSource,
+}
+
+impl ReadAhead {
+    /// Reads `first_bytes`, then twice as much each time up to `max_bytes`.
+    pub(super) fn new(first_bytes: u64, max_bytes: u64, source: IoSource) -> Self {
+        Self { buffer: None, place: Place::default(), window_bytes: first_bytes, first_bytes, max_bytes, source }
+    }
+
+    /// The block at `place`, if it is in memory.
+    pub(super) fn get(&self, file: &TableFile, place: Place) -> Option<Result<Value>> {
+        let buffer = self.buffer.as_ref()?;
+        let inside = self.place.start <= place.start && place.end <= self.place.end;
+        inside.then(|| file.block_in(buffer, self.place.start, place))
+    }
+
+    /// Reads block `at` and those that follow it in `direction`, as many as fit the window.
+    pub(super) fn read(
+        &mut self,
+        file: &TableFile,
+        index: &Index<'_>,
+        at: usize,
+        direction: Direction,
+    ) -> Result<Value> {
+        let block = file.place(index, at)?;
+        let mut place = block;
+        let mut next = at;
+        loop {
+            next = match direction {
+                Direction::Forward => next + 1,
+                Direction::Backward if next > 0 => next - 1,
+                Direction::Backward => break,
+            };
+            if next >= index.blocks() {
+                break;
+            }
+            let neighbour = file.place(index, next)?;
+            let grown = Place { start: place.start.min(neighbour.start), end: place.end.max(neighbour.end) };
+            if grown.len() > self.window_bytes {
+                break;
+            }
+            place = grown;
+        }
+        self.window_bytes = (self.window_bytes * 2).min(self.max_bytes);
+        let buffer = self.fill(file, place)?;
+        file.block_in(buffer, place.start, block)
+    }
+
+    /// Forgets what is in memory and begins with small reads again.
+    pub(super) fn reset(&mut self) {
+        self.buffer = None;
+        self.place = Place::default();
+        self.window_bytes = self.first_bytes;
+    }
+
+    fn fill(&mut self, file: &TableFile, place: Place) -> Result<&Arc<[u8]>> {
+        self.place = Place::default();
+        let bytes = place.len() as usize;
+        // The buffer serves again unless a reader holds a value in it.
+        let fits = |buffer: &mut Arc<[u8]>| buffer.len() >= bytes && Arc::get_mut(buffer).is_some();
+        let old = self.buffer.take().and_then(|mut buffer| fits(&mut buffer).then_some(buffer));
+        let mut buffer = old.unwrap_or_else(|| zeroed(bytes));
+        if let Some(free) = Arc::get_mut(&mut buffer) {
+            file.reader.read_at(&mut free[..bytes], place.start, self.source)?;
+        }
+        self.place = place;
+        Ok(self.buffer.insert(buffer))
+    }
+}

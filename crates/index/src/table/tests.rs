@@ -1,0 +1,165 @@
+mod damage;
+mod model;
+pub(crate) mod samples;
+
+use std::sync::Arc;
+
+use bifold_contract::{Entry, IoSource, RangeTombstone};
+use bifold_format::filter::key_hash;
+use samples::{Disk, OwnedEntry, options, sample};
+
+use super::{ReadMode, Table, TableContext, TableWriter};
+use crate::cursor::Cursor;
+
+#[test]
+fn a_table_knows_what_is_in_it() {
+    let disk = Disk::new();
+    let mut writer = TableWriter::create(&disk.dir, 3, IoSource::Flush, &options()).unwrap();
+    assert!(writer.is_empty());
+    writer.add(&Entry::inline(b"b", 7, b"value")).unwrap();
+    writer.add(&Entry::delete(b"c", 9)).unwrap();
+    let tombstone = RangeTombstone { start: b"a"[..].into(), end: Some(b"x"[..].into()), seqno: 4 };
+    writer.add_range_tombstone(&tombstone).unwrap();
+    assert!(!writer.is_empty() && writer.entries() == 2);
+    let estimated = writer.bytes();
+    let meta = writer.finish().unwrap();
+    assert_eq!(meta.bytes, disk.dir.len("000003.tbl").unwrap().unwrap());
+    assert!(estimated.abs_diff(meta.bytes) < 400, "estimated {estimated}, got {}", meta.bytes);
+    assert_eq!((meta.entries, meta.tombstones, meta.range_tombstones), (2, 1, 1));
+    assert_eq!((&*meta.smallest, &*meta.largest, meta.unbounded), (&b"a"[..], &b"x"[..], false));
+    assert_eq!((meta.min_seqno, meta.max_seqno), (4, 9));
+    assert_eq!(Table::read_meta(&disk.dir, 3).unwrap(), meta);
+
+    let table = disk.open(&meta);
+    assert_eq!(table.range_tombstones(), [tombstone]);
+    assert_eq!((table.covering(b"b", 4), table.covering(b"b", 3), table.covering(b"x", 9)), (4, 0, 0));
+}
+
+#[test]
+fn a_table_of_range_tombstones_only_is_a_table() {
+    let disk = Disk::new();
+    let mut writer = TableWriter::create(&disk.dir, 3, IoSource::Flush, &options()).unwrap();
+    for (start, end, seqno) in [(&b"k"[..], None, 8), (b"c", Some(&b"d"[..]), 5), (b"c", Some(b"e"), 6)] {
+        writer.add_range_tombstone(&RangeTombstone { start: start.into(), end: end.map(Box::from), seqno }).unwrap();
+    }
+    let meta = writer.finish().unwrap();
+    assert!(meta.unbounded && *meta.smallest == *b"c" && *meta.largest == *b"k");
+    let table = disk.open(&meta);
+    assert_eq!(table.range_tombstones().iter().map(|t| t.seqno).collect::<Vec<_>>(), [6, 5, 8]);
+    assert!(table.get(b"c", key_hash(b"c"), 9, IoSource::Get).unwrap().is_none());
+    let mut cursor = table.cursor(ReadMode::Scan);
+    cursor.first().unwrap();
+    assert!(cursor.entry().is_none());
+    cursor.seek_before(b"z").unwrap();
+    assert!(cursor.entry().is_none());
+    assert!(table.verify().is_empty());
+}
+
+#[test]
+fn an_obsolete_table_is_removed_when_its_last_holder_lets_go() {
+    let disk = Disk::new();
+    let meta = disk.write(3, &sample(20), &options());
+    let table = disk.open(&meta);
+    let mut cursor = table.cursor(ReadMode::Scan);
+    table.mark_obsolete();
+    drop(table);
+    cursor.first().unwrap();
+    assert!(cursor.entry().is_some());
+    assert!(disk.dir.len("000003.tbl").unwrap().is_some());
+    drop(cursor);
+    assert!(disk.dir.len("000003.tbl").unwrap().is_none());
+
+    let meta = disk.write(4, &sample(20), &options());
+    drop(disk.open(&meta));
+    assert!(disk.dir.len("000004.tbl").unwrap().is_some(), "a table still needed stays");
+}
+
+#[test]
+fn an_abandoned_table_leaves_no_file() {
+    let disk = Disk::new();
+    let mut writer = TableWriter::create(&disk.dir, 3, IoSource::Flush, &options()).unwrap();
+    writer.add(&Entry::inline(b"b", 7, b"value")).unwrap();
+    writer.abandon();
+    assert!(disk.dir.list().unwrap().is_empty());
+}
+
+#[test]
+#[should_panic(expected = "does not follow")]
+fn entries_out_of_order_are_a_bug() {
+    let disk = Disk::new();
+    let mut writer = TableWriter::create(&disk.dir, 3, IoSource::Flush, &options()).unwrap();
+    writer.add(&Entry::inline(b"b", 7, b"")).unwrap();
+    let _panics = writer.add(&Entry::inline(b"b", 7, b""));
+}
+
+#[test]
+fn a_block_is_read_once_as_long_as_it_is_cached() {
+    let disk = Disk::new();
+    let entries = sample(2000);
+    let meta = disk.write(3, &entries, &options());
+    let table = disk.open(&meta);
+    let reads = || disk.dir.totals().reads[IoSource::Get as usize];
+    let key = &entries[777].key;
+    for _ in 0..3 {
+        let found = table.get(key, key_hash(key), u64::MAX, IoSource::Get).unwrap().unwrap();
+        assert_eq!(found.payload, entries[777].payload);
+    }
+    assert_eq!(reads(), 1);
+    assert_eq!(disk.context.cache().hits(), 2);
+}
+
+#[test]
+fn a_compaction_leaves_the_cache_alone_and_reads_in_large_pieces() {
+    let disk = Disk::new();
+    let entries = sample(20_000);
+    let meta = disk.write(3, &entries, &options());
+    let table = disk.open(&meta);
+    let walk = |mode| {
+        let mut cursor = table.cursor(mode);
+        cursor.first().unwrap();
+        let mut count = 0;
+        while cursor.entry().is_some() {
+            count += 1;
+            cursor.next().unwrap();
+        }
+        assert_eq!(count, entries.len());
+    };
+    walk(ReadMode::Compaction);
+    let totals = disk.dir.totals();
+    assert_eq!((disk.context.cache().bytes(), disk.context.cache().misses()), (0, 0));
+    assert!(totals.read_bytes[IoSource::Compaction as usize] < meta.bytes);
+    assert!(totals.reads[IoSource::Compaction as usize] < meta.bytes / (100 << 10));
+    walk(ReadMode::Scan);
+    assert!(disk.dir.totals().reads[IoSource::Scan as usize] < meta.bytes / (30 << 10));
+}
+
+#[test]
+fn without_a_budget_indexes_and_filters_come_through_the_cache() {
+    let entries = sample(500);
+    for (cache_bytes, metadata_bytes, held) in [(0, 0, false), (1 << 20, 0, false), (0, 1 << 20, true)] {
+        let disk = Disk { context: Arc::new(TableContext::new(cache_bytes, metadata_bytes)), ..Disk::new() };
+        let meta = disk.write(3, &entries, &options());
+        let table = disk.open(&meta);
+        assert_eq!(disk.context.metadata_bytes() > 0, held);
+        assert!(disk.context.metadata_bytes() <= metadata_bytes);
+        for OwnedEntry { key, payload, .. } in entries.iter().step_by(7) {
+            let found = table.get(key, key_hash(key), u64::MAX, IoSource::Get).unwrap().unwrap();
+            assert_eq!(found.payload, *payload);
+        }
+        drop(table);
+        assert_eq!(disk.context.metadata_bytes(), 0, "the budget is given back");
+    }
+}
+
+#[test]
+fn the_filter_spares_reads_for_absent_keys() {
+    let disk = Disk::new();
+    let meta = disk.write(3, &sample(2000), &options());
+    let table = disk.open(&meta);
+    for absent in 0..1000u32 {
+        let key = format!("absent{absent}");
+        assert!(table.get(key.as_bytes(), key_hash(key.as_bytes()), u64::MAX, IoSource::Get).unwrap().is_none());
+    }
+    let reads = disk.dir.totals().reads[IoSource::Get as usize];
+    assert!(reads < 30, "{reads} reads for 1000 absent keys");
+}

@@ -1,0 +1,164 @@
+//! What a table answers when its file is damaged: an error, or what a sound one answers.
+
+use std::sync::Arc;
+
+use bifold_contract::{Error, IoSource, Kind, RangeTombstone, TableMeta};
+use bifold_format::{compression::Compression, filter::key_hash};
+
+use super::samples::{Disk, OwnedEntry, options, sample};
+use crate::{
+    cursor::Cursor,
+    table::{ReadMode, Table, TableContext, TableOptions, TableWriter, verify},
+};
+
+/// A small table that has everything: several blocks, versions across blocks, tombstones of both kinds.
+fn small(disk: &Disk, compression: Compression) -> (TableMeta, Vec<OwnedEntry>) {
+    let mut entries = Vec::new();
+    for (key, versions) in [("apple", 1), ("apricot", 5), ("banana", 1), ("cherry", 2), ("damson", 1)] {
+        for seqno in (1..=versions).rev() {
+            let kind = if seqno % 2 == 0 { Kind::Delete } else { Kind::Inline };
+            let payload = if kind == Kind::Delete { Vec::new() } else { key.repeat(4).into_bytes() };
+            entries.push(OwnedEntry { key: key.into(), seqno, kind, payload });
+        }
+    }
+    let options = TableOptions { block_bytes: 100, restart_interval: 2, filter_bits_per_key: 10, compression };
+    let mut writer = TableWriter::create(&disk.dir, 5, IoSource::Flush, &options).unwrap();
+    entries.iter().for_each(|entry| writer.add(&entry.borrow()).unwrap());
+    let tombstone = RangeTombstone { start: b"b"[..].into(), end: Some(b"c"[..].into()), seqno: 1 };
+    writer.add_range_tombstone(&tombstone).unwrap();
+    (writer.finish().unwrap(), entries)
+}
+
+/// Everything that can be read of a table; an error wherever it was met.
+fn read_all(disk: &Disk, meta: &TableMeta, entries: &[OwnedEntry]) -> Vec<Result<String, ()>> {
+    // Neither cache nor budget: every answer comes from the file.
+    let context = Arc::new(TableContext::new(0, 0));
+    let table = match Table::open(&disk.dir, Arc::new(meta.clone()), &context) {
+        Ok(table) => table,
+        Err(_) => return vec![Err(())],
+    };
+    let mut answers = vec![Ok(format!("{:?}", table.range_tombstones()))];
+    let keys = entries.iter().map(|e| (&e.key[..], e.seqno)).chain([(&b"absent"[..], 9), (b"zebra", 9)]);
+    for (key, seqno) in keys {
+        let found = table.get(key, key_hash(key), seqno, IoSource::Get);
+        answers.push(found.map(|found| format!("{found:?}")).map_err(|_| ()));
+    }
+    for mode in [ReadMode::Scan, ReadMode::Compaction] {
+        let mut cursor = table.cursor(mode);
+        let mut outcome = cursor.first();
+        while let (Ok(()), Some(entry)) = (&outcome, cursor.entry()) {
+            answers.push(Ok(format!("{entry:?}")));
+            outcome = cursor.next();
+        }
+        answers.push(outcome.map(|()| "end".into()).map_err(|_| ()));
+    }
+    answers
+}
+
+/// Whether each answer is an error or the one of a sound table. After an error in a walk nothing more is compared.
+fn is_honest(found: &[Result<String, ()>], sound: &[Result<String, ()>]) -> bool {
+    let mut sound = sound.iter();
+    found.iter().all(|found| match found {
+        Ok(text) => sound.any(|sound| sound.as_ref() == Ok(text)),
+        Err(()) => true,
+    })
+}
+
+#[test]
+fn every_flipped_bit_is_an_error_or_harmless_and_verification_finds_it() {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd(1)] {
+        let disk = Disk::new();
+        let (meta, entries) = small(&disk, compression);
+        let sound = read_all(&disk, &meta, &entries);
+        assert!(sound.iter().all(Result::is_ok), "{sound:?}");
+        assert!(verify::verify(&disk.dir, &meta).is_empty());
+        let path = disk.dir.file("000005.tbl");
+        for bit in 0..meta.bytes * 8 {
+            disk.fs.flip_bit(&path, bit);
+            let found = read_all(&disk, &meta, &entries);
+            assert!(is_honest(&found, &sound), "{compression:?}, bit {bit}: {found:?}");
+            assert!(found.iter().any(Result::is_err), "{compression:?}, bit {bit}: nobody noticed");
+            let problems = verify::verify(&disk.dir, &meta);
+            assert!(!problems.is_empty(), "{compression:?}, bit {bit}: not verified");
+            assert!(problems.iter().all(Error::is_corruption), "{problems:?}");
+            disk.fs.flip_bit(&path, bit);
+        }
+    }
+}
+
+#[test]
+fn a_file_cut_anywhere_or_grown_does_not_open() {
+    let disk = Disk::new();
+    let (meta, _) = small(&disk, Compression::None);
+    let path = disk.dir.file("000005.tbl");
+    let bytes = disk.fs.read(&path).unwrap();
+    for len in 0..bytes.len() {
+        disk.fs.write_durable(&path, &bytes[..len]);
+        let error = Table::open(&disk.dir, Arc::new(meta.clone()), &disk.context).unwrap_err();
+        assert!(error.is_corruption(), "cut to {len} bytes: {error}");
+        assert!(!verify::verify(&disk.dir, &meta).is_empty());
+    }
+    disk.fs.write_durable(&path, &[&bytes[..], b"more"].concat());
+    assert!(Table::open(&disk.dir, Arc::new(meta), &disk.context).is_err());
+}
+
+#[test]
+fn another_table_under_the_name_does_not_open() {
+    let disk = Disk::new();
+    let meta = disk.write(5, &sample(10), &options());
+    let other = disk.write(6, &sample(10), &options());
+    let bytes = disk.fs.read(&disk.dir.file("000006.tbl")).unwrap();
+    disk.fs.write_durable(&disk.dir.file("000005.tbl"), &bytes);
+    assert!(Table::open(&disk.dir, Arc::new(meta), &disk.context).unwrap_err().is_corruption());
+    // Nor the right file with another description.
+    let wrong = TableMeta { entries: 11, ..other.clone() };
+    assert!(Table::open(&disk.dir, Arc::new(wrong.clone()), &disk.context).unwrap_err().is_corruption());
+    assert_eq!(verify::verify(&disk.dir, &wrong).len(), 1);
+    assert!(verify::verify(&disk.dir, &other).is_empty());
+}
+
+#[test]
+fn verification_goes_on_after_damage() {
+    let disk = Disk::new();
+    let meta = disk.write(5, &sample(1000), &options());
+    let path = disk.dir.file("000005.tbl");
+    for bit in [100, 40_000 * 8, 80_000 * 8] {
+        disk.fs.flip_bit(&path, bit);
+    }
+    let problems = verify::verify(&disk.dir, &meta);
+    let offset = |error: &Error| match error {
+        Error::Corruption { detail, .. } => detail.offset,
+        other => panic!("{other}"),
+    };
+    let offsets: Vec<_> = problems.iter().map(offset).collect();
+    assert_eq!(offsets.len(), 3);
+    assert!(offsets[0] == 0 && (36_000..=40_000).contains(&offsets[1]) && (76_000..=80_000).contains(&offsets[2]));
+}
+
+#[test]
+fn a_cursor_repeats_its_error_and_never_skips() {
+    let disk = Disk::new();
+    let entries = sample(1000);
+    let meta = disk.write(5, &entries, &options());
+    disk.fs.flip_bit(&disk.dir.file("000005.tbl"), 40_000 * 8);
+    for mode in [ReadMode::Scan, ReadMode::Compaction] {
+        let table = disk.open(&meta);
+        let mut cursor = table.cursor(mode);
+        cursor.first().unwrap();
+        let mut read = 0;
+        let error = loop {
+            assert_eq!(cursor.entry().map(OwnedEntry::of).as_ref(), Some(&entries[read]));
+            read += 1;
+            if let Err(error) = cursor.next() {
+                break error;
+            }
+        };
+        assert!(error.is_corruption() && read > 200);
+        for _ in 0..2 {
+            assert!(cursor.entry().is_none());
+            for outcome in [cursor.next(), cursor.prev(), cursor.first(), cursor.seek(b"key", 1), cursor.last()] {
+                assert_eq!(outcome.unwrap_err().to_string(), error.to_string());
+            }
+        }
+    }
+}

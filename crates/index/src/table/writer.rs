@@ -1,0 +1,299 @@
+//! Writes a table, front to back.
+//!
+//! Entries gather in blocks, blocks in one large buffer that is appended to the file when it is full. Filter and index grow
+//! in memory meanwhile; they and the rest follow at the end, then the file is synced. Its name in the directory is made
+//! durable by whoever installs it.
+
+use bifold_contract::{Entry, Error, FileId, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta};
+use bifold_format::{
+    block::{BlockBuilder, sealed::seal},
+    compression::{Compression, Compressor},
+    filter::{FilterBuilder, key_hash},
+    names,
+    table::{
+        Footer,
+        index::{IndexBuilder, separator},
+        properties::Properties,
+        tombstones,
+    },
+};
+use bifold_io::{Dir, Writer};
+
+/// The buffer is appended to the file when it reaches this size: large enough that the system call does not matter.
+const APPEND_BYTES: usize = 512 << 10;
+
+/// Writing out is begun each time so many bytes have been appended, so that the sync at the end finds little left to do.
+const WRITEBACK_BYTES: u64 = 4 << 20;
+
+/// What the sections and seals at the end take beside filter and index, about.
+const TAIL_BYTES: u64 = 256;
+
+/// How a table is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    /// A data block is complete when it has about so many bytes, uncompressed.
+    pub block_bytes: usize,
+    /// Every so many entries of a block one has its whole key.
+    pub restart_interval: usize,
+    /// Size of the filter; 0 for none.
+    pub filter_bits_per_key: u32,
+    /// How data blocks are compressed.
+    pub compression: Compression,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self { block_bytes: 4096, restart_interval: 16, filter_bits_per_key: 10, compression: Compression::None }
+    }
+}
+
+/// A table being written.
+pub struct TableWriter {
+    dir: Dir,
+    id: FileId,
+    writer: Writer,
+    options: TableOptions,
+    /// What has not been appended yet.
+    out: Vec<u8>,
+    writeback_bytes: u64,
+    block: BlockBuilder,
+    compressor: Compressor,
+    /// Where the last block ends, until the next key is known and its fence can be chosen.
+    fenceless_end: Option<u64>,
+    index: IndexBuilder,
+    filter: FilterBuilder,
+    tombstones: Vec<RangeTombstone>,
+    first_key: Option<Box<[u8]>>,
+    last_seqno: SeqNo,
+    entries: u64,
+    deletes: u64,
+    seqnos: Option<(SeqNo, SeqNo)>,
+    block_bytes_max: usize,
+}
+
+impl TableWriter {
+    /// Begins the table `id`, a new file.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn create(dir: &Dir, id: FileId, source: IoSource, options: &TableOptions) -> Result<Self> {
+        let mut block = BlockBuilder::new(options.restart_interval);
+        block.begin(&[]);
+        Ok(Self {
+            writer: dir.create(&names::table(id), source)?,
+            dir: dir.clone(),
+            id,
+            options: *options,
+            out: Vec::new(),
+            writeback_bytes: 0,
+            block,
+            compressor: Compressor::new(options.compression),
+            fenceless_end: None,
+            index: IndexBuilder::default(),
+            filter: FilterBuilder::default(),
+            tombstones: Vec::new(),
+            first_key: None,
+            last_seqno: 0,
+            entries: 0,
+            deletes: 0,
+            seqnos: None,
+            block_bytes_max: 0,
+        })
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// I/O errors. The table cannot be completed then: [`TableWriter::abandon`] it.
+    ///
+    /// # Panics
+    /// When the entry does not follow the one before in stream order.
+    pub fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let order = self.block.last_key().cmp(entry.key);
+        let follows = order.is_lt() || order.is_eq() && entry.seqno < self.last_seqno;
+        assert!(follows || self.entries == 0, "an entry that does not follow the one before");
+        if order.is_lt() && self.options.filter_bits_per_key > 0 {
+            self.filter.add(key_hash(entry.key));
+        }
+        if self.block.is_full_before(entry, self.options.block_bytes, &self.out) {
+            self.finish_block()?;
+        }
+        if self.block.is_empty() {
+            if let Some(end) = self.fenceless_end.take() {
+                self.index.add(separator(self.block.last_key(), entry.key), end);
+            }
+            self.block.begin(&self.out);
+        }
+        self.block.add(entry, &mut self.out);
+        self.first_key.get_or_insert_with(|| entry.key.into());
+        self.last_seqno = entry.seqno;
+        self.entries += 1;
+        self.deletes += u64::from(entry.kind == Kind::Delete);
+        self.note_seqno(entry.seqno);
+        if self.block.bytes(&self.out) >= self.options.block_bytes {
+            self.finish_block()?;
+        }
+        Ok(())
+    }
+
+    /// Adds a range tombstone, in any order.
+    ///
+    /// # Errors
+    /// None so far; the signature leaves room for writing them out early.
+    ///
+    /// # Panics
+    /// When it spans nothing.
+    pub fn add_range_tombstone(&mut self, tombstone: &RangeTombstone) -> Result<()> {
+        let spans = tombstone.end.as_ref().is_none_or(|end| *end > tombstone.start);
+        assert!(spans, "a range tombstone that spans nothing");
+        self.note_seqno(tombstone.seqno);
+        self.tombstones.push(tombstone.clone());
+        Ok(())
+    }
+
+    /// About how many bytes the file has if it is finished now.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let tombstone = |t: &RangeTombstone| t.start.len() + t.end.as_ref().map_or(0, |end| end.len()) + 16;
+        let tombstones: usize = self.tombstones.iter().map(tombstone).sum();
+        let tail = self.index.bytes_max() + self.filter.bytes(self.options.filter_bits_per_key) + tombstones;
+        self.writer.len() + self.out.len() as u64 + tail as u64 + TAIL_BYTES
+    }
+
+    /// Entries added.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Whether neither an entry nor a range tombstone was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0 && self.tombstones.is_empty()
+    }
+
+    /// Writes what is left and makes the file durable. The directory is synced by the caller.
+    ///
+    /// # Errors
+    /// I/O errors; the file then stays, unfinished, for recovery to remove.
+    ///
+    /// # Panics
+    /// When the table is empty.
+    pub fn finish(mut self) -> Result<TableMeta> {
+        assert!(!self.is_empty(), "an empty table");
+        if !self.block.is_empty() {
+            self.finish_block()?;
+        }
+        if let Some(end) = self.fenceless_end.take() {
+            self.index.add(self.block.last_key(), end);
+        }
+        let data_bytes = self.offset();
+        self.tombstones.sort_unstable_by(|a, b| a.start.cmp(&b.start).then(b.seqno.cmp(&a.seqno)));
+        let bits_per_key = self.options.filter_bits_per_key;
+        let filter_bytes = self.section(bits_per_key > 0 && self.entries > 0, |table, out| {
+            table.filter.finish(bits_per_key, out);
+        });
+        let tombstones = !self.tombstones.is_empty();
+        let tombstones_bytes = self.section(tombstones, |table, out| tombstones::encode(&table.tombstones, out));
+        let index_bytes = self.section(self.index.blocks() > 0, |table, out| table.index.finish(out));
+        let mut meta = self.meta();
+        let properties = self.properties(meta.clone());
+        let properties_bytes = self.section(true, |_, out| properties.encode(out));
+        let footer =
+            Footer { data_bytes, filter_bytes, tombstones_bytes, index_bytes, properties_bytes, file: self.id };
+        self.out.extend_from_slice(&footer.encode());
+        self.append()?;
+        if cfg!(not(planted = "skip_table_sync")) {
+            self.writer.sync()?;
+        }
+        meta.bytes = self.writer.len();
+        Ok(meta)
+    }
+
+    /// Gives the table up and removes its file. Best effort: recovery removes what is left.
+    pub fn abandon(self) {
+        let _left_to_recovery = self.dir.remove(&names::table(self.id));
+    }
+
+    /// Where the next byte will stand in the file.
+    fn offset(&self) -> u64 {
+        self.writer.len() + self.out.len() as u64
+    }
+
+    fn note_seqno(&mut self, seqno: SeqNo) {
+        let (min, max) = self.seqnos.unwrap_or((seqno, seqno));
+        self.seqnos = Some((min.min(seqno), max.max(seqno)));
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        let start = self.block.finish(&mut self.out);
+        self.block_bytes_max = self.block_bytes_max.max(self.out.len() - start);
+        let offset = self.writer.len() + start as u64;
+        seal(&mut self.out, start, &mut self.compressor, self.id, offset);
+        self.fenceless_end = Some(self.offset());
+        self.block.begin(&self.out);
+        if self.index.bytes_max() + self.block.last_key().len() >= u32::MAX as usize / 2 {
+            let reason = "its index has reached 2 GiB; write smaller tables, or larger blocks";
+            return Err(Error::invalid("table", reason));
+        }
+        if self.out.len() >= APPEND_BYTES { self.append() } else { Ok(()) }
+    }
+
+    fn append(&mut self) -> Result<()> {
+        self.writer.append(&[&self.out])?;
+        self.writeback_bytes += self.out.len() as u64;
+        self.out.clear();
+        self.block.begin(&self.out);
+        if self.writeback_bytes >= WRITEBACK_BYTES {
+            self.writeback_bytes = 0;
+            self.writer.start_writeback();
+        }
+        Ok(())
+    }
+
+    /// Appends a section to the buffer if it is there; answers its length.
+    fn section(&mut self, there: bool, encode: impl FnOnce(&Self, &mut Vec<u8>)) -> u64 {
+        if !there {
+            return 0;
+        }
+        // Nothing is appended to the file until all sections are there, so the buffer's place stays.
+        let (mut out, offset) = (std::mem::take(&mut self.out), self.writer.len());
+        let start = out.len();
+        encode(self, &mut out);
+        seal(&mut out, start, &mut Compressor::new(Compression::None), self.id, offset + start as u64);
+        let bytes = (out.len() - start) as u64;
+        self.out = out;
+        bytes
+    }
+
+    fn meta(&self) -> TableMeta {
+        let starts = self.tombstones.iter().map(|t| &*t.start);
+        let ends = self.tombstones.iter().filter_map(|t| t.end.as_deref());
+        let last_key = (self.entries > 0).then(|| self.block.last_key());
+        let (min_seqno, max_seqno) = self.seqnos.unwrap_or_default();
+        TableMeta {
+            id: self.id,
+            // Known when all is written.
+            bytes: 0,
+            entries: self.entries,
+            tombstones: self.deletes,
+            range_tombstones: self.tombstones.len() as u64,
+            smallest: starts.clone().chain(self.first_key.as_deref()).min().unwrap_or_default().into(),
+            // An unbounded tombstone reaches past every key; its start is a key it touches.
+            largest: ends.chain(starts).chain(last_key).max().unwrap_or_default().into(),
+            unbounded: self.tombstones.iter().any(|t| t.end.is_none()),
+            min_seqno,
+            max_seqno,
+        }
+    }
+
+    fn properties(&self, meta: TableMeta) -> Properties {
+        Properties {
+            meta,
+            blocks: self.index.blocks() as u64,
+            block_bytes_max: self.block_bytes_max,
+            restart_interval: self.options.restart_interval,
+            filter_bits_per_key: self.options.filter_bits_per_key,
+        }
+    }
+}

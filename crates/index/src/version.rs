@@ -1,0 +1,168 @@
+//! The immutable set of tables at one moment, and its successor under an edit.
+//!
+//! ```text
+//! level 0   run 41  run 38  …       newest first; for every key, what stands further up or left is newer
+//! level 1   run 30
+//! ```
+//!
+//! Readers hold a version for as long as they like; its tables, and so their files, live as long.
+//!
+//! Invariants, checked by [`Version::apply`]: the runs of a level descend by id; the tables of a run ascend and do not
+//! overlap; no table stands in two places; no run is empty.
+
+pub mod run;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bifold_contract::{Error, FileId, Level, LevelEdit, Levels, Result, Run, RunId, TableMeta, edit::TableRemoved};
+pub use run::{RunCursor, TableRun};
+
+use crate::table::Table;
+
+/// Opens a table that an edit adds.
+pub type Open<'a> = dyn FnMut(&Arc<TableMeta>) -> Result<Arc<Table>> + 'a;
+
+/// The tables of one tree.
+#[derive(Clone, Debug, Default)]
+pub struct Version {
+    /// Runs, newest first, by level.
+    levels: Vec<Vec<Arc<TableRun>>>,
+    has_range_tombstones: bool,
+}
+
+impl Version {
+    /// This version with the tables of `edit` removed and added. Tables that only move keep what they have open; others are
+    /// opened by `open`.
+    ///
+    /// # Errors
+    /// When the edit does not fit this version, or a table does not open. This version is unchanged in any case.
+    pub fn apply(&self, edit: &LevelEdit, open: &mut Open<'_>) -> Result<Self> {
+        let mut change = Change::of(self);
+        edit.removed.iter().try_for_each(|removed| change.remove(removed))?;
+        for added in &edit.added {
+            let id = added.table.id;
+            if change.places.contains_key(&id) {
+                return Err(unfit(format!("table {id} is added, but it is there already")));
+            }
+            let table = match change.removed.get(&id) {
+                Some(moved) => Arc::clone(moved),
+                None => open(&added.table)?,
+            };
+            change.places.insert(id, ());
+            change.runs.entry((added.level, added.run)).or_default().insert(0, table);
+            change.touched.insert((added.level, added.run), ());
+        }
+        change.finish(self)
+    }
+
+    /// Its tables as plain data.
+    #[must_use]
+    pub fn shape(&self) -> Levels {
+        let metas = |run: &Arc<TableRun>| run.tables().iter().map(|table| Arc::clone(table.meta())).collect();
+        let run = |run: &Arc<TableRun>| Run { id: run.id(), tables: metas(run) };
+        Levels { levels: self.levels.iter().map(|runs| Level { runs: runs.iter().map(run).collect() }).collect() }
+    }
+
+    /// Every table, newest data first.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.levels.iter().flatten().flat_map(|run| run.tables())
+    }
+
+    /// The tables that may hold a key in `start..=end` (`None`: unbounded), newest data first.
+    pub fn overlapping<'a>(
+        &'a self,
+        start: Option<&'a [u8]>,
+        end: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = &'a Arc<Table>> {
+        self.tables().filter(move |table| table.meta().overlaps(start, end))
+    }
+
+    /// The runs of which a table may hold a key in `start..=end` (`None`: unbounded), newest data first.
+    pub fn runs_overlapping<'a>(
+        &'a self,
+        start: Option<&'a [u8]>,
+        end: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = &'a Arc<TableRun>> {
+        self.levels.iter().flatten().filter(move |run| run.overlaps(start, end))
+    }
+
+    /// Whether any table has range tombstones.
+    #[inline]
+    #[must_use]
+    pub fn has_range_tombstones(&self) -> bool {
+        self.has_range_tombstones
+    }
+
+    /// The runs of each level, newest first.
+    #[inline]
+    pub(crate) fn levels(&self) -> &[Vec<Arc<TableRun>>] {
+        &self.levels
+    }
+}
+
+/// A version being changed.
+#[derive(Default)]
+struct Change {
+    runs: BTreeMap<(u8, RunId), Vec<Arc<Table>>>,
+    /// Where tables are now.
+    places: BTreeMap<FileId, ()>,
+    removed: BTreeMap<FileId, Arc<Table>>,
+    touched: BTreeMap<(u8, RunId), ()>,
+}
+
+impl Change {
+    fn of(version: &Version) -> Self {
+        let mut change = Self::default();
+        for (level, runs) in (0u8..).zip(&version.levels) {
+            for run in runs {
+                change.runs.insert((level, run.id()), run.tables().to_vec());
+                change.places.extend(run.tables().iter().map(|table| (table.meta().id, ())));
+            }
+        }
+        change
+    }
+
+    fn remove(&mut self, removed: &TableRemoved) -> Result<()> {
+        let TableRemoved { level, run, table: id } = *removed;
+        let tables = self.runs.get_mut(&(level, run));
+        let at = tables.as_ref().and_then(|tables| tables.iter().position(|table| table.meta().id == id));
+        let (Some(tables), Some(at)) = (tables, at) else {
+            return Err(unfit(format!("table {id} is removed from level {level}, run {run}, but it is not there")));
+        };
+        self.removed.insert(id, tables.remove(at));
+        self.places.remove(&id);
+        self.touched.insert((level, run), ());
+        Ok(())
+    }
+
+    fn finish(mut self, old: &Version) -> Result<Version> {
+        let mut version = Version::default();
+        self.runs.retain(|_, tables| !tables.is_empty());
+        // Newest first within a level: larger ids come first.
+        for ((level, id), tables) in self.runs.into_iter().rev() {
+            let level_at = usize::from(level);
+            let run = if self.touched.contains_key(&(level, id)) {
+                Arc::new(
+                    TableRun::new(id, tables).map_err(|reason| unfit(format!("level {level}, run {id}: {reason}")))?,
+                )
+            } else {
+                let same = old.levels.get(level_at).and_then(|runs| runs.iter().find(|run| run.id() == id));
+                same.cloned().ok_or_else(|| unfit(format!("run {id} of level {level} is gone")))?
+            };
+            version.has_range_tombstones |= run.tables().iter().any(|table| table.meta().range_tombstones > 0);
+            if version.levels.len() <= level_at {
+                version.levels.resize_with(level_at + 1, Vec::new);
+            }
+            version.levels[level_at].push(run);
+        }
+        Ok(version)
+    }
+}
+
+#[cold]
+fn unfit(reason: String) -> Error {
+    Error::invalid("change of tables", reason)
+}
+
+#[cfg(test)]
+mod tests;

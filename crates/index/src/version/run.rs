@@ -1,0 +1,205 @@
+//! A sorted run: tables in key order that do not overlap, and a cursor over them.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use bifold_contract::{Entry, Error, Result, RunId, SeqNo, Value};
+use bifold_format::block::heads::{self, HEAD_BYTES, common_prefix, head};
+
+use crate::{
+    cursor::Cursor,
+    table::{ReadMode, Table, TableCursor},
+};
+
+/// A run of open tables.
+#[derive(Debug)]
+pub struct TableRun {
+    id: RunId,
+    tables: Vec<Arc<Table>>,
+    /// What the smallest keys of all tables begin with.
+    prefix: Box<[u8]>,
+    /// The heads of their smallest keys behind that.
+    heads: Box<[[u8; HEAD_BYTES]]>,
+}
+
+impl TableRun {
+    /// The run of these tables, in any order.
+    ///
+    /// # Errors
+    /// When two of them overlap; says which.
+    pub(super) fn new(id: RunId, mut tables: Vec<Arc<Table>>) -> std::result::Result<Self, String> {
+        tables.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+        for pair in tables.windows(2) {
+            let (left, right) = (pair[0].meta(), pair[1].meta());
+            let apart = match left.largest.cmp(&right.smallest) {
+                _ if left.unbounded => false,
+                Ordering::Less => true,
+                // The end of a range tombstone is not in its range.
+                Ordering::Equal => left.range_tombstones > 0 && left.smallest < right.smallest,
+                Ordering::Greater => false,
+            };
+            if !apart {
+                return Err(format!("tables {} and {} overlap", left.id, right.id));
+            }
+        }
+        let smallest = |table: Option<&Arc<Table>>| table.map_or(&[][..], |table| &table.meta().smallest).to_vec();
+        let (first, last) = (smallest(tables.first()), smallest(tables.last()));
+        let prefix = &first[..common_prefix(&first, &last)];
+        let heads = tables.iter().map(|table| head(&table.meta().smallest[prefix.len()..]).to_le_bytes()).collect();
+        Ok(Self { id, heads, prefix: prefix.into(), tables })
+    }
+
+    /// The table that may hold `key`.
+    #[inline]
+    #[must_use]
+    pub fn find(&self, key: &[u8]) -> Option<&Arc<Table>> {
+        let table = &self.tables[self.position(key)?];
+        let meta = table.meta();
+        (meta.unbounded || *meta.largest >= *key).then_some(table)
+    }
+
+    /// The last table that begins at or before `key`.
+    #[inline]
+    fn position(&self, key: &[u8]) -> Option<usize> {
+        let open = heads::search(&self.heads, &self.prefix, key);
+        let ties = self.tables[open.clone()].partition_point(|table| *table.meta().smallest <= *key);
+        (open.start + ties).checked_sub(1)
+    }
+
+    /// Its id: within a level, larger is newer.
+    #[must_use]
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+
+    /// Its tables in key order.
+    #[inline]
+    #[must_use]
+    pub fn tables(&self) -> &[Arc<Table>] {
+        &self.tables
+    }
+
+    /// Whether a table of it may hold a key in `start..=end` (`None`: unbounded).
+    #[must_use]
+    pub fn overlaps(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> bool {
+        let from = start.and_then(|start| self.position(start)).unwrap_or(0);
+        // The table found may end before the range; then the next one is the first that can overlap.
+        self.tables[from..].iter().take(2).any(|table| table.meta().overlaps(start, end))
+    }
+
+    /// A cursor over its entries, which stands nowhere.
+    #[must_use]
+    pub fn cursor(self: &Arc<Self>, mode: ReadMode) -> RunCursor {
+        RunCursor { run: Arc::clone(self), mode, at: None, failed: None }
+    }
+}
+
+/// A position in a run. One table at a time is being read.
+#[derive(Debug)]
+pub struct RunCursor {
+    run: Arc<TableRun>,
+    mode: ReadMode,
+    at: Option<(usize, TableCursor)>,
+    failed: Option<Error>,
+}
+
+/// Which way to go when a table has no entry to stand on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+impl RunCursor {
+    /// Turns to table `at` and takes up a position by `enter`; goes on from table to table as long as that leads nowhere.
+    fn place(
+        &mut self,
+        mut at: Option<usize>,
+        direction: Direction,
+        enter: impl Fn(&mut TableCursor) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        while let Some(table) = at.and_then(|at| self.run.tables.get(at)) {
+            let at_now = at.unwrap_or_default();
+            let mut cursor = match self.at.take() {
+                Some((present, cursor)) if present == at_now => cursor,
+                _ => table.cursor(self.mode),
+            };
+            if let Err(error) = enter(&mut cursor) {
+                self.failed = Some(error.clone());
+                return Err(error);
+            }
+            if cursor.entry().is_some() {
+                self.at = Some((at_now, cursor));
+                return Ok(());
+            }
+            at = match direction {
+                Direction::Forward => at_now.checked_add(1),
+                Direction::Backward => at_now.checked_sub(1),
+            };
+        }
+        self.at = None;
+        Ok(())
+    }
+
+    /// Makes one step within the present table, or to the one beside it.
+    #[inline]
+    fn step(&mut self, direction: Direction, step: impl Fn(&mut TableCursor) -> Result<()>) -> Result<()> {
+        let Some((at, cursor)) = &mut self.at else { return self.failed.clone().map_or(Ok(()), Err) };
+        match step(cursor) {
+            Ok(()) if cursor.entry().is_some() => Ok(()),
+            Ok(()) => {
+                let at = *at;
+                match direction {
+                    Direction::Forward => self.place(at.checked_add(1), direction, Cursor::first),
+                    Direction::Backward => self.place(at.checked_sub(1), direction, Cursor::last),
+                }
+            }
+            Err(error) => {
+                self.at = None;
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Cursor for RunCursor {
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.at.as_ref()?.1.entry()
+    }
+
+    #[inline]
+    fn payload(&self) -> Value {
+        self.at.as_ref().map_or_else(|| Value::copy_of(&[]), |(_, cursor)| cursor.payload())
+    }
+
+    fn first(&mut self) -> Result<()> {
+        self.place(Some(0), Direction::Forward, Cursor::first)
+    }
+
+    fn last(&mut self) -> Result<()> {
+        self.place(self.run.tables.len().checked_sub(1), Direction::Backward, Cursor::last)
+    }
+
+    fn seek(&mut self, key: &[u8], seqno: SeqNo) -> Result<()> {
+        let at = self.run.position(key).unwrap_or(0);
+        self.place(Some(at), Direction::Forward, |cursor| cursor.seek(key, seqno))
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.place(self.run.position(key), Direction::Backward, |cursor| cursor.seek_before(key))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.step(Direction::Forward, Cursor::next)
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        self.step(Direction::Backward, Cursor::prev)
+    }
+}
