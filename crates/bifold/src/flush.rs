@@ -10,7 +10,6 @@ use bifold_contract::{IoSource, LevelEdit, Result, edit::TableAdded, placement::
 use bifold_index::{
     compaction::run::{self, RewritePlan},
     merge::{MergeCursor, Source},
-    range_tombstones::RangeTombstones,
 };
 
 use crate::{
@@ -45,13 +44,12 @@ impl Engine {
     }
 
     fn write_layer(&self, partition: &Arc<Partition>, view: &View, layer: &Layer) -> Result<LevelEdit> {
-        let tombstones = layer.memtable.range_tombstones();
         let empty_below = view.version.tables().next().is_none() && view.sealed.len() == 1;
         let run = self.new_file_id();
         let job = RewriteJob { keyspace: partition.keyspace, from: None, to: 0, bottom: empty_below };
         let output = run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
-            RangeTombstones::new(tombstones.iter()),
+            layer.memtable.range_tombstones(),
             &RewritePlan {
                 snapshots: &self.snapshots.seqnos(),
                 bottom: &|_start, _end| empty_below,

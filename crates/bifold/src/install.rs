@@ -41,7 +41,7 @@ impl Engine {
             self.discard_tables(&change);
             return Ok(());
         }
-        if cfg!(not(planted = "skip_dir_sync")) && !change.added.is_empty() {
+        if cfg!(not(any(planted = "skip_dir_sync", planted = "manifest_before_table"))) && !change.added.is_empty() {
             self.dir.sync()?;
         }
         let old = Arc::clone(&partition.view().version);
@@ -58,6 +58,9 @@ impl Engine {
         }
         edit.levels.push(change);
         manifest.append(&edit)?;
+        if cfg!(planted = "manifest_before_table") {
+            self.dir.sync()?;
+        }
         if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
             partition.note_flushed(seqno);
         }

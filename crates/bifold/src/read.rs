@@ -46,7 +46,7 @@ impl Engine {
     pub fn find_in(&self, partition: &Partition, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
         let mut covered_by: SeqNo = 0;
         for layer in view.layers() {
-            covered_by = covered_by.max(covering(&layer.memtable.range_tombstones(), key, snapshot));
+            covered_by = covered_by.max(layer.memtable.range_tombstones().covering(key, snapshot));
             if let Some(entry) = layer.memtable.get(key, snapshot) {
                 return match entry.kind {
                     _ if entry.seqno < covered_by => Ok(None),
@@ -98,10 +98,4 @@ impl Engine {
 pub(crate) fn resolve(partition: &Partition, key: &[u8], encoded: &[u8]) -> Result<Value> {
     let pointer = pointer::decode(encoded).map_err(|damage| damage.of(format!("keyspace {}", partition.name)))?;
     Ok(partition.placement.read(key, pointer)?.value)
-}
-
-/// The newest of `tombstones` that covers `key` and is not newer than `snapshot`; 0 when there is none.
-fn covering(tombstones: &[bifold_contract::RangeTombstone], key: &[u8], snapshot: SeqNo) -> SeqNo {
-    let seen = tombstones.iter().filter(|t| t.seqno <= snapshot && t.contains(key));
-    seen.map(|t| t.seqno).max().unwrap_or(0)
 }

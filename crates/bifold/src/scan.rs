@@ -119,7 +119,7 @@ fn visible_tombstones(view: &View, snapshot: SeqNo) -> Vec<RangeTombstone> {
         return all;
     }
     for layer in view.layers() {
-        all.extend(layer.memtable.range_tombstones().iter().cloned());
+        all.extend(layer.memtable.range_tombstones().clipped(None, None));
     }
     if view.version.has_range_tombstones() {
         all.extend(view.version.tables().flat_map(|t| t.range_tombstones()).cloned());

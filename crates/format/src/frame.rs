@@ -80,6 +80,8 @@ pub struct Frame<'a> {
     pub offset: u64,
     /// Its number; what it counts is up to the file.
     pub number: u64,
+    /// Whether what stands before it in the file was synced when it was appended.
+    pub before: Before,
     /// What it holds.
     pub payload: &'a [u8],
 }
@@ -230,7 +232,8 @@ impl<'a> Frames<'a> {
         }
         let mut number = [0; 8];
         number[..7].copy_from_slice(&header[6..13]);
-        Ok(Frame { offset, number: u64::from_le_bytes(number), payload })
+        let before = if header[1] & AFTER_SYNC == 0 { Before::Unsynced } else { Before::Synced };
+        Ok(Frame { offset, number: u64::from_le_bytes(number), before, payload })
     }
 
     fn is_header(&self, header: &[u8; HEADER_BYTES], offset: u64) -> bool {

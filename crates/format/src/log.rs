@@ -108,6 +108,8 @@ pub struct LogRecord<'a> {
     pub offset: u64,
     /// The sequence number of its first operation.
     pub first_seqno: SeqNo,
+    /// Whether what stands before it in the log, and all older logs, were synced when it was appended.
+    pub before: Before,
     payload: &'a [u8],
 }
 
@@ -159,7 +161,7 @@ impl<'a> Iterator for LogReader<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let frame = self.frames.next()?;
-        Some(frame.map(|f| LogRecord { offset: f.offset, first_seqno: f.number, payload: f.payload }))
+        Some(frame.map(|f| LogRecord { offset: f.offset, first_seqno: f.number, before: f.before, payload: f.payload }))
     }
 }
 
@@ -263,7 +265,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_payload_makes_the_decoder_panic(payload: Vec<u8>) {
-            let record = LogRecord { offset: 0, first_seqno: 1, payload: &payload };
+            let record = LogRecord { offset: 0, first_seqno: 1, before: Before::Unsynced, payload: &payload };
             let _any_answer: Vec<_> = record.operations().collect();
         }
     }

@@ -164,16 +164,17 @@ impl RangeTombstones {
             if to.is_some_and(|to| to <= from) {
                 continue;
             }
-            let goes_on = |t: &RangeTombstone| t.end.as_deref() == Some(from) && fragment.seqnos.contains(&t.seqno);
-            let (going_on, over): (Vec<_>, Vec<_>) = open.drain(..).partition(goes_on);
-            done.extend(over);
-            open = going_on;
+            // Both lists descend by number, so one walk along them pairs what goes on.
+            let mut before = std::mem::take(&mut open).into_iter().peekable();
             for &seqno in &fragment.seqnos {
-                match open.iter_mut().find(|t| t.seqno == seqno) {
-                    Some(tombstone) => tombstone.end = to.map(Box::from),
-                    None => open.push(RangeTombstone { start: from.into(), end: to.map(Box::from), seqno }),
-                }
+                done.extend(std::iter::from_fn(|| before.next_if(|t| t.seqno > seqno)));
+                let goes_on = |t: &RangeTombstone| t.seqno == seqno && t.end.as_deref() == Some(from);
+                open.push(match before.next_if(goes_on) {
+                    Some(tombstone) => RangeTombstone { end: to.map(Box::from), ..tombstone },
+                    None => RangeTombstone { start: from.into(), end: to.map(Box::from), seqno },
+                });
             }
+            done.extend(before);
         }
         done.append(&mut open);
         done.sort_unstable_by(|a, b| a.start.cmp(&b.start).then(b.seqno.cmp(&a.seqno)));

@@ -15,7 +15,7 @@ fn ranges_honour_their_bounds_from_both_ends() {
     assert_eq!(keys(db.range("b"..="d")), ["b", "c", "d"]);
     assert_eq!(keys(db.range("bb"..)), ["c", "d", "e"]);
     assert_eq!(keys(db.range(.."c")), ["a", "b"]);
-    assert_eq!(keys(db.range((Bound::Excluded("b"), Bound::Included("d")))), ["c", "d"]);
+    assert_eq!(keys(db.range::<&str>((Bound::Excluded("b"), Bound::Included("d")))), ["c", "d"]);
     assert_eq!(keys(db.range("d".."b")), Vec::<String>::new());
     assert_eq!(keys(db.range("b".."b")), Vec::<String>::new());
     let backward = pairs(db.range("b"..="d").rev());
@@ -123,7 +123,7 @@ fn range_deletes_with_all_kinds_of_bounds() {
     db.delete_range("b"..="c").unwrap();
     assert_eq!(left("inclusive").1, "ad");
     reset();
-    db.delete_range((Bound::Excluded("b"), Bound::Excluded("d"))).unwrap();
+    db.delete_range::<&str>((Bound::Excluded("b"), Bound::Excluded("d"))).unwrap();
     assert_eq!(left("exclusive").1, "abd");
     reset();
     db.delete_range(.."b").unwrap();

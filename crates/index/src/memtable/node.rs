@@ -136,7 +136,6 @@ impl<'m> Node<'m> {
         }
         let rank = (smaller & ((1 << len) - 1)).count_ones() as usize;
         if rank < len && head.slices[order.slot(rank)].load(Relaxed) == slice {
-            self.key_at(order, rank).prefetch();
             return self.search_among_equals(key, order, rank, slice);
         }
         Place { order, rank, found: Found::Nothing }

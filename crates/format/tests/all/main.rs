@@ -1,0 +1,12 @@
+//! Tests of the formats through their public interface, exhaustive where a file is small enough for that.
+//!
+//! | file | what it demands |
+//! |---|---|
+//! | `golden` | the worked examples of `docs/formats` are, byte for byte, what is written |
+//! | `log`, `manifest` | what a crash leaves is a torn tail at the right place, whatever else is damage, nothing is silent |
+//! | `mangled` | no decoder panics, whatever it is given |
+
+mod golden;
+mod log;
+mod mangled;
+mod manifest;

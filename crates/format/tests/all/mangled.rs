@@ -1,0 +1,217 @@
+//! Decoders survive mangled input: sound encodings of every kind, damaged at random, go through the same functions as in the
+//! fuzz targets (`fuzz/drive.rs`), so that these are exercised wherever the tests run.
+
+#[path = "../../../../fuzz/drive.rs"]
+mod drive;
+
+use bifold_contract::{Edit, Entry, KeyspaceEdit, LevelEdit, Pointer, RangeTombstone, TableMeta, ValueEdit};
+use bifold_format::{
+    block::{BlockBuilder, sealed},
+    compression::{Compression, Compressor},
+    filter::{FilterBuilder, key_hash},
+    frame::{FILE_HEADER_BYTES, HEADER_BYTES, TRAILER_BYTES},
+    log::{self, Before, LogEncoder},
+    manifest, pointer,
+    table::{Footer, index::IndexBuilder, properties::Properties, tombstones},
+};
+
+/// Rounds per kind: some 10 ms each in a debug build.
+const ROUNDS: u64 = 3000;
+
+/// A seeded generator, so that a failure repeats.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    /// Damages `bytes` in one of the ways in which decoders go wrong.
+    fn mangle(&mut self, bytes: &mut Vec<u8>) {
+        let at = self.below(bytes.len());
+        let len = self.below(bytes.len() - at).min(64);
+        match self.below(8) {
+            0 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
+            1 if !bytes.is_empty() => bytes[at] = [0, 1, 0x7F, 0x80, 0xFF][self.below(5)],
+            2 => bytes.truncate(at),
+            3 => bytes[at..at + len].fill(0xFF),
+            4 => drop(bytes.drain(at..at + len)),
+            5 => bytes.extend_from_within(at..at + len),
+            6 => {
+                let piece = bytes[at..at + len].to_vec();
+                let to = self.below(bytes.len());
+                bytes.splice(to..to, piece);
+            }
+            // A length or count that is far too large, or just.
+            _ if bytes.len() >= at + 4 => {
+                let number = [u32::MAX, 1 << 31, bytes.len() as u32, bytes.len() as u32 + 1][self.below(4)];
+                bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+            }
+            _ => bytes.push(self.next() as u8),
+        }
+    }
+}
+
+/// Runs `decode` on `sound` and on many damaged forms of it, one to four kinds of damage at a time.
+#[track_caller]
+fn survive(sound: &[u8], decode: impl Fn(&[u8])) {
+    decode(sound);
+    decode(&[]);
+    for seed in 0..ROUNDS {
+        let mut random = Random(seed);
+        let mut bytes = sound.to_vec();
+        for _ in 0..=random.below(4) {
+            random.mangle(&mut bytes);
+        }
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| decode(&bytes)));
+        assert!(outcome.is_ok(), "seed {seed} makes the decoder panic; its {} bytes: {bytes:02x?}", bytes.len());
+    }
+}
+
+fn sample_log() -> Vec<u8> {
+    let mut bytes = log::header(5).to_vec();
+    for first in [1, 5, 9] {
+        let offset = bytes.len() as u64;
+        let mut commit = LogEncoder::begin(&mut bytes, 5, offset, first);
+        commit.put(1, b"key", &[7; 300]);
+        commit.pointer(200, b"other key", b"\x01\x02\x03\x04");
+        commit.delete(1, b"key");
+        commit.delete_range(1, b"a", Some(b"b"));
+        commit.delete_range(1, b"c", None);
+        commit.finish(if first == 9 { Before::Synced } else { Before::Unsynced });
+    }
+    bytes
+}
+
+fn sample_edit() -> Edit {
+    let table = TableMeta { id: 9, bytes: 4096, entries: 3, ..sample_properties().meta };
+    let added = bifold_contract::TableAdded { level: 1, run: 2, table: table.into() };
+    Edit {
+        next_file: Some(300),
+        keyspaces: vec![
+            KeyspaceEdit::Created { id: 1, name: "default".into(), options: "x = 1".into() },
+            KeyspaceEdit::Flushed { id: 1, seqno: 1 << 30 },
+        ],
+        levels: vec![LevelEdit { keyspace: 1, added: vec![added], ..LevelEdit::default() }],
+        values: ValueEdit { removed: vec![7], garbage: vec![(8, 1000, 3)], ..ValueEdit::default() },
+        ..Edit::default()
+    }
+}
+
+fn sample_properties() -> Properties {
+    let meta = TableMeta {
+        id: 5,
+        bytes: 1000,
+        entries: 40,
+        tombstones: 3,
+        range_tombstones: 1,
+        smallest: b"key0001"[..].into(),
+        largest: b"key0040"[..].into(),
+        unbounded: false,
+        min_seqno: 1,
+        max_seqno: 99,
+    };
+    Properties { meta, blocks: 3, block_bytes_max: 4096, restart_interval: 16, filter_bits_per_key: 10 }
+}
+
+fn sample_block() -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut builder = BlockBuilder::new(4);
+    builder.begin(&out);
+    for number in 0..40 {
+        let key = format!("key{:04}", number / 2);
+        let value = vec![number as u8; number % 7 * 9];
+        builder.add(&Entry::inline(key.as_bytes(), 100 - number as u64 % 2, &value), &mut out);
+    }
+    builder.finish(&mut out);
+    out
+}
+
+#[test]
+fn logs() {
+    survive(&sample_log(), drive::log);
+    let commit = &sample_log()[FILE_HEADER_BYTES + HEADER_BYTES..];
+    survive(&commit[..commit.len() / 3 - TRAILER_BYTES], drive::log_payload);
+}
+
+#[test]
+fn manifests() {
+    let mut bytes = manifest::header(5).to_vec();
+    let record = manifest::encode_record(&sample_edit(), 5, bytes.len() as u64);
+    bytes.extend_from_slice(&record);
+    survive(&bytes, drive::manifest);
+    survive(&record[HEADER_BYTES..record.len() - TRAILER_BYTES], drive::manifest_payload);
+}
+
+#[test]
+fn pointers() {
+    let mut bytes = Vec::new();
+    pointer::encode(Pointer { file: 1 << 40, epoch: 3, offset: u64::MAX, len: u32::MAX }, &mut bytes);
+    survive(&bytes, drive::pointer);
+}
+
+#[test]
+fn blocks() {
+    survive(&sample_block(), drive::block);
+}
+
+#[test]
+fn sealed_blocks() {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
+        let mut bytes = sample_block().repeat(3);
+        sealed::seal(&mut bytes, 0, &mut Compressor::new(compression), 5, 4096);
+        survive(&bytes, drive::sealed);
+        survive(&bytes[..bytes.len() - 8], drive::sealed_body);
+    }
+}
+
+#[test]
+fn footers() {
+    let footer = Footer {
+        data_bytes: 500,
+        filter_bytes: 65,
+        tombstones_bytes: 0,
+        index_bytes: 90,
+        properties_bytes: 60,
+        file: 5,
+    };
+    survive(&footer.encode(), drive::footer);
+}
+
+#[test]
+fn indexes() {
+    let mut builder = IndexBuilder::default();
+    (1..20u64).for_each(|block| builder.add(format!("key{block:04}").as_bytes(), block * 4096));
+    let mut bytes = Vec::new();
+    builder.finish(&mut bytes);
+    survive(&bytes, drive::index);
+}
+
+#[test]
+fn filters() {
+    let mut builder = FilterBuilder::default();
+    (0..100u32).for_each(|key| builder.add(key_hash(&key.to_le_bytes())));
+    let mut bytes = Vec::new();
+    builder.finish(10, &mut bytes);
+    survive(&bytes, drive::filter);
+}
+
+#[test]
+fn small_sections() {
+    let tombstone =
+        |start: &[u8], end: Option<&[u8]>| RangeTombstone { start: start.into(), end: end.map(Into::into), seqno: 900 };
+    let mut bytes = Vec::new();
+    tombstones::encode(&[tombstone(b"a", Some(b"m")), tombstone(b"z", None)], &mut bytes);
+    survive(&bytes, drive::sections);
+    let mut bytes = Vec::new();
+    sample_properties().encode(&mut bytes);
+    survive(&bytes, drive::sections);
+}

@@ -1,0 +1,339 @@
+//! The one merge loop: flush, compaction and split all rewrite a sorted stream as tables.
+//!
+//! Steps, for every entry of the stream: begin a new key, and a new table if the last one is full → find what hides the
+//! entry → hand it to the rewriter as kept or discarded → write what was kept.
+//!
+//! Snapshots cut the sequence numbers into **stripes**: with snapshots 10 and 20, the stripes are 1–10, 11–20 and from 21
+//! on. Of all versions of a key in one stripe only the newest can be seen by anyone, so
+//!
+//! * a version is dropped when a newer one, or a range tombstone that spans its key, is in the same stripe;
+//! * a tombstone of the lowest stripe vanishes when no older data of its range exists beneath the output: all that it
+//!   hides is in the stream and was dropped;
+//! * range tombstones go into every output table, clipped to the keys between its neighbours.
+//!
+//! Invariants: output tables do not overlap, and all versions of a key are in one of them. After an error no output is
+//! left, and nothing else has changed.
+
+use std::sync::Arc;
+
+use bifold_contract::{
+    Entry, FileId, IoSource, Kind, RangeTombstone, Result, Rewriter, SeqNo, TableMeta, ValueEdit, key::MAX_SEQNO,
+    placement::Kept,
+};
+use bifold_format::{names, pointer};
+use bifold_io::Dir;
+
+use super::cut::Cut;
+use crate::{
+    cursor::Cursor,
+    range_tombstones::{Hint, RangeTombstones},
+    table::{TableOptions, TableWriter},
+};
+
+/// [`RewritePlan::progress`] is called about once for so many bytes: often enough to spread writes evenly and to stop at
+/// once, seldom enough to cost nothing.
+const PROGRESS_BYTES: u64 = 64 << 10;
+
+/// How to rewrite a stream.
+#[derive(Clone, Copy)]
+pub struct RewritePlan<'a> {
+    /// The numbers of all open snapshots, ascending.
+    pub snapshots: &'a [SeqNo],
+    /// Whether the output will be the oldest data of all keys in `start..=end` (`None`: no upper bound). What is in the
+    /// stream itself does not count.
+    pub bottom: &'a dyn Fn(&[u8], Option<&[u8]>) -> bool,
+    /// Cut output tables at about this size, in bytes.
+    pub table_bytes: u64,
+    /// Cut an output table before it overlaps more than this many bytes of `grandparents`.
+    pub max_overlap_bytes: u64,
+    /// The tables of the level below the output.
+    pub grandparents: &'a [Arc<TableMeta>],
+    /// On whose behalf is written.
+    pub source: IoSource,
+    /// How tables are written.
+    pub table: TableOptions,
+    /// Called now and then with the bytes written since the last call, to slow the rewrite down or to stop it by an error.
+    pub progress: &'a dyn Fn(u64) -> Result<()>,
+}
+
+/// What a rewrite made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// The tables, in key order. Durable but for their names: whoever installs them syncs the directory.
+    pub tables: Vec<TableMeta>,
+    /// The changes of value files, to be installed with the tables.
+    pub values: ValueEdit,
+    /// Entries read.
+    pub entries_in: u64,
+    /// Entries written.
+    pub entries_out: u64,
+    /// Entries dropped because something newer hides them.
+    pub entries_discarded: u64,
+    /// Tombstones that vanished because there was nothing left for them to hide.
+    pub tombstones_vanished: u64,
+    /// Bytes of keys and payloads read.
+    pub bytes_in: u64,
+    /// Bytes of all tables written.
+    pub bytes_out: u64,
+}
+
+/// Rewrites all of `input` as tables of `dir`.
+///
+/// `tombstones` are the range tombstones of the inputs. `rewriter` is told of every entry that is kept or discarded, in
+/// stream order, but not of tombstones that vanish because nothing is left to hide. When the stream is at its end it is
+/// finished; after an error it is dropped.
+///
+/// # Errors
+/// Those of the input, the rewriter, the output and `plan.progress`. Tables written so far are then removed.
+pub fn rewrite(
+    mut input: impl Cursor,
+    tombstones: RangeTombstones,
+    plan: &RewritePlan<'_>,
+    rewriter: Box<dyn Rewriter>,
+    new_id: &mut dyn FnMut() -> FileId,
+    dir: &Dir,
+) -> Result<Output> {
+    let mut tables = Tables::new(plan, &tombstones, new_id, dir);
+    let done = run(&mut input, &tombstones, plan, rewriter, &mut tables);
+    if done.is_err() {
+        tables.give_up();
+    }
+    done
+}
+
+fn run(
+    input: &mut impl Cursor,
+    tombstones: &RangeTombstones,
+    plan: &RewritePlan<'_>,
+    rewriter: Box<dyn Rewriter>,
+    tables: &mut Tables<'_>,
+) -> Result<Output> {
+    let mut run = Run::new(plan, tombstones, rewriter);
+    input.first()?;
+    while let Some(entry) = input.entry() {
+        run.take(&entry, tables)?;
+        input.next()?;
+    }
+    tables.finish_last()?;
+    let mut output = run.output;
+    output.values = run.rewriter.finish()?;
+    output.tables = std::mem::take(&mut tables.done);
+    output.bytes_out = output.tables.iter().map(|table| table.bytes).sum();
+    Ok(output)
+}
+
+/// What a rewrite knows of the stream so far.
+struct Run<'a> {
+    plan: &'a RewritePlan<'a>,
+    rewriter: Box<dyn Rewriter>,
+    /// Those that decide what a snapshot sees.
+    covering: RangeTombstones,
+    hint: Hint,
+    /// The present key, and the newest version or tombstone met so far in the stripe of its last entry.
+    key: Vec<u8>,
+    hider: Option<Hider>,
+    pointer: Vec<u8>,
+    output: Output,
+    unreported_bytes: u64,
+    unreported_bytes_out: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Hider {
+    stripe: usize,
+    seqno: SeqNo,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a RewritePlan<'a>, tombstones: &RangeTombstones, rewriter: Box<dyn Rewriter>) -> Self {
+        Self {
+            plan,
+            rewriter,
+            covering: tombstones.clone(),
+            hint: Hint::default(),
+            key: Vec::new(),
+            hider: None,
+            pointer: Vec::new(),
+            output: Output::default(),
+            unreported_bytes: 0,
+            unreported_bytes_out: 0,
+        }
+    }
+
+    fn take(&mut self, entry: &Entry<'_>, tables: &mut Tables<'_>) -> Result<()> {
+        self.count_in(entry)?;
+        if self.key != entry.key {
+            tables.begin_key(entry.key)?;
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+            self.hider = None;
+        }
+        let stripe = stripe_of(self.plan.snapshots, entry.seqno);
+        if let Some(newer) = self.hidden_by(entry, stripe) {
+            self.hider = Some(Hider { stripe, seqno: newer });
+            self.output.entries_discarded += 1;
+            return self.rewriter.discard(entry, newer);
+        }
+        self.hider = Some(Hider { stripe, seqno: entry.seqno });
+        if entry.kind == Kind::Delete && stripe == 0 && (self.plan.bottom)(entry.key, Some(entry.key)) {
+            self.output.tombstones_vanished += 1;
+            return Ok(());
+        }
+        self.keep(entry, tables)
+    }
+
+    /// The number of what hides `entry` from everyone who could see it.
+    fn hidden_by(&mut self, entry: &Entry<'_>, stripe: usize) -> Option<SeqNo> {
+        match self.hider {
+            Some(hider) if hider.stripe == stripe => Some(hider.seqno),
+            _ => {
+                let stripe_end = self.plan.snapshots.get(stripe).copied().unwrap_or(MAX_SEQNO);
+                let tombstone = self.covering.covering_near(&mut self.hint, entry.key, stripe_end);
+                (tombstone > entry.seqno).then_some(tombstone)
+            }
+        }
+    }
+
+    fn keep(&mut self, entry: &Entry<'_>, tables: &mut Tables<'_>) -> Result<()> {
+        let kept = self.rewriter.keep(entry)?;
+        assert!(entry.kind != Kind::Delete || kept == Kept::Unchanged, "a tombstone has no value to move");
+        let value;
+        let entry = match kept {
+            Kept::Unchanged => *entry,
+            Kept::Pointer(to) => {
+                self.pointer.clear();
+                pointer::encode(to, &mut self.pointer);
+                Entry { kind: Kind::Pointer, payload: &self.pointer, ..*entry }
+            }
+            Kept::Inline(moved) => {
+                value = moved;
+                Entry { kind: Kind::Inline, payload: &value, ..*entry }
+            }
+        };
+        self.output.entries_out += 1;
+        self.unreported_bytes_out += bytes_of(&entry);
+        tables.add(&entry)
+    }
+
+    /// Counts an entry of the input, and reports progress when it is time.
+    fn count_in(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let bytes = bytes_of(entry);
+        self.output.entries_in += 1;
+        self.output.bytes_in += bytes;
+        self.unreported_bytes += bytes;
+        // Input counts as well: a rewrite that drops everything must also be stoppable.
+        if self.unreported_bytes.max(self.unreported_bytes_out) < PROGRESS_BYTES {
+            return Ok(());
+        }
+        self.unreported_bytes = 0;
+        (self.plan.progress)(std::mem::take(&mut self.unreported_bytes_out))
+    }
+}
+
+/// The output.
+struct Tables<'a> {
+    plan: &'a RewritePlan<'a>,
+    new_id: &'a mut dyn FnMut() -> FileId,
+    dir: &'a Dir,
+    /// The range tombstones that are still needed.
+    surviving: RangeTombstones,
+    cut: Cut<'a>,
+    open: Option<(FileId, TableWriter)>,
+    /// Where the open table begins: the first key behind the last finished one.
+    start: Option<Box<[u8]>>,
+    done: Vec<TableMeta>,
+}
+
+impl<'a> Tables<'a> {
+    fn new(
+        plan: &'a RewritePlan<'a>,
+        tombstones: &RangeTombstones,
+        new_id: &'a mut dyn FnMut() -> FileId,
+        dir: &'a Dir,
+    ) -> Self {
+        let surviving = surviving(tombstones, plan);
+        let cut = Cut::new(plan.grandparents, plan.table_bytes, plan.max_overlap_bytes);
+        Self { plan, new_id, dir, surviving, cut, open: None, start: None, done: Vec::new() }
+    }
+
+    /// Ends the open table if it is full: between two keys, so that none has versions in two tables.
+    fn begin_key(&mut self, key: &[u8]) -> Result<()> {
+        let bytes = self.open.as_ref().map(|(_, writer)| writer.bytes());
+        if self.cut.is_due(key, bytes) && self.open.is_some() {
+            self.finish_table(Some(key))?;
+            self.start = Some(key.into());
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
+        self.writer()?.add(entry)
+    }
+
+    fn writer(&mut self) -> Result<&mut TableWriter> {
+        if self.open.is_none() {
+            let id = (self.new_id)();
+            self.open = Some((id, TableWriter::create(self.dir, id, self.plan.source, &self.plan.table)?));
+        }
+        match &mut self.open {
+            Some((_, writer)) => Ok(writer),
+            None => unreachable!("opened above"),
+        }
+    }
+
+    /// Completes the table of all keys before `end`, if there is anything to be in it.
+    fn finish_table(&mut self, end: Option<&[u8]>) -> Result<()> {
+        let tombstones: Vec<RangeTombstone> = self.surviving.clipped(self.start.as_deref(), end);
+        for tombstone in &tombstones {
+            self.writer()?.add_range_tombstone(tombstone)?;
+        }
+        let Some((id, writer)) = self.open.take() else { return Ok(()) };
+        match writer.finish() {
+            Ok(table) => {
+                self.done.push(table);
+                Ok(())
+            }
+            Err(error) => {
+                let _left_to_recovery = self.dir.remove(&names::table(id));
+                Err(error)
+            }
+        }
+    }
+
+    fn finish_last(&mut self) -> Result<()> {
+        self.finish_table(None)
+    }
+
+    /// Removes everything. What cannot be removed is left to recovery, which removes files that no manifest names.
+    fn give_up(self) {
+        if let Some((_, writer)) = self.open {
+            writer.abandon();
+        }
+        for table in self.done {
+            let _left_to_recovery = self.dir.remove(&names::table(table.id));
+        }
+    }
+}
+
+/// The range tombstones that someone may still need: of each stripe the newest, and of the lowest stripe only those that
+/// have older data beneath the output.
+fn surviving(tombstones: &RangeTombstones, plan: &RewritePlan<'_>) -> RangeTombstones {
+    if tombstones.is_empty() {
+        return RangeTombstones::default();
+    }
+    let stripe_ends: Vec<SeqNo> = plan.snapshots.iter().copied().chain([MAX_SEQNO]).collect();
+    let needed = RangeTombstones::for_snapshots(&tombstones.clipped(None, None), &stripe_ends);
+    needed.filtered(|start, end, seqno| stripe_of(plan.snapshots, seqno) > 0 || !(plan.bottom)(start, end))
+}
+
+/// Which stripe a number is in: how many snapshots are too old to see it.
+fn stripe_of(snapshots: &[SeqNo], seqno: SeqNo) -> usize {
+    snapshots.partition_point(|&snapshot| snapshot < seqno)
+}
+
+fn bytes_of(entry: &Entry<'_>) -> u64 {
+    (entry.key.len() + entry.payload.len()) as u64
+}
+
+#[cfg(test)]
+mod tests;
