@@ -19,6 +19,9 @@ use super::{
 };
 use crate::cursor::Cursor;
 
+/// How many keys ahead of the cursor are fetched: 4 × 10 ns of use cover most of a memory access.
+const AHEAD: usize = 4;
+
 /// A position in a memtable. Keeps the memtable alive.
 pub struct MemtableCursor {
     position: Option<Position>,
@@ -47,19 +50,15 @@ impl MemtableCursor {
     #[inline]
     fn key_from(&mut self, leaf: Node<'static>, order: Order, rank: usize) {
         self.newer_known = false;
-        let place = if rank < order.len() {
-            Some((leaf, order, rank))
+        self.position = if rank < order.len() {
+            Some(newest_at(leaf, order, rank))
         } else {
-            leaf.next().map(|leaf| (leaf, leaf.order(), 0))
+            leaf.next().map(|leaf| {
+                let order = leaf.order();
+                (1..AHEAD.min(order.len())).for_each(|rank| leaf.key_at(order, rank).prefetch());
+                newest_at(leaf, order, 0)
+            })
         };
-        self.position = place.map(|(leaf, order, rank)| {
-            let key = leaf.key_at(order, rank);
-            // The next key's entry is elsewhere in memory: it is fetched while this one is being used.
-            if rank + 1 < order.len() {
-                leaf.key_at(order, rank + 1).prefetch();
-            }
-            Position { leaf, order, rank, key, version: key.newest() }
-        });
     }
 
     /// The oldest version of the key at `rank`.
@@ -104,6 +103,16 @@ impl MemtableCursor {
         // kept: in `self.position` and `self.newer`.
         unsafe { &(*Arc::as_ptr(&self.memtable)).tree }
     }
+}
+
+/// Neighbours in key order lie anywhere in memory, so those ahead are fetched while this one is being used.
+#[inline]
+fn newest_at(leaf: Node<'static>, order: Order, rank: usize) -> Position {
+    if rank + AHEAD < order.len() {
+        leaf.key_at(order, rank + AHEAD).prefetch();
+    }
+    let key = leaf.key_at(order, rank);
+    Position { leaf, order, rank, key, version: key.newest() }
 }
 
 impl Cursor for MemtableCursor {
