@@ -398,10 +398,14 @@ impl SpaceStats {
                 above.min(k.levels.get(last).map_or(0, |l| l.bytes))
             })
             .sum();
+        // One lock after the other: in the literal below the first would still be held when the second is asked for, in
+        // the opposite order to an install.
+        let logs_bytes = engine.wal.hold().bytes();
+        let manifest_bytes = engine.manifest.hold().bytes();
         Self {
             tables_bytes,
-            logs_bytes: engine.wal.hold().bytes(),
-            manifest_bytes: engine.manifest.hold().bytes(),
+            logs_bytes,
+            manifest_bytes,
             live_bytes_estimate: tables_bytes - dead,
             dead_bytes_estimate: dead,
         }
