@@ -10,7 +10,7 @@ mod verify;
 
 use std::{
     ffi::OsStr,
-    fs,
+    fmt, fs,
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -48,11 +48,16 @@ impl Drop for Scratch {
 }
 
 /// What a run of the program left behind.
-#[derive(Debug)]
 struct Ran {
     code: i32,
     out: Vec<u8>,
     err: String,
+}
+
+impl fmt::Debug for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exit code {}\n{}{}", self.code, String::from_utf8_lossy(&self.out), self.err)
+    }
 }
 
 impl Ran {
