@@ -64,6 +64,7 @@ pub fn encode_record(edit: &Edit, database_id: u64, offset: u64) -> Vec<u8> {
 #[derive(Clone, Debug)]
 pub struct ManifestReader<'a> {
     frames: Frames<'a>,
+    begun: bool,
 }
 
 /// One edit.
@@ -86,7 +87,7 @@ impl<'a> ManifestReader<'a> {
         if frames.tail() != Tail::Clean {
             return Err(Corruption::new(0, "file header", "a whole header", "one cut short"));
         }
-        Ok(Self { frames })
+        Ok(Self { frames, begun: false })
     }
 
     /// The id of the database.
@@ -106,7 +107,12 @@ impl Iterator for ManifestReader<'_> {
     type Item = Result<ManifestRecord, Corruption>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let frame = self.frames.next()?;
+        let begun = std::mem::replace(&mut self.begun, true);
+        let Some(frame) = self.frames.next() else {
+            // Nor can the first record be torn. Taken for "no keyspaces", it would have every table deleted as unreferenced.
+            let missing = || Corruption::new(FILE_HEADER_BYTES as u64, "manifest record", "a whole first record", "none");
+            return (!begun).then(|| Err(missing()));
+        };
         Some(frame.and_then(|f| {
             let edit = decode(f.payload).map_err(|damage| damage.at(f.offset + HEADER_BYTES as u64))?;
             Ok(ManifestRecord { offset: f.offset, edit })
