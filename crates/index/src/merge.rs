@@ -18,6 +18,7 @@ use bifold_contract::{Entry, Error, Result, SeqNo, Value};
 use crate::{cursor::Cursor, memtable::MemtableCursor, table::TableCursor, version::RunCursor};
 
 /// A stream to merge. The cursors of this crate are called directly; anything else through its table of methods.
+#[allow(clippy::large_enum_variant, reason = "a merge has a handful of sources; a box would cost a step each time")]
 pub enum Source {
     /// A memtable.
     Memtable(MemtableCursor),

@@ -76,10 +76,7 @@ impl RangeTombstones {
 
     /// Those of `tombstones` that decide what one of `snapshots` (ascending) sees; all others are left out.
     #[must_use]
-    pub fn for_snapshots<'a>(
-        tombstones: impl IntoIterator<Item = &'a RangeTombstone>,
-        snapshots: &[SeqNo],
-    ) -> Self {
+    pub fn for_snapshots<'a>(tombstones: impl IntoIterator<Item = &'a RangeTombstone>, snapshots: &[SeqNo]) -> Self {
         debug_assert!(snapshots.is_sorted(), "snapshots ascend");
         Self::build(tombstones, |active| {
             let newest = |&snapshot: &SeqNo| active.range(..=snapshot).next_back().map(|(&seqno, _)| seqno);

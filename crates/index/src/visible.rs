@@ -301,7 +301,9 @@ impl Back {
 
     /// Notes the entry it stands on if it is a version of `key` that the snapshot sees.
     fn note_if_visible(&mut self, snapshot: SeqNo) -> bool {
-        let Some(entry) = self.cursor.entry().filter(|e| e.key == self.key && e.seqno <= snapshot) else { return false };
+        let Some(entry) = self.cursor.entry().filter(|e| e.key == self.key && e.seqno <= snapshot) else {
+            return false;
+        };
         (self.seqno, self.kind) = (entry.seqno, entry.kind);
         self.payload = if entry.kind == Kind::Delete { Value::copy_of(&[]) } else { self.cursor.payload() };
         true

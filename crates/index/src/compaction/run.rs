@@ -34,14 +34,17 @@ use crate::{
 /// once, seldom enough to cost nothing.
 const PROGRESS_BYTES: u64 = 64 << 10;
 
+/// Whether the output will be the oldest data of all keys in `start..=end` (`None`: no upper bound). What is in the
+/// rewritten stream itself does not count.
+pub type IsBottom<'a> = dyn Fn(&[u8], Option<&[u8]>) -> bool + 'a;
+
 /// How to rewrite a stream.
 #[derive(Clone, Copy)]
 pub struct RewritePlan<'a> {
     /// The numbers of all open snapshots, ascending.
     pub snapshots: &'a [SeqNo],
-    /// Whether the output will be the oldest data of all keys in `start..=end` (`None`: no upper bound). What is in the
-    /// stream itself does not count.
-    pub bottom: &'a dyn Fn(&[u8], Option<&[u8]>) -> bool,
+    /// Asked of each tombstone that nobody's snapshot is older than.
+    pub bottom: &'a IsBottom<'a>,
     /// Cut output tables at about this size, in bytes.
     pub table_bytes: u64,
     /// Cut an output table before it overlaps more than this many bytes of `grandparents`.

@@ -2,11 +2,10 @@
 //! as before, and every entry must have been accounted for.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     collections::BTreeSet,
     ops::Bound,
     path::Path,
-    rc::Rc,
     sync::{Arc, Mutex},
 };
 
@@ -109,7 +108,7 @@ fn dir(memory: &MemoryFs) -> Dir {
     dir
 }
 
-fn plan<'a>(snapshots: &'a [SeqNo], bottom: &'a dyn Fn(&[u8], Option<&[u8]>) -> bool) -> RewritePlan<'a> {
+fn plan<'a>(snapshots: &'a [SeqNo], bottom: &'a IsBottom<'a>) -> RewritePlan<'a> {
     RewritePlan {
         snapshots,
         bottom,
@@ -219,7 +218,8 @@ fn range_tombstones_alone_make_a_table() {
 
 #[test]
 fn progress_is_reported_and_may_stop_the_rewrite() {
-    let entries: Vec<_> = (0..400).map(|n| OwnedEntry { payload: vec![7; 999], ..put(&format!("{n:04}"), 3 * n + 3) }).collect();
+    let entries: Vec<_> =
+        (0..400).map(|n| OwnedEntry { payload: vec![7; 999], ..put(&format!("{n:04}"), 3 * n + 3) }).collect();
     let data = Data { entries, ..Data::default() };
     let (dir, reported) = (dir(&MemoryFs::new()), Cell::new(0));
     let count = |bytes| {
@@ -261,13 +261,11 @@ fn whatever_call_fails_no_output_is_left() {
 
 #[test]
 fn an_error_of_the_input_or_the_rewriter_leaves_no_output() {
-    struct Failing(Rc<RefCell<u32>>);
-    // SAFETY: the test uses it from one thread.
-    unsafe impl Send for Failing {}
+    struct Failing(u32);
     impl Rewriter for Failing {
         fn keep(&mut self, _entry: &Entry<'_>) -> Result<Kept> {
-            *self.0.borrow_mut() -= 1;
-            if *self.0.borrow() == 0 { Err(Error::ReadOnly) } else { Ok(Kept::Unchanged) }
+            self.0 -= 1;
+            if self.0 == 0 { Err(Error::ReadOnly) } else { Ok(Kept::Unchanged) }
         }
         fn discard(&mut self, _entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
             Ok(())
@@ -285,7 +283,7 @@ fn an_error_of_the_input_or_the_rewriter_leaves_no_output() {
             ids += 1;
             ids
         };
-        let rewriter = Box::new(Failing(Rc::new(RefCell::new(keeps))));
+        let rewriter = Box::new(Failing(keeps));
         assert!(rewrite(input, RangeTombstones::default(), &plan, rewriter, &mut new_id, &dir).is_err());
         assert_eq!(dir.list().unwrap(), Vec::<String>::new());
     };
@@ -310,25 +308,21 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The history up to `beneath_upto`, but for the keys that `spared` names, lies beneath what is rewritten.
-fn split(history: &[Op], beneath_upto: SeqNo, spared: &BTreeSet<u8>) -> (Data, Data) {
+/// The part of a history up to `beneath_upto` lies beneath; the rest is rewritten.
+fn split(history: &[Op], beneath_upto: SeqNo) -> (Data, Data) {
     let (mut beneath, mut rewritten) = (Data::default(), Data::default());
     let name = |key: u8| format!("{key:02}");
     for (seqno, op) in (1..).zip(history) {
-        let side = |key: u8| seqno <= beneath_upto && !spared.contains(&key);
+        let side = if seqno <= beneath_upto { &mut beneath } else { &mut rewritten };
         match *op {
-            Op::Put(key) => if side(key) { &mut beneath } else { &mut rewritten }.entries.push(put(&name(key), seqno)),
-            Op::Delete(key) => {
-                if side(key) { &mut beneath } else { &mut rewritten }.entries.push(delete(&name(key), seqno));
-            }
+            Op::Put(key) => side.entries.push(put(&name(key), seqno)),
+            Op::Delete(key) => side.entries.push(delete(&name(key), seqno)),
             Op::DeleteRange(start, len) => {
                 let end = len.map(|len| name(start + len).into_bytes().into());
-                let tombstone = RangeTombstone { start: name(start).into_bytes().into(), end, seqno };
-                if seqno <= beneath_upto { &mut beneath } else { &mut rewritten }.tombstones.push(tombstone);
+                side.tombstones.push(RangeTombstone { start: name(start).into_bytes().into(), end, seqno });
             }
         }
     }
-    // What is spared is older than beneath's tombstones, so those must be known to it as well.
     (beneath, rewritten)
 }
 
@@ -340,7 +334,7 @@ proptest! {
         mut snapshots in prop::collection::btree_set(0..60u64, 0..4),
         table_bytes in prop_oneof![Just(1), 400..700u64, Just(u64::MAX)],
     ) {
-        let (beneath, rewritten) = split(&history, beneath_upto, &BTreeSet::new());
+        let (beneath, rewritten) = split(&history, beneath_upto);
         let (dir, mover) = (dir(&MemoryFs::new()), Mover::default());
         let open: Vec<SeqNo> = snapshots.iter().copied().collect();
         let bottom = |start: &[u8], end: Option<&[u8]>| !beneath.may_hold(start, end);
@@ -362,8 +356,8 @@ proptest! {
             prop_assert!(pair[0].largest < pair[1].smallest || touch_at_a_range);
             prop_assert!(!pair[0].unbounded);
         }
-        for (at, pair) in after.entries.windows(2).enumerate() {
-            prop_assert!(pair[0].key < pair[1].key || pair[0].seqno > pair[1].seqno, "order at {}", at);
+        for pair in after.entries.windows(2) {
+            prop_assert!(crate::merge::stream_order(&pair[0].borrow(), &pair[1].borrow()).is_lt());
         }
 
         let told = mover.0.lock().unwrap().clone();
@@ -381,7 +375,7 @@ proptest! {
         history in prop::collection::vec(op(), 1..60),
         snapshots in prop::collection::btree_set(0..60u64, 0..3),
     ) {
-        let (_, all) = split(&history, 0, &BTreeSet::new());
+        let (_, all) = split(&history, 0);
         let (dir, mover) = (dir(&MemoryFs::new()), Mover::default());
         let open: Vec<SeqNo> = snapshots.iter().copied().collect();
         let output = rewrite_data(&all, &plan(&open, &|_, _| true), &mover, &dir).unwrap();
