@@ -122,6 +122,9 @@ fn search_table(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result
 
 #[inline]
 fn find_in(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Option<FoundEntry>> {
+    if table.meta().entries == 0 {
+        return Ok(None);
+    }
     let has_filter = table.has_filter();
     tally.filters_asked += u64::from(has_filter);
     if !table.may_contain(lookup.key_hash)? {

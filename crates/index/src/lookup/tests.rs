@@ -1,1 +1,149 @@
-//! To come.
+use std::sync::Arc;
+
+use bifold_contract::{Kind, LevelEdit, RangeTombstone, TableMeta, edit::TableAdded, policy::NewestFirst};
+use bifold_format::filter::key_hash;
+use proptest::prelude::*;
+
+use super::*;
+use crate::table::{
+    TableWriter,
+    tests::samples::{Disk, OwnedEntry, options},
+};
+
+/// One thing that was written; its number is its position.
+#[derive(Clone, Debug)]
+enum Op {
+    Put(u8),
+    Delete(u8),
+    DeleteRange(u8, Option<u8>),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0u8..12).prop_map(Op::Put),
+        2 => (0u8..12).prop_map(Op::Delete),
+        1 => (0u8..12, prop::option::of(1u8..6)).prop_map(|(start, len)| Op::DeleteRange(start, len.map(|len| start + len))),
+    ]
+}
+
+/// Operations `first..first + ops.len()` as one table.
+fn table(disk: &Disk, id: u64, first: SeqNo, ops: &[Op]) -> Arc<TableMeta> {
+    let mut writer = TableWriter::create(&disk.dir, id, IoSource::Flush, &options()).unwrap();
+    let mut entries = Vec::new();
+    for (seqno, op) in (first..).zip(ops) {
+        let entry = |key: u8, kind| OwnedEntry { key: vec![key], seqno, kind, payload: seqno.to_le_bytes().into() };
+        match *op {
+            Op::Put(key) => entries.push(entry(key, Kind::Inline)),
+            Op::Delete(key) => entries.push(OwnedEntry { payload: Vec::new(), ..entry(key, Kind::Delete) }),
+            Op::DeleteRange(start, end) => {
+                let end = end.map(|end| vec![end].into());
+                writer.add_range_tombstone(&RangeTombstone { start: vec![start].into(), end, seqno }).unwrap();
+            }
+        }
+    }
+    entries.sort_by(|a, b| a.key.cmp(&b.key).then(b.seqno.cmp(&a.seqno)));
+    entries.iter().for_each(|entry| writer.add(&entry.borrow()).unwrap());
+    Arc::new(writer.finish().unwrap())
+}
+
+/// A version whose layers hold the operations in pieces, the oldest deepest: `pieces[0]` is the deepest level.
+fn version(disk: &Disk, pieces: &[Vec<Op>], level0_runs: usize) -> Version {
+    let mut edit = LevelEdit::default();
+    let mut first = 1;
+    for (at, piece) in pieces.iter().enumerate() {
+        let newer = pieces.len() - 1 - at;
+        let level = newer.saturating_sub(level0_runs - 1);
+        let table = table(disk, at as u64, first, piece);
+        edit.added.push(TableAdded { level: u8::try_from(level).unwrap(), run: at as u64, table });
+        first += piece.len() as u64;
+    }
+    Version::default().apply(&edit, &mut |meta| Ok(disk.open(meta))).unwrap()
+}
+
+/// The number and kind of the version of `key` that `snapshot` sees.
+fn expected(ops: &[Op], key: u8, snapshot: SeqNo) -> Option<(SeqNo, Kind)> {
+    let mut newest = None;
+    for (seqno, op) in (1..=snapshot).zip(ops) {
+        match *op {
+            Op::Put(k) if k == key => newest = Some((seqno, Kind::Inline)),
+            Op::Delete(k) if k == key => newest = Some((seqno, Kind::Delete)),
+            Op::DeleteRange(start, end) if start <= key && end.is_none_or(|end| key < end) => newest = None,
+            _ => {}
+        }
+    }
+    newest
+}
+
+/// Knows which runs hold a key, as a hash index over level 0 does, and nothing of ranges.
+#[derive(Debug)]
+struct Exact(Vec<Vec<u64>>);
+
+impl Locator for Exact {
+    fn candidates(&self, key_hash: u64, runs: usize, visit: &mut dyn FnMut(usize) -> bool) {
+        assert_eq!(runs, self.0.len());
+        for (at, hashes) in self.0.iter().enumerate() {
+            if hashes.contains(&key_hash) && !visit(at) {
+                return;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn a_search_sees_what_the_history_says(
+        pieces in prop::collection::vec(prop::collection::vec(op(), 1..8), 1..7),
+        level0_runs in 1usize..4,
+    ) {
+        let disk = Disk::new();
+        let version = version(&disk, &pieces, level0_runs);
+        let ops: Vec<_> = pieces.concat();
+        let counters = LookupCounters::default();
+        let hashes = |ops: &Vec<Op>| {
+            let key = |op: &Op| match *op {
+                Op::Put(key) | Op::Delete(key) => Some(key_hash(&[key])),
+                Op::DeleteRange(..) => None,
+            };
+            ops.iter().filter_map(key).collect()
+        };
+        let exact = Exact(pieces.iter().rev().take(level0_runs).map(hashes).collect());
+        for locator in [&NewestFirst as &dyn Locator, &exact] {
+            for key in 0u8..13 {
+                for snapshot in 0..=ops.len() as u64 {
+                    let question = Lookup { key: &[key], key_hash: key_hash(&[key]), snapshot, covered_by: 0, locator };
+                    let found = version.get(&question, &counters).unwrap();
+                    let answer = found.as_ref().map(|found| (found.seqno, found.kind));
+                    prop_assert_eq!(answer, expected(&ops, key, snapshot), "key {} at {}", key, snapshot);
+                    if let Some(found) = found.filter(|found| found.kind == Kind::Inline) {
+                        prop_assert_eq!(found.payload, found.seqno.to_le_bytes());
+                    }
+                }
+            }
+        }
+        prop_assert!(counters.filters_denied() <= counters.filters_asked());
+        prop_assert_eq!(counters.tables_searched(), counters.filters_asked() - counters.filters_denied());
+    }
+}
+
+#[test]
+fn a_range_tombstone_of_a_newer_layer_hides_all_tables() {
+    let disk = Disk::new();
+    let version = version(&disk, &[vec![Op::Put(1)]], 1);
+    let question = Lookup { key: &[1], key_hash: key_hash(&[1]), snapshot: 9, covered_by: 5, locator: &NewestFirst };
+    let counters = LookupCounters::default();
+    assert!(version.get(&question, &counters).unwrap().is_none());
+    assert!(version.get(&Lookup { covered_by: 0, ..question }, &counters).unwrap().is_some());
+}
+
+#[test]
+fn an_absent_key_is_denied_by_filters_without_a_read() {
+    let disk = Disk::new();
+    let version = version(&disk, &[vec![Op::Put(1), Op::Put(3)], vec![Op::Put(1), Op::Put(3)]], 1);
+    let counters = LookupCounters::default();
+    let question = Lookup { key: &[2], key_hash: key_hash(&[2]), snapshot: 9, covered_by: 0, locator: &NewestFirst };
+    assert!(version.get(&question, &counters).unwrap().is_none());
+    assert_eq!((counters.filters_asked(), counters.filters_denied(), counters.false_positives()), (2, 2, 0));
+    assert_eq!(disk.dir.totals().reads[IoSource::Get as usize], 0);
+}

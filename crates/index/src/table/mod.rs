@@ -276,4 +276,4 @@ impl Held {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,1 +1,251 @@
-//! To come.
+//! Edits as text: `1.30: 3[a-e]` is table 3 from a to e in run 30 of level 1.
+
+use std::sync::Arc;
+
+use bifold_contract::{
+    Entry, Error, IoSource, LevelEdit, RangeTombstone, SeqNo, TableMeta,
+    edit::{TableAdded, TableRemoved},
+};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    cursor::Cursor,
+    table::{
+        ReadMode, TableOptions, TableWriter,
+        tests::samples::{Disk, OwnedEntry, options},
+    },
+};
+
+/// A table with these two keys and range tombstones. A `)` instead of `]` makes the upper key the end of a tombstone.
+fn table(disk: &Disk, id: u64, range: &str) -> Arc<TableMeta> {
+    let (low, high) = range[1..range.len() - 1].split_once('-').unwrap();
+    let mut writer = TableWriter::create(&disk.dir, id, IoSource::Flush, &options()).unwrap();
+    writer.add(&Entry::inline(low.as_bytes(), id, b"")).unwrap();
+    if range.ends_with(')') {
+        let end = (!high.is_empty()).then(|| high.as_bytes().into());
+        writer.add_range_tombstone(&RangeTombstone { start: low.as_bytes().into(), end, seqno: id }).unwrap();
+    } else if low < high {
+        writer.add(&Entry::inline(high.as_bytes(), id, b"")).unwrap();
+    }
+    Arc::new(writer.finish().unwrap())
+}
+
+/// `-0.41.7` removes table 7 from run 41 of level 0, `+1.30.7[a-e]` adds it to run 30 of level 1.
+fn edit(disk: &Disk, text: &str) -> LevelEdit {
+    let mut edit = LevelEdit::default();
+    for word in text.split_whitespace() {
+        let mut parts = word[1..].splitn(3, '.');
+        let (level, run) = (parts.next().unwrap().parse().unwrap(), parts.next().unwrap().parse().unwrap());
+        let rest = parts.next().unwrap();
+        if word.starts_with('-') {
+            edit.removed.push(TableRemoved { level, run, table: rest.parse().unwrap() });
+        } else {
+            let (id, range) = rest.split_at(rest.find('[').unwrap());
+            let id = id.parse().unwrap();
+            let there = disk.dir.len(&bifold_format::names::table(id)).unwrap().is_some();
+            let table = if there { Arc::new(Table::read_meta(&disk.dir, id).unwrap()) } else { table(disk, id, range) };
+            edit.added.push(TableAdded { level, run, table });
+        }
+    }
+    edit
+}
+
+fn apply(disk: &Disk, version: &Version, text: &str) -> Result<Version> {
+    version.apply(&edit(disk, text), &mut |meta| Ok(disk.open(meta)))
+}
+
+fn text(version: &Version) -> String {
+    let mut lines = Vec::new();
+    for (depth, level) in version.shape().levels.iter().enumerate() {
+        for run in &level.runs {
+            let table =
+                |t: &Arc<TableMeta>| format!("{}[{}-{}]", t.id, t.smallest.escape_ascii(), t.largest.escape_ascii());
+            let tables: Vec<_> = run.tables.iter().map(table).collect();
+            lines.push(format!("{depth}.{}: {}", run.id, tables.join(" ")));
+        }
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn edits_lead_from_version_to_version() {
+    let disk = Disk::new();
+    let steps = [
+        ("+0.5.1[a-m]", "0.5: 1[a-m]"),
+        ("+0.6.2[c-z]", "0.6: 2[c-z]\n0.5: 1[a-m]"),
+        ("+1.3.4[n-z] +1.3.3[a-e]", "0.6: 2[c-z]\n0.5: 1[a-m]\n1.3: 3[a-e] 4[n-z]"),
+        ("-0.5.1 +1.3.7[f-m]", "0.6: 2[c-z]\n1.3: 3[a-e] 7[f-m] 4[n-z]"),
+        ("-1.3.7 +2.2.7[f-m]", "0.6: 2[c-z]\n1.3: 3[a-e] 4[n-z]\n2.2: 7[f-m]"),
+        ("-0.6.2 -1.3.3 -1.3.4 +2.2.8[a-e]", "2.2: 8[a-e] 7[f-m]"),
+        ("-2.2.8 -2.2.7", ""),
+    ];
+    let mut version = Version::default();
+    for (change, expected) in steps {
+        let next = apply(&disk, &version, change).unwrap();
+        assert_eq!(text(&next), expected, "after {change}");
+        version = next;
+    }
+}
+
+#[test]
+fn edits_that_do_not_fit_are_refused_and_change_nothing() {
+    let disk = Disk::new();
+    let version = apply(&disk, &Version::default(), "+0.5.1[a-m] +1.3.3[a-e] +1.3.4[g-k)").unwrap();
+    let before = text(&version);
+    for (change, reason) in [
+        ("-0.5.9", "table 9 is removed from level 0, run 5, but it is not there"),
+        ("-1.5.1", "table 1 is removed from level 1, run 5, but it is not there"),
+        ("+0.6.1[a-m]", "table 1 is added, but it is there already"),
+        ("+1.3.11[d-f]", "level 1, run 3: tables 3 and 11 overlap"),
+        ("+1.3.12[e-f]", "level 1, run 3: tables 3 and 12 overlap"),
+        ("+1.3.13[f-g]", "level 1, run 3: tables 13 and 4 overlap"),
+        ("+1.3.14[f-)", "level 1, run 3: tables 14 and 4 overlap"),
+        ("+1.3.15[h-i]", "level 1, run 3: tables 4 and 15 overlap"),
+        ("+1.3.16[z-z] +1.3.16[z-z]", "table 16 is added, but it is there already"),
+    ] {
+        let error = apply(&disk, &version, change).unwrap_err();
+        assert!(error.to_string().contains(reason), "{change}: {error}");
+        assert_eq!(text(&version), before);
+    }
+    // A range tombstone's end is not in its range, so the next table may begin there.
+    let touching = apply(&disk, &version, "+1.3.17[k-z]").unwrap();
+    let run = touching.runs_overlapping(Some(b"k"), Some(b"k")).find(|run| run.id() == 3).unwrap();
+    assert_eq!(run.find(b"k").unwrap().meta().id, 17);
+}
+
+#[test]
+fn a_table_that_does_not_open_is_not_applied() {
+    let disk = Disk::new();
+    let failed = Version::default().apply(&edit(&disk, "+0.5.1[a-m]"), &mut |_| Err(Error::ReadOnly));
+    assert!(matches!(failed, Err(Error::ReadOnly)));
+}
+
+#[test]
+fn a_moved_table_and_untouched_runs_stay_open() {
+    let disk = Disk::new();
+    let before = apply(&disk, &Version::default(), "+0.5.1[a-m] +1.3.3[p-z]").unwrap();
+    let moved = before.apply(&edit(&disk, "-0.5.1 +1.3.1[a-m]"), &mut |_| Err(Error::ReadOnly)).unwrap();
+    for id in [1, 3] {
+        let of = |version: &Version| version.tables().find(|t| t.meta().id == id).map(Arc::as_ptr);
+        assert_eq!(of(&before), of(&moved));
+    }
+    let grown = apply(&disk, &moved, "+0.6.9[a-b]").unwrap();
+    assert!(Arc::ptr_eq(&moved.levels()[1][0], &grown.levels()[1][0]));
+}
+
+#[test]
+fn a_version_knows_what_overlaps_a_range() {
+    let disk = Disk::new();
+    let version = apply(&disk, &Version::default(), "+0.6.2[c-h) +0.5.1[x-) +1.3.3[a-e] +1.3.4[n-q]").unwrap();
+    assert!(version.has_range_tombstones());
+    let tables = |start: &str, end: &str| {
+        let bounds = [start, end].map(|key| (!key.is_empty()).then_some(key.as_bytes()));
+        let ids: Vec<_> = version.overlapping(bounds[0], bounds[1]).map(|t| t.meta().id).collect();
+        let runs: Vec<_> = version.runs_overlapping(bounds[0], bounds[1]).map(|run| run.id()).collect();
+        let mut of_tables: Vec<_> =
+            version.shape().tables().filter(|(_, _, table)| ids.contains(&table.id)).map(|(_, run, _)| run).collect();
+        of_tables.dedup();
+        assert_eq!(runs, of_tables, "{start}..={end}");
+        ids
+    };
+    assert_eq!(tables("", ""), [2, 1, 3, 4]);
+    assert_eq!(tables("f", "g"), [2]);
+    assert_eq!(tables("i", "m"), []);
+    assert_eq!(tables("i", "n"), [4]);
+    assert_eq!(tables("zz", ""), [1]);
+    assert_eq!(tables("", "a"), [3]);
+    let plain = apply(&disk, &version, "-0.6.2 -0.5.1").unwrap();
+    assert!(!plain.has_range_tombstones());
+}
+
+fn entries() -> impl Strategy<Value = Vec<OwnedEntry>> {
+    prop::collection::btree_map(prop::collection::vec(0u8..4, 1..5), 1u64..4, 1..40).prop_map(|keys| {
+        let entry = |(key, versions): (Vec<u8>, u64)| {
+            (1..=versions).rev().map(move |seqno| OwnedEntry::of(Entry::inline(&key, seqno * 2, &[seqno as u8])))
+        };
+        keys.into_iter().flat_map(entry).collect()
+    })
+}
+
+/// A run of these entries, cut into tables between keys where `cut` says so. Table ids are positions.
+fn run_of(disk: &Disk, entries: &[OwnedEntry], cuts: &[bool]) -> Arc<TableRun> {
+    let mut tables = Vec::new();
+    let mut begin = 0;
+    for at in 1..=entries.len() {
+        let between = at == entries.len() || entries[at].key != entries[at - 1].key;
+        if between && (at == entries.len() || cuts[at % cuts.len()]) {
+            let options = TableOptions { block_bytes: 40, restart_interval: 3, ..options() };
+            let meta = disk.write(at as u64, &entries[begin..at], &options);
+            tables.push(disk.open(&meta));
+            begin = at;
+        }
+    }
+    Arc::new(TableRun::new(1, tables).unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_run_is_walked_as_one_stream(
+        entries in entries(),
+        cuts in prop::collection::vec(any::<bool>(), 1..7),
+        probe in prop::collection::vec(0u8..4, 1..5),
+        turns in prop::collection::vec(any::<bool>(), 0..40),
+    ) {
+        let disk = Disk::new();
+        let run = run_of(&disk, &entries, &cuts);
+        let here = |cursor: &RunCursor| {
+            let entry = cursor.entry().map(OwnedEntry::of);
+            assert_eq!(cursor.payload(), entry.as_ref().map_or(&[][..], |e| &e.payload));
+            entry
+        };
+        let mut cursor = run.cursor(ReadMode::Scan);
+        cursor.first().unwrap();
+        for entry in &entries {
+            prop_assert_eq!(here(&cursor), Some(entry.clone()));
+            prop_assert!(run.find(&entry.key).is_some());
+            cursor.next().unwrap();
+        }
+        prop_assert_eq!(here(&cursor), None);
+        cursor.last().unwrap();
+        for entry in entries.iter().rev() {
+            prop_assert_eq!(here(&cursor), Some(entry.clone()));
+            cursor.prev().unwrap();
+        }
+        prop_assert_eq!(here(&cursor), None);
+        for seqno in [0, 2, 3, SeqNo::MAX] {
+            let at = entries.iter().position(|e| (&e.key, seqno) >= (&probe, e.seqno)).unwrap_or(entries.len());
+            cursor.seek(&probe, seqno).unwrap();
+            prop_assert_eq!(here(&cursor), entries.get(at).cloned());
+        }
+        cursor.seek_before(&probe).unwrap();
+        let mut at = entries.iter().rposition(|e| e.key < probe).unwrap_or(usize::MAX);
+        for forward in turns {
+            prop_assert_eq!(here(&cursor), entries.get(at).cloned());
+            if at >= entries.len() {
+                break;
+            }
+            if forward { cursor.next().unwrap() } else { cursor.prev().unwrap() }
+            at = if forward { at + 1 } else { at.wrapping_sub(1) };
+        }
+    }
+}
+
+#[test]
+fn a_run_cursor_repeats_its_error() {
+    let disk = Disk::new();
+    let version = apply(&disk, &Version::default(), "+1.3.3[a-e] +1.3.4[n-q]").unwrap();
+    disk.fs.flip_bit(&disk.dir.file("000004.tbl"), 3);
+    let mut cursor = version.levels()[1][0].cursor(ReadMode::Scan);
+    cursor.first().unwrap();
+    cursor.next().unwrap();
+    assert_eq!(cursor.entry().unwrap().key, b"e");
+    let error = cursor.next().unwrap_err();
+    assert!(error.is_corruption());
+    for outcome in [cursor.next(), cursor.prev(), cursor.first(), cursor.seek(b"a", 1), cursor.last()] {
+        assert_eq!(outcome.unwrap_err().to_string(), error.to_string());
+        assert!(cursor.entry().is_none());
+    }
+}

@@ -55,7 +55,7 @@ fn here(cursor: &TableCursor) -> Option<OwnedEntry> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn reads_and_walks_meet_what_was_written(
