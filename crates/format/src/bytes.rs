@@ -174,7 +174,11 @@ impl<'a> Input<'a> {
     /// # Errors
     /// When something is.
     pub fn end(&self) -> Result<(), Corruption> {
-        if self.rest.is_empty() { Ok(()) } else { Err(self.damage("the end", format!("{} more bytes", self.rest.len()))) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(self.damage("the end", format!("{} more bytes", self.rest.len())))
+        }
     }
 }
 

@@ -218,7 +218,11 @@ impl<'a> Frames<'a> {
         let Some(header) = rest.first_chunk::<HEADER_BYTES>() else { return Err(Damage::EndsEarly) };
         if !self.is_header(header, offset) {
             let lost = sectors(self.position, HEADER_BYTES, self.bytes).any(is_zero);
-            return Err(if lost { Damage::LostSectors } else { self.corrupt("a sound header", "one that does not check") });
+            return Err(if lost {
+                Damage::LostSectors
+            } else {
+                self.corrupt("a sound header", "one that does not check")
+            });
         }
         let field = |at: usize| header[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
         let len = field(2) as usize;
@@ -228,7 +232,11 @@ impl<'a> Frames<'a> {
             let span = HEADER_BYTES + len + TRAILER_BYTES;
             let zeros = sectors(self.position, span, self.bytes).filter(|s| is_zero(s)).count();
             let lost = zeros > usize::from(header[1] & ZERO_SECTORS_MAX);
-            return Err(if lost { Damage::LostSectors } else { self.corrupt("a payload that matches its checksum", "one that does not") });
+            return Err(if lost {
+                Damage::LostSectors
+            } else {
+                self.corrupt("a payload that matches its checksum", "one that does not")
+            });
         }
         let mut number = [0; 8];
         number[..7].copy_from_slice(&header[6..13]);
@@ -283,7 +291,8 @@ impl<'a> Iterator for Frames<'a> {
                 self.done = true;
                 self.tail = Tail::Torn { offset: self.position as u64 };
                 self.synced_record_after(self.position).map(|later| {
-                    let expected = format!("a whole record: it was synced before the one at offset {later} was written");
+                    let expected =
+                        format!("a whole record: it was synced before the one at offset {later} was written");
                     Err(Corruption::new(self.position as u64, self.what, expected, "lost sectors"))
                 })
             }

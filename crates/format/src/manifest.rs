@@ -110,7 +110,8 @@ impl Iterator for ManifestReader<'_> {
         let begun = std::mem::replace(&mut self.begun, true);
         let Some(frame) = self.frames.next() else {
             // Nor can the first record be torn. Taken for "no keyspaces", it would have every table deleted as unreferenced.
-            let missing = || Corruption::new(FILE_HEADER_BYTES as u64, "manifest record", "a whole first record", "none");
+            let missing =
+                || Corruption::new(FILE_HEADER_BYTES as u64, "manifest record", "a whole first record", "none");
             return (!begun).then(|| Err(missing()));
         };
         Some(frame.and_then(|f| {
@@ -129,7 +130,8 @@ fn encode(edit: &Edit, out: &mut Vec<u8>) {
         put_varint(out, tag);
         put_slice(out, &body);
     };
-    let numbers = [(tag::NEXT_FILE, edit.next_file), (tag::LAST_SEQNO, edit.last_seqno), (tag::LOG_FLOOR, edit.log_floor)];
+    let numbers =
+        [(tag::NEXT_FILE, edit.next_file), (tag::LAST_SEQNO, edit.last_seqno), (tag::LOG_FLOOR, edit.log_floor)];
     for (tag, number) in numbers {
         if let Some(number) = number {
             field(tag, &|b| put_varint(b, number));

@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn other_names_are_not_ours() {
-        for name in ["", "12.log", "+00012.log", "0000012.log", "000012.sst", "notes.txt", "manifest", "000012.log.bak"] {
+        for name in ["", "12.log", "+00012.log", "0000012.log", "000012.sst", "notes.txt", "manifest", "000012.log.bak"]
+        {
             assert_eq!(parse(name), FileKind::Unknown, "{name}");
         }
     }

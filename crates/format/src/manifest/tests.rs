@@ -35,7 +35,10 @@ fn rich_edit() -> Edit {
                 keyspace: 1,
                 partition: 0,
                 removed: vec![TableRemoved { level: 0, run: 9, table: 8 }],
-                added: vec![TableAdded { level: 1, run: 4, table: table(7) }, TableAdded { level: 6, run: 4, table: table(10) }],
+                added: vec![
+                    TableAdded { level: 1, run: 4, table: table(7) },
+                    TableAdded { level: 6, run: 4, table: table(10) },
+                ],
             },
             LevelEdit { keyspace: 3, partition: 2, ..LevelEdit::default() },
         ],
