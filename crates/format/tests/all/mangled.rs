@@ -16,7 +16,7 @@ use bifold_format::{
 };
 
 /// Rounds per kind: some 10 ms each in a debug build.
-const ROUNDS: u64 = 3000;
+const ROUNDS: u64 = 1500;
 
 /// A seeded generator, so that a failure repeats.
 struct Random(u64);
