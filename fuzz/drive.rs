@@ -1,0 +1,183 @@
+//! What every fuzz target does with its bytes: decode them, walk through all that came out, and demand what must hold
+//! whatever the bytes were. None of it may panic, hang, or take memory that the bytes do not account for.
+//!
+//! The test `mangled` of the crate `bifold-format` runs the same functions on damaged encodings, without a fuzzer.
+
+use std::hint::black_box;
+
+use bifold_contract::Value;
+use bifold_format::{
+    block::{self, BlockCursor, heads, sealed},
+    checksum::checksum,
+    filter::{Filter, key_hash},
+    frame::{self, Before},
+    log::{self, LogReader, Tail},
+    manifest::{self, ManifestReader},
+    pointer,
+    table::{FOOTER_BYTES, Footer, index::Index, properties::Properties, tombstones},
+};
+
+/// Uncompressed blocks in these tests are no longer than this, in bytes.
+pub const BLOCK_BYTES_MAX: usize = 1 << 16;
+
+/// A whole log: numbers it 5, as the tests do.
+pub fn log(bytes: &[u8]) {
+    let Ok(mut reader) = LogReader::new(bytes, 5) else { return };
+    let mut end = 0;
+    let mut failed = false;
+    for record in reader.by_ref() {
+        assert!(!failed, "a reader goes on behind damage");
+        let Ok(record) = record else {
+            failed = true;
+            continue;
+        };
+        assert!(record.offset >= end && record.offset < bytes.len() as u64, "record at {}", record.offset);
+        end = record.offset + 1;
+        record.operations().for_each(drop);
+    }
+    if let Tail::Torn { offset } = reader.tail() {
+        assert!(offset <= bytes.len() as u64, "a tail at {offset}");
+    }
+}
+
+/// The operations of one commit, in a log that is otherwise sound: gets past the checksums.
+pub fn log_payload(payload: &[u8]) {
+    log(&framed(log::header(5), payload));
+}
+
+/// A whole manifest.
+pub fn manifest(bytes: &[u8]) {
+    let Ok(reader) = ManifestReader::new(bytes) else { return };
+    let id = reader.database_id();
+    for record in reader.flatten() {
+        // What was understood is written and read again without loss.
+        let mut again = manifest::header(id).to_vec();
+        let encoded = manifest::encode_record(&record.edit, id, again.len() as u64);
+        again.extend_from_slice(&encoded);
+        let read = ManifestReader::new(&again).map(|mut reader| reader.next());
+        assert!(matches!(read, Ok(Some(Ok(read))) if read.edit == record.edit), "an edit that does not come back");
+    }
+}
+
+/// The fields of one edit, in a manifest that is otherwise sound.
+pub fn manifest_payload(payload: &[u8]) {
+    manifest(&framed(manifest::header(5), payload));
+}
+
+fn framed(header: [u8; frame::FILE_HEADER_BYTES], payload: &[u8]) -> Vec<u8> {
+    let mut bytes = header.to_vec();
+    let start = frame::begin(&mut bytes);
+    bytes.extend_from_slice(payload);
+    frame::finish(&mut bytes, start, 5, start as u64, 1, Before::Unsynced);
+    bytes
+}
+
+/// An encoded pointer.
+pub fn pointer(bytes: &[u8]) {
+    if let Ok(found) = pointer::decode(bytes) {
+        let mut again = Vec::new();
+        pointer::encode(found, &mut again);
+        assert!(again.len() <= pointer::POINTER_BYTES_MAX);
+        assert_eq!(pointer::decode(&again), Ok(found));
+    }
+}
+
+/// A data block, uncompressed and unsealed: searched, and walked both ways.
+pub fn block(bytes: &[u8]) {
+    let block = Value::copy_of(bytes);
+    // Looks for what may well be in it: pieces of itself.
+    let key = &bytes[..bytes.len().min(9)];
+    for sought in [key, key.get(3..).unwrap_or_default(), b"key0005", b"", b"\xff\xff"] {
+        black_box(block::get(&block, sought, u64::MAX >> 8).is_ok());
+    }
+    let mut cursor = BlockCursor::default();
+    if cursor.set_block(block).is_err() {
+        return;
+    }
+    // No entry is shorter than 11 bytes, so a walk that takes more steps goes in circles.
+    let steps_max = bytes.len();
+    walk(&mut cursor, BlockCursor::first, BlockCursor::next, steps_max);
+    walk(&mut cursor, BlockCursor::last, BlockCursor::prev, steps_max);
+    walk(&mut cursor, |cursor| cursor.seek(key, 7), BlockCursor::next, steps_max);
+    walk(&mut cursor, |cursor| cursor.seek_before(key), BlockCursor::prev, steps_max);
+}
+
+type Step = Result<(), bifold_contract::Corruption>;
+
+fn walk(
+    cursor: &mut BlockCursor,
+    begin: impl Fn(&mut BlockCursor) -> Step,
+    step: impl Fn(&mut BlockCursor) -> Step,
+    steps_max: usize,
+) {
+    let mut steps = 0;
+    let mut place = begin(cursor);
+    while place.is_ok() && cursor.is_placed() {
+        assert!(cursor.entry().is_none_or(|entry| entry.key.len() <= steps_max), "a key longer than its block");
+        assert!(cursor.payload().is_none_or(|payload| payload.len() <= steps_max));
+        steps += 1;
+        assert!(steps <= steps_max, "a walk that goes in circles");
+        place = step(cursor);
+    }
+}
+
+/// A block as it stands in a file.
+pub fn sealed(bytes: &[u8]) {
+    let len = bytes.len();
+    let read = sealed::unseal(bytes.into(), (0, len), (5, 4096), BLOCK_BYTES_MAX);
+    assert!(read.map_or(0, |block| block.len()) <= BLOCK_BYTES_MAX.max(len), "a block larger than asked for");
+}
+
+/// The body and method of a block that is otherwise sound: gets past the checksum to the decompressors.
+pub fn sealed_body(bytes: &[u8]) {
+    let check = checksum(bytes, 5, 4096).to_le_bytes();
+    sealed(&[bytes, &check].concat());
+}
+
+/// The footer of a table.
+pub fn footer(bytes: &[u8]) {
+    for file_bytes in [0, FOOTER_BYTES as u64, 1 << 20, u64::MAX] {
+        let Some(Ok(footer)) = bytes.first_chunk().map(|bytes| Footer::decode(bytes, file_bytes)) else { continue };
+        for place in [footer.filter(), footer.tombstones(), footer.index(), footer.properties()] {
+            assert!(place.start <= place.end && place.end <= file_bytes, "{place:?} of {file_bytes} bytes");
+        }
+    }
+}
+
+/// The index of a table.
+pub fn index(bytes: &[u8]) {
+    let Ok(index) = Index::parse(bytes) else { return };
+    assert!(index.blocks() <= bytes.len());
+    let piece = &bytes[bytes.len() / 2..];
+    let pieces = [bytes, piece, &piece[..piece.len().min(5)], b"", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"];
+    let fences = (0..index.blocks().min(64)).filter_map(|block| index.fence(block));
+    for key in pieces.iter().map(|piece| piece.to_vec()).chain(fences) {
+        assert!(index.find(&key) <= index.blocks());
+        black_box(heads::head(&key));
+    }
+    assert!((0..index.blocks()).filter_map(|block| index.place(block)).all(|place| place.start < place.end));
+    black_box(index.heads_match());
+}
+
+/// The filter of a table.
+pub fn filter(bytes: &[u8]) {
+    if let Ok(filter) = Filter::parse(bytes) {
+        for hash in [0, u64::MAX, key_hash(bytes), key_hash(b"key")] {
+            black_box(filter.may_contain(hash));
+        }
+    }
+}
+
+/// The small sections of a table: range tombstones and properties.
+pub fn sections(bytes: &[u8]) {
+    if let Ok(found) = tombstones::decode(bytes) {
+        let mut again = Vec::new();
+        tombstones::encode(&found, &mut again);
+        assert_eq!(tombstones::decode(&again), Ok(found));
+    }
+    if let Ok(found) = Properties::decode(bytes, 5, 1000) {
+        let mut again = Vec::new();
+        found.encode(&mut again);
+        assert_eq!(Properties::decode(&again, 5, 1000), Ok(found));
+    }
+}
