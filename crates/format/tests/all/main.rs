@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `golden` | the worked examples of `docs/formats` are, byte for byte, what is written |
 //! | `log`, `manifest` | what a crash leaves is a torn tail at the right place, whatever else is damage, nothing is silent |
+//! | `names` | a name is recognised only in the form in which it is written |
 //! | `mangled` | no decoder panics, whatever it is given |
 
 mod golden;
 mod log;
 mod mangled;
 mod manifest;
+mod names;

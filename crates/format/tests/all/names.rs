@@ -1,0 +1,29 @@
+//! Names of files.
+
+use bifold_format::names::{self, FileKind};
+use proptest::prelude::*;
+
+proptest! {
+    #[test]
+    fn names_are_recognised_again(id: u64, shift in 0u32..64) {
+        let id = id >> shift;
+        prop_assert_eq!(names::parse(&names::log(id)), FileKind::Log(id));
+        prop_assert_eq!(names::parse(&names::table(id)), FileKind::Table(id));
+        prop_assert_eq!(names::parse(&names::value(id)), FileKind::Value(id));
+        prop_assert!(names::log(id).len() >= "000000.log".len());
+    }
+
+    #[test]
+    fn what_is_recognised_has_the_one_form_that_is_written(name in "[0-9+]{1,22}\\.(log|tbl|val|tmp)") {
+        let written = match names::parse(&name) {
+            FileKind::Log(id) => names::log(id),
+            FileKind::Table(id) => names::table(id),
+            FileKind::Value(id) => names::value(id),
+            other => {
+                prop_assert_eq!(other, FileKind::Unknown);
+                return Ok(());
+            }
+        };
+        prop_assert_eq!(written, name);
+    }
+}
