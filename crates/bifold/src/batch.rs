@@ -60,7 +60,11 @@ impl Batch {
     ///
     /// # Errors
     /// As [`Batch::put`].
-    pub fn delete_range<K: AsRef<[u8]>>(&mut self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Result<&mut Self> {
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) -> Result<&mut Self> {
         match delete_bounds(&range) {
             Some((start, end)) => self.push(keyspace, &start, OwnedAct::DeleteRange(end)),
             None => Ok(self),

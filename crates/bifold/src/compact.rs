@@ -2,10 +2,7 @@
 //!
 //! What to do was planned by a pure policy; here it is done, by the one merge loop of `bifold-index`, and installed.
 
-use std::{
-    ops::Bound,
-    sync::Arc,
-};
+use std::{ops::Bound, sync::Arc};
 
 use bifold_contract::{
     CompactionJob, IoSource, JobShape, LevelEdit, Levels, Result, TableMeta,
@@ -33,7 +30,11 @@ impl Engine {
         let output_run = job.output_run.unwrap_or_else(|| self.new_file_id());
         let removed = job.inputs.iter().map(|&(level, run, table)| TableRemoved { level, run, table }).collect();
         let moves = job.shape == JobShape::Move && may_move(partition, job);
-        let tables = if moves { inputs(&version, job).map(|t| Arc::clone(t.meta())).collect() } else { self.merge(partition, &version, job)? };
+        let tables = if moves {
+            inputs(&version, job).map(|t| Arc::clone(t.meta())).collect()
+        } else {
+            self.merge(partition, &version, job)?
+        };
         let added =
             tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();
         let change = LevelEdit { keyspace: partition.keyspace, partition: partition.id, removed, added };
@@ -65,9 +66,9 @@ impl Engine {
             .map(|level| level.runs.iter().flat_map(|run| run.tables.iter().cloned()).collect())
             .unwrap_or_default();
         let whole_bottom = cfg!(planted = "drop_tombstone_early");
-        let snapshots = if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
-        let rewrite =
-            RewriteJob { keyspace: partition.keyspace, from, to: job.output_level, bottom: false };
+        let snapshots =
+            if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
+        let rewrite = RewriteJob { keyspace: partition.keyspace, from, to: job.output_level, bottom: false };
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,

@@ -1,11 +1,6 @@
 //! The handle of an open database.
 
-use std::{
-    fmt,
-    ops::RangeBounds,
-    path::Path,
-    sync::Arc,
-};
+use std::{fmt, ops::RangeBounds, path::Path, sync::Arc};
 
 use bifold_contract::{Error, Result, SeqNo, Value};
 use bifold_io::Env;

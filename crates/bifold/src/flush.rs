@@ -36,7 +36,8 @@ impl Engine {
     /// Tables must not be durable before older commits of **other** trees are: a crash in between would leave the newer
     /// commit without the older one, and could tear a batch that touches both. With one tree nothing needs to be done.
     fn sync_log_for_others(&self, partition: &Arc<Partition>, layer: &Layer) -> Result<()> {
-        let unwritten = |p: &&Arc<Partition>| !Arc::ptr_eq(p, partition) && p.view().layers().any(|l| !l.memtable.is_empty());
+        let unwritten =
+            |p: &&Arc<Partition>| !Arc::ptr_eq(p, partition) && p.view().layers().any(|l| !l.memtable.is_empty());
         match layer.memtable.max_seqno() {
             Some(last) if self.partitions().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
             _ => Ok(()),
@@ -68,7 +69,11 @@ impl Engine {
             keyspace: partition.keyspace,
             partition: partition.id,
             removed: Vec::new(),
-            added: output.tables.into_iter().map(|table| TableAdded { level: 0, run, table: Arc::new(table) }).collect(),
+            added: output
+                .tables
+                .into_iter()
+                .map(|table| TableAdded { level: 0, run, table: Arc::new(table) })
+                .collect(),
         })
     }
 }

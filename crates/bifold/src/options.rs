@@ -265,8 +265,9 @@ impl Options {
     /// [`Error::InvalidArgument`] for unknown names and unusable values; nothing is changed then.
     pub fn set(&mut self, key_value: &str) -> Result<()> {
         let invalid = |reason: String| Error::invalid(format!("option `{key_value}`"), reason);
-        let (name, value) =
-            key_value.split_once('=').ok_or_else(|| invalid("write it as name=value, such as memory_limit=1GiB".into()))?;
+        let (name, value) = key_value
+            .split_once('=')
+            .ok_or_else(|| invalid("write it as name=value, such as memory_limit=1GiB".into()))?;
         let mut tree = toml::Table::try_from(&*self).map_err(|e| invalid(e.to_string()))?;
         insert_at(&mut tree, name.trim(), value.trim());
         let changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
@@ -380,7 +381,9 @@ fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error
         Bytes(u64),
         Text(String),
     }
-    match Size::deserialize(from).map_err(|_| de::Error::custom("a size is a number of bytes or a text like \"64MiB\""))? {
+    match Size::deserialize(from)
+        .map_err(|_| de::Error::custom("a size is a number of bytes or a text like \"64MiB\""))?
+    {
         Size::Bytes(bytes) => Ok(bytes),
         Size::Text(text) => parse_size(&text).map_err(de::Error::custom),
     }

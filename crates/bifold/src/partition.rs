@@ -132,7 +132,11 @@ impl Partition {
             policy: presets::policy(&options)?,
             locator: Box::new(NewestFirst),
             history: Mutex::default(),
-            view: ArcSwap::from_pointee(View { active: Layer::empty(), sealed: Vec::new(), version: Arc::new(version) }),
+            view: ArcSwap::from_pointee(View {
+                active: Layer::empty(),
+                sealed: Vec::new(),
+                version: Arc::new(version),
+            }),
             change: Mutex::new(()),
             flushed: AtomicU64::new(flushed),
             dropped: AtomicBool::new(false),

@@ -118,8 +118,10 @@ fn refuse_leftovers(dir: &Dir) -> Result<()> {
     let files = Files::list(dir)?;
     match files.tables.first().map(|&id| names::table(id)).or(files.values.first().map(|&id| names::value(id))) {
         None => Ok(()),
-        Some(name) => Err(Corruption::new(0, "database directory", "a MANIFEST beside the tables", format!("{name} alone"))
-            .of(dir.file(names::MANIFEST))),
+        Some(name) => {
+            Err(Corruption::new(0, "database directory", "a MANIFEST beside the tables", format!("{name} alone"))
+                .of(dir.file(names::MANIFEST)))
+        }
     }
 }
 
@@ -258,7 +260,10 @@ impl ManifestState {
     fn open_partitions(&self, dir: &Dir, context: &Arc<TableContext>) -> Result<Vec<Arc<Partition>>> {
         let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
             let options: KeyspaceOptions = toml::from_str(&keyspace.options).map_err(|e| {
-                Error::invalid(format!("options of keyspace `{}` in the manifest", keyspace.name), e.message().to_owned())
+                Error::invalid(
+                    format!("options of keyspace `{}` in the manifest", keyspace.name),
+                    e.message().to_owned(),
+                )
             })?;
             let added = keyspace.tables.values().cloned().collect();
             let edit = LevelEdit { keyspace: id, partition: 0, removed: Vec::new(), added };
@@ -308,7 +313,8 @@ impl Engine {
         let mut is_first = true;
         while let Some(record) = reader.next() {
             let record = record.map_err(|e| e.of(&path))?;
-            if let Some(expected) = next.filter(|&n| n != record.first_seqno && cfg!(not(planted = "serve_torn_tail"))) {
+            if let Some(expected) = next.filter(|&n| n != record.first_seqno && cfg!(not(planted = "serve_torn_tail")))
+            {
                 if is_first && !was_synced(bytes, log) {
                     return Ok(Tail::Torn { offset: record.offset });
                 }
@@ -360,8 +366,10 @@ impl Engine {
     /// Deletes what nothing refers to: remains of jobs that a crash cut short.
     fn remove_unreferenced(&self, files: &Files) -> Result<()> {
         let partitions = self.partitions();
-        let live: BTreeSet<FileId> =
-            partitions.iter().flat_map(|p| p.view().version.tables().map(|t| t.meta().id).collect::<Vec<_>>()).collect();
+        let live: BTreeSet<FileId> = partitions
+            .iter()
+            .flat_map(|p| p.view().version.tables().map(|t| t.meta().id).collect::<Vec<_>>())
+            .collect();
         for id in files.tables.iter().filter(|id| !live.contains(id)) {
             self.dir.remove(&names::table(*id))?;
         }

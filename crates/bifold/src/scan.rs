@@ -96,7 +96,9 @@ impl Engine {
 fn is_empty((lower, upper): &(Bound<Box<[u8]>>, Bound<Box<[u8]>>)) -> bool {
     match (lower, upper) {
         (Bound::Included(l), Bound::Included(u)) => l > u,
-        (Bound::Included(l) | Bound::Excluded(l), Bound::Excluded(u)) | (Bound::Excluded(l), Bound::Included(u)) => l >= u,
+        (Bound::Included(l) | Bound::Excluded(l), Bound::Excluded(u)) | (Bound::Excluded(l), Bound::Included(u)) => {
+            l >= u
+        }
         _ => false,
     }
 }
@@ -144,7 +146,10 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Box<[u8]>> {
 }
 
 impl Range {
-    fn step(&mut self, advance: impl FnOnce(&mut Visible) -> Result<Option<bifold_index::visible::Item>>) -> Option<Result<Pair>> {
+    fn step(
+        &mut self,
+        advance: impl FnOnce(&mut Visible) -> Result<Option<bifold_index::visible::Item>>,
+    ) -> Option<Result<Pair>> {
         let visible = match &mut self.state {
             State::Walking(visible) => visible,
             State::Failed(error) => return error.take().map(Err),

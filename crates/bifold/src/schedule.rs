@@ -322,7 +322,8 @@ mod tests {
 
     #[test]
     fn flushes_come_first_then_the_largest_debt() {
-        let loads = [load(0, false, 3.0), load(1, false, 0.2), load(2, false, 1.0), load(1, true, 9.0), load(0, false, 0.9)];
+        let loads =
+            [load(0, false, 3.0), load(1, false, 0.2), load(2, false, 1.0), load(1, true, 9.0), load(0, false, 0.9)];
         use Choice::{Compact, Flush};
         assert_eq!(choose(&loads, Role::Any), [Flush(2), Flush(1), Compact(3), Compact(0), Compact(2)]);
         assert_eq!(choose(&loads, Role::Flusher), [Flush(2), Flush(1)]);

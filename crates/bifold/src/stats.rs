@@ -217,6 +217,8 @@ pub struct SpaceStats {
     pub live_bytes_estimate: u64,
     /// The rest of the tables.
     pub dead_bytes_estimate: u64,
+    /// Files that could not be removed when they were not needed any more; the next opening removes them.
+    pub failed_removals: u64,
 }
 
 /// What lookups in tables met.
@@ -408,6 +410,7 @@ impl SpaceStats {
             manifest_bytes,
             live_bytes_estimate: tables_bytes - dead,
             dead_bytes_estimate: dead,
+            failed_removals: engine.dir.totals().failed_removals,
         }
     }
 }

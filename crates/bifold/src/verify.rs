@@ -46,7 +46,11 @@ pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
 ///
 /// # Errors
 /// As [`verify`].
-pub fn verify_in(env: &Env, path: impl AsRef<Path>, mut progress: impl FnMut(VerifyProgress<'_>)) -> Result<VerifyReport> {
+pub fn verify_in(
+    env: &Env,
+    path: impl AsRef<Path>,
+    mut progress: impl FnMut(VerifyProgress<'_>),
+) -> Result<VerifyReport> {
     let dir = Dir::new(Arc::clone(&env.fs), path.as_ref());
     if dir.len(names::MANIFEST)?.is_none() {
         return Err(Error::NotFound { path: path.as_ref().into() });

@@ -63,7 +63,10 @@ impl Op<'_> {
             Act::Pointer(_) | Act::Delete => key::check_key(self.key),
             Act::DeleteRange(end) => [Some(self.key), end].into_iter().flatten().try_for_each(|bound| {
                 if bound.len() > key::MAX_KEY_LEN + 1 {
-                    return Err(Error::invalid("range", format!("a bound of {} bytes is longer than any key", bound.len())));
+                    return Err(Error::invalid(
+                        "range",
+                        format!("a bound of {} bytes is longer than any key", bound.len()),
+                    ));
                 }
                 Ok(())
             }),
@@ -132,7 +135,8 @@ impl Engine {
 
     /// The log, then the memtables, then visibility. Nothing after the log can fail.
     fn log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
-        let count = u32::try_from(ops.len()).map_err(|_| Error::invalid("batch", "too many operations for one commit"))?;
+        let count =
+            u32::try_from(ops.len()).map_err(|_| Error::invalid("batch", "too many operations for one commit"))?;
         let log = wal.current();
         let first = wal.append(count, |encoder| {
             for op in ops {

@@ -126,11 +126,7 @@ impl Error {
 
 impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "damaged {} at offset {}: expected {}, found {}",
-            self.what, self.offset, self.expected, self.found
-        )
+        write!(f, "damaged {} at offset {}: expected {}, found {}", self.what, self.offset, self.expected, self.found)
     }
 }
 

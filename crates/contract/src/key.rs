@@ -37,10 +37,9 @@ pub const MAX_SEQNO: SeqNo = (1 << 56) - 1;
 pub fn check_key(key: &[u8]) -> Result<()> {
     match key.len() {
         0 => Err(Error::invalid("key", "a key must have at least one byte")),
-        n if n > MAX_KEY_LEN => Err(Error::invalid(
-            "key",
-            format!("{n} bytes is longer than the longest key, {MAX_KEY_LEN} bytes"),
-        )),
+        n if n > MAX_KEY_LEN => {
+            Err(Error::invalid("key", format!("{n} bytes is longer than the longest key, {MAX_KEY_LEN} bytes")))
+        }
         _ => Ok(()),
     }
 }

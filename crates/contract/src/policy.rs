@@ -17,13 +17,16 @@ pub trait CompactionPolicy: Send + Sync + fmt::Debug {
     fn name(&self) -> &'static str;
 }
 
+/// A level that a running job writes into, with the first and the last key it may write (`None`: unbounded).
+pub type BusyOutput = (u8, Option<Box<[u8]>>, Option<Box<[u8]>>);
+
 /// What running jobs hold, and what readers may still need.
 #[derive(Clone, Debug, Default)]
 pub struct Busy {
     /// Tables that are inputs of running jobs.
     pub tables: BTreeSet<FileId>,
     /// Levels into which running jobs write, with the key range they write (`None`: unbounded).
-    pub outputs: Vec<(u8, Option<Box<[u8]>>, Option<Box<[u8]>>)>,
+    pub outputs: Vec<BusyOutput>,
     /// The oldest snapshot that must stay readable, if any.
     pub oldest_snapshot: Option<SeqNo>,
 }

@@ -20,6 +20,7 @@ pub struct IoCounters {
     written_bytes: [AtomicU64; IoSource::COUNT],
     reads: [AtomicU64; IoSource::COUNT],
     syncs: AtomicU64,
+    failed_removals: AtomicU64,
 }
 
 /// A copy of [`IoCounters`] at one moment, indexed by `IoSource as usize`.
@@ -33,6 +34,8 @@ pub struct IoTotals {
     pub reads: [u64; IoSource::COUNT],
     /// Sync calls on files.
     pub syncs: u64,
+    /// Files that could not be removed: leftovers, which the next opening removes.
+    pub failed_removals: u64,
 }
 
 impl IoCounters {
@@ -44,6 +47,7 @@ impl IoCounters {
             written_bytes: copy(&self.written_bytes),
             reads: copy(&self.reads),
             syncs: self.syncs.load(Relaxed),
+            failed_removals: self.failed_removals.load(Relaxed),
         }
     }
 
@@ -163,14 +167,19 @@ impl Dir {
         self.fs.rename(&self.file(from), &self.file(to))
     }
 
-    /// Removes a file; fine when it is gone already.
+    /// Removes a file; fine when it is gone already. A failure is counted too, since callers that only tidy up go on
+    /// without it.
     ///
     /// # Errors
     /// The file system's.
     pub fn remove(&self, name: &str) -> Result<()> {
         match self.fs.remove(&self.file(name)) {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            other => other,
+            Err(error) => {
+                self.counters.failed_removals.fetch_add(1, Relaxed);
+                Err(error)
+            }
+            Ok(()) => Ok(()),
         }
     }
 

@@ -18,7 +18,10 @@ fn a_batch_takes_effect_on_all_its_keyspaces() {
         db.commit_with(more, durability).unwrap();
     }
     db.commit(batch).unwrap();
-    assert_eq!((keys(a.iter()), keys(b.iter())), (vec!["x".into()], ["Buffered", "Memory", "Sync", "y"].map(String::from).to_vec()));
+    assert_eq!(
+        (keys(a.iter()), keys(b.iter())),
+        (vec!["x".into()], ["Buffered", "Memory", "Sync", "y"].map(String::from).to_vec())
+    );
     drop((a, b));
     db.close().unwrap();
     let db = Db::open_with(dir.join("db"), tiny()).unwrap();

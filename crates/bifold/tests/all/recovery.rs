@@ -84,7 +84,10 @@ fn a_torn_tail_of_the_log_is_cut_and_damage_in_it_is_reported() {
     let (dir, db) = tiny_db();
     ["a", "b", "c"].iter().for_each(|k| db.put(k, "some value").unwrap());
     drop(db);
-    let log = fs::read_dir(dir.join("db")).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_some_and(|e| e == "log"));
+    let log = fs::read_dir(dir.join("db"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(|p| p.extension().is_some_and(|e| e == "log"));
     let log = log.unwrap();
     let bytes = fs::read(&log).unwrap();
 
@@ -107,7 +110,10 @@ fn a_damaged_table_is_an_error_that_names_file_and_offset_and_never_a_wrong_valu
     fill(db.default_keyspace(), 300, "r");
     db.compact().unwrap();
     drop(db);
-    let path = fs::read_dir(dir.join("db")).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_some_and(|e| e == "tbl"));
+    let path = fs::read_dir(dir.join("db"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(|p| p.extension().is_some_and(|e| e == "tbl"));
     let path = path.unwrap();
     let mut bytes = fs::read(&path).unwrap();
     bytes[700] ^= 0x10;

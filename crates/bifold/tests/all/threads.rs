@@ -61,7 +61,9 @@ fn batches_appear_as_a_whole() {
                 let snapshot = db.snapshot();
                 let rounds: Vec<Vec<u8>> = [db.default_keyspace(), &other]
                     .iter()
-                    .flat_map(|ks| snapshot.iter(ks).map(|p| p.unwrap().value().unwrap()[..4].to_vec()).collect::<Vec<_>>())
+                    .flat_map(|ks| {
+                        snapshot.iter(ks).map(|p| p.unwrap().value().unwrap()[..4].to_vec()).collect::<Vec<_>>()
+                    })
                     .collect();
                 assert_eq!(rounds.len(), 10);
                 assert!(rounds.iter().all(|r| *r == rounds[0]), "half a batch: {rounds:?}");
