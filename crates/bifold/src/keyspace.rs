@@ -12,7 +12,7 @@ use crate::{
     db::Handle,
     options::KeyspaceOptions,
     partition::Partition,
-    scan::{Range, prefix_end},
+    scan::{KeyBounds, Range, prefix_end},
     snapshot::Holder,
     write::{Act, Op},
 };
@@ -142,7 +142,7 @@ impl Keyspace {
         self.scan(prefix_bounds(prefix.as_ref()))
     }
 
-    fn scan(&self, bounds: (Bound<Box<[u8]>>, Bound<Box<[u8]>>)) -> Range {
+    fn scan(&self, bounds: KeyBounds) -> Range {
         let snapshot = Arc::new(self.handle.open_snapshot(Holder::Iterator));
         self.handle.engine.range(&self.partition, bounds, snapshot)
     }
@@ -181,19 +181,22 @@ impl fmt::Debug for Keyspace {
     }
 }
 
+/// The first key of a deleted range and the first key after it (`None`: no end).
+pub(crate) type DeleteBounds = (Box<[u8]>, Option<Box<[u8]>>);
+
 /// Bounds as owned keys.
-pub(crate) fn owned_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> (Bound<Box<[u8]>>, Bound<Box<[u8]>>) {
+pub(crate) fn owned_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyBounds {
     let owned = |bound: Bound<&K>| bound.map(|key| Box::from(key.as_ref()));
     (owned(range.start_bound()), owned(range.end_bound()))
 }
 
 /// The bounds of all keys that begin with `prefix`.
-pub(crate) fn prefix_bounds(prefix: &[u8]) -> (Bound<Box<[u8]>>, Bound<Box<[u8]>>) {
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> KeyBounds {
     (Bound::Included(prefix.into()), prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded))
 }
 
 /// A range as a first key and an exclusive end (`None`: no end). `None` when no key can lie in it.
-pub(crate) fn delete_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Option<(Box<[u8]>, Option<Box<[u8]>>)> {
+pub(crate) fn delete_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Option<DeleteBounds> {
     // The key right after `key` is `key` with a zero byte behind it.
     let after = |key: &K| Box::from([key.as_ref(), &[0]].concat());
     let start: Box<[u8]> = match range.start_bound() {

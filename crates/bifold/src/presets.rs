@@ -37,17 +37,13 @@ pub(crate) fn policy(options: &KeyspaceOptions) -> Result<Box<dyn CompactionPoli
             table_bytes,
             ..Default::default()
         })?),
-        Compaction::Tiered(o) => Box::new(tiered::Tiered::new(tiered::TieredOptions {
-            growth: o.growth,
-            levels: o.levels,
-            table_bytes,
-            ..Default::default()
-        })?),
+        Compaction::Tiered(o) => {
+            Box::new(tiered::Tiered::new(tiered::TieredOptions { growth: o.growth, levels: o.levels, table_bytes })?)
+        }
         Compaction::TwoLayer(o) => Box::new(two_layer::TwoLayer::new(two_layer::TwoLayerOptions {
             unsorted_bytes: o.unsorted_bytes,
             scan_merge_runs: o.scan_merge_runs,
             table_bytes,
-            ..Default::default()
         })?),
     })
 }

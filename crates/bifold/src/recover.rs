@@ -311,7 +311,7 @@ impl Engine {
         let partitions: BTreeMap<KeyspaceId, Arc<Partition>> =
             self.partitions().iter().map(|p| (p.keyspace, Arc::clone(p))).collect();
         let mut is_first = true;
-        while let Some(record) = reader.next() {
+        for record in reader.by_ref() {
             let record = record.map_err(|e| e.of(&path))?;
             if let Some(expected) = next.filter(|&n| n != record.first_seqno && cfg!(not(planted = "serve_torn_tail")))
             {

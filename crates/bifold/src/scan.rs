@@ -21,6 +21,9 @@ use crate::{
     snapshot::SnapshotGuard,
 };
 
+/// Lower and upper bound of an iterator.
+pub(crate) type KeyBounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
+
 /// An iterator over the pairs of a key range in key order; [`Iterator::rev`] walks it backwards, and both ends may be
 /// used in turns.
 ///
@@ -81,7 +84,7 @@ impl Engine {
     pub fn range(
         self: &Arc<Self>,
         partition: &Arc<Partition>,
-        bounds: (Bound<Box<[u8]>>, Bound<Box<[u8]>>),
+        bounds: KeyBounds,
         snapshot: Arc<SnapshotGuard>,
     ) -> Range {
         let state = match self.readable(partition) {
@@ -93,7 +96,7 @@ impl Engine {
     }
 }
 
-fn is_empty((lower, upper): &(Bound<Box<[u8]>>, Bound<Box<[u8]>>)) -> bool {
+fn is_empty((lower, upper): &KeyBounds) -> bool {
     match (lower, upper) {
         (Bound::Included(l), Bound::Included(u)) => l > u,
         (Bound::Included(l) | Bound::Excluded(l), Bound::Excluded(u)) | (Bound::Excluded(l), Bound::Included(u)) => {
@@ -103,7 +106,7 @@ fn is_empty((lower, upper): &(Bound<Box<[u8]>>, Bound<Box<[u8]>>)) -> bool {
     }
 }
 
-fn walk(view: Arc<View>, (lower, upper): (Bound<Box<[u8]>>, Bound<Box<[u8]>>), snapshot: SeqNo) -> Visible {
+fn walk(view: Arc<View>, (lower, upper): KeyBounds, snapshot: SeqNo) -> Visible {
     let tombstones = RangeTombstones::new(&visible_tombstones(&view, snapshot));
     let (from, to) = (key_of(&lower), key_of(&upper));
     let make = Box::new(move || {

@@ -118,8 +118,6 @@ impl Work {
         true
     }
 
-    /// Waits for the next change.
-
     /// Tables that are inputs of running jobs, of one tree.
     pub fn busy(&self, keyspace: KeyspaceId) -> Busy {
         self.state.hold().busy.get(&keyspace).cloned().unwrap_or_default()

@@ -10,10 +10,7 @@
 //! pending `Memory` commits before it along. A log is synced before any later log counts as synced, so the durable
 //! commits are always a prefix. After a failed append or sync nothing more is written: [`crate::health`].
 
-use std::{
-    mem,
-    sync::{Arc, Condvar, Mutex},
-};
+use std::sync::{Arc, Condvar, Mutex};
 
 use bifold_contract::{Error, FileId, IoSource, Result, SeqNo};
 use bifold_format::{
@@ -144,7 +141,7 @@ impl Wal {
     /// I/O errors; the log must not be used after one.
     pub fn rotate(&mut self, id: FileId) -> Result<()> {
         self.write_out()?;
-        let closed = mem::replace(&mut self.current, Some(create(&self.dir, id)?)).ok_or(Error::ReadOnly)?;
+        let closed = self.current.replace(create(&self.dir, id)?).ok_or(Error::ReadOnly)?;
         if let Some(last) = self.files.last_mut() {
             last.1 = closed.file.len();
         }
@@ -190,7 +187,7 @@ impl Wal {
     }
 
     /// What must be synced so that everything appended so far is durable.
-    fn to_sync(&mut self) -> Result<SyncTask> {
+    fn sync_task(&mut self) -> Result<SyncTask> {
         self.write_out()?;
         Ok(SyncTask {
             closed: self.unsynced.clone(),
@@ -272,7 +269,7 @@ impl GroupSync {
 fn sync_now(wal: &Mutex<Wal>) -> Result<SeqNo> {
     let (task, dir) = {
         let mut wal = wal.hold();
-        (wal.to_sync()?, wal.dir.clone())
+        (wal.sync_task()?, wal.dir.clone())
     };
     for log in task.closed.iter().chain([&task.current]) {
         if cfg!(not(planted = "skip_log_sync")) {

@@ -1,4 +1,5 @@
 //! The public API, one behaviour a test.
+#![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should panic")]
 
 mod basics;
 mod batches;

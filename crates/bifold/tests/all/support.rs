@@ -1,7 +1,7 @@
 //! Databases for tests.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
 };
 
@@ -17,10 +17,6 @@ impl TempDir {
         let path = std::env::temp_dir().join(format!("bifold-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
     }
 
     /// A path in it.
