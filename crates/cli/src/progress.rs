@@ -1,11 +1,21 @@
 //! Progress bars with rate and time left, on standard error and at a terminal only.
 
+use std::{
+    cell::Cell,
+    io::IsTerminal,
+    time::{Duration, Instant},
+};
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+
+/// What takes no longer needs no bar: it would only flicker.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 /// A running count towards a known end.
 pub struct Progress {
     bar: ProgressBar,
+    begin: Instant,
+    shown: Cell<bool>,
 }
 
 impl Progress {
@@ -20,25 +30,34 @@ impl Progress {
     }
 
     fn new(what: &str, total: u64, template: &str) -> Self {
-        let target =
-            if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(total), target);
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("█▌░"));
         }
         bar.set_message(what.to_owned());
-        Self { bar }
+        Self { bar, begin: Instant::now(), shown: Cell::new(false) }
     }
 
     /// `n` more are done.
     pub fn advance(&self, n: u64) {
         self.bar.inc(n);
+        self.show();
     }
 
     /// `n` of `total` are done in all.
     pub fn reach_of(&self, n: u64, total: u64) {
         self.bar.set_length(total);
         self.bar.set_position(n);
+        self.show();
+    }
+
+    fn show(&self) {
+        if !self.shown.get() && self.begin.elapsed() > PATIENCE {
+            self.shown.set(true);
+            if std::io::stderr().is_terminal() {
+                self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            }
+        }
     }
 }
 

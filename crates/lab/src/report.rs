@@ -73,6 +73,13 @@ pub struct Latency {
 }
 
 impl Latency {
+    /// Of a single call.
+    #[must_use]
+    pub fn once(seconds: f64) -> Self {
+        let us = seconds * 1e6;
+        Self { p50: us, p99: us, p999: us, max: us, mean: us }
+    }
+
     /// From nanoseconds.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Self {
@@ -122,21 +129,22 @@ impl PhaseReport {
     #[must_use]
     pub fn table_line(&self) -> String {
         let l = &self.latency_us;
+        let micros = |us: f64| if us < 100.0 { format!("{us:.2}") } else { format!("{us:.0}") };
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         format!(
-            "{:<8} {:>11} {:>9.1} {:>9.1} {:>9.1} {:>9.0}  {:>6.2} {:>6.2} {:>6.2}  {:>8.1} {:>8} {:>7.2}",
+            "{:<8} {:>11} {:>9} {:>9} {:>9} {:>9}  {:>6.2} {:>6.2} {:>6.2}  {:>8.1} {:>8} {:>7}",
             self.phase,
             grouped(self.ops_per_sec),
-            l.p50,
-            l.p99,
-            l.p999,
-            l.max,
+            micros(l.p50),
+            micros(l.p99),
+            micros(l.p999),
+            micros(l.max),
             self.write_amp,
             self.read_amp,
             self.space_amp,
             mib(self.dir_bytes),
             self.peak_rss_bytes.map_or("?".to_owned(), |bytes| format!("{:.1}", mib(bytes))),
-            self.cpu_us_per_op,
+            micros(self.cpu_us_per_op),
         )
     }
 }

@@ -104,7 +104,7 @@ impl<'a> Runner<'a> {
             not_found: done.0.not_found,
             seconds,
             ops_per_sec: done.0.operations as f64 / seconds.max(1e-9),
-            latency_us: Latency::of(&all),
+            latency_us: if all.is_empty() { Latency::once(seconds) } else { Latency::of(&all) },
             latency_us_by_operation: by_operation(&done.1),
             user_bytes_written: done.0.bytes_written,
             user_bytes_read: done.0.bytes_read,

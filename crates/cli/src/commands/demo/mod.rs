@@ -72,7 +72,7 @@ pub fn run(args: &DemoArgs, global: &Global, out: &mut Output) -> Result<()> {
     demo.overwrite(&db, &keyspace)?;
     demo.delete(&db, &keyspace)?;
     let prefix = demo.scan(&keyspace)?;
-    demo.note_traffic(&db);
+    demo.note_traffic(&db)?;
     db.close()?;
     drop(keyspace);
     demo.kill()?;
@@ -178,11 +178,14 @@ impl Demo<'_> {
         Ok(prefix)
     }
 
-    fn note_traffic(&mut self, db: &Db) {
+    /// What was written so far: to the log and, after a flush, to tables too.
+    fn note_traffic(&mut self, db: &Db) -> Result<()> {
+        db.flush()?;
         let stats = db.stats();
         self.figures.user_bytes_written = stats.user_bytes_written;
         self.figures.bytes_written = stats.io.iter().map(|source| source.bytes_written).sum();
         self.figures.write_amp = stats.write_amp;
+        Ok(())
     }
 
     fn kill(&mut self) -> Result<()> {
@@ -224,10 +227,12 @@ impl Demo<'_> {
         self.figures.checked = found as u64 + self.figures.kept;
         db.close()?;
         let unheard = self.figures.kept - self.figures.acknowledged;
-        let what = format!(
-            "checked all {} values: nothing lost, nothing garbled ({unheard} commits were made but not yet acknowledged)",
-            count(self.figures.checked)
-        );
+        let unheard = match unheard {
+            0 => String::new(),
+            n => format!(" ({n} made in the last moment, not yet acknowledged)"),
+        };
+        let what =
+            format!("checked all {} values: nothing lost, nothing garbled{unheard}", count(self.figures.checked));
         self.story.step(&what, begin, self.figures.checked)
     }
 
