@@ -11,12 +11,8 @@ pub fn run() -> Result<(), String> {
         .map_err(|e| format!("deny.toml: {e}"))?
         .parse()
         .map_err(|e| format!("deny.toml: {e}"))?;
-    let allowed: BTreeSet<&str> = policy["licenses"]["allow"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(toml::Value::as_str)
-        .collect();
+    let allowed: BTreeSet<&str> =
+        policy["licenses"]["allow"].as_array().into_iter().flatten().filter_map(toml::Value::as_str).collect();
     let metadata = metadata()?;
     let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
     let problems: Vec<String> = packages.iter().filter_map(|package| problem(package, &allowed)).collect();

@@ -3,5 +3,5 @@
 
 /// Runs them; each prints its counts and on failure the one line that repeats it.
 pub fn run() -> Result<(), String> {
-    crate::cargo(&["run", "--profile", "prove", "-p", "bifold-sim", "--", "ci"], &[])
+    crate::cargo(&["test", "--profile", "prove", "-p", "bifold-sim", "--", "--nocapture"], &[])
 }

@@ -37,9 +37,12 @@ pub(crate) fn policy(options: &KeyspaceOptions) -> Result<Box<dyn CompactionPoli
             table_bytes,
             ..Default::default()
         })?),
-        Compaction::Tiered(o) => {
-            Box::new(tiered::Tiered::new(tiered::TieredOptions { growth: o.growth, levels: o.levels, table_bytes })?)
-        }
+        Compaction::Tiered(o) => Box::new(tiered::Tiered::new(tiered::TieredOptions {
+            growth: o.growth,
+            levels: o.levels,
+            table_bytes,
+            ..Default::default()
+        })?),
         Compaction::TwoLayer(o) => Box::new(two_layer::TwoLayer::new(two_layer::TwoLayerOptions {
             unsorted_bytes: o.unsorted_bytes,
             scan_merge_runs: o.scan_merge_runs,

@@ -122,7 +122,7 @@ fn search_table(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result
 
 #[inline]
 fn find_in(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Option<FoundEntry>> {
-    if table.meta().entries == 0 {
+    if !table.has_entries() {
         return Ok(None);
     }
     let has_filter = table.has_filter();

@@ -39,15 +39,38 @@ pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     done + a[done..].iter().zip(&b[done..]).take_while(|(x, y)| x == y).count()
 }
 
+/// How a key compares with a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest<'a> {
+    /// It is less than all strings that begin with the prefix.
+    Before,
+    /// It is greater than all of them.
+    After,
+    /// It begins with the prefix too, and goes on like this.
+    Of(&'a [u8]),
+}
+
+/// How `key` compares with `prefix`.
+#[inline]
+#[must_use]
+pub fn rest<'a>(key: &'a [u8], prefix: &[u8]) -> Rest<'a> {
+    match key.strip_prefix(prefix) {
+        Some(rest) => Rest::Of(rest),
+        // A key that ends inside the prefix is less than all strings, and compares so.
+        None if key.cmp(prefix) == Ordering::Less => Rest::Before,
+        None => Rest::After,
+    }
+}
+
 /// Where a key stands among strings with these heads (little-endian) and this common prefix: those before the range are
 /// less, those behind it greater, and those in it have to be compared.
 #[inline]
 #[must_use]
 pub fn search(heads: &[[u8; HEAD_BYTES]], prefix: &[u8], key: &[u8]) -> Range<usize> {
-    let Some(rest) = key.strip_prefix(prefix) else {
-        // A key that ends inside the prefix is less than all strings, and compares so.
-        let at = if key.cmp(prefix) == Ordering::Less { 0 } else { heads.len() };
-        return at..at;
+    let rest = match rest(key, prefix) {
+        Rest::Before => return 0..0,
+        Rest::After => return heads.len()..heads.len(),
+        Rest::Of(rest) => rest,
     };
     let sought = head(rest);
     let less = heads.partition_point(|head| u64::from_le_bytes(*head) < sought);

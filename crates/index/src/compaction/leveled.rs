@@ -1,41 +1,66 @@
-//! Leveled compaction: below level 0 every level is one sorted run.
+//! Leveled compaction: from level 1 on, one sorted run a level, each `growth` times the one above.
 //!
-//! Sizes are counted from the last level up, so that it always holds most of the data and space amplification stays about
-//! `1 + 1/growth` whatever the amount of data: the target of a level is that of the next one divided by `growth`. Levels
-//! whose target would be below `base_bytes` are left empty; level 0 is merged into the first that is not, the **base**.
+//! ```text
+//! level 0    ▇ ▇ ▇ ▇                 runs as flushed, merged down together
+//! …          (empty)
+//! level 5    ▇▇                      the base: a tenth of the level below it
+//! level 6    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇    the last: nine tenths of all data
+//! ```
 //!
-//! A job is chosen by how far a level is over its target: level 0 by its number of runs, others by bytes. In a level the
-//! table with the least overlap below goes first. Tables that overlap nothing below are moved, not rewritten.
+//! **Targets** follow the actual size of the last level (RocksDB calls this dynamic level bytes): a target is that of the
+//! level below divided by `growth`, up to the first level whose target is no more than `base_bytes`. That level is the base;
+//! level 0 merges into it, and those between are empty. So dead data above the last level is at most about `1/growth` of it,
+//! whatever the size of the tree.
+//!
+//! **Level 0** is due at some number of overlapping runs; see `level0`. **Deeper levels** are due at their target; the table
+//! with the least overlap beneath it per byte goes down, tombstones counting as bytes gained, and of equals the one with
+//! the oldest data. What overlaps nothing beneath is moved without being read.
+//!
+//! When not to use it: where writes outweigh reads by far and space is cheap, [`tiered`](super::tiered) writes less.
 
-use std::sync::Arc;
+mod level0;
 
-use bifold_contract::{
-    Busy, CompactionJob, CompactionPolicy, Error, FileId, JobShape, Level, Levels, Result, RunId, TableMeta,
-};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Error, JobShape, Levels, Result, TableMeta};
 
-/// A debt of deeper levels beyond this is not the writers' concern: it costs space and reads, not memory.
-const LEVEL_DEBT_MAX: f64 = 2.0;
+use self::level0::Level0;
+use super::shape::{self, Placed, Target};
+
+/// Deepest tree there may be.
+const LEVELS_MAX: u8 = 16;
 
 /// Options of [`Leveled`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeveledOptions {
-    /// How many times larger each level is than the one above.
+    /// How many times larger each level is than the one above; at least 2.
     pub growth: u32,
-    /// How many levels there are, level 0 included.
+    /// How many levels there are, level 0 included: 2 to 16.
     pub levels: u8,
-    /// Compaction of level 0 is due when it has this many runs.
+    /// Level 0 is due when so many of its runs overlap; at least 1.
     pub level0_runs: u32,
-    /// Smallest target of a sorted level, in bytes.
+    /// It may wait until there are so many times that number while merging down is not worth its cost; 1 is no waiting.
+    pub level0_patience: u32,
+    /// Merging down is worth its cost when it rewrites at most so many times the bytes that come down.
+    pub level0_overlap: u32,
+    /// The base level's target is at most this, in bytes.
     pub base_bytes: u64,
-    /// Tables are cut at about this size.
+    /// Output tables are cut at about this size, in bytes.
     pub table_bytes: u64,
-    /// An output table overlaps at most this many times `table_bytes` of the level below it.
-    pub max_overlap_tables: u32,
+    /// An output table is cut before it overlaps more than so many tables' worth of the level below it.
+    pub overlap_tables: u32,
 }
 
 impl Default for LeveledOptions {
     fn default() -> Self {
-        Self { growth: 10, levels: 7, level0_runs: 4, base_bytes: 256 << 20, table_bytes: 16 << 20, max_overlap_tables: 20 }
+        Self {
+            growth: 10,
+            levels: 7,
+            level0_runs: 4,
+            level0_patience: 2,
+            level0_overlap: 3,
+            base_bytes: 256 << 20,
+            table_bytes: 16 << 20,
+            overlap_tables: 25,
+        }
     }
 }
 
@@ -45,141 +70,26 @@ pub struct Leveled {
     options: LeveledOptions,
 }
 
-/// The inputs of a job: level, run, table.
-type Inputs = Vec<(u8, RunId, FileId)>;
-
-impl Leveled {
-    /// A policy with these options.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for fewer than two levels, a growth below 2, or no runs.
-    pub fn new(options: LeveledOptions) -> Result<Self> {
-        if options.levels < 2 || options.growth < 2 || options.level0_runs == 0 {
-            return Err(Error::invalid("leveled compaction", "it needs 2 levels, growth 2 and 1 run at least"));
-        }
-        Ok(Self { options })
-    }
-
-    /// The first level below level 0 that is used, and the target of each level in bytes.
-    fn targets(&self, levels: &Levels) -> (usize, Vec<u64>) {
-        let last = usize::from(self.options.levels) - 1;
-        let deepest = levels.levels.get(last).map_or(0, Level::bytes);
-        let mut targets = vec![u64::MAX; last + 1];
-        let mut base = last;
-        targets[last] = deepest.max(self.options.base_bytes);
-        while base > 1 && targets[base] > self.options.base_bytes {
-            targets[base - 1] = targets[base] / u64::from(self.options.growth);
-            base -= 1;
-        }
-        targets[base] = targets[base].max(self.options.base_bytes);
-        // Data above the base (from options with more levels) sinks as soon as it can.
-        targets[1..base].fill(0);
-        (base, targets)
-    }
-
-    /// The level that level 0 is merged into: the base, or a level above it that still has data, which is newer.
-    fn receiver(&self, levels: &Levels) -> usize {
-        let (base, _) = self.targets(levels);
-        let highest = (1..base).find(|&depth| levels.levels.get(depth).is_some_and(|level| !level.runs.is_empty()));
-        highest.unwrap_or(base)
-    }
-
-    /// How urgent each level is; 1.0 is due.
-    fn scores(&self, levels: &Levels) -> Vec<f64> {
-        let (_, targets) = self.targets(levels);
-        let last = targets.len() - 1;
-        let score = |(depth, level): (usize, &Level)| match depth {
-            0 => level.runs.len() as f64 / f64::from(self.options.level0_runs),
-            _ if depth >= last || level.runs.is_empty() => 0.0,
-            _ => level.bytes() as f64 / targets[depth].max(1) as f64,
-        };
-        levels.levels.iter().enumerate().map(score).collect()
-    }
-
-    fn level0(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
-        let base = self.receiver(levels);
-        let level0 = levels.levels.first()?;
-        let tables: Vec<_> = level0.runs.iter().flat_map(|run| run.tables.iter().map(|t| (run.id, t))).collect();
-        if is_writing(busy, base) || tables.iter().any(|(_, t)| busy.tables.contains(&t.id)) {
-            return None;
-        }
-        let below = |table: &TableMeta| overlapping(levels, base, table);
-        // The oldest run may be moved if nothing in level 0 or below overlaps it: data that arrives in order.
-        let oldest = level0.runs.last()?;
-        let apart = |t: &Arc<TableMeta>| {
-            tables.iter().all(|(run, other)| *run == oldest.id || !touch(other, t)) && below(t).is_empty()
-        };
-        let reason = format!("level 0 has {} runs", level0.runs.len());
-        if oldest.tables.iter().all(apart) {
-            let inputs = oldest.tables.iter().map(|t| (0, oldest.id, t.id)).collect();
-            return Some(self.job(JobShape::Move, inputs, levels, base, reason));
-        }
-        let mut inputs: Inputs = tables.iter().map(|(run, t)| (0, *run, t.id)).collect();
-        // Output tables may span the gaps between inputs, so whatever lies in the range of all of them takes part.
-        let smallest = tables.iter().map(|(_, t)| &t.smallest).min()?;
-        let largest = tables.iter().map(|(_, t)| &t.largest).max()?;
-        let unbounded = tables.iter().any(|(_, t)| t.unbounded);
-        inputs.extend(overlapping_range(levels, base, smallest, (!unbounded).then_some(&**largest)));
-        let free = inputs.iter().all(|(_, _, id)| !busy.tables.contains(id));
-        free.then(|| self.job(JobShape::Merge, inputs, levels, base, reason))
-    }
-
-    fn level(&self, depth: usize, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
-        let (_, targets) = self.targets(levels);
-        let output = depth + 1;
-        if is_writing(busy, output) {
-            return None;
-        }
-        let level = levels.levels.get(depth)?;
-        let run = level.runs.last()?;
-        let candidate = |table: &Arc<TableMeta>| {
-            if busy.tables.contains(&table.id) {
-                return None;
-            }
-            let lower = overlapping(levels, output, table);
-            if lower.iter().any(|(_, _, id)| busy.tables.contains(id)) {
-                return None;
-            }
-            let bytes: u64 = lower.iter().filter_map(|l| bytes_of(levels, l.2)).sum();
-            // Tombstones save space below, so a table that is mostly tombstones may cost more.
-            let live = 1.0 - 0.5 * table.tombstones as f64 / table.entries.max(1) as f64;
-            Some((bytes as f64 / table.bytes.max(1) as f64 * live, table.id, lower))
-        };
-        let (_, id, lower) = run.tables.iter().filter_map(candidate).min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let shape = if lower.is_empty() { JobShape::Move } else { JobShape::Merge };
-        let mut inputs = vec![(depth as u8, run.id, id)];
-        inputs.extend(lower);
-        let reason = format!("level {depth} has {} bytes, its target is {}", level.bytes(), targets[depth]);
-        Some(self.job(shape, inputs, levels, output, reason))
-    }
-
-    fn job(&self, shape: JobShape, inputs: Inputs, levels: &Levels, output: usize, reason: String) -> CompactionJob {
-        CompactionJob {
-            shape,
-            inputs,
-            output_level: output as u8,
-            output_run: levels.levels.get(output).and_then(|l| l.runs.first()).map(|run| run.id),
-            table_bytes: self.options.table_bytes,
-            max_overlap_bytes: self.options.table_bytes.saturating_mul(u64::from(self.options.max_overlap_tables)),
-            reason,
-        }
-    }
-}
-
 impl CompactionPolicy for Leveled {
     fn choose(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
-        let mut scores: Vec<(usize, f64)> = self.scores(levels).into_iter().enumerate().filter(|s| s.1 >= 1.0).collect();
-        scores.sort_by(|a, b| b.1.total_cmp(&a.1));
-        scores.into_iter().find_map(|(depth, _)| match depth {
-            0 => self.level0(levels, busy),
-            _ => self.level(depth, levels, busy),
-        })
+        let targets = self.targets(levels);
+        let mut full: Vec<(f64, u8)> =
+            targets.upper_levels().map(|depth| (targets.fullness(levels, depth), depth)).collect();
+        full.retain(|&(fullness, _)| fullness >= 1.0);
+        full.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let deeper = || full.iter().find_map(|&(_, depth)| self.deeper_job(levels, busy, depth));
+        Level0::of(self, levels, targets.base).job(busy).or_else(deeper)
     }
 
     fn debt(&self, levels: &Levels) -> f64 {
-        let scores = self.scores(levels);
-        let deeper = scores.iter().skip(1).copied().fold(0.0, f64::max).min(LEVEL_DEBT_MAX);
-        scores.first().copied().unwrap_or(0.0).max(deeper)
+        let targets = self.targets(levels);
+        let deeper = targets.upper_levels().map(|depth| {
+            let (bytes, target) = (shape::level_bytes(levels, depth) as f64, targets.of(depth) as f64);
+            // One merge of level 0 may bring many times a small target: that is due, but not urgent.
+            let unit = target.max(self.options.base_bytes as f64);
+            if bytes < target { bytes / target } else { 1.0 + (bytes - target) / unit }
+        });
+        deeper.fold(Level0::of(self, levels, targets.base).debt(), f64::max)
     }
 
     fn name(&self) -> &'static str {
@@ -187,26 +97,144 @@ impl CompactionPolicy for Leveled {
     }
 }
 
-fn is_writing(busy: &Busy, level: usize) -> bool {
-    busy.outputs.iter().any(|output| usize::from(output.0) == level)
+impl Leveled {
+    /// A policy with these options.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for options out of their range.
+    pub fn new(options: LeveledOptions) -> Result<Self> {
+        let bad = |what: &str, reason: &str| Err(Error::invalid(format!("leveled compaction: {what}"), reason));
+        match options {
+            o if o.growth < 2 => bad("growth", "each level must be at least twice as large as the one above"),
+            o if !(2..=LEVELS_MAX).contains(&o.levels) => bad("levels", "there must be 2 to 16 levels"),
+            o if o.level0_runs == 0 => bad("level0_runs", "it takes at least one run to make a merge due"),
+            o if o.level0_patience == 0 => bad("level0_patience", "1 means no waiting, so 0 means nothing"),
+            o if o.base_bytes == 0 => bad("base_bytes", "the base level must have room for something"),
+            o if o.table_bytes == 0 => bad("table_bytes", "a table must have room for something"),
+            options => Ok(Self { options }),
+        }
+    }
+
+    /// The most useful job of a level from 1 on. In a level of one run every table is a group of its own.
+    fn deeper_job(&self, levels: &Levels, busy: &Busy, depth: u8) -> Option<CompactionJob> {
+        let to = depth + 1;
+        let mut picks: Vec<(f64, u64, Vec<Placed<'_>>)> = shape::groups(levels, depth)
+            .into_iter()
+            .filter(|group| shape::is_unused(busy, group))
+            .map(|group| {
+                let overlap = shape::bytes(&shape::beneath(levels, &group, to)) as f64 / bytes_gained(&group);
+                let age = group.iter().map(|placed| placed.table.max_seqno).min().unwrap_or(0);
+                (overlap, age, group)
+            })
+            .collect();
+        picks.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let reason = format!("level {depth} is over its target");
+        picks.iter().find_map(|(_, _, group)| {
+            let beneath = shape::beneath(levels, group, to);
+            let moved = self.move_down(group, &beneath, levels, busy, to);
+            moved.or_else(|| self.merge_down(group, &beneath, levels, busy, to, reason.clone()))
+        })
+    }
+
+    /// The job that moves a single table without reading it, unless it overlaps something, or has tombstones that would be
+    /// dropped if it were read, or would make its next merge too large.
+    fn move_down(
+        &self,
+        tables: &[Placed<'_>],
+        beneath: &[Placed<'_>],
+        levels: &Levels,
+        busy: &Busy,
+        to: u8,
+    ) -> Option<CompactionJob> {
+        let [table] = *tables else { return None };
+        let sheds = table.table.tombstones + table.table.range_tombstones > 0 && to >= self.last_level(levels);
+        let there = [Placed { level: to, ..table }];
+        let grandparents_bytes = shape::bytes(&shape::beneath(levels, &there, to.saturating_add(1)));
+        let fits = beneath.is_empty() && !sheds && grandparents_bytes <= self.overlap_bytes();
+        let reason = || "overlaps nothing beneath".to_owned();
+        (fits && shape::is_free(busy, tables, to))
+            .then(|| self.job([table], JobShape::Move, to, shape::newest_run(levels, to), reason()))
+    }
+
+    fn merge_down(
+        &self,
+        tables: &[Placed<'_>],
+        beneath: &[Placed<'_>],
+        levels: &Levels,
+        busy: &Busy,
+        to: u8,
+        reason: String,
+    ) -> Option<CompactionJob> {
+        let inputs = [tables, beneath].concat();
+        let run = shape::newest_run(levels, to);
+        shape::is_free(busy, &inputs, to).then(|| self.job(inputs, JobShape::Merge, to, run, reason))
+    }
+
+    fn job<'a>(
+        &self,
+        inputs: impl IntoIterator<Item = Placed<'a>>,
+        shape: JobShape,
+        level: u8,
+        run: Option<u64>,
+        reason: String,
+    ) -> CompactionJob {
+        let table_bytes = self.options.table_bytes;
+        shape::job(inputs, Target { shape, level, run, table_bytes, max_overlap_bytes: self.overlap_bytes(), reason })
+    }
+
+    fn overlap_bytes(&self) -> u64 {
+        self.options.table_bytes.saturating_mul(u64::from(self.options.overlap_tables))
+    }
+
+    /// The deepest level, be it by options or because the tree was once deeper.
+    fn last_level(&self, levels: &Levels) -> u8 {
+        let filled = levels.levels.iter().rposition(|level| !level.runs.is_empty()).unwrap_or(0);
+        u8::try_from(filled).unwrap_or(u8::MAX).max(self.options.levels - 1)
+    }
+
+    fn targets(&self, levels: &Levels) -> Targets {
+        let last = self.last_level(levels);
+        let bytes = |depth| shape::level_bytes(levels, depth);
+        let largest = (1..=last).map(bytes).max().unwrap_or(0);
+        let growth = u64::from(self.options.growth);
+        let (mut base, mut target) = (last, largest);
+        while base > 1 && target > self.options.base_bytes {
+            base -= 1;
+            target /= growth;
+        }
+        // What is above the base (the tree was larger once) must still be passed on its way down.
+        let first_filled = (1..=last).find(|&depth| bytes(depth) > 0).unwrap_or(last);
+        Targets { base: base.min(first_filled), last, last_bytes: largest.max(self.options.base_bytes), growth }
+    }
 }
 
-fn touch(a: &TableMeta, b: &TableMeta) -> bool {
-    a.overlaps(Some(&b.smallest), (!b.unbounded).then_some(&b.largest))
+/// Where data belongs.
+struct Targets {
+    /// The level that level 0 merges into.
+    base: u8,
+    last: u8,
+    last_bytes: u64,
+    growth: u64,
 }
 
-/// Tables of a level that overlap `table`.
-fn overlapping(levels: &Levels, level: usize, table: &TableMeta) -> Inputs {
-    overlapping_range(levels, level, &table.smallest, (!table.unbounded).then_some(&*table.largest))
+impl Targets {
+    /// The target of a level from 1 on, in bytes; at least 1.
+    fn of(&self, depth: u8) -> u64 {
+        (depth..self.last).fold(self.last_bytes, |bytes, _| bytes / self.growth).max(1)
+    }
+
+    /// The levels from 1 on that can be too large: all but the last.
+    fn upper_levels(&self) -> std::ops::Range<u8> {
+        self.base..self.last
+    }
+
+    fn fullness(&self, levels: &Levels, depth: u8) -> f64 {
+        shape::level_bytes(levels, depth) as f64 / self.of(depth) as f64
+    }
 }
 
-/// Tables of a level that overlap `start..=end` (`None`: unbounded).
-fn overlapping_range(levels: &Levels, level: usize, start: &[u8], end: Option<&[u8]>) -> Inputs {
-    let runs = levels.levels.get(level).into_iter().flat_map(|l| &l.runs);
-    let within = |t: &&Arc<TableMeta>| t.overlaps(Some(start), end);
-    runs.flat_map(|run| run.tables.iter().filter(within).map(|t| (level as u8, run.id, t.id))).collect()
-}
-
-fn bytes_of(levels: &Levels, id: FileId) -> Option<u64> {
-    levels.tables().find(|(_, _, t)| t.id == id).map(|(_, _, t)| t.bytes)
+/// Bytes that go down, and those that tombstones will free there: a table half of tombstones counts one and a half times.
+fn bytes_gained(tables: &[Placed<'_>]) -> f64 {
+    let share = |table: &TableMeta| table.tombstones as f64 / table.entries.max(1) as f64;
+    tables.iter().map(|placed| placed.table.bytes as f64 * (1.0 + share(placed.table))).sum::<f64>().max(1.0)
 }

@@ -2,12 +2,19 @@
 //!
 //! | file | what it is |
 //! |---|---|
+//! | [`leveled`] | policy: one run a level, few runs to read, little dead space |
+//! | [`tiered`] | policy: several runs a level, few bytes written |
+//! | [`two_layer`] | policy: an unsorted layer and a sorted one (UniKV) |
+//! | `shape` | what the policies ask of a tree: which tables overlap and must go together |
 //! | [`run`] | the merge loop of flush, compaction and split |
-//! | [`leveled`], [`tiered`], [`two_layer`] | policies: pure, from the shape of the tree to the next job |
 //! | `cut` | where one output table ends and the next begins |
+//!
+//! A policy looks at the tree's shape and at what is running, and answers a plan; it changes nothing and remembers nothing.
 
 mod cut;
 pub mod leveled;
 pub mod run;
+mod shape;
 pub mod tiered;
 pub mod two_layer;
+

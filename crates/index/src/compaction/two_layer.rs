@@ -1,17 +1,30 @@
-//! Two layers (UniKV §III-A): tables are kept unsorted as they were flushed until they reach a size, then all of them are
-//! merged into the one sorted layer below. When scans would meet too many unsorted runs, those are merged among
-//! themselves (§III-D, size-based merge).
+//! Two layers (UniKV §III): level 0, unsorted, takes what is flushed until it is large; then all of it is merged into
+//! level 1, one sorted run.
+//!
+//! ```text
+//! level 0    ▇ ▇ ▇▇▇ ▇▇▇▇▇▇        the unsorted store: runs as flushed, or merged with each other for the sake of scans
+//! level 1    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇    the sorted store
+//! ```
+//!
+//! Every byte is written once into level 0 and once more for each time level 1 is merged, so level 1 must stay small:
+//! UniKV splits the tree by key range before it grows (§III-D). Without a split, merges cost as much as the tree is large.
+//!
+//! **Size-based merge** (§III-E): with more than `scan_merge_runs` runs in level 0, a scan reads too many of them. Runs are
+//! merged with each other, the newest first, up to the first that is larger than all before it: so each byte is rewritten
+//! at most log2(unsorted / memtable) times.
 
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Error, JobShape, Level, Levels, Result};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Error, JobShape, Levels, Result, RunId};
+
+use super::shape::{self, Placed, Target};
 
 /// Options of [`TwoLayer`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TwoLayerOptions {
-    /// The unsorted layer is merged into the sorted one at this size, in bytes.
+    /// Level 0 is merged into level 1 when it has so many bytes.
     pub unsorted_bytes: u64,
-    /// Unsorted runs that are merged among themselves when there are so many.
+    /// Runs of level 0 are merged with each other when there are more than this.
     pub scan_merge_runs: u32,
-    /// Tables are cut at about this size.
+    /// Output tables are cut at about this size, in bytes.
     pub table_bytes: u64,
 }
 
@@ -27,54 +40,110 @@ pub struct TwoLayer {
     options: TwoLayerOptions,
 }
 
+impl CompactionPolicy for TwoLayer {
+    fn choose(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
+        let full = self.fullness(levels) >= 1.0;
+        let down = || if full { self.merge_down(levels, busy) } else { None };
+        // Deeper levels are there only if the tree once had another policy.
+        let deeper = || self.merge_leftovers(levels, busy);
+        down().or_else(|| self.merge_within(levels, busy)).or_else(deeper)
+    }
+
+    fn debt(&self, levels: &Levels) -> f64 {
+        let runs = shape::level(levels, 0).map_or(0, |level| level.runs.len());
+        let scans = runs as f64 / (f64::from(self.options.scan_merge_runs) + 1.0);
+        let leftovers = if has_leftovers(levels) { 1.0 } else { 0.0 };
+        self.fullness(levels).max(scans).max(leftovers)
+    }
+
+    fn name(&self) -> &'static str {
+        "two-layer"
+    }
+}
+
 impl TwoLayer {
     /// A policy with these options.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a layer of no bytes or fewer than two runs.
+    /// [`Error::InvalidArgument`] for options out of their range.
     pub fn new(options: TwoLayerOptions) -> Result<Self> {
-        if options.unsorted_bytes == 0 || options.scan_merge_runs < 2 {
-            return Err(Error::invalid("two-layer compaction", "it needs a layer of some bytes and 2 runs at least"));
+        let bad = |what: &str, reason: &str| Err(Error::invalid(format!("two-layer compaction: {what}"), reason));
+        match options {
+            o if o.unsorted_bytes == 0 => bad("unsorted_bytes", "level 0 must have room for something"),
+            o if o.scan_merge_runs == 0 => bad("scan_merge_runs", "level 0 must be allowed at least one run"),
+            o if o.table_bytes == 0 => bad("table_bytes", "a table must have room for something"),
+            options => Ok(Self { options }),
         }
-        Ok(Self { options })
     }
-}
 
-impl CompactionPolicy for TwoLayer {
-    fn choose(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
-        if self.debt(levels) < 1.0 || !busy.outputs.is_empty() || !busy.tables.is_empty() {
-            return None;
-        }
-        let unsorted = levels.levels.first()?;
-        let sorts = unsorted.bytes() >= self.options.unsorted_bytes;
-        let depths = if sorts { 0..=1 } else { 0..=0 };
-        let inputs = depths
-            .flat_map(|depth| {
-                let runs = levels.levels.get(depth).into_iter().flat_map(|level| &level.runs);
-                runs.flat_map(move |run| run.tables.iter().map(move |t| (depth as u8, run.id, t.id)))
-            })
-            .collect();
-        let sorted_run = levels.levels.get(1).and_then(|level| level.runs.first()).map(|run| run.id);
-        let newest = unsorted.runs.first().map(|run| run.id);
-        let (output_level, output_run) = if sorts { (1, sorted_run) } else { (0, newest) };
-        Some(CompactionJob {
-            shape: JobShape::Merge,
-            inputs,
-            output_level,
-            output_run,
-            table_bytes: self.options.table_bytes,
-            max_overlap_bytes: u64::MAX,
-            reason: format!("the unsorted layer has {} runs, {} bytes", unsorted.runs.len(), unsorted.bytes()),
+    /// All of level 0 into level 1: a group of overlapping tables at a time where they fall into groups.
+    fn merge_down(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
+        let reason = format!("level 0 has reached {} bytes", self.options.unsorted_bytes);
+        let mut groups = shape::groups(levels, 0);
+        groups.sort_by_key(|group| std::cmp::Reverse(shape::bytes(group)));
+        groups.into_iter().find_map(|group| {
+            let beneath = shape::beneath(levels, &group, 1);
+            let moves = beneath.is_empty() && group.len() == 1;
+            let shape = if moves { JobShape::Move } else { JobShape::Merge };
+            self.job([group, beneath].concat(), busy, shape, 1, shape::newest_run(levels, 1), reason.clone())
         })
     }
 
-    fn debt(&self, levels: &Levels) -> f64 {
-        let unsorted = levels.levels.first().map_or(&[][..], |level| &level.runs[..]);
-        let bytes = levels.levels.first().map_or(0, Level::bytes) as f64 / self.options.unsorted_bytes as f64;
-        bytes.max(unsorted.len() as f64 / f64::from(self.options.scan_merge_runs))
+    /// The newest runs of level 0 into one, in place of the newest.
+    fn merge_within(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
+        let runs = &shape::level(levels, 0)?.runs;
+        if runs.len() <= self.options.scan_merge_runs as usize {
+            return None;
+        }
+        let mut inputs: Vec<Placed<'_>> = Vec::new();
+        let mut count = 0;
+        let free = runs.iter().skip_while(|run| is_busy(run, busy)).take_while(|run| !is_busy(run, busy));
+        for run in free {
+            if count >= 2 && run.bytes() > shape::bytes(&inputs) {
+                break;
+            }
+            inputs.extend(shape::placed(levels, 0).filter(|placed| placed.run == run.id));
+            count += 1;
+        }
+        let newest = inputs.first().filter(|_| count >= 2)?.run;
+        let reason = format!("level 0 has {} runs, and a scan reads each", runs.len());
+        self.job(inputs, busy, JobShape::Merge, 0, Some(newest), reason)
     }
 
-    fn name(&self) -> &'static str {
-        "two_layer"
+    /// What another policy left below level 1, into level 1's place below it.
+    fn merge_leftovers(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
+        if !has_leftovers(levels) {
+            return None;
+        }
+        let depths = (1..=u8::MAX).take(levels.levels.len().saturating_sub(1));
+        let inputs: Vec<Placed<'_>> = depths.flat_map(|depth| shape::placed(levels, depth)).collect();
+        let reason = "the tree has more than two layers".to_owned();
+        self.job(inputs, busy, JobShape::Merge, 1, shape::newest_run(levels, 1), reason)
     }
+
+    fn job(
+        &self,
+        inputs: Vec<Placed<'_>>,
+        busy: &Busy,
+        shape: JobShape,
+        level: u8,
+        run: Option<RunId>,
+        reason: String,
+    ) -> Option<CompactionJob> {
+        let table_bytes = self.options.table_bytes;
+        let target = Target { shape, level, run, table_bytes, max_overlap_bytes: u64::MAX, reason };
+        shape::is_free(busy, &inputs, level).then(|| shape::job(inputs, target))
+    }
+
+    fn fullness(&self, levels: &Levels) -> f64 {
+        shape::level_bytes(levels, 0) as f64 / self.options.unsorted_bytes as f64
+    }
+}
+
+fn has_leftovers(levels: &Levels) -> bool {
+    levels.levels.iter().skip(2).any(|level| !level.runs.is_empty())
+}
+
+fn is_busy(run: &bifold_contract::Run, busy: &Busy) -> bool {
+    run.tables.iter().any(|table| busy.tables.contains(&table.id))
 }

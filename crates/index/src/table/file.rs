@@ -8,7 +8,7 @@ use bifold_contract::{Corruption, Error, FileId, IoSource, RangeTombstone, Resul
 use bifold_format::{
     block::sealed::{BLOCK_BYTES_MAX, unseal},
     compression::zeroed,
-    filter::{Filter, LINE_BYTES},
+    filter::Filter,
     names,
     table::{FOOTER_BYTES, Footer, Place, index::Index, properties::Properties, tombstones},
 };
@@ -32,15 +32,6 @@ pub(super) struct Tail {
     pub(super) index: Option<Value>,
     pub(super) tombstones: Vec<RangeTombstone>,
     pub(super) properties: Properties,
-    /// Bytes of memory that filter and index share.
-    buffer_bytes: usize,
-}
-
-impl Tail {
-    /// Bytes of memory that holding filter and index takes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.buffer_bytes as u64
-    }
 }
 
 impl TableFile {
@@ -60,23 +51,22 @@ impl TableFile {
     }
 
     fn read_tail(&self) -> Result<Tail> {
-        let (start, end) = (self.footer.filter().start, self.footer.properties().end);
-        let bytes = usize::try_from(end - start).unwrap_or(usize::MAX);
-        // The lines of the filter come first; each should be one cache line, so the buffer has room to move them to one.
-        let mut buffer = zeroed(bytes.saturating_add(LINE_BYTES));
-        let skip = buffer.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
-        if let Some(free) = Arc::get_mut(&mut buffer) {
-            self.reader.read_at(&mut free[skip..skip + bytes], start, IoSource::Metadata)?;
-        }
+        let place = Place { start: self.footer.filter().start, end: self.footer.properties().end };
+        let buffer = self.read(place, IoSource::Metadata)?;
+        let start = place.start;
         let section = |place: Place| {
-            let at = skip + (place.start - start) as usize;
-            let unsealed = unseal(Arc::clone(&buffer), (at, at + place.len() as usize), (self.id, place.start), 0);
-            if place.is_empty() { Ok(None) } else { unsealed.map(Some).map_err(|damage| self.error(damage)) }
+            if place.is_empty() {
+                return Ok(None);
+            }
+            let (from, to) = ((place.start - start) as usize, (place.end - start) as usize);
+            unseal(Arc::clone(&buffer), (from, to), (self.id, place.start), 0)
+                .map(Some)
+                .map_err(|damage| self.error(damage))
         };
         let properties = self.decode_properties(section(self.footer.properties())?)?;
         let tombstones = self.decode_tombstones(section(self.footer.tombstones())?)?;
         let (filter, index) = (section(self.footer.filter())?, section(self.footer.index())?);
-        let tail = Tail { filter, index, tombstones, properties, buffer_bytes: buffer.len() };
+        let tail = Tail { filter, index, tombstones, properties };
         self.check(&tail)?;
         Ok(tail)
     }

@@ -33,7 +33,8 @@ use std::{
 use bifold_contract::{Corruption, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, Value};
 use bifold_format::{
     block::{self, Answer},
-    filter::Filter,
+    compression::zeroed,
+    filter::{Filter, LINE_BYTES},
     table::{Place, index::Index},
 };
 pub use context::TableContext;
@@ -165,9 +166,17 @@ impl Table {
     }
 
     /// Whether it has a filter.
+    #[inline]
     #[must_use]
     pub fn has_filter(&self) -> bool {
-        !self.file.footer.filter().is_empty()
+        self.file.footer.filter_bytes > 0
+    }
+
+    /// Whether it has entries, not range tombstones only.
+    #[inline]
+    #[must_use]
+    pub fn has_entries(&self) -> bool {
+        self.file.footer.data_bytes > 0
     }
 
     /// The largest number, not above `snapshot`, of a range tombstone of this table that spans `key`; 0 when there is none.
@@ -270,9 +279,24 @@ impl Drop for Table {
 impl Held {
     /// Holds filter and index of a table if the budget has room for them.
     fn take(tail: &Tail, context: &TableContext) -> Option<Self> {
-        let bytes = tail.bytes();
-        context.take(bytes).then(|| Self { filter: tail.filter.clone(), index: tail.index.clone(), bytes })
+        let sections = [&tail.filter, &tail.index];
+        let bytes = sections.into_iter().flatten().map(|section| (section.len() + 2 * LINE_BYTES) as u64).sum();
+        context.take(bytes).then(|| {
+            let [filter, index] = sections.map(|section| section.as_ref().map(|section| aligned(section)));
+            Self { filter, index, bytes }
+        })
     }
+}
+
+/// A copy that begins where a cache line begins: lines of a filter and nodes of an index are then one cache line each.
+fn aligned(content: &[u8]) -> Value {
+    let mut buffer = zeroed(content.len() + LINE_BYTES);
+    let start = buffer.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
+    let end = start + content.len();
+    if let Some(free) = Arc::get_mut(&mut buffer) {
+        free[start..end].copy_from_slice(content);
+    }
+    Value::slice(buffer, start, end)
 }
 
 #[cfg(test)]

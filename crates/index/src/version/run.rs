@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, sync::Arc};
 
 use bifold_contract::{Entry, Error, Result, RunId, SeqNo, Value};
-use bifold_format::block::heads::{self, HEAD_BYTES, common_prefix, head};
+use bifold_format::block::heads::{self, HEAD_BYTES, Rest, common_prefix, head};
 
 use crate::{
     cursor::Cursor,
@@ -15,10 +15,12 @@ use crate::{
 pub struct TableRun {
     id: RunId,
     tables: Vec<Arc<Table>>,
-    /// What the smallest keys of all tables begin with.
+    /// What the smallest and the largest keys of all tables begin with.
     prefix: Box<[u8]>,
     /// The heads of their smallest keys behind that.
-    heads: Box<[[u8; HEAD_BYTES]]>,
+    smallest_heads: Box<[[u8; HEAD_BYTES]]>,
+    /// The heads of their largest keys; the largest number where a table is unbounded.
+    largest_heads: Box<[u64]>,
 }
 
 impl TableRun {
@@ -41,27 +43,47 @@ impl TableRun {
                 return Err(format!("tables {} and {} overlap", left.id, right.id));
             }
         }
-        let smallest = |table: Option<&Arc<Table>>| table.map_or(&[][..], |table| &table.meta().smallest).to_vec();
-        let (first, last) = (smallest(tables.first()), smallest(tables.last()));
-        let prefix = &first[..common_prefix(&first, &last)];
-        let heads = tables.iter().map(|table| head(&table.meta().smallest[prefix.len()..]).to_le_bytes()).collect();
-        Ok(Self { id, heads, prefix: prefix.into(), tables })
+        let bounds = |table: &Arc<Table>| [table.meta().smallest.clone(), table.meta().largest.clone()];
+        let keys: Vec<[Box<[u8]>; 2]> = tables.iter().map(bounds).collect();
+        let prefix = keys.iter().flatten().fold(None, |prefix: Option<&[u8]>, key| match prefix {
+            Some(prefix) => Some(&prefix[..common_prefix(prefix, key)]),
+            None => Some(key),
+        });
+        let prefix = prefix.unwrap_or_default();
+        let smallest_heads = keys.iter().map(|[smallest, _]| head(&smallest[prefix.len()..]).to_le_bytes()).collect();
+        let largest_head = |(table, [_, largest]): (&Arc<Table>, &[Box<[u8]>; 2])| {
+            if table.meta().unbounded { u64::MAX } else { head(&largest[prefix.len()..]) }
+        };
+        let largest_heads = tables.iter().zip(&keys).map(largest_head).collect();
+        Ok(Self { id, smallest_heads, largest_heads, prefix: prefix.into(), tables })
     }
 
-    /// The table that may hold `key`.
+    /// The table that may hold `key`. Looks at heads, and at tables only where those tie.
     #[inline]
     #[must_use]
     pub fn find(&self, key: &[u8]) -> Option<&Arc<Table>> {
-        let table = &self.tables[self.position(key)?];
-        let meta = table.meta();
-        (meta.unbounded || *meta.largest >= *key).then_some(table)
+        let at = self.position(key)?;
+        let table = &self.tables[at];
+        let ends_behind = match heads::rest(key, &self.prefix) {
+            Rest::Before => false,
+            Rest::After => table.meta().unbounded,
+            Rest::Of(rest) => match self.largest_heads[at].cmp(&head(rest)) {
+                Ordering::Less => false,
+                Ordering::Equal => table.meta().unbounded || *table.meta().largest >= *key,
+                Ordering::Greater => true,
+            },
+        };
+        ends_behind.then_some(table)
     }
 
     /// The last table that begins at or before `key`.
     #[inline]
     fn position(&self, key: &[u8]) -> Option<usize> {
-        let open = heads::search(&self.heads, &self.prefix, key);
-        let ties = self.tables[open.clone()].partition_point(|table| *table.meta().smallest <= *key);
+        let open = heads::search(&self.smallest_heads, &self.prefix, key);
+        let ties = match open.is_empty() {
+            true => 0,
+            false => self.tables[open.clone()].partition_point(|table| *table.meta().smallest <= *key),
+        };
         (open.start + ties).checked_sub(1)
     }
 

@@ -1,0 +1,191 @@
+//! What all policies ask of a tree: which tables overlap, and which must take part in a job together.
+//!
+//! The rule behind all of it: **for every key, what stands further up, or in a newer run of its level, is newer**. A job
+//! may therefore take a table down only together with every older table that overlaps it and would otherwise stay above
+//! the output, and must merge it with all it overlaps at the output.
+
+use bifold_contract::{Busy, CompactionJob, FileId, JobShape, Level, Levels, Run, RunId, TableMeta};
+
+/// A table in its place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed<'a> {
+    pub level: u8,
+    pub run: RunId,
+    pub table: &'a TableMeta,
+}
+
+/// The keys from the smallest to the largest of some tables, both inclusive (`None`: no upper bound).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span<'a> {
+    pub start: &'a [u8],
+    pub end: Option<&'a [u8]>,
+}
+
+impl<'a> Span<'a> {
+    fn of_table(table: &'a TableMeta) -> Self {
+        Self { start: &table.smallest, end: (!table.unbounded).then_some(&table.largest) }
+    }
+
+    pub(super) fn of(tables: &[Placed<'a>]) -> Option<Self> {
+        tables.iter().map(|placed| Self::of_table(placed.table)).reduce(Self::union)
+    }
+
+    fn union(self, other: Self) -> Self {
+        let end = match (self.end, other.end) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            _ => None,
+        };
+        Self { start: self.start.min(other.start), end }
+    }
+
+    pub(super) fn overlaps(self, table: &TableMeta) -> bool {
+        table.overlaps(Some(self.start), self.end)
+    }
+}
+
+/// The level `depth`, if the tree is that deep.
+pub(super) fn level(levels: &Levels, depth: u8) -> Option<&Level> {
+    levels.levels.get(usize::from(depth))
+}
+
+/// The tables of a level, newest run first, in key order within a run.
+pub(super) fn placed(levels: &Levels, depth: u8) -> impl Iterator<Item = Placed<'_>> {
+    let runs = level(levels, depth).map_or(&[][..], |level| &level.runs);
+    runs.iter().flat_map(move |run| of_run(run, depth))
+}
+
+/// The tables of a level that overlap `span`, newest run first.
+pub(super) fn within<'a>(levels: &'a Levels, depth: u8, span: Span<'a>) -> impl Iterator<Item = Placed<'a>> {
+    let runs = level(levels, depth).map_or(&[][..], |level| &level.runs);
+    runs.iter().flat_map(move |run| {
+        // Tables of a run ascend without overlap, and only the last can be unbounded.
+        let first = run.tables.partition_point(|table| !table.unbounded && *table.largest < *span.start);
+        let behind = run.tables.partition_point(|table| span.end.is_none_or(|end| *table.smallest <= *end));
+        of_run(run, depth).take(behind).skip(first)
+    })
+}
+
+fn of_run(run: &Run, level: u8) -> impl Iterator<Item = Placed<'_>> {
+    run.tables.iter().map(move |table| Placed { level, run: run.id, table })
+}
+
+/// The bytes of a level.
+pub(super) fn level_bytes(levels: &Levels, depth: u8) -> u64 {
+    level(levels, depth).map_or(0, Level::bytes)
+}
+
+/// The bytes of some tables.
+pub(super) fn bytes(tables: &[Placed<'_>]) -> u64 {
+    tables.iter().map(|placed| placed.table.bytes).sum()
+}
+
+/// How many runs have a table among these. They stand in the order of [`placed`].
+pub(super) fn run_count(tables: &[Placed<'_>]) -> usize {
+    tables.chunk_by(|a, b| a.run == b.run).count()
+}
+
+/// The tables of a level in groups: tables of different groups do not overlap, so each group can be compacted alone.
+/// Each is in the order of [`placed`].
+pub(super) fn groups(levels: &Levels, depth: u8) -> Vec<Vec<Placed<'_>>> {
+    let mut tables: Vec<(usize, Placed<'_>)> = placed(levels, depth).enumerate().collect();
+    let one_run = level(levels, depth).is_some_and(|level| level.runs.len() == 1);
+    tables.sort_by(|a, b| a.1.table.smallest.cmp(&b.1.table.smallest));
+    let mut groups: Vec<Vec<(usize, Placed<'_>)>> = Vec::new();
+    let mut reach: Option<Span<'_>> = None;
+    for (at, table) in tables {
+        let span = Span::of_table(table.table);
+        match (&mut reach, groups.last_mut()) {
+            // Tables of one run never hold the same key, even where the end of one touches the start of the next.
+            (Some(reach), Some(group)) if !one_run && reach.overlaps(table.table) => {
+                *reach = reach.union(span);
+                group.push((at, table));
+            }
+            _ => {
+                reach = Some(span);
+                groups.push(vec![(at, table)]);
+            }
+        }
+    }
+    groups.into_iter().map(in_order).collect()
+}
+
+/// A group back in the order in which its tables were given.
+fn in_order(mut group: Vec<(usize, Placed<'_>)>) -> Vec<Placed<'_>> {
+    group.sort_by_key(|&(at, _)| at);
+    group.into_iter().map(|(_, table)| table).collect()
+}
+
+/// The tables further down, up to level `to`, that must be merged with `upper`: whatever overlaps it there.
+pub(super) fn beneath<'a>(levels: &'a Levels, upper: &[Placed<'a>], to: u8) -> Vec<Placed<'a>> {
+    let (Some(mut span), Some(from)) = (Span::of(upper), upper.first().map(|table| table.level)) else {
+        return Vec::new();
+    };
+    let mut taken: Vec<Placed<'a>> = Vec::new();
+    for depth in from.saturating_add(1)..=to {
+        let several_runs = level(levels, depth).is_some_and(|level| level.runs.len() > 1);
+        let mut found: Vec<Placed<'a>>;
+        loop {
+            found = within(levels, depth, span).collect();
+            let wider = Span::of(&found).map_or(span, |found| span.union(found));
+            // With several runs, what was found in one may overlap more of another. (With one it may only touch more.)
+            let grew = several_runs && (wider.start != span.start || wider.end != span.end);
+            span = wider;
+            if !grew {
+                break;
+            }
+        }
+        taken.append(&mut found);
+    }
+    taken
+}
+
+/// Whether a job with these inputs and this output level would meet no running job.
+pub(super) fn is_free(busy: &Busy, inputs: &[Placed<'_>], to: u8) -> bool {
+    let Some(span) = Span::of(inputs) else { return true };
+    // What a running job writes further up must not be overtaken; its range may be wider than any of its inputs.
+    let from = inputs.iter().map(|table| table.level).min().unwrap_or(to);
+    let crosses = |level: u8| level == to || (level > from && level < to);
+    let meets = |(level, start, end): &(u8, Option<Box<[u8]>>, Option<Box<[u8]>>)| {
+        crosses(*level)
+            && start.as_ref().is_none_or(|start| span.end.is_none_or(|end| **start <= *end))
+            && end.as_ref().is_none_or(|end| *span.start <= **end)
+    };
+    is_unused(busy, inputs) && !busy.outputs.iter().any(meets)
+}
+
+/// Whether no running job has any of these tables.
+pub(super) fn is_unused(busy: &Busy, tables: &[Placed<'_>]) -> bool {
+    !tables.iter().any(|placed| busy.tables.contains(&placed.table.id))
+}
+
+/// The run of level `to` that takes in what is merged there: its newest.
+pub(super) fn newest_run(levels: &Levels, to: u8) -> Option<RunId> {
+    level(levels, to)?.runs.first().map(|run| run.id)
+}
+
+/// What a job is made of, but for its inputs.
+pub(super) struct Target {
+    pub shape: JobShape,
+    pub level: u8,
+    pub run: Option<RunId>,
+    pub table_bytes: u64,
+    pub max_overlap_bytes: u64,
+    pub reason: String,
+}
+
+/// The job that takes `inputs` to `target`.
+pub(super) fn job<'a>(inputs: impl IntoIterator<Item = Placed<'a>>, target: Target) -> CompactionJob {
+    let mut inputs: Vec<(u8, RunId, FileId)> =
+        inputs.into_iter().map(|placed| (placed.level, placed.run, placed.table.id)).collect();
+    // Newest first; a stable sort keeps the key order within a run.
+    inputs.sort_by_key(|&(level, run, _)| (level, std::cmp::Reverse(run)));
+    CompactionJob {
+        shape: target.shape,
+        inputs,
+        output_level: target.level,
+        output_run: target.run,
+        table_bytes: target.table_bytes,
+        max_overlap_bytes: target.max_overlap_bytes,
+        reason: target.reason,
+    }
+}
