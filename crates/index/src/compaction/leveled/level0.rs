@@ -71,9 +71,8 @@ impl<'a> Level0<'a> {
     }
 
     fn moved(&self, busy: &Busy) -> Option<CompactionJob> {
-        let move_down = |group: &Group<'_>| {
-            self.policy.move_down(&group.tables, &group.beneath, self.levels, busy, self.base)
-        };
+        let move_down =
+            |group: &Group<'_>| self.policy.move_down(&group.tables, &group.beneath, self.levels, busy, self.base);
         self.groups.iter().filter(|_| self.runs >= self.trigger()).find_map(move_down)
     }
 
@@ -103,7 +102,8 @@ impl<'a> Level0<'a> {
         }
         // The output stands where the newest of them stood: what is flushed meanwhile stays newer.
         let run = Some(inputs.first()?.run);
-        let reason = format!("{} of {} runs of level 0 merge: merging down would rewrite too much", window.len(), group.depth);
+        let reason =
+            format!("{} of {} runs of level 0 merge: merging down would rewrite too much", window.len(), group.depth);
         Some(self.policy.job(inputs, JobShape::Merge, 0, run, reason))
     }
 
