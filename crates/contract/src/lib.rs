@@ -34,6 +34,6 @@ pub use key::{FileId, KeyspaceId, MAX_KEY_LEN, MAX_VALUE_LEN, PartitionId, RunId
 pub use levels::{Level, Levels, Run, TableMeta};
 pub use placement::{Placement, Profile, Rewriter};
 pub use pointer::Pointer;
-pub use policy::{Busy, CompactionJob, CompactionPolicy, JobShape, Locator};
+pub use policy::{Busy, BusyOutput, CompactionJob, CompactionPolicy, JobShape, Locator};
 pub use source::IoSource;
 pub use value::Value;

@@ -167,10 +167,10 @@ impl Layout {
     /// The entry at `at`; `None` when it does not lie within `entries`.
     #[inline]
     fn slot(entries: &[u8], at: usize) -> Option<Slot> {
-        let (shared, tail_len, payload_len, key_start) = match entries.get(at..)?.first_chunk::<4>()? {
+        let (shared, tail_len, payload_len, key_start) = match *entries.get(at..)?.first_chunk::<4>()? {
             // Short keys with payloads below 128 bytes, or below 16 KiB: nearly all entries.
-            &[a, b, c, _] if (a | b | c) < 0x80 => (a.into(), b.into(), c.into(), at + 3),
-            &[a, b, c, d] if (a | b | d) < 0x80 => {
+            [a, b, c, _] if (a | b | c) < 0x80 => (a.into(), b.into(), c.into(), at + 3),
+            [a, b, c, d] if (a | b | d) < 0x80 => {
                 (a.into(), b.into(), usize::from(c & 0x7F) | usize::from(d) << 7, at + 4)
             }
             _ => long_lengths(entries, at)?,

@@ -114,7 +114,7 @@ fn probes_for(bits_per_key: u32) -> u32 {
 /// The high half of the hash, scaled to the number of lines.
 #[inline]
 fn line_of(hash: u64, lines: usize) -> usize {
-    ((hash >> 32) * lines as u64 >> 32) as usize
+    (((hash >> 32) * lines as u64) >> 32) as usize
 }
 
 /// The bits of a key in its line: nine-bit pieces of the hash, mixed again so that they do not follow the line.

@@ -126,6 +126,7 @@ impl BlockCursor {
     /// # Errors
     /// As [`BlockCursor::set_block`].
     #[inline]
+    #[allow(clippy::should_implement_trait, reason = "the entry borrows from the cursor, which an iterator's cannot")]
     pub fn next(&mut self) -> Result<(), Corruption> {
         if self.at.is_none() {
             return Ok(());

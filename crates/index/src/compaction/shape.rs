@@ -4,7 +4,7 @@
 //! may therefore take a table down only together with every older table that overlaps it and would otherwise stay above
 //! the output, and must merge it with all it overlaps at the output.
 
-use bifold_contract::{Busy, CompactionJob, FileId, JobShape, Level, Levels, Run, RunId, TableMeta};
+use bifold_contract::{Busy, BusyOutput, CompactionJob, FileId, JobShape, Level, Levels, Run, RunId, TableMeta};
 
 /// A table in its place.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +145,7 @@ pub(super) fn is_free(busy: &Busy, inputs: &[Placed<'_>], to: u8) -> bool {
     // What a running job writes further up must not be overtaken; its range may be wider than any of its inputs.
     let from = inputs.iter().map(|table| table.level).min().unwrap_or(to);
     let crosses = |level: u8| level == to || (level > from && level < to);
-    let meets = |(level, start, end): &(u8, Option<Box<[u8]>>, Option<Box<[u8]>>)| {
+    let meets = |(level, start, end): &BusyOutput| {
         crosses(*level)
             && start.as_ref().is_none_or(|start| span.end.is_none_or(|end| **start <= *end))
             && end.as_ref().is_none_or(|end| *span.start <= **end)
