@@ -27,8 +27,13 @@ fn main() {
     let mut arguments = std::env::args().skip(1).map(|word| word.parse::<f64>().expect("a number"));
     let gib = arguments.next().unwrap_or(1.0);
     let speeds = arguments.next().map_or(vec![0.0, 2.0], |speed| vec![speed]);
-    println!("{gib} GiB loaded at random, then as much updated (Zipf 0.99); one unit of WA is a byte written per byte put");
-    println!("{:38} {:>5} | load {:>5} all {:>5} | runs mean {:>4} max {:>3} | space max {:>5} | jobs {:>5} largest {:>6} MiB", "policy", "speed", "WA", "WA", "", "", "", "", "");
+    println!(
+        "{gib} GiB loaded at random, then as much updated (Zipf 0.99); one unit of WA is a byte written per byte put"
+    );
+    println!(
+        "{:38} {:>5} | load {:>5} all {:>5} | runs mean {:>4} max {:>3} | space max {:>5} | jobs {:>5} largest {:>6} MiB",
+        "policy", "speed", "WA", "WA", "", "", "", "", ""
+    );
     for (name, policy) in policies() {
         for &speed in &speeds {
             let mut tree = Tree::new(policy.as_ref(), speed);
@@ -58,16 +63,35 @@ fn main() {
 
 fn policies() -> Vec<(String, Box<dyn CompactionPolicy>)> {
     let mut all: Vec<(String, Box<dyn CompactionPolicy>)> = Vec::new();
-    for (level0_runs, level0_patience, level0_overlap, base) in
-        [(4, 1, 3, 256), (4, 2, 3, 256), (4, 2, 3, 1024), (4, 2, 3, 4096), (4, 2, 2, 4096), (4, 2, 4, 4096), (4, 1, 3, 4096), (6, 1, 3, 1024), (8, 1, 3, 1024), (4, 3, 2, 4096), (6, 1, 2, 4096)]
-    {
+    for (level0_runs, level0_patience, level0_overlap, base) in [
+        (4, 1, 3, 256),
+        (4, 2, 3, 256),
+        (4, 2, 3, 1024),
+        (4, 2, 3, 4096),
+        (4, 2, 2, 4096),
+        (4, 2, 4, 4096),
+        (4, 1, 3, 4096),
+        (6, 1, 3, 1024),
+        (8, 1, 3, 1024),
+        (4, 3, 2, 4096),
+        (6, 1, 2, 4096),
+    ] {
         let name = format!("leveled l0={level0_runs}x{level0_patience} overlap={level0_overlap} base={base}");
-        let options = LeveledOptions { level0_runs, level0_patience, level0_overlap, base_bytes: base * MIB, ..Default::default() };
+        let options = LeveledOptions {
+            level0_runs,
+            level0_patience,
+            level0_overlap,
+            base_bytes: base * MIB,
+            ..Default::default()
+        };
         all.push((name, Box::new(Leveled::new(options).expect("valid"))));
     }
     for (growth, space_percent) in [(4, 200), (4, 100), (3, 100), (8, 100)] {
         let options = TieredOptions { growth, space_percent, ..Default::default() };
-        all.push((format!("tiered growth={growth} space={space_percent}%"), Box::new(Tiered::new(options).expect("valid"))));
+        all.push((
+            format!("tiered growth={growth} space={space_percent}%"),
+            Box::new(Tiered::new(options).expect("valid")),
+        ));
     }
     let options = TwoLayerOptions { unsorted_bytes: 512 * MIB, ..Default::default() };
     all.push(("two-layer unsorted=512".into(), Box::new(TwoLayer::new(options).expect("valid"))));
@@ -184,7 +208,8 @@ impl<'a> Tree<'a> {
         self.jobs += 1;
         if job.shape == JobShape::Move {
             let ids: Vec<u64> = job.inputs.iter().map(|i| i.2).collect();
-            let tables = self.levels.tables().filter(|(_, _, t)| ids.contains(&t.id)).map(|(_, _, t)| Arc::clone(t)).collect();
+            let tables =
+                self.levels.tables().filter(|(_, _, t)| ids.contains(&t.id)).map(|(_, _, t)| Arc::clone(t)).collect();
             self.remove(job);
             self.place(job.output_level, run, tables);
             return;

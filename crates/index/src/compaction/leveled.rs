@@ -78,7 +78,8 @@ impl CompactionPolicy for Leveled {
         full.retain(|&(fullness, _)| fullness >= 1.0);
         full.sort_by(|a, b| b.0.total_cmp(&a.0));
         let deeper = || full.iter().find_map(|&(_, depth)| self.deeper_job(levels, busy, depth));
-        Level0::of(self, levels, targets.base).job(busy).or_else(deeper)
+        let level0 = Level0::of(self, levels, targets.base).job(busy);
+        level0.or_else(deeper).or_else(|| self.unite_runs(levels, busy))
     }
 
     fn debt(&self, levels: &Levels) -> f64 {
@@ -89,7 +90,8 @@ impl CompactionPolicy for Leveled {
             let unit = target.max(self.options.base_bytes as f64);
             if bytes < target { bytes / target } else { 1.0 + (bytes - target) / unit }
         });
-        deeper.fold(Level0::of(self, levels, targets.base).debt(), f64::max)
+        let several_runs = if split_levels(levels).next().is_some() { 1.0 } else { 0.0 };
+        deeper.fold(Level0::of(self, levels, targets.base).debt().max(several_runs), f64::max)
     }
 
     fn name(&self) -> &'static str {
@@ -133,6 +135,24 @@ impl Leveled {
             let beneath = shape::beneath(levels, group, to);
             let moved = self.move_down(group, &beneath, levels, busy, to);
             moved.or_else(|| self.merge_down(group, &beneath, levels, busy, to, reason.clone()))
+        })
+    }
+
+    /// Makes one run of a level that has several, which another policy left: overlapping tables are merged where they are,
+    /// then the others are moved to the newest run.
+    fn unite_runs(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
+        split_levels(levels).find_map(|depth| {
+            let newest = shape::newest_run(levels, depth);
+            let mut groups = shape::groups(levels, depth);
+            groups.sort_by_key(|group| std::cmp::Reverse(shape::run_count(group)));
+            let overlapping = groups.iter().take_while(|group| shape::run_count(group) > 1);
+            let (shape, inputs) = match overlapping.clone().find(|group| shape::is_free(busy, group, depth)) {
+                Some(group) => (JobShape::Merge, group.clone()),
+                None if overlapping.count() > 0 => return None,
+                None => (JobShape::Move, shape::placed(levels, depth).filter(|p| Some(p.run) != newest).collect()),
+            };
+            let reason = format!("level {depth} has more than one run");
+            shape::is_free(busy, &inputs, depth).then(|| self.job(inputs, shape, depth, newest, reason))
         })
     }
 
@@ -231,6 +251,11 @@ impl Targets {
     fn fullness(&self, levels: &Levels, depth: u8) -> f64 {
         shape::level_bytes(levels, depth) as f64 / self.of(depth) as f64
     }
+}
+
+/// The levels from 1 on that have more than one run.
+fn split_levels(levels: &Levels) -> impl Iterator<Item = u8> {
+    (1..=u8::MAX).zip(levels.levels.iter().skip(1)).filter(|(_, level)| level.runs.len() > 1).map(|(depth, _)| depth)
 }
 
 /// Bytes that go down, and those that tombstones will free there: a table half of tombstones counts one and a half times.

@@ -18,3 +18,6 @@ mod shape;
 pub mod tiered;
 pub mod two_layer;
 
+
+#[cfg(test)]
+mod model;

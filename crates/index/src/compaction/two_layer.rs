@@ -13,7 +13,7 @@
 //! merged with each other, the newest first, up to the first that is larger than all before it: so each byte is rewritten
 //! at most log2(unsorted / memtable) times.
 
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Error, JobShape, Levels, Result, RunId};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Error, JobShape, Level, Levels, Result, RunId};
 
 use super::shape::{self, Placed, Target};
 
@@ -44,7 +44,6 @@ impl CompactionPolicy for TwoLayer {
     fn choose(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
         let full = self.fullness(levels) >= 1.0;
         let down = || if full { self.merge_down(levels, busy) } else { None };
-        // Deeper levels are there only if the tree once had another policy.
         let deeper = || self.merge_leftovers(levels, busy);
         down().or_else(|| self.merge_within(levels, busy)).or_else(deeper)
     }
@@ -110,14 +109,14 @@ impl TwoLayer {
         self.job(inputs, busy, JobShape::Merge, 0, Some(newest), reason)
     }
 
-    /// What another policy left below level 1, into level 1's place below it.
+    /// What another policy left: deeper levels, and several runs of level 1. All but level 0 becomes one run.
     fn merge_leftovers(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
         if !has_leftovers(levels) {
             return None;
         }
         let depths = (1..=u8::MAX).take(levels.levels.len().saturating_sub(1));
         let inputs: Vec<Placed<'_>> = depths.flat_map(|depth| shape::placed(levels, depth)).collect();
-        let reason = "the tree has more than two layers".to_owned();
+        let reason = "the tree is not of two layers".to_owned();
         self.job(inputs, busy, JobShape::Merge, 1, shape::newest_run(levels, 1), reason)
     }
 
@@ -141,7 +140,8 @@ impl TwoLayer {
 }
 
 fn has_leftovers(levels: &Levels) -> bool {
-    levels.levels.iter().skip(2).any(|level| !level.runs.is_empty())
+    let runs = |(depth, level): (usize, &Level)| level.runs.len() > if depth == 1 { 1 } else { 0 };
+    levels.levels.iter().enumerate().skip(1).any(runs)
 }
 
 fn is_busy(run: &bifold_contract::Run, busy: &Busy) -> bool {

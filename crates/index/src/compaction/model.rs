@@ -1,0 +1,297 @@
+//! Policies are run on a model of a tree whose tables list every version they hold.
+//!
+//! Random flushes, jobs that run side by side and end in any order, and changes of policy on the way: after each step, what
+//! stands further up must be newer, for every key. That is all a policy can break.
+
+use std::sync::Arc;
+
+use bifold_contract::{
+    Busy, CompactionJob, CompactionPolicy, FileId, JobShape, Level, Levels, Run, RunId, SeqNo, TableMeta,
+};
+use proptest::prelude::*;
+
+use super::{
+    leveled::{Leveled, LeveledOptions},
+    shape::{Placed, Span},
+    tiered::{Tiered, TieredOptions},
+    two_layer::{TwoLayer, TwoLayerOptions},
+};
+
+/// Keys are the numbers below this, so that everything overlaps often.
+const KEYS: u8 = 24;
+const ENTRY_BYTES: u64 = 10;
+
+/// A version of all keys in `start..end`: a single one, or a range tombstone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    start: u8,
+    /// Exclusive; `u8::MAX` for a tombstone without end.
+    end: u8,
+    seqno: SeqNo,
+    is_range: bool,
+}
+
+impl Version {
+    fn spans(&self, key: u8) -> bool {
+        self.start <= key && key < self.end
+    }
+}
+
+fn key(n: u8) -> Box<[u8]> {
+    [b'A' + n].into()
+}
+
+#[derive(Clone, Debug)]
+struct ModelTable {
+    level: u8,
+    run: RunId,
+    meta: Arc<TableMeta>,
+    versions: Vec<Version>,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    tables: Vec<ModelTable>,
+    next_id: u64,
+    seqno: SeqNo,
+    running: Vec<(CompactionJob, RunId, bifold_contract::BusyOutput)>,
+}
+
+impl Model {
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn levels(&self) -> Levels {
+        let mut levels = Levels::default();
+        let mut tables: Vec<&ModelTable> = self.tables.iter().collect();
+        tables.sort_by_key(|t| (t.level, std::cmp::Reverse(t.run), t.meta.smallest.clone(), t.meta.largest.clone()));
+        for table in tables {
+            let depth = usize::from(table.level);
+            if levels.levels.len() <= depth {
+                levels.levels.resize(depth + 1, Level::default());
+            }
+            let runs = &mut levels.levels[depth].runs;
+            if runs.last().is_none_or(|run| run.id != table.run) {
+                runs.push(Run { id: table.run, tables: Vec::new() });
+            }
+            runs.last_mut().unwrap().tables.push(Arc::clone(&table.meta));
+        }
+        levels
+    }
+
+    fn busy(&self) -> Busy {
+        Busy {
+            tables: self.running.iter().flat_map(|(job, ..)| job.inputs.iter().map(|i| i.2)).collect(),
+            outputs: self.running.iter().map(|(_, _, output)| output.clone()).collect(),
+            oldest_snapshot: None,
+        }
+    }
+
+    fn add_table(&mut self, level: u8, run: RunId, versions: Vec<Version>) {
+        let id: FileId = self.id();
+        // The largest key that an entry touches, or the end of a range tombstone: as the manifest has it.
+        let reach = |v: &Version| match v {
+            v if !v.is_range || v.end == u8::MAX => v.start,
+            v => v.end,
+        };
+        let (Some(smallest), Some(largest)) =
+            (versions.iter().map(|v| v.start).min(), versions.iter().map(reach).max())
+        else {
+            return;
+        };
+        let meta = Arc::new(TableMeta {
+            id,
+            bytes: versions.len() as u64 * ENTRY_BYTES,
+            entries: versions.iter().filter(|v| !v.is_range).count() as u64,
+            tombstones: versions.iter().filter(|v| !v.is_range && v.seqno % 3 == 0).count() as u64,
+            range_tombstones: versions.iter().filter(|v| v.is_range).count() as u64,
+            smallest: key(smallest),
+            largest: key(largest),
+            unbounded: versions.iter().any(|v| v.end == u8::MAX),
+            min_seqno: versions.iter().map(|v| v.seqno).min().unwrap_or(0),
+            max_seqno: versions.iter().map(|v| v.seqno).max().unwrap_or(0),
+        });
+        self.tables.push(ModelTable { level, run, meta, versions });
+    }
+
+    /// Adds `versions` as a run, cut before each of `cuts`.
+    fn add_run(&mut self, level: u8, run: RunId, versions: &[Version], cuts: &[u8]) {
+        let mut edges: Vec<u8> = [&[0], cuts, &[u8::MAX]].concat();
+        edges.sort_unstable();
+        edges.dedup();
+        for edge in edges.windows(2) {
+            let clip = |v: &Version| {
+                let (start, end) = (v.start.max(edge[0]), v.end.min(edge[1]));
+                (start < end).then_some(Version { start, end, ..*v })
+            };
+            self.add_table(level, run, versions.iter().filter_map(clip).collect());
+        }
+    }
+
+    fn flush(&mut self, keys: &[u8], ranges: &[(u8, u8)], cuts: &[u8]) {
+        let mut versions = Vec::new();
+        for &start in keys {
+            self.seqno += 1;
+            versions.retain(|v: &Version| v.is_range || v.start != start);
+            versions.push(Version { start, end: start + 1, seqno: self.seqno, is_range: false });
+        }
+        for &(start, len) in ranges {
+            self.seqno += 1;
+            let end = if len > KEYS / 2 { u8::MAX } else { start + 1 + len };
+            versions.push(Version { start, end, seqno: self.seqno, is_range: true });
+        }
+        let run = self.id();
+        self.add_run(0, run, &versions, cuts);
+    }
+
+    /// Asks the policy, checks its plan and begins it. `wide`: other jobs are told of no key range, as the engine does.
+    fn begin(&mut self, policy: &dyn CompactionPolicy, wide: bool) -> Result<bool, TestCaseError> {
+        let (levels, busy) = (self.levels(), self.busy());
+        let Some(job) = policy.choose(&levels, &busy) else { return Ok(false) };
+        prop_assert!(policy.debt(&levels) >= 1.0, "work is due only where debt says so: {job:?}");
+        prop_assert!(!job.inputs.is_empty());
+        let position = |input: &(u8, RunId, FileId)| levels.tables().position(|(l, r, t)| *input == (l, r, t.id));
+        let positions: Option<Vec<usize>> = job.inputs.iter().map(position).collect();
+        prop_assert!(positions.is_some_and(|p| p.is_sorted()), "inputs are there, newest first: {job:?}");
+        prop_assert!(job.inputs.iter().all(|i| !busy.tables.contains(&i.2)), "inputs are free: {job:?}");
+        let run = match job.output_run {
+            Some(run) => run,
+            None => self.id(),
+        };
+        let placed: Vec<Placed<'_>> = levels
+            .tables()
+            .filter(|(_, _, t)| job.inputs.iter().any(|i| i.2 == t.id))
+            .map(|(level, run, table)| Placed { level, run, table })
+            .collect();
+        let span = Span::of(&placed).unwrap();
+        let output = if wide {
+            (job.output_level, None, None)
+        } else {
+            (job.output_level, Some(span.start.into()), span.end.map(Box::from))
+        };
+        self.running.push((job, run, output));
+        Ok(true)
+    }
+
+    fn end(&mut self, at: usize, cuts: &[u8]) -> Result<(), TestCaseError> {
+        let (job, run, _) = self.running.swap_remove(at % self.running.len());
+        let is_input = |t: &ModelTable| job.inputs.iter().any(|i| i.2 == t.meta.id);
+        let (inputs, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tables).into_iter().partition(is_input);
+        prop_assert_eq!(inputs.len(), job.inputs.len());
+        self.tables = rest;
+        if job.shape == JobShape::Move {
+            let moved = inputs.into_iter().map(|t| ModelTable { level: job.output_level, run, ..t });
+            self.tables.extend(moved);
+            return Ok(());
+        }
+        let all: Vec<Version> = inputs.into_iter().flat_map(|t| t.versions).collect();
+        let is_hidden = |v: &Version| all.iter().any(|newer| newer.seqno > v.seqno && newer.spans(v.start));
+        let kept: Vec<Version> = all.iter().filter(|v| v.is_range || !is_hidden(v)).copied().collect();
+        self.add_run(job.output_level, run, &kept, cuts);
+        Ok(())
+    }
+
+    /// For every key, what stands further up or in a newer run is newer; tables of a run share no key.
+    fn check(&self) -> Result<(), TestCaseError> {
+        let mut tables: Vec<&ModelTable> = self.tables.iter().collect();
+        tables.sort_by_key(|t| (t.level, std::cmp::Reverse(t.run)));
+        for key in 0..KEYS {
+            let mut oldest = SeqNo::MAX;
+            for run in tables.chunk_by(|a, b| (a.level, a.run) == (b.level, b.run)) {
+                let holders: Vec<_> = run.iter().filter(|t| t.versions.iter().any(|v| v.spans(key))).collect();
+                prop_assert!(holders.len() <= 1, "two tables of run {} hold key {}", run[0].run, key);
+                let versions = || holders.iter().flat_map(|t| &t.versions).filter(|v| v.spans(key)).map(|v| v.seqno);
+                let Some(newest) = versions().max() else { continue };
+                prop_assert!(newest < oldest, "level {} has a newer version of key {} than above", run[0].level, key);
+                oldest = versions().min().unwrap_or(oldest);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Flush { keys: Vec<u8>, ranges: Vec<(u8, u8)>, cuts: Vec<u8> },
+    Begin { wide: bool },
+    End { at: usize, cuts: Vec<u8> },
+    Policy(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let cuts = || prop::collection::vec(1..KEYS, 0..5);
+    // Half of all flushes touch few neighbouring keys, so that tables lie side by side too.
+    let keys = prop_oneof![
+        prop::collection::vec(0..KEYS, 1..12),
+        (0..KEYS - 3).prop_flat_map(|low| prop::collection::vec(low..low + 3, 1..4)),
+    ];
+    let ranges = prop::collection::vec((0..KEYS, 0..KEYS), 0..2);
+    prop_oneof![
+        6 => (keys, ranges, cuts()).prop_map(|(keys, ranges, cuts)| Step::Flush { keys, ranges, cuts }),
+        6 => prop::bool::ANY.prop_map(|wide| Step::Begin { wide }),
+        4 => (0..4usize, cuts()).prop_map(|(at, cuts)| Step::End { at, cuts }),
+        1 => (0..POLICIES).prop_map(Step::Policy),
+    ]
+}
+
+const POLICIES: usize = 6;
+
+fn policy(number: usize) -> Box<dyn CompactionPolicy> {
+    // Sizes are in entries of `ENTRY_BYTES`: some flushes fill every level soon.
+    let leveled = |levels, level0_runs, level0_patience, growth| {
+        let sizes = LeveledOptions { base_bytes: 120, table_bytes: 40, overlap_tables: 4, ..Default::default() };
+        let options = LeveledOptions { levels, level0_runs, level0_patience, level0_overlap: 1, growth, ..sizes };
+        Box::new(Leveled::new(options).unwrap())
+    };
+    match number {
+        0 => leveled(4, 2, 2, 2),
+        1 => leveled(2, 3, 1, 10),
+        2 => leveled(5, 1, 3, 2),
+        3 => {
+            Box::new(Tiered::new(TieredOptions { growth: 2, levels: 4, table_bytes: 40, space_percent: 300 }).unwrap())
+        }
+        4 => {
+            Box::new(Tiered::new(TieredOptions { growth: 3, levels: 2, table_bytes: 40, space_percent: 100 }).unwrap())
+        }
+        _ => {
+            let options = TwoLayerOptions { unsorted_bytes: 300, scan_merge_runs: 3, table_bytes: 40 };
+            Box::new(TwoLayer::new(options).unwrap())
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn newer_data_never_sinks_below_older(first in 0..POLICIES, steps in prop::collection::vec(step(), 1..80)) {
+        let mut model = Model::default();
+        let mut policy_now = policy(first);
+        for step in &steps {
+            match step {
+                Step::Flush { keys, ranges, cuts } => model.flush(keys, ranges, cuts),
+                Step::Begin { wide } => drop(model.begin(policy_now.as_ref(), *wide)?),
+                Step::End { at, cuts } if !model.running.is_empty() => model.end(*at, cuts)?,
+                Step::End { .. } => {}
+                // A tree gets another policy when it is opened, so jobs that were running have come to nothing.
+                Step::Policy(number) => {
+                    model.running.clear();
+                    policy_now = policy(*number);
+                }
+            }
+            model.check()?;
+        }
+        // Left alone, the tree comes into shape, and debt agrees that it is.
+        while !model.running.is_empty() {
+            model.end(0, &[])?;
+        }
+        let mut jobs = 0;
+        while model.begin(policy_now.as_ref(), false)? {
+            model.end(0, &[7, 15])?;
+            model.check()?;
+            jobs += 1;
+            prop_assert!(jobs < 200, "it never comes to rest");
+        }
+        prop_assert!(policy_now.debt(&model.levels()) < 1.0, "debt without a job: {:?}", model.levels());
+    }
+}
