@@ -12,8 +12,9 @@
 //!   record that also says up to where replay may skip; 7 only deletes.
 //! * A **torn tail** (the log ends inside a record, or sectors of its last record were never written) is where the
 //!   crash happened: it and everything behind it is left out. Damage anywhere else is an error naming file and offset.
-//! * Commits in the logs have consecutive numbers. A gap within a log is damage. A gap between two logs is where a power
-//!   loss cut the older one at the end of a record, unless the younger one shows that the older had been synced.
+//! * Commits in the logs have consecutive numbers. A gap within a log is damage. A gap between two logs, or
+//!   before the first, is where a power loss cut the older one at the end of a record or took its name, unless the younger
+//!   one shows that the older had been synced.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -313,8 +314,9 @@ impl Engine {
         let mut is_first = true;
         for record in reader.by_ref() {
             let record = record.map_err(|e| e.of(&path))?;
-            if let Some(expected) = next.filter(|&n| n != record.first_seqno && cfg!(not(planted = "serve_torn_tail")))
-            {
+            // Before the first log: the manifest knows all commits that are in no log any more, perhaps some that still are.
+            let expected = next.unwrap_or_else(|| record.first_seqno.min(self.visible() + 1));
+            if expected != record.first_seqno && cfg!(not(planted = "serve_torn_tail")) {
                 if is_first && !was_synced(bytes, log) {
                     return Ok(Tail::Torn { offset: record.offset });
                 }

@@ -101,7 +101,7 @@ impl FileSystem for DiskFs {
             LockMode::Shared => file.try_lock_shared(),
         };
         match taken {
-            Ok(()) => Ok(Box::new(DiskLock { _file: file })),
+            Ok(()) => Ok(Box::new(DiskLock { file })),
             Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.into() }),
             Err(TryLockError::Error(e)) => Err(Error::io("lock", path, e)),
         }
@@ -180,7 +180,15 @@ compile_error!("Bifold reads files at a place of its choice, which this crate im
 
 #[derive(Debug)]
 struct DiskLock {
-    _file: File,
+    file: File,
 }
 
 impl FileLock for DiskLock {}
+
+impl Drop for DiskLock {
+    fn drop(&mut self) {
+        // Closing the file would do, but for a child that another thread is just starting: between fork and exec it has
+        // the file open too, and would hold the lock for a moment longer.
+        let _closing_unlocks_too = self.file.unlock();
+    }
+}
