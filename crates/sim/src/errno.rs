@@ -15,7 +15,7 @@ use std::{path::PathBuf, sync::Arc};
 use crate::{
     driver::{Blind, Driver},
     env,
-    history::{Flavor, History, Mix},
+    history::{Flavor, History, Mix, Op},
     judge::{Depth, Judge},
     model::{CommitNo, Crash, Mismatch, Model},
     options::OptionSet,
@@ -54,7 +54,10 @@ fn fault_at(call: u64, number: u64) -> Fault {
 /// The history of a seed.
 #[must_use]
 pub fn history(seed: u64) -> History {
-    History::new(seed, MIX)
+    // A handle that is dropped has nobody to tell its last error to.
+    let history = History::new(seed, MIX);
+    let ops = history.ops.into_iter().filter(|(_, op)| *op != Op::Abandon).collect();
+    History { ops, ..history }
 }
 
 /// Runs the history of `seed` once for each call chosen.
@@ -193,6 +196,8 @@ impl Run {
                 }
                 other => other.map_err(|t| t.during(&place))?,
             }
+            // Background work tells here; the next write would tell too, but a reopen may come before it.
+            self.told |= self.driver.is_open() && self.driver.db().stats().poisoned.is_some();
         }
         match self.driver.close() {
             Err(Trouble::Refused(_)) => self.told = true,

@@ -18,6 +18,5 @@ mod shape;
 pub mod tiered;
 pub mod two_layer;
 
-
 #[cfg(test)]
 mod model;
