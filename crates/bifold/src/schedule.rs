@@ -2,7 +2,7 @@
 //!
 //! Flushes come first: they free memory and logs. Then the tree with the largest debt is compacted. With threads, one
 //! worker does nothing but flushes, so that a flush never waits behind a long compaction; the others compact, and flush
-//! when that worker is busy. With [`Workers::Caller`](crate::options::Workers::Caller) the calling thread does whatever
+//! when that worker is busy. With [`Workers::Caller`] the calling thread does whatever
 //! is due, in the same order.
 
 use std::{

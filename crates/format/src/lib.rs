@@ -8,7 +8,7 @@
 //! | [`frame`] | records of append-only files, and what a damaged one means | `docs/formats/log.md` |
 //! | [`log`] | the commit log | `docs/formats/log.md` |
 //! | [`manifest`] | the manifest | `docs/formats/manifest.md` |
-//! | [`pointer`] | addresses of values | `docs/formats/pointer.md` |
+//! | [`mod@pointer`] | addresses of values | `docs/formats/pointer.md` |
 //! | [`block`], [`filter`], [`table`], [`compression`] | sorted tables | `docs/formats/table.md` |
 //!
 //! Little-endian throughout; sizes are checked against the bytes at hand before anything is allocated; no decoder panics.

@@ -5,6 +5,8 @@
 //! is the processor's part of the work. Figures are CPU time of the one thread, the least of three rounds: whatever else the
 //! machine does only adds.
 
+#![allow(clippy::unwrap_used, reason = "a benchmark has nobody to hand an error to")]
+
 use std::{fs, hint::black_box, path::Path, sync::Arc, time::Instant};
 
 use bifold_contract::{Entry, IoSource, LevelEdit, SeqNo, edit::TableAdded, policy::NewestFirst};

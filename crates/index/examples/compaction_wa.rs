@@ -9,6 +9,8 @@
 //! It reads and writes `speed` bytes while the user writes one (0: in no time, so that everything is merged as soon as it is
 //! due, which writes the most).
 
+#![allow(clippy::expect_used, reason = "an example ends where its arguments or the policies are wrong")]
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{Busy, CompactionJob, CompactionPolicy, JobShape, Level, Levels, Run, TableMeta};

@@ -6,7 +6,7 @@
 //!
 //! Forward, the newest version of a key comes first and the others are stepped over. Backward, it comes last, so
 //! candidates are noted until the key is over. Where a key has many versions, steps give way to a seek after
-//! [`STEPS_MAX`]; nothing here recurses.
+//! `STEPS_MAX`; nothing here recurses.
 //!
 //! Invariants: the front stands on the key it yielded last, the back before it; the end that finds nothing more ends
 //! both; after an error every call answers that error.

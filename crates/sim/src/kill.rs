@@ -130,7 +130,7 @@ pub fn child(dir: &Path, seed: u64, next: &[CommitNo]) -> Result<(), Trouble> {
     })
 }
 
-/// Kills children on one directory of its own, [`KILLS_PER_DIR`] times. `program` is `bifold-sim` itself.
+/// Kills children on one directory of its own, `KILLS_PER_DIR` times. `program` is `bifold-sim` itself.
 #[must_use]
 pub fn run(program: &Path, seed: u64) -> Report {
     let mut report = Report::default();

@@ -8,7 +8,7 @@
 //! | [`model`] | what a correct database holds after every commit, and which of these states a crash may leave |
 //! | [`history`], [`value`], [`options`], [`random`] | random operations, values, option sets |
 //! | [`driver`], [`read`] | runs a history on database and model at once, compares every answer |
-//! | [`env`], [`camera`] | simulated surroundings; images of what a crash may leave |
+//! | [`mod@env`], [`camera`] | simulated surroundings; images of what a crash may leave |
 //! | [`judge`] | what is demanded of an image |
 //! | [`power`], [`nested`] | power loss at every I/O; crashes in recovery |
 //! | [`exhaustive`] | power loss in every short history |

@@ -150,7 +150,8 @@ fn exercise(block: Value, key: &[u8]) {
     if cursor.set_block(block).is_err() {
         return;
     }
-    let moves: [&dyn Fn(&mut BlockCursor) -> Result<(), Corruption>; 6] =
+    type Move<'a> = &'a dyn Fn(&mut BlockCursor) -> Result<(), Corruption>;
+    let moves: [Move<'_>; 6] =
         [&|c| c.seek(key, 3), &|c| c.seek_before(key), &|c| c.last(), &|c| c.prev(), &|c| c.first(), &|c| c.next()];
     for first in moves {
         for second in moves {

@@ -3,7 +3,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`writer`] | writes a table |
-//! | [`file`](self::file) | reads and checks its blocks |
+//! | `file` | reads and checks its blocks |
 //! | [`cursor`] | walks over it |
 //! | [`verify`] | reads every byte and reports all damage |
 //! | [`context`] | what tables share: the cache and the budget for indexes and filters |
