@@ -37,7 +37,7 @@ pub(crate) fn checkpoint(engine: &Engine, path: &Path) -> Result<()> {
     for added in state.levels.iter().flat_map(|change| &change.added) {
         engine.dir.link_into(&to, &names::table(added.table.id))?;
     }
-    logs.iter().try_for_each(|&(id, bytes)| copy_log(&engine.dir, &to, id, bytes))?;
+    logs.iter().try_for_each(|log| copy_log(&engine.dir, &to, log.id, log.bytes))?;
     to.sync()?;
     ManifestFile::create(&to, manifest.database_id(), &state)?;
     let above = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{Error, FileId, Result, SeqNo};
+use bifold_contract::{Error, FileId, LogFloor, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
 
@@ -57,8 +57,8 @@ pub(crate) struct Engine {
     pub health: Health,
     /// Counts for statistics.
     pub counters: Counters,
-    /// The oldest log that recovery has not finished with; `FileId::MAX` when it has.
-    pub replaying: AtomicU64,
+    /// The logs that recovery has not finished with, if any.
+    pub replaying: Mutex<Option<LogFloor>>,
     next_file: AtomicU64,
     partitions: ArcSwap<Vec<Arc<Partition>>>,
     /// Held for its drop: other processes may open the database from then on.
@@ -76,7 +76,7 @@ pub(crate) struct Recovered {
     pub manifest: ManifestFile,
     pub wal: Wal,
     pub visible: SeqNo,
-    pub replaying: FileId,
+    pub replaying: Option<LogFloor>,
     pub next_file: FileId,
     pub partitions: Vec<Arc<Partition>>,
 }
@@ -100,7 +100,7 @@ impl Engine {
             pace,
             health: Health::default(),
             counters: Counters::default(),
-            replaying: AtomicU64::new(found.replaying),
+            replaying: Mutex::new(found.replaying),
             next_file: AtomicU64::new(found.next_file),
             partitions: ArcSwap::from_pointee(found.partitions),
             _lock: found.lock,

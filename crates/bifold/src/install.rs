@@ -12,9 +12,11 @@
 //! A crash before 3 leaves files that nobody refers to: recovery deletes them. A crash after 3 leaves files that are
 //! released but still there: recovery deletes those too. Readers that hold an older view keep its files until they end.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
-use bifold_contract::{Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, Result, TableMeta, edit::TableAdded};
+use bifold_contract::{
+    Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, TableMeta, edit::TableAdded,
+};
 use bifold_format::names;
 use bifold_index::{table::Table, version::Version};
 
@@ -166,25 +168,28 @@ impl Engine {
         state_of(&self.partitions(), self.next_file(), self.visible(), self.log_floor(None))
     }
 
-    /// The oldest log that any memtable but `written` still needs.
-    fn log_floor(&self, written: Option<&Arc<Layer>>) -> FileId {
+    /// From where on any memtable but `written` still needs the logs.
+    fn log_floor(&self, written: Option<&Arc<Layer>>) -> LogFloor {
         // The current log first: a commit that goes on now can only bring in this log or a later one.
         let current = self.wal.hold().current();
         if cfg!(planted = "delete_log_early") {
-            return current;
+            return self.wal.hold().floor_at(current);
+        }
+        if let Some(floor) = *self.replaying.hold() {
+            return floor;
         }
         let needed = |partition: &Arc<Partition>| {
             let view = partition.view();
             let kept = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
             view.layers().filter(kept).filter_map(|layer| layer.first_log()).min()
         };
-        let replaying = self.replaying.load(Ordering::Acquire);
-        self.partitions().iter().filter_map(needed).chain([current, replaying]).min().unwrap_or(current)
+        let oldest = self.partitions().iter().filter_map(needed).min().map_or(current, |needed| needed.min(current));
+        self.wal.hold().floor_at(oldest)
     }
 
     /// Deletes logs that nobody needs. One that cannot be deleted is counted and left to the next opening.
-    fn delete_logs_below(&self, floor: FileId) {
-        let gone = self.wal.hold().forget_below(floor);
+    fn delete_logs_below(&self, floor: LogFloor) {
+        let gone = self.wal.hold().forget_below(floor.log);
         for id in gone {
             let _counted = self.dir.remove(&names::log(id));
         }
@@ -222,7 +227,7 @@ fn release(old: &Version, id: FileId, edit: &Edit) {
 }
 
 /// The state of a database as one edit.
-pub(crate) fn state_of(partitions: &[Arc<Partition>], next_file: FileId, last_seqno: u64, log_floor: FileId) -> Edit {
+pub(crate) fn state_of(partitions: &[Arc<Partition>], next_file: FileId, last_seqno: u64, log_floor: LogFloor) -> Edit {
     let mut edit = Edit {
         next_file: Some(next_file),
         last_seqno: Some(last_seqno),

@@ -12,9 +12,9 @@
 //!   record that also says up to where replay may skip; 7 only deletes.
 //! * A **torn tail** (the log ends inside a record, or sectors of its last record were never written) is where the
 //!   crash happened: it and everything behind it is left out. Damage anywhere else is an error naming file and offset.
-//! * Commits in the logs have consecutive numbers. A gap within a log is damage. A gap between two logs, or
-//!   before the first, is where a power loss cut the older one at the end of a record or took its name, unless the younger
-//!   one shows that the older had been synced.
+//! * Commits in the logs have consecutive numbers, from one that the manifest names. A gap within a log is damage. A gap
+//!   between two logs, or before the first, is where a power loss cut the older one at the end of a record or took its
+//!   name, unless the younger one shows that the older had been synced.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,8 @@ use std::{
 };
 
 use bifold_contract::{
-    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, Result, SeqNo, edit::TableAdded,
+    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, SeqNo,
+    edit::TableAdded,
 };
 use bifold_format::{
     log::{Before, LogReader, Operation, Tail},
@@ -44,7 +45,7 @@ use crate::{
     options::{Access, IfMissing, KeyspaceOptions, Options},
     partition::Partition,
     sync::LockExt,
-    wal::Wal,
+    wal::{LogFile, Wal},
     write::{Act, Op, apply},
 };
 
@@ -69,19 +70,21 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         None => {
             refuse_leftovers(&dir)?;
             let id = bifold_format::checksum::checksum(path.as_os_str().as_encoded_bytes(), 0, 0);
-            ManifestState { database_id: id ^ env.clock.now().as_nanos() as u64, ..ManifestState::default() }
+            let id = id ^ env.clock.now().as_nanos() as u64;
+            ManifestState { database_id: id, log_floor: LogFloor { log: 0, first: 1 }, ..ManifestState::default() }
         }
     };
     let files = Files::list(&dir)?;
     let plan = MemoryPlan::of(&options);
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
     let partitions = state.open_partitions(&dir, &tables)?;
-    let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor).collect();
-    let replaying = logs.first().copied().unwrap_or(FileId::MAX);
+    let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
     let next_file = state.next_file.max(files.last + 1).max(1);
     let next_seqno = state.last_seqno + 1;
+    let replaying = (!logs.is_empty()).then_some(state.log_floor);
     let (manifest, wal) = if writes {
-        let snapshot = state_of(&partitions, next_file, state.last_seqno, state.log_floor);
+        let floor = replaying.unwrap_or(LogFloor { log: next_file, first: next_seqno });
+        let snapshot = state_of(&partitions, next_file, state.last_seqno, floor);
         (ManifestFile::create(&dir, state.database_id, &snapshot)?, Wal::begin(&dir, next_file, next_seqno)?)
     } else {
         (ManifestFile::frozen(&dir, state.database_id), Wal::none(&dir, next_seqno))
@@ -100,7 +103,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         next_file: next_file + 1,
         partitions,
     });
-    engine.replay(&logs)?;
+    engine.replay(&logs, state.log_floor.first)?;
     if writes {
         engine.remove_unreferenced(&files)?;
     }
@@ -166,7 +169,7 @@ pub(crate) struct ManifestState {
     pub database_id: u64,
     pub next_file: FileId,
     pub last_seqno: SeqNo,
-    pub log_floor: FileId,
+    pub log_floor: LogFloor,
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
 }
 
@@ -215,7 +218,7 @@ impl ManifestState {
     fn apply(&mut self, edit: Edit) -> std::result::Result<(), String> {
         self.next_file = self.next_file.max(edit.next_file.unwrap_or(0));
         self.last_seqno = self.last_seqno.max(edit.last_seqno.unwrap_or(0));
-        self.log_floor = self.log_floor.max(edit.log_floor.unwrap_or(0));
+        self.log_floor = edit.log_floor.unwrap_or(self.log_floor);
         for change in edit.keyspaces {
             match change {
                 KeyspaceEdit::Created { id, name, options } => {
@@ -276,10 +279,9 @@ impl ManifestState {
 }
 
 impl Engine {
-    /// Puts the commits of `logs` back, and writes them as tables.
-    fn replay(&self, logs: &[FileId]) -> Result<()> {
+    /// Puts the commits of `logs` back, from number `next` on, and writes them as tables.
+    fn replay(&self, logs: &[FileId], mut next: SeqNo) -> Result<()> {
         let writes = self.options.access == Access::ReadWrite;
-        let mut next: Option<SeqNo> = None;
         let mut adopted = Vec::new();
         for &log in logs {
             let name = names::log(log);
@@ -287,16 +289,17 @@ impl Engine {
                 self.dir.open_append(&name, IoSource::Recovery)?.sync()?;
             }
             let bytes = read_whole(&self.dir, &name, IoSource::Recovery)?;
-            adopted.push((log, bytes.len() as u64));
+            adopted.push(LogFile { id: log, bytes: bytes.len() as u64, first: next });
             let tail = self.replay_log(log, &bytes, &mut next)?;
             if tail == Tail::Clean || cfg!(planted = "serve_torn_tail") {
                 continue;
             }
             // Whatever later logs hold was committed after what is lost here.
-            adopted.extend(logs.iter().filter(|&&later| later > log).map(|&later| (later, 0)));
+            let later = logs.iter().filter(|&&later| later > log);
+            adopted.extend(later.map(|&id| LogFile { id, bytes: 0, first: next }));
             break;
         }
-        let last = next.map_or(0, |next| next - 1).max(self.visible());
+        let last = (next - 1).max(self.visible());
         self.visible.store(last, Ordering::Release);
         self.wal.hold().resume_at(last + 1);
         if !writes {
@@ -306,7 +309,7 @@ impl Engine {
         self.flush_replayed(logs)
     }
 
-    fn replay_log(&self, log: FileId, bytes: &[u8], next: &mut Option<SeqNo>) -> Result<Tail> {
+    fn replay_log(&self, log: FileId, bytes: &[u8], next: &mut SeqNo) -> Result<Tail> {
         let path = self.dir.file(&names::log(log));
         let mut reader = LogReader::new(bytes, log).map_err(|e| e.of(&path))?;
         let partitions: BTreeMap<KeyspaceId, Arc<Partition>> =
@@ -314,8 +317,7 @@ impl Engine {
         let mut is_first = true;
         for record in reader.by_ref() {
             let record = record.map_err(|e| e.of(&path))?;
-            // Before the first log: the manifest knows all commits that are in no log any more, perhaps some that still are.
-            let expected = next.unwrap_or_else(|| record.first_seqno.min(self.visible() + 1));
+            let expected = *next;
             if expected != record.first_seqno && cfg!(not(planted = "serve_torn_tail")) {
                 if is_first && !was_synced(bytes, log) {
                     return Ok(Tail::Torn { offset: record.offset });
@@ -336,7 +338,7 @@ impl Engine {
                     break;
                 }
             }
-            *next = Some(seqno);
+            *next = seqno;
             self.flush_overfull()?;
         }
         Ok(reader.tail())
@@ -357,7 +359,7 @@ impl Engine {
 
     /// Writes everything replayed as tables; from then on the old logs are not needed.
     fn flush_replayed(&self, logs: &[FileId]) -> Result<()> {
-        self.replaying.store(FileId::MAX, Ordering::Release);
+        *self.replaying.hold() = None;
         for partition in self.partitions().iter().filter(|p| !p.view().active.memtable.is_empty()) {
             partition.seal();
             self.flush_oldest(partition)?;
@@ -378,7 +380,7 @@ impl Engine {
         for id in &files.values {
             self.dir.remove(&names::value(*id))?;
         }
-        let kept: BTreeSet<FileId> = self.wal.hold().files().iter().map(|f| f.0).collect();
+        let kept: BTreeSet<FileId> = self.wal.hold().files().iter().map(|f| f.id).collect();
         for id in files.logs.iter().filter(|id| !kept.contains(id)) {
             self.dir.remove(&names::log(*id))?;
         }

@@ -113,7 +113,7 @@ impl Check {
 
     fn logs(&mut self, state: &ManifestState, progress: &mut impl FnMut(VerifyProgress<'_>)) -> Result<()> {
         let files = Files::list(&self.dir)?;
-        let live: BTreeSet<FileId> = files.logs.into_iter().filter(|&id| id >= state.log_floor).collect();
+        let live: BTreeSet<FileId> = files.logs.into_iter().filter(|&id| id >= state.log_floor.log).collect();
         for id in live {
             let name = names::log(id);
             self.begin(&name, progress);

@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use bifold_contract::{Error, FileId, IoSource, Result, SeqNo};
+use bifold_contract::{Error, FileId, IoSource, LogFloor, Result, SeqNo};
 use bifold_format::{
     log::{self, Before, LogEncoder},
     names,
@@ -35,8 +35,8 @@ pub(crate) struct Wal {
     current: Option<OpenLog>,
     /// Logs closed but not known to be synced, oldest first.
     unsynced: Vec<OpenLog>,
-    /// Logs that exist, oldest first, the current one last: id and, once closed, length.
-    files: Vec<(FileId, u64)>,
+    /// Logs that exist, oldest first, the current one last.
+    files: Vec<LogFile>,
     pending: Vec<u8>,
     /// The number the next operation gets.
     next_seqno: SeqNo,
@@ -44,6 +44,16 @@ pub(crate) struct Wal {
     new_in_dir: bool,
     /// How much of the current log is known to be synced.
     synced_bytes: u64,
+}
+
+/// A log that exists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogFile {
+    pub id: FileId,
+    /// Its length, once it is closed.
+    pub bytes: u64,
+    /// The number of the first operation in it, or of the next one while it is empty.
+    pub first: SeqNo,
 }
 
 #[derive(Clone)]
@@ -59,7 +69,12 @@ impl Wal {
     /// I/O errors.
     pub fn begin(dir: &Dir, id: FileId, next_seqno: SeqNo) -> Result<Self> {
         let current = create(dir, id)?;
-        Ok(Self { current: Some(current), files: vec![(id, 0)], new_in_dir: true, ..Self::none(dir, next_seqno) })
+        Ok(Self {
+            current: Some(current),
+            files: vec![LogFile { id, bytes: 0, first: next_seqno }],
+            new_in_dir: true,
+            ..Self::none(dir, next_seqno)
+        })
     }
 
     /// No log: the database is open read-only.
@@ -83,6 +98,9 @@ impl Wal {
     /// Goes on with number `next` at least: recovery found those before it in older logs.
     pub fn resume_at(&mut self, next: SeqNo) {
         self.next_seqno = self.next_seqno.max(next);
+        if let Some(current) = self.files.last_mut() {
+            current.first = self.next_seqno;
+        }
     }
 
     /// The number the next operation gets.
@@ -143,9 +161,9 @@ impl Wal {
         self.write_out()?;
         let closed = self.current.replace(create(&self.dir, id)?).ok_or(Error::ReadOnly)?;
         if let Some(last) = self.files.last_mut() {
-            last.1 = closed.file.len();
+            last.bytes = closed.file.len();
         }
-        self.files.push((id, 0));
+        self.files.push(LogFile { id, bytes: 0, first: self.next_seqno });
         self.unsynced.push(closed);
         self.synced_bytes = 0;
         self.new_in_dir = true;
@@ -154,7 +172,7 @@ impl Wal {
 
     /// Bytes in all logs.
     pub fn bytes(&self) -> u64 {
-        let closed: u64 = self.files.iter().map(|f| f.1).sum();
+        let closed: u64 = self.files.iter().map(|f| f.bytes).sum();
         closed + self.written() + self.pending.len() as u64
     }
 
@@ -164,16 +182,16 @@ impl Wal {
     }
 
     /// Every log with its length so far, oldest first.
-    pub fn files(&self) -> Vec<(FileId, u64)> {
+    pub fn files(&self) -> Vec<LogFile> {
         let mut files = self.files.clone();
         if let Some(current) = files.last_mut() {
-            current.1 = self.written();
+            current.bytes = self.written();
         }
         files
     }
 
     /// Takes over logs of an earlier session, which recovery has read and synced, until nobody needs them.
-    pub fn adopt(&mut self, files: &[(FileId, u64)]) {
+    pub fn adopt(&mut self, files: &[LogFile]) {
         self.files.splice(0..0, files.iter().copied());
     }
 
@@ -181,9 +199,15 @@ impl Wal {
     pub fn forget_below(&mut self, floor: FileId) -> Vec<FileId> {
         let current = self.current();
         self.unsynced.retain(|log| log.id >= floor);
-        let gone = self.files.iter().map(|f| f.0).filter(|&id| id < floor && id != current).collect();
-        self.files.retain(|f| f.0 >= floor || f.0 == current);
+        let gone = self.files.iter().map(|f| f.id).filter(|&id| id < floor && id != current).collect();
+        self.files.retain(|f| f.id >= floor || f.id == current);
         gone
+    }
+
+    /// The floor when no log before `id` is needed any more.
+    pub fn floor_at(&self, id: FileId) -> LogFloor {
+        let first = self.files.iter().find(|f| f.id >= id).map_or(self.next_seqno, |f| f.first);
+        LogFloor { log: id, first }
     }
 
     /// What must be synced so that everything appended so far is durable.

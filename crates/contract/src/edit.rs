@@ -14,14 +14,23 @@ pub struct Edit {
     pub next_file: Option<FileId>,
     /// A lower bound of the last sequence number in use, when it changed (the log may hold later ones).
     pub last_seqno: Option<SeqNo>,
-    /// Logs with a smaller id than this are not needed any more, when it changed.
-    pub log_floor: Option<FileId>,
+    /// Which logs are still needed, when it changed.
+    pub log_floor: Option<LogFloor>,
     /// Changes of keyspaces.
     pub keyspaces: Vec<KeyspaceEdit>,
     /// Changes of tables, by partition.
     pub levels: Vec<LevelEdit>,
     /// Changes of value files.
     pub values: ValueEdit,
+}
+
+/// Where recovery begins to read logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogFloor {
+    /// Logs with a smaller id are not needed any more.
+    pub log: FileId,
+    /// The number of the first commit in this log or, while it is empty, in the next: what recovery must find first.
+    pub first: SeqNo,
 }
 
 /// A keyspace comes, goes or moves on.

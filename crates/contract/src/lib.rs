@@ -5,7 +5,7 @@
 //! | [`key`] | sequence numbers, file and keyspace ids, limits on keys and values |
 //! | [`entry`] | one version of one key as every sorted stream carries it |
 //! | [`value`] | bytes handed to a reader without copying where possible |
-//! | [`pointer`] | where a value lives when it is not beside its key |
+//! | [`mod@pointer`] | where a value lives when it is not beside its key |
 //! | [`levels`] | the shape of an LSM-tree as plain data: levels, runs, tables |
 //! | [`edit`] | one atomic change of the database: tables and value files together |
 //! | [`error`] | everything that can go wrong, with file, offset and what to do |
@@ -27,7 +27,7 @@ pub mod policy;
 pub mod source;
 pub mod value;
 
-pub use edit::{Edit, KeyspaceEdit, LevelEdit, TableAdded, TableRemoved, ValueEdit, ValueFileMeta};
+pub use edit::{Edit, KeyspaceEdit, LevelEdit, LogFloor, TableAdded, TableRemoved, ValueEdit, ValueFileMeta};
 pub use entry::{Entry, Kind, RangeTombstone};
 pub use error::{Corruption, Error, Result};
 pub use key::{FileId, KeyspaceId, MAX_KEY_LEN, MAX_VALUE_LEN, PartitionId, RunId, SeqNo};

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use bifold_contract::{
-    Corruption, Edit, KeyspaceEdit, LevelEdit, TableMeta, ValueEdit, ValueFileMeta,
+    Corruption, Edit, KeyspaceEdit, LevelEdit, LogFloor, TableMeta, ValueEdit, ValueFileMeta,
     edit::{TableAdded, TableRemoved},
 };
 
@@ -130,12 +130,16 @@ fn encode(edit: &Edit, out: &mut Vec<u8>) {
         put_varint(out, tag);
         put_slice(out, &body);
     };
-    let numbers =
-        [(tag::NEXT_FILE, edit.next_file), (tag::LAST_SEQNO, edit.last_seqno), (tag::LOG_FLOOR, edit.log_floor)];
-    for (tag, number) in numbers {
+    for (tag, number) in [(tag::NEXT_FILE, edit.next_file), (tag::LAST_SEQNO, edit.last_seqno)] {
         if let Some(number) = number {
             field(tag, &|b| put_varint(b, number));
         }
+    }
+    if let Some(floor) = edit.log_floor {
+        field(tag::LOG_FLOOR, &|b| {
+            put_varint(b, floor.log);
+            put_varint(b, floor.first);
+        });
     }
     for change in &edit.keyspaces {
         let tag = match change {
@@ -284,7 +288,7 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
     match tag {
         tag::NEXT_FILE => edit.next_file = Some(body.varint()?),
         tag::LAST_SEQNO => edit.last_seqno = Some(body.varint()?),
-        tag::LOG_FLOOR => edit.log_floor = Some(body.varint()?),
+        tag::LOG_FLOOR => edit.log_floor = Some(LogFloor { log: body.varint()?, first: body.varint()? }),
         tag::KEYSPACE_CREATED | tag::KEYSPACE_CONFIGURED | tag::KEYSPACE_DROPPED | tag::KEYSPACE_FLUSHED => {
             edit.keyspaces.push(decode_keyspace(tag, body)?);
         }

@@ -23,7 +23,7 @@ fn rich_edit() -> Edit {
     Edit {
         next_file: Some(17),
         last_seqno: Some(1 << 50),
-        log_floor: Some(3),
+        log_floor: Some(LogFloor { log: 3, first: 77 }),
         keyspaces: vec![
             KeyspaceEdit::Created { id: 1, name: "naïve".into(), options: "a = 1\n".into() },
             KeyspaceEdit::Configured { id: 1, options: String::new() },

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bifold_contract::{
-    Corruption, Edit, KeyspaceEdit, LevelEdit, TableMeta, ValueEdit, ValueFileMeta,
+    Corruption, Edit, KeyspaceEdit, LevelEdit, LogFloor, TableMeta, ValueEdit, ValueFileMeta,
     edit::{TableAdded, TableRemoved},
 };
 use bifold_format::manifest::{self, ManifestReader, Tail};
@@ -38,7 +38,7 @@ fn three() -> Vec<Edit> {
         Edit { next_file: Some(9), keyspaces: vec![keyspace(1, 60)], ..Edit::default() },
         Edit { last_seqno: Some(1 << 40), ..Edit::default() },
         Edit {
-            log_floor: Some(4),
+            log_floor: Some(LogFloor { log: 4, first: 9 }),
             keyspaces: vec![keyspace(2, 200), KeyspaceEdit::Dropped { id: 1 }],
             ..Edit::default()
         },
@@ -108,12 +108,12 @@ fn a_manifest_without_a_whole_first_record_is_an_error() {
 }
 
 fn edit() -> impl Strategy<Value = Edit> {
-    let numbers = (option::of(any::<u64>()), option::of(any::<u64>()), option::of(any::<u64>()));
+    let numbers = (option::of(any::<u64>()), option::of(any::<u64>()), option::of(any::<(u64, u64)>()));
     let values = (vec(any::<u64>(), 0..3), vec(value_file(), 0..2), vec(any::<(u64, u64, u64)>(), 0..3));
     (numbers, vec(keyspace(), 0..4), vec(level(), 0..3), values).prop_map(|(numbers, keyspaces, levels, values)| Edit {
         next_file: numbers.0,
         last_seqno: numbers.1,
-        log_floor: numbers.2,
+        log_floor: numbers.2.map(|(log, first)| LogFloor { log, first }),
         keyspaces,
         levels,
         values: ValueEdit { removed: values.0, added: values.1, garbage: values.2 },

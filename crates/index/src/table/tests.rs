@@ -24,7 +24,8 @@ fn a_table_knows_what_is_in_it() {
     let estimated = writer.bytes();
     let meta = writer.finish().unwrap();
     assert_eq!(meta.bytes, disk.dir.len("000003.tbl").unwrap().unwrap());
-    assert!(estimated.abs_diff(meta.bytes) < 400, "estimated {estimated}, got {}", meta.bytes);
+    // The index is guessed at its largest, which for one block is most of the file.
+    assert!((meta.bytes..meta.bytes + 1000).contains(&estimated), "estimated {estimated}, got {}", meta.bytes);
     assert_eq!((meta.entries, meta.tombstones, meta.range_tombstones), (2, 1, 1));
     assert_eq!((&*meta.smallest, &*meta.largest, meta.unbounded), (&b"a"[..], &b"x"[..], false));
     assert_eq!((meta.min_seqno, meta.max_seqno), (4, 9));
