@@ -28,12 +28,14 @@ pub(crate) fn checkpoint(engine: &Engine, path: &Path) -> Result<()> {
         return Err(Error::invalid("checkpoint directory", reason));
     }
     let manifest = engine.manifest.hold();
+    // Before the list of logs: a later one may be missing there.
+    let floor = engine.log_floor(None);
     let logs = {
         let mut wal = engine.wal.hold();
         engine.health.watch(wal.write_out())?;
         wal.files()
     };
-    let state = engine.state();
+    let state = engine.state(floor);
     for added in state.levels.iter().flat_map(|change| &change.added) {
         engine.dir.link_into(&to, &names::table(added.table.id))?;
     }

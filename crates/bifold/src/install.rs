@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! flush, compaction ─▶ Edit ─┐
-//! new, dropped keyspace ─────┤   1 make the new files' names durable (directory sync)
+//! new, dropped keyspace ─────┤   1 make the names of new tables and logs durable (directory sync)
 //!                            ├─▶ 2 open the new tables: what cannot be read is not installed
 //!                            │   3 append the edit to the manifest, sync
 //!                            │   4 swap the view of each tree it touches
@@ -22,7 +22,6 @@ use bifold_index::{table::Table, version::Version};
 
 use crate::{
     engine::Engine,
-    manifest::ManifestFile,
     options::KeyspaceOptions,
     partition::{Layer, Partition, View},
     sync::LockExt,
@@ -41,12 +40,13 @@ impl Engine {
             self.discard_tables(&change);
             return Ok(());
         }
-        if cfg!(not(any(planted = "skip_dir_sync", planted = "manifest_before_table"))) && !change.added.is_empty() {
+        let log_floor = self.log_floor(written);
+        // Also makes the name of the log durable at which recovery will begin.
+        if cfg!(not(any(planted = "skip_dir_sync", planted = "manifest_before_table"))) {
             self.dir.sync()?;
         }
         let old = Arc::clone(&partition.view().version);
         let new = Arc::new(old.apply(&change, &mut |meta| self.open_table(meta))?);
-        let log_floor = self.log_floor(written);
         let mut edit = Edit {
             next_file: Some(self.next_file()),
             last_seqno: Some(self.visible()),
@@ -69,7 +69,7 @@ impl Engine {
             release(&old, removed.table, &edit);
         }
         self.delete_logs_below(log_floor);
-        self.shorten(&mut manifest)
+        if manifest.is_long() { manifest.rewrite(&self.state(log_floor)) } else { Ok(()) }
     }
 
     /// Notes that older logs are not needed any more, and deletes them.
@@ -79,6 +79,7 @@ impl Engine {
     pub fn retire_logs(&self) -> Result<()> {
         let mut manifest = self.manifest.hold();
         let log_floor = self.log_floor(None);
+        self.dir.sync()?;
         manifest.append(&Edit {
             next_file: Some(self.next_file()),
             last_seqno: Some(self.visible()),
@@ -163,13 +164,13 @@ impl Engine {
         Table::open(&self.dir, Arc::clone(meta), &self.tables)
     }
 
-    /// The whole state as one edit: what a new manifest begins with.
-    pub fn state(&self) -> Edit {
-        state_of(&self.partitions(), self.next_file(), self.visible(), self.log_floor(None))
+    /// The whole state as one edit: what a new manifest begins with. The log of `floor` must be durable with its name.
+    pub fn state(&self, floor: LogFloor) -> Edit {
+        state_of(&self.partitions(), self.next_file(), self.visible(), floor)
     }
 
     /// From where on any memtable but `written` still needs the logs.
-    fn log_floor(&self, written: Option<&Arc<Layer>>) -> LogFloor {
+    pub fn log_floor(&self, written: Option<&Arc<Layer>>) -> LogFloor {
         // The current log first: a commit that goes on now can only bring in this log or a later one.
         let current = self.wal.hold().current();
         if cfg!(planted = "delete_log_early") {
@@ -193,10 +194,6 @@ impl Engine {
         for id in gone {
             let _counted = self.dir.remove(&names::log(id));
         }
-    }
-
-    fn shorten(&self, manifest: &mut ManifestFile) -> Result<()> {
-        if manifest.is_long() { manifest.rewrite(&self.state()) } else { Ok(()) }
     }
 
     /// Deletes new tables of a tree that was dropped while they were written.

@@ -1,14 +1,14 @@
 //! Opening a database: after a clean close, a killed process, a power loss, or a crash during an earlier recovery.
 //!
 //! ```text
-//! 1 lock          2 manifest ─▶ which tables and keyspaces there are      3 write it anew, synced (MANIFEST.tmp, rename)
-//! 4 begin a new log   5 sync and replay the old logs, oldest first, into memtables; full ones are flushed on the way
+//! 1 lock   2 manifest ─▶ which tables and keyspaces there are   3 begin a new log
+//! 4 write the manifest anew, synced (MANIFEST.tmp, rename)   5 sync and replay the old logs, oldest first, into memtables; full ones are flushed on the way
 //! 6 flush the rest    7 delete what nothing refers to
 //! ```
 //!
 //! * Nothing is served before 6 is durable, so what a reader was shown is never lost later, even if the crash came with a
 //!   failed sync.
-//! * Every step may be cut short by another crash: 3 is one rename; each flush in 5 and 6 is installed by one manifest
+//! * Every step may be cut short by another crash: 4 is one rename; each flush in 5 and 6 is installed by one manifest
 //!   record that also says up to where replay may skip; 7 only deletes.
 //! * A **torn tail** (the log ends inside a record, or sectors of its last record were never written) is where the
 //!   crash happened: it and everything behind it is left out. Damage anywhere else is an error naming file and offset.
@@ -65,16 +65,20 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     }
     let lock = dir.lock(names::LOCK, if writes { LockMode::Exclusive } else { LockMode::Shared })?;
     // Looked at again under the lock: another process may have created the database meanwhile.
+    let files = Files::list(&dir)?;
     let state = match read_manifest(&dir)? {
-        Some(state) => state,
+        Some(state) => {
+            state.check_logs(&dir, &files)?;
+            state
+        }
         None => {
             refuse_leftovers(&dir)?;
             let id = bifold_format::checksum::checksum(path.as_os_str().as_encoded_bytes(), 0, 0);
             let id = id ^ env.clock.now().as_nanos() as u64;
-            ManifestState { database_id: id, log_floor: LogFloor { log: 0, first: 1 }, ..ManifestState::default() }
+            let log_floor = LogFloor { log: files.logs.first().copied().unwrap_or(0), first: 1 };
+            ManifestState { database_id: id, log_floor, ..ManifestState::default() }
         }
     };
-    let files = Files::list(&dir)?;
     let plan = MemoryPlan::of(&options);
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
     let partitions = state.open_partitions(&dir, &tables)?;
@@ -83,9 +87,11 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let next_seqno = state.last_seqno + 1;
     let replaying = (!logs.is_empty()).then_some(state.log_floor);
     let (manifest, wal) = if writes {
-        let floor = replaying.unwrap_or(LogFloor { log: next_file, first: next_seqno });
+        let wal = Wal::begin(&dir, next_file, next_seqno)?;
+        dir.sync()?;
+        let floor = replaying.unwrap_or_else(|| wal.floor_at(next_file));
         let snapshot = state_of(&partitions, next_file, state.last_seqno, floor);
-        (ManifestFile::create(&dir, state.database_id, &snapshot)?, Wal::begin(&dir, next_file, next_seqno)?)
+        (ManifestFile::create(&dir, state.database_id, &snapshot)?, wal)
     } else {
         (ManifestFile::frozen(&dir, state.database_id), Wal::none(&dir, next_seqno))
     };
@@ -103,7 +109,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         next_file: next_file + 1,
         partitions,
     });
-    engine.replay(&logs, state.log_floor.first)?;
+    engine.replay(&logs, &state)?;
     if writes {
         engine.remove_unreferenced(&files)?;
     }
@@ -261,6 +267,20 @@ impl ManifestState {
         self.keyspaces.get_mut(&id).ok_or_else(|| format!("a change of keyspace {id}, which is not there"))
     }
 
+    /// The oldest log still needed was durable, with its name, before the manifest named it. When it is not there, it was
+    /// deleted by hand, or because a later manifest did not need it any more: then the end of this one is missing.
+    ///
+    /// # Errors
+    /// Corruption.
+    pub fn check_logs(&self, dir: &Dir, files: &Files) -> Result<()> {
+        let name = names::log(self.log_floor.log);
+        if files.logs.contains(&self.log_floor.log) {
+            return Ok(());
+        }
+        let found = "no such file: it was deleted, or MANIFEST is older than the other files or cut short";
+        Err(Corruption::new(0, "log", format!("{name}, which MANIFEST says is needed"), found).of(dir.file(&name)))
+    }
+
     fn open_partitions(&self, dir: &Dir, context: &Arc<TableContext>) -> Result<Vec<Arc<Partition>>> {
         let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
             let options: KeyspaceOptions = toml::from_str(&keyspace.options).map_err(|e| {
@@ -279,8 +299,9 @@ impl ManifestState {
 }
 
 impl Engine {
-    /// Puts the commits of `logs` back, from number `next` on, and writes them as tables.
-    fn replay(&self, logs: &[FileId], mut next: SeqNo) -> Result<()> {
+    /// Puts the commits of `logs` back and writes them as tables.
+    fn replay(&self, logs: &[FileId], state: &ManifestState) -> Result<()> {
+        let mut next = state.log_floor.first;
         let writes = self.options.access == Access::ReadWrite;
         let mut adopted = Vec::new();
         for &log in logs {
@@ -290,7 +311,7 @@ impl Engine {
             }
             let bytes = read_whole(&self.dir, &name, IoSource::Recovery)?;
             adopted.push(LogFile { id: log, bytes: bytes.len() as u64, first: next });
-            let tail = self.replay_log(log, &bytes, &mut next)?;
+            let tail = self.replay_log(log, &bytes, state.next_file, &mut next)?;
             if tail == Tail::Clean || cfg!(planted = "serve_torn_tail") {
                 continue;
             }
@@ -309,7 +330,7 @@ impl Engine {
         self.flush_replayed(logs)
     }
 
-    fn replay_log(&self, log: FileId, bytes: &[u8], next: &mut SeqNo) -> Result<Tail> {
+    fn replay_log(&self, log: FileId, bytes: &[u8], next_file: FileId, next: &mut SeqNo) -> Result<Tail> {
         let path = self.dir.file(&names::log(log));
         let mut reader = LogReader::new(bytes, log).map_err(|e| e.of(&path))?;
         let partitions: BTreeMap<KeyspaceId, Arc<Partition>> =
@@ -330,7 +351,13 @@ impl Engine {
             let mut seqno = record.first_seqno;
             for operation in record.operations() {
                 let operation = operation.map_err(|e| e.of(&path))?;
-                if let Some(partition) = partitions.get(&operation.keyspace()).filter(|p| seqno > p.flushed()) {
+                let keyspace = operation.keyspace();
+                // One that was dropped is silently passed over; its number is below.
+                if FileId::from(keyspace) >= next_file {
+                    let known = format!("a keyspace below {next_file}, which MANIFEST says is the next number");
+                    return Err(Corruption::new(record.offset, "log record", known, keyspace.to_string()).of(path));
+                }
+                if let Some(partition) = partitions.get(&keyspace).filter(|p| seqno > p.flushed()) {
                     replay_operation(partition, &operation, seqno, log);
                 }
                 seqno += 1;
