@@ -41,3 +41,9 @@ soak minutes="30":
 # import the repository into a database, kill it, check it
 demo:
     cargo run --release -- demo
+
+# write the database of a new format version; never over an old one: fixtures/README.md
+fixtures version:
+    test ! -e fixtures/{{version}}
+    cargo test -p bifold --test all -- --ignored --nocapture write_the_newest_database
+    for keyspace in default lz4 zstd; do cargo run -q -- export fixtures/{{version}}/database --keyspace $keyspace --format tsv > fixtures/{{version}}/$keyspace.tsv || exit 1; done

@@ -4,6 +4,7 @@
 mod basics;
 mod batches;
 mod checkpoints;
+mod fixtures;
 mod keyspaces;
 mod limits;
 mod ranges;

@@ -4,6 +4,7 @@
 mod bad_input;
 mod bench;
 mod demo;
+mod fixtures;
 mod pairs;
 mod round_trips;
 mod verify;

@@ -1,0 +1,293 @@
+//! Databases that older releases wrote (`fixtures/`), read by this one.
+//!
+//! What must be in them is not taken from them: [`history`] says what was done, the writer does it to a database, and
+//! the tests do it to maps and compare. So a history never changes once its fixture is committed; a new format version
+//! gets a new directory.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use bifold::{
+    Access, Compaction, Compression, Db, KeyspaceOptions, Options,
+    options::{Leveled, Tiered, TwoLayer},
+    verify,
+};
+use bifold_format::{log, manifest, table};
+
+use crate::support::{TempDir, pairs, tiny};
+
+/// A committed database.
+struct Fixture {
+    /// Its directory in `fixtures/`.
+    name: &'static str,
+    /// The versions of tables, logs and manifest in it.
+    versions: [u32; 3],
+    /// [`fingerprint`] of its files: whoever replaces one has to say so here.
+    fingerprint: u64,
+    history: fn() -> Vec<Step>,
+}
+
+const FIXTURES: [Fixture; 1] =
+    [Fixture { name: "v1", versions: [1, 1, 1], fingerprint: 0x358e_61bf_ee20_048a, history }];
+
+/// What is done to a fixture's database, in order.
+enum Step {
+    /// One atomic commit.
+    Commit(Vec<Op>),
+    /// Everything so far goes into tables.
+    Flush,
+    /// All tables are merged.
+    Compact,
+    /// From here on a snapshot is open: older versions stay in the tables.
+    Snapshot,
+}
+
+struct Op {
+    keyspace: &'static str,
+    act: Act,
+}
+
+enum Act {
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    /// From the first key up to the second, exclusive; without one to the end.
+    DeleteRange(Vec<u8>, Option<Vec<u8>>),
+}
+
+/// A keyspace for each compression, compaction, and way to write blocks.
+fn keyspaces() -> [(&'static str, KeyspaceOptions); 3] {
+    let small = KeyspaceOptions { table_bytes: 8 << 10, block_bytes: 1 << 10, ..KeyspaceOptions::default() };
+    let leveled = Compaction::Leveled(Leveled { levels: 4, ..Leveled::default() });
+    let tiered = Compaction::Tiered(Tiered::default());
+    let two_layer = Compaction::TwoLayer(TwoLayer::default());
+    [
+        ("default", KeyspaceOptions { compaction: leveled, ..small.clone() }),
+        (
+            "lz4",
+            KeyspaceOptions { compression: Compression::Lz4, compaction: tiered, restart_interval: 4, ..small.clone() },
+        ),
+        (
+            "zstd",
+            KeyspaceOptions {
+                compression: Compression::Zstd,
+                compaction: two_layer,
+                filter_bits_per_key: 0,
+                ..small.clone()
+            },
+        ),
+    ]
+}
+
+const NAMES: [&str; 3] = ["default", "lz4", "zstd"];
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key{number:04}").into_bytes()
+}
+
+/// Text that compresses; every tenth value has bytes that are not text.
+fn value(keyspace: &str, number: usize, round: usize) -> Vec<u8> {
+    let mut value = format!("{keyspace} {number} round {round} ").repeat(number % 4 + 1).into_bytes();
+    if number.is_multiple_of(10) {
+        value.extend([0, 9, 10, 13, 92, 0x7F, 0xC3, 0xFF]);
+    }
+    value
+}
+
+/// The history of version 1. Never to be changed: its fixture is committed.
+fn history() -> Vec<Step> {
+    let put = |keyspace, number, round| Op { keyspace, act: Act::Put(key(number), value(keyspace, number, round)) };
+    let in_all = |act: fn() -> Act| Step::Commit(NAMES.map(|keyspace| Op { keyspace, act: act() }).into());
+    let round = |numbers: &mut dyn Iterator<Item = usize>, round: usize| -> Vec<Step> {
+        numbers.map(|number| Step::Commit(NAMES.map(|name| put(name, number, round)).into())).collect()
+    };
+    let mut steps = round(&mut (0..200), 1);
+    steps.extend([Step::Compact, Step::Snapshot]);
+    // In tables: second versions, deletes, range deletes with and without an end, a key put back into a deleted range.
+    steps.extend(round(&mut (0..200).step_by(3), 2));
+    for keyspace in NAMES {
+        let deletes = (0..200).step_by(7).map(|number| Op { keyspace, act: Act::Delete(key(number)) });
+        steps.push(Step::Commit(deletes.collect()));
+    }
+    steps.push(in_all(|| Act::DeleteRange(key(50), Some(key(60)))));
+    steps.push(in_all(|| Act::Put(key(55), b"back again".into())));
+    steps.push(Step::Flush);
+    steps.push(in_all(|| Act::DeleteRange(key(190), None)));
+    steps.push(in_all(|| Act::Put(b"empty".into(), Vec::new())));
+    steps.push(in_all(|| Act::Put([b"long".repeat(100), b"key".into()].concat(), b"of 403 bytes".into())));
+    steps.push(Step::Flush);
+    // In logs: the second run of puts fills a memtable of its keyspace, so a new log begins while the others need the old.
+    steps.extend(round(&mut (100..120), 3));
+    steps.extend((0..120).map(|number| Step::Commit(vec![put("default", 300 + number, 3)])));
+    steps.push(in_all(|| Act::DeleteRange(key(20), Some(key(30)))));
+    steps.push(in_all(|| Act::Delete(key(101))));
+    steps.push(in_all(|| Act::Put(key(25), b"last".into())));
+    steps
+}
+
+/// The pairs of each keyspace when the history is over.
+fn expected(history: Vec<Step>) -> BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut maps: BTreeMap<_, BTreeMap<Vec<u8>, Vec<u8>>> = NAMES.map(|name| (name, BTreeMap::new())).into();
+    for step in history {
+        let Step::Commit(ops) = step else { continue };
+        for Op { keyspace, act } in ops {
+            let map = maps.get_mut(keyspace).unwrap();
+            match act {
+                Act::Put(key, value) => drop(map.insert(key, value)),
+                Act::Delete(key) => drop(map.remove(&key)),
+                Act::DeleteRange(start, end) => {
+                    map.retain(|key, _| *key < start || end.as_ref().is_some_and(|end| key >= end));
+                }
+            }
+        }
+    }
+    maps
+}
+
+fn fixtures_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
+}
+
+/// The files of a directory, by name.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
+}
+
+/// FNV-1a over names and contents.
+fn fingerprint(files: &BTreeMap<String, Vec<u8>>) -> u64 {
+    let bytes = files.iter().flat_map(|(name, content)| name.bytes().chain([0]).chain(content.iter().copied()));
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+}
+
+/// A copy of a fixture's database that may be changed.
+fn copy(fixture: &Fixture) -> (TempDir, PathBuf) {
+    let dir = TempDir::new();
+    let to = dir.join(fixture.name);
+    fs::create_dir(&to).unwrap();
+    for (name, content) in files(&fixtures_dir().join(fixture.name).join("database")) {
+        fs::write(to.join(name), content).unwrap();
+    }
+    (dir, to)
+}
+
+fn check_content(db: &Db, fixture: &Fixture) {
+    let expected = expected((fixture.history)());
+    assert_eq!(db.keyspace_names(), NAMES);
+    for (name, map) in &expected {
+        let keyspace = db.existing_keyspace(name).unwrap().unwrap();
+        let all: Vec<_> = map.clone().into_iter().collect();
+        assert_eq!(pairs(keyspace.iter()), all, "{}: {name}", fixture.name);
+        assert_eq!(pairs(keyspace.iter().rev()), all.into_iter().rev().collect::<Vec<_>>(), "{}: {name}", fixture.name);
+        for number in 0..500 {
+            let (key, found) = (key(number), keyspace.get(key(number)).unwrap());
+            assert_eq!(found.as_deref(), map.get(&key).map(|v| &v[..]), "{}: {name}, key {number}", fixture.name);
+        }
+    }
+}
+
+fn check_sound(path: &Path) {
+    let report = verify(path).unwrap();
+    assert!(report.problems.is_empty() && report.files > 3, "{report:?}");
+}
+
+#[test]
+fn every_committed_database_is_as_it_was_committed() {
+    for fixture in &FIXTURES {
+        let files = files(&fixtures_dir().join(fixture.name).join("database"));
+        let found = fingerprint(&files);
+        assert_eq!(
+            found, fixture.fingerprint,
+            "fixtures/{} was changed; if that is meant, its fingerprint is {found:#018x}",
+            fixture.name
+        );
+        let count = |suffix: &str| files.keys().filter(|name| name.ends_with(suffix)).count();
+        assert!(count(".tbl") > 6 && count(".log") > 1 && files.contains_key("MANIFEST"), "{:?}", files.keys());
+    }
+}
+
+#[test]
+fn the_present_formats_have_a_committed_database() {
+    let present = [table::VERSION, log::VERSION, manifest::VERSION];
+    let newest = FIXTURES.last().map(|fixture| fixture.versions);
+    assert_eq!(newest, Some(present), "a new format version needs a new directory: see fixtures/README.md");
+}
+
+#[test]
+fn every_committed_database_can_be_read_without_being_changed() {
+    for fixture in &FIXTURES {
+        let (_dir, path) = copy(fixture);
+        let before = files(&path);
+        check_sound(&path);
+        let db = Db::open_with(&path, Options { access: Access::ReadOnly, ..Options::default() }).unwrap();
+        check_content(&db, fixture);
+        db.close().unwrap();
+        assert_eq!(files(&path).keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
+        assert!(files(&path) == before, "reading changed a file of {}", fixture.name);
+    }
+}
+
+#[test]
+fn every_committed_database_can_be_written_to_and_rewritten() {
+    for fixture in &FIXTURES {
+        let (_dir, path) = copy(fixture);
+        let db = Db::open(&path).unwrap();
+        for (name, options) in keyspaces() {
+            assert_eq!(*db.existing_keyspace(name).unwrap().unwrap().options(), options, "{}", fixture.name);
+        }
+        check_content(&db, fixture);
+        db.compact().unwrap();
+        check_content(&db, fixture);
+        db.put("new", "value").unwrap();
+        db.delete("new").unwrap();
+        db.close().unwrap();
+        check_sound(&path);
+        check_content(&Db::open(&path).unwrap(), fixture);
+    }
+}
+
+/// Writes the newest fixture, and refuses to replace one.
+#[test]
+#[ignore = "writes fixtures/: see fixtures/README.md"]
+fn write_the_newest_database() {
+    let fixture = FIXTURES.last().unwrap();
+    let path = fixtures_dir().join(fixture.name);
+    assert!(!path.exists(), "{} is there, and a fixture stays as it is: see fixtures/README.md", path.display());
+    fs::create_dir(&path).unwrap();
+    let [(_, default), others @ ..] = keyspaces();
+    let db = Db::open_with(path.join("database"), Options { keyspace: default, ..tiny() }).unwrap();
+    for (name, options) in others {
+        db.keyspace(name, options).unwrap();
+    }
+    let mut snapshots = Vec::new();
+    for step in (fixture.history)() {
+        match step {
+            Step::Commit(ops) => commit(&db, &ops),
+            Step::Flush => db.flush().unwrap(),
+            Step::Compact => db.compact().unwrap(),
+            Step::Snapshot => snapshots.push(db.snapshot()),
+        }
+    }
+    check_content(&db, fixture);
+    db.close().unwrap();
+    let files = files(&path.join("database"));
+    println!("{}: {} bytes", path.display(), files.values().map(Vec::len).sum::<usize>());
+    println!("put this into FIXTURES: fingerprint {:#018x}", fingerprint(&files));
+}
+
+fn commit(db: &Db, ops: &[Op]) {
+    let mut batch = db.batch();
+    for Op { keyspace, act } in ops {
+        let keyspace = db.existing_keyspace(keyspace).unwrap().unwrap();
+        match act {
+            Act::Put(key, value) => batch.put(&keyspace, key, value),
+            Act::Delete(key) => batch.delete(&keyspace, key),
+            Act::DeleteRange(start, Some(end)) => batch.delete_range::<&Vec<u8>>(&keyspace, start..end),
+            Act::DeleteRange(start, None) => batch.delete_range::<&Vec<u8>>(&keyspace, start..),
+        }
+        .unwrap();
+    }
+    db.commit(batch).unwrap();
+}

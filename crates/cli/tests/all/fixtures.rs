@@ -1,0 +1,28 @@
+//! The program reads the databases that older releases wrote: `fixtures/README.md`.
+
+use std::{fs, path::Path};
+
+use super::{Scratch, bifold, text};
+
+#[test]
+fn databases_of_older_releases_are_sound_and_export_what_they_always_did() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    let directories = fs::read_dir(&fixtures).unwrap().map(|entry| entry.unwrap().path());
+    let mut seen = 0;
+    for fixture in directories.filter(|path| path.is_dir()) {
+        let scratch = Scratch::new();
+        for file in fs::read_dir(fixture.join("database")).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            scratch.write(&format!("db/{name}"), fs::read(&file).unwrap());
+        }
+        let db = scratch.path("db");
+        assert_eq!(bifold(&["verify", text(&db), "--json"]).json()[0]["ok"], true);
+        for keyspace in ["default", "lz4", "zstd"] {
+            let golden = fs::read_to_string(fixture.join(format!("{keyspace}.tsv"))).unwrap();
+            let exported = bifold(&["export", text(&db), "--keyspace", keyspace, "--format", "tsv"]).ok();
+            assert_eq!(exported, golden, "{}: {keyspace}", fixture.display());
+            seen += exported.lines().count();
+        }
+    }
+    assert!(seen > 300, "only {seen} pairs");
+}
