@@ -1,4 +1,5 @@
 mod damage;
+mod golden;
 mod model;
 pub(crate) mod samples;
 
