@@ -115,6 +115,7 @@ impl Engine {
                 Some(Some(job)) => {
                     let outcome = self.compact_job(partition, &job);
                     self.end_compaction(partition.keyspace, &job);
+                    self.tables.remover().wait();
                     return self.health.watch(outcome);
                 }
                 Some(None) => self.wait_until_free(partition)?,

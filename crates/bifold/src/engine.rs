@@ -181,6 +181,7 @@ impl Engine {
             Err(poisoned) => Err(poisoned),
         };
         if self.health.close() {
+            self.tables.remover().finish();
             self.work.stop();
             synced
         } else {

@@ -108,14 +108,14 @@ pub struct Leveled {
     pub levels: u8,
     /// Compaction begins when level 0 has this many runs.
     pub level0_runs: u32,
-    /// Smallest target of the first sorted level, in bytes.
+    /// No level but the last has a target below this, in bytes: about what level 0 holds when it is due.
     #[serde(deserialize_with = "size")]
     pub base_bytes: u64,
 }
 
 impl Default for Leveled {
     fn default() -> Self {
-        Self { growth: 10, levels: 7, level0_runs: 4, base_bytes: 256 << 20 }
+        Self { growth: 10, levels: 7, level0_runs: 5, base_bytes: 256 << 20 }
     }
 }
 

@@ -146,6 +146,8 @@ impl Engine {
             let thread = self.env.threads.spawn(&format!("bifold-{number}"), work)?;
             self.work.threads.hold().push(thread);
         }
+        let remover = self.env.threads.spawn("bifold-remover", Box::new(self.tables.remover().work()))?;
+        self.work.threads.hold().push(remover);
         Ok(())
     }
 
@@ -281,7 +283,7 @@ impl Engine {
         }
     }
 
-    /// Waits until no background work is due or running.
+    /// Waits until no background work is due or running and what it made obsolete is gone.
     ///
     /// # Errors
     /// As [`Engine::wait_until`].
@@ -297,7 +299,9 @@ impl Engine {
                 load.sealed == 0 && !due
             };
             state.running == 0 && self.partitions().iter().all(quiet)
-        })
+        })?;
+        self.tables.remover().wait();
+        Ok(())
     }
 }
 

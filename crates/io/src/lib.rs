@@ -13,6 +13,7 @@
 //! | [`clock`] | time, real or simulated |
 //! | [`random`] | seeded random numbers |
 //! | [`threads`] | background threads |
+//! | [`remover`] | removes files, without making readers wait |
 //! | [`rate`] | a byte budget per second, shared by background jobs |
 
 pub mod clock;
@@ -23,6 +24,7 @@ pub mod fs;
 pub mod memory;
 pub mod random;
 pub mod rate;
+pub mod remover;
 pub mod threads;
 
 use std::sync::Arc;

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! **Targets** follow the actual size of the last level (RocksDB calls this dynamic level bytes): a target is that of the
-//! level below divided by `growth`, up to the first level whose target is no more than `base_bytes`. That level is the base;
-//! level 0 merges into it, and those between are empty. So dead data above the last level is at most about `1/growth` of it,
-//! whatever the size of the tree.
+//! level below divided by `growth`, up to the last one that is no less than `base_bytes`. That level is the base; level 0
+//! merges into it, and those between are empty: a level smaller than what level 0 brings at once would only be written in
+//! passing. So dead data between level 0 and the last level is at most about `1/growth` of it, whatever the size of the tree.
 //!
 //! **Level 0** is due at some number of overlapping runs; see `level0`. **Deeper levels** are due at their target; the table
 //! with the least overlap beneath it per byte goes down, tombstones counting as bytes gained, and of equals the one with
@@ -41,7 +41,7 @@ pub struct LeveledOptions {
     pub level0_patience: u32,
     /// Merging down is worth its cost when it rewrites at most so many times the bytes that come down.
     pub level0_overlap: u32,
-    /// The base level's target is at most this, in bytes.
+    /// No level but the last has a target below this, in bytes: about what level 0 holds when it is due.
     pub base_bytes: u64,
     /// Output tables are cut at about this size, in bytes.
     pub table_bytes: u64,
@@ -54,7 +54,7 @@ impl Default for LeveledOptions {
         Self {
             growth: 10,
             levels: 7,
-            level0_runs: 4,
+            level0_runs: 5,
             level0_patience: 2,
             level0_overlap: 3,
             base_bytes: 256 << 20,
@@ -218,7 +218,7 @@ impl Leveled {
         let largest = (1..=last).map(bytes).max().unwrap_or(0);
         let growth = u64::from(self.options.growth);
         let (mut base, mut target) = (last, largest);
-        while base > 1 && target > self.options.base_bytes {
+        while base > 1 && target / growth >= self.options.base_bytes {
             base -= 1;
             target /= growth;
         }

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bifold_io::remover::Remover;
+
 use crate::cache::BlockCache;
 
-/// The block cache, and the budget for indexes and filters held outside it.
+/// The block cache, the remover of files, and the budget for indexes and filters held outside it.
 ///
 /// Tables opened when the budget is used up read their index and filter through the cache: slower, but memory stays capped.
 #[derive(Debug)]
@@ -12,6 +14,7 @@ pub struct TableContext {
     cache: BlockCache,
     metadata_capacity_bytes: u64,
     metadata_bytes: AtomicU64,
+    remover: Remover,
 }
 
 impl TableContext {
@@ -22,6 +25,7 @@ impl TableContext {
             cache: BlockCache::new(cache_bytes),
             metadata_capacity_bytes: metadata_bytes,
             metadata_bytes: AtomicU64::new(0),
+            remover: Remover::default(),
         }
     }
 
@@ -36,6 +40,12 @@ impl TableContext {
     #[must_use]
     pub fn metadata_bytes(&self) -> u64 {
         self.metadata_bytes.load(Relaxed)
+    }
+
+    /// Who removes the files of obsolete tables.
+    #[must_use]
+    pub fn remover(&self) -> &Remover {
+        &self.remover
     }
 
     /// Takes `bytes` of the budget if there is room.

@@ -12,7 +12,7 @@ use bifold_format::{
     names,
     table::{FOOTER_BYTES, Footer, Place, index::Index, properties::Properties, tombstones},
 };
-use bifold_io::{Dir, Reader};
+use bifold_io::{Dir, Reader, remover::Remover};
 
 /// An open file.
 #[derive(Debug)]
@@ -165,9 +165,9 @@ impl TableFile {
         &self.dir
     }
 
-    /// Removes the file; readers that are open keep it.
-    pub(super) fn remove(&self) -> Result<()> {
-        self.dir.remove(&names::table(self.id))
+    /// Has the file removed.
+    pub(super) fn remove_by(&self, remover: &Remover) {
+        remover.remove(&self.dir, names::table(self.id), self.reader.clone());
     }
 }
 

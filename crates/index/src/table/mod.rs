@@ -270,8 +270,7 @@ impl Drop for Table {
             self.context.give_back(held.bytes);
         }
         if self.obsolete.load(Ordering::Acquire) {
-            // A file that stays is only space: recovery removes what the manifest does not name.
-            let _left_to_recovery = self.file.remove();
+            self.file.remove_by(self.context.remover());
         }
     }
 }

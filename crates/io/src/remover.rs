@@ -1,0 +1,130 @@
+//! Who removes files that nobody needs any more.
+//!
+//! Removing a file of some MiB takes the system a millisecond, and the last one to let go of a version may hold a hundred
+//! of them: a reader must not pay for that. So files go to a thread of their own, once there is one; before that, and after
+//! its end, they are removed at once.
+
+use std::sync::{
+    Mutex, PoisonError,
+    mpsc::{self, Receiver, Sender},
+};
+
+use crate::{Dir, Reader};
+
+/// Removes files, elsewhere if it can.
+#[derive(Debug, Default)]
+pub struct Remover {
+    queue: Mutex<Option<Sender<Errand>>>,
+}
+
+#[derive(Debug)]
+enum Errand {
+    Remove(Obsolete),
+    /// Tells that everything before it is done, by being dropped.
+    Tell(Sender<()>),
+}
+
+/// A file to remove. Its handle is let go of after that, since closing it is what frees the space.
+#[derive(Debug)]
+struct Obsolete {
+    dir: Dir,
+    name: String,
+    _handle: Reader,
+}
+
+impl Obsolete {
+    fn remove(self) {
+        // One that stays is only space; it was counted, and recovery removes what the manifest does not name.
+        let _counted = self.dir.remove(&self.name);
+    }
+}
+
+impl Remover {
+    /// Removes `name` in `dir`, which `handle` has open.
+    pub fn remove(&self, dir: &Dir, name: String, handle: Reader) {
+        let file = Obsolete { dir: dir.clone(), name, _handle: handle };
+        match self.send(Errand::Remove(file)) {
+            Some(Errand::Remove(file)) => file.remove(),
+            Some(Errand::Tell(_)) | None => {}
+        }
+    }
+
+    /// The work of a thread that removes files from now on, until [`Remover::finish`].
+    pub fn work(&self) -> impl FnOnce() + Send + 'static {
+        let (sender, receiver) = mpsc::channel();
+        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        move || serve(&receiver)
+    }
+
+    /// Ends the thread as soon as it has removed what it was given.
+    pub fn finish(&self) {
+        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Waits until everything given so far is removed.
+    pub fn wait(&self) {
+        let (sender, receiver) = mpsc::channel::<()>();
+        drop(self.send(Errand::Tell(sender)));
+        let _disconnected = receiver.recv();
+    }
+
+    /// Gives the errand back if there is no thread for it.
+    fn send(&self, errand: Errand) -> Option<Errand> {
+        match &*self.queue.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(queue) => queue.send(errand).err().map(|unsent| unsent.0),
+            None => Some(errand),
+        }
+    }
+}
+
+fn serve(queue: &Receiver<Errand>) {
+    for errand in queue {
+        match errand {
+            Errand::Remove(file) => file.remove(),
+            Errand::Tell(waiting) => drop(waiting),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, thread};
+
+    use bifold_contract::IoSource;
+
+    use super::*;
+    use crate::memory::MemoryFs;
+
+    fn file(dir: &Dir, name: &str) -> Reader {
+        dir.create(name, IoSource::Flush).unwrap().append(&[b"x"]).unwrap();
+        dir.open(name).unwrap()
+    }
+
+    #[test]
+    fn without_a_thread_files_are_removed_at_once() {
+        let dir = Dir::new(Arc::new(MemoryFs::default()), "/d".as_ref());
+        dir.create_dir().unwrap();
+        let remover = Remover::default();
+        remover.remove(&dir, "a".into(), file(&dir, "a"));
+        assert!(dir.list().unwrap().is_empty());
+        remover.wait();
+    }
+
+    #[test]
+    fn with_a_thread_they_are_gone_after_waiting_and_after_its_end() {
+        let dir = Dir::new(Arc::new(MemoryFs::default()), "/d".as_ref());
+        dir.create_dir().unwrap();
+        let remover = Remover::default();
+        let work = remover.work();
+        remover.remove(&dir, "a".into(), file(&dir, "a"));
+        assert_eq!(dir.list().unwrap(), ["a"], "nobody works yet");
+        let thread = thread::spawn(work);
+        remover.wait();
+        assert!(dir.list().unwrap().is_empty());
+        remover.remove(&dir, "b".into(), file(&dir, "b"));
+        remover.finish();
+        thread.join().unwrap();
+        remover.remove(&dir, "c".into(), file(&dir, "c"));
+        assert!(dir.list().unwrap().is_empty());
+    }
+}
