@@ -4,7 +4,7 @@ default:
     @just --list
 
 # everything CI checks, in CI's order
-check: fmt-check lint docs deny test
+check: fmt-check lint docs deny test examples
 
 # the README's test command
 test:
@@ -25,6 +25,10 @@ docs:
 # licences, duplicates and advisories of dependencies
 deny:
     cargo run -q -p xtask -- deny
+
+# the short programs in crates/bifold/examples, which check what they print
+examples:
+    for example in basics transfers options; do cargo run -q -p bifold --example $example || exit 1; done
 
 # proofs at CI's counts, in release mode, with their figures
 prove:
