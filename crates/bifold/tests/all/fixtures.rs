@@ -11,7 +11,7 @@ use std::{
 };
 
 use bifold::{
-    Access, Compaction, Compression, Db, KeyspaceOptions, Options,
+    Access, Compaction, Compression, Db, KeyspaceOptions, Options, Placement,
     options::{Leveled, Tiered, TwoLayer},
     verify,
 };
@@ -57,27 +57,25 @@ enum Act {
     DeleteRange(Vec<u8>, Option<Vec<u8>>),
 }
 
-/// A keyspace for each compression, compaction, and way to write blocks.
+/// A keyspace for each compression, compaction, and way to write blocks. All options are spelled out: defaults may
+/// change, what is committed does not.
 fn keyspaces() -> [(&'static str, KeyspaceOptions); 3] {
-    let small = KeyspaceOptions { table_bytes: 8 << 10, block_bytes: 1 << 10, ..KeyspaceOptions::default() };
-    let leveled = Compaction::Leveled(Leveled { levels: 4, ..Leveled::default() });
-    let tiered = Compaction::Tiered(Tiered::default());
-    let two_layer = Compaction::TwoLayer(TwoLayer::default());
+    let plain = KeyspaceOptions {
+        placement: Placement::Inline,
+        compression: Compression::None,
+        table_bytes: 8 << 10,
+        block_bytes: 1 << 10,
+        restart_interval: 16,
+        filter_bits_per_key: 10,
+        compaction: Compaction::Leveled(Leveled { growth: 10, levels: 4, level0_runs: 4, base_bytes: 256 << 20 }),
+    };
+    let tiered = Compaction::Tiered(Tiered { growth: 4, levels: 7 });
+    let two_layer = Compaction::TwoLayer(TwoLayer { unsorted_bytes: 1 << 30, scan_merge_runs: 8 });
+    let (lz4, zstd) = (Compression::Lz4, Compression::Zstd);
     [
-        ("default", KeyspaceOptions { compaction: leveled, ..small.clone() }),
-        (
-            "lz4",
-            KeyspaceOptions { compression: Compression::Lz4, compaction: tiered, restart_interval: 4, ..small.clone() },
-        ),
-        (
-            "zstd",
-            KeyspaceOptions {
-                compression: Compression::Zstd,
-                compaction: two_layer,
-                filter_bits_per_key: 0,
-                ..small.clone()
-            },
-        ),
+        ("default", plain.clone()),
+        ("lz4", KeyspaceOptions { compression: lz4, compaction: tiered, restart_interval: 4, ..plain.clone() }),
+        ("zstd", KeyspaceOptions { compression: zstd, compaction: two_layer, filter_bits_per_key: 0, ..plain }),
     ]
 }
 
