@@ -1,11 +1,16 @@
 //! Several threads at once, with background workers.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
+    time::Duration,
 };
 
-use bifold::{Batch, Db, Options, Swap, Workers};
+use bifold::{Batch, Db, Options, Swap, Workers, verify};
 
 use crate::support::{TempDir, tiny};
 
@@ -95,4 +100,109 @@ fn swaps_of_several_threads_count_every_step() {
         }
     });
     assert_eq!(db.get("counter").unwrap().unwrap(), 800u64.to_be_bytes());
+}
+
+/// What each thread is doing, for the one who waits for them.
+#[derive(Clone, Default)]
+struct Doing(Arc<Mutex<Vec<(&'static str, String)>>>);
+
+impl Doing {
+    fn now(&self, thread: &'static str, step: String) {
+        let mut all = self.0.lock().unwrap();
+        match all.iter_mut().find(|(name, _)| *name == thread) {
+            Some(found) => found.1 = step,
+            None => all.push((thread, step)),
+        }
+    }
+}
+
+/// Runs `work` on a thread of its own. When it does not come to an end the test fails, saying what each thread was doing,
+/// and leaves the threads behind: a test that hangs says nothing.
+fn must_end(work: impl FnOnce(Doing) + Send + 'static) {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let doing = Doing::default();
+    let (ended, end) = mpsc::channel();
+    let worker = thread::spawn({
+        let doing = doing.clone();
+        move || {
+            work(doing);
+            ended.send(()).unwrap();
+        }
+    });
+    match end.recv_timeout(PATIENCE) {
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            panic!("no end after {PATIENCE:?}, threads wait for one another: {:#?}", doing.0.lock().unwrap())
+        }
+        // The channel also closes when `work` panics: then `join` has its reason.
+        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    }
+}
+
+#[test]
+fn statistics_hold_up_nobody_who_changes_the_state() {
+    // Installs take the manifest's lock and then the log's; statistics need both and once took them the other way round.
+    must_end(|doing| {
+        let (dir, db) = threaded();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut asked = 0u64;
+                while !done.load(Ordering::Acquire) {
+                    doing.now("statistics", format!("stats, time {asked}"));
+                    let stats = db.stats();
+                    assert!(stats.space.manifest_bytes > 0 && stats.keyspaces[0].name == "default");
+                    asked += 1;
+                }
+                doing.now("statistics", "ended".into());
+            });
+            let changers = [
+                scope.spawn(|| {
+                    for number in 0..3000u32 {
+                        doing.now("writer", format!("put {number}"));
+                        db.put(format!("key{number:05}"), [7; 100]).unwrap();
+                    }
+                    doing.now("writer", "ended".into());
+                }),
+                scope.spawn(|| {
+                    for round in 0..40 {
+                        doing.now("flusher", format!("flush {round}"));
+                        db.put("flushed", format!("{round}")).unwrap();
+                        db.flush().unwrap();
+                    }
+                    doing.now("flusher", "ended".into());
+                }),
+                scope.spawn(|| {
+                    for round in 0..40 {
+                        doing.now("keyspaces", format!("create, fill and drop {round}"));
+                        let short_lived = db.keyspace("short-lived", tiny().keyspace).unwrap();
+                        short_lived.put("key", [7; 100]).unwrap();
+                        db.drop_keyspace("short-lived").unwrap();
+                    }
+                    doing.now("keyspaces", "ended".into());
+                }),
+                scope.spawn(|| {
+                    for round in 0..10 {
+                        doing.now("checkpoints", format!("checkpoint {round}"));
+                        db.checkpoint(dir.join(&format!("copy{round}"))).unwrap();
+                    }
+                    doing.now("checkpoints", "ended".into());
+                }),
+            ];
+            for changer in changers {
+                // A panic must not leave the thread of statistics running for ever.
+                changer.join().unwrap_or_else(|panic| {
+                    done.store(true, Ordering::Release);
+                    std::panic::resume_unwind(panic)
+                });
+            }
+            done.store(true, Ordering::Release);
+        });
+        assert_eq!(db.iter().count(), 3001);
+        for round in 0..10 {
+            let report = verify(dir.join(&format!("copy{round}"))).unwrap();
+            assert!(report.problems.is_empty(), "checkpoint {round}: {report:?}");
+        }
+    });
 }
