@@ -372,12 +372,12 @@ impl Snapshot {
         self.handle.engine.get(keyspace.partition(), key.as_ref(), Some(self.seqno()))
     }
 
-    /// Whether `key` of `keyspace` had a value.
+    /// Whether `key` of `keyspace` had a value; see [`Keyspace::contains_key`].
     ///
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(keyspace, key)?.is_some())
+        self.handle.engine.contains(keyspace.partition(), key.as_ref(), Some(self.seqno()))
     }
 
     /// The values several keys had, in their order.

@@ -22,6 +22,18 @@ use crate::{
     partition::{Partition, View},
 };
 
+/// A version that is there, its value not taken yet.
+enum Live<'v> {
+    /// The value, in a memtable of the view.
+    InMemtable(&'v [u8]),
+    /// The value, sharing the buffer of its block.
+    InBlock(Value),
+    /// An encoded pointer, in a memtable of the view.
+    PointerInMemtable(&'v [u8]),
+    /// An encoded pointer, sharing the buffer of its block.
+    PointerInBlock(Value),
+}
+
 impl Engine {
     /// The newest value of `key`, at `snapshot` or now.
     ///
@@ -39,32 +51,63 @@ impl Engine {
         Ok(value)
     }
 
+    /// Whether `key` has a value, at `snapshot` or now. No value is copied or fetched for the answer.
+    ///
+    /// # Errors
+    /// As [`Engine::get`].
+    pub fn contains(&self, partition: &Partition, key: &[u8], snapshot: Option<SeqNo>) -> Result<bool> {
+        self.readable(partition)?;
+        let begin = self.counters.sample_get(|| self.env.clock.now());
+        let found = {
+            let view = partition.view();
+            let seqno = snapshot.unwrap_or_else(|| self.visible());
+            self.newest(partition, &view, key, seqno)?.is_some()
+        };
+        self.counters.got(found.then_some(0), || self.env.clock.now(), begin);
+        Ok(found)
+    }
+
     /// The newest value of `key` in `view` that is not newer than `snapshot`.
     ///
     /// # Errors
     /// I/O errors and corruption.
     pub fn find_in(&self, partition: &Partition, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
+        Ok(match self.newest(partition, view, key, snapshot)? {
+            None => None,
+            Some(Live::InMemtable(value)) => Some(Value::copy_of(value)),
+            Some(Live::InBlock(value)) => Some(value),
+            Some(Live::PointerInMemtable(pointer)) => Some(resolve(partition, key, pointer)?),
+            Some(Live::PointerInBlock(pointer)) => Some(resolve(partition, key, &pointer)?),
+        })
+    }
+
+    /// The newest version of `key` in `view` that is not newer than `snapshot`, unless that is a deletion.
+    #[inline]
+    fn newest<'v>(
+        &self,
+        partition: &Partition,
+        view: &'v View,
+        key: &[u8],
+        snapshot: SeqNo,
+    ) -> Result<Option<Live<'v>>> {
         let mut covered_by: SeqNo = 0;
         for layer in view.layers() {
             covered_by = covered_by.max(layer.memtable.range_tombstones().covering(key, snapshot));
             if let Some(entry) = layer.memtable.get(key, snapshot) {
-                return match entry.kind {
-                    _ if entry.seqno < covered_by => Ok(None),
-                    Kind::Delete => Ok(None),
-                    Kind::Inline => Ok(Some(Value::copy_of(entry.payload))),
-                    Kind::Pointer => resolve(partition, key, entry.payload).map(Some),
-                };
+                return Ok(match entry.kind {
+                    _ if entry.seqno < covered_by => None,
+                    Kind::Delete => None,
+                    Kind::Inline => Some(Live::InMemtable(entry.payload)),
+                    Kind::Pointer => Some(Live::PointerInMemtable(entry.payload)),
+                });
             }
         }
         let lookup = Lookup { key, key_hash: key_hash(key), snapshot, covered_by, locator: partition.locator.as_ref() };
-        match view.version.get(&lookup, &self.counters.lookups)? {
-            None => Ok(None),
-            Some(found) => match found.kind {
-                Kind::Delete => Ok(None),
-                Kind::Inline => Ok(Some(found.payload)),
-                Kind::Pointer => resolve(partition, key, &found.payload).map(Some),
-            },
-        }
+        Ok(view.version.get(&lookup, &self.counters.lookups)?.and_then(|found| match found.kind {
+            Kind::Delete => None,
+            Kind::Inline => Some(Live::InBlock(found.payload)),
+            Kind::Pointer => Some(Live::PointerInBlock(found.payload)),
+        }))
     }
 
     /// The newest values of `keys` in one consistent view.

@@ -35,3 +35,24 @@ fn overwritten_data_shows_in_space_until_it_is_compacted() {
     let entries: u64 = stats.keyspaces[0].levels.iter().map(|l| l.entries).sum();
     assert_eq!(entries, 500);
 }
+
+#[test]
+fn asking_whether_a_key_is_there_takes_no_value() {
+    let (_dir, db) = tiny_db();
+    db.put("there", "value").unwrap();
+    db.put("gone", "value").unwrap();
+    let snapshot = db.snapshot();
+    for _flushed in 0..2 {
+        let before = db.stats();
+        db.delete("gone").unwrap();
+        db.delete_range("m".."n").unwrap();
+        assert!(db.contains_key("there").unwrap() && !db.contains_key("gone").unwrap());
+        assert!(!db.contains_key("never").unwrap() && snapshot.contains_key(db.default_keyspace(), "gone").unwrap());
+        let after = db.stats();
+        assert_eq!((after.gets - before.gets, after.get_hits - before.get_hits), (4, 2));
+        assert_eq!(after.user_bytes_read, before.user_bytes_read);
+        db.flush().unwrap();
+    }
+    db.delete_range("t".."u").unwrap();
+    assert!(!db.contains_key("there").unwrap(), "a range delete in the memtable hides what a table holds");
+}
