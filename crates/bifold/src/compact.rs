@@ -225,3 +225,46 @@ fn whole_range(shape: &Levels, table_bytes: u64, start: Option<&[u8]>, end: Opti
         reason: "asked for".into(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use bifold_contract::{FileId, Level, Run, TableMeta};
+
+    use super::*;
+
+    fn run(id: u64, tables: std::ops::Range<FileId>) -> Run {
+        let (smallest, largest): (Box<[u8]>, Box<[u8]>) = (b"a"[..].into(), b"z"[..].into());
+        let table = |id| TableMeta {
+            id,
+            bytes: 100,
+            entries: 1,
+            tombstones: 0,
+            range_tombstones: 0,
+            smallest: smallest.clone(),
+            largest: largest.clone(),
+            unbounded: false,
+            min_seqno: 1,
+            max_seqno: 1,
+        };
+        Run { id, tables: tables.map(|id| Arc::new(table(id))).collect() }
+    }
+
+    #[test]
+    fn alpha_is_the_share_taken_below_over_the_share_taken_above() {
+        let levels = [vec![run(9, 40..42), run(8, 42..44)], vec![run(7, 30..40)], vec![]];
+        let shape = Levels { levels: levels.map(|runs| Level { runs }).into() };
+        let job = |above: &[FileId], below: std::ops::Range<FileId>, output_level: u8| CompactionJob {
+            shape: JobShape::Merge,
+            inputs: above.iter().map(|&id| (0, 9, id)).chain(below.map(|id| (1, 7, id))).collect(),
+            output_level,
+            output_run: None,
+            table_bytes: 100,
+            max_overlap_bytes: u64::MAX,
+            reason: String::new(),
+        };
+        assert_eq!(alpha(&shape, &job(&[40], 30..35, 1)), Some((5.0 / 10.0) / (1.0 / 4.0)));
+        assert_eq!(alpha(&shape, &job(&[40, 41, 42, 43], 30..40, 1)), Some(1.0));
+        assert_eq!(alpha(&shape, &job(&[40, 42], 0..0, 0)), None, "there is no lower level");
+        assert_eq!(alpha(&shape, &job(&[], 30..32, 2)), None, "the lower level is empty");
+    }
+}

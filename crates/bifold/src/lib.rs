@@ -36,6 +36,11 @@
 //! | opening after a stop or a crash | `recover` |
 #![forbid(unsafe_code)]
 
+/// Has the README's example compiled by `cargo test`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 mod batch;
 mod checkpoint;
 mod compact;
