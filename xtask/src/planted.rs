@@ -1,8 +1,15 @@
 //! Tests that the tests bite: each planted bug is built in and must make a proof fail.
 
+use std::path::PathBuf;
+
 /// Runs all planted bugs, or those named.
 pub fn run(names: &[String]) -> Result<(), String> {
-    let mut words = vec!["run", "--profile", "prove", "-p", "bifold-sim", "--", "planted"];
+    // A directory of its own: programs built here have bugs.
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let target = std::path::absolute(target.join("planted")).map_err(|e| format!("the target directory: {e}"))?;
+    let target = target.to_string_lossy();
+    let mut words = vec!["run", "--profile", "planted", "--target-dir", &target, "-p", "bifold-sim", "--", "planted"];
+    words.extend(["--target", &target]);
     words.extend(names.iter().map(String::as_str));
     crate::cargo(&words, &[])
 }

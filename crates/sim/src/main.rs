@@ -9,7 +9,7 @@
 //! ```
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
@@ -18,7 +18,7 @@ use std::{
 use bifold_sim::{
     kill,
     ledger::{self, Line},
-    planted::{self, Outcome},
+    planted::{self, Outcome, Planted, Site},
     report::{Report, over_seeds},
     themes::{self, Replay, THEMES},
 };
@@ -145,11 +145,24 @@ fn ledger_of(args: &Args) -> &Path {
 fn plant_bugs(args: &Args) -> Result<(), String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = args.named.get("target").map_or_else(|| workspace.join("target/planted"), PathBuf::from);
+    let site = Site { workspace: &workspace, target: &target };
+    let chosen = |bug: &&Planted| args.plain.is_empty() || args.plain.iter().any(|name| name == bug.name);
+    let bugs: Vec<&Planted> = planted::ALL.iter().filter(chosen).collect();
+    if let Some(stranger) = args.plain.iter().find(|name| bugs.iter().all(|bug| bug.name != name.as_str())) {
+        return Err(format!("`{stranger}` is not a planted bug"));
+    }
+    let cannot = |e| format!("cargo: {e}");
+    for test in bugs.iter().map(|bug| bug.caught_by).collect::<BTreeSet<_>>() {
+        site.control(test).map_err(cannot)?.map_err(|how| format!("without any bug {test} fails: {how}"))?;
+        println!("{:32} {test} passes", "no bug");
+    }
     let mut missed = Vec::new();
-    for bug in planted::ALL.iter().filter(|bug| args.plain.is_empty() || args.plain.iter().any(|n| n == bug.name)) {
-        let outcome = planted::run(bug, &workspace, &target).map_err(|e| format!("cargo: {e}"))?;
+    for bug in bugs {
+        let begin = Instant::now();
+        let outcome = site.plant(bug).map_err(cannot)?;
+        let seconds = begin.elapsed().as_secs();
         match &outcome {
-            Outcome::Caught(how) => println!("{:32} caught by {}: {how}", bug.name, bug.caught_by),
+            Outcome::Caught(how) => println!("{:32} caught in {seconds} s by {how}", bug.name),
             Outcome::Missed => println!("{:32} MISSED by {}", bug.name, bug.caught_by),
             Outcome::NotRun(why) => println!("{:32} NOT RUN: {why}", bug.name),
         }

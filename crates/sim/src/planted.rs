@@ -1,8 +1,9 @@
 //! Tests of the tests: the engine can be built with one known bug at a time, and each must be caught.
 //!
-//! `--cfg planted="name"` plants a bug. For each the table says which test binary of this crate must fail; the runner builds
-//! that binary with the bug, in a target directory of its own, runs it, and wants to see a failed test, not a failed
-//! build.
+//! `--cfg planted="name"` plants a bug. For each the table says which test binary of this crate must fail. The runner first
+//! runs those binaries without any bug: a test that fails anyway catches nothing. Then it builds the binary with the bug, in a
+//! target directory of its own, runs it at its usual amount until the first failure, and wants to see a line that repeats
+//! that failure: a failed build, or a test that did less than it should, is not enough.
 
 use std::{
     fs, io,
@@ -26,6 +27,8 @@ pub const ALL: &[Planted] = &[
     Planted { name: "skip_manifest_sync", caught_by: "power" },
     Planted { name: "skip_dir_sync", caught_by: "power" },
     Planted { name: "manifest_before_table", caught_by: "power" },
+    Planted { name: "unnamed_log_floor", caught_by: "power" },
+    Planted { name: "forget_log_gap", caught_by: "power" },
     Planted { name: "delete_log_early", caught_by: "power" },
     Planted { name: "drop_tombstone_early", caught_by: "metamorphic" },
     Planted { name: "ignore_snapshot_in_compaction", caught_by: "metamorphic" },
@@ -42,43 +45,73 @@ pub const ALL: &[Planted] = &[
 /// What became of one planted bug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The test failed, with this line.
+    /// The test failed: what it did until then, and how to repeat the failure.
     Caught(String),
     /// The test passed.
     Missed,
-    /// The test was not run.
+    /// The test was not run, or failed without saying how to repeat it.
     NotRun(String),
 }
 
-/// How the tests are built: proofs run the same way.
-const PROFILE: &str = "prove";
+/// How the tests are built: as the proofs are, but for less time in the compiler, since every bug is built anew.
+pub const PROFILE: &str = "planted";
 
-/// Builds and runs the test that must catch `bug`.
-///
-/// # Errors
-/// When cargo or the wrapper cannot be started.
-pub fn run(bug: &Planted, workspace: &Path, target: &Path) -> io::Result<Outcome> {
-    let wrapper = wrapper(bug, target)?;
-    let cargo = |last: &[&str]| -> io::Result<Output> {
-        Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .current_dir(workspace)
-            .env("CARGO_TARGET_DIR", target)
-            .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
-            .args(["test", "--profile", PROFILE, "-p", "bifold-sim", "--test", bug.caught_by])
-            .args(last)
-            .output()
-    };
-    let built = cargo(&["--no-run"])?;
-    if !built.status.success() {
-        return Ok(Outcome::NotRun(last_line(&built.stderr)));
+/// Where and in what bugs are planted.
+#[derive(Clone, Copy, Debug)]
+pub struct Site<'a> {
+    /// The sources.
+    pub workspace: &'a Path,
+    /// Where they are built.
+    pub target: &'a Path,
+}
+
+impl Site<'_> {
+    /// Builds and runs the test that must catch `bug`.
+    ///
+    /// # Errors
+    /// When cargo or the wrapper cannot be started.
+    pub fn plant(self, bug: &Planted) -> io::Result<Outcome> {
+        let wrapper = wrapper(bug, self.target)?;
+        let cargo = |last: &[&str]| self.cargo(bug.caught_by, Some(&wrapper), last);
+        let built = cargo(&["--no-run"])?;
+        if !built.status.success() {
+            return Ok(Outcome::NotRun(last_line(&built.stderr)));
+        }
+        let tested = cargo(&[])?;
+        if tested.status.success() {
+            return Ok(Outcome::Missed);
+        }
+        let said = [tested.stdout, tested.stderr].concat();
+        Ok(story(&said, bug.caught_by).map_or_else(|| Outcome::NotRun(last_line(&said)), Outcome::Caught))
     }
-    let tested = cargo(&[])?;
-    if tested.status.success() {
-        return Ok(Outcome::Missed);
+
+    /// Demands that `test` passes when no bug is planted.
+    ///
+    /// # Errors
+    /// When cargo cannot be started.
+    pub fn control(self, test: &str) -> io::Result<Result<(), String>> {
+        let tested = self.cargo(test, None, &[])?;
+        let said = [tested.stdout, tested.stderr].concat();
+        Ok(if tested.status.success() { Ok(()) } else { Err(story(&said, test).unwrap_or_else(|| last_line(&said))) })
     }
-    let said = [tested.stdout, tested.stderr].concat();
-    let replay = String::from_utf8_lossy(&said).lines().find(|line| line.contains("repeat with")).map(str::to_owned);
-    Ok(Outcome::Caught(replay.map_or_else(|| last_line(&said), |line| line.trim().to_owned())))
+
+    fn cargo(self, test: &str, wrapper: Option<&Path>, last: &[&str]) -> io::Result<Output> {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.current_dir(self.workspace).env("BIFOLD_SIM_FAILURES", "1").env("CARGO_TARGET_DIR", self.target);
+        if let Some(wrapper) = wrapper {
+            cargo.env("RUSTC_WORKSPACE_WRAPPER", wrapper);
+        }
+        cargo.args(["test", "--profile", PROFILE, "-p", "bifold-sim", "--test", test]).args(last).output()
+    }
+}
+
+/// From the output of a failed test: what it did, and how to repeat its first failure.
+fn story(said: &[u8], test: &str) -> Option<String> {
+    let said = String::from_utf8_lossy(said);
+    let line = |begin: &str| said.lines().map(str::trim).find(|line| line.starts_with(begin));
+    let repeat = line("repeat with: ")?;
+    let counts = line(&format!("{test}: ")).unwrap_or_default();
+    Some(format!("{counts}; {repeat}"))
 }
 
 /// A script that cargo calls instead of the compiler, for crates of the workspace only: dependencies are then built once

@@ -28,8 +28,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
 }
 
-/// Failures beyond this number are not looked for.
-const FAILURES_MAX: usize = 3;
+/// Failures beyond this number are not looked for, unless `BIFOLD_SIM_FAILURES` says another number.
+const FAILURES_MAX: u64 = 3;
 
 impl Report {
     /// Counts `times` more of something.
@@ -83,13 +83,14 @@ impl fmt::Display for Report {
 
 /// Runs `one` for every seed on all processors and adds up the reports. Stops early once a few have failed.
 pub fn over_seeds(seeds: std::ops::Range<u64>, one: impl Fn(u64) -> Report + Sync) -> Report {
+    let failures_max = number_of("BIFOLD_SIM_FAILURES").unwrap_or(FAILURES_MAX);
     let next = Mutex::new((seeds.clone(), Report::default()));
     let hold = || next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let work = || {
         loop {
             let seed = {
                 let mut state = hold();
-                if state.1.failures.len() >= FAILURES_MAX {
+                if state.1.failures.len() as u64 >= failures_max {
                     return;
                 }
                 state.0.next()
@@ -120,6 +121,11 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Troubl
 /// How much of its usual amount a run does: `BIFOLD_SIM_SCALE`, in percent of what `cargo test` does by default.
 #[must_use]
 pub fn scaled(amount: u64) -> u64 {
-    let percent = std::env::var("BIFOLD_SIM_SCALE").ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(100);
+    let percent = number_of("BIFOLD_SIM_SCALE").unwrap_or(100);
     (amount * percent / 100).max(1)
+}
+
+/// A number from the environment.
+fn number_of(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
 }
