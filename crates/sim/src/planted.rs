@@ -2,8 +2,8 @@
 //!
 //! `--cfg planted="name"` plants a bug. For each the table says which test binary of this crate must fail. The runner first
 //! runs those binaries without any bug: a test that fails anyway catches nothing. Then it builds the binary with the bug, in a
-//! target directory of its own, runs it at its usual amount until the first failure, and wants to see a line that repeats
-//! that failure: a failed build, or a test that did less than it should, is not enough.
+//! target directory of its own, runs it at half its usual amount until the first failure, and wants to see a line that
+//! repeats that failure: a failed build, or a test that did less than it should, is not enough.
 
 use std::{
     fs, io,
@@ -56,6 +56,10 @@ pub enum Outcome {
 /// How the tests are built: as the proofs are, but for less time in the compiler, since every bug is built anew.
 pub const PROFILE: &str = "planted";
 
+/// How much of its usual amount a test does. Half: a bug that is found just so would be missed after the next change of a
+/// random number.
+const SCALE_PERCENT: &str = "50";
+
 /// Where and in what bugs are planted.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
@@ -97,7 +101,8 @@ impl Site<'_> {
 
     fn cargo(self, test: &str, wrapper: Option<&Path>, last: &[&str]) -> io::Result<Output> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(self.workspace).env("BIFOLD_SIM_FAILURES", "1").env("CARGO_TARGET_DIR", self.target);
+        cargo.current_dir(self.workspace).env("CARGO_TARGET_DIR", self.target);
+        cargo.env("BIFOLD_SIM_FAILURES", "1").env("BIFOLD_SIM_SCALE", SCALE_PERCENT);
         if let Some(wrapper) = wrapper {
             cargo.env("RUSTC_WORKSPACE_WRAPPER", wrapper);
         }

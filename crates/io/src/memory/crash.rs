@@ -107,7 +107,7 @@ impl Judge {
         match self {
             Self::KeepAll => return content,
             Self::DropUnsynced => content.set_len(data.durable_len),
-            Self::Random { random, kept_of_8 } => lose_sectors(&mut content, data.durable_len, random, *kept_of_8),
+            Self::Random { random, kept_of_8 } => lose_sectors(&mut content, data, random, *kept_of_8),
             Self::Prefix { random, last_op } => content.set_len(prefix_len(data, random, *last_op)),
         }
         for doomed in &data.doomed {
@@ -142,15 +142,20 @@ fn prefix_len(data: &Data, random: &mut Random, last_op: u64) -> u64 {
 
 /// Cuts the file anywhere behind what is durable and zeros some sectors of the rest. The bytes of a lost sector that
 /// were durable stay: the file only grows, so they are what the sector held before.
-fn lose_sectors(content: &mut Content, durable_len: u64, random: &mut Random, kept_of_8: u64) {
+fn lose_sectors(content: &mut Content, data: &Data, random: &mut Random, kept_of_8: u64) {
+    let durable_len = data.durable_len;
     let unsynced = content.len() - durable_len;
     if unsynced == 0 {
         return;
     }
-    // Whole or not at all are the likely lengths; evenly drawn, they would hardly ever occur.
-    let len = match random.below(4) {
+    // Whole, not at all, and as it was between two appends are the likely lengths; evenly drawn, they would hardly ever
+    // occur. The last is a file that ends with a whole record, and looks as if nothing were missing.
+    let len = match random.below(5) {
         0 => durable_len,
         1 => durable_len + random.below(unsynced + 1),
+        2 => {
+            data.pending.get(random.below(data.pending.len() as u64 + 1) as usize).map_or(durable_len, |a| a.range.end)
+        }
         _ => content.len(),
     };
     content.set_len(len);

@@ -71,6 +71,14 @@ fn random_loss_takes_whole_sectors_and_never_a_synced_byte() {
 }
 
 #[test]
+fn random_loss_often_ends_a_file_between_two_appends() {
+    let (fs, file) = half_synced(700, 1000);
+    file.append(&[&vec![3; 1000]]).unwrap();
+    let len = |seed| fs.power_loss(Fate::Random(seed)).read(&path("log")).unwrap().len();
+    assert!((0..300).filter(|&seed| len(seed) == 1700).count() > 10);
+}
+
+#[test]
 fn entries_are_lost_and_kept_each_on_its_own() {
     let fs = fs();
     for name in ["a", "b"] {
