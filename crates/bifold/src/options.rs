@@ -106,7 +106,7 @@ pub struct Leveled {
     pub growth: u32,
     /// How many levels there are, level 0 included: 2 to 16.
     pub levels: u8,
-    /// Compaction begins when level 0 has this many runs.
+    /// Level 0 is due when so many of its runs overlap; at half as many when merging them down is cheap.
     pub level0_runs: u32,
     /// No level but the last has a target below this, in bytes: about what level 0 holds when it is due.
     #[serde(deserialize_with = "size")]
@@ -115,7 +115,7 @@ pub struct Leveled {
 
 impl Default for Leveled {
     fn default() -> Self {
-        Self { growth: 10, levels: 7, level0_runs: 5, base_bytes: 256 << 20 }
+        Self { growth: 10, levels: 7, level0_runs: 8, base_bytes: 256 << 20 }
     }
 }
 

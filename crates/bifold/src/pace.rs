@@ -25,7 +25,7 @@ use bifold_io::{Clock, rate::RateBudget};
 
 use crate::{engine::Engine, memory::MEMTABLES_MAX, stats::StallCause, sync::LockExt};
 
-/// Debt (see `CompactionPolicy::debt`) at which writers begin to be slowed: with a trigger of 4 level-0 runs, 12 runs.
+/// Debt (see `CompactionPolicy::debt`) at which writers begin to be slowed: with a trigger of 8 level-0 runs, 16 runs.
 const DEBT_SLOW: f64 = 3.0;
 
 /// Writers run free again below this debt.

@@ -65,27 +65,11 @@ fn main() {
 
 fn policies() -> Vec<(String, Box<dyn CompactionPolicy>)> {
     let mut all: Vec<(String, Box<dyn CompactionPolicy>)> = Vec::new();
-    for (level0_runs, level0_patience, level0_overlap, base) in [
-        (4, 1, 3, 256),
-        (4, 2, 3, 256),
-        (4, 2, 3, 1024),
-        (4, 2, 3, 4096),
-        (4, 2, 2, 4096),
-        (4, 2, 4, 4096),
-        (4, 1, 3, 4096),
-        (6, 1, 3, 1024),
-        (8, 1, 3, 1024),
-        (4, 3, 2, 4096),
-        (6, 1, 2, 4096),
-    ] {
-        let name = format!("leveled l0={level0_runs}x{level0_patience} overlap={level0_overlap} base={base}");
-        let options = LeveledOptions {
-            level0_runs,
-            level0_patience,
-            level0_overlap,
-            base_bytes: base * MIB,
-            ..Default::default()
-        };
+    for (level0_runs, level0_overlap, base) in
+        [(4, 3, 256), (4, 3, 64), (6, 3, 256), (8, 3, 256), (8, 2, 256), (8, 4, 256), (8, 3, 64), (12, 3, 256)]
+    {
+        let name = format!("leveled l0={level0_runs} overlap={level0_overlap} base={base}");
+        let options = LeveledOptions { level0_runs, level0_overlap, base_bytes: base * MIB, ..Default::default() };
         all.push((name, Box::new(Leveled::new(options).expect("valid"))));
     }
     for (growth, space_percent) in [(4, 200), (4, 100), (3, 100), (8, 100)] {

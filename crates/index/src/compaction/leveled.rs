@@ -35,10 +35,8 @@ pub struct LeveledOptions {
     pub growth: u32,
     /// How many levels there are, level 0 included: 2 to 16.
     pub levels: u8,
-    /// Level 0 is due when so many of its runs overlap; at least 1.
+    /// Level 0 is due when so many of its runs overlap; at half as many when merging them down is cheap; at least 1.
     pub level0_runs: u32,
-    /// It may wait until there are so many times that number while merging down is not worth its cost; 1 is no waiting.
-    pub level0_patience: u32,
     /// Merging down is worth its cost when it rewrites at most so many times the bytes that come down.
     pub level0_overlap: u32,
     /// No level but the last has a target below this, in bytes: about what level 0 holds when it is due.
@@ -54,9 +52,8 @@ impl Default for LeveledOptions {
         Self {
             growth: 10,
             levels: 7,
-            level0_runs: 5,
-            level0_patience: 2,
-            level0_overlap: 3,
+            level0_runs: 8,
+            level0_overlap: 2,
             base_bytes: 256 << 20,
             table_bytes: 16 << 20,
             overlap_tables: 25,
@@ -110,7 +107,6 @@ impl Leveled {
             o if o.growth < 2 => bad("growth", "each level must be at least twice as large as the one above"),
             o if !(2..=LEVELS_MAX).contains(&o.levels) => bad("levels", "there must be 2 to 16 levels"),
             o if o.level0_runs == 0 => bad("level0_runs", "it takes at least one run to make a merge due"),
-            o if o.level0_patience == 0 => bad("level0_patience", "1 means no waiting, so 0 means nothing"),
             o if o.base_bytes == 0 => bad("base_bytes", "the base level must have room for something"),
             o if o.table_bytes == 0 => bad("table_bytes", "a table must have room for something"),
             options => Ok(Self { options }),

@@ -240,15 +240,15 @@ const POLICIES: usize = 6;
 
 fn policy(number: usize) -> Box<dyn CompactionPolicy> {
     // Sizes are in entries of `ENTRY_BYTES`: some flushes fill every level soon.
-    let leveled = |levels, level0_runs, level0_patience, growth| {
+    let leveled = |levels, level0_runs, growth| {
         let sizes = LeveledOptions { base_bytes: 120, table_bytes: 40, overlap_tables: 4, ..Default::default() };
-        let options = LeveledOptions { levels, level0_runs, level0_patience, level0_overlap: 1, growth, ..sizes };
+        let options = LeveledOptions { levels, level0_runs, level0_overlap: 1, growth, ..sizes };
         Box::new(Leveled::new(options).unwrap())
     };
     match number {
-        0 => leveled(4, 2, 2, 2),
-        1 => leveled(2, 3, 1, 10),
-        2 => leveled(5, 1, 3, 2),
+        0 => leveled(4, 2, 2),
+        1 => leveled(2, 3, 10),
+        2 => leveled(5, 1, 2),
         3 => {
             Box::new(Tiered::new(TieredOptions { growth: 2, levels: 4, table_bytes: 40, space_percent: 300 }).unwrap())
         }

@@ -28,6 +28,9 @@ pub struct RocksDbOptions {
     pub background_jobs: i32,
 }
 
+/// What stands before each record of RocksDB's log: checksum, length, type.
+const RECORD_HEADER_BYTES: u64 = 7;
+
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
@@ -140,12 +143,13 @@ impl Store for RocksDbStore {
         Ok(())
     }
 
-    /// Reads for the user are counted as bytes that went into the block cache: compactions do not fill it.
+    /// The log's counter leaves out the headers of records, one for each group of writes: 100 000 single puts are 13.9 MB
+    /// by the counter, 14.6 MB as a file. Reads for the user are counted as bytes that went into the block cache: compactions do not fill it.
     fn totals(&self) -> Totals {
         let read_for_user = self.ticker(Ticker::BlockCacheBytesWrite);
         Totals {
             written: [
-                ("log", self.ticker(Ticker::WalFileBytes)),
+                ("log", self.ticker(Ticker::WalFileBytes) + RECORD_HEADER_BYTES * self.ticker(Ticker::WriteDoneBySelf)),
                 ("flush", self.ticker(Ticker::FlushWriteBytes)),
                 ("compaction", self.ticker(Ticker::CompactWriteBytes)),
             ]

@@ -1,12 +1,18 @@
 //! Level 0 of a leveled tree: when and how its runs go down.
 //!
-//! Its tables fall into **groups** that overlap one another; a group goes down as one. It is due at `level0_runs` runs, but
-//! may be put off: merging down rewrites all that lies beneath, and rewriting 1 GiB to bring down 256 MiB costs five bytes
-//! written per byte brought. While what lies beneath is more than `level0_overlap` times the group, runs gather up to
-//! `level0_patience` times the trigger; then some are merged with each other instead, which costs one byte per byte
-//! (DiffKV §3.3 merges level 0 selectively in the same spirit). So level 0 is a small tiered tree of its own.
+//! Its tables fall into **groups** that overlap one another; a group goes down as one. Merging down rewrites all that lies
+//! beneath: to bring 256 MiB down onto 1 GiB costs five bytes written per byte brought. So when a group is due, and what is
+//! done then, depends on the bytes beneath it per byte of its own:
 //!
-//! Groups of one table that overlap nothing are moved as soon as there are `level0_runs` runs: keys that arrive in order
+//! | beneath | due at | then |
+//! |---|---|---|
+//! | less than 1 | half of `level0_runs` | merged down: a small tree keeps little that is dead |
+//! | up to `level0_overlap` | `level0_runs` | merged down |
+//! | more | `level0_runs` | some runs are merged with each other, which costs one byte per byte |
+//!
+//! So level 0 is a small tiered tree of its own (DiffKV §3.3 merges level 0 selectively in the same spirit).
+//!
+//! Groups of one table that overlap nothing are moved as soon as there are half of `level0_runs` runs: keys that arrive in order
 //! are never rewritten.
 
 use bifold_contract::{Busy, CompactionJob, JobShape, Levels};
@@ -15,7 +21,7 @@ use super::Leveled;
 use crate::compaction::shape::{self, Placed};
 
 /// With so many times the trigger's runs, even if they do not overlap, a read looks at too many key ranges.
-const CROWD: usize = 4;
+const CROWD: usize = 2;
 
 /// Level 0 and what lies beneath it.
 pub(super) struct Level0<'a> {
@@ -73,7 +79,7 @@ impl<'a> Level0<'a> {
     fn moved(&self, busy: &Busy) -> Option<CompactionJob> {
         let move_down =
             |group: &Group<'_>| self.policy.move_down(&group.tables, &group.beneath, self.levels, busy, self.base);
-        self.groups.iter().filter(|_| self.runs >= self.trigger()).find_map(move_down)
+        self.groups.iter().filter(|_| self.runs >= self.half_trigger()).find_map(move_down)
     }
 
     fn merged_down(&self, group: &Group<'_>, busy: &Busy) -> Option<CompactionJob> {
@@ -111,6 +117,10 @@ impl<'a> Level0<'a> {
         self.policy.options.level0_runs as usize
     }
 
+    fn half_trigger(&self) -> usize {
+        self.trigger().div_ceil(2)
+    }
+
     fn crowd(&self) -> usize {
         self.trigger().saturating_mul(CROWD)
     }
@@ -119,11 +129,10 @@ impl<'a> Level0<'a> {
         group.cost <= f64::from(self.policy.options.level0_overlap)
     }
 
-    /// 1.0 when the group is due; from there on, each further trigger's worth of runs counts one.
+    /// 1.0 when the group is due; from there on, each further half of the trigger's runs counts one.
     fn debt_of(&self, group: &Group<'_>) -> f64 {
-        let patience = if self.is_worth_it(group) { 1 } else { self.policy.options.level0_patience };
-        let (depth, trigger) = (group.depth as f64, self.trigger() as f64);
-        let due = trigger * f64::from(patience);
-        if depth < due { depth / due } else { 1.0 + (depth - due) / trigger }
+        let due = if group.cost < 1.0 { self.half_trigger() } else { self.trigger() } as f64;
+        let depth = group.depth as f64;
+        if depth < due { depth / due } else { 1.0 + (depth - due) / self.half_trigger() as f64 }
     }
 }
