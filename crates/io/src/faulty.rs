@@ -46,6 +46,9 @@ pub enum Persistence {
     Once,
     /// That call and all after it fail.
     Sticky,
+    /// That call and those after it fail, so many in all: whoever goes on trying gets through in the end and can be found
+    /// out, where [`Persistence::Sticky`] would keep it busy forever.
+    Calls(u64),
 }
 
 /// A call about to be made, shown to the function of [`FaultyFs::decide_by`].
@@ -169,6 +172,7 @@ impl Fault {
         match self.persistence {
             Persistence::Once => number == self.at,
             Persistence::Sticky => number >= self.at,
+            Persistence::Calls(calls) => (self.at..self.at.saturating_add(calls)).contains(&number),
         }
     }
 }

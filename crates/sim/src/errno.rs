@@ -2,8 +2,8 @@
 //! another call failing, once or from then on.
 //!
 //! Demanded: no panic; no wrong answer, before or after; the error is told, by the call that met it or in
-//! `stats().poisoned`; after a failed sync no write is taken; and opened again without the fault, the files hold everything
-//! that was acknowledged, also after a power loss.
+//! `stats().poisoned`; nothing is tried again and again; after a failed sync no write is taken; and opened again without
+//! the fault, the files hold everything that was acknowledged, also after a power loss.
 
 use bifold_io::{
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
@@ -44,10 +44,15 @@ const MIX: Mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
 const KINDS: [FaultKind; 5] =
     [FaultKind::EIO, FaultKind::ENOSPC, FaultKind::EMFILE, FaultKind::EINTR, FaultKind::ShortWrite];
 
+/// A fault that lasts is over after so many calls. A history makes a few thousand: one that gets there goes on trying
+/// without telling anybody, and would be at it forever if the fault were not over.
+const LASTING: Persistence = Persistence::Calls(LASTING_CALLS);
+const LASTING_CALLS: u64 = 20_000;
+
 /// The fault of this number at `call`: each kind once, and each from then on.
 fn fault_at(call: u64, number: u64) -> Fault {
     let kinds = KINDS.len() as u64;
-    let persistence = if (number / kinds).is_multiple_of(2) { Persistence::Once } else { Persistence::Sticky };
+    let persistence = if (number / kinds).is_multiple_of(2) { Persistence::Once } else { LASTING };
     Fault { at: call, kind: KINDS[(number % kinds) as usize], persistence }
 }
 
@@ -150,6 +155,9 @@ impl Run {
         }
         let Some(hit) = self.hit() else { return Ok(()) };
         report.count("faults injected", 1);
+        if self.faulty.calls() >= self.fault.at + LASTING_CALLS {
+            return Err(Trouble::wrong(format!("{hit:?} failed, and it went on trying until the fault was over")));
+        }
         let Self { seed, fault, memory, driver, told, .. } = self;
         let (model, set) = driver.into_parts();
         let judge = Judge { set, seed };
@@ -172,7 +180,7 @@ impl Run {
             other => return other.map(|()| After::Going),
         }
         match self.driver.open() {
-            Err(Trouble::Refused(_)) if self.fault.persistence == Persistence::Sticky => Ok(After::Over),
+            Err(Trouble::Refused(_)) if self.fault.persistence == LASTING => Ok(After::Over),
             Err(trouble) => Err(trouble.during("second try to open")),
             Ok(()) => Ok(After::Going),
         }

@@ -97,6 +97,14 @@ fn every_call_is_counted_and_each_can_fail_with_each_error() {
 }
 
 #[test]
+fn a_fault_of_so_many_calls_is_over_after_them() {
+    let fs = FaultyFs::new(Arc::new(MemoryFs::default()));
+    fs.plan(Fault { at: 2, kind: FaultKind::EIO, persistence: Persistence::Calls(3) });
+    let fails: Vec<bool> = (0..6).map(|_| fs.create_dir_all(Path::new(DIR)).is_err()).collect();
+    assert_eq!(fails, [false, true, true, true, false, false]);
+}
+
+#[test]
 fn a_passing_fault_passes_and_a_sticky_one_stays_until_cleared() {
     let fs = FaultyFs::new(Arc::new(MemoryFs::new()));
     fs.plan(once(2, FaultKind::EIO));
