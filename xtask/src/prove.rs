@@ -3,5 +3,8 @@
 
 /// Runs them; each prints its counts and on failure the one line that repeats it.
 pub fn run() -> Result<(), String> {
-    crate::cargo(&["test", "--profile", "prove", "-p", "bifold-sim", "--", "--nocapture"], &[])
+    crate::cargo(
+        &["test", "--profile", "prove", "-p", "bifold-sim", "--", "--nocapture"],
+        &[("BIFOLD_SIM_SCALE", "400".into())],
+    )
 }
