@@ -78,6 +78,9 @@ pub fn run(seed: u64, sizes: Sizes) -> Report {
     };
     for call in (seed % sizes.every + 1..=calls).step_by(sizes.every as usize) {
         report.merge(run_one(seed, call, call / sizes.every + seed));
+        if !report.failures.is_empty() {
+            break;
+        }
     }
     report
 }
