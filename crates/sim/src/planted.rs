@@ -29,6 +29,7 @@ pub const ALL: &[Planted] = &[
     Planted { name: "manifest_before_table", caught_by: "power" },
     Planted { name: "unnamed_log_floor", caught_by: "power" },
     Planted { name: "forget_log_gap", caught_by: "power" },
+    Planted { name: "overlook_lost_log", caught_by: "bitflip" },
     Planted { name: "delete_log_early", caught_by: "power" },
     Planted { name: "drop_tombstone_early", caught_by: "metamorphic" },
     Planted { name: "ignore_snapshot_in_compaction", caught_by: "metamorphic" },
