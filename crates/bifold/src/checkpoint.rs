@@ -18,7 +18,7 @@ const COPY_BYTES: u64 = 1 << 20;
 /// Copies the database to `path`.
 ///
 /// # Errors
-/// I/O errors; [`Error::InvalidArgument`] when `path` holds files.
+/// I/O errors; [`Error::InvalidArgument`] when `path` holds files; [`Error::Poisoned`].
 pub(crate) fn checkpoint(engine: &Engine, path: &Path) -> Result<()> {
     engine.health.open()?;
     let to = engine.dir.sibling(path);
@@ -32,7 +32,8 @@ pub(crate) fn checkpoint(engine: &Engine, path: &Path) -> Result<()> {
     let floor = engine.log_floor(None);
     let logs = {
         let mut wal = engine.wal.hold();
-        engine.health.watch(wal.write_out())?;
+        engine.health.well()?;
+        engine.watch(wal.write_out())?;
         wal.files()
     };
     let state = engine.state(floor);

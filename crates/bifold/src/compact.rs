@@ -116,7 +116,7 @@ impl Engine {
                     let outcome = self.compact_job(partition, &job);
                     self.end_compaction(partition.keyspace, &job);
                     self.tables.remover().wait();
-                    return self.health.watch(outcome);
+                    return self.watch(outcome);
                 }
                 Some(None) => self.wait_until_free(partition)?,
             }
@@ -135,13 +135,13 @@ impl Engine {
     /// # Errors
     /// I/O errors, and every reason not to take writes.
     pub fn flush(&self, trees: &[Arc<Partition>]) -> Result<()> {
-        self.writable()?;
         {
             let mut wal = self.wal.hold();
+            self.writable()?;
             let filled: Vec<_> =
                 trees.iter().filter(|p| !p.view().active.memtable.is_empty()).map(Arc::clone).collect();
             if !filled.is_empty() {
-                self.health.watch(self.seal(&mut wal, &filled))?;
+                self.watch(self.seal(&mut wal, &filled))?;
             }
         }
         self.wait_until(|| trees.iter().all(|p| p.view().sealed.is_empty() || p.is_dropped()))

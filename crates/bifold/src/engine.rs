@@ -119,6 +119,15 @@ impl Engine {
         self.health.writable()
     }
 
+    /// Passes `outcome` on; if it is an error, no more writes are taken, and whoever waits for background work learns it.
+    pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
+        let outcome = self.health.watch(outcome);
+        if outcome.is_err() {
+            self.work.notify();
+        }
+        outcome
+    }
+
     /// Whether reads of `partition` are answered.
     ///
     /// # Errors

@@ -3,6 +3,9 @@
 //! The first failure of a write, a sync or a background job decides: from then on every write answers
 //! [`Error::Poisoned`] with that cause. What was acknowledged is in the files, reads go on, and reopening repairs.
 //! Going on to write would risk the hole that RocksDB and others had: a lost record followed by later ones.
+//!
+//! **Invariant.** Whoever fails to append to or to sync the log or the manifest says so here before it lets go of the lock
+//! that the next writer of that file waits for, and the next writer looks here first.
 
 use std::sync::{
     OnceLock,
@@ -15,7 +18,6 @@ use bifold_contract::{Error, Result};
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     first_failure: OnceLock<Error>,
-    sick: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -23,15 +25,9 @@ impl Health {
     /// Passes `outcome` on; if it is an error, no more writes are taken.
     pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
         if let Err(error) = &outcome {
-            self.poison(error.clone());
+            let _first_cause_stays = self.first_failure.set(error.clone());
         }
         outcome
-    }
-
-    /// Takes no more writes, because of `cause`.
-    pub fn poison(&self, cause: Error) {
-        let _first_cause_stays = self.first_failure.set(cause);
-        self.sick.store(true, Ordering::Release);
     }
 
     /// Whether writes are taken.
@@ -40,12 +36,15 @@ impl Health {
     /// [`Error::Poisoned`] or [`Error::Closed`].
     pub fn writable(&self) -> Result<()> {
         self.open()?;
-        if self.sick.load(Ordering::Acquire)
-            && let Some(cause) = self.first_failure.get()
-        {
-            return Err(cause.clone().poisoned());
-        }
-        Ok(())
+        self.well()
+    }
+
+    /// Whether nothing has failed so far.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn well(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), |cause| Err(cause.clone().poisoned()))
     }
 
     /// Whether reads are answered.

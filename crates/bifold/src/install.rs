@@ -22,6 +22,7 @@ use bifold_index::{table::Table, version::Version};
 
 use crate::{
     engine::Engine,
+    manifest::ManifestFile,
     options::KeyspaceOptions,
     partition::{Layer, Partition, View},
     sync::LockExt,
@@ -58,7 +59,7 @@ impl Engine {
             edit.keyspaces.push(KeyspaceEdit::Flushed { id: partition.keyspace, seqno });
         }
         edit.levels.push(change);
-        manifest.append(&edit)?;
+        self.record(&mut manifest, &edit)?;
         if cfg!(planted = "manifest_before_table") {
             self.dir.sync()?;
         }
@@ -70,7 +71,13 @@ impl Engine {
             release(&old, removed.table, &edit);
         }
         self.delete_logs_below(log_floor);
-        if manifest.is_long() { manifest.rewrite(&self.state(log_floor)) } else { Ok(()) }
+        if manifest.is_long() { self.watch(manifest.rewrite(&self.state(log_floor))) } else { Ok(()) }
+    }
+
+    /// Makes `edit` durable. After one that failed there is no other: it might be lost, and later ones there.
+    fn record(&self, manifest: &mut ManifestFile, edit: &Edit) -> Result<()> {
+        self.health.well()?;
+        self.watch(manifest.append(edit))
     }
 
     /// Notes that older logs are not needed any more, and deletes them.
@@ -83,12 +90,13 @@ impl Engine {
         if cfg!(not(planted = "unnamed_log_floor")) {
             self.dir.sync()?;
         }
-        manifest.append(&Edit {
+        let edit = Edit {
             next_file: Some(self.next_file()),
             last_seqno: Some(self.visible()),
             log_floor: Some(log_floor),
             ..Edit::default()
-        })?;
+        };
+        self.record(&mut manifest, &edit)?;
         self.delete_logs_below(log_floor);
         Ok(())
     }
@@ -123,7 +131,7 @@ impl Engine {
         let text = toml::to_string(options).unwrap_or_default();
         let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: text };
         let edit = Edit { next_file: Some(self.next_file()), keyspaces: vec![created], ..Edit::default() };
-        self.health.watch(manifest.append(&edit))?;
+        self.record(&mut manifest, &edit)?;
         let mut all = self.partitions().to_vec();
         all.push(Arc::clone(&partition));
         self.set_partitions(all);
@@ -142,7 +150,7 @@ impl Engine {
         let wal = self.wal.hold();
         let Some(partition) = self.find(name) else { return Ok(false) };
         let edit = Edit { keyspaces: vec![KeyspaceEdit::Dropped { id: partition.keyspace }], ..Edit::default() };
-        self.health.watch(manifest.append(&edit))?;
+        self.record(&mut manifest, &edit)?;
         partition.mark_dropped();
         self.set_partitions(self.partitions().iter().filter(|p| p.name != name).cloned().collect());
         drop(wal);

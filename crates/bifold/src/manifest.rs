@@ -73,7 +73,7 @@ impl ManifestFile {
     /// Writes it anew as one snapshot.
     ///
     /// # Errors
-    /// I/O errors; the old manifest is then still in force.
+    /// I/O errors; the old manifest or the new one is then in force, and nothing must be appended.
     pub fn rewrite(&mut self, state: &Edit) -> Result<()> {
         let header = manifest::header(self.database_id);
         let record = manifest::encode_record(state, self.database_id, header.len() as u64);
@@ -88,7 +88,8 @@ impl ManifestFile {
             self.dir.sync()?;
         }
         self.snapshot_bytes = file.len();
-        self.file = Some(file);
+        // Opened by its name: errors must not speak of the temporary file.
+        self.file = Some(self.dir.open_append(names::MANIFEST, IoSource::Manifest)?);
         Ok(())
     }
 }

@@ -223,7 +223,7 @@ impl Engine {
             // Closing cancels long jobs; their inputs stay in force.
             Err(Error::Closed { .. }) => {}
             Err(_) if cfg!(planted = "swallow_flush_error") => {}
-            other => drop(self.health.watch(other)),
+            other => drop(self.watch(other)),
         }
         self.end_task(task);
     }

@@ -19,7 +19,10 @@ use bifold_format::{
 };
 use bifold_io::{Dir, Writer};
 
-use crate::sync::{LockExt, wait};
+use crate::{
+    health::Health,
+    sync::{LockExt, wait},
+};
 
 /// Pending bytes of `Memory` commits are written out at this size: large enough that the system call costs little
 /// (0.3 µs per KiB in all), small enough that a killed process loses only moments.
@@ -240,6 +243,17 @@ struct SyncTask {
     upto: SeqNo,
 }
 
+impl SyncTask {
+    fn sync(&self, dir: &Dir) -> Result<()> {
+        for log in self.closed.iter().chain([&self.current]) {
+            if cfg!(not(planted = "skip_log_sync")) {
+                log.file.sync()?;
+            }
+        }
+        if self.new_in_dir { dir.sync() } else { Ok(()) }
+    }
+}
+
 fn create(dir: &Dir, id: FileId) -> Result<OpenLog> {
     let file = Arc::new(dir.create(&names::log(id), IoSource::Log)?);
     file.append(&[&log::header(id)])?;
@@ -264,13 +278,13 @@ impl GroupSync {
     ///
     /// # Errors
     /// I/O errors. A sync is never tried again: the system may have dropped what it could not write.
-    pub fn sync(&self, wal: &Mutex<Wal>, seqno: SeqNo, healthy: impl Fn() -> Result<()>) -> Result<()> {
+    pub fn sync(&self, wal: &Mutex<Wal>, seqno: SeqNo, health: &Health) -> Result<()> {
         let mut progress = self.progress.hold();
         loop {
             if progress.durable >= seqno {
                 return Ok(());
             }
-            healthy()?;
+            health.writable()?;
             if !progress.running {
                 break;
             }
@@ -279,7 +293,7 @@ impl GroupSync {
         progress.running = true;
         drop(progress);
 
-        let outcome = sync_now(wal);
+        let outcome = sync_now(wal, health);
         let mut progress = self.progress.hold();
         progress.running = false;
         if let Ok(upto) = outcome {
@@ -290,18 +304,18 @@ impl GroupSync {
     }
 }
 
-fn sync_now(wal: &Mutex<Wal>) -> Result<SeqNo> {
+fn sync_now(wal: &Mutex<Wal>, health: &Health) -> Result<SeqNo> {
     let (task, dir) = {
         let mut wal = wal.hold();
-        (wal.sync_task()?, wal.dir.clone())
+        health.well()?;
+        (health.watch(wal.sync_task())?, wal.dir.clone())
     };
-    for log in task.closed.iter().chain([&task.current]) {
-        if cfg!(not(planted = "skip_log_sync")) {
-            log.file.sync()?;
-        }
-    }
-    if task.new_in_dir {
-        dir.sync()?;
+    let synced = task.sync(&dir);
+    // Before anybody who waits can begin another sync: that one might succeed, without what this one has lost.
+    if cfg!(planted = "poison_late") {
+        synced?;
+    } else {
+        health.watch(synced)?;
     }
     wal.hold().synced(&task);
     Ok(task.upto)

@@ -121,8 +121,8 @@ impl Engine {
             if let Some(gone) = ops.iter().find(|op| op.partition.is_dropped()) {
                 return Err(Error::Closed { what: format!("keyspace `{}`", gone.partition.name) });
             }
-            self.health.watch(self.make_room(&mut wal, ops, bytes))?;
-            self.health.watch(self.log_and_apply(&mut wal, ops, durability))?
+            self.watch(self.make_room(&mut wal, ops, bytes))?;
+            self.watch(self.log_and_apply(&mut wal, ops, durability))?
         };
         self.counters.commit(ops);
         if durability == Durability::Sync {
@@ -195,7 +195,7 @@ impl Engine {
     /// # Errors
     /// I/O errors.
     pub fn sync_upto(&self, seqno: SeqNo) -> Result<()> {
-        self.health.watch(self.group_sync.sync(&self.wal, seqno, || self.health.writable()))
+        self.watch(self.group_sync.sync(&self.wal, seqno, &self.health))
     }
 }
 

@@ -1,5 +1,6 @@
-//! One sync of the log fails while several threads wait for it: none of them may be told that its commit is durable, then or
-//! after a sync that succeeds, because the system has dropped what it could not write.
+//! One sync of the log or of the manifest fails while several threads commit and the workers flush and merge: nobody may be
+//! told that a commit is durable, then or after a sync that succeeds, because the system has dropped what it could not
+//! write; and nothing may be appended behind what is lost.
 
 use std::{
     sync::{
@@ -44,20 +45,24 @@ fn fail_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     let faulty = FaultyFs::over_memory(memory.clone());
     let mut options = OptionSet::new(seed, 0, Durability::Sync).database;
     options.workers = Workers::Threads(2);
-    if random.chance(50) {
-        options.memtable_bytes = 1 << 20;
-    }
     let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
     let db = Db::open_in(env, env::DIR, options.clone())?;
     let trees = [db.default_keyspace().clone(), db.keyspace(NAMES[1], options.keyspace.clone())?];
-    let doomed = random.within(2, 60);
+    let of_log = random.chance(70);
+    if of_log && random.chance(70) {
+        options.memtable_bytes = 1 << 20;
+    }
+    let doomed = random.within(2, if of_log { 60 } else { 12 });
     let syncs = AtomicU64::new(0);
     faulty.decide_by(Box::new(move |call: &Call<'_>| {
-        let is_sync = call.op == "sync" && call.path.extension().is_some_and(|e| e == "log");
-        (is_sync && syncs.fetch_add(1, Ordering::Relaxed) + 1 == doomed).then_some(FaultKind::EIO)
+        let here =
+            if of_log { call.path.extension().is_some_and(|e| e == "log") } else { call.path.ends_with("MANIFEST") };
+        let is_doomed = || syncs.fetch_add(1, Ordering::Relaxed) + 1 == doomed;
+        (here && call.op == "sync" && is_doomed()).then_some(FaultKind::EIO)
     }));
     let acked = write_until_it_fails(&db, &trees, seed);
-    report.count("syncs made to fail", faulty.injected().len() as u64);
+    let kind = if of_log { "syncs of the log made to fail" } else { "syncs of the manifest made to fail" };
+    report.count(kind, faulty.injected().len() as u64);
     report.count("commits acknowledged before", acked.iter().sum());
     if !faulty.injected().is_empty() && db.stats().poisoned.is_none() {
         return Err(Trouble::wrong("a sync failed and the database takes writes"));

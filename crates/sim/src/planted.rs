@@ -36,6 +36,7 @@ pub const ALL: &[Planted] = &[
     Planted { name: "ignore_range_tombstone", caught_by: "metamorphic" },
     Planted { name: "reuse_seqno", caught_by: "metamorphic" },
     Planted { name: "half_batch", caught_by: "power" },
+    Planted { name: "poison_late", caught_by: "lost_sync" },
     Planted { name: "swallow_flush_error", caught_by: "errno" },
     Planted { name: "serve_torn_tail", caught_by: "power" },
     Planted { name: "filter_wrong_hash", caught_by: "metamorphic" },

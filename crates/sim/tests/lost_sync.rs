@@ -11,5 +11,8 @@ fn nobody_is_told_that_a_commit_of_a_failed_sync_is_durable() {
     for seed in 0..scaled(60) {
         report.merge(run(seed));
     }
-    report.finish("lost_sync", &[("syncs made to fail", scaled(60) / 2)]);
+    report.finish(
+        "lost_sync",
+        &[("syncs of the log made to fail", scaled(60) / 2), ("syncs of the manifest made to fail", scaled(60) / 10)],
+    );
 }
