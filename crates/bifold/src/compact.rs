@@ -17,7 +17,7 @@ use bifold_index::{
     version::Version,
 };
 
-use crate::{engine::Engine, partition::Partition, sync::LockExt};
+use crate::{engine::Engine, partition::Partition, schedule::Begun, sync::LockExt};
 
 impl Engine {
     /// Does one planned job.
@@ -102,23 +102,21 @@ impl Engine {
     /// I/O errors, corruption, and every reason not to take writes.
     pub fn compact_range(&self, partition: &Arc<Partition>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
         self.flush(&[Arc::clone(partition)])?;
-        let begun = || {
+        let plan = || {
             let shape = partition.view().version.shape();
-            let job = whole_range(&shape, partition.options.table_bytes, bound_key(start), bound_key(end))?;
-            let free = self.work.try_begin(partition.keyspace, &job);
-            Some(free.then_some(job))
+            whole_range(&shape, partition.options.table_bytes, bound_key(start), bound_key(end))
         };
         loop {
             // Running compactions may hold the tables: their end changes the plan, so it is made anew.
-            match begun() {
-                None => return Ok(()),
-                Some(Some(job)) => {
+            match self.work.try_begin(partition.keyspace, plan) {
+                Begun::NothingToDo => return Ok(()),
+                Begun::Job(job) => {
                     let outcome = self.compact_job(partition, &job);
                     self.end_compaction(partition.keyspace, &job);
                     self.tables.remover().wait();
                     return self.watch(outcome);
                 }
-                Some(None) => self.wait_until_free(partition)?,
+                Begun::Busy => self.wait_until_free(partition)?,
             }
         }
     }

@@ -106,22 +106,34 @@ impl Work {
         }
     }
 
-    /// Marks tables and levels of a manual compaction as taken. `None` while a running job holds one of them.
-    pub fn try_begin(&self, keyspace: KeyspaceId, job: &CompactionJob) -> bool {
+    /// Plans a manual compaction and marks its tables and levels as taken. The plan is made under the lock: a job that
+    /// ends has changed the tables before it gives them back, so what is free now is there.
+    pub fn try_begin(&self, keyspace: KeyspaceId, plan: impl FnOnce() -> Option<CompactionJob>) -> Begun {
         let mut state = self.state.hold();
+        let Some(job) = plan() else { return Begun::NothingToDo };
         let busy = state.busy.entry(keyspace).or_default();
         if job.inputs.iter().any(|(_, _, table)| busy.tables.contains(table)) || !busy.outputs.is_empty() {
-            return false;
+            return Begun::Busy;
         }
-        mark(busy, job);
+        mark(busy, &job);
         state.running += 1;
-        true
+        Begun::Job(job)
     }
 
     /// Tables that are inputs of running jobs, of one tree.
     pub fn busy(&self, keyspace: KeyspaceId) -> Busy {
         self.state.hold().busy.get(&keyspace).cloned().unwrap_or_default()
     }
+}
+
+/// What became of a manual compaction's plan.
+pub(crate) enum Begun {
+    /// There is nothing to merge.
+    NothingToDo,
+    /// A running job holds some of its tables.
+    Busy,
+    /// Its tables are taken for it.
+    Job(CompactionJob),
 }
 
 fn mark(busy: &mut Busy, job: &CompactionJob) {
