@@ -53,8 +53,9 @@ impl Fixture {
         let mut set = OptionSet::new(seed, 0, Durability::Buffered);
         set.keyspaces[0].compression = [Compression::None, Compression::Lz4, Compression::Zstd][(seed % 3) as usize];
         set.database.keyspace = set.keyspaces[0].clone();
-        // Large enough for the last commits to stay in the log.
-        set.database.memtable_bytes = 256 << 10;
+        // Large enough for the last commits to stay in one log.
+        set.database.memory_limit = 64 << 20;
+        set.database.memtable_bytes = 8 << 20;
         set.database.log_bytes = 8 << 20;
         let fs = MemoryFs::default();
         let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set.clone(), Model::default(), Blind);
