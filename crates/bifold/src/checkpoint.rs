@@ -1,16 +1,16 @@
 //! Checkpoint: a copy of the whole database in another directory, in nearly no time and space.
 //!
-//! Tables never change, so they are linked; logs still grow, so what they hold now is copied; the manifest is written
-//! anew. While the manifest lock is held nothing is installed or deleted. The manifest comes last: a crash before that
+//! Tables never change, so they are linked; logs still grow, so what they hold now is copied; value files are ended, so that
+//! they are linked too and commits go on in new ones; the manifest is written anew. While the manifest lock is held nothing is installed or deleted. The manifest comes last: a crash before that
 //! leaves a directory that is not a database, and opening it says so or begins afresh.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
-use bifold_contract::{Error, FileId, IoSource, Result};
+use bifold_contract::{Error, FileId, IoSource, Result, SeqNo};
 use bifold_format::names;
 use bifold_io::Dir;
 
-use crate::{engine::Engine, manifest::ManifestFile, sync::LockExt};
+use crate::{engine::Engine, manifest::ManifestFile, options::Access, sync::LockExt, wal::LogFile};
 
 /// Bytes copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
@@ -27,24 +27,53 @@ pub(crate) fn checkpoint(engine: &Engine, path: &Path) -> Result<()> {
         let reason = format!("{} holds files already ({name}); name a new or an empty directory", path.display());
         return Err(Error::invalid("checkpoint directory", reason));
     }
-    let manifest = engine.manifest.hold();
+    let mut manifest = engine.manifest.hold();
     // Before the list of logs: a later one may be missing there.
     let floor = engine.log_floor(None);
-    let logs = {
-        let mut wal = engine.wal.hold();
-        engine.health.well()?;
-        engine.watch(wal.write_out())?;
-        wal.files()
-    };
-    let state = engine.state(floor);
+    let end = end_here(engine)?;
+    if let Some(last) = end.synced_to {
+        engine.sync_upto(last)?;
+        engine.list_values(&mut manifest)?;
+    }
+    let mut state = engine.state(floor);
+    state.values.added.retain(|file| end.values.contains(&file.id) || file.bytes == 0);
     for added in state.levels.iter().flat_map(|change| &change.added) {
         engine.dir.link_into(&to, &names::table(added.table.id))?;
     }
-    logs.iter().try_for_each(|log| copy_log(&engine.dir, &to, log.id, log.bytes))?;
+    for file in state.values.added.iter().filter(|file| file.bytes > 0) {
+        engine.dir.link_into(&to, &names::value(file.id))?;
+    }
+    end.logs.iter().try_for_each(|log| copy_log(&engine.dir, &to, log.id, log.bytes))?;
     to.sync()?;
     ManifestFile::create(&to, manifest.database_id(), &state)?;
     let above = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     to.sibling(above).sync()
+}
+
+/// Where the copy ends.
+struct End {
+    logs: Vec<LogFile>,
+    values: BTreeSet<FileId>,
+    /// The last commit, if values are kept apart: they must be durable, because recovery of the copy may cut what its logs
+    /// do not know of, in files that are shared.
+    synced_to: Option<SeqNo>,
+}
+
+/// Ends the present logs and value files, for the copy's purposes, after the same commit.
+fn end_here(engine: &Engine) -> Result<End> {
+    let partitions = engine.partitions();
+    let apart = partitions.iter().any(|p| p.parts_from != usize::MAX) && engine.options.access == Access::ReadWrite;
+    let mut wal = engine.wal.hold();
+    engine.health.well()?;
+    engine.watch(wal.write_out())?;
+    if apart {
+        partitions.iter().for_each(|p| p.placement.seal());
+    }
+    Ok(End {
+        logs: wal.files(),
+        values: partitions.iter().flat_map(|p| p.placement.live_files()).collect(),
+        synced_to: apart.then(|| wal.next_seqno() - 1),
+    })
 }
 
 fn copy_log(from: &Dir, to: &Dir, id: FileId, bytes: u64) -> Result<()> {

@@ -5,7 +5,7 @@
 use std::{ops::Bound, sync::Arc};
 
 use bifold_contract::{
-    CompactionJob, IoSource, JobShape, LevelEdit, Levels, Result, TableMeta,
+    CompactionJob, IoSource, JobShape, LevelEdit, Levels, Result, TableMeta, ValueEdit,
     edit::{TableAdded, TableRemoved},
     placement::RewriteJob,
 };
@@ -30,15 +30,15 @@ impl Engine {
         let output_run = job.output_run.unwrap_or_else(|| self.new_file_id());
         let removed = job.inputs.iter().map(|&(level, run, table)| TableRemoved { level, run, table }).collect();
         let moves = job.shape == JobShape::Move && may_move(partition, job);
-        let tables = if moves {
-            inputs(&version, job).map(|t| Arc::clone(t.meta())).collect()
+        let (tables, values) = if moves {
+            (inputs(&version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default())
         } else {
             self.merge(partition, &version, job)?
         };
         let added =
             tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();
         let change = LevelEdit { keyspace: partition.keyspace, partition: partition.id, removed, added };
-        self.install(partition, change, None)?;
+        self.install(partition, change, values, None)?;
         let mut history = partition.history.hold();
         if moves {
             history.moves += 1;
@@ -52,7 +52,12 @@ impl Engine {
         Ok(())
     }
 
-    fn merge(&self, partition: &Arc<Partition>, version: &Version, job: &CompactionJob) -> Result<Vec<Arc<TableMeta>>> {
+    fn merge(
+        &self,
+        partition: &Arc<Partition>,
+        version: &Version,
+        job: &CompactionJob,
+    ) -> Result<(Vec<Arc<TableMeta>>, ValueEdit)> {
         let inputs: Vec<&Arc<Table>> = inputs(version, job).collect();
         let tombstones = RangeTombstones::new(inputs.iter().flat_map(|t| t.range_tombstones()));
         let sources = inputs.iter().map(|t| Source::Table(t.cursor(ReadMode::Compaction))).collect();
@@ -68,7 +73,8 @@ impl Engine {
         let whole_bottom = cfg!(planted = "drop_tombstone_early");
         let snapshots =
             if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
-        let rewrite = RewriteJob { keyspace: partition.keyspace, from, to: job.output_level, bottom: false };
+        let rewrite =
+            RewriteJob { keyspace: partition.keyspace, from, to: job.output_level, bottom: false, flushed: None };
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,
@@ -93,7 +99,7 @@ impl Engine {
         let mut history = partition.history.hold();
         history.entries_in += output.entries_in;
         history.entries_out += output.entries_out;
-        Ok(output.tables.into_iter().map(Arc::new).collect())
+        Ok((output.tables.into_iter().map(Arc::new).collect(), output.values))
     }
 
     /// Merges everything in the key range, memtables included, into the deepest level that has data of it.

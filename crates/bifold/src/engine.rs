@@ -9,9 +9,10 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{Error, FileId, LogFloor, Result, SeqNo};
+use bifold_contract::{Error, FileId, KeyspaceId, LogFloor, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
+use bifold_values::parts::value_files::Home;
 
 use crate::{
     health::Health,
@@ -59,7 +60,7 @@ pub(crate) struct Engine {
     pub counters: Counters,
     /// The logs that recovery has not finished with, if any.
     pub replaying: Mutex<Option<LogFloor>>,
-    next_file: AtomicU64,
+    next_file: Arc<AtomicU64>,
     partitions: ArcSwap<Vec<Arc<Partition>>>,
     /// Held for its drop: other processes may open the database from then on.
     _lock: Box<dyn FileLock>,
@@ -77,7 +78,7 @@ pub(crate) struct Recovered {
     pub wal: Wal,
     pub visible: SeqNo,
     pub replaying: Option<LogFloor>,
-    pub next_file: FileId,
+    pub next_file: Arc<AtomicU64>,
     pub partitions: Vec<Arc<Partition>>,
 }
 
@@ -101,7 +102,7 @@ impl Engine {
             health: Health::default(),
             counters: Counters::default(),
             replaying: Mutex::new(found.replaying),
-            next_file: AtomicU64::new(found.next_file),
+            next_file: found.next_file,
             partitions: ArcSwap::from_pointee(found.partitions),
             _lock: found.lock,
         })
@@ -154,6 +155,11 @@ impl Engine {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Where value files of a keyspace go that is made now.
+    pub fn value_home(&self, keyspace: KeyspaceId) -> Home {
+        value_home(&self.dir, keyspace, &self.next_file, 0)
+    }
+
     /// The number that [`Engine::new_file_id`] hands out next.
     pub fn next_file(&self) -> FileId {
         self.next_file.load(Ordering::Relaxed)
@@ -197,6 +203,12 @@ impl Engine {
             Ok(())
         }
     }
+}
+
+/// Where value files of a keyspace go. Edits in the manifest speak of those with numbers below `listed_below`.
+pub(crate) fn value_home(dir: &Dir, keyspace: KeyspaceId, next: &Arc<AtomicU64>, listed_below: FileId) -> Home {
+    let next = Arc::clone(next);
+    Home { dir: dir.clone(), keyspace, new_file: Arc::new(move || next.fetch_add(1, Ordering::Relaxed)), listed_below }
 }
 
 impl fmt::Debug for Engine {

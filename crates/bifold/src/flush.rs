@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{IoSource, LevelEdit, Result, edit::TableAdded, placement::RewriteJob};
+use bifold_contract::{IoSource, LevelEdit, Result, ValueEdit, edit::TableAdded, placement::RewriteJob};
 use bifold_index::{
     compaction::run::{self, RewritePlan},
     merge::{MergeCursor, Source},
@@ -27,27 +27,30 @@ impl Engine {
         let Some(layer) = view.sealed.last() else { return Ok(()) };
         let begin = self.env.clock.now();
         self.sync_log_for_others(partition, layer)?;
-        let change = self.write_layer(partition, &view, layer)?;
-        self.install(partition, change, Some(layer))?;
+        let (change, values) = self.write_layer(partition, &view, layer)?;
+        self.install(partition, change, values, Some(layer))?;
         self.pace.flushed(layer.memtable.data_bytes() as u64, self.env.clock.now().saturating_sub(begin));
         Ok(())
     }
 
     /// Tables must not be durable before older commits of **other** trees are: a crash in between would leave the newer
-    /// commit without the older one, and could tear a batch that touches both. With one tree nothing needs to be done.
+    /// commit without the older one, and could tear a batch that touches both. Nor before the values are that they point
+    /// at. With one tree that has its values in it nothing needs to be done.
     fn sync_log_for_others(&self, partition: &Arc<Partition>, layer: &Layer) -> Result<()> {
         let unwritten =
             |p: &&Arc<Partition>| !Arc::ptr_eq(p, partition) && p.view().layers().any(|l| !l.memtable.is_empty());
+        let apart = partition.parts_from != usize::MAX;
         match layer.memtable.max_seqno() {
-            Some(last) if self.partitions().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
+            Some(last) if apart || self.partitions().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
             _ => Ok(()),
         }
     }
 
-    fn write_layer(&self, partition: &Arc<Partition>, view: &View, layer: &Layer) -> Result<LevelEdit> {
+    fn write_layer(&self, partition: &Arc<Partition>, view: &View, layer: &Layer) -> Result<(LevelEdit, ValueEdit)> {
         let empty_below = view.version.tables().next().is_none() && view.sealed.len() == 1;
         let run = self.new_file_id();
-        let job = RewriteJob { keyspace: partition.keyspace, from: None, to: 0, bottom: empty_below };
+        let flushed = layer.memtable.max_seqno();
+        let job = RewriteJob { keyspace: partition.keyspace, from: None, to: 0, bottom: empty_below, flushed };
         let output = run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
             layer.memtable.range_tombstones(),
@@ -65,7 +68,7 @@ impl Engine {
             &mut || self.new_file_id(),
             &self.dir,
         )?;
-        Ok(LevelEdit {
+        let change = LevelEdit {
             keyspace: partition.keyspace,
             partition: partition.id,
             removed: Vec::new(),
@@ -74,6 +77,7 @@ impl Engine {
                 .into_iter()
                 .map(|table| TableAdded { level: 0, run, table: Arc::new(table) })
                 .collect(),
-        })
+        };
+        Ok((change, output.values))
     }
 }

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use bifold_contract::{
-    Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, TableMeta, edit::TableAdded,
+    Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, TableMeta, ValueEdit, edit::TableAdded,
 };
 use bifold_format::names;
 use bifold_index::{table::Table, version::Version};
@@ -25,6 +25,7 @@ use crate::{
     manifest::ManifestFile,
     options::KeyspaceOptions,
     partition::{Layer, Partition, View},
+    presets::ValueHome,
     sync::LockExt,
     wal::Wal,
 };
@@ -35,7 +36,13 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors; the state in memory is then unchanged.
-    pub fn install(&self, partition: &Arc<Partition>, change: LevelEdit, written: Option<&Arc<Layer>>) -> Result<()> {
+    pub fn install(
+        &self,
+        partition: &Arc<Partition>,
+        change: LevelEdit,
+        values: ValueEdit,
+        written: Option<&Arc<Layer>>,
+    ) -> Result<()> {
         let mut manifest = self.manifest.hold();
         if partition.is_dropped() {
             self.discard_tables(&change);
@@ -49,17 +56,12 @@ impl Engine {
         }
         let old = Arc::clone(&partition.view().version);
         let new = Arc::new(old.apply(&change, &mut |meta| self.open_table(meta))?);
-        let mut edit = Edit {
-            next_file: Some(self.next_file()),
-            last_seqno: Some(self.visible()),
-            log_floor: Some(log_floor),
-            ..Edit::default()
-        };
+        let mut edit = Edit { last_seqno: Some(self.visible()), log_floor: Some(log_floor), values, ..Edit::default() };
         if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
             edit.keyspaces.push(KeyspaceEdit::Flushed { id: partition.keyspace, seqno });
         }
         edit.levels.push(change);
-        self.record(&mut manifest, &edit)?;
+        self.record(&mut manifest, &mut edit)?;
         if cfg!(planted = "manifest_before_table") {
             self.dir.sync()?;
         }
@@ -70,14 +72,70 @@ impl Engine {
         for removed in edit.levels.iter().flat_map(|e| &e.removed) {
             release(&old, removed.table, &edit);
         }
+        partition.placement.installed(&edit.values);
         self.delete_logs_below(log_floor);
-        if manifest.is_long() { self.watch(manifest.rewrite(&self.state(log_floor))) } else { Ok(()) }
+        if manifest.is_long() { self.rewrite_manifest(&mut manifest, log_floor) } else { Ok(()) }
+    }
+
+    /// Puts a change of value files in force.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn install_values(&self, partition: &Partition, values: ValueEdit) -> Result<()> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let mut manifest = self.manifest.hold();
+        if partition.is_dropped() {
+            return Ok(());
+        }
+        self.dir.sync()?;
+        let mut edit = Edit { values, ..Edit::default() };
+        self.record(&mut manifest, &mut edit)?;
+        partition.placement.installed(&edit.values);
+        Ok(())
     }
 
     /// Makes `edit` durable. After one that failed there is no other: it might be lost, and later ones there.
-    fn record(&self, manifest: &mut ManifestFile, edit: &Edit) -> Result<()> {
+    fn record(&self, manifest: &mut ManifestFile, edit: &mut Edit) -> Result<()> {
         self.health.well()?;
+        let news = self.list_new_values(&self.wal.hold(), edit);
+        if news {
+            self.dir.sync()?;
+        }
         self.watch(manifest.append(edit))
+    }
+
+    /// Adds the value files that commits have begun. Under the commit lock, so that each file with a number below the
+    /// edit's next one is listed. Answers whether there are any: their names are not durable yet.
+    fn list_new_values(&self, _commit_lock: &Wal, edit: &mut Edit) -> bool {
+        edit.next_file = Some(self.next_file());
+        let mut any = false;
+        for file in self.partitions().iter().flat_map(|p| p.placement.unlisted()) {
+            any = true;
+            // One that is already gone need not be listed first.
+            match edit.values.removed.iter().position(|&id| id == file.id) {
+                Some(at) => drop(edit.values.removed.swap_remove(at)),
+                None => edit.values.added.push(file),
+            }
+        }
+        any
+    }
+
+    /// Lists all value files that are there.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn list_values(&self, manifest: &mut ManifestFile) -> Result<()> {
+        self.record(manifest, &mut Edit::default())
+    }
+
+    fn rewrite_manifest(&self, manifest: &mut ManifestFile, floor: LogFloor) -> Result<()> {
+        let mut state = self.state(floor);
+        if self.list_new_values(&self.wal.hold(), &mut state) {
+            self.dir.sync()?;
+        }
+        self.watch(manifest.rewrite(&state))
     }
 
     /// Notes that older logs are not needed any more, and deletes them.
@@ -90,13 +148,8 @@ impl Engine {
         if cfg!(not(planted = "unnamed_log_floor")) {
             self.dir.sync()?;
         }
-        let edit = Edit {
-            next_file: Some(self.next_file()),
-            last_seqno: Some(self.visible()),
-            log_floor: Some(log_floor),
-            ..Edit::default()
-        };
-        self.record(&mut manifest, &edit)?;
+        let mut edit = Edit { last_seqno: Some(self.visible()), log_floor: Some(log_floor), ..Edit::default() };
+        self.record(&mut manifest, &mut edit)?;
         self.delete_logs_below(log_floor);
         Ok(())
     }
@@ -127,11 +180,12 @@ impl Engine {
         // Ids are never used twice: those of dropped keyspaces may still stand in logs. File numbers never repeat either.
         let id = KeyspaceId::try_from(self.new_file_id())
             .map_err(|_| bifold_contract::Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
-        let partition = Arc::new(Partition::new(id, name.to_owned(), options.clone(), Version::default(), 0)?);
+        let values = ValueHome { home: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
+        let partition = Arc::new(Partition::new(id, name.to_owned(), options.clone(), Version::default(), 0, values)?);
         let text = toml::to_string(options).unwrap_or_default();
         let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: text };
-        let edit = Edit { next_file: Some(self.next_file()), keyspaces: vec![created], ..Edit::default() };
-        self.record(&mut manifest, &edit)?;
+        let mut edit = Edit { keyspaces: vec![created], ..Edit::default() };
+        self.record(&mut manifest, &mut edit)?;
         let mut all = self.partitions().to_vec();
         all.push(Arc::clone(&partition));
         self.set_partitions(all);
@@ -150,7 +204,8 @@ impl Engine {
         let wal = self.wal.hold();
         let Some(partition) = self.find(name) else { return Ok(false) };
         let edit = Edit { keyspaces: vec![KeyspaceEdit::Dropped { id: partition.keyspace }], ..Edit::default() };
-        self.record(&mut manifest, &edit)?;
+        self.health.well()?;
+        self.watch(manifest.append(&edit))?;
         partition.mark_dropped();
         self.set_partitions(self.partitions().iter().filter(|p| p.name != name).cloned().collect());
         drop(wal);
@@ -159,6 +214,7 @@ impl Engine {
             (empty, Arc::clone(&view.version))
         });
         old.tables().for_each(|table| table.mark_obsolete());
+        partition.placement.drop_files();
         Ok(true)
     }
 
@@ -245,6 +301,9 @@ pub(crate) fn state_of(partitions: &[Arc<Partition>], next_file: FileId, last_se
     for partition in partitions {
         let options = toml::to_string(&partition.options).unwrap_or_default();
         edit.keyspaces.push(KeyspaceEdit::Created { id: partition.keyspace, name: partition.name.clone(), options });
+        let values = partition.placement.files();
+        edit.values.added.extend(values.added);
+        edit.values.garbage.extend(values.garbage);
         let view = partition.view();
         edit.keyspaces.push(KeyspaceEdit::Flushed { id: partition.keyspace, seqno: partition.flushed() });
         let shape = view.version.shape();

@@ -43,6 +43,7 @@ struct Readme;
 
 mod batch;
 mod checkpoint;
+mod collect;
 mod compact;
 mod db;
 mod engine;

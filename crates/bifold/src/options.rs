@@ -65,6 +65,65 @@ pub enum Placement {
     /// Beside their keys, in the tables: a plain LSM-tree.
     #[default]
     Inline,
+    /// In files, in the order of arrival; collected from the oldest on by asking the index.
+    #[serde(rename = "wisckey")]
+    WiscKey,
+    /// In files, grouped by the hash of the key; collected without asking the index.
+    #[serde(rename = "hashkv")]
+    HashKv,
+}
+
+/// Which group of values is collected first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Victim {
+    /// The one most written since it was last collected (HashKV §3.3).
+    Greedy,
+    /// Dead bytes for each live byte, times the time since it was last collected.
+    #[default]
+    CostBenefit,
+    /// The most written of so many drawn at random.
+    GreedyRandom(u32),
+    /// Any.
+    Random,
+}
+
+/// Options of values that are kept apart from their keys. Without effect where the placement is `inline`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Values {
+    /// Values of this length and above are kept apart, in bytes.
+    #[serde(deserialize_with = "size")]
+    pub min_bytes: u64,
+    /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. Garbage is collected
+    /// when there are more. Logs come on top.
+    pub space_target: f64,
+    /// Which group is collected first (`hashkv`).
+    pub victim: Victim,
+    /// A group splits when its file has grown past this size, in bytes (`hashkv`).
+    #[serde(deserialize_with = "size")]
+    pub group_bytes: u64,
+    /// About the largest number of groups, each of which is an open file; then they grow instead (`hashkv`).
+    pub groups_max: u32,
+    /// Files of values in the order of arrival are cut at about this size, in bytes (`wisckey`).
+    #[serde(deserialize_with = "size")]
+    pub file_bytes: u64,
+    /// How values are compressed, each by itself.
+    pub compression: Compression,
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self {
+            min_bytes: 192,
+            space_target: 1.5,
+            victim: Victim::default(),
+            group_bytes: 4 << 20,
+            groups_max: 256,
+            file_bytes: 16 << 20,
+            compression: Compression::None,
+        }
+    }
 }
 
 /// How table blocks are compressed. A block that shrinks by less than an eighth is stored as it is.
@@ -206,6 +265,8 @@ impl Default for Options {
 pub struct KeyspaceOptions {
     /// Where values live. Cannot change once the keyspace exists.
     pub placement: Placement,
+    /// How values are kept that are apart from their keys.
+    pub values: Values,
     /// How table blocks are compressed.
     pub compression: Compression,
     /// Tables are cut at about this size, in bytes.
@@ -225,6 +286,7 @@ impl Default for KeyspaceOptions {
     fn default() -> Self {
         Self {
             placement: Placement::default(),
+            values: Values::default(),
             compression: Compression::default(),
             table_bytes: 16 << 20,
             block_bytes: 4096,
@@ -310,6 +372,7 @@ impl KeyspaceOptions {
         within("keyspace.block_bytes", u64::from(self.block_bytes), 64, 16 << 20)?;
         within("keyspace.restart_interval", u64::from(self.restart_interval), 1, 1024)?;
         within("keyspace.filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;
+        self.values.check()?;
         match self.compaction {
             Compaction::Leveled(o) => {
                 within("keyspace.compaction.leveled.growth", u64::from(o.growth), 2, 1000)?;
@@ -329,6 +392,23 @@ impl KeyspaceOptions {
     }
 }
 
+impl Values {
+    fn check(&self) -> Result<()> {
+        at_least("keyspace.values.min_bytes", self.min_bytes, 1)?;
+        at_least("keyspace.values.group_bytes", self.group_bytes, 1 << 10)?;
+        at_least("keyspace.values.file_bytes", self.file_bytes, 1 << 10)?;
+        within("keyspace.values.groups_max", u64::from(self.groups_max), 16, 65_536)?;
+        if let Victim::GreedyRandom(drawn) = self.victim {
+            within("keyspace.values.victim.greedy_random", u64::from(drawn), 1, 65_536)?;
+        }
+        if !(1.05..=100.0).contains(&self.space_target) {
+            let reason = format!("{} is not between 1.05 and 100", self.space_target);
+            return Err(Error::invalid("option `keyspace.values.space_target`", reason));
+        }
+        Ok(())
+    }
+}
+
 fn at_least(name: &str, value: u64, least: u64) -> Result<()> {
     if value < least {
         return Err(Error::invalid(format!("option `{name}`"), format!("{value} is too small, the least is {least}")));
@@ -345,9 +425,10 @@ fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
 
 /// Puts `text` at the dotted `path`, as a number or boolean where it reads as one, as a string otherwise.
 fn insert_at(table: &mut toml::Table, path: &str, text: &str) {
-    let value = match (text.parse::<i64>(), text.parse::<bool>()) {
-        (Ok(number), _) => toml::Value::Integer(number),
-        (_, Ok(flag)) => toml::Value::Boolean(flag),
+    let value = match (text.parse::<i64>(), text.parse::<bool>(), text.parse::<f64>()) {
+        (Ok(number), ..) => toml::Value::Integer(number),
+        (_, Ok(flag), _) => toml::Value::Boolean(flag),
+        (_, _, Ok(number)) => toml::Value::Float(number),
         _ => toml::Value::String(text.to_owned()),
     };
     match path.split_once('.') {
@@ -440,6 +521,9 @@ mod tests {
             "workers.threads=3",
             "keyspace.compression=zstd",
             "keyspace.compaction.leveled.growth=8",
+            "keyspace.placement=hashkv",
+            "keyspace.values.victim.greedy_random=8",
+            "keyspace.values.space_target=1.3",
         ] {
             options.set(word).unwrap_or_else(|e| panic!("{word}: {e}"));
         }
@@ -448,6 +532,8 @@ mod tests {
         assert_eq!(options.durability, Durability::Sync);
         assert_eq!(options.workers, Workers::Threads(3));
         assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { growth: 8, ..Leveled::default() }));
+        assert_eq!(options.keyspace.placement, Placement::HashKv);
+        assert_eq!(options.keyspace.values.victim, Victim::GreedyRandom(8));
         options.set("keyspace.compaction.tiered.growth=5").unwrap();
         assert_eq!(options.keyspace.compaction, Compaction::Tiered(Tiered { growth: 5, ..Tiered::default() }));
         options.set("workers=caller").unwrap();
@@ -466,6 +552,8 @@ mod tests {
             ("keyspace.restart_interval=0", "between"),
             ("keyspace.compaction.leveled.levels=1", "between"),
             ("durability=maybe", "durability"),
+            ("keyspace.values.space_target=1", "1.05"),
+            ("keyspace.placement=hashkw", "hashkw"),
         ] {
             let error = options.set(word).unwrap_err().to_string();
             assert!(error.contains(says), "{word}: {error}");

@@ -26,7 +26,11 @@ use bifold_contract::{
 };
 use bifold_index::{memtable::Memtable, table::TableOptions, version::Version};
 
-use crate::{options::KeyspaceOptions, presets, sync::LockExt};
+use crate::{
+    options::KeyspaceOptions,
+    presets::{self, ValueHome},
+    sync::LockExt,
+};
 
 /// One tree.
 pub(crate) struct Partition {
@@ -38,6 +42,8 @@ pub(crate) struct Partition {
     pub name: String,
     /// The keyspace's options.
     pub options: KeyspaceOptions,
+    /// Values of this length and above are kept apart.
+    pub parts_from: usize,
     /// Where its values live.
     pub placement: Arc<dyn Placement>,
     /// What it compacts next.
@@ -116,19 +122,22 @@ impl Partition {
     /// A tree that begins with the tables of `version`, which hold all commits up to `flushed`.
     ///
     /// # Errors
-    /// Options that cannot be used.
+    /// Options that cannot be used; those of opening value files.
     pub fn new(
         keyspace: KeyspaceId,
         name: String,
         options: KeyspaceOptions,
         version: Version,
         flushed: SeqNo,
+        values: ValueHome<'_>,
     ) -> Result<Self> {
+        let placement = presets::placement(&options, values)?;
         Ok(Self {
             keyspace,
             id: 0,
             name,
-            placement: presets::placement(&options),
+            parts_from: placement.profile().parts_from.unwrap_or(usize::MAX),
+            placement,
             policy: presets::policy(&options)?,
             locator: Box::new(NewestFirst),
             history: Mutex::default(),

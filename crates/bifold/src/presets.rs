@@ -2,23 +2,62 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{CompactionPolicy, Result};
+use bifold_contract::{CompactionPolicy, FileId, Result, ValueEdit};
 use bifold_format::compression::Compression as BlockCompression;
 use bifold_index::{
     compaction::{leveled, tiered, two_layer},
     table::TableOptions,
 };
-use bifold_values::placements::inline::Inline;
+use bifold_values::{
+    parts::{value_files::Home, victim},
+    placements::{ValueOptions, hashkv::HashKv, inline::Inline, wisckey::WiscKey},
+};
 
-use crate::options::{Compaction, Compression, KeyspaceOptions, Placement};
+use crate::options::{Compaction, Compression, KeyspaceOptions, Placement, Victim};
 
-/// Zstandard level for tables: the lowest, since tables are rewritten several times.
+/// Zstandard level: the lowest, since tables are rewritten several times.
 const ZSTD_LEVEL: i32 = 1;
 
-/// The placement an option names.
-pub(crate) fn placement(options: &KeyspaceOptions) -> Arc<dyn bifold_contract::Placement> {
-    match options.placement {
+/// The placement an option names, with the value files that are there.
+///
+/// # Errors
+/// I/O errors and corruption of value files.
+pub(crate) fn placement(
+    options: &KeyspaceOptions,
+    values: ValueHome<'_>,
+) -> Result<Arc<dyn bifold_contract::Placement>> {
+    let ValueHome { home, listed, present } = values;
+    Ok(match options.placement {
         Placement::Inline => Arc::new(Inline),
+        Placement::WiscKey => Arc::new(WiscKey::open(home, value_options(options), listed, present)?),
+        Placement::HashKv => Arc::new(HashKv::open(home, value_options(options), listed, present)?),
+    })
+}
+
+/// Where a placement finds its files.
+pub(crate) struct ValueHome<'a> {
+    /// The directory, and how new files are numbered.
+    pub home: Home,
+    /// What the manifest says of value files.
+    pub listed: &'a ValueEdit,
+    /// The value files in the directory.
+    pub present: &'a [FileId],
+}
+
+fn value_options(options: &KeyspaceOptions) -> ValueOptions {
+    let values = &options.values;
+    ValueOptions {
+        min_bytes: usize::try_from(values.min_bytes).unwrap_or(usize::MAX),
+        file_bytes: values.file_bytes,
+        group_bytes: values.group_bytes,
+        groups_max: values.groups_max as usize,
+        victim: match values.victim {
+            Victim::Greedy => victim::Victim::Greedy,
+            Victim::CostBenefit => victim::Victim::CostBenefit,
+            Victim::GreedyRandom(drawn) => victim::Victim::GreedyRandom(drawn),
+            Victim::Random => victim::Victim::Random,
+        },
+        compression: compression(values.compression),
     }
 }
 
@@ -57,10 +96,14 @@ pub(crate) fn table_options(options: &KeyspaceOptions) -> TableOptions {
         block_bytes: options.block_bytes as usize,
         restart_interval: options.restart_interval as usize,
         filter_bits_per_key: options.filter_bits_per_key,
-        compression: match options.compression {
-            Compression::None => BlockCompression::None,
-            Compression::Lz4 => BlockCompression::Lz4,
-            Compression::Zstd => BlockCompression::Zstd(ZSTD_LEVEL),
-        },
+        compression: compression(options.compression),
+    }
+}
+
+fn compression(option: Compression) -> BlockCompression {
+    match option {
+        Compression::None => BlockCompression::None,
+        Compression::Lz4 => BlockCompression::Lz4,
+        Compression::Zstd => BlockCompression::Zstd(ZSTD_LEVEL),
     }
 }

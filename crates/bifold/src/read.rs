@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{Kind, Result, SeqNo, Value, key::MAX_SEQNO};
+use bifold_contract::{Corruption, Error, IoSource, Kind, Pointer, Result, SeqNo, Value, key::MAX_SEQNO};
 use bifold_format::{filter::key_hash, pointer};
 use bifold_index::lookup::Lookup;
 
@@ -21,6 +21,17 @@ use crate::{
     engine::Engine,
     partition::{Partition, View},
 };
+
+/// The outcome of a read.
+enum Looked {
+    /// The value, if there is one.
+    Answer(Option<Value>),
+    /// The value is not there any more: it has moved since the address was found.
+    Moved(Pointer),
+}
+
+/// So often a value may move while it is read. Each time takes a whole collection.
+const MOVES_MAX: u32 = 100;
 
 /// A version that is there, its value not taken yet.
 enum Live<'v> {
@@ -42,13 +53,25 @@ impl Engine {
     pub fn get(&self, partition: &Partition, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Value>> {
         self.readable(partition)?;
         let begin = self.counters.sample_get(|| self.env.clock.now());
-        let value = {
-            let view = partition.view();
-            let seqno = snapshot.unwrap_or_else(|| self.visible());
-            self.find_in(partition, &view, key, seqno)?
+        let value = match snapshot {
+            Some(seqno) => self.find_in(partition, &partition.view(), key, seqno)?,
+            None => self.find_now(partition, key)?,
         };
         self.counters.got(value.as_ref().map(|v| v.len()), || self.env.clock.now(), begin);
         Ok(value)
+    }
+
+    /// The newest value of `key`. Where values move, its address may be out of date when it is used: then it is looked up anew.
+    fn find_now(&self, partition: &Partition, key: &[u8]) -> Result<Option<Value>> {
+        let mut tries = 0;
+        loop {
+            let view = partition.view();
+            match self.look(partition, &view, key, self.visible())? {
+                Looked::Answer(value) => return Ok(value),
+                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(lost(partition, pointer)),
+                Looked::Moved(_) => tries += 1,
+            }
+        }
     }
 
     /// Whether `key` has a value, at `snapshot` or now. No value is copied or fetched for the answer.
@@ -67,18 +90,27 @@ impl Engine {
         Ok(found)
     }
 
-    /// The newest value of `key` in `view` that is not newer than `snapshot`.
+    /// The newest value of `key` in `view` that is not newer than `snapshot`, which is open.
     ///
     /// # Errors
     /// I/O errors and corruption.
     pub fn find_in(&self, partition: &Partition, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
-        Ok(match self.newest(partition, view, key, snapshot)? {
-            None => None,
-            Some(Live::InMemtable(value)) => Some(Value::copy_of(value)),
-            Some(Live::InBlock(value)) => Some(value),
-            Some(Live::PointerInMemtable(pointer)) => Some(resolve(partition, key, pointer)?),
-            Some(Live::PointerInBlock(pointer)) => Some(resolve(partition, key, &pointer)?),
-        })
+        match self.look(partition, view, key, snapshot)? {
+            Looked::Answer(value) => Ok(value),
+            Looked::Moved(pointer) => Err(lost(partition, pointer)),
+        }
+    }
+
+    fn look(&self, partition: &Partition, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Looked> {
+        let pointer = match self.newest(partition, view, key, snapshot)? {
+            None => return Ok(Looked::Answer(None)),
+            Some(Live::InMemtable(value)) => return Ok(Looked::Answer(Some(Value::copy_of(value)))),
+            Some(Live::InBlock(value)) => return Ok(Looked::Answer(Some(value))),
+            Some(Live::PointerInMemtable(pointer)) => decode_pointer(partition, pointer)?,
+            Some(Live::PointerInBlock(pointer)) => decode_pointer(partition, &pointer)?,
+        };
+        let found = partition.placement.read(key, pointer, IoSource::Get)?;
+        Ok(found.map_or(Looked::Moved(pointer), |found| Looked::Answer(Some(found.value))))
     }
 
     /// The newest version of `key` in `view` that is not newer than `snapshot`, unless that is a deletion.
@@ -134,11 +166,39 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// The address of the newest value of `key`, if that is kept apart.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn current_pointer(&self, partition: &Partition, key: &[u8]) -> Result<Option<Pointer>> {
+        match self.newest(partition, &partition.view(), key, MAX_SEQNO)? {
+            Some(Live::PointerInMemtable(pointer)) => decode_pointer(partition, pointer).map(Some),
+            Some(Live::PointerInBlock(pointer)) => decode_pointer(partition, &pointer).map(Some),
+            Some(Live::InMemtable(_) | Live::InBlock(_)) | None => Ok(None),
+        }
+    }
+}
+
 /// The value behind an encoded pointer.
 ///
 /// # Errors
 /// I/O errors and corruption.
-pub(crate) fn resolve(partition: &Partition, key: &[u8], encoded: &[u8]) -> Result<Value> {
-    let pointer = pointer::decode(encoded).map_err(|damage| damage.of(format!("keyspace {}", partition.name)))?;
-    Ok(partition.placement.read(key, pointer)?.value)
+pub(crate) fn resolve(partition: &Partition, key: &[u8], encoded: &[u8], source: IoSource) -> Result<Value> {
+    let pointer = decode_pointer(partition, encoded)?;
+    let found = partition.placement.read(key, pointer, source)?;
+    found.map(|found| found.value).ok_or_else(|| lost(partition, pointer))
+}
+
+/// A pointer that is not out of date leads to no file.
+fn lost(partition: &Partition, pointer: Pointer) -> Error {
+    let found = format!("a pointer to value file {}, which is not there", pointer.file);
+    Corruption::new(pointer.offset, "entry", "a pointer to a value file", found)
+        .of(format!("keyspace {}", partition.name))
+}
+
+/// # Errors
+/// Corruption.
+fn decode_pointer(partition: &Partition, encoded: &[u8]) -> Result<Pointer> {
+    pointer::decode(encoded).map_err(|damage| damage.of(format!("keyspace {}", partition.name)))
 }

@@ -19,17 +19,21 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use bifold_contract::{
-    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, SeqNo,
-    edit::TableAdded,
+    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Pointer, Result, SeqNo,
+    ValueEdit, ValueFileMeta, edit::TableAdded,
 };
 use bifold_format::{
-    log::{Before, LogReader, Operation, Tail},
+    log::{Before, LogReader, LogRecord, Operation, Tail},
     manifest,
     names::{self, FileKind},
+    pointer,
 };
 use bifold_index::{
     table::{Table, TableContext},
@@ -38,12 +42,13 @@ use bifold_index::{
 use bifold_io::{Dir, Env, LockMode};
 
 use crate::{
-    engine::{Engine, Recovered},
+    engine::{Engine, Recovered, value_home},
     install::state_of,
     manifest::ManifestFile,
     memory::MemoryPlan,
     options::{Access, IfMissing, KeyspaceOptions, Options},
     partition::Partition,
+    presets::ValueHome,
     sync::LockExt,
     wal::{LogFile, Wal},
     write::{Act, Op, apply},
@@ -81,18 +86,23 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     };
     let plan = MemoryPlan::of(&options);
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
-    let partitions = state.open_partitions(&dir, &tables)?;
+    let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
+    let partitions = state.open_partitions(&dir, &tables, &next_file, &files.values)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
-    let next_file = state.next_file.max(files.last + 1).max(1);
     let next_seqno = state.last_seqno + 1;
     let replaying = (!logs.is_empty()).then_some(state.log_floor);
     let (manifest, wal) = if writes {
-        let wal = Wal::begin(&dir, next_file, next_seqno)?;
+        let log = next_file.fetch_add(1, Ordering::Relaxed);
+        let wal = Wal::begin(&dir, log, next_seqno)?;
         if cfg!(not(planted = "unnamed_log_floor")) {
             dir.sync()?;
         }
-        let floor = replaying.unwrap_or_else(|| wal.floor_at(next_file));
-        let snapshot = state_of(&partitions, next_file, state.last_seqno, floor);
+        let floor = replaying.unwrap_or_else(|| wal.floor_at(log));
+        // Value files that no edit names yet are listed too: their names are durable since the sync above.
+        let unlisted: Vec<ValueFileMeta> = partitions.iter().flat_map(|p| p.placement.unlisted()).collect();
+        let mut snapshot = state_of(&partitions, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
+        snapshot.values.added.retain(|file| unlisted.iter().all(|new| new.id != file.id));
+        snapshot.values.added.extend(unlisted);
         (ManifestFile::create(&dir, state.database_id, &snapshot)?, wal)
     } else {
         (ManifestFile::frozen(&dir, state.database_id), Wal::none(&dir, next_seqno))
@@ -108,7 +118,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         wal,
         visible: state.last_seqno,
         replaying,
-        next_file: next_file + 1,
+        next_file,
         partitions,
     });
     engine.replay(&logs, &state)?;
@@ -179,6 +189,9 @@ pub(crate) struct ManifestState {
     pub last_seqno: SeqNo,
     pub log_floor: LogFloor,
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
+    pub values: BTreeMap<FileId, ValueFileMeta>,
+    /// Bytes known to be dead, by value file.
+    pub garbage: BTreeMap<FileId, u64>,
 }
 
 /// One keyspace in the manifest.
@@ -239,6 +252,7 @@ impl ManifestState {
                 KeyspaceEdit::Dropped { id } => {
                     self.keyspace(id)?;
                     self.keyspaces.remove(&id);
+                    self.values.retain(|_, file| file.keyspace != id);
                 }
                 KeyspaceEdit::Flushed { id, seqno } => {
                     let keyspace = self.keyspace(id)?;
@@ -246,7 +260,38 @@ impl ManifestState {
                 }
             }
         }
-        edit.levels.into_iter().try_for_each(|change| self.apply_tables(change))
+        edit.levels.into_iter().try_for_each(|change| self.apply_tables(change))?;
+        self.apply_values(edit.values)
+    }
+
+    fn apply_values(&mut self, change: ValueEdit) -> std::result::Result<(), String> {
+        for id in change.removed {
+            if self.values.remove(&id).is_none() {
+                return Err(format!("value file {id} removed, which is not there"));
+            }
+        }
+        for file in change.added {
+            let id = file.id;
+            self.keyspace(file.keyspace)?;
+            if self.values.insert(id, file).is_some() {
+                return Err(format!("value file {id} added twice"));
+            }
+        }
+        for (id, bytes, _) in change.garbage {
+            *self.garbage.entry(id).or_default() += bytes;
+        }
+        let values = &self.values;
+        self.garbage.retain(|id, _| values.contains_key(id));
+        Ok(())
+    }
+
+    /// What it says of value files, as one edit.
+    pub fn value_edit(&self) -> ValueEdit {
+        ValueEdit {
+            removed: Vec::new(),
+            added: self.values.values().cloned().collect(),
+            garbage: self.garbage.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect(),
+        }
     }
 
     fn apply_tables(&mut self, change: LevelEdit) -> std::result::Result<(), String> {
@@ -283,7 +328,14 @@ impl ManifestState {
         Err(Corruption::new(0, "log", format!("{name}, which MANIFEST says is needed"), found).of(dir.file(&name)))
     }
 
-    fn open_partitions(&self, dir: &Dir, context: &Arc<TableContext>) -> Result<Vec<Arc<Partition>>> {
+    fn open_partitions(
+        &self,
+        dir: &Dir,
+        context: &Arc<TableContext>,
+        next_file: &Arc<AtomicU64>,
+        present: &[FileId],
+    ) -> Result<Vec<Arc<Partition>>> {
+        let listed = self.value_edit();
         let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
             let options: KeyspaceOptions = toml::from_str(&keyspace.options).map_err(|e| {
                 Error::invalid(
@@ -294,7 +346,9 @@ impl ManifestState {
             let added = keyspace.tables.values().cloned().collect();
             let edit = LevelEdit { keyspace: id, partition: 0, removed: Vec::new(), added };
             let version = Version::default().apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
-            Ok(Arc::new(Partition::new(id, keyspace.name.clone(), options, version, keyspace.flushed)?))
+            let home = value_home(dir, id, next_file, self.next_file);
+            let values = ValueHome { home, listed: &listed, present };
+            Ok(Arc::new(Partition::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
         };
         self.keyspaces.iter().map(open).collect()
     }
@@ -314,22 +368,37 @@ impl Engine {
             let bytes = read_whole(&self.dir, &name, IoSource::Recovery)?;
             adopted.push(LogFile { id: log, bytes: bytes.len() as u64, first: next });
             let tail = self.replay_log(log, &bytes, state.next_file, &mut next)?;
-            if tail == Tail::Clean || cfg!(planted = "serve_torn_tail") {
+            let Tail::Torn { offset } = tail else { continue };
+            if cfg!(planted = "serve_torn_tail") {
                 continue;
             }
             // Whatever later logs hold was committed after what is lost here.
-            let later = logs.iter().filter(|&&later| later > log);
-            adopted.extend(later.map(|&id| LogFile { id, bytes: 0, first: next }));
+            let later: Vec<FileId> = logs.iter().copied().filter(|&later| later > log).collect();
+            self.refuse_if_synced(&name, offset, &later)?;
+            adopted.extend(later.iter().map(|&id| LogFile { id, bytes: 0, first: next }));
             break;
         }
         let last = (next - 1).max(self.visible());
         self.visible.store(last, Ordering::Release);
         self.wal.hold().resume_at(last + 1);
+        self.partitions().iter().try_for_each(|p| p.placement.settle(last, writes))?;
         if !writes {
             return Ok(());
         }
         self.wal.hold().adopt(&adopted);
         self.flush_replayed(logs)
+    }
+
+    /// A log that ends torn was not synced in full, so no later log has been.
+    fn refuse_if_synced(&self, name: &str, offset: u64, later: &[FileId]) -> Result<()> {
+        for &log in later {
+            let bytes = read_whole(&self.dir, &names::log(log), IoSource::Recovery)?;
+            if was_synced(&bytes, log) {
+                let expected = format!("a whole record: it was synced before commits of {}", names::log(log));
+                return Err(Corruption::new(offset, "log record", expected, "a torn one").of(self.dir.file(name)));
+            }
+        }
+        Ok(())
     }
 
     fn replay_log(&self, log: FileId, bytes: &[u8], next_file: FileId, next: &mut SeqNo) -> Result<Tail> {
@@ -352,6 +421,14 @@ impl Engine {
                 return Err(Corruption::new(record.offset, "log record", expected, found).of(path));
             }
             is_first = false;
+            if let Some(pointer) = dangling(&record, &partitions).map_err(|e| e.of(&path))? {
+                if synced_behind(bytes, log, record.offset) {
+                    let file = self.dir.file(&names::value(pointer.file));
+                    let expected = format!("the value of a commit in {} that was synced", names::log(log));
+                    return Err(Corruption::new(pointer.offset, "value record", expected, "no whole record").of(file));
+                }
+                return Ok(Tail::Torn { offset: record.offset });
+            }
             let mut seqno = record.first_seqno;
             for operation in record.operations() {
                 let operation = operation.map_err(|e| e.of(&path))?;
@@ -408,7 +485,8 @@ impl Engine {
         for id in files.tables.iter().filter(|id| !live.contains(id)) {
             self.dir.remove(&names::table(*id))?;
         }
-        for id in &files.values {
+        let live: BTreeSet<FileId> = partitions.iter().flat_map(|p| p.placement.live_files()).collect();
+        for id in files.values.iter().filter(|id| !live.contains(id)) {
             self.dir.remove(&names::value(*id))?;
         }
         let kept: BTreeSet<FileId> = self.wal.hold().files().iter().map(|f| f.id).collect();
@@ -424,6 +502,31 @@ impl Engine {
 fn was_synced(bytes: &[u8], log: FileId) -> bool {
     let records = LogReader::new(bytes, log).into_iter().flatten();
     records.flatten().any(|record| record.before == Before::Synced)
+}
+
+/// Whether a commit was synced that stands behind `offset` of this log.
+fn synced_behind(bytes: &[u8], log: FileId, offset: u64) -> bool {
+    let records = LogReader::new(bytes, log).into_iter().flatten();
+    records.flatten().any(|record| record.offset > offset && record.before == Before::Synced)
+}
+
+/// A pointer of a commit whose value is not there, if any: the power went before it was on the disk.
+fn dangling(
+    record: &LogRecord<'_>,
+    partitions: &BTreeMap<KeyspaceId, Arc<Partition>>,
+) -> std::result::Result<Option<Pointer>, Corruption> {
+    if cfg!(planted = "trust_pointers") {
+        return Ok(None);
+    }
+    for (seqno, operation) in (record.first_seqno..).zip(record.operations()) {
+        let Operation::Pointer { keyspace, pointer, .. } = operation? else { continue };
+        let Some(partition) = partitions.get(&keyspace).filter(|p| seqno > p.flushed()) else { continue };
+        let pointer = pointer::decode(pointer).map_err(|damage| damage.at(record.offset))?;
+        if !partition.placement.resolves(pointer) {
+            return Ok(Some(pointer));
+        }
+    }
+    Ok(None)
 }
 
 fn replay_operation(partition: &Arc<Partition>, operation: &Operation<'_>, seqno: SeqNo, log: FileId) {

@@ -6,7 +6,7 @@
 
 use std::{ops::Bound, sync::Arc};
 
-use bifold_contract::{Kind, RangeTombstone, Result, SeqNo, Value};
+use bifold_contract::{IoSource, Kind, RangeTombstone, Result, SeqNo, Value};
 use bifold_index::{
     merge::{MergeCursor, Source},
     range_tombstones::RangeTombstones,
@@ -32,7 +32,7 @@ pub struct Range {
     state: State,
     partition: Arc<Partition>,
     engine: Arc<Engine>,
-    _snapshot: Arc<SnapshotGuard>,
+    snapshot: Arc<SnapshotGuard>,
 }
 
 enum State {
@@ -49,6 +49,8 @@ pub struct Pair {
     kind: Kind,
     payload: Value,
     partition: Arc<Partition>,
+    /// The address stays right as long as the snapshot is open.
+    _snapshot: Arc<SnapshotGuard>,
 }
 
 impl Pair {
@@ -64,7 +66,7 @@ impl Pair {
     /// I/O errors and corruption, where values are kept apart.
     pub fn value(&self) -> Result<Value> {
         match self.kind {
-            Kind::Pointer => read::resolve(&self.partition, &self.key, &self.payload),
+            Kind::Pointer => read::resolve(&self.partition, &self.key, &self.payload, IoSource::Scan),
             Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
         }
     }
@@ -92,7 +94,7 @@ impl Engine {
             Ok(()) => State::Walking(Box::new(walk(partition.view_to_hold(), bounds, snapshot.seqno))),
             Err(error) => State::Failed(Some(error)),
         };
-        Range { state, partition: Arc::clone(partition), engine: Arc::clone(self), _snapshot: snapshot }
+        Range { state, partition: Arc::clone(partition), engine: Arc::clone(self), snapshot }
     }
 }
 
@@ -162,7 +164,8 @@ impl Range {
             Ok(Some(item)) => {
                 self.engine.counters.scanned(item.key.len() + item.payload.len());
                 let partition = Arc::clone(&self.partition);
-                Some(Ok(Pair { key: item.key, kind: item.kind, payload: item.payload, partition }))
+                let _snapshot = Arc::clone(&self.snapshot);
+                Some(Ok(Pair { key: item.key, kind: item.kind, payload: item.payload, partition, _snapshot }))
             }
             Ok(None) => {
                 self.state = State::Done;

@@ -35,6 +35,8 @@ pub(crate) enum Task {
     Flush(Arc<Partition>),
     /// Rewrite or move tables of this tree.
     Compact(Arc<Partition>, CompactionJob),
+    /// Collect garbage among the values of this tree that are kept apart.
+    Collect(Arc<Partition>),
 }
 
 /// How loaded a tree is: what [`choose`] decides by.
@@ -46,6 +48,8 @@ pub(crate) struct Load {
     pub flushing: bool,
     /// The compaction policy's measure; 1.0 and more is due.
     pub debt: f64,
+    /// There is garbage that nobody collects yet.
+    pub garbage: bool,
 }
 
 /// Which tree to serve next, and how.
@@ -55,7 +59,12 @@ pub(crate) enum Choice {
     Flush(usize),
     /// Compact it, if its policy finds a job.
     Compact(usize),
+    /// Collect its garbage.
+    Collect(usize),
 }
+
+/// From this debt on compaction goes before collection.
+const DEBT_URGENT: f64 = 2.0;
 
 /// The work due, most urgent first. Pure.
 pub(crate) fn choose(loads: &[Load], role: Role) -> Vec<Choice> {
@@ -65,7 +74,10 @@ pub(crate) fn choose(loads: &[Load], role: Role) -> Vec<Choice> {
     if role == Role::Any {
         let mut merges: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].debt >= 1.0).collect();
         merges.sort_by(|&a, &b| loads[b].debt.total_cmp(&loads[a].debt));
-        choices.extend(merges.into_iter().map(Choice::Compact));
+        let urgent = merges.iter().take_while(|&&i| loads[i].debt >= DEBT_URGENT).count();
+        choices.extend(merges[..urgent].iter().copied().map(Choice::Compact));
+        choices.extend((0..loads.len()).filter(|&i| loads[i].garbage).map(Choice::Collect));
+        choices.extend(merges[urgent..].iter().copied().map(Choice::Compact));
     }
     choices
 }
@@ -81,6 +93,7 @@ pub(crate) struct Work {
 #[derive(Default)]
 struct WorkState {
     flushing: BTreeSet<KeyspaceId>,
+    collecting: BTreeSet<KeyspaceId>,
     busy: std::collections::BTreeMap<KeyspaceId, Busy>,
     running: usize,
     /// Grows with every change that can make work due, so that none is slept through.
@@ -206,7 +219,7 @@ impl Engine {
     fn take_task(&self, role: Role) -> Option<Task> {
         let mut state = self.work.state.hold();
         let partitions = self.partitions();
-        let loads: Vec<Load> = partitions.iter().map(|p| load(p, &state)).collect();
+        let loads: Vec<Load> = partitions.iter().map(|p| self.load(p, &state)).collect();
         choose(&loads, role).into_iter().find_map(|choice| match choice {
             Choice::Flush(at) => {
                 let partition = Arc::clone(&partitions[at]);
@@ -223,6 +236,12 @@ impl Engine {
                 state.running += 1;
                 Some(Task::Compact(partition, job))
             }
+            Choice::Collect(at) => {
+                let partition = Arc::clone(&partitions[at]);
+                state.collecting.insert(partition.keyspace);
+                state.running += 1;
+                Some(Task::Collect(partition))
+            }
         })
     }
 
@@ -230,6 +249,7 @@ impl Engine {
         let outcome = match task {
             Task::Flush(partition) => self.flush_oldest(partition),
             Task::Compact(partition, job) => self.compact_job(partition, job),
+            Task::Collect(partition) => self.collect_garbage(partition),
         };
         match outcome {
             // Closing cancels long jobs; their inputs stay in force.
@@ -247,6 +267,10 @@ impl Engine {
                 self.end_work();
             }
             Task::Compact(partition, job) => self.end_compaction(partition.keyspace, job),
+            Task::Collect(partition) => {
+                self.work.state.hold().collecting.remove(&partition.keyspace);
+                self.end_work();
+            }
         }
     }
 
@@ -303,26 +327,27 @@ impl Engine {
         self.wait_until(|| {
             let state = self.work.state.hold();
             let quiet = |p: &Arc<Partition>| {
-                let load = load(p, &state);
+                let load = self.load(p, &state);
                 let due = load.debt >= 1.0 && {
                     let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
                     p.policy.choose(&p.view().version.shape(), &busy).is_some()
                 };
-                load.sealed == 0 && !due
+                load.sealed == 0 && !due && !load.garbage
             };
             state.running == 0 && self.partitions().iter().all(quiet)
         })?;
         self.tables.remover().wait();
         Ok(())
     }
-}
 
-fn load(partition: &Partition, state: &WorkState) -> Load {
-    let view = partition.view();
-    Load {
-        sealed: view.sealed.len(),
-        flushing: state.flushing.contains(&partition.keyspace),
-        debt: partition.policy.debt(&view.version.shape()),
+    fn load(&self, partition: &Partition, state: &WorkState) -> Load {
+        let view = partition.view();
+        Load {
+            sealed: view.sealed.len(),
+            flushing: state.flushing.contains(&partition.keyspace),
+            debt: partition.policy.debt(&view.version.shape()),
+            garbage: !state.collecting.contains(&partition.keyspace) && self.has_garbage(partition),
+        }
     }
 }
 
@@ -331,7 +356,7 @@ mod tests {
     use super::*;
 
     fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
-        Load { sealed, flushing, debt }
+        Load { sealed, flushing, debt, garbage: false }
     }
 
     #[test]

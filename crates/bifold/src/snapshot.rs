@@ -81,6 +81,11 @@ impl Snapshots {
         seqnos
     }
 
+    /// The number of the oldest open snapshot.
+    pub fn oldest(&self) -> Option<SeqNo> {
+        self.open.hold().values().map(|o| o.seqno).min()
+    }
+
     /// The open snapshots, oldest first.
     pub fn describe(&self) -> Vec<Described> {
         let describe = |o: &Opened| Described { seqno: o.seqno, holder: o.holder, since: o.since };

@@ -13,7 +13,10 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{IoSource, SeqNo};
+use bifold_contract::{
+    IoSource, SeqNo,
+    placement::{Moved, ValueSpace},
+};
 use bifold_index::lookup::LookupCounters;
 use serde::Serialize;
 
@@ -67,6 +70,31 @@ pub(crate) struct Counters {
     get_latency: Histogram,
     /// What lookups in tables met.
     pub lookups: LookupCounters,
+    /// What collections of values did.
+    pub gc: GcCounters,
+}
+
+/// Counts of collections.
+#[derive(Debug, Default)]
+pub(crate) struct GcCounters {
+    /// Collections.
+    pub jobs: AtomicU64,
+    /// Questions asked of the index.
+    pub lookups: AtomicU64,
+    /// Moves committed, and the bytes of their records.
+    inserts: AtomicU64,
+    moved_bytes: AtomicU64,
+    /// Bytes of operations on keyspaces with values apart, and at how many of them workers look for garbage next.
+    pub parted: AtomicU64,
+    pub look_at: AtomicU64,
+}
+
+impl GcCounters {
+    /// Counts committed moves.
+    pub fn moved(&self, moves: &[Moved]) {
+        self.inserts.fetch_add(moves.len() as u64, Relaxed);
+        self.moved_bytes.fetch_add(moves.iter().map(|m| u64::from(m.to.len)).sum(), Relaxed);
+    }
 }
 
 impl Counters {
@@ -209,6 +237,12 @@ pub struct MemoryStats {
 pub struct SpaceStats {
     /// Tables in force.
     pub tables_bytes: u64,
+    /// Values kept apart: their files.
+    pub values_bytes: u64,
+    /// Of these, bytes of values that are needed, as far as known.
+    pub live_values_estimate: u64,
+    /// Of these, bytes of files out of use that wait for a sync or a snapshot.
+    pub emptied_bytes: u64,
     /// Logs.
     pub logs_bytes: u64,
     /// The manifest.
@@ -316,8 +350,22 @@ pub struct GcStats {
     pub index_lookups: u64,
     /// Addresses that collections wrote to the index.
     pub index_inserts: u64,
-    /// Bytes that collections wrote.
+    /// Bytes of values that moved.
     pub bytes: u64,
+    /// Collections.
+    pub jobs: u64,
+}
+
+impl GcStats {
+    fn of(counters: &Counters) -> Self {
+        let gc = &counters.gc;
+        Self {
+            index_lookups: gc.lookups.load(Relaxed),
+            index_inserts: gc.inserts.load(Relaxed),
+            bytes: gc.moved_bytes.load(Relaxed),
+            jobs: gc.jobs.load(Relaxed),
+        }
+    }
 }
 
 impl Stats {
@@ -329,9 +377,11 @@ impl Stats {
         let (user_written, user_read) = (counters.user_bytes_written(), counters.user_bytes_read.load(Relaxed));
         let keyspaces: Vec<KeyspaceStats> = engine.partitions().iter().map(|p| KeyspaceStats::of(p)).collect();
         let space = SpaceStats::of(engine, &keyspaces);
-        let files = space.tables_bytes + space.logs_bytes + space.manifest_bytes;
+        let files = space.tables_bytes + space.values_bytes + space.logs_bytes + space.manifest_bytes;
         let memtables: u64 = keyspaces.iter().map(|k| k.memtable_bytes).sum();
-        let live = space.live_bytes_estimate + engine.partitions().iter().map(|p| memtable_data_bytes(p)).sum::<u64>();
+        let live = space.live_bytes_estimate
+            + space.live_values_estimate
+            + engine.partitions().iter().map(|p| memtable_data_bytes(p)).sum::<u64>();
         let source = |s: IoSource| SourceStats {
             source: s.name(),
             bytes_read: totals.read_bytes[s as usize],
@@ -359,7 +409,7 @@ impl Stats {
             stalls: StallStats::of(counters),
             latency_us: LatencyStats { put: counters.put_latency.quantiles(), get: counters.get_latency.quantiles() },
             snapshots: SnapshotStats::of(engine),
-            gc: GcStats::default(),
+            gc: GcStats::of(counters),
             poisoned: engine.health.failure().map(ToString::to_string),
         }
     }
@@ -402,10 +452,15 @@ impl SpaceStats {
             .sum();
         // One lock after the other: in the literal below the first would still be held when the second is asked for, in
         // the opposite order to an install.
+        let values =
+            engine.partitions().iter().map(|p| p.placement.space()).fold(ValueSpace::default(), ValueSpace::plus);
         let logs_bytes = engine.wal.hold().bytes();
         let manifest_bytes = engine.manifest.hold().bytes();
         Self {
             tables_bytes,
+            values_bytes: values.total_bytes,
+            live_values_estimate: values.live_bytes,
+            emptied_bytes: values.emptied_bytes,
             logs_bytes,
             manifest_bytes,
             live_bytes_estimate: tables_bytes - dead,

@@ -6,6 +6,8 @@
 //!           (Memory)          (Buffered)                (Sync)
 //! ```
 //!
+//! Values that are kept apart go to their files before the record that points at them is encoded, and are synced before it.
+//!
 //! **Invariants.** Bytes go to the file in commit order, whatever the levels of the commits: a `Buffered` commit takes the
 //! pending `Memory` commits before it along. A log is synced before any later log counts as synced, so the durable
 //! commits are always a prefix. After a failed append or sync nothing more is written: [`crate::health`].
@@ -21,6 +23,7 @@ use bifold_io::{Dir, Writer};
 
 use crate::{
     health::Health,
+    partition::Partition,
     sync::{LockExt, wait},
 };
 
@@ -274,11 +277,16 @@ struct Progress {
 }
 
 impl GroupSync {
-    /// Returns when every operation up to `seqno` is durable.
+    /// All operations up to this one are durable.
+    pub fn durable(&self) -> SeqNo {
+        self.progress.hold().durable
+    }
+
+    /// Returns when every operation up to `seqno` is durable, with its value.
     ///
     /// # Errors
     /// I/O errors. A sync is never tried again: the system may have dropped what it could not write.
-    pub fn sync(&self, wal: &Mutex<Wal>, seqno: SeqNo, health: &Health) -> Result<()> {
+    pub fn sync(&self, wal: &Mutex<Wal>, seqno: SeqNo, values: &[Arc<Partition>], health: &Health) -> Result<()> {
         let mut progress = self.progress.hold();
         loop {
             if progress.durable >= seqno {
@@ -293,7 +301,7 @@ impl GroupSync {
         progress.running = true;
         drop(progress);
 
-        let outcome = sync_now(wal, health);
+        let outcome = sync_now(wal, values, health);
         let mut progress = self.progress.hold();
         progress.running = false;
         if let Ok(upto) = outcome {
@@ -304,19 +312,21 @@ impl GroupSync {
     }
 }
 
-fn sync_now(wal: &Mutex<Wal>, health: &Health) -> Result<SeqNo> {
+/// Syncs the values first: a log record that is durable must not point at a value that is not.
+fn sync_now(wal: &Mutex<Wal>, values: &[Arc<Partition>], health: &Health) -> Result<SeqNo> {
     let (task, dir) = {
         let mut wal = wal.hold();
         health.well()?;
         (health.watch(wal.sync_task())?, wal.dir.clone())
     };
-    let synced = task.sync(&dir);
+    let synced = values.iter().try_for_each(|p| p.placement.sync()).and_then(|()| task.sync(&dir));
     // Before anybody who waits can begin another sync: that one might succeed, without what this one has lost.
     if cfg!(planted = "poison_late") {
         synced?;
     } else {
         health.watch(synced)?;
     }
+    values.iter().for_each(|p| p.placement.synced());
     wal.hold().synced(&task);
     Ok(task.upto)
 }

@@ -15,7 +15,8 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bifold_contract::{Entry, Error, Kind, RangeTombstone, Result, SeqNo, key};
+use bifold_contract::{Entry, Error, Kind, Pointer, RangeTombstone, Result, SeqNo, key, placement::Routed};
+use bifold_format::pointer;
 
 use crate::{engine::Engine, options::Durability, partition::Partition, sync::LockExt, wal::Wal};
 
@@ -42,6 +43,9 @@ pub(crate) enum Act<'a> {
     /// Deletes all keys from the operation's key up to this one, exclusive; without one, to the end.
     DeleteRange(Option<&'a [u8]>),
 }
+
+/// About the bytes of an encoded pointer.
+const POINTER_BYTES: usize = 12;
 
 /// Bytes an operation may take beside its key and value: log header and memtable node.
 const OP_OVERHEAD_BYTES: u64 = 64;
@@ -73,13 +77,33 @@ impl Op<'_> {
         }
     }
 
-    fn bytes(&self) -> u64 {
+    /// Bytes it brings.
+    pub fn bytes(&self) -> u64 {
         let rest = match self.act {
             Act::Put(payload) | Act::Pointer(payload) => payload.len(),
             Act::Delete => 0,
             Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),
         };
         (self.key.len() + rest) as u64 + OP_OVERHEAD_BYTES
+    }
+
+    fn route(&self, seqno: SeqNo) -> Result<Option<Pointer>> {
+        let op = match self.act {
+            _ if self.partition.parts_from == usize::MAX => return Ok(None),
+            Act::Put(value) => Routed::Put { key: self.key, value },
+            Act::Delete => Routed::Delete { key: self.key },
+            Act::DeleteRange(end) => Routed::DeleteRange { start: self.key, end },
+            Act::Pointer(_) => return Ok(None),
+        };
+        self.partition.placement.route(op, seqno)
+    }
+
+    /// Bytes it takes in a memtable.
+    pub fn memtable_bytes(&self) -> u64 {
+        match self.act {
+            Act::Put(value) if value.len() >= self.partition.parts_from => self.key.len() as u64 + OP_OVERHEAD_BYTES,
+            _ => self.bytes(),
+        }
     }
 }
 
@@ -110,6 +134,7 @@ impl Engine {
         if bytes > COMMIT_BYTES_MAX {
             return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit, split it")));
         }
+        let bytes = ops.iter().map(Op::memtable_bytes).sum();
         let begin = self.env.clock.now();
         self.pace(bytes)?;
         let last = {
@@ -122,7 +147,7 @@ impl Engine {
                 return Err(Error::Closed { what: format!("keyspace `{}`", gone.partition.name) });
             }
             self.watch(self.make_room(&mut wal, ops, bytes))?;
-            self.watch(self.log_and_apply(&mut wal, ops, durability))?
+            self.watch(self.part_log_and_apply(&mut wal, ops, durability))?
         };
         self.counters.commit(ops);
         if durability == Durability::Sync {
@@ -133,8 +158,36 @@ impl Engine {
         Ok(true)
     }
 
+    /// First values to their files, where they are kept apart.
+    fn part_log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
+        if ops.iter().all(|op| op.partition.parts_from == usize::MAX) {
+            return self.log_and_apply(wal, ops, durability);
+        }
+        let mut pointers = Vec::with_capacity(ops.len() * POINTER_BYTES);
+        let mut ends = Vec::with_capacity(ops.len());
+        for (op, seqno) in ops.iter().zip(wal.next_seqno()..) {
+            let start = pointers.len();
+            if let Some(pointer) = op.route(seqno)? {
+                pointer::encode(pointer, &mut pointers);
+            }
+            ends.push((start, pointers.len()));
+        }
+        let parted: Vec<Op<'_>> = ops
+            .iter()
+            .zip(ends)
+            .map(
+                |(op, (start, end))| {
+                    if start == end { *op } else { Op { act: Act::Pointer(&pointers[start..end]), ..*op } }
+                },
+            )
+            .collect();
+        let last = self.log_and_apply(wal, &parted, durability)?;
+        self.note_values(ops);
+        Ok(last)
+    }
+
     /// The log, then the memtables, then visibility. Nothing after the log can fail.
-    fn log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
+    pub fn log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
         let count =
             u32::try_from(ops.len()).map_err(|_| Error::invalid("batch", "too many operations for one commit"))?;
         let log = wal.current();
@@ -162,7 +215,7 @@ impl Engine {
 
     /// Seals the memtables that this commit would overfill, and when logs have grown too long the memtable that holds on to
     /// the oldest of them.
-    fn make_room(&self, wal: &mut Wal, ops: &[Op<'_>], bytes: u64) -> Result<()> {
+    pub fn make_room(&self, wal: &mut Wal, ops: &[Op<'_>], bytes: u64) -> Result<()> {
         let overfull = |partition: &Arc<Partition>| {
             let view = partition.view();
             let memtable = &view.active.memtable;
@@ -195,7 +248,7 @@ impl Engine {
     /// # Errors
     /// I/O errors.
     pub fn sync_upto(&self, seqno: SeqNo) -> Result<()> {
-        self.watch(self.group_sync.sync(&self.wal, seqno, &self.health))
+        self.watch(self.group_sync.sync(&self.wal, seqno, &self.partitions(), &self.health))
     }
 }
 

@@ -14,33 +14,52 @@
 //! | [`Placement::pick`] | – | log tail | segment group | files under the valid rate | large logs; tags | a partition's range |
 //! | [`Placement::collect`] | – | asks the index | the group itself | drop-keys | asks the index (large logs) | – (a rewrite) |
 
-use crate::{Entry, FileId, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit};
+use crate::{Entry, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
 
 /// A placement's answers to the questions that the engine asks before doing anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// The name used in options, statistics and the manifest.
     pub name: &'static str,
-    /// Some values are written apart before the log record that points at them, so commits go through
-    /// [`Placement::route`].
-    pub parts_at_write: bool,
+    /// Values of this length and above are written apart before the log record that points at them. `None`: commits need
+    /// not go through [`Placement::route`].
+    pub parts_from: Option<usize>,
     /// Some values are moved or parted while streams are rewritten, so a trivial move is allowed only if
     /// [`Placement::may_move`] agrees.
     pub parts_at_rewrite: bool,
 }
 
 /// Where values live. One object per keyspace; all methods may be called from several threads.
+///
+/// **How a value moves** (HashKV §3.2 to 3.4, without its journals):
+///
+/// ```text
+/// collect   copies what is live to new files            nothing is changed yet
+///           ── the new files are durable and in the manifest ──
+/// advance   under the commit lock: what was written meanwhile is carried over, and the moves are committed
+///           like writes, with numbers of their own; the old files are emptied
+/// retire    when the moves are durable and no snapshot is older than them, the old files go
+/// ```
 pub trait Placement: Send + Sync {
     /// Its answers as data.
     fn profile(&self) -> Profile;
 
-    /// Decides, before the log is written, which values of a commit are written apart, writes those, and leaves
-    /// pointers in their place. What it wrote must be as durable as the log record will be: the engine passes the
-    /// commit's level.
+    /// Takes note of one operation of a commit before it is logged, and writes its value apart if it is to be: the answer
+    /// is what to log instead. Called under the commit lock, in the order of commits. When it returns, the value is with
+    /// the operating system. After an error nothing more is written.
     ///
     /// # Errors
-    /// Whatever writing the values met; nothing of the commit is then visible.
-    fn route(&self, ops: &mut [RoutedOp<'_>], durable: bool) -> Result<()>;
+    /// Whatever writing the value met.
+    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
+
+    /// Makes everything routed before the call durable. Calls exclude each other.
+    ///
+    /// # Errors
+    /// I/O errors; nothing routed may be taken for durable after one.
+    fn sync(&self) -> Result<()>;
+
+    /// Tells that the log was synced after the last [`Placement::sync`]: the commits of those values are durable.
+    fn synced(&self);
 
     /// The hooks for one rewrite of a sorted stream.
     ///
@@ -48,11 +67,12 @@ pub trait Placement: Send + Sync {
     /// Whatever opening its output files met.
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>>;
 
-    /// The value at `pointer`, and a fresher pointer where the placement had to search for it (NovKV §3.6).
+    /// The value at `pointer`, and a fresher pointer where the placement had to search for it (NovKV §3.6). `None` when the
+    /// file is gone because the value has moved: the index knows where to.
     ///
     /// # Errors
     /// I/O errors, or corruption when the record there is not of `key`.
-    fn read(&self, key: &[u8], pointer: Pointer) -> Result<Found>;
+    fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Found>>;
 
     /// Announces reads to come, in the order in which they will be asked for.
     fn prefetch(&self, pointers: &[Pointer]);
@@ -60,29 +80,151 @@ pub trait Placement: Send + Sync {
     /// What to collect next under this pressure, or `None`. Pure: changes nothing.
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection>;
 
-    /// Collects the files of one pick. `view` answers questions about liveness; a placement that needs none asks none.
+    /// Copies what is live of one pick to new files, which are durable when it returns. `view` answers questions about
+    /// liveness; a placement that needs none asks none.
     ///
     /// # Errors
     /// I/O errors and corruption; nothing is changed then.
-    fn collect(&self, files: &[FileId], view: &dyn IndexView) -> Result<Collected>;
+    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>>;
+
+    /// Files that nobody needs any more: emptied by moves that are durable (numbers up to `durable`) and seen by all
+    /// snapshots. They are to be removed from the manifest and then, by [`Placement::installed`], deleted.
+    fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit;
 
     /// Whether a table from `from` to `to` may be moved without being read.
     fn may_move(&self, from: u8, to: u8) -> bool;
 
-    /// Tells that `edit` is durable and in force: files it removed may be forgotten.
+    /// Files made by [`Placement::route`] that no edit names yet. The edit that is recorded next takes them along.
+    fn unlisted(&self) -> Vec<ValueFileMeta>;
+
+    /// Tells that `edit` is durable and in force: files it removed are deleted.
     fn installed(&self, edit: &ValueEdit);
+
+    /// All value files as one edit: what a new manifest begins with.
+    fn files(&self) -> ValueEdit;
+
+    /// What value files hold now.
+    fn space(&self) -> ValueSpace;
+
+    /// Each file or group: what is in it, and whether and why it would be collected.
+    fn explain(&self, pressure: &SpacePressure) -> Vec<Explained>;
+
+    /// From now on nothing is appended to the present files, so that they can be linked elsewhere.
+    fn seal(&self);
+
+    /// During recovery: whether a pointer met in the log leads to a whole record, or to a file that is gone because
+    /// everything in it moved before it was deleted.
+    fn resolves(&self, pointer: Pointer) -> bool;
+
+    /// At the end of recovery: cuts off what was written for commits after `last`, which never happened. When the database
+    /// is open read-only (`writes` is false) that is only passed over.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn settle(&self, last: SeqNo, writes: bool) -> Result<()>;
+
+    /// The keyspace is dropped: its files are deleted when the last reader lets go of the placement.
+    fn drop_files(&self);
+
+    /// All its files that exist, those that are emptied included.
+    fn live_files(&self) -> Vec<FileId>;
 }
 
-/// One operation of a commit on its way to the log.
-#[derive(Debug)]
-pub struct RoutedOp<'a> {
-    /// The keyspace it goes to.
-    pub keyspace: KeyspaceId,
-    /// The key, value and number it will have. Deletes and range deletes pass through here too, because a file that is
-    /// collected alone must know them.
-    pub entry: Entry<'a>,
-    /// Set by the placement: the address to log instead of the value.
-    pub pointer: Option<Pointer>,
+/// One operation of a commit, as a placement sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routed<'a> {
+    /// A key gets a value.
+    Put {
+        /// The key.
+        key: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+    },
+    /// A key is deleted. A file that is collected alone must know.
+    Delete {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// All keys from `start` up to `end`, exclusive (`None`: to the last), are deleted.
+    DeleteRange {
+        /// First key.
+        start: &'a [u8],
+        /// First key not deleted.
+        end: Option<&'a [u8]>,
+    },
+}
+
+/// A collection whose copies are made. Dropping it gives the copies up.
+pub trait Collecting: Send {
+    /// The new files, to be recorded before the first [`Collecting::advance`].
+    fn edit(&self) -> ValueEdit;
+
+    /// The next moves to commit; `None` when all are done. Called under the commit lock; what the answer says is committed
+    /// under the same hold of the lock, unless it is to be checked.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    fn advance(&mut self) -> Result<Option<Moves>>;
+
+    /// Tells that a move was not committed, because the value had been overwritten.
+    fn refused(&mut self, moved: &Moved);
+
+    /// Tells that the moves of the last [`Collecting::advance`] were committed with numbers up to `last`.
+    fn committed(&mut self, last: SeqNo);
+}
+
+/// Moves to be committed together.
+#[derive(Clone, Debug, Default)]
+pub struct Moves {
+    /// The values.
+    pub moved: Vec<Moved>,
+    /// Whether each must be compared with the index first, because it may have been overwritten meanwhile.
+    pub check: bool,
+}
+
+/// What value files hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ValueSpace {
+    /// Files.
+    pub files: u64,
+    /// Bytes in them.
+    pub total_bytes: u64,
+    /// Bytes of values that the index still needs, as far as known.
+    pub live_bytes: u64,
+    /// Bytes of files that are emptied and wait for snapshots or a sync.
+    pub emptied_bytes: u64,
+}
+
+impl ValueSpace {
+    /// The sum of two.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            files: self.files + other.files,
+            total_bytes: self.total_bytes + other.total_bytes,
+            live_bytes: self.live_bytes + other.live_bytes,
+            emptied_bytes: self.emptied_bytes + other.emptied_bytes,
+        }
+    }
+}
+
+/// One unit of collection, explained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explained {
+    /// What it is: a file or a group.
+    pub unit: String,
+    /// Its files.
+    pub files: Vec<FileId>,
+    /// Bytes in it.
+    pub total_bytes: u64,
+    /// Bytes of it that are live, as far as known.
+    pub live_bytes: u64,
+    /// Bytes written to the keyspace since it was collected or, if never, begun.
+    pub age_bytes: u64,
+    /// How much the policy wants it; the largest first.
+    pub score: f64,
+    /// Why it is not collected now; `None` when it is next.
+    pub held: Option<&'static str>,
 }
 
 /// What a rewrite is for: enough for a placement to decide what moves.
@@ -96,6 +238,8 @@ pub struct RewriteJob {
     pub to: u8,
     /// The output is the oldest data of its range.
     pub bottom: bool,
+    /// A flush of all that commits up to this number brought.
+    pub flushed: Option<SeqNo>,
 }
 
 /// Hooks of one rewrite, called in stream order from one thread.
@@ -140,34 +284,67 @@ pub struct Found {
     pub fresher: Option<Pointer>,
 }
 
-/// What may be asked of the index during a collection. Every call is counted (`gc.index_lookups`).
+/// What may be asked of the index during a collection.
 pub trait IndexView {
-    /// The address and number under which `key` is now known, if its newest version is parted.
+    /// The address under which `key` is now known, if its newest version is parted. Every call is counted
+    /// (`gc.index_lookups`).
     ///
     /// # Errors
     /// Those of a read.
-    fn current(&self, key: &[u8]) -> Result<Option<(SeqNo, Pointer)>>;
+    fn current(&self, key: &[u8]) -> Result<Option<Pointer>>;
 
-    /// The numbers of all snapshots that are open, ascending.
-    fn snapshots(&self) -> &[SeqNo];
+    /// All commits up to this number are durable, with their values.
+    fn durable(&self) -> SeqNo;
 }
 
 /// How tight space is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpacePressure {
-    /// Bytes of live values, as far as known.
-    pub live_bytes: u64,
-    /// Bytes of all value files.
-    pub total_bytes: u64,
-    /// The bound, in bytes, that the directory should keep.
-    pub target_bytes: u64,
+    /// Bytes of tables and logs.
+    pub index_bytes: u64,
+    /// Bytes that the directory may have for each byte of live values and index.
+    pub target: f64,
+    /// The number of the oldest snapshot that is open.
+    pub oldest_snapshot: Option<SeqNo>,
+    /// All commits up to this number are durable.
+    pub durable: SeqNo,
 }
 
-/// What a placement wants collected.
+impl SpacePressure {
+    /// Bytes by which the directory is larger than its target, when what is emptied is gone.
+    #[must_use]
+    pub fn excess(&self, space: &ValueSpace) -> u64 {
+        let bound = (space.live_bytes as f64 * self.target) as u64;
+        (space.total_bytes - space.emptied_bytes + self.index_bytes).saturating_sub(bound)
+    }
+
+    /// Whether so much is emptied and kept for snapshots that collecting more would only take more space.
+    #[must_use]
+    pub fn is_pinned(&self, space: &ValueSpace) -> bool {
+        self.oldest_snapshot.is_some()
+            && space.emptied_bytes as f64 > space.live_bytes as f64 * (self.target - 1.0).max(0.1)
+    }
+
+    /// Why a unit that is worth collecting is not collected now.
+    #[must_use]
+    pub fn reason(&self, space: &ValueSpace) -> &'static str {
+        if self.excess(space) == 0 {
+            "space is within its target"
+        } else if self.is_pinned(space) {
+            "a snapshot holds what was collected before"
+        } else {
+            "others are better"
+        }
+    }
+}
+
+/// What a placement wants collected: units by its own numbering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collection {
-    /// These files, by [`Placement::collect`].
-    Files(Vec<FileId>),
+    /// These files or groups, by [`Placement::collect`].
+    Units(Vec<u64>),
+    /// Files emptied earlier can be retired after a sync.
+    Retire,
     /// The tables of this key range rewritten, so that [`Rewriter::keep`] moves their values (`None`: unbounded).
     Rewrite {
         /// First key.
@@ -177,22 +354,11 @@ pub enum Collection {
     },
 }
 
-/// What a collection did.
-#[derive(Clone, Debug, Default)]
-pub struct Collected {
-    /// Files that come and go.
-    pub edit: ValueEdit,
-    /// Values that moved, to be written back by the engine: key, number of the version that moved, old and new address.
-    pub moved: Vec<Moved>,
-}
-
 /// One moved value. It replaces the old address only where that is still the current one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// The key.
     pub key: Box<[u8]>,
-    /// The version that moved.
-    pub seqno: SeqNo,
     /// Where it was.
     pub from: Pointer,
     /// Where it is.

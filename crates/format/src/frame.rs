@@ -86,6 +86,74 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
+/// What the bytes at some place of a file are, when they need not be all of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// A whole record of so many bytes.
+    Record(Frame<'a>, usize),
+    /// As far as can be seen a record, of which at least so many bytes are needed.
+    Short(usize),
+    /// No record: torn or damaged.
+    Damaged,
+}
+
+/// Reads the record at the beginning of `bytes`, which stand at `offset` of the file `file`.
+#[must_use]
+pub fn step(bytes: &[u8], file: FileId, offset: u64) -> Step<'_> {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Step::Short(HEADER_BYTES) };
+    if !is_header(header, file, offset) {
+        return Step::Damaged;
+    }
+    let span = HEADER_BYTES + payload_len(header) + TRAILER_BYTES;
+    let Some(record) = bytes.get(..span) else { return Step::Short(span) };
+    let (payload, last) = record[HEADER_BYTES..].split_at(span - HEADER_BYTES - TRAILER_BYTES);
+    if checksum(payload, file, offset) as u32 != payload_check(header) || last != [LAST] {
+        return Step::Damaged;
+    }
+    Step::Record(Frame { offset, number: number(header), before: before(header), payload }, span)
+}
+
+fn is_header(header: &[u8; HEADER_BYTES], file: FileId, offset: u64) -> bool {
+    header[0] == FIRST
+        && header[21] == HEADER_LAST
+        && header_check(header, file, offset).to_le_bytes() == header[17..21]
+}
+
+fn word(header: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    header[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+fn payload_len(header: &[u8; HEADER_BYTES]) -> usize {
+    word(header, 2) as usize
+}
+
+fn payload_check(header: &[u8; HEADER_BYTES]) -> u32 {
+    word(header, 13)
+}
+
+fn number(header: &[u8; HEADER_BYTES]) -> u64 {
+    let mut number = [0; 8];
+    number[..7].copy_from_slice(&header[6..13]);
+    u64::from_le_bytes(number)
+}
+
+fn before(header: &[u8; HEADER_BYTES]) -> Before {
+    if header[1] & AFTER_SYNC == 0 { Before::Unsynced } else { Before::Synced }
+}
+
+/// The id in a file's header, when the header is whole and of this magic and version or an older one.
+///
+/// # Errors
+/// What else it is.
+pub fn file_id(bytes: &[u8], magic: [u8; 8], version: u32) -> Result<FileId, Corruption> {
+    let whole = bytes.get(..FILE_HEADER_BYTES);
+    let frames = Frames::new(whole.unwrap_or(bytes), magic, version, None, "file header")?;
+    if frames.done {
+        return Err(Corruption::new(0, "file header", "a whole header", "one that a crash cut short"));
+    }
+    Ok(frames.file)
+}
+
 /// The first bytes of a file.
 #[must_use]
 pub fn file_header(magic: [u8; 8], version: u32, file: FileId) -> [u8; FILE_HEADER_BYTES] {
@@ -216,7 +284,7 @@ impl<'a> Frames<'a> {
         let rest = &self.bytes[self.position..];
         let offset = self.position as u64;
         let Some(header) = rest.first_chunk::<HEADER_BYTES>() else { return Err(Damage::EndsEarly) };
-        if !self.is_header(header, offset) {
+        if !is_header(header, self.file, offset) {
             let lost = sectors(self.position, HEADER_BYTES, self.bytes).any(is_zero);
             return Err(if lost {
                 Damage::LostSectors
@@ -224,11 +292,10 @@ impl<'a> Frames<'a> {
                 self.corrupt("a sound header", "one that does not check")
             });
         }
-        let field = |at: usize| header[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
-        let len = field(2) as usize;
+        let len = payload_len(header);
         let Some((payload, after)) = rest[HEADER_BYTES..].split_at_checked(len) else { return Err(Damage::EndsEarly) };
         let Some(&last) = after.first() else { return Err(Damage::EndsEarly) };
-        if checksum(payload, self.file, offset) as u32 != field(13) || last != LAST {
+        if checksum(payload, self.file, offset) as u32 != payload_check(header) || last != LAST {
             let span = HEADER_BYTES + len + TRAILER_BYTES;
             let zeros = sectors(self.position, span, self.bytes).filter(|s| is_zero(s)).count();
             let lost = zeros > usize::from(header[1] & ZERO_SECTORS_MAX);
@@ -238,16 +305,7 @@ impl<'a> Frames<'a> {
                 self.corrupt("a payload that matches its checksum", "one that does not")
             });
         }
-        let mut number = [0; 8];
-        number[..7].copy_from_slice(&header[6..13]);
-        let before = if header[1] & AFTER_SYNC == 0 { Before::Unsynced } else { Before::Synced };
-        Ok(Frame { offset, number: u64::from_le_bytes(number), before, payload })
-    }
-
-    fn is_header(&self, header: &[u8; HEADER_BYTES], offset: u64) -> bool {
-        header[0] == FIRST
-            && header[21] == HEADER_LAST
-            && header_check(header, self.file, offset).to_le_bytes() == header[17..21]
+        Ok(Frame { offset, number: number(header), before: before(header), payload })
     }
 
     fn corrupt(&self, expected: &str, found: &str) -> Damage {
@@ -259,7 +317,7 @@ impl<'a> Frames<'a> {
         (position + 1..self.bytes.len()).find(|&at| {
             self.bytes[at] == FIRST
                 && self.bytes[at..].first_chunk().is_some_and(|header: &[u8; HEADER_BYTES]| {
-                    header[1] & AFTER_SYNC != 0 && self.is_header(header, at as u64)
+                    before(header) == Before::Synced && is_header(header, self.file, at as u64)
                 })
         })
     }

@@ -10,6 +10,7 @@
 //! | [`manifest`] | the manifest | `docs/formats/manifest.md` |
 //! | [`mod@pointer`] | addresses of values | `docs/formats/pointer.md` |
 //! | [`block`], [`filter`], [`table`], [`compression`] | sorted tables | `docs/formats/table.md` |
+//! | [`value`] | values kept apart | `docs/formats/value.md` |
 //!
 //! Little-endian throughout; sizes are checked against the bytes at hand before anything is allocated; no decoder panics.
 #![forbid(unsafe_code)]
@@ -25,3 +26,4 @@ pub mod manifest;
 pub mod names;
 pub mod pointer;
 pub mod table;
+pub mod value;

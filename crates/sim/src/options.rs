@@ -2,8 +2,8 @@
 //! evict all the time.
 
 use bifold::{
-    Compaction, Compression, Durability, KeyspaceOptions, Options, Workers,
-    options::{Leveled, Tiered, TwoLayer},
+    Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
+    options::{Leveled, Tiered, TwoLayer, Values, Victim},
 };
 
 use crate::{model::NAMES, random::Random};
@@ -46,7 +46,21 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
         block_bytes: random.pick(&[128, 256, 1024, 4096]),
         restart_interval: random.pick(&[1, 2, 4, 16]),
         filter_bits_per_key: random.pick(&[0, 5, 10]),
-        ..KeyspaceOptions::default()
+        placement: random.pick(&[Placement::Inline, Placement::WiscKey, Placement::HashKv]),
+        values: values(random),
+    }
+}
+
+/// Groups and files so small, and a target so low, that garbage is collected every few dozen operations.
+fn values(random: &mut Random) -> Values {
+    Values {
+        min_bytes: random.pick(&[1, 8, 64, 1000]),
+        space_target: random.pick(&[1.05, 1.1, 1.5]),
+        victim: random.pick(&[Victim::Greedy, Victim::CostBenefit, Victim::GreedyRandom(2), Victim::Random]),
+        group_bytes: 1024 << random.below(4),
+        groups_max: random.pick(&[16, 20, 64]),
+        file_bytes: 1024 << random.below(5),
+        compression: random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use bifold::{
     Access, Compaction, Compression, Db, KeyspaceOptions, Options, Placement,
-    options::{Leveled, Tiered, TwoLayer},
+    options::{Leveled, Tiered, TwoLayer, Values},
     verify,
 };
 use bifold_format::{log, manifest, table};
@@ -61,6 +61,7 @@ enum Act {
 /// change, what is committed does not.
 fn keyspaces() -> [(&'static str, KeyspaceOptions); 3] {
     let plain = KeyspaceOptions {
+        values: Values::default(),
         placement: Placement::Inline,
         compression: Compression::None,
         table_bytes: 8 << 10,

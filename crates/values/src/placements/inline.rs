@@ -3,8 +3,12 @@
 //! It is also the no-op implementation of the seam: it parts nothing, moves nothing and has nothing to collect.
 
 use bifold_contract::{
-    Corruption, Entry, FileId, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit,
-    placement::{Collected, Collection, Found, IndexView, Kept, RewriteJob, RoutedOp, SpacePressure},
+    Corruption, Entry, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit,
+    ValueFileMeta,
+    placement::{
+        Collecting, Collection, Explained, Found, IndexView, Kept, Moved, Moves, RewriteJob, Routed, SpacePressure,
+        ValueSpace,
+    },
 };
 
 /// The placement without value files.
@@ -13,19 +17,25 @@ pub struct Inline;
 
 impl Placement for Inline {
     fn profile(&self) -> Profile {
-        Profile { name: "inline", parts_at_write: false, parts_at_rewrite: false }
+        Profile { name: "inline", parts_from: None, parts_at_rewrite: false }
     }
 
-    fn route(&self, _ops: &mut [RoutedOp<'_>], _durable: bool) -> Result<()> {
+    fn route(&self, _op: Routed<'_>, _seqno: SeqNo) -> Result<Option<Pointer>> {
+        Ok(None)
+    }
+
+    fn sync(&self) -> Result<()> {
         Ok(())
     }
+
+    fn synced(&self) {}
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(Unmoved))
     }
 
     /// No entry of this placement carries a pointer, so one that does was not written by us.
-    fn read(&self, _key: &[u8], pointer: Pointer) -> Result<Found> {
+    fn read(&self, _key: &[u8], pointer: Pointer, _source: IoSource) -> Result<Option<Found>> {
         let found = format!("a pointer to value file {}", pointer.file);
         Err(Corruption::new(pointer.offset, "entry", "a value beside its key (placement inline)", found).of("tables"))
     }
@@ -36,15 +46,68 @@ impl Placement for Inline {
         None
     }
 
-    fn collect(&self, _files: &[FileId], _view: &dyn IndexView) -> Result<Collected> {
-        Ok(Collected::default())
+    fn collect(&self, _pick: &Collection, _view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
+        Ok(Box::new(Nothing))
+    }
+
+    fn retire(&self, _durable: SeqNo, _oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+        ValueEdit::default()
     }
 
     fn may_move(&self, _from: u8, _to: u8) -> bool {
         true
     }
 
+    fn unlisted(&self) -> Vec<ValueFileMeta> {
+        Vec::new()
+    }
+
     fn installed(&self, _edit: &ValueEdit) {}
+
+    fn files(&self) -> ValueEdit {
+        ValueEdit::default()
+    }
+
+    fn space(&self) -> ValueSpace {
+        ValueSpace::default()
+    }
+
+    fn explain(&self, _pressure: &SpacePressure) -> Vec<Explained> {
+        Vec::new()
+    }
+
+    fn seal(&self) {}
+
+    fn resolves(&self, _pointer: Pointer) -> bool {
+        false
+    }
+
+    fn settle(&self, _last: SeqNo, _writes: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn drop_files(&self) {}
+
+    fn live_files(&self) -> Vec<FileId> {
+        Vec::new()
+    }
+}
+
+/// The collection of nothing.
+struct Nothing;
+
+impl Collecting for Nothing {
+    fn edit(&self) -> ValueEdit {
+        ValueEdit::default()
+    }
+
+    fn advance(&mut self) -> Result<Option<Moves>> {
+        Ok(None)
+    }
+
+    fn refused(&mut self, _moved: &Moved) {}
+
+    fn committed(&mut self, _last: SeqNo) {}
 }
 
 /// Keeps every entry as it came.

@@ -1,0 +1,177 @@
+//! Garbage collection of values kept apart: what a placement picks and copies, the engine commits.
+//!
+//! ```text
+//! pick ─▶ sync ─▶ retire what was emptied earlier ─▶ copy ─▶ list the copies ─▶ ┌ commit lock ───────────────────┐
+//!         (log and values)                                   (manifest)         │ carry over ─▶ commit the moves │
+//!                                                                               └────────────────────────────────┘
+//! ```
+//!
+//! A move is a write of the address with a number of its own: readers, snapshots, flush and compaction need no rule for
+//! it. It is committed only where the address it replaces is still the newest: a placement that knows says so, for the
+//! others the index is asked under the commit lock. Only what is durable is copied, so a power loss takes back neither a
+//! value that was counted as newer nor a move whose old file is gone.
+
+use std::{
+    cell::Cell,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use bifold_contract::{
+    Pointer, Result, SeqNo,
+    placement::{Collecting, Collection, IndexView, Moved, SpacePressure},
+};
+use bifold_format::pointer;
+
+use crate::{
+    engine::Engine,
+    options::Durability,
+    partition::Partition,
+    sync::LockExt,
+    wal::Wal,
+    write::{Act, Op},
+};
+
+/// So many moves are compared with the index and committed under one hold of the commit lock: about a millisecond.
+const CHECKED_AT_ONCE: usize = 256;
+
+/// Workers look for garbage each time commits have written this share of a keyspace's values apart.
+const LOOK_SHARE: u64 = 64;
+
+/// But not more often than each so many bytes.
+const LOOK_BYTES_MIN: u64 = 64 << 10;
+
+/// The index as a collection may ask it.
+struct Asked<'a> {
+    engine: &'a Engine,
+    partition: &'a Partition,
+    durable: SeqNo,
+    lookups: Cell<u64>,
+}
+
+impl IndexView for Asked<'_> {
+    fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
+        self.lookups.set(self.lookups.get() + 1);
+        self.engine.current_pointer(self.partition, key)
+    }
+
+    fn durable(&self) -> SeqNo {
+        self.durable
+    }
+}
+
+impl Engine {
+    /// How tight space is in a keyspace.
+    pub fn pressure(&self, partition: &Partition) -> SpacePressure {
+        SpacePressure {
+            index_bytes: partition.view().version.tables().map(|table| table.meta().bytes).sum(),
+            target: partition.options.values.space_target,
+            oldest_snapshot: self.snapshots.oldest(),
+            durable: self.group_sync.durable(),
+        }
+    }
+
+    /// Whether there is garbage to collect in a keyspace.
+    pub fn has_garbage(&self, partition: &Partition) -> bool {
+        partition.parts_from != usize::MAX && partition.placement.pick(&self.pressure(partition)).is_some()
+    }
+
+    /// Collects what the placement picks, if it picks something.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn collect_garbage(&self, partition: &Arc<Partition>) -> Result<()> {
+        let Some(pick) = partition.placement.pick(&self.pressure(partition)) else { return Ok(()) };
+        self.sync_upto(self.visible())?;
+        let retired = partition.placement.retire(self.group_sync.durable(), self.snapshots.oldest());
+        self.install_values(partition, retired)?;
+        if pick == Collection::Retire {
+            return Ok(());
+        }
+        let durable = self.group_sync.durable();
+        let view = Asked { engine: self, partition, durable, lookups: Cell::new(0) };
+        let mut collecting = partition.placement.collect(&pick, &view)?;
+        self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
+        self.install_values(partition, collecting.edit())?;
+        while self.commit_moves(partition, collecting.as_mut())? {}
+        self.counters.gc.jobs.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Commits the next moves; answers whether there were any.
+    fn commit_moves(&self, partition: &Arc<Partition>, collecting: &mut dyn Collecting) -> Result<bool> {
+        let mut wal = self.wal.hold();
+        self.writable()?;
+        if partition.is_dropped() {
+            return Ok(false);
+        }
+        let Some(moves) = self.watch(collecting.advance())? else { return Ok(false) };
+        if moves.check {
+            drop(wal);
+            for chunk in moves.moved.chunks(CHECKED_AT_ONCE) {
+                self.commit_checked(partition, chunk, collecting)?;
+            }
+            wal = self.wal.hold();
+        } else {
+            self.write_back(&mut wal, partition, &moves.moved)?;
+        }
+        collecting.committed(self.visible());
+        drop(wal);
+        Ok(true)
+    }
+
+    /// Commits those moves whose old address is still the newest of its key.
+    fn commit_checked(
+        &self,
+        partition: &Arc<Partition>,
+        moves: &[Moved],
+        collecting: &mut dyn Collecting,
+    ) -> Result<()> {
+        let mut wal = self.wal.hold();
+        self.writable()?;
+        let mut current = Vec::with_capacity(moves.len());
+        for moved in moves {
+            if self.current_pointer(partition, &moved.key)? == Some(moved.from) {
+                current.push(moved.clone());
+            } else {
+                collecting.refused(moved);
+            }
+        }
+        self.counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
+        self.write_back(&mut wal, partition, &current)
+    }
+
+    fn write_back(&self, wal: &mut Wal, partition: &Arc<Partition>, moves: &[Moved]) -> Result<()> {
+        if moves.is_empty() {
+            return Ok(());
+        }
+        let mut pointers = Vec::new();
+        let mut ends = Vec::with_capacity(moves.len());
+        for moved in moves {
+            let start = pointers.len();
+            pointer::encode(moved.to, &mut pointers);
+            ends.push((start, pointers.len()));
+        }
+        let ops: Vec<Op<'_>> = moves
+            .iter()
+            .zip(ends)
+            .map(|(moved, (start, end))| Op { partition, key: &moved.key, act: Act::Pointer(&pointers[start..end]) })
+            .collect();
+        let bytes = ops.iter().map(Op::memtable_bytes).sum();
+        self.watch(self.make_room(wal, &ops, bytes))?;
+        self.watch(self.log_and_apply(wal, &ops, Durability::Buffered))?;
+        self.counters.gc.moved(moves);
+        Ok(())
+    }
+
+    /// Wakes the workers when commits have written so much apart that there may be garbage to collect.
+    pub fn note_values(&self, ops: &[Op<'_>]) {
+        let bytes: u64 = ops.iter().filter(|op| op.partition.parts_from != usize::MAX).map(Op::bytes).sum();
+        let due = self.counters.gc.look_at.load(Relaxed);
+        let written = self.counters.gc.parted.fetch_add(bytes, Relaxed) + bytes;
+        if written >= due {
+            let space: u64 = self.partitions().iter().map(|p| p.placement.space().total_bytes).sum();
+            self.counters.gc.look_at.store(written + (space / LOOK_SHARE).max(LOOK_BYTES_MIN), Relaxed);
+            self.work.notify();
+        }
+    }
+}

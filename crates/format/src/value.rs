@@ -1,0 +1,323 @@
+//! Value files: values kept apart from their keys. Page: `docs/formats/value.md`.
+//!
+//! ```text
+//! file      header (32 B) │ description │ record │ record │ …       records as in `frame.rs`
+//! description   number 0, payload  class u8 │ keyspace varint │ group varint
+//! record        number = the sequence number under which the key was written
+//! payload   kind u8 │ method u8 │ key length varint │ key │ body
+//! kind      1 value │ 2 delete │ 3 stub │ 4 delete range │ 5 delete range without end
+//! body      value: the value, or when method is not 0 its length u32 and its compressed bytes
+//!           delete range: the first key not deleted          others: nothing
+//! ```
+//!
+//! Each record carries key, number and kind, so a file can be collected, verified and salvaged without anything else
+//! (HashKV §3.1; "ours" in the manner of a log). A moved value keeps the number of the commit that wrote it.
+
+use std::sync::Arc;
+
+use bifold_contract::{Corruption, FileId, KeyspaceId, SeqNo, Value};
+
+pub use crate::frame::{FILE_HEADER_BYTES, HEADER_BYTES, TRAILER_BYTES};
+use crate::{
+    bytes::{Input, put_varint},
+    compression::{Compressor, Method, decompress},
+    frame::{self, Before, Frame},
+};
+
+const MAGIC: [u8; 8] = *b"bifldval";
+
+/// The version this release writes and the newest it reads.
+pub const VERSION: u32 = 1;
+
+/// The longest value a record may hold, in bytes.
+const VALUE_BYTES_MAX: usize = 1 << 30;
+
+/// What a record says about its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ValueKind {
+    /// Its value.
+    Value = 1,
+    /// It was deleted.
+    Delete = 2,
+    /// Its newest version is somewhere else: beside the key, or in another file.
+    Stub = 3,
+    /// It and all keys up to another were deleted.
+    DeleteRange = 4,
+    /// It and all keys behind it were deleted.
+    DeleteRangeUnbounded = 5,
+}
+
+impl ValueKind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Value, Self::Delete, Self::Stub, Self::DeleteRange, Self::DeleteRangeUnbounded]
+            .into_iter()
+            .find(|&kind| kind as u8 == byte)
+    }
+}
+
+/// What a value file says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Which kind of value file; the placement's own numbering.
+    pub class: u8,
+    /// Which keyspace its values belong to.
+    pub keyspace: KeyspaceId,
+    /// Which group of values; the placement's own numbering.
+    pub group: u64,
+}
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueRecord<'a> {
+    /// Where it starts in its file.
+    pub offset: u64,
+    /// The number under which the key was written.
+    pub seqno: SeqNo,
+    /// What it says.
+    pub kind: ValueKind,
+    /// The key.
+    pub key: &'a [u8],
+    method: Method,
+    /// The value as it is stored, or what else the kind needs.
+    body: &'a [u8],
+}
+
+impl<'a> ValueRecord<'a> {
+    /// The body as it is stored, to be copied into another record.
+    #[must_use]
+    pub fn stored(&self) -> Stored<'a> {
+        Stored { method: self.method, body: self.body }
+    }
+
+    /// The value, uncompressed.
+    ///
+    /// # Errors
+    /// When it does not decompress.
+    pub fn value(&self) -> Result<Value, Corruption> {
+        match self.method {
+            Method::Plain => Ok(Value::copy_of(self.body)),
+            method => {
+                let whole = decompress(method, self.body, VALUE_BYTES_MAX).map_err(|d| d.at(self.offset))?;
+                let len = whole.len();
+                Ok(Value::slice(whole, 0, len))
+            }
+        }
+    }
+
+    /// The first key that a range delete leaves.
+    #[must_use]
+    pub fn range_end(&self) -> Option<&'a [u8]> {
+        (self.kind == ValueKind::DeleteRange).then_some(self.body)
+    }
+}
+
+/// A value as a record stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored<'a> {
+    method: Method,
+    body: &'a [u8],
+}
+
+impl Stored<'static> {
+    /// Of a record without a body.
+    pub const NOTHING: Self = Self { method: Method::Plain, body: &[] };
+}
+
+impl<'a> Stored<'a> {
+    /// Bytes as they are.
+    #[must_use]
+    pub fn plain(body: &'a [u8]) -> Self {
+        Self { method: Method::Plain, body }
+    }
+}
+
+/// The first bytes of the value file `file`, its description included.
+#[must_use]
+pub fn header(file: FileId, description: Description) -> Vec<u8> {
+    let mut out = frame::file_header(MAGIC, VERSION, file).to_vec();
+    let start = frame::begin(&mut out);
+    out.push(description.class);
+    put_varint(&mut out, u64::from(description.keyspace));
+    put_varint(&mut out, description.group);
+    frame::finish(&mut out, start, file, FILE_HEADER_BYTES as u64, 0, Before::Unsynced);
+    out
+}
+
+/// The id of a value file and what it says about itself, from its first bytes, and where its records begin.
+///
+/// # Errors
+/// When they are not the beginning of a value file of this or an older version.
+pub fn describe(bytes: &[u8]) -> Result<(FileId, Description, u64), Corruption> {
+    let file = frame::file_id(bytes, MAGIC, VERSION)?;
+    let start = FILE_HEADER_BYTES as u64;
+    match frame::step(bytes.get(FILE_HEADER_BYTES..).unwrap_or_default(), file, start) {
+        frame::Step::Record(record, len) => {
+            let mut input = Input::new(record.payload, "description");
+            let read = |input: &mut Input<'_>| {
+                let description =
+                    Description { class: input.u8()?, keyspace: input.varint32()?, group: input.varint()? };
+                input.end()?;
+                Ok(description)
+            };
+            let description = read(&mut input).map_err(|d: Corruption| d.at(start + HEADER_BYTES as u64))?;
+            Ok((file, description, start + len as u64))
+        }
+        _ => Err(Corruption::new(start, "description", "a whole record", "none")),
+    }
+}
+
+/// The most bytes that [`describe`] needs.
+pub const DESCRIPTION_BYTES_MAX: usize = FILE_HEADER_BYTES + HEADER_BYTES + 1 + 5 + 10 + TRAILER_BYTES;
+
+/// Appends a record to `out`. It will stand at `offset` of the file `file`.
+pub fn encode(
+    out: &mut Vec<u8>,
+    (file, offset): (FileId, u64),
+    kind: ValueKind,
+    seqno: SeqNo,
+    key: &[u8],
+    stored: Stored<'_>,
+) {
+    let start = begin(out, kind, stored.method, key);
+    out.extend_from_slice(stored.body);
+    frame::finish(out, start, file, offset, seqno, Before::Unsynced);
+}
+
+/// Appends a record with `value`, compressed where that saves enough.
+pub fn encode_value(
+    out: &mut Vec<u8>,
+    (file, offset): (FileId, u64),
+    seqno: SeqNo,
+    key: &[u8],
+    value: &[u8],
+    compressor: &mut Compressor,
+) {
+    let start = begin(out, ValueKind::Value, Method::Plain, key);
+    let body = out.len();
+    out.extend_from_slice(value);
+    out[start + HEADER_BYTES + 1] = compressor.compress(out, body) as u8;
+    frame::finish(out, start, file, offset, seqno, Before::Unsynced);
+}
+
+fn begin(out: &mut Vec<u8>, kind: ValueKind, method: Method, key: &[u8]) -> usize {
+    let start = frame::begin(out);
+    out.extend_from_slice(&[kind as u8, method as u8]);
+    put_varint(out, key.len() as u64);
+    out.extend_from_slice(key);
+    start
+}
+
+/// Decodes the record in a frame.
+///
+/// # Errors
+/// When it is none.
+pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
+    let mut input = Input::new(frame.payload, "value record");
+    let read = |input: &mut Input<'_>| -> Result<(ValueKind, Method, usize), Corruption> {
+        let start = *input;
+        let kind = input.u8()?;
+        let kind =
+            ValueKind::from_byte(kind).ok_or_else(|| start.damage("a kind from 1 to 5", format!("kind {kind}")))?;
+        let start = *input;
+        let method = input.u8()?;
+        let method = Method::from_byte(method)
+            .ok_or_else(|| start.damage("a compression method from 0 to 2", format!("method {method}")))?;
+        Ok((kind, method, input.varint32()? as usize))
+    };
+    let base = frame.offset + HEADER_BYTES as u64;
+    let (kind, method, key_len) = read(&mut input).map_err(|d| d.at(base))?;
+    let key = input.take(key_len).map_err(|d| d.at(base))?;
+    Ok(ValueRecord { offset: frame.offset, seqno: frame.number, kind, key, method, body: input.rest() })
+}
+
+/// The value of `key` in the bytes of one whole record, without copying it where it is not compressed.
+///
+/// # Errors
+/// When they are not the record at `offset` of `file`, or one of another key.
+pub fn read_value(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Result<Value, Corruption> {
+    let frame::Step::Record(frame, len) = frame::step(&bytes, file, offset) else {
+        return Err(Corruption::new(
+            offset,
+            "value record",
+            "a record that matches its checksums",
+            "one that does not",
+        ));
+    };
+    let record = decode(frame)?;
+    if record.key != key || record.kind != ValueKind::Value {
+        let found = format!("{:?} of `{}`", record.kind, record.key.escape_ascii());
+        return Err(Corruption::new(offset, "value record", format!("the value of `{}`", key.escape_ascii()), found));
+    }
+    if record.method != Method::Plain {
+        return record.value();
+    }
+    let end = len - TRAILER_BYTES;
+    let start = end - record.body.len();
+    Ok(Value::slice(bytes, start, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::compression::Compression;
+
+    const PLACE: (FileId, u64) = (7, 1000);
+
+    proptest! {
+        #[test]
+        fn records_come_back(seqno in 0..1u64 << 56, key: Vec<u8>, value: Vec<u8>, repeat in 0usize..200, lz4: bool) {
+            let value = value.repeat(repeat);
+            let mut compressor = Compressor::new(if lz4 { Compression::Lz4 } else { Compression::None });
+            let mut bytes = Vec::new();
+            encode_value(&mut bytes, PLACE, seqno, &key, &value, &mut compressor);
+            let read = read_value(Arc::from(&bytes[..]), PLACE.0, PLACE.1, &key).unwrap();
+            prop_assert_eq!(&read[..], &value[..]);
+            let frame::Step::Record(frame, len) = frame::step(&bytes, PLACE.0, PLACE.1) else { panic!("no record") };
+            prop_assert_eq!(len, bytes.len());
+            let record = decode(frame).unwrap();
+            prop_assert_eq!((record.seqno, record.kind, record.key), (seqno, ValueKind::Value, &key[..]));
+            let mut copy = Vec::new();
+            encode(&mut copy, (9, 0), ValueKind::Value, seqno, &key, record.stored());
+            prop_assert_eq!(&read_value(Arc::from(copy), 9, 0, &key).unwrap()[..], &value[..]);
+        }
+
+        #[test]
+        fn damage_is_noticed(key: Vec<u8>, value: Vec<u8>, at: prop::sample::Index, bit in 0u8..8) {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, PLACE, ValueKind::Value, 5, &key, Stored::plain(&value));
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            prop_assert!(read_value(Arc::from(bytes), PLACE.0, PLACE.1, &key).is_err());
+        }
+
+        #[test]
+        fn no_bytes_make_the_decoders_panic(bytes: Vec<u8>) {
+            let _any_answer = describe(&bytes);
+            let _any_answer = frame::step(&bytes, 0, 0);
+            let frame = Frame { offset: 0, number: 0, before: Before::Unsynced, payload: &bytes };
+            if let Ok(record) = decode(frame) {
+                let _any_answer = record.value();
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_describes_itself() {
+        let description = Description { class: 2, keyspace: 300, group: u64::MAX };
+        let bytes = header(12, description);
+        assert!(bytes.len() <= DESCRIPTION_BYTES_MAX);
+        assert_eq!(describe(&bytes), Ok((12, description, bytes.len() as u64)));
+        (0..bytes.len()).for_each(|cut| assert!(describe(&bytes[..cut]).is_err(), "{cut}"));
+    }
+
+    #[test]
+    fn a_record_of_another_key_is_no_answer() {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, PLACE, ValueKind::Value, 5, b"key", Stored::plain(b"value"));
+        let error = read_value(Arc::from(bytes), PLACE.0, PLACE.1, b"kez").unwrap_err();
+        assert!(error.to_string().contains("the value of `kez`"), "{error}");
+    }
+}

@@ -1,0 +1,15 @@
+//! What placements are made of. Plain structs, so that a placement reads like its paper.
+//!
+//! | module | part |
+//! |---|---|
+//! | [`value_files`] | the value files of a keyspace: making, appending, reading, syncing, retiring |
+//! | [`scan`] | walking a value file from front to back |
+//! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
+//! | [`victim`] | which unit to collect (HashKV §3.3) |
+//! | [`sync`] | locks without poisoning |
+
+pub mod scan;
+pub mod segment_groups;
+pub mod sync;
+pub mod value_files;
+pub mod victim;

@@ -1,0 +1,114 @@
+//! A value file from front to back, in bounded memory.
+
+use bifold_contract::{Corruption, IoSource, Result};
+use bifold_format::{
+    frame::{self, Step},
+    value::{self, ValueRecord},
+};
+use bifold_io::Reader;
+
+use super::value_files::ValueFile;
+
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Walks the records of a file between two offsets.
+pub struct Scan {
+    file: u64,
+    reader: Reader,
+    source: IoSource,
+    /// What has been read and not been passed yet starts here in the file.
+    position: u64,
+    end: u64,
+    buffer: Vec<u8>,
+    /// How much of the buffer is passed.
+    passed: usize,
+}
+
+/// What a scan meets.
+#[derive(Debug)]
+pub enum Met<'a> {
+    /// A whole record, and how long it is.
+    Record(ValueRecord<'a>, u32),
+    /// No whole record stands at this offset.
+    Damage(u64),
+    /// The end.
+    End,
+}
+
+impl Scan {
+    /// Walks `file` from `start` up to `end`, where records begin.
+    #[must_use]
+    pub fn new(file: &ValueFile, start: u64, end: u64, source: IoSource) -> Self {
+        Self {
+            file: file.id,
+            reader: file.reader().clone(),
+            source,
+            position: start,
+            end,
+            buffer: Vec::new(),
+            passed: 0,
+        }
+    }
+
+    /// The next record.
+    ///
+    /// # Errors
+    /// I/O errors; a record that checks and cannot be decoded.
+    pub fn step(&mut self) -> Result<Met<'_>> {
+        loop {
+            let unread = &self.buffer[self.passed..];
+            match frame::step(unread, self.file, self.position) {
+                _ if self.position >= self.end => return Ok(Met::End),
+                Step::Damaged => return Ok(Met::Damage(self.position)),
+                Step::Short(needed) => {
+                    if self.position + needed as u64 > self.end {
+                        return Ok(Met::Damage(self.position));
+                    }
+                    self.read_on(needed)?;
+                }
+                Step::Record(..) => break,
+            }
+        }
+        // Once more, because the borrow checker cannot see that the loop ends with it.
+        let Step::Record(record, len) = frame::step(&self.buffer[self.passed..], self.file, self.position) else {
+            return Ok(Met::Damage(self.position));
+        };
+        self.position += len as u64;
+        self.passed += len;
+        let record = value::decode(record).map_err(|damage| damage.of(self.reader.path()))?;
+        Ok(Met::Record(record, len as u32))
+    }
+
+    /// The next record of a part of the file that must be whole; `None` at its end.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn sound(&mut self) -> Result<Option<(ValueRecord<'_>, u32)>> {
+        let path = self.reader.path().to_owned();
+        match self.step()? {
+            Met::Record(record, len) => Ok(Some((record, len))),
+            Met::End => Ok(None),
+            Met::Damage(offset) => {
+                Err(Corruption::new(offset, "value record", "a whole record", "one that does not check").of(path))
+            }
+        }
+    }
+
+    /// Reads so much that `needed` bytes from the present position on are there.
+    fn read_on(&mut self, needed: usize) -> Result<()> {
+        self.buffer.drain(..self.passed);
+        self.passed = 0;
+        let have = self.buffer.len();
+        let left = self.end - self.position - have as u64;
+        let more = (needed.max(CHUNK_BYTES) - have).min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.buffer.resize(have + more, 0);
+        self.reader.read_at(&mut self.buffer[have..], self.position + have as u64, self.source)
+    }
+}
+
+impl std::fmt::Debug for Scan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scan").field("file", &self.file).field("position", &self.position).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,657 @@
+//! The value files of one keyspace.
+//!
+//! ```text
+//!   create ──▶ appended to ──▶ emptied ──▶ retired ──▶ deleted
+//!              (listed by the    (all that   (no snapshot and
+//!               next edit)       lived moved) no log needs it)
+//! ```
+//!
+//! Readers find a file by its number with one atomic load. A file that is emptied stays readable until it is retired: a
+//! snapshot older than the moves, or a power loss that takes them back, still leads there.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use arc_swap::ArcSwap;
+use bifold_contract::{
+    Corruption, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta,
+};
+use bifold_format::{
+    compression::zeroed,
+    names,
+    value::{self, DESCRIPTION_BYTES_MAX, Description, ValueRecord},
+};
+use bifold_io::{Dir, Reader, Writer};
+
+use super::{
+    scan::{Met, Scan},
+    sync::LockExt,
+};
+
+/// Class of the files that commits append to.
+pub const APPENDED: u8 = 1;
+
+/// Class of the files that collections write, and that commits may append to later.
+pub const COLLECTED: u8 = 2;
+
+/// Copies are written in pieces of this size: 0.3 µs per KiB instead of 0.9.
+const COPY_BUFFER_BYTES: usize = 256 << 10;
+
+/// Tag of an entry of the manifest for a file that is deleted: logs may still point at what it held.
+const GONE: u32 = 1;
+
+/// Hands out numbers for new files.
+pub type NewFile = Arc<dyn Fn() -> FileId + Send + Sync>;
+
+/// What a placement is opened with.
+#[derive(Clone)]
+pub struct Home {
+    /// The database's directory.
+    pub dir: Dir,
+    /// Whose values they are.
+    pub keyspace: KeyspaceId,
+    /// Numbers for new files.
+    pub new_file: NewFile,
+    /// Numbers of files that edits in the manifest speak of are below this.
+    pub listed_below: FileId,
+}
+
+/// One value file.
+#[derive(Debug)]
+pub struct ValueFile {
+    /// Its number.
+    pub id: FileId,
+    /// What it says about itself.
+    pub description: Description,
+    reader: Reader,
+    writer: OnceLock<Writer>,
+    /// Where its records begin.
+    start: u64,
+    /// Bytes in it that count.
+    len: AtomicU64,
+    /// How much of it the manifest knows: that much is whole.
+    listed: AtomicU64,
+    /// Bytes of it that nobody needs, as far as known.
+    dead: AtomicU64,
+    listed_dead: AtomicU64,
+    dirty: AtomicBool,
+    /// Its length when the sync began that runs, and the one that last ended well.
+    syncing: AtomicU64,
+    synced: AtomicU64,
+}
+
+impl ValueFile {
+    /// To read from.
+    #[must_use]
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Where its records begin.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Bytes in it.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len.load(Relaxed)
+    }
+
+    /// Whether there is no record in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() <= self.start
+    }
+
+    /// Bytes of it that nobody needs, as far as known.
+    #[must_use]
+    pub fn dead(&self) -> u64 {
+        self.dead.load(Relaxed).min(self.len().saturating_sub(self.start))
+    }
+
+    /// Notes that so many more bytes are not needed.
+    pub fn add_dead(&self, bytes: u64) {
+        self.dead.fetch_add(bytes, Relaxed);
+    }
+
+    /// What the manifest is to know.
+    fn meta(&self, keyspace: KeyspaceId) -> ValueFileMeta {
+        ValueFileMeta {
+            id: self.id,
+            class: self.description.class,
+            keyspace,
+            group: self.description.group,
+            level: 0,
+            epoch: 0,
+            tags: 0,
+            bytes: self.len(),
+            entries: 0,
+            smallest: Box::default(),
+            largest: Box::default(),
+        }
+    }
+}
+
+/// A file that a collection writes.
+#[derive(Debug)]
+pub struct Copy {
+    file: Arc<ValueFile>,
+    writer: Writer,
+    /// Records not written yet.
+    buffer: Vec<u8>,
+}
+
+impl Copy {
+    /// Appends a copy of `record`; answers where it will stand.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn append(&mut self, record: &ValueRecord<'_>) -> Result<Pointer> {
+        let offset = self.file.len();
+        let begin = self.buffer.len();
+        let place = (self.file.id, offset);
+        value::encode(&mut self.buffer, place, record.kind, record.seqno, record.key, record.stored());
+        let len = self.buffer.len() - begin;
+        self.file.len.store(offset + len as u64, Relaxed);
+        if self.buffer.len() >= COPY_BUFFER_BYTES {
+            self.write_out()?;
+        }
+        Ok(Pointer { file: self.file.id, epoch: 0, offset, len: len as u32 })
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        if !self.buffer.is_empty() {
+            self.writer.append(&[&self.buffer])?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}
+
+/// All value files of one keyspace.
+pub struct ValueFiles {
+    home: Home,
+    all: ArcSwap<HashMap<FileId, Arc<ValueFile>>>,
+    change: Mutex<()>,
+    /// Files with bytes that no sync has covered, and whether names were added.
+    dirty: Mutex<Dirty>,
+    /// Those that the running sync covers.
+    syncing: Mutex<Vec<Arc<ValueFile>>>,
+    /// Files that no edit names yet.
+    unlisted: Mutex<Vec<Arc<ValueFile>>>,
+    /// Files out of use: their number, and that of the last move out of them.
+    emptied: Mutex<BTreeMap<FileId, SeqNo>>,
+    /// Deleted files that logs may still point into, with the number of the last move out of them.
+    gone: Mutex<BTreeMap<FileId, SeqNo>>,
+    /// Of records met in recovery: file, number, where the record ends.
+    tails: Mutex<HashMap<FileId, Vec<(SeqNo, u64)>>>,
+    dropped: AtomicBool,
+}
+
+impl Drop for ValueFiles {
+    fn drop(&mut self) {
+        if self.dropped.load(Relaxed) {
+            for id in self.all.load().keys() {
+                let _counted = self.home.dir.remove(&names::value(*id));
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Dirty {
+    files: Vec<Arc<ValueFile>>,
+    names: bool,
+}
+
+impl ValueFiles {
+    /// The files that the manifest lists and those that were begun after its last edit. Their ends are walked: what
+    /// follows the length in the manifest may be torn.
+    ///
+    /// # Errors
+    /// I/O errors; corruption when a listed file is missing or damaged.
+    pub fn open(home: Home, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
+        let files = Self {
+            home,
+            all: ArcSwap::default(),
+            change: Mutex::default(),
+            dirty: Mutex::default(),
+            syncing: Mutex::default(),
+            gone: Mutex::default(),
+            unlisted: Mutex::default(),
+            emptied: Mutex::default(),
+            tails: Mutex::default(),
+            dropped: AtomicBool::new(false),
+        };
+        for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {
+            if meta.tags & GONE == 0 {
+                files.adopt(meta.id, Some(meta))?;
+            } else {
+                files.gone.hold().insert(meta.id, 0);
+            }
+        }
+        for &id in present.iter().filter(|&&id| id >= files.home.listed_below) {
+            files.adopt(id, None)?;
+        }
+        for &(id, bytes, _) in &listed.garbage {
+            if let Some(file) = files.get(id) {
+                file.add_dead(bytes);
+                file.listed_dead.store(bytes, Relaxed);
+            }
+        }
+        Ok(files)
+    }
+
+    /// Opens a file of an earlier session. One that is not listed counts if it says that it is of this keyspace.
+    fn adopt(&self, id: FileId, meta: Option<&ValueFileMeta>) -> Result<()> {
+        let name = names::value(id);
+        let path = self.home.dir.file(&name);
+        if meta.is_some() && self.home.dir.len(&name)?.is_none() {
+            return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
+        }
+        let reader = self.home.dir.open(&name)?;
+        let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
+        reader.read_at(&mut first, 0, IoSource::Recovery)?;
+        let described = value::describe(&first).and_then(|(found, description, start)| {
+            if found == id { Ok((description, start)) } else { Err(wrong_id(id, found)) }
+        });
+        let (description, start) = match described {
+            Ok(described) => described,
+            Err(damage) if meta.is_some() => return Err(damage.of(path)),
+            // Begun right before a crash: nothing in it was ever pointed at.
+            Err(_) => return Ok(()),
+        };
+        let copies_of_a_crashed_collection = meta.is_none() && description.class == COLLECTED;
+        if description.keyspace != self.home.keyspace || copies_of_a_crashed_collection {
+            return Ok(());
+        }
+        let whole = meta.map_or(start, |meta| meta.bytes);
+        if reader.len() < whole {
+            let (expected, found) = (format!("at least {whole} bytes"), format!("{} bytes", reader.len()));
+            return Err(Corruption::new(reader.len(), "value file", expected, found).of(path));
+        }
+        let end = reader.len();
+        let file = Arc::new(ValueFile {
+            id,
+            description,
+            reader,
+            writer: OnceLock::new(),
+            start,
+            len: AtomicU64::new(whole),
+            listed: AtomicU64::new(meta.map_or(0, |_| whole)),
+            dead: AtomicU64::new(0),
+            listed_dead: AtomicU64::new(0),
+            dirty: AtomicBool::new(false),
+            syncing: AtomicU64::new(0),
+            synced: AtomicU64::new(whole),
+        });
+        self.walk_tail(&file, end)?;
+        if meta.is_none() {
+            self.unlisted.hold().push(Arc::clone(&file));
+        }
+        self.insert(&file);
+        Ok(())
+    }
+
+    /// Notes which records stand behind the part of the file that is known to be whole.
+    fn walk_tail(&self, file: &Arc<ValueFile>, end: u64) -> Result<()> {
+        let mut scan = Scan::new(file, file.len(), end, IoSource::Recovery);
+        let mut tail = Vec::new();
+        while let Met::Record(record, len) = scan.step()? {
+            let record_end = record.offset + u64::from(len);
+            tail.push((record.seqno, record_end));
+            file.len.store(record_end, Relaxed);
+        }
+        self.tails.hold().insert(file.id, tail);
+        Ok(())
+    }
+
+    /// Whether a pointer met in the log leads to a whole record, or to a file that is gone because all it held has moved.
+    #[must_use]
+    pub fn resolves(&self, pointer: Pointer) -> bool {
+        match self.get(pointer.file) {
+            Some(file) => pointer.offset + u64::from(pointer.len) <= file.len(),
+            None => self.gone.hold().contains_key(&pointer.file),
+        }
+    }
+
+    /// Ends recovery: cuts off records of commits after `last`, makes the rest durable.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn settle(&self, last: SeqNo, writes: bool) -> Result<()> {
+        let tails = std::mem::take(&mut *self.tails.hold());
+        for (id, tail) in tails {
+            let Some(file) = self.get(id) else { continue };
+            let whole = file.listed.load(Relaxed).max(file.start);
+            let keep = tail.iter().take_while(|(seqno, _)| *seqno <= last).last().map_or(whole, |(_, end)| *end);
+            file.len.store(keep, Relaxed);
+            file.synced.store(keep, Relaxed);
+            if !writes {
+                continue;
+            }
+            let name = names::value(id);
+            if self.home.dir.len(&name)?.is_some_and(|len| len > keep) {
+                self.home.dir.truncate(&name, keep)?;
+            } else if !tail.is_empty() {
+                self.writer(&file)?.sync()?;
+            }
+        }
+        if writes { self.home.dir.sync() } else { Ok(()) }
+    }
+
+    /// Deletes all files as soon as nobody reads any more.
+    pub fn drop_all(&self) {
+        self.dropped.store(true, Relaxed);
+    }
+
+    fn writer<'a>(&self, file: &'a ValueFile) -> Result<&'a Writer> {
+        if file.writer.get().is_none() {
+            let writer = self.home.dir.open_append(&names::value(file.id), IoSource::Value)?;
+            let _opened_by_another = file.writer.set(writer);
+        }
+        Ok(file.writer.get().unwrap_or_else(|| unreachable!("set above")))
+    }
+
+    /// The file of this number, unless it is retired.
+    #[must_use]
+    pub fn get(&self, id: FileId) -> Option<Arc<ValueFile>> {
+        self.all.load().get(&id).map(Arc::clone)
+    }
+
+    /// All files in use, oldest first; those that are emptied are not among them.
+    #[must_use]
+    pub fn in_use(&self) -> Vec<Arc<ValueFile>> {
+        let emptied = self.emptied.hold();
+        let mut files: Vec<_> =
+            self.all.load().values().filter(|file| !emptied.contains_key(&file.id)).map(Arc::clone).collect();
+        files.sort_unstable_by_key(|file| file.id);
+        files
+    }
+
+    fn create(&self, class: u8, group: u64, source: IoSource) -> Result<(Arc<ValueFile>, Writer)> {
+        let description = Description { class, keyspace: self.home.keyspace, group };
+        let id = (self.home.new_file)();
+        let name = names::value(id);
+        let writer = self.home.dir.create(&name, source)?;
+        let header = value::header(id, description);
+        writer.append(&[&header])?;
+        let start = header.len() as u64;
+        let file = Arc::new(ValueFile {
+            id,
+            description,
+            reader: self.home.dir.open(&name)?,
+            writer: OnceLock::new(),
+            start,
+            len: AtomicU64::new(start),
+            listed: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
+            listed_dead: AtomicU64::new(0),
+            dirty: AtomicBool::new(false),
+            syncing: AtomicU64::new(0),
+            synced: AtomicU64::new(start),
+        });
+        Ok((file, writer))
+    }
+
+    /// Begins a file that commits append to. Readers may look there, and the next edit lists it.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn begin(&self, group: u64) -> Result<Arc<ValueFile>> {
+        let (file, writer) = self.create(APPENDED, group, IoSource::Value)?;
+        let _it_had_none = file.writer.set(writer);
+        self.insert(&file);
+        self.unlisted.hold().push(Arc::clone(&file));
+        self.dirty.hold().names = true;
+        Ok(file)
+    }
+
+    /// Begins a file for what a collection copies. Nobody sees it before it is finished.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn begin_copy(&self, group: u64) -> Result<Copy> {
+        let (file, writer) = self.create(COLLECTED, group, IoSource::Collection)?;
+        Ok(Copy { file, writer, buffer: Vec::new() })
+    }
+
+    /// Makes a copy durable and lets readers find it. Its name is not durable yet.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn finish_copy(&self, mut copy: Copy) -> Result<Arc<ValueFile>> {
+        copy.write_out()?;
+        copy.writer.sync()?;
+        copy.file.synced.store(copy.file.len(), Relaxed);
+        self.insert(&copy.file);
+        Ok(copy.file)
+    }
+
+    /// Lets readers find a file.
+    pub fn insert(&self, file: &Arc<ValueFile>) {
+        let _alone = self.change.hold();
+        let mut all = HashMap::clone(&self.all.load());
+        all.insert(file.id, Arc::clone(file));
+        self.all.store(Arc::new(all));
+    }
+
+    /// Appends one encoded record; answers where it stands.
+    ///
+    /// # Errors
+    /// I/O errors; nothing must be appended after one.
+    pub fn append(&self, file: &Arc<ValueFile>, record: &[u8]) -> Result<Pointer> {
+        let offset = file.len();
+        self.writer(file)?.append(&[record])?;
+        file.len.store(offset + record.len() as u64, Relaxed);
+        if !file.dirty.swap(true, Relaxed) {
+            self.dirty.hold().files.push(Arc::clone(file));
+        }
+        Ok(Pointer { file: file.id, epoch: 0, offset, len: record.len() as u32 })
+    }
+
+    /// Makes everything appended before the call durable.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn sync(&self) -> Result<()> {
+        let dirty = std::mem::take(&mut *self.dirty.hold());
+        for file in &dirty.files {
+            // Before the sync: what is appended meanwhile makes the file dirty again.
+            file.dirty.store(false, Relaxed);
+            file.syncing.store(file.len(), Relaxed);
+        }
+        for file in &dirty.files {
+            if cfg!(not(planted = "skip_value_sync")) {
+                self.writer(file)?.sync()?;
+            }
+        }
+        *self.syncing.hold() = dirty.files;
+        if dirty.names { self.home.dir.sync() } else { Ok(()) }
+    }
+
+    /// Tells that the commits of the last [`ValueFiles::sync`] are durable too, so that their values stay whatever happens.
+    pub fn synced(&self) {
+        for file in std::mem::take(&mut *self.syncing.hold()) {
+            file.synced.fetch_max(file.syncing.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// The value at `pointer`; `None` when its file is retired.
+    ///
+    /// # Errors
+    /// I/O errors, corruption.
+    pub fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Value>> {
+        let all = self.all.load();
+        let Some(file) = all.get(&pointer.file) else { return Ok(None) };
+        let mut bytes = zeroed(pointer.len as usize);
+        if let Some(bytes) = Arc::get_mut(&mut bytes) {
+            file.reader.read_at(bytes, pointer.offset, source)?;
+        }
+        value::read_value(bytes, file.id, pointer.offset, key).map(Some).map_err(|damage| damage.of(file.reader.path()))
+    }
+
+    /// Announces reads to come.
+    pub fn prefetch(&self, pointers: &[Pointer]) {
+        let all = self.all.load();
+        for pointer in pointers {
+            if let Some(file) = all.get(&pointer.file) {
+                file.reader.prefetch(pointer.offset, u64::from(pointer.len));
+            }
+        }
+    }
+
+    /// Takes a file out of use: all it held has moved, by commits up to `last`, or is dead.
+    pub fn empty(&self, id: FileId, last: SeqNo) {
+        self.emptied.hold().insert(id, last);
+    }
+
+    /// Lets go of the emptied files that no snapshot and no unsynced commit leads to.
+    #[must_use]
+    pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+        let free = |last: SeqNo| last <= durable && oldest_snapshot.is_none_or(|snapshot| snapshot >= last);
+        let mut edit = ValueEdit::default();
+        for (&id, _) in self.emptied.hold().iter().filter(|&(_, &last)| free(last)) {
+            let Some(file) = self.get(id) else { continue };
+            edit.removed.push(id);
+            edit.added.push(self.gone_meta(file.id));
+        }
+        edit
+    }
+
+    /// Whether [`ValueFiles::retire`] would find something after a sync.
+    #[must_use]
+    pub fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
+        self.emptied.hold().values().any(|&last| oldest_snapshot.is_none_or(|snapshot| snapshot >= last))
+    }
+
+    /// Deletes the files that an edit has let go of.
+    pub fn installed(&self, edit: &ValueEdit) {
+        let is_gone = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.tags & GONE != 0);
+        let _alone = self.change.hold();
+        let mut all = HashMap::clone(&self.all.load());
+        let gone: Vec<FileId> =
+            edit.removed.iter().copied().filter(is_gone).filter(|id| all.remove(id).is_some()).collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.all.store(Arc::new(all));
+        for id in gone {
+            if let Some(last) = self.emptied.hold().remove(&id) {
+                self.gone.hold().insert(id, last);
+            }
+            self.dirty.hold().files.retain(|file| file.id != id);
+            let _counted = self.home.dir.remove(&names::value(id));
+        }
+    }
+
+    /// Files that no edit names yet, and forgets them: the caller records them.
+    #[must_use]
+    pub fn unlisted(&self) -> Vec<ValueFileMeta> {
+        let files = std::mem::take(&mut *self.unlisted.hold());
+        // With no more than their header: what follows is not known to be durable.
+        files.iter().map(|file| ValueFileMeta { bytes: file.start, ..file.meta(self.home.keyspace) }).collect()
+    }
+
+    /// What the manifest should learn when all commits up to `flushed` need no log any more: lengths that are durable,
+    /// dead bytes, and gone files that nothing points at.
+    #[must_use]
+    pub fn news(&self, flushed: SeqNo) -> ValueEdit {
+        let mut edit = ValueEdit::default();
+        let unlisted: Vec<FileId> = self.unlisted.hold().iter().map(|file| file.id).collect();
+        for file in self.all.load().values().filter(|file| !unlisted.contains(&file.id)) {
+            let bytes = file.synced.load(Relaxed);
+            if bytes > file.listed.swap(bytes, Relaxed) {
+                edit.removed.push(file.id);
+                edit.added.push(ValueFileMeta { bytes, ..file.meta(self.home.keyspace) });
+            }
+            let dead = file.dead();
+            let known = file.listed_dead.swap(dead, Relaxed);
+            if dead > known {
+                edit.garbage.push((file.id, dead - known, 0));
+            }
+        }
+        let mut gone = self.gone.hold();
+        edit.removed.extend(gone.iter().filter(|&(_, &last)| last <= flushed).map(|(&id, _)| id));
+        gone.retain(|_, last| *last > flushed);
+        edit
+    }
+
+    /// What the manifest is to know of new files.
+    #[must_use]
+    pub fn added(&self, files: &[Arc<ValueFile>]) -> ValueEdit {
+        let added = files.iter().map(|file| {
+            file.listed.store(file.len(), Relaxed);
+            file.meta(self.home.keyspace)
+        });
+        ValueEdit { added: added.collect(), ..ValueEdit::default() }
+    }
+
+    /// Everything that edits have said so far, as one edit.
+    #[must_use]
+    pub fn listed(&self) -> ValueEdit {
+        let unlisted: Vec<FileId> = self.unlisted.hold().iter().map(|file| file.id).collect();
+        let all = self.all.load();
+        let mut files: Vec<_> = all.values().filter(|file| !unlisted.contains(&file.id)).collect();
+        files.sort_unstable_by_key(|file| file.id);
+        let bytes = |file: &ValueFile| file.listed.load(Relaxed).max(file.start);
+        ValueEdit {
+            removed: Vec::new(),
+            added: files
+                .iter()
+                .map(|file| ValueFileMeta { bytes: bytes(file), ..file.meta(self.home.keyspace) })
+                .chain(self.gone.hold().keys().map(|&id| self.gone_meta(id)))
+                .collect(),
+            garbage: files
+                .iter()
+                .map(|file| (file.id, file.listed_dead.load(Relaxed), 0))
+                .filter(|garbage| garbage.1 > 0)
+                .collect(),
+        }
+    }
+
+    /// All files that exist.
+    #[must_use]
+    pub fn present(&self) -> Vec<FileId> {
+        self.all.load().keys().copied().collect()
+    }
+
+    /// Number of files, bytes in them, and of these bytes in emptied files.
+    #[must_use]
+    pub fn sizes(&self) -> (u64, u64, u64) {
+        let emptied = self.emptied.hold();
+        let all = self.all.load();
+        let total = all.values().map(|file| file.len()).sum();
+        let idle = all.values().filter(|file| emptied.contains_key(&file.id)).map(|file| file.len()).sum();
+        (all.len() as u64, total, idle)
+    }
+}
+
+impl ValueFiles {
+    fn gone_meta(&self, id: FileId) -> ValueFileMeta {
+        ValueFileMeta {
+            id,
+            class: 0,
+            keyspace: self.home.keyspace,
+            group: 0,
+            level: 0,
+            epoch: 0,
+            tags: GONE,
+            bytes: 0,
+            entries: 0,
+            smallest: Box::default(),
+            largest: Box::default(),
+        }
+    }
+}
+
+fn wrong_id(expected: FileId, found: FileId) -> Corruption {
+    Corruption::new(16, "file header", format!("file id {expected}"), format!("file id {found}"))
+}

@@ -1,0 +1,95 @@
+//! Which unit to collect (HashKV §3.3, "GC"). Pure.
+
+/// How victims are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Victim {
+    /// The one most written since it was last collected (HashKV's rule).
+    Greedy,
+    /// Dead bytes for each live byte, times the age: units that have come to rest first.
+    #[default]
+    CostBenefit,
+    /// The most written of `d` drawn at random.
+    GreedyRandom(u32),
+    /// Any.
+    Random,
+}
+
+/// What a policy knows of a unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate {
+    /// Bytes that would be copied.
+    pub live: u64,
+    /// Bytes that would come free.
+    pub dead: u64,
+    /// Bytes written to it since it was last collected.
+    pub written: u64,
+    /// Bytes written to all since then.
+    pub age: u64,
+}
+
+impl Victim {
+    /// How much the policy wants it. `draw` is a random number: the same one for the same decision.
+    #[must_use]
+    pub fn score(self, unit: &Candidate, draw: u64) -> f64 {
+        match self {
+            Self::Greedy | Self::GreedyRandom(_) => unit.written as f64,
+            Self::CostBenefit => unit.dead as f64 / (unit.live as f64 + 1.0) * (unit.age as f64 + 1.0),
+            Self::Random => (draw >> 11) as f64,
+        }
+    }
+
+    /// Of so many candidates, how many a decision looks at.
+    #[must_use]
+    pub fn sample(self, candidates: usize) -> usize {
+        match self {
+            Self::GreedyRandom(d) => candidates.min(d as usize),
+            _ => candidates,
+        }
+    }
+}
+
+/// The candidates of one decision, the most wanted first: their positions and scores.
+#[must_use]
+pub fn rank(policy: Victim, units: &[Candidate], seed: u64) -> Vec<(usize, f64)> {
+    let mut drawn: Vec<(u64, usize)> = (0..units.len()).map(|at| (mix(seed ^ at as u64), at)).collect();
+    if matches!(policy, Victim::GreedyRandom(_)) {
+        drawn.sort_unstable();
+        drawn.truncate(policy.sample(units.len()));
+    }
+    let mut ranked: Vec<(usize, f64)> =
+        drawn.into_iter().map(|(draw, at)| (at, policy.score(&units[at], draw))).collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    ranked
+}
+
+/// Spreads a number over all bits.
+fn mix(n: u64) -> u64 {
+    let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    n ^ (n >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNITS: [Candidate; 3] = [
+        Candidate { live: 100, dead: 100, written: 100, age: 10 },
+        Candidate { live: 100, dead: 80, written: 150, age: 10 },
+        Candidate { live: 100, dead: 50, written: 50, age: 100 },
+    ];
+
+    fn order(policy: Victim) -> Vec<usize> {
+        rank(policy, &UNITS, 7).into_iter().map(|(at, _)| at).collect()
+    }
+
+    #[test]
+    fn each_policy_has_its_own_favourite() {
+        assert_eq!(order(Victim::Greedy), [1, 0, 2]);
+        assert_eq!(order(Victim::CostBenefit), [2, 0, 1]);
+        assert_eq!(order(Victim::GreedyRandom(2)).len(), 2);
+        let mut random = order(Victim::Random);
+        random.sort_unstable();
+        assert_eq!(random, [0, 1, 2]);
+    }
+}

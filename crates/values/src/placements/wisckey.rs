@@ -1,0 +1,296 @@
+//! `wisckey`: values in the order of arrival, collected from the oldest on by asking the index. The baseline that the
+//! papers compare themselves with (HashKV §2.2; DiffKV §2.2).
+//!
+//! ```text
+//!   oldest ─▶ file │ file │ file │ … │ file ◀─ newest, appended to
+//!             collected: each record is looked up in the index; those still current go to a new file
+//! ```
+//!
+//! The paper's circular log is a row of files here, so that space comes free in files instead of holes.
+
+use std::sync::{Arc, Mutex};
+
+use bifold_contract::{
+    Entry, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
+    placement::{
+        Collecting, Collection, Explained, Found, IndexView, Kept, Moved, Moves, RewriteJob, Routed, SpacePressure,
+        ValueSpace,
+    },
+};
+use bifold_format::{
+    compression::Compressor,
+    pointer,
+    value::{self, ValueKind},
+};
+
+use super::ValueOptions;
+use crate::parts::{
+    scan::Scan,
+    sync::LockExt,
+    value_files::{Home, ValueFile, ValueFiles},
+};
+
+/// The files of one collection: enough for a sync to be worth it.
+const FILES_AT_ONCE: usize = 4;
+
+/// Nothing is collected while less than this share of the live values is known to be dead.
+const DEAD_SHARE: u64 = 64;
+
+/// Values in the order of arrival.
+pub struct WiscKey {
+    options: ValueOptions,
+    files: Arc<ValueFiles>,
+    head: Mutex<Head>,
+    /// Files that a collection is copying.
+    busy: Arc<Mutex<Vec<FileId>>>,
+}
+
+struct Head {
+    file: Option<Arc<ValueFile>>,
+    record: Vec<u8>,
+    compressor: Compressor,
+}
+
+impl WiscKey {
+    /// With the files that are there.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
+        let files = Arc::new(ValueFiles::open(home, listed, present)?);
+        let head = Head { file: None, record: Vec::new(), compressor: Compressor::new(options.compression) };
+        Ok(Self { options, files, head: Mutex::new(head), busy: Arc::default() })
+    }
+
+    /// The files that can be collected, oldest first.
+    fn sealed(&self) -> Vec<Arc<ValueFile>> {
+        let head = self.head.hold().file.as_ref().map(|file| file.id);
+        let busy = self.busy.hold();
+        let mut files = self.files.in_use();
+        files.retain(|file| Some(file.id) != head && !busy.contains(&file.id));
+        files
+    }
+}
+
+impl Placement for WiscKey {
+    fn profile(&self) -> Profile {
+        Profile { name: "wisckey", parts_from: Some(self.options.min_bytes), parts_at_rewrite: false }
+    }
+
+    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+        let Routed::Put { key, value } = op else { return Ok(None) };
+        if value.len() < self.options.min_bytes {
+            return Ok(None);
+        }
+        let mut head = self.head.hold();
+        let Head { file, record, compressor } = &mut *head;
+        let file = match file {
+            Some(file) if file.len() < self.options.file_bytes => file,
+            other => other.insert(self.files.begin(0)?),
+        };
+        record.clear();
+        value::encode_value(record, (file.id, file.len()), seqno, key, value, compressor);
+        self.files.append(file, record).map(Some)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.files.sync()
+    }
+
+    fn synced(&self) {
+        self.files.synced();
+    }
+
+    fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        Ok(Box::new(CountDead { files: Arc::clone(&self.files), flushed: job.flushed }))
+    }
+
+    fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
+        Ok(self.files.read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
+    }
+
+    fn prefetch(&self, pointers: &[Pointer]) {
+        self.files.prefetch(pointers);
+    }
+
+    fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
+        let space = self.space();
+        let over = pressure.excess(&space);
+        let sealed = self.sealed();
+        let dead: u64 = sealed.iter().map(|file| file.dead()).sum();
+        // With nothing known to be dead, going round the log would only write it anew.
+        if over > 0 && dead * DEAD_SHARE > space.live_bytes && !pressure.is_pinned(&space) {
+            return Some(Collection::Units(sealed.iter().take(FILES_AT_ONCE).map(|file| file.id).collect()));
+        }
+        self.files.can_retire(pressure.oldest_snapshot).then_some(Collection::Retire)
+    }
+
+    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
+        let Collection::Units(units) = pick else { return Ok(Box::new(Copies::none(self))) };
+        self.busy.hold().extend(units);
+        let mut copies = Copies::none(self);
+        copies.sources.clone_from(units);
+        let mut output = None;
+        for file in units.iter().filter_map(|&id| self.files.get(id)) {
+            let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Collection);
+            while let Some((record, len)) = scan.sound()? {
+                let from = Pointer { file: file.id, epoch: 0, offset: record.offset, len };
+                if record.kind != ValueKind::Value || view.current(record.key)? != Some(from) {
+                    continue;
+                }
+                let output = match &mut output {
+                    Some(output) => output,
+                    none => none.insert(self.files.begin_copy(0)?),
+                };
+                let to = output.append(&record)?;
+                copies.moved.push(Moved { key: record.key.into(), from, to });
+            }
+        }
+        copies.output = output.map(|output| self.files.finish_copy(output)).transpose()?;
+        Ok(Box::new(copies))
+    }
+
+    fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+        self.files.retire(durable, oldest_snapshot)
+    }
+
+    fn may_move(&self, _from: u8, _to: u8) -> bool {
+        true
+    }
+
+    fn unlisted(&self) -> Vec<ValueFileMeta> {
+        self.files.unlisted()
+    }
+
+    fn installed(&self, edit: &ValueEdit) {
+        self.files.installed(edit);
+    }
+
+    fn files(&self) -> ValueEdit {
+        self.files.listed()
+    }
+
+    fn space(&self) -> ValueSpace {
+        let (files, total_bytes, emptied_bytes) = self.files.sizes();
+        let dead: u64 = self.files.in_use().iter().map(|file| file.dead()).sum();
+        ValueSpace { files, total_bytes, live_bytes: (total_bytes - emptied_bytes).saturating_sub(dead), emptied_bytes }
+    }
+
+    fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
+        let space = self.space();
+        let files = self.sealed();
+        let next = match self.pick(pressure) {
+            Some(Collection::Units(units)) => units,
+            _ => Vec::new(),
+        };
+        let newest = files.len();
+        let explain = |(at, file): (usize, &Arc<ValueFile>)| Explained {
+            unit: format!("file {}", file.id),
+            files: vec![file.id],
+            total_bytes: file.len(),
+            live_bytes: file.len() - file.dead(),
+            age_bytes: files[at..].iter().map(|later| later.len()).sum(),
+            score: (newest - at) as f64,
+            held: (!next.contains(&file.id)).then(|| pressure.reason(&space)),
+        };
+        files.iter().enumerate().map(explain).collect()
+    }
+
+    fn seal(&self) {
+        self.head.hold().file = None;
+    }
+
+    fn resolves(&self, pointer: Pointer) -> bool {
+        self.files.resolves(pointer)
+    }
+
+    fn settle(&self, last: SeqNo, writes: bool) -> Result<()> {
+        self.files.settle(last, writes)
+    }
+
+    fn drop_files(&self) {
+        self.files.drop_all();
+    }
+
+    fn live_files(&self) -> Vec<FileId> {
+        self.files.present()
+    }
+}
+
+/// Counts what flush and compaction drop as dead in its file.
+struct CountDead {
+    files: Arc<ValueFiles>,
+    flushed: Option<SeqNo>,
+}
+
+impl Rewriter for CountDead {
+    fn keep(&mut self, _entry: &Entry<'_>) -> Result<Kept> {
+        Ok(Kept::Unchanged)
+    }
+
+    fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
+        if entry.kind == Kind::Pointer
+            && let Ok(pointer) = pointer::decode(entry.payload)
+            && let Some(file) = self.files.get(pointer.file)
+        {
+            file.add_dead(u64::from(pointer.len));
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<ValueEdit> {
+        Ok(self.flushed.map_or_else(ValueEdit::default, |flushed| self.files.news(flushed)))
+    }
+}
+
+/// Values copied out of a few files.
+struct Copies {
+    files: Arc<ValueFiles>,
+    busy: Arc<Mutex<Vec<FileId>>>,
+    sources: Vec<FileId>,
+    output: Option<Arc<ValueFile>>,
+    moved: Vec<Moved>,
+    done: bool,
+}
+
+impl Copies {
+    fn none(of: &WiscKey) -> Self {
+        Self {
+            files: Arc::clone(&of.files),
+            busy: Arc::clone(&of.busy),
+            sources: Vec::new(),
+            output: None,
+            moved: Vec::new(),
+            done: false,
+        }
+    }
+}
+
+impl Collecting for Copies {
+    fn edit(&self) -> ValueEdit {
+        self.files.added(self.output.as_slice())
+    }
+
+    fn advance(&mut self) -> Result<Option<Moves>> {
+        if std::mem::replace(&mut self.done, true) {
+            return Ok(None);
+        }
+        Ok(Some(Moves { moved: std::mem::take(&mut self.moved), check: true }))
+    }
+
+    fn refused(&mut self, moved: &Moved) {
+        if let Some(output) = &self.output {
+            output.add_dead(u64::from(moved.to.len));
+        }
+    }
+
+    fn committed(&mut self, last: SeqNo) {
+        self.sources.iter().for_each(|&id| self.files.empty(id, last));
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        self.busy.hold().retain(|id| !self.sources.contains(id));
+    }
+}
