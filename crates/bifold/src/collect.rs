@@ -80,18 +80,38 @@ impl Engine {
     /// # Errors
     /// I/O errors and corruption.
     pub fn collect_garbage(&self, partition: &Arc<Partition>) -> Result<()> {
-        let Some(pick) = partition.placement.pick(&self.pressure(partition)) else { return Ok(()) };
+        match partition.placement.pick(&self.pressure(partition)) {
+            Some(pick) => self.collect(partition, &pick),
+            None => Ok(()),
+        }
+    }
+
+    /// Collects all garbage of a keyspace that is worth it, whatever the target, and waits for that.
+    ///
+    /// # Errors
+    /// I/O errors and corruption, and every reason not to take writes.
+    pub fn collect_all(&self, partition: &Arc<Partition>) -> Result<()> {
+        let pick = || partition.placement.pick(&SpacePressure { target: 0.0, ..self.pressure(partition) });
+        while let Some(pick) = pick() {
+            self.wait_until(|| self.work.try_collect(partition.keyspace))?;
+            let outcome = self.collect(partition, &pick);
+            self.end_collection(partition.keyspace);
+            self.watch(outcome)?;
+        }
+        Ok(())
+    }
+
+    fn collect(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<()> {
         self.sync_upto(self.visible())?;
-        let retired = partition.placement.retire(self.group_sync.durable(), self.snapshots.oldest());
-        self.install_values(partition, retired)?;
-        if pick == Collection::Retire {
+        let durable = self.group_sync.durable();
+        self.install_values(partition, || partition.placement.retire(durable, self.snapshots.oldest()))?;
+        if *pick == Collection::Retire {
             return Ok(());
         }
-        let durable = self.group_sync.durable();
         let view = Asked { engine: self, partition, durable, lookups: Cell::new(0) };
-        let mut collecting = partition.placement.collect(&pick, &view)?;
+        let mut collecting = partition.placement.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
-        self.install_values(partition, collecting.edit())?;
+        self.install_values(partition, || collecting.edit())?;
         while self.commit_moves(partition, collecting.as_mut())? {}
         self.counters.gc.jobs.fetch_add(1, Relaxed);
         Ok(())

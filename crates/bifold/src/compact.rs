@@ -73,8 +73,7 @@ impl Engine {
         let whole_bottom = cfg!(planted = "drop_tombstone_early");
         let snapshots =
             if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
-        let rewrite =
-            RewriteJob { keyspace: partition.keyspace, from, to: job.output_level, bottom: false, flushed: None };
+        let rewrite = RewriteJob { keyspace: partition.keyspace, from, to: job.output_level, bottom: false };
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,

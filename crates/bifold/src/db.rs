@@ -211,14 +211,16 @@ impl Db {
         self.engine().flush(&self.engine().partitions().to_vec())
     }
 
-    /// Merges all data of every keyspace into one sorted run each, and lets go of what is deleted or overwritten. Waits.
+    /// Merges all data of every keyspace into one sorted run each, and lets go of what is deleted or overwritten, values kept
+    /// apart included. Waits.
     ///
     /// # Errors
     /// As [`Db::sync`]; corruption.
     pub fn compact(&self) -> Result<()> {
         let partitions = self.engine().partitions().to_vec();
         let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-        partitions.iter().try_for_each(|p| self.engine().compact_range(p, everything().0, everything().1))
+        partitions.iter().try_for_each(|p| self.engine().compact_range(p, everything().0, everything().1))?;
+        partitions.iter().try_for_each(|p| self.engine().collect_all(p))
     }
 
     /// Waits until no flush or compaction is due or running.

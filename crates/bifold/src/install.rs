@@ -15,7 +15,8 @@
 use std::sync::Arc;
 
 use bifold_contract::{
-    Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, TableMeta, ValueEdit, edit::TableAdded,
+    Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, TableMeta, ValueEdit, ValueFileMeta,
+    edit::TableAdded,
 };
 use bifold_format::names;
 use bifold_index::{table::Table, version::Version};
@@ -59,6 +60,10 @@ impl Engine {
         let mut edit = Edit { last_seqno: Some(self.visible()), log_floor: Some(log_floor), values, ..Edit::default() };
         if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
             edit.keyspaces.push(KeyspaceEdit::Flushed { id: partition.keyspace, seqno });
+            let news = partition.placement.news(seqno);
+            edit.values.removed.extend(news.removed);
+            edit.values.added.extend(news.added);
+            edit.values.garbage.extend(news.garbage);
         }
         edit.levels.push(change);
         self.record(&mut manifest, &mut edit)?;
@@ -81,12 +86,10 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn install_values(&self, partition: &Partition, values: ValueEdit) -> Result<()> {
-        if values.is_empty() {
-            return Ok(());
-        }
+    pub fn install_values(&self, partition: &Partition, change: impl FnOnce() -> ValueEdit) -> Result<()> {
         let mut manifest = self.manifest.hold();
-        if partition.is_dropped() {
+        let values = change();
+        if values.is_empty() || partition.is_dropped() {
             return Ok(());
         }
         self.dir.sync()?;
@@ -99,27 +102,34 @@ impl Engine {
     /// Makes `edit` durable. After one that failed there is no other: it might be lost, and later ones there.
     fn record(&self, manifest: &mut ManifestFile, edit: &mut Edit) -> Result<()> {
         self.health.well()?;
-        let news = self.list_new_values(&self.wal.hold(), edit);
-        if news {
-            self.dir.sync()?;
-        }
+        self.watch(self.list_new_values(edit))?;
         self.watch(manifest.append(edit))
     }
 
-    /// Adds the value files that commits have begun. Under the commit lock, so that each file with a number below the
-    /// edit's next one is listed. Answers whether there are any: their names are not durable yet.
-    fn list_new_values(&self, _commit_lock: &Wal, edit: &mut Edit) -> bool {
-        edit.next_file = Some(self.next_file());
-        let mut any = false;
-        for file in self.partitions().iter().flat_map(|p| p.placement.unlisted()) {
-            any = true;
+    /// Adds the value files that commits have begun, when they are durable with their names.
+    fn list_new_values(&self, edit: &mut Edit) -> Result<()> {
+        let (files, partitions) = (self.begun_values(&self.wal.hold(), edit), self.partitions());
+        for (partition, files) in partitions.iter().zip(&files) {
+            partition.placement.make_durable(files)?;
+        }
+        if files.iter().all(Vec::is_empty) {
+            return Ok(());
+        }
+        for file in files.into_iter().flatten() {
             // One that is already gone need not be listed first.
             match edit.values.removed.iter().position(|&id| id == file.id) {
                 Some(at) => drop(edit.values.removed.swap_remove(at)),
                 None => edit.values.added.push(file),
             }
         }
-        any
+        self.dir.sync()
+    }
+
+    /// The value files that no edit has named, by keyspace. Under the commit lock, so that each file with a number below the
+    /// edit's next one is among them.
+    fn begun_values(&self, _commit_lock: &Wal, edit: &mut Edit) -> Vec<Vec<ValueFileMeta>> {
+        edit.next_file = Some(self.next_file());
+        self.partitions().iter().map(|p| p.placement.unlisted()).collect()
     }
 
     /// Lists all value files that are there.
@@ -132,9 +142,7 @@ impl Engine {
 
     fn rewrite_manifest(&self, manifest: &mut ManifestFile, floor: LogFloor) -> Result<()> {
         let mut state = self.state(floor);
-        if self.list_new_values(&self.wal.hold(), &mut state) {
-            self.dir.sync()?;
-        }
+        self.watch(self.list_new_values(&mut state))?;
         self.watch(manifest.rewrite(&state))
     }
 

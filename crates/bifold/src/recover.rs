@@ -27,7 +27,7 @@ use std::{
 
 use bifold_contract::{
     Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Pointer, Result, SeqNo,
-    ValueEdit, ValueFileMeta, edit::TableAdded,
+    ValueEdit, ValueFileMeta, edit::TableAdded, placement::Routed,
 };
 use bifold_format::{
     log::{Before, LogReader, LogRecord, Operation, Tail},
@@ -99,7 +99,12 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         }
         let floor = replaying.unwrap_or_else(|| wal.floor_at(log));
         // Value files that no edit names yet are listed too: their names are durable since the sync above.
-        let unlisted: Vec<ValueFileMeta> = partitions.iter().flat_map(|p| p.placement.unlisted()).collect();
+        let mut unlisted = Vec::new();
+        for partition in &partitions {
+            let files = partition.placement.unlisted();
+            partition.placement.make_durable(&files)?;
+            unlisted.extend(files);
+        }
         let mut snapshot = state_of(&partitions, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
         snapshot.values.added.retain(|file| unlisted.iter().all(|new| new.id != file.id));
         snapshot.values.added.extend(unlisted);
@@ -381,7 +386,8 @@ impl Engine {
         let last = (next - 1).max(self.visible());
         self.visible.store(last, Ordering::Release);
         self.wal.hold().resume_at(last + 1);
-        self.partitions().iter().try_for_each(|p| p.placement.settle(last, writes))?;
+        // Not `last`, which may be that of a commit that is lost: the manifest only says which numbers were in use.
+        self.partitions().iter().try_for_each(|p| p.placement.settle(next - 1, writes))?;
         if !writes {
             return Ok(());
         }
@@ -407,6 +413,7 @@ impl Engine {
         let partitions: BTreeMap<KeyspaceId, Arc<Partition>> =
             self.partitions().iter().map(|p| (p.keyspace, Arc::clone(p))).collect();
         let mut is_first = true;
+        let writes = self.options.access == Access::ReadWrite;
         for record in reader.by_ref() {
             let record = record.map_err(|e| e.of(&path))?;
             let forgets =
@@ -439,6 +446,9 @@ impl Engine {
                     return Err(Corruption::new(record.offset, "log record", known, keyspace.to_string()).of(path));
                 }
                 if let Some(partition) = partitions.get(&keyspace).filter(|p| seqno > p.flushed()) {
+                    if writes {
+                        note_again(partition, &operation, seqno)?;
+                    }
                     replay_operation(partition, &operation, seqno, log);
                 }
                 seqno += 1;
@@ -527,6 +537,17 @@ fn dangling(
         }
     }
     Ok(None)
+}
+
+/// What has no pointer may have left a note with the values: see [`bifold_contract::Placement::replayed`].
+fn note_again(partition: &Partition, operation: &Operation<'_>, seqno: SeqNo) -> Result<()> {
+    let op = match *operation {
+        Operation::Pointer { .. } => return Ok(()),
+        Operation::Put { key, value, .. } => Routed::Put { key, value },
+        Operation::Delete { key, .. } => Routed::Delete { key },
+        Operation::DeleteRange { start, end, .. } => Routed::DeleteRange { start, end },
+    };
+    partition.placement.replayed(op, seqno)
 }
 
 fn replay_operation(partition: &Arc<Partition>, operation: &Operation<'_>, seqno: SeqNo, log: FileId) {

@@ -133,6 +133,14 @@ impl Work {
         Begun::Job(job)
     }
 
+    /// Takes the collection of a keyspace's values, unless it is running.
+    pub fn try_collect(&self, keyspace: KeyspaceId) -> bool {
+        let mut state = self.state.hold();
+        let taken = state.collecting.insert(keyspace);
+        state.running += usize::from(taken);
+        taken
+    }
+
     /// Tables that are inputs of running jobs, of one tree.
     pub fn busy(&self, keyspace: KeyspaceId) -> Busy {
         self.state.hold().busy.get(&keyspace).cloned().unwrap_or_default()
@@ -267,10 +275,7 @@ impl Engine {
                 self.end_work();
             }
             Task::Compact(partition, job) => self.end_compaction(partition.keyspace, job),
-            Task::Collect(partition) => {
-                self.work.state.hold().collecting.remove(&partition.keyspace);
-                self.end_work();
-            }
+            Task::Collect(partition) => self.end_collection(partition.keyspace),
         }
     }
 
@@ -287,6 +292,12 @@ impl Engine {
                 }
             }
         }
+        self.end_work();
+    }
+
+    /// Gives back what [`Work::try_collect`] or a worker took.
+    pub fn end_collection(&self, keyspace: KeyspaceId) {
+        self.work.state.hold().collecting.remove(&keyspace);
         self.end_work();
     }
 

@@ -237,7 +237,9 @@ pub struct MemoryStats {
 pub struct SpaceStats {
     /// Tables in force.
     pub tables_bytes: u64,
-    /// Values kept apart: their files.
+    /// Files of values kept apart.
+    pub value_files: u64,
+    /// Bytes in them.
     pub values_bytes: u64,
     /// Of these, bytes of values that are needed, as far as known.
     pub live_values_estimate: u64,
@@ -458,6 +460,7 @@ impl SpaceStats {
         let manifest_bytes = engine.manifest.hold().bytes();
         Self {
             tables_bytes,
+            value_files: values.files,
             values_bytes: values.total_bytes,
             live_values_estimate: values.live_bytes,
             emptied_bytes: values.emptied_bytes,

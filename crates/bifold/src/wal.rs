@@ -317,6 +317,7 @@ fn sync_now(wal: &Mutex<Wal>, values: &[Arc<Partition>], health: &Health) -> Res
     let (task, dir) = {
         let mut wal = wal.hold();
         health.well()?;
+        values.iter().for_each(|p| p.placement.begin_sync());
         (health.watch(wal.sync_task())?, wal.dir.clone())
     };
     let synced = values.iter().try_for_each(|p| p.placement.sync()).and_then(|()| task.sync(&dir));

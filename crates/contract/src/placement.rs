@@ -52,7 +52,10 @@ pub trait Placement: Send + Sync {
     /// Whatever writing the value met.
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
 
-    /// Makes everything routed before the call durable. Calls exclude each other.
+    /// Decides what the next [`Placement::sync`] covers: everything routed so far. Called under the commit lock.
+    fn begin_sync(&self);
+
+    /// Makes everything durable that [`Placement::begin_sync`] found. Calls exclude each other.
     ///
     /// # Errors
     /// I/O errors; nothing routed may be taken for durable after one.
@@ -94,8 +97,18 @@ pub trait Placement: Send + Sync {
     /// Whether a table from `from` to `to` may be moved without being read.
     fn may_move(&self, from: u8, to: u8) -> bool;
 
-    /// Files made by [`Placement::route`] that no edit names yet. The edit that is recorded next takes them along.
+    /// Files made by [`Placement::route`] that no edit names yet. The edit that is recorded next takes them along, after
+    /// [`Placement::make_durable`].
     fn unlisted(&self) -> Vec<ValueFileMeta>;
+
+    /// Makes the beginnings of files durable.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()>;
+
+    /// What the manifest should learn when all commits up to `flushed` are in tables, whose edit takes it along.
+    fn news(&self, flushed: SeqNo) -> ValueEdit;
 
     /// Tells that `edit` is durable and in force: files it removed are deleted.
     fn installed(&self, edit: &ValueEdit);
@@ -115,6 +128,13 @@ pub trait Placement: Send + Sync {
     /// During recovery: whether a pointer met in the log leads to a whole record, or to a file that is gone because
     /// everything in it moved before it was deleted.
     fn resolves(&self, pointer: Pointer) -> bool;
+
+    /// During recovery: tells of an operation in the log that has no pointer. What [`Placement::route`] noted for it may be
+    /// lost although the log's record is there; then it is noted again.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn replayed(&self, op: Routed<'_>, seqno: SeqNo) -> Result<()>;
 
     /// At the end of recovery: cuts off what was written for commits after `last`, which never happened. When the database
     /// is open read-only (`writes` is false) that is only passed over.
@@ -238,8 +258,6 @@ pub struct RewriteJob {
     pub to: u8,
     /// The output is the oldest data of its range.
     pub bottom: bool,
-    /// A flush of all that commits up to this number brought.
-    pub flushed: Option<SeqNo>,
 }
 
 /// Hooks of one rewrite, called in stream order from one thread.

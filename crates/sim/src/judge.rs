@@ -123,6 +123,7 @@ pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> 
     let stats = db.stats();
     let known: u64 = stats.keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.tables).sum();
     let mut tables = (0, 0);
+    let mut values = (0, 0);
     let mut logs = 0;
     let mut strange = Vec::new();
     for path in image.list(dir)? {
@@ -130,12 +131,17 @@ pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> 
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         match name.rsplit_once('.') {
             Some((_, "tbl")) => tables = (tables.0 + 1, tables.1 + bytes),
+            Some((_, "val")) => values = (values.0 + 1, values.1 + bytes),
             Some((_, "log")) => logs += bytes,
             _ if name == "MANIFEST" || name == "LOCK" => {}
             _ => strange.push(name.to_owned()),
         }
     }
     let space = &stats.space;
+    let known_values = (space.value_files, space.values_bytes);
+    if values != known_values {
+        return Err(Trouble::wrong(format!("{values:?} value files and bytes where {known_values:?} are known")));
+    }
     if tables != (known, space.tables_bytes) || logs != space.logs_bytes || !strange.is_empty() {
         return Err(Trouble::wrong(format!(
             "files left over: {} tables of {} bytes where {known} of {} are known, logs of {logs} bytes where {} are \

@@ -6,8 +6,10 @@
 //! | [`scan`] | walking a value file from front to back |
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
 //! | [`victim`] | which unit to collect (HashKV §3.3) |
+//! | [`hash_map`] | hash maps that are the same in every run |
 //! | [`sync`] | locks without poisoning |
 
+pub mod hash_map;
 pub mod scan;
 pub mod segment_groups;
 pub mod sync;

@@ -210,6 +210,11 @@ impl Groups {
         &mut self.groups
     }
 
+    /// Nothing is appended to the present files any more.
+    pub fn close(&mut self) {
+        self.groups.iter_mut().for_each(|group| group.open = false);
+    }
+
     /// Splits the group of `hash`, if it can be.
     pub fn split_at(&mut self, hash: u64) {
         let at = self.position(hash);

@@ -10,7 +10,7 @@
 //! snapshot older than the moves, or a power loss that takes them back, still leads there.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -29,6 +29,7 @@ use bifold_format::{
 use bifold_io::{Dir, Reader, Writer};
 
 use super::{
+    hash_map::HashMap,
     scan::{Met, Scan},
     sync::LockExt,
 };
@@ -183,7 +184,7 @@ pub struct ValueFiles {
     /// Files with bytes that no sync has covered, and whether names were added.
     dirty: Mutex<Dirty>,
     /// Those that the running sync covers.
-    syncing: Mutex<Vec<Arc<ValueFile>>>,
+    syncing: Mutex<Dirty>,
     /// Files that no edit names yet.
     unlisted: Mutex<Vec<Arc<ValueFile>>>,
     /// Files out of use: their number, and that of the last move out of them.
@@ -191,7 +192,9 @@ pub struct ValueFiles {
     /// Deleted files that logs may still point into, with the number of the last move out of them.
     gone: Mutex<BTreeMap<FileId, SeqNo>>,
     /// Of records met in recovery: file, number, where the record ends.
-    tails: Mutex<HashMap<FileId, Vec<(SeqNo, u64)>>>,
+    tails: Mutex<BTreeMap<FileId, Vec<(SeqNo, u64)>>>,
+    /// The numbers of these records.
+    tail_seqnos: Mutex<BTreeSet<SeqNo>>,
     dropped: AtomicBool,
 }
 
@@ -228,6 +231,7 @@ impl ValueFiles {
             unlisted: Mutex::default(),
             emptied: Mutex::default(),
             tails: Mutex::default(),
+            tail_seqnos: Mutex::default(),
             dropped: AtomicBool::new(false),
         };
         for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {
@@ -309,8 +313,15 @@ impl ValueFiles {
             tail.push((record.seqno, record_end));
             file.len.store(record_end, Relaxed);
         }
+        self.tail_seqnos.hold().extend(tail.iter().map(|(seqno, _)| seqno));
         self.tails.hold().insert(file.id, tail);
         Ok(())
+    }
+
+    /// During recovery: whether a record of this number is among those that the manifest does not know.
+    #[must_use]
+    pub fn has_tail_record(&self, seqno: SeqNo) -> bool {
+        self.tail_seqnos.hold().contains(&seqno)
     }
 
     /// Whether a pointer met in the log leads to a whole record, or to a file that is gone because all it held has moved.
@@ -328,6 +339,7 @@ impl ValueFiles {
     /// I/O errors.
     pub fn settle(&self, last: SeqNo, writes: bool) -> Result<()> {
         let tails = std::mem::take(&mut *self.tails.hold());
+        self.tail_seqnos.hold().clear();
         for (id, tail) in tails {
             let Some(file) = self.get(id) else { continue };
             let whole = file.listed.load(Relaxed).max(file.start);
@@ -457,29 +469,39 @@ impl ValueFiles {
         Ok(Pointer { file: file.id, epoch: 0, offset, len: record.len() as u32 })
     }
 
-    /// Makes everything appended before the call durable.
+    /// Decides what the next [`ValueFiles::sync`] covers.
+    pub fn begin_sync(&self) {
+        let dirty = std::mem::take(&mut *self.dirty.hold());
+        for file in &dirty.files {
+            file.dirty.store(false, Relaxed);
+            file.syncing.store(file.len(), Relaxed);
+        }
+        let mut syncing = self.syncing.hold();
+        // What an earlier one began with and did not end is covered again.
+        syncing.files.extend(dirty.files);
+        syncing.names |= dirty.names;
+    }
+
+    /// Makes everything durable that was appended before [`ValueFiles::begin_sync`].
     ///
     /// # Errors
     /// I/O errors.
     pub fn sync(&self) -> Result<()> {
-        let dirty = std::mem::take(&mut *self.dirty.hold());
-        for file in &dirty.files {
-            // Before the sync: what is appended meanwhile makes the file dirty again.
-            file.dirty.store(false, Relaxed);
-            file.syncing.store(file.len(), Relaxed);
-        }
-        for file in &dirty.files {
+        let (files, names) = {
+            let syncing = self.syncing.hold();
+            (syncing.files.clone(), syncing.names)
+        };
+        for file in &files {
             if cfg!(not(planted = "skip_value_sync")) {
                 self.writer(file)?.sync()?;
             }
         }
-        *self.syncing.hold() = dirty.files;
-        if dirty.names { self.home.dir.sync() } else { Ok(()) }
+        if names { self.home.dir.sync() } else { Ok(()) }
     }
 
     /// Tells that the commits of the last [`ValueFiles::sync`] are durable too, so that their values stay whatever happens.
     pub fn synced(&self) {
-        for file in std::mem::take(&mut *self.syncing.hold()) {
+        for file in std::mem::take(&mut *self.syncing.hold()).files {
             file.synced.fetch_max(file.syncing.load(Relaxed), Relaxed);
         }
     }
@@ -557,7 +579,19 @@ impl ValueFiles {
     pub fn unlisted(&self) -> Vec<ValueFileMeta> {
         let files = std::mem::take(&mut *self.unlisted.hold());
         // With no more than their header: what follows is not known to be durable.
-        files.iter().map(|file| ValueFileMeta { bytes: file.start, ..file.meta(self.home.keyspace) }).collect()
+        let header = |file: &Arc<ValueFile>| {
+            file.listed.store(file.start, Relaxed);
+            ValueFileMeta { bytes: file.start, ..file.meta(self.home.keyspace) }
+        };
+        files.iter().map(header).collect()
+    }
+
+    /// Makes the beginnings of files durable.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
+        files.iter().filter_map(|meta| self.get(meta.id)).try_for_each(|file| self.writer(&file)?.sync())
     }
 
     /// What the manifest should learn when all commits up to `flushed` need no log any more: lengths that are durable,
@@ -565,15 +599,14 @@ impl ValueFiles {
     #[must_use]
     pub fn news(&self, flushed: SeqNo) -> ValueEdit {
         let mut edit = ValueEdit::default();
-        let unlisted: Vec<FileId> = self.unlisted.hold().iter().map(|file| file.id).collect();
-        for file in self.all.load().values().filter(|file| !unlisted.contains(&file.id)) {
+        for file in self.listed_files() {
             let bytes = file.synced.load(Relaxed);
-            if bytes > file.listed.swap(bytes, Relaxed) {
+            if bytes > file.listed.fetch_max(bytes, Relaxed) {
                 edit.removed.push(file.id);
                 edit.added.push(ValueFileMeta { bytes, ..file.meta(self.home.keyspace) });
             }
             let dead = file.dead();
-            let known = file.listed_dead.swap(dead, Relaxed);
+            let known = file.listed_dead.fetch_max(dead, Relaxed);
             if dead > known {
                 edit.garbage.push((file.id, dead - known, 0));
             }
@@ -582,6 +615,14 @@ impl ValueFiles {
         edit.removed.extend(gone.iter().filter(|&(_, &last)| last <= flushed).map(|(&id, _)| id));
         gone.retain(|_, last| *last > flushed);
         edit
+    }
+
+    /// The files that edits have named, oldest first.
+    fn listed_files(&self) -> Vec<Arc<ValueFile>> {
+        let mut files: Vec<_> =
+            self.all.load().values().filter(|file| file.listed.load(Relaxed) > 0).map(Arc::clone).collect();
+        files.sort_unstable_by_key(|file| file.id);
+        files
     }
 
     /// What the manifest is to know of new files.
@@ -597,23 +638,14 @@ impl ValueFiles {
     /// Everything that edits have said so far, as one edit.
     #[must_use]
     pub fn listed(&self) -> ValueEdit {
-        let unlisted: Vec<FileId> = self.unlisted.hold().iter().map(|file| file.id).collect();
-        let all = self.all.load();
-        let mut files: Vec<_> = all.values().filter(|file| !unlisted.contains(&file.id)).collect();
-        files.sort_unstable_by_key(|file| file.id);
-        let bytes = |file: &ValueFile| file.listed.load(Relaxed).max(file.start);
+        let files = self.listed_files();
+        let meta =
+            |file: &Arc<ValueFile>| ValueFileMeta { bytes: file.listed.load(Relaxed), ..file.meta(self.home.keyspace) };
+        let dead = |file: &Arc<ValueFile>| (file.id, file.listed_dead.load(Relaxed), 0);
         ValueEdit {
             removed: Vec::new(),
-            added: files
-                .iter()
-                .map(|file| ValueFileMeta { bytes: bytes(file), ..file.meta(self.home.keyspace) })
-                .chain(self.gone.hold().keys().map(|&id| self.gone_meta(id)))
-                .collect(),
-            garbage: files
-                .iter()
-                .map(|file| (file.id, file.listed_dead.load(Relaxed), 0))
-                .filter(|garbage| garbage.1 > 0)
-                .collect(),
+            added: files.iter().map(meta).chain(self.gone.hold().keys().map(|&id| self.gone_meta(id))).collect(),
+            garbage: files.iter().map(dead).filter(|garbage| garbage.1 > 0).collect(),
         }
     }
 

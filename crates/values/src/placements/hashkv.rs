@@ -13,16 +13,12 @@
 //! the group; range deletes, which no hash can place, stand in a file of their own that every collection knows; and only
 //! what is durable is collected, so that no record counts whose commit a power loss takes back.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use bifold_contract::{
-    Entry, FileId, IoSource, Placement, Pointer, Profile, RangeTombstone, Result, Rewriter, SeqNo, ValueEdit,
-    ValueFileMeta,
+    FileId, IoSource, Placement, Pointer, Profile, RangeTombstone, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Kept, Moved, Moves, RewriteJob, Routed, SpacePressure,
+        Collecting, Collection, Explained, Found, IndexView, Moved, Moves, RewriteJob, Routed, SpacePressure,
         ValueSpace,
     },
 };
@@ -32,8 +28,9 @@ use bifold_format::{
     value::{self, Stored, ValueKind, ValueRecord},
 };
 
-use super::ValueOptions;
+use super::{ValueOptions, inline::Unmoved};
 use crate::parts::{
+    hash_map::HashMap,
     scan::Scan,
     segment_groups::{Group, Groups, Region},
     sync::LockExt,
@@ -76,8 +73,11 @@ impl HashKv {
     /// I/O errors and corruption.
     pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
         let files = Arc::new(ValueFiles::open(home, listed, present)?);
+        let mut groups = Groups::new(GROUP_BITS, &grouped(&files));
+        // Until recovery has settled what their files hold, notes go to others.
+        groups.close();
         let state = State {
-            groups: Groups::new(GROUP_BITS, &[]),
+            groups,
             ranges: Vec::new(),
             ranges_file: None,
             record: Vec::new(),
@@ -117,6 +117,16 @@ impl HashKv {
         Ok(pointer)
     }
 
+    /// Tells the group of a key, or all groups, that older values are dead (§3.5 for small values; deletes: ours).
+    fn note(&self, state: &mut State, op: Routed<'_>, seqno: SeqNo) -> Result<()> {
+        let (kind, key) = match op {
+            Routed::Put { key, .. } => (ValueKind::Stub, key),
+            Routed::Delete { key } => (ValueKind::Delete, key),
+            Routed::DeleteRange { start, end } => return self.append_range(state, start, end, seqno),
+        };
+        self.append(state, key_hash(key), kind, seqno, (key, &[])).map(drop)
+    }
+
     fn append_range(&self, state: &mut State, start: &[u8], end: Option<&[u8]>, seqno: SeqNo) -> Result<()> {
         let file = match &state.ranges_file {
             Some(file) => Arc::clone(file),
@@ -134,6 +144,11 @@ impl HashKv {
     }
 }
 
+/// The files that belong to groups.
+fn grouped(files: &ValueFiles) -> Vec<Arc<ValueFile>> {
+    files.in_use().into_iter().filter(|file| file.description.group != RANGES).collect()
+}
+
 /// A key and its value.
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
@@ -148,14 +163,12 @@ impl Placement for HashKv {
             Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
                 self.append(state, key_hash(key), ValueKind::Value, seqno, (key, value)).map(Some)
             }
-            Routed::Put { key, .. } => {
-                self.append(state, key_hash(key), ValueKind::Stub, seqno, (key, &[])).map(|_| None)
-            }
-            Routed::Delete { key } => {
-                self.append(state, key_hash(key), ValueKind::Delete, seqno, (key, &[])).map(|_| None)
-            }
-            Routed::DeleteRange { start, end } => self.append_range(state, start, end, seqno).map(|()| None),
+            _ => self.note(state, op, seqno).map(|()| None),
         }
+    }
+
+    fn begin_sync(&self) {
+        self.files.begin_sync();
     }
 
     fn sync(&self) -> Result<()> {
@@ -166,8 +179,8 @@ impl Placement for HashKv {
         self.files.synced();
     }
 
-    fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
-        Ok(Box::new(Lengths { files: Arc::clone(&self.files), flushed: job.flushed }))
+    fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        Ok(Box::new(Unmoved))
     }
 
     fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
@@ -216,6 +229,14 @@ impl Placement for HashKv {
 
     fn unlisted(&self) -> Vec<ValueFileMeta> {
         self.files.unlisted()
+    }
+
+    fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
+        self.files.make_durable(files)
+    }
+
+    fn news(&self, flushed: SeqNo) -> ValueEdit {
+        self.files.news(flushed)
     }
 
     fn installed(&self, edit: &ValueEdit) {
@@ -269,12 +290,19 @@ impl Placement for HashKv {
 
     fn seal(&self) {
         let mut state = self.state.hold();
-        state.groups.all_mut().iter_mut().for_each(|group| group.open = false);
+        state.groups.close();
         state.ranges_file = None;
     }
 
     fn resolves(&self, pointer: Pointer) -> bool {
         self.files.resolves(pointer)
+    }
+
+    fn replayed(&self, op: Routed<'_>, seqno: SeqNo) -> Result<()> {
+        if self.files.has_tail_record(seqno) || cfg!(planted = "forget_notes") {
+            return Ok(());
+        }
+        self.note(&mut self.state.hold(), op, seqno)
     }
 
     fn settle(&self, last: SeqNo, writes: bool) -> Result<()> {
@@ -369,26 +397,6 @@ fn take_families(groups: &mut Groups, units: &[u64]) -> Vec<Vec<(Region, Vec<Arc
     families
 }
 
-/// Tells the manifest how long files are, whenever a memtable has been written.
-struct Lengths {
-    files: Arc<ValueFiles>,
-    flushed: Option<SeqNo>,
-}
-
-impl Rewriter for Lengths {
-    fn keep(&mut self, _entry: &Entry<'_>) -> Result<Kept> {
-        Ok(Kept::Unchanged)
-    }
-
-    fn discard(&mut self, _entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        Ok(self.flushed.map_or_else(ValueEdit::default, |flushed| self.files.news(flushed)))
-    }
-}
-
 /// The collection of some families.
 struct Regroup {
     files: Arc<ValueFiles>,
@@ -409,6 +417,8 @@ struct Leaf {
     values: HashMap<Box<[u8]>, Copied>,
     /// The family's files, and up to where they have been copied.
     sources: Arc<Vec<(Arc<ValueFile>, u64)>>,
+    /// Files of this group alone that commits have begun since.
+    begun_since: Vec<(Arc<ValueFile>, u64)>,
     /// No other group of the family comes after this one.
     is_last: bool,
 }
@@ -438,7 +448,7 @@ impl Regroup {
         let ranges = self.state.hold().ranges.clone();
         let newest = self.newest(&mut sources, &ranges)?;
         let mut outputs: Vec<_> = family.iter().map(|_| None).collect();
-        let mut values: Vec<HashMap<Box<[u8]>, Copied>> = family.iter().map(|_| HashMap::new()).collect();
+        let mut values: Vec<HashMap<Box<[u8]>, Copied>> = family.iter().map(|_| HashMap::default()).collect();
         for (file, end) in &sources {
             let mut scan = Scan::new(file, file.start(), *end, IoSource::Collection);
             while let Some((record, len)) = scan.sound()? {
@@ -464,6 +474,7 @@ impl Regroup {
                 output: output.map(|output| self.files.finish_copy(output)).transpose()?,
                 values,
                 sources: Arc::clone(&sources),
+                begun_since: Vec::new(),
                 is_last: at + 1 == family.len(),
             });
         }
@@ -476,7 +487,7 @@ impl Regroup {
         sources: &mut [(Arc<ValueFile>, u64)],
         ranges: &[RangeTombstone],
     ) -> Result<HashMap<Box<[u8]>, Newest>> {
-        let mut newest: HashMap<Box<[u8]>, Newest> = HashMap::new();
+        let mut newest: HashMap<Box<[u8]>, Newest> = HashMap::default();
         for (file, end) in sources {
             let mut scan = Scan::new(file, file.start(), *end, IoSource::Collection);
             while let Some((record, _)) = scan.sound()? {
@@ -512,6 +523,12 @@ impl Collecting for Regroup {
         let Some(leaf) = self.leaves.get_mut(self.next) else { return Ok(None) };
         self.next += 1;
         let state = &mut *self.state.hold();
+        // Commits may have begun another file for the group since.
+        for file in &state.groups.at(leaf.region.prefix).files {
+            if leaf.sources.iter().all(|(source, _)| source.id != file.id) {
+                leaf.begun_since.push((Arc::clone(file), file.start()));
+            }
+        }
         leaf.carry_over(&self.files, &mut state.record)?;
         let later: Vec<RangeTombstone> =
             state.ranges.iter().filter(|range| range.seqno > self.durable).cloned().collect();
@@ -524,16 +541,16 @@ impl Collecting for Regroup {
     fn refused(&mut self, _moved: &Moved) {}
 
     fn committed(&mut self, last: SeqNo) {
-        if let Some(leaf) = self.next.checked_sub(1).map(|at| &self.leaves[at]).filter(|leaf| leaf.is_last) {
-            leaf.sources.iter().for_each(|(file, _)| self.files.empty(file.id, last));
-        }
+        let Some(leaf) = self.next.checked_sub(1).map(|at| &self.leaves[at]) else { return };
+        let shared: &[_] = if leaf.is_last { &leaf.sources } else { &[] };
+        leaf.begun_since.iter().chain(shared).for_each(|(file, _)| self.files.empty(file.id, last));
     }
 }
 
 impl Leaf {
     /// Appends to the output what commits have appended to the sources since they were copied.
     fn carry_over(&mut self, files: &ValueFiles, buffer: &mut Vec<u8>) -> Result<()> {
-        for (file, copied_to) in self.sources.iter() {
+        for (file, copied_to) in self.sources.iter().chain(&self.begun_since) {
             let mut scan = Scan::new(file, *copied_to, file.len(), IoSource::Collection);
             while let Some((record, len)) = scan.sound()? {
                 if !self.region.covers(key_hash(record.key)) {

@@ -24,6 +24,8 @@ impl Placement for Inline {
         Ok(None)
     }
 
+    fn begin_sync(&self) {}
+
     fn sync(&self) -> Result<()> {
         Ok(())
     }
@@ -62,6 +64,14 @@ impl Placement for Inline {
         Vec::new()
     }
 
+    fn make_durable(&self, _files: &[ValueFileMeta]) -> Result<()> {
+        Ok(())
+    }
+
+    fn news(&self, _flushed: SeqNo) -> ValueEdit {
+        ValueEdit::default()
+    }
+
     fn installed(&self, _edit: &ValueEdit) {}
 
     fn files(&self) -> ValueEdit {
@@ -80,6 +90,10 @@ impl Placement for Inline {
 
     fn resolves(&self, _pointer: Pointer) -> bool {
         false
+    }
+
+    fn replayed(&self, _op: Routed<'_>, _seqno: SeqNo) -> Result<()> {
+        Ok(())
     }
 
     fn settle(&self, _last: SeqNo, _writes: bool) -> Result<()> {

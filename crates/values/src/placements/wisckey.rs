@@ -93,6 +93,10 @@ impl Placement for WiscKey {
         self.files.append(file, record).map(Some)
     }
 
+    fn begin_sync(&self) {
+        self.files.begin_sync();
+    }
+
     fn sync(&self) -> Result<()> {
         self.files.sync()
     }
@@ -101,8 +105,8 @@ impl Placement for WiscKey {
         self.files.synced();
     }
 
-    fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
-        Ok(Box::new(CountDead { files: Arc::clone(&self.files), flushed: job.flushed }))
+    fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        Ok(Box::new(CountDead { files: Arc::clone(&self.files) }))
     }
 
     fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
@@ -162,6 +166,14 @@ impl Placement for WiscKey {
         self.files.unlisted()
     }
 
+    fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
+        self.files.make_durable(files)
+    }
+
+    fn news(&self, flushed: SeqNo) -> ValueEdit {
+        self.files.news(flushed)
+    }
+
     fn installed(&self, edit: &ValueEdit) {
         self.files.installed(edit);
     }
@@ -204,6 +216,10 @@ impl Placement for WiscKey {
         self.files.resolves(pointer)
     }
 
+    fn replayed(&self, _op: Routed<'_>, _seqno: SeqNo) -> Result<()> {
+        Ok(())
+    }
+
     fn settle(&self, last: SeqNo, writes: bool) -> Result<()> {
         self.files.settle(last, writes)
     }
@@ -220,7 +236,6 @@ impl Placement for WiscKey {
 /// Counts what flush and compaction drop as dead in its file.
 struct CountDead {
     files: Arc<ValueFiles>,
-    flushed: Option<SeqNo>,
 }
 
 impl Rewriter for CountDead {
@@ -239,7 +254,7 @@ impl Rewriter for CountDead {
     }
 
     fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        Ok(self.flushed.map_or_else(ValueEdit::default, |flushed| self.files.news(flushed)))
+        Ok(ValueEdit::default())
     }
 }
 
