@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use bifold_contract::{Error, FileId, IoSource, Result, SeqNo};
+use bifold_contract::{Error, FileId, IoSource, Result};
 use bifold_format::names;
 use bifold_io::Dir;
 
@@ -31,9 +31,9 @@ pub(crate) fn checkpoint(engine: &Engine, path: &Path) -> Result<()> {
     // Before the list of logs: a later one may be missing there.
     let floor = engine.log_floor(None);
     let end = end_here(engine)?;
-    if let Some(last) = end.synced_to {
-        engine.sync_upto(last)?;
-        engine.list_values(&mut manifest)?;
+    if end.shares_values {
+        engine.sync_everything()?;
+        engine.list_lengths(&mut manifest)?;
     }
     let mut state = engine.state(floor);
     state.values.added.retain(|file| end.values.contains(&file.id) || file.bytes == 0);
@@ -54,9 +54,9 @@ pub(crate) fn checkpoint(engine: &Engine, path: &Path) -> Result<()> {
 struct End {
     logs: Vec<LogFile>,
     values: BTreeSet<FileId>,
-    /// The last commit, if values are kept apart: they must be durable, because recovery of the copy may cut what its logs
-    /// do not know of, in files that are shared.
-    synced_to: Option<SeqNo>,
+    /// Values are kept apart. Recovery of the copy cuts what its manifest does not list, in files that are shared: so all
+    /// must be listed, and durable before.
+    shares_values: bool,
 }
 
 /// Ends the present logs and value files, for the copy's purposes, after the same commit.
@@ -72,7 +72,7 @@ fn end_here(engine: &Engine) -> Result<End> {
     Ok(End {
         logs: wal.files(),
         values: partitions.iter().flat_map(|p| p.placement.live_files()).collect(),
-        synced_to: apart.then(|| wal.next_seqno() - 1),
+        shares_values: apart,
     })
 }
 

@@ -102,7 +102,8 @@ impl Engine {
     }
 
     fn collect(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<()> {
-        self.sync_upto(self.visible())?;
+        // Not only commits: what the last collection carried over may have come without any.
+        self.sync_everything()?;
         let durable = self.group_sync.durable();
         self.install_values(partition, || partition.placement.retire(durable, self.snapshots.oldest()))?;
         if *pick == Collection::Retire {

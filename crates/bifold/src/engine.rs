@@ -157,7 +157,7 @@ impl Engine {
 
     /// Where value files of a keyspace go that is made now.
     pub fn value_home(&self, keyspace: KeyspaceId) -> Home {
-        value_home(&self.dir, keyspace, &self.next_file, 0)
+        value_home(&self.dir, keyspace, &self.next_file, true)
     }
 
     /// The number that [`Engine::new_file_id`] hands out next.
@@ -180,6 +180,13 @@ impl Engine {
         self.sync_upto(last)
     }
 
+    fn list_values(&self) -> Result<()> {
+        match self.partitions().iter().any(|p| p.parts_from != usize::MAX) {
+            true => self.list_lengths(&mut self.manifest.hold()),
+            false => Ok(()),
+        }
+    }
+
     /// Whether background work runs in the calling thread.
     pub fn works_in_caller(&self) -> bool {
         self.options.workers == Workers::Caller
@@ -191,7 +198,7 @@ impl Engine {
     /// I/O errors, and the failure that poisoned the database if there was one.
     pub fn close(&self) -> Result<()> {
         let synced = match self.writable() {
-            Ok(()) => self.sync(),
+            Ok(()) => self.sync().and_then(|()| self.list_values()),
             Err(Error::ReadOnly | Error::Closed { .. }) => Ok(()),
             Err(poisoned) => Err(poisoned),
         };
@@ -205,10 +212,10 @@ impl Engine {
     }
 }
 
-/// Where value files of a keyspace go. Edits in the manifest speak of those with numbers below `listed_below`.
-pub(crate) fn value_home(dir: &Dir, keyspace: KeyspaceId, next: &Arc<AtomicU64>, listed_below: FileId) -> Home {
+/// Where value files of a keyspace go.
+pub(crate) fn value_home(dir: &Dir, keyspace: KeyspaceId, next: &Arc<AtomicU64>, writes: bool) -> Home {
     let next = Arc::clone(next);
-    Home { dir: dir.clone(), keyspace, new_file: Arc::new(move || next.fetch_add(1, Ordering::Relaxed)), listed_below }
+    Home { dir: dir.clone(), keyspace, new_file: Arc::new(move || next.fetch_add(1, Ordering::Relaxed)), writes }
 }
 
 impl fmt::Debug for Engine {

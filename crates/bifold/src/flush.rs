@@ -39,9 +39,10 @@ impl Engine {
     fn sync_log_for_others(&self, partition: &Arc<Partition>, layer: &Layer) -> Result<()> {
         let unwritten =
             |p: &&Arc<Partition>| !Arc::ptr_eq(p, partition) && p.view().layers().any(|l| !l.memtable.is_empty());
-        let apart = partition.parts_from != usize::MAX;
         match layer.memtable.max_seqno() {
-            Some(last) if apart || self.partitions().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
+            // During recovery values are written anew under old numbers, so numbers do not say what is durable.
+            _ if partition.parts_from != usize::MAX => self.sync_everything(),
+            Some(last) if self.partitions().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
             _ => Ok(()),
         }
     }

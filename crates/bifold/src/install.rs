@@ -132,12 +132,20 @@ impl Engine {
         self.partitions().iter().map(|p| p.placement.unlisted()).collect()
     }
 
-    /// Lists all value files that are there.
+    /// Tells the manifest how long all value files are, as far as they are durable: what it does not know the next opening
+    /// writes anew.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn list_values(&self, manifest: &mut ManifestFile) -> Result<()> {
-        self.record(manifest, &mut Edit::default())
+    pub fn list_lengths(&self, manifest: &mut ManifestFile) -> Result<()> {
+        let mut edit = Edit::default();
+        for partition in self.partitions().iter().filter(|p| p.parts_from != usize::MAX) {
+            let news = partition.placement.news(partition.flushed());
+            edit.values.removed.extend(news.removed);
+            edit.values.added.extend(news.added);
+            edit.values.garbage.extend(news.garbage);
+        }
+        self.record(manifest, &mut edit)
     }
 
     fn rewrite_manifest(&self, manifest: &mut ManifestFile, floor: LogFloor) -> Result<()> {

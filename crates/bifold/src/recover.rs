@@ -27,7 +27,9 @@ use std::{
 
 use bifold_contract::{
     Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Pointer, Result, SeqNo,
-    ValueEdit, ValueFileMeta, edit::TableAdded, placement::Routed,
+    ValueEdit, ValueFileMeta,
+    edit::TableAdded,
+    placement::{Replayed, Routed},
 };
 use bifold_format::{
     log::{Before, LogReader, LogRecord, Operation, Tail},
@@ -87,7 +89,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let plan = MemoryPlan::of(&options);
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
-    let partitions = state.open_partitions(&dir, &tables, &next_file, &files.values)?;
+    let partitions = state.open_partitions(&dir, &tables, &next_file, &files.values, writes)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
     let next_seqno = state.last_seqno + 1;
     let replaying = (!logs.is_empty()).then_some(state.log_floor);
@@ -98,16 +100,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
             dir.sync()?;
         }
         let floor = replaying.unwrap_or_else(|| wal.floor_at(log));
-        // Value files that no edit names yet are listed too: their names are durable since the sync above.
-        let mut unlisted = Vec::new();
-        for partition in &partitions {
-            let files = partition.placement.unlisted();
-            partition.placement.make_durable(&files)?;
-            unlisted.extend(files);
-        }
-        let mut snapshot = state_of(&partitions, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
-        snapshot.values.added.retain(|file| unlisted.iter().all(|new| new.id != file.id));
-        snapshot.values.added.extend(unlisted);
+        let snapshot = state_of(&partitions, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
         (ManifestFile::create(&dir, state.database_id, &snapshot)?, wal)
     } else {
         (ManifestFile::frozen(&dir, state.database_id), Wal::none(&dir, next_seqno))
@@ -339,6 +332,7 @@ impl ManifestState {
         context: &Arc<TableContext>,
         next_file: &Arc<AtomicU64>,
         present: &[FileId],
+        writes: bool,
     ) -> Result<Vec<Arc<Partition>>> {
         let listed = self.value_edit();
         let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
@@ -351,7 +345,7 @@ impl ManifestState {
             let added = keyspace.tables.values().cloned().collect();
             let edit = LevelEdit { keyspace: id, partition: 0, removed: Vec::new(), added };
             let version = Version::default().apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
-            let home = value_home(dir, id, next_file, self.next_file);
+            let home = value_home(dir, id, next_file, writes);
             let values = ValueHome { home, listed: &listed, present };
             Ok(Arc::new(Partition::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
         };
@@ -387,12 +381,13 @@ impl Engine {
         self.visible.store(last, Ordering::Release);
         self.wal.hold().resume_at(last + 1);
         // Not `last`, which may be that of a commit that is lost: the manifest only says which numbers were in use.
-        self.partitions().iter().try_for_each(|p| p.placement.settle(next - 1, writes))?;
+        self.partitions().iter().try_for_each(|p| p.placement.settle(next - 1))?;
         if !writes {
             return Ok(());
         }
         self.wal.hold().adopt(&adopted);
-        self.flush_replayed(logs)
+        self.flush_replayed(logs)?;
+        self.partitions().iter().try_for_each(|p| p.placement.cut())
     }
 
     /// A log that ends torn was not synced in full, so no later log has been.
@@ -446,10 +441,7 @@ impl Engine {
                     return Err(Corruption::new(record.offset, "log record", known, keyspace.to_string()).of(path));
                 }
                 if let Some(partition) = partitions.get(&keyspace).filter(|p| seqno > p.flushed()) {
-                    if writes {
-                        note_again(partition, &operation, seqno)?;
-                    }
-                    replay_operation(partition, &operation, seqno, log);
+                    replay_operation(partition, &operation, seqno, log, writes)?;
                 }
                 seqno += 1;
                 if cfg!(planted = "half_batch") && !bytes.len().is_multiple_of(2) {
@@ -539,23 +531,29 @@ fn dangling(
     Ok(None)
 }
 
-/// What has no pointer may have left a note with the values: see [`bifold_contract::Placement::replayed`].
-fn note_again(partition: &Partition, operation: &Operation<'_>, seqno: SeqNo) -> Result<()> {
-    let op = match *operation {
-        Operation::Pointer { .. } => return Ok(()),
-        Operation::Put { key, value, .. } => Routed::Put { key, value },
-        Operation::Delete { key, .. } => Routed::Delete { key },
-        Operation::DeleteRange { start, end, .. } => Routed::DeleteRange { start, end },
+fn replay_operation(
+    partition: &Arc<Partition>,
+    operation: &Operation<'_>,
+    seqno: SeqNo,
+    log: u64,
+    writes: bool,
+) -> Result<()> {
+    let mut encoded = Vec::new();
+    let (key, mut act, replayed) = match *operation {
+        Operation::Put { key, value, .. } => (key, Act::Put(value), Replayed::Whole(Routed::Put { key, value })),
+        Operation::Delete { key, .. } => (key, Act::Delete, Replayed::Whole(Routed::Delete { key })),
+        Operation::DeleteRange { start, end, .. } => {
+            (start, Act::DeleteRange(end), Replayed::Whole(Routed::DeleteRange { start, end }))
+        }
+        Operation::Pointer { key, pointer, .. } => {
+            let decoded = pointer::decode(pointer).map_err(|damage| damage.of(names::log(log)))?;
+            (key, Act::Pointer(pointer), Replayed::Pointer { key, pointer: decoded })
+        }
     };
-    partition.placement.replayed(op, seqno)
-}
-
-fn replay_operation(partition: &Arc<Partition>, operation: &Operation<'_>, seqno: SeqNo, log: FileId) {
-    let (key, act) = match *operation {
-        Operation::Put { key, value, .. } => (key, Act::Put(value)),
-        Operation::Pointer { key, pointer, .. } => (key, Act::Pointer(pointer)),
-        Operation::Delete { key, .. } => (key, Act::Delete),
-        Operation::DeleteRange { start, end, .. } => (start, Act::DeleteRange(end)),
-    };
+    if writes && let Some(pointer) = partition.placement.replay(replayed, seqno)? {
+        pointer::encode(pointer, &mut encoded);
+        act = Act::Pointer(&encoded);
+    }
     apply(&Op { partition, key, act }, seqno, log);
+    Ok(())
 }

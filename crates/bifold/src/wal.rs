@@ -270,6 +270,15 @@ pub(crate) struct GroupSync {
     changed: Condvar,
 }
 
+/// How much is to be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upto {
+    /// All commits up to this one, with their values.
+    Commit(SeqNo),
+    /// Everything that is in the files, copies of values that no commit has brought included.
+    Everything,
+}
+
 #[derive(Debug, Default)]
 struct Progress {
     durable: SeqNo,
@@ -282,14 +291,14 @@ impl GroupSync {
         self.progress.hold().durable
     }
 
-    /// Returns when every operation up to `seqno` is durable, with its value.
+    /// Returns when everything up to `upto` is durable.
     ///
     /// # Errors
     /// I/O errors. A sync is never tried again: the system may have dropped what it could not write.
-    pub fn sync(&self, wal: &Mutex<Wal>, seqno: SeqNo, values: &[Arc<Partition>], health: &Health) -> Result<()> {
+    pub fn sync(&self, wal: &Mutex<Wal>, upto: Upto, values: &[Arc<Partition>], health: &Health) -> Result<()> {
         let mut progress = self.progress.hold();
         loop {
-            if progress.durable >= seqno {
+            if matches!(upto, Upto::Commit(seqno) if progress.durable >= seqno) {
                 return Ok(());
             }
             health.writable()?;

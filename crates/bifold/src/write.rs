@@ -18,7 +18,13 @@ use std::sync::{Arc, atomic::Ordering};
 use bifold_contract::{Entry, Error, Kind, Pointer, RangeTombstone, Result, SeqNo, key, placement::Routed};
 use bifold_format::pointer;
 
-use crate::{engine::Engine, options::Durability, partition::Partition, sync::LockExt, wal::Wal};
+use crate::{
+    engine::Engine,
+    options::Durability,
+    partition::Partition,
+    sync::LockExt,
+    wal::{Upto, Wal},
+};
 
 /// One operation of a commit.
 #[derive(Clone, Copy, Debug)]
@@ -248,7 +254,19 @@ impl Engine {
     /// # Errors
     /// I/O errors.
     pub fn sync_upto(&self, seqno: SeqNo) -> Result<()> {
-        self.watch(self.group_sync.sync(&self.wal, seqno, &self.partitions(), &self.health))
+        self.sync_as_far_as(Upto::Commit(seqno))
+    }
+
+    /// Returns when everything that is in logs and value files survives a power loss.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn sync_everything(&self) -> Result<()> {
+        self.sync_as_far_as(Upto::Everything)
+    }
+
+    fn sync_as_far_as(&self, upto: Upto) -> Result<()> {
+        self.watch(self.group_sync.sync(&self.wal, upto, &self.partitions(), &self.health))
     }
 }
 

@@ -129,19 +129,25 @@ pub trait Placement: Send + Sync {
     /// everything in it moved before it was deleted.
     fn resolves(&self, pointer: Pointer) -> bool;
 
-    /// During recovery: tells of an operation in the log that has no pointer. What [`Placement::route`] noted for it may be
-    /// lost although the log's record is there; then it is noted again.
+    /// During recovery for writing: routes an operation of the log anew, and answers its pointer. Nothing that the manifest
+    /// does not list is taken as it is: it may be what a failed sync has left in the system's cache.
     ///
     /// # Errors
-    /// I/O errors.
-    fn replayed(&self, op: Routed<'_>, seqno: SeqNo) -> Result<()>;
+    /// I/O errors and corruption.
+    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
 
-    /// At the end of recovery: cuts off what was written for commits after `last`, which never happened. When the database
-    /// is open read-only (`writes` is false) that is only passed over.
+    /// When the logs are replayed: what the manifest does not list is forgotten. When the database is open read-only, only
+    /// what was written for commits after `last`, which never happened.
     ///
     /// # Errors
     /// I/O errors.
-    fn settle(&self, last: SeqNo, writes: bool) -> Result<()>;
+    fn settle(&self, last: SeqNo) -> Result<()>;
+
+    /// At the end of recovery, when no log is needed any more: cuts off what [`Placement::settle`] has forgotten.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn cut(&self) -> Result<()>;
 
     /// The keyspace is dropped: its files are deleted when the last reader lets go of the placement.
     fn drop_files(&self);
@@ -171,6 +177,20 @@ pub enum Routed<'a> {
         start: &'a [u8],
         /// First key not deleted.
         end: Option<&'a [u8]>,
+    },
+}
+
+/// One operation of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replayed<'a> {
+    /// One whose value is beside the key in the log, or that has none.
+    Whole(Routed<'a>),
+    /// A key got the value at this address.
+    Pointer {
+        /// The key.
+        key: &'a [u8],
+        /// The address.
+        pointer: Pointer,
     },
 }
 

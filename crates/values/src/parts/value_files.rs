@@ -20,6 +20,7 @@ use std::{
 use arc_swap::ArcSwap;
 use bifold_contract::{
     Corruption, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta,
+    placement::Replayed,
 };
 use bifold_format::{
     compression::zeroed,
@@ -58,8 +59,8 @@ pub struct Home {
     pub keyspace: KeyspaceId,
     /// Numbers for new files.
     pub new_file: NewFile,
-    /// Numbers of files that edits in the manifest speak of are below this.
-    pub listed_below: FileId,
+    /// Whether anything may be written.
+    pub writes: bool,
 }
 
 /// One value file.
@@ -176,6 +177,15 @@ impl Copy {
     }
 }
 
+/// What is to become of a replayed operation's pointer.
+#[derive(Debug)]
+pub enum Kept<'a> {
+    /// It stays as it is.
+    As(Option<Pointer>),
+    /// The value is written anew.
+    Value(&'a [u8], Value),
+}
+
 /// All value files of one keyspace.
 pub struct ValueFiles {
     home: Home,
@@ -193,8 +203,8 @@ pub struct ValueFiles {
     gone: Mutex<BTreeMap<FileId, SeqNo>>,
     /// Of records met in recovery: file, number, where the record ends.
     tails: Mutex<BTreeMap<FileId, Vec<(SeqNo, u64)>>>,
-    /// The numbers of these records.
-    tail_seqnos: Mutex<BTreeSet<SeqNo>>,
+    /// Files that were there for the replay only.
+    forgotten: Mutex<BTreeSet<FileId>>,
     dropped: AtomicBool,
 }
 
@@ -215,8 +225,8 @@ struct Dirty {
 }
 
 impl ValueFiles {
-    /// The files that the manifest lists and those that were begun after its last edit. Their ends are walked: what
-    /// follows the length in the manifest may be torn.
+    /// The files that the manifest lists, and others that commits have begun: what follows the length in the manifest, and
+    /// all of the others, is there for the replay of logs only. It may be torn.
     ///
     /// # Errors
     /// I/O errors; corruption when a listed file is missing or damaged.
@@ -231,7 +241,7 @@ impl ValueFiles {
             unlisted: Mutex::default(),
             emptied: Mutex::default(),
             tails: Mutex::default(),
-            tail_seqnos: Mutex::default(),
+            forgotten: Mutex::default(),
             dropped: AtomicBool::new(false),
         };
         for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {
@@ -241,7 +251,8 @@ impl ValueFiles {
                 files.gone.hold().insert(meta.id, 0);
             }
         }
-        for &id in present.iter().filter(|&&id| id >= files.home.listed_below) {
+        let is_known = |id: FileId| files.get(id).is_some() || files.gone.hold().contains_key(&id);
+        for &id in present.iter().filter(|&&id| !is_known(id)) {
             files.adopt(id, None)?;
         }
         for &(id, bytes, _) in &listed.garbage {
@@ -297,11 +308,9 @@ impl ValueFiles {
             synced: AtomicU64::new(whole),
         });
         self.walk_tail(&file, end)?;
-        if meta.is_none() {
-            self.unlisted.hold().push(Arc::clone(&file));
-        }
         self.insert(&file);
-        Ok(())
+        // As durable as the logs that point at it, before anything that is replayed becomes a table.
+        if self.home.writes && file.len() > whole.max(start) { self.writer(&file)?.sync() } else { Ok(()) }
     }
 
     /// Notes which records stand behind the part of the file that is known to be whole.
@@ -313,15 +322,23 @@ impl ValueFiles {
             tail.push((record.seqno, record_end));
             file.len.store(record_end, Relaxed);
         }
-        self.tail_seqnos.hold().extend(tail.iter().map(|(seqno, _)| seqno));
         self.tails.hold().insert(file.id, tail);
         Ok(())
     }
 
-    /// During recovery: whether a record of this number is among those that the manifest does not know.
-    #[must_use]
-    pub fn has_tail_record(&self, seqno: SeqNo) -> bool {
-        self.tail_seqnos.hold().contains(&seqno)
+    /// During recovery: what is to become of a replayed operation's pointer.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn unlisted_value<'a>(&self, op: Replayed<'a>) -> Result<Kept<'a>> {
+        let Replayed::Pointer { key, pointer } = op else { return Ok(Kept::As(None)) };
+        match self.get(pointer.file) {
+            Some(file) if pointer.offset + u64::from(pointer.len) > file.listed.load(Relaxed) => {
+                let value = self.read(key, pointer, IoSource::Recovery)?;
+                Ok(value.map_or(Kept::As(Some(pointer)), |value| Kept::Value(key, value)))
+            }
+            _ => Ok(Kept::As(Some(pointer))),
+        }
     }
 
     /// Whether a pointer met in the log leads to a whole record, or to a file that is gone because all it held has moved.
@@ -333,30 +350,45 @@ impl ValueFiles {
         }
     }
 
-    /// Ends recovery: cuts off records of commits after `last`, makes the rest durable.
+    /// Forgets what the manifest does not list or, when nothing is written, what follows `last`.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn settle(&self, last: SeqNo, writes: bool) -> Result<()> {
-        let tails = std::mem::take(&mut *self.tails.hold());
-        self.tail_seqnos.hold().clear();
-        for (id, tail) in tails {
-            let Some(file) = self.get(id) else { continue };
-            let whole = file.listed.load(Relaxed).max(file.start);
-            let keep = tail.iter().take_while(|(seqno, _)| *seqno <= last).last().map_or(whole, |(_, end)| *end);
-            file.len.store(keep, Relaxed);
-            file.synced.store(keep, Relaxed);
-            if !writes {
-                continue;
-            }
-            let name = names::value(id);
-            if self.home.dir.len(&name)?.is_some_and(|len| len > keep) {
-                self.home.dir.truncate(&name, keep)?;
-            } else if !tail.is_empty() {
-                self.writer(&file)?.sync()?;
+    pub fn settle(&self, last: SeqNo) -> Result<()> {
+        let writes = self.home.writes;
+        for (id, tail) in self.tails.hold().iter() {
+            let Some(file) = self.get(*id) else { continue };
+            let listed = file.listed.load(Relaxed).max(file.start);
+            let happened = tail.iter().take_while(|(seqno, _)| *seqno <= last).last();
+            let len = if writes { listed } else { happened.map_or(listed, |(_, end)| *end) };
+            file.len.store(len, Relaxed);
+            if writes && file.listed.load(Relaxed) == 0 {
+                self.forgotten.hold().insert(*id);
             }
         }
-        if writes { self.home.dir.sync() } else { Ok(()) }
+        Ok(())
+    }
+
+    /// Cuts off what was forgotten.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn cut(&self) -> Result<()> {
+        let forgotten = std::mem::take(&mut *self.forgotten.hold());
+        {
+            let _alone = self.change.hold();
+            let mut all = HashMap::clone(&self.all.load());
+            all.retain(|id, _| !forgotten.contains(id));
+            self.all.store(Arc::new(all));
+        }
+        for id in std::mem::take(&mut *self.tails.hold()).into_keys() {
+            let Some(file) = self.get(id) else { continue };
+            let name = names::value(id);
+            if self.home.dir.len(&name)?.is_some_and(|len| len > file.len()) {
+                self.home.dir.truncate(&name, file.len())?;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes all files as soon as nobody reads any more.
@@ -381,9 +413,9 @@ impl ValueFiles {
     /// All files in use, oldest first; those that are emptied are not among them.
     #[must_use]
     pub fn in_use(&self) -> Vec<Arc<ValueFile>> {
-        let emptied = self.emptied.hold();
-        let mut files: Vec<_> =
-            self.all.load().values().filter(|file| !emptied.contains_key(&file.id)).map(Arc::clone).collect();
+        let (emptied, forgotten) = (self.emptied.hold(), self.forgotten.hold());
+        let is_used = |file: &&Arc<ValueFile>| !emptied.contains_key(&file.id) && !forgotten.contains(&file.id);
+        let mut files: Vec<_> = self.all.load().values().filter(is_used).map(Arc::clone).collect();
         files.sort_unstable_by_key(|file| file.id);
         files
     }
@@ -578,12 +610,12 @@ impl ValueFiles {
     #[must_use]
     pub fn unlisted(&self) -> Vec<ValueFileMeta> {
         let files = std::mem::take(&mut *self.unlisted.hold());
-        // With no more than their header: what follows is not known to be durable.
-        let header = |file: &Arc<ValueFile>| {
-            file.listed.store(file.start, Relaxed);
-            ValueFileMeta { bytes: file.start, ..file.meta(self.home.keyspace) }
+        let durable = |file: &Arc<ValueFile>| {
+            let bytes = file.synced.load(Relaxed);
+            file.listed.store(bytes, Relaxed);
+            ValueFileMeta { bytes, ..file.meta(self.home.keyspace) }
         };
-        files.iter().map(header).collect()
+        files.iter().map(durable).collect()
     }
 
     /// Makes the beginnings of files durable.

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use bifold_contract::{
     FileId, IoSource, Placement, Pointer, Profile, RangeTombstone, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Moved, Moves, RewriteJob, Routed, SpacePressure,
+        Collecting, Collection, Explained, Found, IndexView, Moved, Moves, Replayed, RewriteJob, Routed, SpacePressure,
         ValueSpace,
     },
 };
@@ -34,7 +34,7 @@ use crate::parts::{
     scan::Scan,
     segment_groups::{Group, Groups, Region},
     sync::LockExt,
-    value_files::{Home, ValueFile, ValueFiles},
+    value_files::{Home, Kept, ValueFile, ValueFiles},
     victim::{self, Candidate},
 };
 
@@ -298,15 +298,22 @@ impl Placement for HashKv {
         self.files.resolves(pointer)
     }
 
-    fn replayed(&self, op: Routed<'_>, seqno: SeqNo) -> Result<()> {
-        if self.files.has_tail_record(seqno) || cfg!(planted = "forget_notes") {
-            return Ok(());
+    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+        if cfg!(planted = "forget_notes") && matches!(op, Replayed::Whole(_)) {
+            return Ok(None);
         }
-        self.note(&mut self.state.hold(), op, seqno)
+        let state = &mut *self.state.hold();
+        match (op, self.files.unlisted_value(op)?) {
+            (_, Kept::Value(key, value)) => {
+                self.append(state, key_hash(key), ValueKind::Value, seqno, (key, &value)).map(Some)
+            }
+            (Replayed::Whole(op), _) => self.note(state, op, seqno).map(|()| None),
+            (_, Kept::As(pointer)) => Ok(pointer),
+        }
     }
 
-    fn settle(&self, last: SeqNo, writes: bool) -> Result<()> {
-        self.files.settle(last, writes)?;
+    fn settle(&self, last: SeqNo) -> Result<()> {
+        self.files.settle(last)?;
         let files = self.files.in_use();
         let (ranges, grouped): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.description.group == RANGES);
         let mut state = self.state.hold();
@@ -319,6 +326,10 @@ impl Placement for HashKv {
             }
         }
         Ok(())
+    }
+
+    fn cut(&self) -> Result<()> {
+        self.files.cut()
     }
 
     fn drop_files(&self) {

@@ -6,8 +6,8 @@ use bifold_contract::{
     Corruption, Entry, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit,
     ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Kept, Moved, Moves, RewriteJob, Routed, SpacePressure,
-        ValueSpace,
+        Collecting, Collection, Explained, Found, IndexView, Kept, Moved, Moves, Replayed, RewriteJob, Routed,
+        SpacePressure, ValueSpace,
     },
 };
 
@@ -92,11 +92,15 @@ impl Placement for Inline {
         false
     }
 
-    fn replayed(&self, _op: Routed<'_>, _seqno: SeqNo) -> Result<()> {
+    fn replay(&self, _op: Replayed<'_>, _seqno: SeqNo) -> Result<Option<Pointer>> {
+        Ok(None)
+    }
+
+    fn settle(&self, _last: SeqNo) -> Result<()> {
         Ok(())
     }
 
-    fn settle(&self, _last: SeqNo, _writes: bool) -> Result<()> {
+    fn cut(&self) -> Result<()> {
         Ok(())
     }
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use bifold_contract::{
     Entry, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Kept, Moved, Moves, RewriteJob, Routed, SpacePressure,
-        ValueSpace,
+        self, Collecting, Collection, Explained, Found, IndexView, Moved, Moves, Replayed, RewriteJob, Routed,
+        SpacePressure, ValueSpace,
     },
 };
 use bifold_format::{
@@ -27,7 +27,7 @@ use super::ValueOptions;
 use crate::parts::{
     scan::Scan,
     sync::LockExt,
-    value_files::{Home, ValueFile, ValueFiles},
+    value_files::{Home, Kept, ValueFile, ValueFiles},
 };
 
 /// The files of one collection: enough for a sync to be worth it.
@@ -62,6 +62,18 @@ impl WiscKey {
         Ok(Self { options, files, head: Mutex::new(head), busy: Arc::default() })
     }
 
+    fn append(&self, seqno: SeqNo, key: &[u8], value: &[u8]) -> Result<Pointer> {
+        let mut head = self.head.hold();
+        let Head { file, record, compressor } = &mut *head;
+        let file = match file {
+            Some(file) if file.len() < self.options.file_bytes => file,
+            other => other.insert(self.files.begin(0)?),
+        };
+        record.clear();
+        value::encode_value(record, (file.id, file.len()), seqno, key, value, compressor);
+        self.files.append(file, record)
+    }
+
     /// The files that can be collected, oldest first.
     fn sealed(&self) -> Vec<Arc<ValueFile>> {
         let head = self.head.hold().file.as_ref().map(|file| file.id);
@@ -82,15 +94,7 @@ impl Placement for WiscKey {
         if value.len() < self.options.min_bytes {
             return Ok(None);
         }
-        let mut head = self.head.hold();
-        let Head { file, record, compressor } = &mut *head;
-        let file = match file {
-            Some(file) if file.len() < self.options.file_bytes => file,
-            other => other.insert(self.files.begin(0)?),
-        };
-        record.clear();
-        value::encode_value(record, (file.id, file.len()), seqno, key, value, compressor);
-        self.files.append(file, record).map(Some)
+        self.append(seqno, key, value).map(Some)
     }
 
     fn begin_sync(&self) {
@@ -216,12 +220,19 @@ impl Placement for WiscKey {
         self.files.resolves(pointer)
     }
 
-    fn replayed(&self, _op: Routed<'_>, _seqno: SeqNo) -> Result<()> {
-        Ok(())
+    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+        match self.files.unlisted_value(op)? {
+            Kept::As(pointer) => Ok(pointer),
+            Kept::Value(key, value) => self.append(seqno, key, &value).map(Some),
+        }
     }
 
-    fn settle(&self, last: SeqNo, writes: bool) -> Result<()> {
-        self.files.settle(last, writes)
+    fn settle(&self, last: SeqNo) -> Result<()> {
+        self.files.settle(last)
+    }
+
+    fn cut(&self) -> Result<()> {
+        self.files.cut()
     }
 
     fn drop_files(&self) {
@@ -239,8 +250,8 @@ struct CountDead {
 }
 
 impl Rewriter for CountDead {
-    fn keep(&mut self, _entry: &Entry<'_>) -> Result<Kept> {
-        Ok(Kept::Unchanged)
+    fn keep(&mut self, _entry: &Entry<'_>) -> Result<placement::Kept> {
+        Ok(placement::Kept::Unchanged)
     }
 
     fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
