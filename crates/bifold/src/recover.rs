@@ -377,6 +377,7 @@ impl Engine {
             adopted.extend(later.iter().map(|&id| LogFile { id, bytes: 0, first: next }));
             break;
         }
+        self.refuse_if_moves_are_lost(logs, next)?;
         let last = (next - 1).max(self.visible());
         self.visible.store(last, Ordering::Release);
         self.wal.hold().resume_at(last + 1);
@@ -400,6 +401,21 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Value files are deleted when the moves out of them are durable. Logs that end before those have lost their end.
+    fn refuse_if_moves_are_lost(&self, logs: &[FileId], next: SeqNo) -> Result<()> {
+        let needed = self.partitions().iter().map(|p| p.placement.durable_before()).max().unwrap_or(0);
+        match logs.last() {
+            Some(&log) if needed >= next => {
+                let name = names::log(log);
+                let end = self.dir.len(&name)?.unwrap_or(0);
+                let expected = format!("commits up to {needed}, which were synced");
+                let found = format!("commits up to {}", next - 1);
+                Err(Corruption::new(end, "log", expected, found).of(self.dir.file(&name)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn replay_log(&self, log: FileId, bytes: &[u8], next_file: FileId, next: &mut SeqNo) -> Result<Tail> {

@@ -1,5 +1,6 @@
 //! Offline verification: every byte of every file is read and checked, without opening the database.
 //!
+//! Of value files that part is checked which the manifest lists; what follows it, after a crash, is for the logs to explain.
 //! Unlike opening, it does not stop at the first damage: it lists all it finds, each with file and offset.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
@@ -8,6 +9,7 @@ use bifold_contract::{Corruption, Error, FileId, IoSource, Result, TableMeta};
 use bifold_format::{log::LogReader, names};
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Env, LockMode};
+use bifold_values::parts::value_files;
 
 use crate::recover::{Files, ManifestState, read_manifest, read_whole};
 
@@ -66,6 +68,10 @@ pub fn verify_in(
         }
     };
     check.tables(&state, &mut progress)?;
+    for file in state.values.values() {
+        check.begin(&names::value(file.id), &mut progress);
+        check.report.problems.extend(value_files::verify(&check.dir, file).err());
+    }
     check.logs(&state, &mut progress)?;
     Ok(check.report)
 }

@@ -136,6 +136,10 @@ pub trait Placement: Send + Sync {
     /// I/O errors and corruption.
     fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
 
+    /// The last commit that the logs must hold if they are whole: files were deleted because it was durable. 0 when there is
+    /// none.
+    fn durable_before(&self) -> SeqNo;
+
     /// When the logs are replayed: what the manifest does not list is forgotten. When the database is open read-only, only
     /// what was written for commits after `last`, which never happened.
     ///

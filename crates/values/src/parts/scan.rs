@@ -1,6 +1,6 @@
 //! A value file from front to back, in bounded memory.
 
-use bifold_contract::{Corruption, IoSource, Result};
+use bifold_contract::{Corruption, FileId, IoSource, Result};
 use bifold_format::{
     frame::{self, Step},
     value::{self, ValueRecord},
@@ -14,7 +14,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// Walks the records of a file between two offsets.
 pub struct Scan {
-    file: u64,
+    file: FileId,
     reader: Reader,
     source: IoSource,
     /// What has been read and not been passed yet starts here in the file.
@@ -40,15 +40,13 @@ impl Scan {
     /// Walks `file` from `start` up to `end`, where records begin.
     #[must_use]
     pub fn new(file: &ValueFile, start: u64, end: u64, source: IoSource) -> Self {
-        Self {
-            file: file.id,
-            reader: file.reader().clone(),
-            source,
-            position: start,
-            end,
-            buffer: Vec::new(),
-            passed: 0,
-        }
+        Self::of(file.id, file.reader().clone(), start, end, source)
+    }
+
+    /// Walks the file number `file`, open as `reader`.
+    #[must_use]
+    pub fn of(file: FileId, reader: Reader, start: u64, end: u64, source: IoSource) -> Self {
+        Self { file, reader, source, position: start, end, buffer: Vec::new(), passed: 0 }
     }
 
     /// The next record.

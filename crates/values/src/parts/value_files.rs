@@ -248,7 +248,7 @@ impl ValueFiles {
             if meta.tags & GONE == 0 {
                 files.adopt(meta.id, Some(meta))?;
             } else {
-                files.gone.hold().insert(meta.id, 0);
+                files.gone.hold().insert(meta.id, meta.entries);
             }
         }
         let is_known = |id: FileId| files.get(id).is_some() || files.gone.hold().contains_key(&id);
@@ -572,10 +572,9 @@ impl ValueFiles {
     pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         let free = |last: SeqNo| last <= durable && oldest_snapshot.is_none_or(|snapshot| snapshot >= last);
         let mut edit = ValueEdit::default();
-        for (&id, _) in self.emptied.hold().iter().filter(|&(_, &last)| free(last)) {
-            let Some(file) = self.get(id) else { continue };
+        for (&id, &last) in self.emptied.hold().iter().filter(|&(_, &last)| free(last)) {
             edit.removed.push(id);
-            edit.added.push(self.gone_meta(file.id));
+            edit.added.push(self.gone_meta(id, last));
         }
         edit
     }
@@ -676,7 +675,11 @@ impl ValueFiles {
         let dead = |file: &Arc<ValueFile>| (file.id, file.listed_dead.load(Relaxed), 0);
         ValueEdit {
             removed: Vec::new(),
-            added: files.iter().map(meta).chain(self.gone.hold().keys().map(|&id| self.gone_meta(id))).collect(),
+            added: files
+                .iter()
+                .map(meta)
+                .chain(self.gone.hold().iter().map(|(&id, &last)| self.gone_meta(id, last)))
+                .collect(),
             garbage: files.iter().map(dead).filter(|garbage| garbage.1 > 0).collect(),
         }
     }
@@ -699,7 +702,8 @@ impl ValueFiles {
 }
 
 impl ValueFiles {
-    fn gone_meta(&self, id: FileId) -> ValueFileMeta {
+    /// The entry of a deleted file. Its number of entries is that of the last move out of it.
+    fn gone_meta(&self, id: FileId, last: SeqNo) -> ValueFileMeta {
         ValueFileMeta {
             id,
             class: 0,
@@ -709,11 +713,53 @@ impl ValueFiles {
             epoch: 0,
             tags: GONE,
             bytes: 0,
-            entries: 0,
+            entries: last,
             smallest: Box::default(),
             largest: Box::default(),
         }
     }
+
+    /// The last commit that was durable before a file was deleted which logs may still point into.
+    #[must_use]
+    pub fn durable_before(&self) -> SeqNo {
+        self.gone.hold().values().copied().max().unwrap_or(0)
+    }
+}
+
+/// Reads every byte of a value file that the manifest lists.
+///
+/// # Errors
+/// The first damage; I/O errors.
+pub fn verify(dir: &Dir, meta: &ValueFileMeta) -> Result<()> {
+    if meta.tags & GONE != 0 {
+        return Ok(());
+    }
+    let name = names::value(meta.id);
+    let path = dir.file(&name);
+    if dir.len(&name)?.is_none() {
+        return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
+    }
+    let reader = dir.open(&name)?;
+    if reader.len() < meta.bytes {
+        let (expected, found) = (format!("at least {} bytes", meta.bytes), format!("{} bytes", reader.len()));
+        return Err(Corruption::new(reader.len(), "value file", expected, found).of(path));
+    }
+    let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
+    reader.read_at(&mut first, 0, IoSource::Maintenance)?;
+    let listed = Description { class: meta.class, keyspace: meta.keyspace, group: meta.group };
+    let start = match value::describe(&first) {
+        Ok((id, described, start)) if (id, described) == (meta.id, listed) => start,
+        Ok((id, described, _)) => {
+            let (expected, found) = (format!("file {}, {listed:?}", meta.id), format!("file {id}, {described:?}"));
+            return Err(Corruption::new(0, "file header", expected, found).of(path));
+        }
+        Err(damage) => return Err(damage.of(path)),
+    };
+    let mut scan = Scan::of(meta.id, reader, start, meta.bytes, IoSource::Maintenance);
+    while let Some((record, _)) = scan.sound()? {
+        record.value().map_err(|damage| damage.of(&path))?;
+    }
+    Ok(())
 }
 
 fn wrong_id(expected: FileId, found: FileId) -> Corruption {

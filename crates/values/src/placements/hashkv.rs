@@ -312,6 +312,10 @@ impl Placement for HashKv {
         }
     }
 
+    fn durable_before(&self) -> SeqNo {
+        self.files.durable_before()
+    }
+
     fn settle(&self, last: SeqNo) -> Result<()> {
         self.files.settle(last)?;
         let files = self.files.in_use();

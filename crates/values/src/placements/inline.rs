@@ -96,6 +96,10 @@ impl Placement for Inline {
         Ok(None)
     }
 
+    fn durable_before(&self) -> SeqNo {
+        0
+    }
+
     fn settle(&self, _last: SeqNo) -> Result<()> {
         Ok(())
     }

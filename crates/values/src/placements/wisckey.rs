@@ -227,6 +227,10 @@ impl Placement for WiscKey {
         }
     }
 
+    fn durable_before(&self) -> SeqNo {
+        self.files.durable_before()
+    }
+
     fn settle(&self, last: SeqNo) -> Result<()> {
         self.files.settle(last)
     }
