@@ -5,6 +5,7 @@
 //!
 //! * **memtables**: `x` = sealed memtables + how full the active one is. From x = 1.5 on the allowed rate falls from four
 //!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
+//! * **space**: value files beyond their target count as debt: see the next.
 //! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
 //!   grows and rises by a tenth if it shrinks.
 //!
@@ -15,7 +16,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -23,13 +24,19 @@ use std::{
 use bifold_contract::Result;
 use bifold_io::{Clock, rate::RateBudget};
 
-use crate::{engine::Engine, memory::MEMTABLES_MAX, stats::StallCause, sync::LockExt};
+use crate::{engine::Engine, memory::MEMTABLES_MAX, partition::Partition, stats::StallCause, sync::LockExt};
 
 /// Debt (see `CompactionPolicy::debt`) at which writers begin to be slowed: with a trigger of 8 level-0 runs, 16 runs.
 const DEBT_SLOW: f64 = 3.0;
 
 /// Writers run free again below this debt.
 const DEBT_FREE: f64 = 2.5;
+
+/// From so many times their target on, value files slow writers.
+const SPACE_SLOW: f64 = 1.05;
+
+/// Targets below this are taken for this, in bytes: a few groups more or less are no debt.
+const SPACE_SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
 /// Slower than this, in bytes a second, writers are not made by debt alone.
 const RATE_MIN: f64 = 4.0 * 1024.0 * 1024.0;
@@ -51,6 +58,8 @@ pub(crate) struct Pace {
     /// When, in nanoseconds of the engine's clock, all delays imposed so far are over.
     free_at_ns: AtomicU64,
     feedback: Mutex<Feedback>,
+    /// Debt is mostly of space, not of compaction.
+    by_space: AtomicBool,
     /// What compactions may write.
     pub budget: RateBudget,
 }
@@ -73,6 +82,7 @@ impl Pace {
             debt_rate: AtomicU64::new(0),
             free_at_ns: AtomicU64::new(0),
             feedback: Mutex::default(),
+            by_space: AtomicBool::new(false),
             budget,
         }
     }
@@ -124,30 +134,33 @@ fn memtable_rate(x: f64) -> Option<f64> {
 }
 
 impl Engine {
-    /// Makes the caller wait as long as the pace asks for a commit of `bytes`.
+    /// Makes the caller wait as long as the pace asks for a commit of `bytes`, of which `in_memtable` go to memtables.
     ///
     /// # Errors
     /// The failure that poisoned the database while waiting.
-    pub fn pace(&self, bytes: u64) -> Result<()> {
+    pub fn pace(&self, bytes: u64, in_memtable: u64) -> Result<()> {
         let sealed = self.pace.sealed_max.load(Relaxed);
         let debt_rate = self.pace.debt_rate.load(Relaxed);
         if (sealed == 0 && debt_rate == 0) || self.works_in_caller() {
             return Ok(());
         }
         let fill = self.fill();
-        if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - bytes as f64 / self.plan.memtable as f64 {
+        if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.plan.memtable as f64 {
             self.wait_for_flush()?;
         }
         let flush_rate = self.pace.flush_rate.load(Relaxed) as f64;
-        let by_memtables = memtable_rate(sealed as f64 + fill).map(|multiple| multiple * flush_rate);
-        let by_debt = Some(debt_rate as f64).filter(|&rate| rate > 0.0);
-        let (rate, cause) = match (by_memtables, by_debt) {
-            (Some(m), Some(d)) if d < m => (d, StallCause::CompactionDebt),
-            (Some(m), _) => (m, StallCause::Memtables),
-            (None, Some(d)) => (d, StallCause::CompactionDebt),
-            (None, None) => return Ok(()),
+        let by_memtables = memtable_rate(sealed as f64 + fill)
+            .map_or(0.0, |multiple| in_memtable as f64 / (multiple * flush_rate).max(1.0));
+        let by_debt = if debt_rate == 0 { 0.0 } else { bytes as f64 / debt_rate as f64 };
+        let cause = match by_debt > by_memtables {
+            true if self.pace.by_space.load(Relaxed) => StallCause::Space,
+            true => StallCause::CompactionDebt,
+            false => StallCause::Memtables,
         };
-        self.owe(Duration::from_secs_f64(bytes as f64 / rate.max(1.0)), cause);
+        let seconds = by_debt.max(by_memtables);
+        if seconds > 0.0 {
+            self.owe(Duration::from_secs_f64(seconds), cause);
+        }
         Ok(())
     }
 
@@ -175,7 +188,7 @@ impl Engine {
 
     /// How full the fullest active memtable is, 0 to 1.
     fn fill(&self) -> f64 {
-        let bytes = |p: &Arc<crate::partition::Partition>| p.view().active.memtable.bytes();
+        let bytes = |p: &Arc<Partition>| p.view().active.memtable.bytes();
         let fullest = self.partitions().iter().map(bytes).max().unwrap_or(0);
         (fullest as f64 / self.plan.memtable as f64).min(1.0)
     }
@@ -186,7 +199,24 @@ impl Engine {
         let sealed = partitions.iter().map(|p| p.view().sealed.len()).max().unwrap_or(0);
         self.pace.sealed_max.store(sealed as u64, Relaxed);
         let debt = partitions.iter().map(|p| p.policy.debt(&p.view().version.shape())).fold(0.0, f64::max);
-        self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
+        let space = partitions.iter().map(|p| self.space_debt(p)).fold(0.0, f64::max);
+        self.pace.by_space.store(space > debt, Relaxed);
+        self.pace.steer(debt.max(space), self.counters.user_bytes_written(), self.env.clock.now());
+    }
+}
+
+impl Engine {
+    /// How far a tree's value files are beyond their target, on the scale of compaction debt.
+    fn space_debt(&self, partition: &Partition) -> f64 {
+        if partition.parts_from == usize::MAX {
+            return 0.0;
+        }
+        let space = partition.placement.space();
+        let bound = space.live_bytes as f64 * partition.options.values.space_target;
+        match space.total_bytes as f64 / bound.max(SPACE_SLACK_BYTES) {
+            over if over <= 1.0 => 0.0,
+            over => DEBT_FREE + (over - SPACE_SLOW) * 10.0,
+        }
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) enum StallCause {
     MemtablesFull,
     /// Slowed because compactions are behind.
     CompactionDebt,
+    /// Value files have grown past their target faster than garbage is collected.
+    Space,
 }
 
 impl StallCause {
@@ -50,6 +52,7 @@ impl StallCause {
             Self::Memtables => "slowed: memtables fill faster than they are written",
             Self::MemtablesFull => "stopped: every memtable was full",
             Self::CompactionDebt => "slowed: compactions are behind",
+            Self::Space => "slowed: garbage grows faster than it is collected",
         }
     }
 }

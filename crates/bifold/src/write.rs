@@ -140,9 +140,9 @@ impl Engine {
         if bytes > COMMIT_BYTES_MAX {
             return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit, split it")));
         }
-        let bytes = ops.iter().map(Op::memtable_bytes).sum();
+        let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
         let begin = self.env.clock.now();
-        self.pace(bytes)?;
+        self.pace(bytes, in_memtable)?;
         let last = {
             let mut wal = self.wal.hold();
             self.writable()?;
@@ -152,7 +152,7 @@ impl Engine {
             if let Some(gone) = ops.iter().find(|op| op.partition.is_dropped()) {
                 return Err(Error::Closed { what: format!("keyspace `{}`", gone.partition.name) });
             }
-            self.watch(self.make_room(&mut wal, ops, bytes))?;
+            self.watch(self.make_room(&mut wal, ops, in_memtable))?;
             self.watch(self.part_log_and_apply(&mut wal, ops, durability))?
         };
         self.counters.commit(ops);
