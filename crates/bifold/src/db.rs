@@ -14,7 +14,7 @@ use crate::{
     recover,
     scan::Range,
     snapshot::{Holder, SnapshotGuard},
-    stats::Stats,
+    stats::{GarbageStats, Stats},
 };
 
 /// The keyspace that is always there, and that the short forms on [`Db`] use.
@@ -220,10 +220,26 @@ impl Db {
         let partitions = self.engine().partitions().to_vec();
         let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
         partitions.iter().try_for_each(|p| self.engine().compact_range(p, everything().0, everything().1))?;
+        self.collect_garbage()
+    }
+
+    /// Collects all garbage among values kept apart that is worth it, whatever the space target, and waits for that.
+    ///
+    /// # Errors
+    /// As [`Db::sync`]; corruption.
+    pub fn collect_garbage(&self) -> Result<()> {
+        self.engine().writable()?;
+        let partitions = self.engine().partitions().to_vec();
         partitions.iter().try_for_each(|p| self.engine().collect_all(p))
     }
 
-    /// Waits until no flush or compaction is due or running.
+    /// What garbage collection knows of each group or file of values kept apart, and why it would collect it or not.
+    #[must_use]
+    pub fn explain_garbage(&self) -> Vec<GarbageStats> {
+        GarbageStats::of(self.engine())
+    }
+
+    /// Waits until no flush, compaction or collection is due or running.
     ///
     /// # Errors
     /// The failure that poisoned the database.

@@ -49,7 +49,7 @@ impl Engine {
     /// The newest value of `key`, at `snapshot` or now.
     ///
     /// # Errors
-    /// I/O errors, corruption, [`Error::Closed`](bifold_contract::Error::Closed).
+    /// I/O errors, corruption, [`Error::Closed`].
     pub fn get(&self, partition: &Partition, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Value>> {
         self.readable(partition)?;
         let begin = self.counters.sample_get(|| self.env.clock.now());

@@ -17,6 +17,7 @@ use bifold_contract::{
     IoSource, SeqNo,
     placement::{Moved, ValueSpace},
 };
+use bifold_format::names;
 use bifold_index::lookup::LookupCounters;
 use serde::Serialize;
 
@@ -359,6 +360,49 @@ pub struct GcStats {
     pub bytes: u64,
     /// Collections.
     pub jobs: u64,
+}
+
+/// A group or file of values kept apart: what garbage collection knows of it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct GarbageStats {
+    /// The keyspace.
+    pub keyspace: String,
+    /// Which group or file.
+    pub unit: String,
+    /// Its files.
+    pub files: Vec<String>,
+    /// Bytes in it.
+    pub total_bytes: u64,
+    /// Bytes of it that are live, as far as known.
+    pub live_bytes: u64,
+    /// Bytes written to the keyspace since it was collected, or since the database was opened.
+    pub age_bytes: u64,
+    /// How much the policy wants it; the largest first.
+    pub score: f64,
+    /// Why it is not collected now; nothing when it is next.
+    pub held: Option<&'static str>,
+}
+
+impl GarbageStats {
+    /// All units of a database.
+    pub(crate) fn of(engine: &Engine) -> Vec<Self> {
+        let partitions = engine.partitions();
+        let units = partitions.iter().flat_map(|p| {
+            let explained = p.placement.explain(&engine.pressure(p));
+            explained.into_iter().map(move |unit| Self {
+                keyspace: p.name.clone(),
+                unit: unit.unit,
+                files: unit.files.into_iter().map(names::value).collect(),
+                total_bytes: unit.total_bytes,
+                live_bytes: unit.live_bytes,
+                age_bytes: unit.age_bytes,
+                score: unit.score,
+                held: unit.held,
+            })
+        });
+        units.collect()
+    }
 }
 
 impl GcStats {

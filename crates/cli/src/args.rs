@@ -137,6 +137,14 @@ pub enum Command {
     )]
     Compact(DbArgs),
 
+    /// Collect the garbage among values kept apart, or explain it.
+    #[command(
+        long_about = "Collect the garbage among values kept apart (placements wisckey and hashkv), or with --explain say \
+            of each group or file what is in it, how much the policy wants it, and why it is not collected now.",
+        after_long_help = "Examples:\n  bifold gc my.db --explain\n  bifold gc my.db"
+    )]
+    Gc(GcArgs),
+
     /// Make a copy of a database that can be opened on its own.
     #[command(
         long_about = "Make a consistent copy of a database in a new directory. Tables are shared as hard links where the \
@@ -158,6 +166,16 @@ pub enum Command {
 pub struct DbArgs {
     /// The database's directory.
     pub db: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct GcArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+
+    /// Change nothing, and list each group or file.
+    #[arg(long)]
+    pub explain: bool,
 }
 
 #[derive(Args, Debug)]

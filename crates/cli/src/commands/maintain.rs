@@ -1,4 +1,4 @@
-//! `compact` and `checkpoint`.
+//! `compact`, `gc` and `checkpoint`.
 
 use std::{path::Path, time::Instant};
 
@@ -7,7 +7,7 @@ use bifold_lab::measure;
 use serde::Serialize;
 
 use crate::{
-    args::{CheckpointArgs, Global},
+    args::{CheckpointArgs, GcArgs, Global},
     failure::{Failure, Result},
     open,
     output::{self, Output},
@@ -36,6 +36,45 @@ pub fn compact(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
     }
     let (before, after) = (output::bytes(done.bytes_before), output::bytes(done.bytes_after));
     out.line(format!("compacted {} in {:.1} s: {before} before, {after} now", path.display(), done.seconds))
+}
+
+/// `bifold gc`
+pub fn gc(args: &GcArgs, global: &Global, out: &mut Output) -> Result<()> {
+    if args.explain {
+        return explain(&args.db, global, out);
+    }
+    let db = open::existing(&args.db, global, Access::ReadWrite)?;
+    let (begin, bytes_before) = (Instant::now(), size(&args.db)?);
+    db.collect_garbage()?;
+    db.close()?;
+    let done = Done { seconds: begin.elapsed().as_secs_f64(), bytes_before, bytes_after: size(&args.db)? };
+    if global.json {
+        return out.json(&done);
+    }
+    let (before, after) = (output::bytes(done.bytes_before), output::bytes(done.bytes_after));
+    out.line(format!("collected {} in {:.1} s: {before} before, {after} now", args.db.display(), done.seconds))
+}
+
+fn explain(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
+    let db = open::existing(path, global, Access::ReadOnly)?;
+    let units = db.explain_garbage();
+    if global.json {
+        return out.json(&units);
+    }
+    if units.is_empty() {
+        return out.line("no values are kept apart, so there is nothing to collect");
+    }
+    let stats = db.stats();
+    let (total, live) = (stats.space.values_bytes, stats.space.live_values_estimate);
+    out.line(format!("values: {} in files, {} of them live (estimated)", output::bytes(total), output::bytes(live)))?;
+    out.line(format!("{:<12} {:<14} {:>10} {:>10} {:>6}  held", "keyspace", "unit", "bytes", "live", "dead"))?;
+    for unit in &units {
+        let dead = 100.0 * (1.0 - unit.live_bytes as f64 / unit.total_bytes.max(1) as f64);
+        let (total, live) = (output::bytes(unit.total_bytes), output::bytes(unit.live_bytes));
+        let held = unit.held.unwrap_or("no: it is next");
+        out.line(format!("{:<12} {:<14} {total:>10} {live:>10} {dead:>5.0}%  {held}", unit.keyspace, unit.unit))?;
+    }
+    Ok(())
 }
 
 /// `bifold checkpoint`

@@ -32,6 +32,7 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Stats(args) => stats::run(&args.db, global, &mut out),
         Command::Verify(args) => verify::run(&args.db, global, &mut out),
         Command::Compact(args) => maintain::compact(&args.db, global, &mut out),
+        Command::Gc(args) => maintain::gc(args, global, &mut out),
         Command::Checkpoint(args) => maintain::checkpoint(args, global, &mut out),
         Command::Bench(args) => bench::run(args, global, &mut out),
     }?;

@@ -66,6 +66,11 @@ fn space(stats: &Stats, out: &mut Output) -> Result<()> {
     let (live, dead) = (s.live_bytes_estimate, s.dead_bytes_estimate);
     out.line(format!("\n{}  tables, live and dead (estimated)", out.paint(Tone::Strong, "space")))?;
     out.line(format!("      {} {} live, {} dead", bar(live, live + dead, WIDTH), bytes(live), bytes(dead)))?;
+    if s.values_bytes > 0 {
+        let (live, emptied) = (bytes(s.live_values_estimate), bytes(s.emptied_bytes));
+        let files = count(s.value_files);
+        out.line(format!("      values {} in {files} files: {live} live, {emptied} emptied", bytes(s.values_bytes)))?;
+    }
     let (logs, manifest) = (bytes(s.logs_bytes), bytes(s.manifest_bytes));
     out.line(format!("      tables {}, logs {logs}, manifest {manifest}", bytes(s.tables_bytes)))
 }

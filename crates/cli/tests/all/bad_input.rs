@@ -81,7 +81,7 @@ fn a_database_that_is_not_there_is_an_error_and_stays_so() {
     }
     // A directory without a database is no better, and stays as it is.
     fs::create_dir(&db).unwrap();
-    for command in ["scan", "stats", "verify", "compact"] {
+    for command in ["scan", "stats", "verify", "compact", "gc"] {
         bifold(&[command, text(&db)]).refused(2);
         assert_eq!(fs::read_dir(&db).unwrap().count(), 0, "{command}");
     }
@@ -132,9 +132,21 @@ fn usage_errors_are_one_line_that_points_to_help() {
 
 #[test]
 fn help_teaches_by_example() {
-    for command in
-        ["demo", "put", "get", "del", "scan", "import", "export", "stats", "verify", "compact", "checkpoint", "bench"]
-    {
+    for command in [
+        "demo",
+        "put",
+        "get",
+        "del",
+        "scan",
+        "import",
+        "export",
+        "stats",
+        "verify",
+        "compact",
+        "gc",
+        "checkpoint",
+        "bench",
+    ] {
         let help = bifold(&[command, "--help"]).ok();
         assert!(help.contains("Example") && help.contains(&format!("bifold {command}")), "{command}: {help}");
         assert!(bifold(&["--help"]).ok().contains(&format!("  {command} ")), "{command}");

@@ -312,7 +312,7 @@ impl Layer {
 
     /// The block of a hash, and six bits of it. The low bits choose the group, so others choose here.
     fn place(&self, hash: u64) -> (usize, impl Iterator<Item = (usize, u64)> + use<>) {
-        let block = ((hash >> 32) * self.blocks.len() as u64 >> 32) as usize;
+        let block = (((hash >> 32) * self.blocks.len() as u64) >> 32) as usize;
         let spread = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let bits = (0..6).map(move |n| {
             let bit = (spread >> (10 * n)) as usize & 511;

@@ -123,6 +123,11 @@ impl ValueFile {
         self.dead.fetch_add(bytes, Relaxed);
     }
 
+    /// Notes that so many bytes are not needed, if fewer were known.
+    pub fn raise_dead_to(&self, bytes: u64) {
+        self.dead.fetch_max(bytes, Relaxed);
+    }
+
     /// What the manifest is to know.
     fn meta(&self, keyspace: KeyspaceId) -> ValueFileMeta {
         ValueFileMeta {

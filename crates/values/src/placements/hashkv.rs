@@ -236,6 +236,12 @@ impl Placement for HashKv {
     }
 
     fn news(&self, flushed: SeqNo) -> ValueEdit {
+        // So that the next opening knows about how much is dead.
+        for group in self.state.hold().groups.all() {
+            if let Some(file) = group.files.last() {
+                file.raise_dead_to(group.dead);
+            }
+        }
         self.files.news(flushed)
     }
 
