@@ -10,7 +10,8 @@ use crate::{
     checkpoint,
     engine::Engine,
     keyspace::{Keyspace, Swap, owned_bounds, prefix_bounds},
-    options::{Access, Durability, KeyspaceOptions, Options},
+    options::{Access, Durability, KeyspaceOptions, Options, Placement},
+    partition::Partition,
     recover,
     scan::Range,
     snapshot::{Holder, SnapshotGuard},
@@ -65,6 +66,17 @@ impl Drop for Handle {
     }
 }
 
+/// Demands that an existing keyspace has this placement.
+fn has_placement(there: Arc<Partition>, asked: Placement) -> Result<Arc<Partition>> {
+    let is = there.options.placement;
+    if is == asked {
+        return Ok(there);
+    }
+    let reason =
+        format!("keyspace `{}` was created with placement {is:?} and cannot be opened with {asked:?}", there.name);
+    Err(Error::invalid("option `placement`", reason))
+}
+
 impl Db {
     /// Opens the database in the directory `path`, or creates one there, with default options.
     ///
@@ -89,10 +101,12 @@ impl Db {
     /// As [`Db::open_with`].
     pub fn open_in(env: Env, path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
-        let access = options.access;
+        let (access, asked) = (options.access, options.keyspace.placement);
         let engine = recover::recover(env, path.as_ref(), options)?;
         engine.start_workers()?;
         let default = match (engine.find(DEFAULT_KEYSPACE), access) {
+            // What is not mentioned has its default, so only another placement than the default can have been asked for.
+            (Some(there), _) if asked != Placement::default() => has_placement(there, asked)?,
             (Some(there), _) => there,
             (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
             (None, Access::ReadWrite) => engine.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
@@ -113,14 +127,7 @@ impl Db {
             return Err(Error::invalid("keyspace name", reason));
         }
         let partition = match self.engine().find(name) {
-            Some(there) if there.options.placement != options.placement => {
-                let reason = format!(
-                    "keyspace `{name}` was created with placement {:?} and cannot be opened with {:?}",
-                    there.options.placement, options.placement
-                );
-                return Err(Error::invalid("option `placement`", reason));
-            }
-            Some(there) => there,
+            Some(there) => has_placement(there, options.placement)?,
             None => self.engine().create_keyspace(name, &options)?,
         };
         Ok(Keyspace::new(Arc::clone(&self.handle), partition))

@@ -13,3 +13,4 @@ mod snapshots;
 mod stats;
 mod support;
 mod threads;
+mod values;

@@ -1,0 +1,132 @@
+//! Values apart from their keys: collection, snapshots across it, deletes, space.
+
+use std::collections::BTreeMap;
+
+use bifold::{Db, KeyspaceOptions, Options, Placement, options::Values};
+
+use crate::support::{TempDir, pairs, tiny};
+
+/// Groups and files of a few KiB, so that garbage is collected every few hundred writes.
+fn apart(placement: Placement) -> Options {
+    let values = Values { min_bytes: 64, group_bytes: 8 << 10, file_bytes: 16 << 10, ..Values::default() };
+    Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
+}
+
+const BOTH: [Placement; 2] = [Placement::WiscKey, Placement::HashKv];
+
+fn key(n: u32) -> String {
+    format!("key{n:05}")
+}
+
+fn value(n: u32, round: u32) -> Vec<u8> {
+    format!("{n}.{round} ").into_bytes().repeat(20 + (n % 30) as usize)
+}
+
+fn update_all(db: &Db, keys: u32, round: u32) {
+    (0..keys).for_each(|n| db.put(key(n * 7 % keys), value(n * 7 % keys, round)).unwrap());
+}
+
+fn check_all(db: &Db, keys: u32, round: u32) {
+    for n in 0..keys {
+        assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n, round)[..]), "key {n}");
+    }
+}
+
+#[test]
+fn garbage_is_collected_by_itself_and_nothing_changes() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), apart(placement)).unwrap();
+        (0..6).for_each(|round| update_all(&db, 1000, round));
+        db.wait_idle().unwrap();
+        check_all(&db, 1000, 5);
+        let stats = db.stats();
+        assert!(stats.gc.jobs > 0, "{placement:?}: {:?}", stats.gc);
+        assert_eq!(stats.gc.index_lookups == 0, placement == Placement::HashKv, "{:?}", stats.gc);
+        db.close().unwrap();
+        let db = Db::open_with(dir.join("db"), apart(placement)).unwrap();
+        check_all(&db, 1000, 5);
+        db.close().unwrap();
+        assert_eq!(bifold::verify(dir.join("db")).unwrap().problems.len(), 0);
+    }
+}
+
+#[test]
+fn hashkv_keeps_its_space_target() {
+    let dir = TempDir::new();
+    let db = Db::open_with(dir.join("db"), apart(Placement::HashKv)).unwrap();
+    let live: u64 = (0..1000).map(|n| value(n, 0).len() as u64 + 60).sum();
+    for round in 0..8 {
+        update_all(&db, 1000, round);
+        db.wait_idle().unwrap();
+        let held = db.stats().space.values_bytes;
+        assert!(held < live * 8 / 5, "round {round}: {held} bytes of files for {live} live ones");
+    }
+}
+
+#[test]
+fn a_snapshot_reads_the_same_however_often_values_move() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), apart(placement)).unwrap();
+        update_all(&db, 500, 0);
+        let snapshot = db.snapshot();
+        let before = pairs(snapshot.iter(db.default_keyspace()));
+        for round in 1..5 {
+            update_all(&db, 500, round);
+            db.collect_garbage().unwrap();
+            assert!(pairs(snapshot.iter(db.default_keyspace())) == before, "{placement:?}, round {round}");
+        }
+        drop(snapshot);
+        db.collect_garbage().unwrap();
+        assert_eq!(db.stats().space.emptied_bytes, 0, "{placement:?}");
+        check_all(&db, 500, 4);
+    }
+}
+
+#[test]
+fn what_was_deleted_does_not_come_back_when_values_move() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        let mut db = Db::open_with(dir.join("db"), apart(placement)).unwrap();
+        update_all(&db, 600, 0);
+        for n in (0..600).step_by(3) {
+            db.delete(key(n)).unwrap();
+        }
+        db.default_keyspace().delete_range(key(200)..key(300)).unwrap();
+        for n in (1..600).step_by(3) {
+            db.put(key(n), "small").unwrap();
+        }
+        let model: BTreeMap<Vec<u8>, Vec<u8>> = (0..600)
+            .filter(|n| n % 3 == 1 || (n % 3 == 2 && !(200..300).contains(n)))
+            .map(|n| (key(n).into_bytes(), if n % 3 == 1 { b"small".to_vec() } else { value(n, 0) }))
+            .collect();
+        for _ in 0..3 {
+            db.collect_garbage().unwrap();
+            db.compact().unwrap();
+            let found: BTreeMap<_, _> = pairs(db.default_keyspace().iter()).into_iter().collect();
+            assert!(found == model, "{placement:?}");
+            db.close().unwrap();
+            db = Db::open_with(dir.join("db"), apart(placement)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn garbage_is_explained() {
+    let dir = TempDir::new();
+    let db = Db::open_with(dir.join("db"), apart(Placement::HashKv)).unwrap();
+    update_all(&db, 300, 0);
+    let units = db.explain_garbage();
+    assert!(!units.is_empty() && units.iter().all(|unit| unit.held.is_some()), "{units:?}");
+    assert_eq!(units.iter().map(|unit| unit.live_bytes).sum::<u64>(), db.stats().space.live_values_estimate);
+}
+
+#[test]
+fn another_placement_than_the_one_a_database_has_is_an_error() {
+    let dir = TempDir::new();
+    Db::open_with(dir.join("db"), apart(Placement::HashKv)).unwrap().close().unwrap();
+    let error = Db::open_with(dir.join("db"), apart(Placement::WiscKey)).unwrap_err().to_string();
+    assert!(error.contains("HashKv") && error.contains("placement"), "{error}");
+    Db::open(dir.join("db")).unwrap().close().unwrap();
+}
