@@ -92,13 +92,17 @@ impl Engine {
     /// I/O errors and corruption, and every reason not to take writes.
     pub fn collect_all(&self, partition: &Arc<Partition>) -> Result<()> {
         let pick = || partition.placement.pick(&SpacePressure { target: 0.0, ..self.pressure(partition) });
-        while let Some(pick) = pick() {
+        loop {
+            // Picked when no other collection runs: what another is about to empty must not be picked.
             self.wait_until(|| self.work.try_collect(partition.keyspace))?;
+            let Some(pick) = pick() else {
+                self.end_collection(partition.keyspace);
+                return Ok(());
+            };
             let outcome = self.collect(partition, &pick);
             self.end_collection(partition.keyspace);
             self.watch(outcome)?;
         }
-        Ok(())
     }
 
     fn collect(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<()> {

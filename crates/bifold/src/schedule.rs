@@ -9,6 +9,7 @@ use std::{
     collections::BTreeSet,
     sync::{Arc, Condvar, Mutex},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use bifold_contract::{Busy, CompactionJob, Error, KeyspaceId, Result};
@@ -17,7 +18,7 @@ use crate::{
     engine::Engine,
     options::{Access, Workers},
     partition::Partition,
-    sync::{LockExt, wait},
+    sync::{LockExt, wait, wait_for},
 };
 
 /// What a worker may take.
@@ -62,6 +63,9 @@ pub(crate) enum Choice {
     /// Collect its garbage.
     Collect(usize),
 }
+
+/// How often whoever waits for idleness looks again.
+const IDLE_LOOK: Duration = Duration::from_millis(20);
 
 /// From this debt on compaction goes before collection.
 const DEBT_URGENT: f64 = 2.0;
@@ -335,20 +339,32 @@ impl Engine {
     /// # Errors
     /// As [`Engine::wait_until`].
     pub fn wait_idle(&self) -> Result<()> {
-        self.wait_until(|| {
-            let state = self.work.state.hold();
-            let quiet = |p: &Arc<Partition>| {
-                let load = self.load(p, &state);
-                let due = load.debt >= 1.0 && {
-                    let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
-                    p.policy.choose(&p.view().version.shape(), &busy).is_some()
-                };
-                load.sealed == 0 && !due && !load.garbage
-            };
-            state.running == 0 && self.partitions().iter().all(quiet)
-        })?;
+        while !self.is_idle() {
+            self.health.writable()?;
+            if self.works_in_caller() {
+                self.run_due_work()?;
+                self.health.writable()?;
+                break;
+            }
+            // Nobody tells when a snapshot is closed that held back a collection: workers are asked to look again.
+            self.work.notify();
+            drop(wait_for(&self.work.changed, self.work.state.hold(), IDLE_LOOK));
+        }
         self.tables.remover().wait();
         Ok(())
+    }
+
+    fn is_idle(&self) -> bool {
+        let state = self.work.state.hold();
+        let quiet = |p: &Arc<Partition>| {
+            let load = self.load(p, &state);
+            let due = load.debt >= 1.0 && {
+                let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
+                p.policy.choose(&p.view().version.shape(), &busy).is_some()
+            };
+            load.sealed == 0 && !due && !load.garbage
+        };
+        state.running == 0 && self.partitions().iter().all(quiet)
     }
 
     fn load(&self, partition: &Partition, state: &WorkState) -> Load {

@@ -569,7 +569,9 @@ impl ValueFiles {
 
     /// Takes a file out of use: all it held has moved, by commits up to `last`, or is dead.
     pub fn empty(&self, id: FileId, last: SeqNo) {
-        self.emptied.hold().insert(id, last);
+        if self.get(id).is_some() {
+            self.emptied.hold().insert(id, last);
+        }
     }
 
     /// Lets go of the emptied files that no snapshot and no unsynced commit leads to.
