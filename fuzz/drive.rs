@@ -3,7 +3,7 @@
 //!
 //! The test `mangled` of the crate `bifold-format` runs the same functions on damaged encodings, without a fuzzer.
 
-use std::hint::black_box;
+use std::{hint::black_box, sync::Arc};
 
 use bifold_contract::Value;
 use bifold_format::{
@@ -15,6 +15,7 @@ use bifold_format::{
     manifest::{self, ManifestReader},
     pointer,
     table::{FOOTER_BYTES, Footer, index::Index, properties::Properties, tombstones},
+    value,
 };
 
 /// Uncompressed blocks in these tests are no longer than this, in bytes.
@@ -70,6 +71,18 @@ fn framed(header: [u8; frame::FILE_HEADER_BYTES], payload: &[u8]) -> Vec<u8> {
     bytes.extend_from_slice(payload);
     frame::finish(&mut bytes, start, 5, start as u64, 1, Before::Unsynced);
     bytes
+}
+
+/// A value file's beginning, and a record anywhere in it.
+pub fn value(bytes: &[u8]) {
+    let _any_answer = value::describe(bytes);
+    let _any_answer = value::read_value(Arc::from(bytes), 7, 64, b"key");
+    if let frame::Step::Record(record, len) = frame::step(bytes, 7, 64) {
+        assert!(len <= bytes.len());
+        if let Ok(record) = value::decode(record) {
+            let _any_answer = (record.value(), record.range_end());
+        }
+    }
 }
 
 /// An encoded pointer.

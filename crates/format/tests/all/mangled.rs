@@ -13,6 +13,7 @@ use bifold_format::{
     log::{self, Before, LogEncoder},
     manifest, pointer,
     table::{Footer, index::IndexBuilder, properties::Properties, tombstones},
+    value,
 };
 
 /// Rounds per kind: some 10 ms each in a debug build.
@@ -149,6 +150,17 @@ fn manifests() {
     bytes.extend_from_slice(&record);
     survive(&bytes, drive::manifest);
     survive(&record[HEADER_BYTES..record.len() - TRAILER_BYTES], drive::manifest_payload);
+}
+
+#[test]
+fn value_files() {
+    let description = value::Description { class: 1, keyspace: 3, group: 1 << 20 };
+    survive(&value::header(7, description), drive::value);
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd(1)] {
+        let (mut bytes, mut compressor) = (Vec::new(), Compressor::new(compression));
+        value::encode_value(&mut bytes, (7, 64), 900, b"key", &b"value ".repeat(50), &mut compressor);
+        survive(&bytes, drive::value);
+    }
 }
 
 #[test]
