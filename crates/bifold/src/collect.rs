@@ -67,6 +67,7 @@ impl Engine {
             target: partition.options.values.space_target,
             oldest_snapshot: self.snapshots.oldest(),
             durable: self.group_sync.durable(),
+            all_before: None,
         }
     }
 
@@ -86,12 +87,13 @@ impl Engine {
         }
     }
 
-    /// Collects all garbage of a keyspace that is worth it, whatever the target, and waits for that.
+    /// Collects all garbage of a keyspace, whatever the target, and waits for that.
     ///
     /// # Errors
     /// I/O errors and corruption, and every reason not to take writes.
     pub fn collect_all(&self, partition: &Arc<Partition>) -> Result<()> {
-        let pick = || partition.placement.pick(&SpacePressure { target: 0.0, ..self.pressure(partition) });
+        let all_before = Some(self.next_file());
+        let pick = || partition.placement.pick(&SpacePressure { all_before, ..self.pressure(partition) });
         loop {
             // Picked when no other collection runs: what another is about to empty must not be picked.
             self.wait_until(|| self.work.try_collect(partition.keyspace))?;

@@ -230,7 +230,7 @@ impl Db {
         self.collect_garbage()
     }
 
-    /// Collects all garbage among values kept apart that is worth it, whatever the space target, and waits for that.
+    /// Collects all garbage among values kept apart, whatever the space target, and waits for that. All values are read.
     ///
     /// # Errors
     /// As [`Db::sync`]; corruption.

@@ -145,7 +145,9 @@ impl Engine {
             edit.values.added.extend(news.added);
             edit.values.garbage.extend(news.garbage);
         }
-        self.record(manifest, &mut edit)
+        self.record(manifest, &mut edit)?;
+        self.partitions().iter().for_each(|p| p.placement.installed(&edit.values));
+        Ok(())
     }
 
     fn rewrite_manifest(&self, manifest: &mut ManifestFile, floor: LogFloor) -> Result<()> {

@@ -592,8 +592,14 @@ impl ValueFiles {
         self.emptied.hold().values().any(|&last| oldest_snapshot.is_none_or(|snapshot| snapshot >= last))
     }
 
-    /// Deletes the files that an edit has let go of.
+    /// Counts what an edit says is dead, and deletes the files that it has let go of.
     pub fn installed(&self, edit: &ValueEdit) {
+        for &(id, bytes, _) in &edit.garbage {
+            if let Some(file) = self.get(id) {
+                file.dead.fetch_add(bytes, Relaxed);
+                file.listed_dead.fetch_add(bytes, Relaxed);
+            }
+        }
         let is_gone = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.tags & GONE != 0);
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());
@@ -643,10 +649,11 @@ impl ValueFiles {
                 edit.removed.push(file.id);
                 edit.added.push(ValueFileMeta { bytes, ..file.meta(self.home.keyspace) });
             }
-            let dead = file.dead();
-            let known = file.listed_dead.fetch_max(dead, Relaxed);
-            if dead > known {
-                edit.garbage.push((file.id, dead - known, 0));
+            let news = file.dead.load(Relaxed).saturating_sub(file.listed_dead.load(Relaxed));
+            if news > 0 {
+                // Counted again by `installed`.
+                file.dead.fetch_sub(news, Relaxed);
+                edit.garbage.push((file.id, news, 0));
             }
         }
         let mut gone = self.gone.hold();

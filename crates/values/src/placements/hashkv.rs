@@ -47,6 +47,9 @@ const RANGES: u64 = 0;
 /// A collection copies at most this share of all values: what is emptied stays on the disk until the next sync.
 const COPY_SHARE: u64 = 8;
 
+/// Groups of one collection of everything.
+const GROUPS_AT_ONCE: usize = 16;
+
 /// A group is not collected for less than this share of it.
 const DEAD_SHARE: u64 = 16;
 
@@ -194,7 +197,12 @@ impl Placement for HashKv {
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
         let space = self.space();
         let over = pressure.excess(&space);
-        if over > 0 && !pressure.is_pinned(&space) {
+        if let Some(before) = pressure.all_before {
+            let units = begun_before(&self.state.hold().groups, before);
+            if !units.is_empty() {
+                return Some(Collection::Units(units));
+            }
+        } else if over > 0 && !pressure.is_pinned(&space) {
             let units = choose(&self.options, &self.state.hold().groups, over, space.total_bytes);
             if !units.is_empty() {
                 return Some(Collection::Units(units));
@@ -349,6 +357,14 @@ impl Placement for HashKv {
     fn live_files(&self) -> Vec<FileId> {
         self.files.present()
     }
+}
+
+/// A few groups with files that old, by number.
+fn begun_before(groups: &Groups, before: FileId) -> Vec<u64> {
+    let is_old = |at: &usize| groups.all()[*at].files.iter().any(|file| file.id < before);
+    let families = families(groups).into_iter().map(|(at, _)| at);
+    let old = families.filter(|&at| groups.family(at).iter().any(is_old));
+    old.take(GROUPS_AT_ONCE).map(|at| groups.all()[at].region.number()).collect()
 }
 
 /// The groups to collect, by number, so that about `over` bytes come free.

@@ -8,7 +8,10 @@
 //!
 //! The paper's circular log is a row of files here, so that space comes free in files instead of holes.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use bifold_contract::{
     Entry, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
@@ -110,7 +113,7 @@ impl Placement for WiscKey {
     }
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
-        Ok(Box::new(CountDead { files: Arc::clone(&self.files) }))
+        Ok(Box::new(CountDead::default()))
     }
 
     fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
@@ -126,8 +129,19 @@ impl Placement for WiscKey {
         let over = pressure.excess(&space);
         let sealed = self.sealed();
         let dead: u64 = sealed.iter().map(|file| file.dead()).sum();
+        if let Some(before) = pressure.all_before {
+            let old = sealed.iter().filter(|file| file.id < before);
+            let units: Vec<u64> = old.take(FILES_AT_ONCE).map(|file| file.id).collect();
+            if !units.is_empty() {
+                return Some(Collection::Units(units));
+            }
+        }
         // With nothing known to be dead, going round the log would only write it anew.
-        if over > 0 && dead * DEAD_SHARE > space.live_bytes && !pressure.is_pinned(&space) {
+        if pressure.all_before.is_none()
+            && over > 0
+            && dead * DEAD_SHARE > space.live_bytes
+            && !pressure.is_pinned(&space)
+        {
             return Some(Collection::Units(sealed.iter().take(FILES_AT_ONCE).map(|file| file.id).collect()));
         }
         self.files.can_retire(pressure.oldest_snapshot).then_some(Collection::Retire)
@@ -248,9 +262,10 @@ impl Placement for WiscKey {
     }
 }
 
-/// Counts what flush and compaction drop as dead in its file.
+/// Counts what flush and compaction drop as dead in its file. The manifest learns it with the tables, so it is never forgotten.
+#[derive(Default)]
 struct CountDead {
-    files: Arc<ValueFiles>,
+    dead: BTreeMap<FileId, (u64, u64)>,
 }
 
 impl Rewriter for CountDead {
@@ -261,15 +276,17 @@ impl Rewriter for CountDead {
     fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
         if entry.kind == Kind::Pointer
             && let Ok(pointer) = pointer::decode(entry.payload)
-            && let Some(file) = self.files.get(pointer.file)
         {
-            file.add_dead(u64::from(pointer.len));
+            let (bytes, entries) = self.dead.entry(pointer.file).or_default();
+            *bytes += u64::from(pointer.len);
+            *entries += 1;
         }
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        Ok(ValueEdit::default())
+        let garbage = self.dead.into_iter().map(|(file, (bytes, entries))| (file, bytes, entries)).collect();
+        Ok(ValueEdit { garbage, ..ValueEdit::default() })
     }
 }
 
