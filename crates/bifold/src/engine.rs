@@ -160,6 +160,11 @@ impl Engine {
         value_home(&self.dir, keyspace, &self.next_file, true)
     }
 
+    /// No new file gets this number or one below it.
+    pub fn pass_over(&self, number: FileId) {
+        self.next_file.fetch_max(number.saturating_add(1), Ordering::Relaxed);
+    }
+
     /// The number that [`Engine::new_file_id`] hands out next.
     pub fn next_file(&self) -> FileId {
         self.next_file.load(Ordering::Relaxed)

@@ -359,6 +359,7 @@ impl Engine {
         let mut next = state.log_floor.first;
         let writes = self.options.access == Access::ReadWrite;
         let mut adopted = Vec::new();
+        self.pass_over_numbers_in(logs)?;
         for &log in logs {
             let name = names::log(log);
             if writes {
@@ -389,6 +390,23 @@ impl Engine {
         self.wal.hold().adopt(&adopted);
         self.flush_replayed(logs)?;
         self.partitions().iter().try_for_each(|p| p.placement.cut())
+    }
+
+    /// No new value file gets a number that a log has a pointer to, were it one that a power loss has taken away: the pointer
+    /// would lead into the new file.
+    fn pass_over_numbers_in(&self, logs: &[FileId]) -> Result<()> {
+        for &log in logs {
+            let bytes = read_whole(&self.dir, &names::log(log), IoSource::Recovery)?;
+            // Whatever is damaged is met again, and told of, when the log is replayed.
+            let records = LogReader::new(&bytes, log).into_iter().flatten().flatten();
+            let operations = records.flat_map(|record| record.operations().flatten().collect::<Vec<_>>());
+            let pointers = operations.filter_map(|operation| match operation {
+                Operation::Pointer { pointer, .. } => pointer::decode(pointer).ok(),
+                _ => None,
+            });
+            pointers.for_each(|pointer| self.pass_over(pointer.file));
+        }
+        Ok(())
     }
 
     /// A log that ends torn was not synced in full, so no later log has been.
