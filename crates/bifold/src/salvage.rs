@@ -5,14 +5,14 @@
 //! ```
 //!
 //! * Files are opened for reading only. Records that do not check are damage that is told, never a value.
-//! * The newest record of a key decides: a delete, a stub or a range delete newer than a value means that the value is history,
-//!   unless [`Restore::LastValue`] asks for it.
-//! * Memory: one pass keeps the keys that fit in [`SalvageOptions::memory_bytes`]; the others, chosen by the hash of the key, are
-//!   left to a later pass that walks the files again. Beyond it come range deletes and the largest record.
+//! * The newest record of a key decides: a delete, a stub or a range delete newer than a value means that the value is
+//!   history, unless [`Restore::LastValue`] asks for it.
+//! * Memory: one pass keeps the keys that fit in [`SalvageOptions::memory_bytes`]; the others, chosen by the hash of
+//!   the key, are left to a later pass that walks the files again. Beyond it come range deletes and the largest record.
 //!
-//! **What no salvage can know**: values beside their keys; deletes that no record tells (`wisckey` writes none, and a collection
-//! of `hashkv` leaves out those with nothing left to delete in its group); commits that a crash took back; keyspaces'
-//! names.
+//! **What no salvage can know**: values beside their keys; deletes that no record tells (`wisckey` writes none, and a
+//! collection of `hashkv` leaves out those with nothing left to delete in its group); commits that a crash took back;
+//! keyspaces' names.
 
 mod newest;
 mod report;
@@ -36,7 +36,8 @@ use self::newest::{Known, Newest, Part, Place};
 pub use self::report::{Damage, FileReport, KeyspaceReport, Report};
 use crate::{batch::Batch, db::DEFAULT_KEYSPACE, db::Db, keyspace::Keyspace};
 
-/// The id that a new database gives the keyspace "default": file numbers and ids come from one count, and its log is first.
+/// The id that a new database gives the keyspace "default": file numbers and ids come from one count, and its log is
+/// first.
 const DEFAULT_KEYSPACE_ID: KeyspaceId = 2;
 
 /// Keys and values of one commit, in bytes.
@@ -157,8 +158,8 @@ impl Salvage {
     /// Opens files, which may lie anywhere. Those of one database belong together; those of two do not.
     ///
     /// # Errors
-    /// I/O errors of opening them; corruption for what is no value file; [`Error::InvalidArgument`] when two keyspaces would
-    /// have one name.
+    /// I/O errors of opening them; corruption for what is no value file; [`Error::InvalidArgument`] when two keyspaces
+    /// would have one name.
     pub fn open(env: &Env, files: &[impl AsRef<Path>], options: &SalvageOptions) -> Result<Self> {
         let mut sources = Vec::new();
         for path in files {
@@ -238,7 +239,8 @@ impl Salvage {
         Ok(self.report())
     }
 
-    /// The place of a keyspace. Files that do not say to which they belong have one each: their deletes must not hide others' keys.
+    /// The place of a keyspace. Files that do not say to which they belong have one each: their deletes must not hide
+    /// others' keys.
     fn space(&mut self, id: Option<KeyspaceId>, name: String) -> usize {
         let known = self.keyspaces.iter().position(|keyspace| id.is_some() && keyspace.report.id == id);
         known.unwrap_or_else(|| {

@@ -114,7 +114,7 @@ pub fn step(bytes: &[u8], file: FileId, offset: u64) -> Step<'_> {
 }
 
 /// The first place in `bytes`, which stand at `offset` of the file `file`, where a record's header checks, and how many bytes
-/// that record says it has. For whoever goes on behind damage: a header proves itself by 48 bits, a whole record by 80.
+/// that record says it has. For whoever goes on behind damage: a header proves itself by 48 bits, a whole record by 88.
 #[must_use]
 pub fn find_header(bytes: &[u8], file: FileId, offset: u64) -> Option<(usize, u64)> {
     let headers = bytes.windows(HEADER_BYTES).enumerate().filter(|(_, window)| window[0] == FIRST);

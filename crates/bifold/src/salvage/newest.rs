@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bifold_contract::SeqNo;
 use bifold_format::{filter::key_hash, value::ValueKind};
 
-/// Bytes of a key's entry beside the key: two places (72), a box (16), their share of a node that is two thirds full (× 1.5), what
-/// the allocator adds (16), and its line in the list of what is to be read (64).
+/// Bytes of a key's entry beside the key: two places (72), a box (16), their share of a node that is two thirds full (×
+/// 1.5), what the allocator adds (16), and its line in the list of what is to be read (64).
 const ENTRY_BYTES: usize = 224;
 
 /// Parts are not halved further: then a part has a millionth of all keys, and a few large ones may go beyond the limit.

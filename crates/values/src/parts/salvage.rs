@@ -7,11 +7,11 @@
 //!  else ──▶ try every following offset for one of the two; what was passed is one damaged stretch
 //! ```
 //!
-//! * A record proves itself: its checks are seeded with the file's number and its own offset, so bytes that look like one but
-//!   stand elsewhere do not check. A chance match takes 80 bits.
-//! * A header alone, 48 bits, is not believed: a false one in a terabyte of garbage could hide gigabytes behind the length
-//!   it claims. With another header where it says the next one starts, or the end of the file, it is. Its payload is
-//!   then not searched: whatever stands in a value is no record.
+//! * A record proves itself: its checks are seeded with the file's number and its own offset, so bytes that look like
+//!   one but stand elsewhere do not check. A chance match takes 88 bits.
+//! * A header alone, 48 bits, is not believed: a false one in a terabyte of garbage could hide gigabytes behind the
+//!   length it claims. With another header where it says the next one starts, or the end of the file, it is. Its
+//!   payload is then not searched: whatever stands in a value is no record.
 //! * Nothing is an error. What the disk does not give counts as damage, and all around it is read, 4 KiB at a time.
 //! * Memory: the largest record and a chunk.
 
@@ -118,8 +118,8 @@ impl Source {
         }
     }
 
-    /// Reads once more the record of `len` bytes that was whole at `offset`, and hands it to `take`; `None` when it is not
-    /// whole any more.
+    /// Reads once more the record of `len` bytes that was whole at `offset`, and hands it to `take`; `None` when it is
+    /// not whole any more.
     pub fn again<T>(&self, offset: u64, len: u32, take: impl FnOnce(&ValueRecord<'_>) -> T) -> Option<T> {
         let mut bytes = vec![0; len as usize];
         self.reader.read_at(&mut bytes, offset, IoSource::Maintenance).ok()?;
@@ -225,8 +225,8 @@ impl Salvage {
         }
     }
 
-    /// The first offset from `from` on at which a record starts, whole or not, or the end of the file; and whether there are
-    /// only zeros up to there.
+    /// The first offset from `from` on at which a record starts, whole or not, or the end of the file; and whether
+    /// there are only zeros up to there.
     fn search(&mut self, from: u64) -> (u64, bool) {
         let (file, end) = (self.file, self.window.end());
         let (mut at, mut zeros) = (from, true);
@@ -271,7 +271,8 @@ impl Salvage {
     }
 }
 
-/// Checks what no checksum tells: that a whole frame is a record, with a key that a database takes and a value that decompresses.
+/// Checks what no checksum tells: that a whole frame is a record, with a key that a database takes and a value that
+/// decompresses.
 fn check(frame: frame::Frame<'_>) -> std::result::Result<(), String> {
     let record = value::decode(frame).map_err(|damage| format!("a whole frame, but no record: {damage}"))?;
     match record.kind {
