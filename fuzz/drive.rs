@@ -75,7 +75,7 @@ fn framed(header: [u8; frame::FILE_HEADER_BYTES], payload: &[u8]) -> Vec<u8> {
 
 /// A value file's beginning, and a record anywhere in it.
 pub fn value(bytes: &[u8]) {
-    let _any_answer = value::describe(bytes);
+    let _any_answer = (value::describe(bytes), value::identify(bytes), frame::find_header(bytes, 7, 0));
     let _any_answer = value::read_value(Arc::from(bytes), 7, 64, b"key");
     if let frame::Step::Record(record, len) = frame::step(bytes, 7, 64) {
         assert!(len <= bytes.len());

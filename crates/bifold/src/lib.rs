@@ -34,6 +34,7 @@
 //! | what is done next, and who does it | `schedule`, `pace` |
 //! | every change of state | `install`, `manifest` |
 //! | opening after a stop or a crash | `recover` |
+//! | what is whole in value files when all else is lost | [`salvage`] |
 #![forbid(unsafe_code)]
 
 /// Has the README's example compiled by `cargo test`.
@@ -60,6 +61,7 @@ mod partition;
 mod presets;
 mod read;
 mod recover;
+pub mod salvage;
 mod scan;
 mod schedule;
 mod snapshot;

@@ -153,6 +153,48 @@ pub enum Command {
     )]
     Checkpoint(CheckpointArgs),
 
+    /// Copy a database into a new one with another placement of values.
+    #[command(
+        long_about = "Copy a database into a new one with another placement of values: inline, wisckey or hashkv. The \
+            placement of a database cannot change; this makes another database.\n\n\
+            All keyspaces are copied in key order, each with the options it has but for the placement and what --set \
+            changes of all of them, such as keyspace.values.min_bytes=1KiB. What --options and --set say of the \
+            database itself holds for DST. SRC is opened for reading only, so that nobody writes to it meanwhile. In \
+            the end DST is opened anew and every pair is compared with SRC.\n\n\
+            Until all of that is done the copy is called DST.partial: what is called DST is whole. After a failure \
+            remove DST.partial and begin again.",
+        after_long_help = "Examples:\n  bifold convert my.db new.db --placement hashkv\n  \
+            bifold convert my.db new.db --placement wisckey --set keyspace.values.min_bytes=1KiB"
+    )]
+    Convert(ConvertArgs),
+
+    /// Read value files of which nothing else is left, and make a new database of what they hold.
+    #[command(
+        long_about = "Read value files (000014.val) of which nothing else is left: no manifest, no tables, no logs. \
+            Records that are whole are found whatever is damaged around them. Without --out it only reports: the \
+            records of each file, damaged stretches with offset and length, what became of each key. With --out DIR it \
+            makes a new database with the newest value of every key, unless a delete, or a note that the key's value \
+            moved elsewhere, is newer still. Files are never changed. DIR is called DIR.partial until it is whole. \
+            Options of the new database come from --options and --set.\n\n\
+            Give it all value files of one database at once, so that the newest version of a key is found, and never \
+            those of two databases together.\n\n\
+            What value files do not know, and salvage cannot either:\n\
+            * values kept beside their keys: short ones, and all of placement inline. They are gone.\n\
+            * deletes and range deletes of placement wisckey: what was deleted comes back, if it was not collected \
+            yet.\n\
+            * deletes of placement hashkv whose note was collected, stands in a file that is not given, or was lost \
+            with the end of its file: what they deleted comes back, too.\n\
+            * whether a damaged stretch held something newer of a key: then an older value comes back.\n\
+            * commits that a crash took back, and batches: a value is restored by itself.\n\
+            * names of keyspaces: `default` for the id that a new database gives it, else `keyspace-ID`, or what \
+            --name says; `keyspace-of-file-N` for a file that does not tell its keyspace any more.\n\n\
+            Exit code 1 when something was damaged, also when all the rest was restored.",
+        after_long_help = "Examples:\n  bifold salvage lost.db/*.val\n  bifold salvage 000014.val --keys\n  \
+            bifold salvage lost.db/*.val --out new.db --set keyspace.placement=hashkv\n  \
+            bifold salvage lost.db/*.val --out new.db --all --name 7=users"
+    )]
+    Salvage(SalvageArgs),
+
     /// Measure: load, update, read, scan, YCSB; Bifold alone or beside a peer.
     #[command(long_about = crate::commands::bench::LONG_ABOUT, after_long_help = crate::commands::bench::EXAMPLES)]
     Bench(Box<BenchArgs>),
@@ -273,6 +315,42 @@ pub struct CheckpointArgs {
     pub db: PathBuf,
     /// Where the copy goes; must not exist.
     pub to: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct ConvertArgs {
+    /// The directory of the database to copy.
+    pub src: PathBuf,
+    /// The directory of the new one; must not exist, or be empty.
+    pub dst: PathBuf,
+    /// Where it keeps values: inline, wisckey or hashkv.
+    #[arg(long, value_name = "NAME")]
+    pub placement: String,
+}
+
+#[derive(Args, Debug)]
+pub struct SalvageArgs {
+    /// Value files, those of one database.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Make a new database of what they hold; must not exist, or be empty.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Restore the newest value of every key, also where a delete or a move is newer.
+    #[arg(long, requires = "out")]
+    pub all: bool,
+    /// List each key: keyspace, key, number of its newest record, what that is.
+    #[arg(long, conflicts_with = "out")]
+    pub keys: bool,
+    /// The name of a keyspace whose id is known; may be given several times.
+    #[arg(long, value_name = "ID=NAME", value_parser = id_and_name)]
+    pub name: Vec<(u32, String)>,
+}
+
+fn id_and_name(text: &str) -> Result<(u32, String), String> {
+    let (id, name) = text.split_once('=').ok_or("write it as ID=NAME, such as 7=users")?;
+    let id = id.parse().map_err(|_| format!("`{id}` is not the id of a keyspace: a number is"))?;
+    Ok((id, name.to_owned()))
 }
 
 /// Whether `word` is the name of a command.

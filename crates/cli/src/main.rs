@@ -6,6 +6,7 @@
 //! | [`commands`] | one file per command |
 //! | [`formats`] | TSV, JSON Lines, directories of files: into keys and values and back |
 //! | [`open`] | opening a database with the options that were given |
+//! | [`fresh`] | new databases that are made as a whole or not at all |
 //! | [`failure`] | what went wrong, in one line, and the exit code |
 //! | [`output`] | standard output, figures for people or as JSON, colours |
 //! | [`progress`] | progress bars, at a terminal only |
@@ -17,6 +18,7 @@ mod args;
 mod commands;
 mod failure;
 mod formats;
+mod fresh;
 mod open;
 mod output;
 mod progress;

@@ -113,6 +113,28 @@ pub fn step(bytes: &[u8], file: FileId, offset: u64) -> Step<'_> {
     Step::Record(Frame { offset, number: number(header), before: before(header), payload }, span)
 }
 
+/// The first place in `bytes`, which stand at `offset` of the file `file`, where a record's header checks, and how many bytes
+/// that record says it has. For whoever goes on behind damage: a header proves itself by 48 bits, a whole record by 88.
+#[must_use]
+pub fn find_header(bytes: &[u8], file: FileId, offset: u64) -> Option<(usize, u64)> {
+    let headers = bytes.windows(HEADER_BYTES).enumerate().filter(|(_, window)| window[0] == FIRST);
+    let mut sound = headers.filter_map(|(at, window)| {
+        let header = window.first_chunk()?;
+        is_header(header, file, offset + at as u64).then(|| (at, span(header)))
+    });
+    sound.next()
+}
+
+/// How many bytes the record at the beginning of `bytes` says it has; `None` when its header does not check.
+#[must_use]
+pub fn header_span(bytes: &[u8], file: FileId, offset: u64) -> Option<u64> {
+    find_header(bytes.get(..HEADER_BYTES)?, file, offset).map(|(_, span)| span)
+}
+
+fn span(header: &[u8; HEADER_BYTES]) -> u64 {
+    HEADER_BYTES as u64 + u64::from(word(header, 2)) + TRAILER_BYTES as u64
+}
+
 fn is_header(header: &[u8; HEADER_BYTES], file: FileId, offset: u64) -> bool {
     header[0] == FIRST
         && header[21] == HEADER_LAST
@@ -152,6 +174,13 @@ pub fn file_id(bytes: &[u8], magic: [u8; 8], version: u32) -> Result<FileId, Cor
         return Err(Corruption::new(0, "file header", "a whole header", "one that a crash cut short"));
     }
     Ok(frames.file)
+}
+
+/// Whether the header of a file matches its own checksum, whatever it says.
+#[must_use]
+pub fn is_file_header(bytes: &[u8]) -> bool {
+    let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|b| u64::from_le_bytes(*b));
+    bytes.get(..24).is_some_and(|said| word(24) == Some(checksum(said, 0, 0)))
 }
 
 /// The first bytes of a file.

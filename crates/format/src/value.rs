@@ -150,6 +150,15 @@ pub fn header(file: FileId, description: Description) -> Vec<u8> {
 /// When they are not the beginning of a value file of this or an older version.
 pub fn describe(bytes: &[u8]) -> Result<(FileId, Description, u64), Corruption> {
     let file = frame::file_id(bytes, MAGIC, VERSION)?;
+    let (description, start) = describe_as(bytes, file)?;
+    Ok((file, description, start))
+}
+
+/// As [`describe`], of a file whose number is known and whose header does not matter.
+///
+/// # Errors
+/// When there is no whole description.
+pub fn describe_as(bytes: &[u8], file: FileId) -> Result<(Description, u64), Corruption> {
     let start = FILE_HEADER_BYTES as u64;
     match frame::step(bytes.get(FILE_HEADER_BYTES..).unwrap_or_default(), file, start) {
         frame::Step::Record(record, len) => {
@@ -161,10 +170,31 @@ pub fn describe(bytes: &[u8]) -> Result<(FileId, Description, u64), Corruption> 
                 Ok(description)
             };
             let description = read(&mut input).map_err(|d: Corruption| d.at(start + HEADER_BYTES as u64))?;
-            Ok((file, description, start + len as u64))
+            Ok((description, start + len as u64))
         }
         _ => Err(Corruption::new(start, "description", "a whole record", "none")),
     }
+}
+
+/// What a file's header says its number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// This, and the header is whole.
+    Whole(FileId),
+    /// The header is damaged; this stands where the number should.
+    Damaged(FileId),
+}
+
+/// What the header of a value file says its number is, however damaged it is.
+///
+/// # Errors
+/// When it is whole and that of another kind of file, or of a newer version.
+pub fn identify(bytes: &[u8]) -> Result<Identity, Corruption> {
+    if frame::is_file_header(bytes) {
+        return frame::file_id(bytes, MAGIC, VERSION).map(Identity::Whole);
+    }
+    let number = bytes.get(16..).and_then(|rest| rest.first_chunk());
+    Ok(Identity::Damaged(number.map_or(0, |b| FileId::from_le_bytes(*b))))
 }
 
 /// The most bytes that [`describe`] needs.
@@ -311,6 +341,25 @@ mod tests {
         assert!(bytes.len() <= DESCRIPTION_BYTES_MAX);
         assert_eq!(describe(&bytes), Ok((12, description, bytes.len() as u64)));
         (0..bytes.len()).for_each(|cut| assert!(describe(&bytes[..cut]).is_err(), "{cut}"));
+    }
+
+    #[test]
+    fn a_damaged_header_still_tells_what_stands_in_it() {
+        let bytes = header(12, Description { class: 1, keyspace: 2, group: 0 });
+        assert_eq!(identify(&bytes), Ok(Identity::Whole(12)));
+        for at in 0..FILE_HEADER_BYTES {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 4;
+            let found = if at == 16 { 12 ^ 4 } else { 12 };
+            let outside = !(17..24).contains(&at);
+            assert!(!outside || identify(&damaged) == Ok(Identity::Damaged(found)), "{at}");
+            assert!(describe_as(&damaged, 12).is_ok() && describe(&damaged).is_err(), "{at}");
+        }
+        let log = frame::file_header(*b"bifldlog", 1, 12);
+        assert!(identify(&log).unwrap_err().to_string().contains("magic"));
+        let newer = frame::file_header(MAGIC, VERSION + 1, 12);
+        assert!(identify(&newer).unwrap_err().to_string().contains("upgrade"));
+        assert_eq!(identify(b""), Ok(Identity::Damaged(0)));
     }
 
     #[test]

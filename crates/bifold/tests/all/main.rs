@@ -9,6 +9,7 @@ mod keyspaces;
 mod limits;
 mod ranges;
 mod recovery;
+mod salvage;
 mod snapshots;
 mod stats;
 mod support;

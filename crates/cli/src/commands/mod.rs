@@ -2,11 +2,13 @@
 
 pub mod bench;
 mod compare;
+mod convert;
 mod demo;
 mod export;
 mod import;
 mod maintain;
 mod pairs;
+mod salvage;
 mod stats;
 mod verify;
 
@@ -34,6 +36,8 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Compact(args) => maintain::compact(&args.db, global, &mut out),
         Command::Gc(args) => maintain::gc(args, global, &mut out),
         Command::Checkpoint(args) => maintain::checkpoint(args, global, &mut out),
+        Command::Convert(args) => convert::run(args, global, &mut out),
+        Command::Salvage(args) => salvage::run(args, global, &mut out),
         Command::Bench(args) => bench::run(args, global, &mut out),
     }?;
     out.flush()

@@ -74,6 +74,8 @@ fn a_database_that_is_not_there_is_an_error_and_stays_so() {
         &["compact", text(&db)],
         &["del", text(&db), "k"],
         &["checkpoint", text(&db), text(&scratch.path("copy"))],
+        &["convert", text(&db), text(&scratch.path("copy")), "--placement", "hashkv"],
+        &["salvage", text(&db.join("000014.val")), "--out", text(&scratch.path("copy"))],
     ] {
         let line = bifold(args).refused(2);
         assert!(line.contains(text(&db)), "{line}");
@@ -123,6 +125,11 @@ fn usage_errors_are_one_line_that_points_to_help() {
         (&["scan", "x", "--prefix", "a", "--from", "b"], "--from"),
         (&["scan", "x", "--from", "b", "--to", "a"], "--from"),
         (&["export", "x", "--format", "dir"], "tsv or jsonl"),
+        (&["convert", "x", "y"], "--placement"),
+        (&["salvage"], "<FILE>"),
+        (&["salvage", "x", "--all"], "--out"),
+        (&["salvage", "x", "--out", "y", "--keys"], "--keys"),
+        (&["salvage", "x", "--name", "users=7"], "not the id"),
     ] {
         let line = bifold(args).refused(2);
         assert!(line.contains(why), "{args:?}: {line}");
@@ -145,6 +152,8 @@ fn help_teaches_by_example() {
         "compact",
         "gc",
         "checkpoint",
+        "convert",
+        "salvage",
         "bench",
     ] {
         let help = bifold(&[command, "--help"]).ok();

@@ -3,10 +3,12 @@
 
 mod bad_input;
 mod bench;
+mod convert;
 mod demo;
 mod fixtures;
 mod pairs;
 mod round_trips;
+mod salvage;
 mod verify;
 
 use std::{

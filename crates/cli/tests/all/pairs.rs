@@ -124,3 +124,14 @@ fn compaction_and_checkpoints_keep_everything() {
     let line = bifold(&["checkpoint", db, copy]).refused(2);
     assert!(line.contains("exists"), "{line}");
 }
+
+#[test]
+fn a_placement_is_said_once_and_not_with_every_write() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold(&["put", text(&db), "k", "v", "--set", "keyspace.placement=hashkv"]).ok();
+    bifold(&["put", text(&db), "k", "w"]).ok();
+    assert_eq!(bifold(&["get", text(&db), "k"]).ok(), "w\n");
+    let line = bifold(&["put", text(&db), "k", "x", "--set", "keyspace.placement=wisckey"]).refused(2);
+    assert!(line.contains("HashKv"), "{line}");
+}

@@ -142,3 +142,18 @@ fn a_file_of_another_kind_version_or_name_is_refused() {
     let newer = frames(file_header(MAGIC, 2, 9)).unwrap_err();
     assert!(newer.to_string().contains("version 2"), "{newer}");
 }
+
+#[test]
+fn a_header_is_found_wherever_it_stands_and_only_there() {
+    let (bytes, starts) = file_of(&[vec![FIRST; 30], b"two".to_vec()], &[]);
+    for from in 0..bytes.len() {
+        let expected = starts.iter().find(|&&start| start >= from).map(|&start| {
+            let payload = if start == starts[0] { 30 } else { 3 };
+            (start - from, (HEADER_BYTES + payload + TRAILER_BYTES) as u64)
+        });
+        assert_eq!(find_header(&bytes[from..], 9, from as u64), expected, "{from}");
+        assert_eq!(find_header(&bytes[from..], 10, from as u64), None);
+        let here = header_span(&bytes[from..], 9, from as u64);
+        assert_eq!(here, expected.filter(|(skip, _)| *skip == 0).map(|(_, span)| span), "{from}");
+    }
+}

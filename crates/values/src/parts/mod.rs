@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`value_files`] | the value files of a keyspace: making, appending, reading, syncing, retiring |
 //! | [`scan`] | walking a value file from front to back |
+//! | [`salvage`] | what is whole in a value file of which nothing else is left |
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
 //! | [`victim`] | which unit to collect (HashKV §3.3) |
 //! | [`hash_map`] | hash maps that are the same in every run |
 //! | [`sync`] | locks without poisoning |
 
 pub mod hash_map;
+pub mod salvage;
 pub mod scan;
 pub mod segment_groups;
 pub mod sync;

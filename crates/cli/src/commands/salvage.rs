@@ -1,0 +1,157 @@
+//! `salvage`: what value files alone still tell, and a new database with it.
+
+use std::time::Instant;
+
+use bifold::{
+    Env,
+    salvage::{
+        Fate, FileReport, KeyspaceReport, Report, Restore, Salvage, SalvageOptions, SalvageProgress, SalvagedKey,
+    },
+};
+use serde::Serialize;
+
+use crate::{
+    args::{Global, SalvageArgs},
+    failure::{Failure, Result},
+    formats::{base64, escape},
+    fresh::Fresh,
+    open,
+    output::{self, Output, Tone},
+    progress::Progress,
+};
+
+/// Lines of damage that are printed of each file; `--json` has a thousand.
+const PRINTED_MAX: usize = 20;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Figures<'a> {
+    /// Whether nothing was damaged.
+    ok: bool,
+    /// Where the new database is.
+    out: Option<String>,
+    seconds: f64,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// What `--json --keys` prints of a key.
+#[derive(Serialize)]
+struct Key<'a> {
+    keyspace: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    /// When it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    seqno: u64,
+    fate: Fate,
+    value_seqno: Option<u64>,
+    file: u64,
+    offset: u64,
+}
+
+/// `bifold salvage`
+pub fn run(args: &SalvageArgs, global: &Global, out: &mut Output) -> Result<()> {
+    let begin = Instant::now();
+    let options = open::options(global)?;
+    let restore = if args.all { Restore::LastValue } else { Restore::Newest };
+    let names = args.name.iter().cloned().collect();
+    let salvage =
+        Salvage::open(&Env::system(), &args.files, &SalvageOptions { restore, names, ..SalvageOptions::default() })?;
+    let fresh = args.out.as_deref().map(Fresh::at).transpose()?;
+    let report = {
+        let progress = Progress::bytes("salvaging", 0);
+        let tell = |at: SalvageProgress| progress.reach_of(at.done_bytes, at.total_bytes);
+        match &fresh {
+            Some(fresh) => fresh.fill(options, |db| Ok(salvage.restore(db, tell)?))?,
+            None if args.keys => salvage.inspect(|key| print_key(&key, global, out), tell)?,
+            None => salvage.inspect(|_| Ok::<(), Failure>(()), tell)?,
+        }
+    };
+    fresh.map_or(Ok(()), Fresh::publish)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    if global.json {
+        let made = args.out.as_ref().map(|to| to.display().to_string());
+        out.json(&Figures { ok: report.is_sound(), out: made, seconds, report: &report })?;
+    } else {
+        print(args, &report, seconds, out)?;
+    }
+    out.flush()?;
+    if report.is_sound() { Ok(()) } else { Err(Failure::No(None)) }
+}
+
+fn print_key(key: &SalvagedKey<'_>, global: &Global, out: &mut Output) -> Result<()> {
+    let fate = match key.fate {
+        Fate::Value => "value",
+        Fate::Deleted => "deleted",
+        Fate::RangeDeleted => "deleted with a range",
+        Fate::Moved => "moved",
+    };
+    if !global.json {
+        return out.line(format!("{}\t{}\t{}\t{fate}", key.keyspace, escape::escaped(key.key), key.seqno));
+    }
+    let text = std::str::from_utf8(key.key).ok();
+    out.json(&Key {
+        keyspace: key.keyspace,
+        key: text,
+        key_base64: text.is_none().then(|| base64::encode(key.key)),
+        seqno: key.seqno,
+        fate: key.fate,
+        value_seqno: key.value_seqno,
+        file: key.file,
+        offset: key.offset,
+    })
+}
+
+fn print(args: &SalvageArgs, report: &Report, seconds: f64, out: &mut Output) -> Result<()> {
+    report.files.iter().try_for_each(|file| print_file(file, out))?;
+    report.keyspaces.iter().try_for_each(|keyspace| print_keyspace(keyspace, out))?;
+    let sum = |of: fn(&KeyspaceReport) -> u64| report.keyspaces.iter().map(of).sum::<u64>();
+    let Some(to) = &args.out else {
+        let values = output::count(sum(|keyspace| keyspace.values));
+        return out.line(format!("nothing was written: --out DIR makes a new database with {values} keys and values"));
+    };
+    let lost = match sum(|keyspace| keyspace.lost) {
+        0 => String::new(),
+        lost => format!("; {} could not be read a second time", output::count(lost)),
+    };
+    let (keys, bytes) = (output::count(sum(|k| k.restored)), output::bytes(sum(|k| k.restored_bytes)));
+    out.line(format!("{} has {keys} keys, {bytes}, restored in {seconds:.1} s{lost}", to.display()))
+}
+
+fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
+    let name = out.paint(Tone::Strong, &file.path.display().to_string());
+    let keyspace = file.keyspace.map_or_else(|| "an unknown keyspace".to_owned(), |id| format!("keyspace {id}"));
+    out.line(format!("{name}  value file {} of {keyspace}, {}", file.file, output::bytes(file.bytes)))?;
+    out.line(format!(
+        "  {} whole records, the newest of commit {}: {} values, {} deletes, {} stubs, {} range deletes",
+        output::count(file.records),
+        output::count(file.newest_seqno),
+        output::count(file.values),
+        output::count(file.deletes),
+        output::count(file.stubs),
+        output::count(file.range_deletes),
+    ))?;
+    for damage in file.damage.iter().take(PRINTED_MAX) {
+        let label = out.paint(Tone::Bad, "damage:");
+        out.line(format!("  {label} {} bytes at offset {}: {}", damage.bytes, damage.offset, damage.problem))?;
+    }
+    if file.damaged_stretches > PRINTED_MAX as u64 {
+        let (all, bytes) = (output::count(file.damaged_stretches), output::bytes(file.damaged_bytes));
+        out.line(format!("  … {all} damaged stretches, {bytes} in all; --json lists them"))?;
+    }
+    Ok(())
+}
+
+fn print_keyspace(keyspace: &KeyspaceReport, out: &mut Output) -> Result<()> {
+    let name = out.paint(Tone::Strong, &keyspace.name);
+    out.line(format!(
+        "keyspace {name}  {} keys: {} end in a value, {} in a delete, {} in a range delete, {} moved out of the files",
+        output::count(keyspace.keys),
+        output::count(keyspace.values),
+        output::count(keyspace.deleted),
+        output::count(keyspace.range_deleted),
+        output::count(keyspace.moved),
+    ))
+}

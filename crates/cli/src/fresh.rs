@@ -1,0 +1,89 @@
+//! A database that is made as a whole or not at all: it has the name DIR.partial until nothing is missing.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use bifold::{Access, Db, Env, IfMissing, Options};
+
+use crate::failure::{Failure, Result};
+
+/// What stands behind the name of a directory that is not whole.
+const UNFINISHED: &str = ".partial";
+
+/// The place of a new database.
+pub struct Fresh {
+    to: PathBuf,
+    partial: PathBuf,
+}
+
+impl Fresh {
+    /// Claims `to`, which must not exist or be empty.
+    pub fn at(to: &Path) -> Result<Self> {
+        // Without a separator at the end, behind which the suffix would name a file in the directory.
+        let to: PathBuf = to.components().collect();
+        let Some(name) = to.file_name() else {
+            return Err(Failure::trouble(format!("{} is no name for a new directory", to.display())));
+        };
+        let partial = to.with_file_name([name, UNFINISHED.as_ref()].into_iter().collect::<OsString>());
+        if !is_free(&to)? {
+            let why = "is there and not empty: a new database goes to a new or an empty directory";
+            return Err(Failure::trouble(format!("{} {why}", to.display())));
+        }
+        if !is_free(&partial)? {
+            let why = "is what an earlier attempt left: remove it, or choose another directory";
+            return Err(Failure::trouble(format!("{} {why}", partial.display())));
+        }
+        Ok(Self { to, partial })
+    }
+
+    /// Where it is until it is whole.
+    pub fn partial(&self) -> &Path {
+        &self.partial
+    }
+
+    /// Makes a database, has it filled, writes all of it as tables and closes it.
+    pub fn fill<T>(&self, options: Options, fill: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
+        let options = Options { access: Access::ReadWrite, if_missing: IfMissing::Create, ..options };
+        let filled = Db::open_with(&self.partial, options).map_err(Failure::from).and_then(|db| {
+            let filled = fill(&db)?;
+            db.flush()?;
+            db.close()?;
+            Ok(filled)
+        });
+        filled.map_err(|failure| self.unfinished(failure))
+    }
+
+    /// Gives the database its name, durably.
+    pub fn publish(self) -> Result<()> {
+        let fs = Env::system().fs;
+        let above = self.to.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let published = fs
+            .sync_dir(&self.partial)
+            .and_then(|()| fs.rename(&self.partial, &self.to))
+            .and_then(|()| fs.sync_dir(above));
+        published.map_err(|error| self.unfinished(error.into()))
+    }
+
+    /// Adds to a failure what it leaves behind.
+    pub fn unfinished(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Trouble(message) if self.partial.exists() => {
+                Failure::Trouble(format!("{message}; {} is not whole: remove it", self.partial.display()))
+            }
+            other => other,
+        }
+    }
+}
+
+/// Whether nothing is at `path`, or an empty directory.
+fn is_free(path: &Path) -> Result<bool> {
+    match fs::read_dir(path) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(false),
+        Err(error) => Err(Failure::file("read directory", path, &error)),
+    }
+}
