@@ -4,9 +4,12 @@
 //! memory_limit
 //! ├─ memtables    one filling and up to two waiting to be written: at most 3 × memtable_bytes, at most 40 %
 //! ├─ compaction   read and write buffers of every worker: about 3 MiB each, at most 10 %
+//! ├─ appends      what commits have appended to logs and value files and no write has taken along yet: at most a sixteenth
 //! ├─ metadata     indexes and filters held outside the cache: up to 20 %; beyond that they go through the cache
 //! └─ cache        the rest, or `cache_bytes`
 //! ```
+
+use bifold_io::fs::APPEND_SLOT_BYTES as SLOT_BYTES;
 
 use crate::options::{Options, Workers};
 
@@ -26,7 +29,12 @@ pub(crate) struct MemoryPlan {
     pub cache: u64,
     /// Buffers of compactions.
     pub compaction: u64,
+    /// Slots of the append region.
+    pub appends: u64,
 }
+
+/// Files with a slot in the append region, at most: the groups of a keyspace and its log, with some to spare.
+const APPENDED_FILES_MAX: u64 = 320;
 
 impl MemoryPlan {
     /// Shares out `options.memory_limit`.
@@ -39,8 +47,15 @@ impl MemoryPlan {
         let memtable = options.memtable_bytes.min(limit * 2 / 5 / MEMTABLES_MAX as u64);
         let compaction = (workers * (3 << 20)).min(limit / 10);
         let metadata = limit / 5;
-        let rest = limit - memtable * MEMTABLES_MAX as u64 - compaction - metadata;
-        Self { limit, memtable, metadata, cache: options.cache_bytes.map_or(rest, |bytes| bytes.min(rest)), compaction }
+        let appends = (limit / 16).min(APPENDED_FILES_MAX * SLOT_BYTES);
+        let rest = limit - memtable * MEMTABLES_MAX as u64 - compaction - metadata - appends;
+        let cache = options.cache_bytes.map_or(rest, |bytes| bytes.min(rest));
+        Self { limit, memtable, metadata, cache, compaction, appends }
+    }
+
+    /// For how many files there is a slot in the append region.
+    pub fn appended_files(&self) -> usize {
+        usize::try_from(self.appends / SLOT_BYTES).unwrap_or(usize::MAX)
     }
 }
 
@@ -54,9 +69,10 @@ mod tests {
             for memtable_bytes in [4 << 10, 1 << 20, 64 << 20, 1 << 40] {
                 let options = Options { memory_limit: limit, memtable_bytes, ..Options::default() };
                 let plan = MemoryPlan::of(&options);
-                let sum = plan.memtable * MEMTABLES_MAX as u64 + plan.metadata + plan.cache + plan.compaction;
+                let sum =
+                    plan.memtable * MEMTABLES_MAX as u64 + plan.metadata + plan.cache + plan.compaction + plan.appends;
                 assert!(sum <= limit, "{plan:?}");
-                assert!(plan.cache >= limit / 4, "a cache that starves: {plan:?}");
+                assert!(plan.cache >= limit / 5, "a cache that starves: {plan:?}");
             }
         }
     }

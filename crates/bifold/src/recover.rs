@@ -70,7 +70,9 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     if writes {
         make_durable_dir(&dir)?;
     }
-    let lock = dir.lock(names::LOCK, if writes { LockMode::Exclusive } else { LockMode::Shared })?;
+    let plan = MemoryPlan::of(&options);
+    let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
+    let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appended_files())?;
     // Looked at again under the lock: another process may have created the database meanwhile.
     let files = Files::list(&dir)?;
     let state = match read_manifest(&dir)? {
@@ -86,7 +88,6 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
             ManifestState { database_id: id, log_floor, ..ManifestState::default() }
         }
     };
-    let plan = MemoryPlan::of(&options);
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
     let partitions = state.open_partitions(&dir, &tables, &next_file, &files.values, writes)?;

@@ -57,7 +57,7 @@ pub fn verify_in(
     if dir.len(names::MANIFEST)?.is_none() {
         return Err(Error::NotFound { path: path.as_ref().into() });
     }
-    let _lock = dir.lock(names::LOCK, LockMode::Shared)?;
+    let (dir, _lock) = dir.lock_for_use(names::LOCK, LockMode::Shared, 0)?;
     let mut check = Check { report: VerifyReport::default(), total_bytes: total_bytes(&dir)?, dir };
     check.begin(names::MANIFEST, &mut progress);
     let state = match read_manifest(&check.dir) {

@@ -258,7 +258,8 @@ impl SyncTask {
 }
 
 fn create(dir: &Dir, id: FileId) -> Result<OpenLog> {
-    let file = Arc::new(dir.create(&names::log(id), IoSource::Log)?);
+    let (file, _nobody_reads_it) = dir.create_appended(&names::log(id), IoSource::Log)?;
+    let file = Arc::new(file);
     file.append(&[&log::header(id)])?;
     Ok(OpenLog { id, file })
 }

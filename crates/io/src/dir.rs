@@ -11,7 +11,7 @@ use std::{
 
 use bifold_contract::{Error, IoSource, Result};
 
-use crate::fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile};
+use crate::fs::{Appended, DirLock, FileLock, FileSystem, LockMode, ReadFile, WriteFile};
 
 /// Bytes and calls per [`IoSource`] since the directory was opened. One writer per counter is not needed: all are atomic.
 #[derive(Debug, Default)]
@@ -120,6 +120,32 @@ impl Dir {
         Ok(self.writer(self.fs.open_append(&path)?, name, len, source))
     }
 
+    /// Makes a new file for many small appends, which can be read at once.
+    ///
+    /// # Errors
+    /// The file system's; it is an error when the file is there.
+    pub fn create_appended(&self, name: &str, source: IoSource) -> Result<(Writer, Reader)> {
+        self.appended(self.fs.create_appended(&self.file(name))?, name, source)
+    }
+
+    /// Opens a file for many small appends at its end, and for reading.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open_appended(&self, name: &str, source: IoSource) -> Result<(Writer, Reader)> {
+        self.appended(self.fs.open_appended(&self.file(name))?, name, source)
+    }
+
+    fn appended(&self, file: Appended, name: &str, source: IoSource) -> Result<(Writer, Reader)> {
+        let reader = self.reader(file.reader, name)?;
+        Ok((self.writer(file.writer, name, reader.len(), source), reader))
+    }
+
+    fn reader(&self, file: Arc<dyn ReadFile>, name: &str) -> Result<Reader> {
+        let path = Arc::from(self.file(name));
+        Ok(Reader { len: file.len()?, file, path, counters: Arc::clone(&self.counters) })
+    }
+
     fn writer(&self, file: Arc<dyn WriteFile>, name: &str, len: u64, source: IoSource) -> Writer {
         Writer { file, path: self.file(name), len: AtomicU64::new(len), source, counters: Arc::clone(&self.counters) }
     }
@@ -129,9 +155,7 @@ impl Dir {
     /// # Errors
     /// The file system's.
     pub fn open(&self, name: &str) -> Result<Reader> {
-        let path = self.file(name);
-        let file = self.fs.open(&path)?;
-        Ok(Reader { len: file.len()?, file, path: Arc::from(path), counters: Arc::clone(&self.counters) })
+        self.reader(self.fs.open(&self.file(name))?, name)
     }
 
     /// The length of a file, or `None` when it is not there.
@@ -205,6 +229,18 @@ impl Dir {
         self.fs.sync_dir(&self.path)
     }
 
+    /// Locks the file `name` for using the directory, and the directory to use as long as the lock lasts: small appends to
+    /// up to `files_max` files cost no system call, where the file system can do that ([`FileSystem::append_region`]).
+    ///
+    /// # Errors
+    /// Those of [`Dir::lock`], and the file system's.
+    pub fn lock_for_use(self, name: &str, mode: LockMode, files_max: usize) -> Result<(Self, Box<dyn FileLock>)> {
+        let lock = self.lock(name, mode)?;
+        let region = self.fs.append_region(&self.path, DirLock { lock, mode }, files_max)?;
+        let fs = region.fs.unwrap_or(self.fs);
+        Ok((Self { fs, ..self }, region.lock))
+    }
+
     /// Locks the file `name`.
     ///
     /// # Errors
@@ -241,6 +277,12 @@ impl Writer {
         self.len.fetch_add(bytes as u64, Relaxed);
         self.counters.count_written(self.source, bytes);
         Ok(())
+    }
+
+    /// From now on what is appended counts for `source`.
+    #[must_use]
+    pub fn for_source(self, source: IoSource) -> Self {
+        Self { source, ..self }
     }
 
     /// Makes everything appended before the call durable.

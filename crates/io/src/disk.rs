@@ -1,6 +1,6 @@
 //! The real file system.
 //!
-//! One system call per append, read and sync. Offsets of appends are kept by the kernel (`O_APPEND`), so a file opened
+//! One system call per append, read and sync; where that is too much, see [`crate::region`]. Offsets of appends are kept by the kernel (`O_APPEND`), so a file opened
 //! again after a crash goes on at its true end.
 
 use std::{
@@ -12,6 +12,8 @@ use std::{
 
 use bifold_contract::{Error, Result};
 
+#[cfg(target_os = "linux")]
+use crate::fs::{AppendRegion, DirLock};
 use crate::fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile};
 
 /// The operating system's files.
@@ -106,6 +108,11 @@ impl FileSystem for DiskFs {
             Err(TryLockError::Error(e)) => Err(Error::io("lock", path, e)),
         }
     }
+
+    #[cfg(target_os = "linux")]
+    fn append_region(&self, dir: &Path, lock: DirLock, files_max: usize) -> Result<AppendRegion> {
+        crate::region::RegionFs::open(dir, lock, files_max)
+    }
 }
 
 fn is_unwritable(error: &io::Error) -> bool {
@@ -164,10 +171,15 @@ impl ReadFile for DiskFile {
 
     #[cfg(target_os = "linux")]
     fn prefetch(&self, offset: u64, len: u64) {
-        let len = std::num::NonZeroU64::new(len);
-        // A hint: when the system refuses it, the read itself will be slower and nothing else.
-        let _refused = rustix::fs::fadvise(&self.file, offset, len, rustix::fs::Advice::WillNeed);
+        will_need(&self.file, offset, len);
     }
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) fn will_need(file: &File, offset: u64, len: u64) {
+    let len = std::num::NonZeroU64::new(len);
+    // A hint: when the system refuses it, the read itself will be slower and nothing else.
+    let _refused = rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed);
 }
 
 #[cfg(unix)]

@@ -32,6 +32,22 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's.
     fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>>;
 
+    /// Makes a new, empty file for many small appends, and to read what they bring.
+    ///
+    /// # Errors
+    /// The system's.
+    fn create_appended(&self, path: &Path) -> Result<Appended> {
+        Ok(Appended { writer: self.create(path)?, reader: self.open(path)? })
+    }
+
+    /// Opens an existing file for many small appends at its end, and to read it.
+    ///
+    /// # Errors
+    /// The system's.
+    fn open_appended(&self, path: &Path) -> Result<Appended> {
+        Ok(Appended { writer: self.open_append(path)?, reader: self.open(path)? })
+    }
+
     /// Opens a file for reading at any place, also while it is being appended to.
     ///
     /// # Errors
@@ -91,6 +107,47 @@ pub trait FileSystem: Send + Sync + Debug {
     /// # Errors
     /// [`Error::Locked`](bifold_contract::Error::Locked) when another holder excludes it; else the system's.
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>>;
+
+    /// The file system to use in the directory `dir` from now on, if it is another one: there, small appends cost no
+    /// system call. Takes over what a killed process has appended. Called by who has locked the directory; everything
+    /// appended is in its files when the lock that is returned ends. `files_max`: for how many files at once,
+    /// [`APPEND_SLOT_BYTES`] each.
+    ///
+    /// # Errors
+    /// The system's.
+    fn append_region(&self, _dir: &Path, lock: DirLock, _files_max: usize) -> Result<AppendRegion> {
+        Ok(AppendRegion { fs: None, lock: lock.lock })
+    }
+}
+
+/// The lock of a directory.
+#[derive(Debug)]
+pub struct DirLock {
+    /// The lock.
+    pub lock: Box<dyn FileLock>,
+    /// Whether it excludes others.
+    pub mode: LockMode,
+}
+
+/// See [`FileSystem::append_region`].
+#[derive(Debug)]
+pub struct AppendRegion {
+    /// The file system to use, if it is another one.
+    pub fs: Option<Arc<dyn FileSystem>>,
+    /// To be kept as long as the directory is used.
+    pub lock: Box<dyn FileLock>,
+}
+
+/// Memory that an append region needs for each file.
+pub const APPEND_SLOT_BYTES: u64 = 36 << 10;
+
+/// A file for small appends.
+#[derive(Clone, Debug)]
+pub struct Appended {
+    /// To append.
+    pub writer: Arc<dyn WriteFile>,
+    /// To read, what was just appended included.
+    pub reader: Arc<dyn ReadFile>,
 }
 
 /// Whether a lock admits other holders.

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`fs`] | the traits [`FileSystem`], [`ReadFile`], [`WriteFile`] and what each promises about crashes |
 //! | [`disk`] | the real file system |
+//! | [`region`] | many small appends to many files without a system call for each |
 //! | [`memory`] | a file system in memory that can be cloned as it might look after a power loss |
 //! | [`faulty`] | a wrapper that fails chosen calls |
 //! | [`dir`] | a database directory: files by name, every byte counted by [`IoSource`](bifold_contract::IoSource) |
@@ -24,6 +25,8 @@ pub mod fs;
 pub mod memory;
 pub mod random;
 pub mod rate;
+#[cfg(target_os = "linux")]
+pub mod region;
 pub mod remover;
 pub mod threads;
 

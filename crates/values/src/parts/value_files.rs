@@ -276,7 +276,12 @@ impl ValueFiles {
         if meta.is_some() && self.home.dir.len(&name)?.is_none() {
             return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
         }
-        let reader = self.home.dir.open(&name)?;
+        let (writer, reader) = if self.home.writes {
+            let (writer, reader) = self.home.dir.open_appended(&name, IoSource::Value)?;
+            (OnceLock::from(writer), reader)
+        } else {
+            (OnceLock::new(), self.home.dir.open(&name)?)
+        };
         let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
         reader.read_at(&mut first, 0, IoSource::Recovery)?;
         let described = value::describe(&first).and_then(|(found, description, start)| {
@@ -302,7 +307,7 @@ impl ValueFiles {
             id,
             description,
             reader,
-            writer: OnceLock::new(),
+            writer,
             start,
             len: AtomicU64::new(whole),
             listed: AtomicU64::new(meta.map_or(0, |_| whole)),
@@ -429,14 +434,14 @@ impl ValueFiles {
         let description = Description { class, keyspace: self.home.keyspace, group };
         let id = (self.home.new_file)();
         let name = names::value(id);
-        let writer = self.home.dir.create(&name, source)?;
+        let (writer, reader) = self.home.dir.create_appended(&name, source)?;
         let header = value::header(id, description);
         writer.append(&[&header])?;
         let start = header.len() as u64;
         let file = Arc::new(ValueFile {
             id,
             description,
-            reader: self.home.dir.open(&name)?,
+            reader,
             writer: OnceLock::new(),
             start,
             len: AtomicU64::new(start),
@@ -480,6 +485,7 @@ impl ValueFiles {
         copy.write_out()?;
         copy.writer.sync()?;
         copy.file.synced.store(copy.file.len(), Relaxed);
+        let _it_had_none = copy.file.writer.set(copy.writer.for_source(IoSource::Value));
         self.insert(&copy.file);
         Ok(copy.file)
     }

@@ -1,0 +1,227 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use super::{slots::SLOT_BYTES, *};
+use crate::random::Random;
+
+/// A directory that is removed at the end.
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("bifold-region-{}-{n}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn open(&self, mode: LockMode, files_max: usize) -> AppendRegion {
+        open(&self.0, mode, files_max)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _left_behind = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(dir: &Path, mode: LockMode, files_max: usize) -> AppendRegion {
+    let lock = DiskFs.lock(&dir.join("LOCK"), mode).unwrap();
+    RegionFs::open(dir, DirLock { lock, mode }, files_max).unwrap()
+}
+
+/// The directory as a process killed now would leave it.
+fn image(dir: &Path) -> TempDir {
+    let image = TempDir::new();
+    for path in DiskFs.list(dir).unwrap() {
+        fs::copy(&path, image.0.join(path.file_name().unwrap())).unwrap();
+    }
+    image
+}
+
+fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
+    (0..len).map(|_| random.below(256) as u8).collect()
+}
+
+fn read_all(file: &dyn ReadFile) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
+    file.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// Files being appended to, and what was appended.
+struct Appending {
+    region: AppendRegion,
+    files: Vec<(PathBuf, Appended, Vec<u8>)>,
+}
+
+impl Appending {
+    fn begin(dir: &Path, files: usize, slots: usize) -> Self {
+        let region = open(dir, LockMode::Exclusive, slots);
+        let fs = region.fs.as_ref().unwrap();
+        let create = |n: usize| {
+            let path = dir.join(format!("{n:06}.val"));
+            (path.clone(), fs.create_appended(&path).unwrap(), Vec::new())
+        };
+        Self { files: (0..files).map(create).collect(), region }
+    }
+
+    /// Appends to one of the files, mostly little.
+    fn append(&mut self, random: &mut Random) {
+        let file = random.below(self.files.len() as u64) as usize;
+        let len = if random.below(50) == 0 { random.below(60_000) } else { random.below(2_000) };
+        let bytes = bytes(random, len as usize);
+        let (_, appended, model) = &mut self.files[file];
+        let (first, second) = bytes.split_at(bytes.len() / 3);
+        appended.writer.append(&[first, second]).unwrap();
+        model.extend_from_slice(&bytes);
+    }
+
+    fn fs(&self) -> &dyn FileSystem {
+        &**self.region.fs.as_ref().unwrap()
+    }
+}
+
+#[test]
+fn what_is_appended_is_read_at_once_and_is_there_after_a_kill() {
+    // With too few slots for all files, too.
+    for slots in [1, 3, 40] {
+        let mut random = Random::new(slots as u64);
+        let dir = TempDir::new();
+        let mut appending = Appending::begin(&dir.0, 7, slots);
+        for round in 0..400 {
+            appending.append(&mut random);
+            if round % 40 != 0 {
+                continue;
+            }
+            let killed = image(&dir.0);
+            for mode in [LockMode::Shared, LockMode::Exclusive] {
+                let opened = killed.open(mode, 8);
+                let fs = opened.fs.unwrap();
+                for (path, appended, model) in &appending.files {
+                    assert!(read_all(&*appended.reader) == *model);
+                    assert_eq!(appending.fs().len(path).unwrap(), Some(model.len() as u64));
+                    let path = killed.0.join(path.file_name().unwrap());
+                    assert_eq!(fs.len(&path).unwrap(), Some(model.len() as u64), "{mode:?}");
+                    assert!(read_all(&*fs.open(&path).unwrap()) == *model, "{mode:?}, {slots} slots, round {round}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_are_read_across_the_end_of_what_is_written() {
+    let dir = TempDir::new();
+    let mut random = Random::new(5);
+    let mut appending = Appending::begin(&dir.0, 1, 1);
+    (0..100).for_each(|_| appending.append(&mut random));
+    let (path, appended, model) = &appending.files[0];
+    let killed = image(&dir.0);
+    let shared = killed.open(LockMode::Shared, 0);
+    let left = shared.fs.unwrap().open(&killed.0.join(path.file_name().unwrap())).unwrap();
+    for _ in 0..2_000 {
+        let start = random.below(model.len() as u64) as usize;
+        let len = random.below((model.len() - start + 1) as u64) as usize;
+        for reader in [&appended.reader, &left] {
+            let mut buffer = vec![0; len];
+            reader.read_at(&mut buffer, start as u64).unwrap();
+            assert!(buffer == model[start..start + len], "{start}+{len} of {}", model.len());
+            assert!(reader.read_at(&mut vec![0; len + 1], (model.len() - len) as u64).is_err());
+        }
+    }
+}
+
+#[test]
+fn the_end_of_the_lock_leaves_plain_files() {
+    let dir = TempDir::new();
+    let mut appending = Appending::begin(&dir.0, 5, 3);
+    let mut random = Random::new(1);
+    (0..50).for_each(|_| appending.append(&mut random));
+    assert!(dir.0.join(FILE_NAME).exists());
+    let Appending { region, files } = appending;
+    drop(region.lock);
+    assert!(!dir.0.join(FILE_NAME).exists());
+    for (path, appended, model) in &files {
+        assert!(fs::read(path).unwrap() == *model);
+        assert!(read_all(&*appended.reader) == *model);
+        assert!(appended.writer.append(&[b"late"]).is_err(), "another process may have the directory now");
+    }
+    drop(files);
+    drop(dir.open(LockMode::Exclusive, 3));
+}
+
+#[test]
+fn a_cut_file_goes_on_where_it_was_cut() {
+    let dir = TempDir::new();
+    fs::write(dir.0.join("a"), [1; 100]).unwrap();
+    let region = dir.open(LockMode::Exclusive, 2);
+    let fs = region.fs.as_ref().unwrap();
+    let a = fs.open_appended(&dir.0.join("a")).unwrap();
+    fs.truncate(&dir.0.join("a"), 30).unwrap();
+    a.writer.append(&[&[2; 5]]).unwrap();
+    assert_eq!(read_all(&*a.reader), [[1; 30].to_vec(), [2; 5].to_vec()].concat());
+    drop(a);
+    assert_eq!(fs::read(dir.0.join("a")).unwrap().len(), 35);
+}
+
+/// A power loss keeps any 512-byte sectors of what was not synced: of `APPENDS` those of some earlier moment or of now, of the
+/// files any beginning. Every byte that is put back must be the byte that was appended there.
+#[test]
+fn nothing_is_put_back_that_does_not_belong_there() {
+    let (mut put_back, mut images) = (0, 0);
+    for seed in 0..4 {
+        let mut random = Random::new(seed);
+        let dir = TempDir::new();
+        let mut appending = Appending::begin(&dir.0, 4, 2);
+        let mut earlier: Vec<Vec<u8>> = Vec::new();
+        for _ in 0..60 {
+            (0..1 + random.below(30)).for_each(|_| appending.append(&mut random));
+            earlier.push(fs::read(dir.0.join(FILE_NAME)).unwrap());
+            for _ in 0..4 {
+                let lost = TempDir::new();
+                let mut mixed = earlier.last().unwrap().clone();
+                let other = &earlier[random.below(earlier.len() as u64) as usize];
+                for sector in (0..2 * SLOT_BYTES).step_by(512).filter(|_| random.below(3) == 0) {
+                    mixed[sector..sector + 512].copy_from_slice(&other[sector..sector + 512]);
+                }
+                fs::write(lost.0.join(FILE_NAME), mixed).unwrap();
+                for (path, _, model) in &appending.files {
+                    // Most often all, sometimes a little less.
+                    let written = fs::metadata(path).unwrap().len();
+                    let kept = (written - random.below(2) * random.below(written.min(40_000) + 1)) as usize;
+                    fs::write(lost.0.join(path.file_name().unwrap()), &model[..kept]).unwrap();
+                    put_back -= kept as i64;
+                }
+                drop(lost.open(LockMode::Exclusive, 0));
+                for (path, _, model) in &appending.files {
+                    let found = fs::read(lost.0.join(path.file_name().unwrap())).unwrap();
+                    assert!(model.starts_with(&found), "seed {seed}: {} bytes of {}", found.len(), path.display());
+                    put_back += found.len() as i64;
+                }
+                images += 1;
+            }
+        }
+    }
+    assert!(put_back > 300_000, "{put_back} bytes put back in {images} images: this proves little");
+}
+
+#[test]
+fn noise_is_not_taken_for_appends() {
+    let mut random = Random::new(9);
+    for round in 0..200 {
+        let mut image = bytes(&mut random, SLOT_BYTES + round);
+        assert!(slots::parse(&image).is_err());
+        // A name and a length that look right.
+        image[8..16].copy_from_slice(b"\x03BFAPP\x01\0");
+        image[16..19].copy_from_slice(b"abc");
+        image[64..72].copy_from_slice(&(round as u64).to_le_bytes());
+        assert_eq!(slots::parse(&image).unwrap(), []);
+    }
+    assert_eq!(slots::parse(&[]).unwrap(), []);
+}
