@@ -158,6 +158,16 @@ impl Dir {
         self.reader(self.fs.open(&self.file(name))?, name)
     }
 
+    /// Makes everything durable that these writers appended before the call.
+    ///
+    /// # Errors
+    /// The file system's; none of the files counts as synced then.
+    pub fn sync_files<'a>(&self, writers: impl IntoIterator<Item = &'a Writer>) -> Result<()> {
+        let files: Vec<_> = writers.into_iter().map(|writer| Arc::clone(&writer.file)).collect();
+        self.counters.syncs.fetch_add(files.len() as u64, Relaxed);
+        self.fs.sync_files(&files)
+    }
+
     /// The length of a file, or `None` when it is not there.
     ///
     /// # Errors

@@ -6,8 +6,12 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, ErrorKind, IoSlice, Write},
+    panic::resume_unwind,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bifold_contract::{Error, Result};
@@ -82,6 +86,10 @@ impl FileSystem for DiskFs {
         fs::create_dir_all(dir).map_err(|e| Error::io("create directory", dir, e))
     }
 
+    fn sync_files(&self, files: &[Arc<dyn WriteFile>]) -> Result<()> {
+        sync_together(files)
+    }
+
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         // Only Unix lets a directory be opened and synced; elsewhere its entries are the file system's own affair.
         if cfg!(unix) {
@@ -139,6 +147,30 @@ impl WriteFile for DiskFile {
         // fdatasync: writes the data and whatever is needed to read it back, the new length included; not the times.
         self.file.sync_data().map_err(|e| Error::io("sync", &self.path, e))
     }
+}
+
+/// Threads that sync many files. Syncs that run together share the device's flushes: 256 files of 300 KB take a third to a
+/// tenth of the time of one after the other.
+const SYNC_THREADS: usize = 8;
+
+/// Fewer files than this for each thread are not worth one.
+const FILES_PER_THREAD: usize = 4;
+
+pub(crate) fn sync_together(files: &[Arc<dyn WriteFile>]) -> Result<()> {
+    let threads = (files.len() / FILES_PER_THREAD).min(SYNC_THREADS);
+    if threads < 2 {
+        return files.iter().try_for_each(|file| file.sync());
+    }
+    let next = AtomicUsize::new(0);
+    let sync_some =
+        || std::iter::from_fn(|| files.get(next.fetch_add(1, Ordering::Relaxed))).try_for_each(|file| file.sync());
+    std::thread::scope(|scope| {
+        let started: Vec<_> =
+            (1..threads).filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, sync_some).ok()).collect();
+        let ended = sync_some();
+        let others = started.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        others.fold(ended, |ended, other| ended.and(other))
+    })
 }
 
 fn append_all(mut file: &File, parts: &[&[u8]]) -> io::Result<()> {

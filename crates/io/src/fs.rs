@@ -96,6 +96,15 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's.
     fn create_dir_all(&self, dir: &Path) -> Result<()>;
 
+    /// Makes everything durable that was appended to these files, as [`WriteFile::sync`] does for one; together it may cost
+    /// little more than for one.
+    ///
+    /// # Errors
+    /// As [`WriteFile::sync`]; none of the files counts as synced then.
+    fn sync_files(&self, files: &[Arc<dyn WriteFile>]) -> Result<()> {
+        files.iter().try_for_each(|file| file.sync())
+    }
+
     /// Makes the entries of a directory durable.
     ///
     /// # Errors

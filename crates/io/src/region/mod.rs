@@ -223,6 +223,10 @@ impl FileSystem for RegionFs {
         DiskFs.create_dir_all(dir)
     }
 
+    fn sync_files(&self, files: &[Arc<dyn WriteFile>]) -> Result<()> {
+        DiskFs.sync_files(files)
+    }
+
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         DiskFs.sync_dir(dir)
     }

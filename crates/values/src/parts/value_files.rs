@@ -318,7 +318,7 @@ impl ValueFiles {
             synced: AtomicU64::new(whole),
         });
         self.walk_tail(&file, end)?;
-        self.insert(&file);
+        self.insert(std::slice::from_ref(&file));
         // As durable as the logs that point at it, before anything that is replayed becomes a table.
         if self.home.writes && file.len() > whole.max(start) { self.writer(&file)?.sync() } else { Ok(()) }
     }
@@ -462,7 +462,7 @@ impl ValueFiles {
     pub fn begin(&self, group: u64) -> Result<Arc<ValueFile>> {
         let (file, writer) = self.create(APPENDED, group, IoSource::Value)?;
         let _it_had_none = file.writer.set(writer);
-        self.insert(&file);
+        self.insert(std::slice::from_ref(&file));
         self.unlisted.hold().push(Arc::clone(&file));
         self.dirty.hold().names = true;
         Ok(file)
@@ -477,24 +477,28 @@ impl ValueFiles {
         Ok(Copy { file, writer, buffer: Vec::new() })
     }
 
-    /// Makes a copy durable and lets readers find it. Its name is not durable yet.
+    /// Makes copies durable and lets readers find them. Their names are not durable yet.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn finish_copy(&self, mut copy: Copy) -> Result<Arc<ValueFile>> {
-        copy.write_out()?;
-        copy.writer.sync()?;
-        copy.file.synced.store(copy.file.len(), Relaxed);
-        let _it_had_none = copy.file.writer.set(copy.writer.for_source(IoSource::Value));
-        self.insert(&copy.file);
-        Ok(copy.file)
+    pub fn finish_copies(&self, mut copies: Vec<Copy>) -> Result<Vec<Arc<ValueFile>>> {
+        copies.iter_mut().try_for_each(Copy::write_out)?;
+        self.home.dir.sync_files(copies.iter().map(|copy| &copy.writer))?;
+        let finish = |copy: Copy| {
+            copy.file.synced.store(copy.file.len(), Relaxed);
+            let _it_had_none = copy.file.writer.set(copy.writer.for_source(IoSource::Value));
+            copy.file
+        };
+        let files: Vec<_> = copies.into_iter().map(finish).collect();
+        self.insert(&files);
+        Ok(files)
     }
 
-    /// Lets readers find a file.
-    pub fn insert(&self, file: &Arc<ValueFile>) {
+    /// Lets readers find files.
+    fn insert(&self, files: &[Arc<ValueFile>]) {
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());
-        all.insert(file.id, Arc::clone(file));
+        all.extend(files.iter().map(|file| (file.id, Arc::clone(file))));
         self.all.store(Arc::new(all));
     }
 
@@ -534,10 +538,8 @@ impl ValueFiles {
             let syncing = self.syncing.hold();
             (syncing.files.clone(), syncing.names)
         };
-        for file in &files {
-            if cfg!(not(planted = "skip_value_sync")) {
-                self.writer(file)?.sync()?;
-            }
+        if cfg!(not(planted = "skip_value_sync")) {
+            self.sync_files(&files)?;
         }
         if names { self.home.dir.sync() } else { Ok(()) }
     }
@@ -641,7 +643,12 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
-        files.iter().filter_map(|meta| self.get(meta.id)).try_for_each(|file| self.writer(&file)?.sync())
+        self.sync_files(&files.iter().filter_map(|meta| self.get(meta.id)).collect::<Vec<_>>())
+    }
+
+    fn sync_files(&self, files: &[Arc<ValueFile>]) -> Result<()> {
+        let writers: Vec<&Writer> = files.iter().map(|file| self.writer(file)).collect::<Result<_>>()?;
+        self.home.dir.sync_files(writers)
     }
 
     /// What the manifest should learn when all commits up to `flushed` need no log any more: lengths that are durable,

@@ -508,7 +508,7 @@ impl Regroup {
         for (at, ((region, _), (output, values))) in family.iter().zip(outputs.into_iter().zip(values)).enumerate() {
             self.leaves.push(Leaf {
                 region: *region,
-                output: output.map(|output| self.files.finish_copy(output)).transpose()?,
+                output: self.files.finish_copies(output.into_iter().collect())?.pop(),
                 values,
                 sources: Arc::clone(&sources),
                 begun_since: Vec::new(),

@@ -168,7 +168,7 @@ impl Placement for WiscKey {
                 copies.moved.push(Moved { key: record.key.into(), from, to });
             }
         }
-        copies.output = output.map(|output| self.files.finish_copy(output)).transpose()?;
+        copies.output = self.files.finish_copies(output.into_iter().collect())?.pop();
         Ok(Box::new(copies))
     }
 
