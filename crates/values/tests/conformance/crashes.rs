@@ -11,8 +11,10 @@ use bifold_sim::{
     history::Op,
     judge::{Depth, Judge, no_orphans, verify_is_clean},
     model::{Change, Crash, Model},
+    nested,
     options::OptionSet,
     read::Trouble,
+    report::Report,
 };
 
 use crate::support::{Bed, EVERYTHING, contents, files, keeps_apart, number, options, path};
@@ -190,4 +192,62 @@ pub fn b12_zeros_behind_the_end_of_a_file_are_no_commits(placement: Placement) {
             opens_as_a_prefix(&bed, &image, &format!("zeros from {from} on in {name}"));
         }
     }
+}
+
+/// One keyspace keeps the oldest of many logs alive, which alone holds its commit.
+pub fn b05_the_oldest_of_many_logs_is_replayed(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    bed.step(&Op::Create(1));
+    bed.put_in(1, 1, 100);
+    let logs = |bed: &Bed| files(&bed.fs).keys().filter(|name| name.ends_with(".log")).count();
+    for round in 0.. {
+        assert!(round < 100, "there are only {} logs", logs(&bed));
+        if logs(&bed) >= 4 {
+            break;
+        }
+        bed.fill(0..20);
+    }
+    bed.step(&Op::Sync);
+    bed.put(3, 5);
+    for (crash, image) in [(Crash::Kill, bed.fs.fork()), (Crash::Power, bed.fs.power_loss(Fate::DropUnsynced))] {
+        let judge = Judge { set: bed.set().clone(), seed: 2 };
+        judge.judge(&image, bed.model(), crash, Depth::Thorough).unwrap();
+    }
+}
+
+/// A log with more than a memtable holds is replayed in pieces; each of them may be cut short.
+pub fn b06_a_crash_while_a_long_log_is_replayed_loses_nothing(placement: Placement) {
+    let mut options = options(placement);
+    options.memtable_bytes = 1 << 20;
+    let mut bed = Bed::new(options);
+    (0..4).for_each(|_| bed.fill(0..40));
+    bed.step(&Op::Sync);
+    let mut set = bed.set().clone();
+    set.database.memtable_bytes = 16 << 10;
+    let fs = bed.fs.power_loss(Fate::DropUnsynced);
+    let mut camera = Camera::new(&fs, Plan { seed: 9, every: 2, random: 1, only: None });
+    drop(Db::open_in(env::simulated(&fs), env::DIR, set.database.clone()).unwrap());
+    let images = camera.take();
+    assert!(images.len() > 50, "{} images", images.len());
+    for image in images {
+        examine(&image, bed.model(), &set).unwrap_or_else(|trouble| panic!("{image}: {trouble}"));
+    }
+}
+
+/// The recovery from a crash within a collection crashes too, at every change it makes; a few of them a third time.
+pub fn b10_a_crash_within_the_recovery_of_a_collection_loses_nothing(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    half_dead(&mut bed);
+    let mut camera = Camera::new(&bed.fs, Plan { seed: 11, every: 29, random: 1, only: None });
+    bed.collect();
+    bed.step(&Op::Flush);
+    let (images, mut report) = (camera.take(), Report::default());
+    let judge = Judge { set: bed.set().clone(), seed: 4 };
+    let sizes = nested::Sizes { every: 2, third_every: 100, random: 1 };
+    for image in &images {
+        let examined = nested::examine(&judge, image, bed.model(), sizes, &mut report);
+        examined.unwrap_or_else(|trouble| panic!("{image}: {trouble}"));
+    }
+    let crashes = report.of("crashes in recovery");
+    assert!(crashes > 20 || !keeps_apart(bed.db()), "{crashes} crashes in recovery");
 }

@@ -30,6 +30,9 @@ macro_rules! each_row {
             crashes: a09_a_crash_while_everything_is_cleared_leaves_all_or_nothing
             crashes: a18_a_crash_at_every_io_of_a_collection_leaves_no_orphan_and_no_number_twice
             crashes: b03_a_file_torn_at_any_byte_opens
+            crashes: b05_the_oldest_of_many_logs_is_replayed
+            crashes: b06_a_crash_while_a_long_log_is_replayed_loses_nothing
+            crashes: b10_a_crash_within_the_recovery_of_a_collection_loses_nothing
             crashes: b12_zeros_behind_the_end_of_a_file_are_no_commits
             deletes: a01_a_deleted_key_does_not_come_back_when_its_value_moves
             deletes: a01_deleted_keys_stay_deleted_while_threads_collect_and_merge
@@ -44,6 +47,7 @@ macro_rules! each_row {
             faults: c12_a_full_disk_can_be_emptied_by_collecting
             faults: c13_damage_is_told_with_its_place_and_spoils_nothing_else
             faults: c14_an_iterator_leaves_nothing_out_behind_damage
+            faults: b04_damage_before_a_synced_commit_drops_none_behind_it
             moves: a04_a_flush_in_the_middle_of_a_collection_loses_nothing
             moves: a04_two_collections_at_once_follow_each_other
             moves: a05_a_checkpoint_and_its_origin_collect_apart
