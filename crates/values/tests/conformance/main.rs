@@ -58,6 +58,7 @@ macro_rules! each_row {
             moves: a11_the_manifest_says_what_is_there
             moves: a11_garbage_is_remembered_across_reopening
             moves: a12_a_moved_record_keeps_number_kind_and_body
+            moves: a12_a_record_carried_over_keeps_number_kind_and_body
             moves: a15_collecting_all_the_time_changes_no_answer
             moves: a20_values_about_the_threshold_do_not_get_mixed_up
             moves: b01_all_keys_of_all_keyspaces_are_there_after_reopening

@@ -12,13 +12,13 @@ use bifold::{
 };
 use bifold_sim::{
     env,
-    history::{Flavor, History, KeyNo, Mix, Op},
+    history::{Flavor, History, KeyNo, Mix, Op, key_bytes},
     judge,
     random::Random,
 };
 
 use crate::{
-    meanwhile::{Act, at_every_change_of_a_collection, delete, put},
+    meanwhile::{Act, at_change, at_every_change_of_a_collection, delete, put},
     support::{Bed, MIN_BYTES, Record, compare, contents, eager, files, keeps_apart, options, records, spec},
 };
 
@@ -153,6 +153,27 @@ pub fn a12_a_moved_record_keeps_number_kind_and_body(placement: Placement) {
     let moved = files(&bed.fs).keys().any(|name| name.ends_with(".val") && !files_before.contains_key(name));
     assert_eq!(moved, keeps_apart(bed.db()), "values were to move");
     bed.check();
+}
+
+/// The same of records that another thread appends while their group is collected. A snapshot keeps all copies.
+pub fn a12_a_record_carried_over_keeps_number_kind_and_body(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    bed.fill(0..20);
+    let prepared = bed.close();
+    for nth in 1.. {
+        let bed = prepared.open();
+        let _keeps_files = bed.db().snapshot();
+        let before: BTreeSet<Record> = records(&bed.fs).into_iter().collect();
+        let (db, keys) = (bed.db().clone(), [2, 3, 5, 7, 11, 13, 17]);
+        let put = move || keys.iter().for_each(|&key| db.put(key_bytes(key), spec(1, 100).bytes()).unwrap());
+        if !at_change(&bed.fs, nth, put, || bed.db().collect_garbage().unwrap()) {
+            return;
+        }
+        let after: BTreeSet<Record> = records(&bed.fs).into_iter().collect();
+        let made: Vec<&Record> = after.difference(&before).collect();
+        let puts = if keeps_apart(bed.db()) { keys.len() } else { 0 };
+        assert_eq!(made.len(), puts, "change {nth}: {puts} puts made {made:?}");
+    }
 }
 
 /// What is known about files: their names and lengths on the disk, and how many the database counts.
