@@ -97,7 +97,9 @@ impl Engine {
         loop {
             // Picked when no other collection runs: what another is about to empty must not be picked.
             self.wait_until(|| self.work.try_collect(partition.keyspace))?;
-            let Some(pick) = pick() else {
+            // Of a dropped keyspace nothing moves any more: the same would be picked for ever.
+            let picked = if partition.is_dropped() { None } else { pick() };
+            let Some(pick) = picked else {
                 self.end_collection(partition.keyspace);
                 return Ok(());
             };

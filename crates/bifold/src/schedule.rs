@@ -306,7 +306,12 @@ impl Engine {
     }
 
     fn end_work(&self) {
-        self.work.state.hold().running -= 1;
+        {
+            let mut state = self.work.state.hold();
+            state.running -= 1;
+            // At once: whoever finds nothing running must find that something has ended.
+            state.epoch += 1;
+        }
         self.update_pace();
         self.work.notify();
     }
@@ -325,7 +330,15 @@ impl Engine {
             if self.works_in_caller() {
                 self.run_due_work()?;
                 self.health.writable()?;
-                return Ok(());
+                let state = self.work.state.hold();
+                if state.running == 0 && state.epoch == seen {
+                    return Ok(());
+                }
+                // Another thread is at it, or has just been: of several callers each does what is due.
+                if state.running > 0 {
+                    drop(wait_for(&self.work.changed, state, IDLE_LOOK));
+                }
+                continue;
             }
             let mut state = self.work.state.hold();
             while state.epoch == seen && !state.stopping {

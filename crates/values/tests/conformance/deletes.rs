@@ -1,0 +1,251 @@
+//! What is gone and must stay so, however values move meanwhile.
+
+use std::{
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use bifold::{
+    Compaction, Db, Placement, Workers,
+    options::{Leveled, Tiered, TwoLayer},
+};
+use bifold_io::memory::MemoryFs;
+use bifold_sim::{
+    env,
+    history::{KeyNo, Op, Span, key_bytes},
+    judge,
+    model::Change,
+    random::Random,
+};
+
+use crate::{
+    meanwhile::{Act, at_change, at_every_change_of_a_collection, delete, nothing, put},
+    support::{Bed, EVERYTHING, Prepared, contents, keeps_apart, options, spec, threaded},
+};
+
+fn prepared(placement: Placement) -> Prepared {
+    let mut bed = Bed::new(options(placement));
+    bed.fill(0..20);
+    bed.step(&Op::Flush);
+    bed.fill(10..16);
+    bed.close()
+}
+
+fn merge_everything(db: &Db) -> bifold::Result<()> {
+    db.flush()?;
+    db.default_keyspace().compact_range::<&[u8]>(..)
+}
+
+/// Another thread deletes, overwrites and merges at every change of the files that a collection makes.
+pub fn a01_a_deleted_key_does_not_come_back_when_its_value_moves(placement: Placement) {
+    let prepared = prepared(placement);
+    let deletes: Vec<Change> = [2, 3, 12, 13].map(delete).into();
+    let rewritten = vec![delete(4), put(4, spec(1, 90)), delete(4), put(5, spec(2, 70)), delete(5), delete(14)];
+    let smaller = vec![put(6, spec(3, 9)), put(7, spec(4, 300)), delete(7), put(7, spec(5, 8)), put(11, spec(6, 99))];
+    let acts = [
+        Act { changes: deletes.clone(), then: nothing },
+        Act { changes: deletes, then: merge_everything },
+        Act { changes: rewritten, then: merge_everything },
+        Act { changes: smaller, then: nothing },
+    ];
+    for act in &acts {
+        let acted = at_every_change_of_a_collection(&prepared, act);
+        assert!(acted > 10 || placement == Placement::Inline, "{acted} changes");
+    }
+}
+
+/// Real threads: one deletes what it put, one collects, one merges; what was deleted is never seen again.
+pub fn a01_deleted_keys_stay_deleted_while_threads_collect_and_merge(placement: Placement) {
+    let fs = MemoryFs::default();
+    let mut options = options(placement);
+    options.workers = Workers::Threads(2);
+    let db = Db::open_in(threaded(&fs), env::DIR, options.clone()).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let until_done = |act: fn(&Db) -> bifold::Result<()>| {
+            let (db, done) = (&db, &done);
+            scope.spawn(move || {
+                while !done.load(Relaxed) {
+                    act(db).unwrap();
+                    // Without a pause moves alone would keep the flushes busy.
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+        };
+        until_done(Db::collect_garbage);
+        until_done(merge_everything);
+        let _ends_the_others = OnDrop(&done);
+        for round in 0..30u32 {
+            put_and_delete(&db, round);
+        }
+    });
+    let left: Vec<_> = contents(&db)["default"].iter().map(|(key, _)| key.clone()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    db.close().unwrap();
+    let db = Db::open_in(threaded(&fs), env::DIR, options).unwrap();
+    assert!(contents(&db)["default"].is_empty());
+}
+
+/// Ends the other threads, also when this one panics.
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+fn put_and_delete(db: &Db, round: u32) {
+    let keys = || (0..40).map(key_bytes);
+    for (key, tag) in keys().zip(round * 40..) {
+        db.put(&key, spec(tag, 60 + tag % 90).bytes()).unwrap();
+    }
+    for (key, tag) in keys().zip(round * 40..) {
+        let found = db.get(&key).unwrap();
+        assert!(found.is_some_and(|value| spec(tag, 60 + tag % 90).is(&value)), "round {round}");
+        db.delete(&key).unwrap();
+        assert_eq!(db.get(&key).unwrap(), None, "round {round}");
+    }
+    assert_eq!(db.iter().count(), 0, "round {round}");
+}
+
+/// Deletes of every kind between puts, collections, flushes and merges of ranges, under every compaction.
+pub fn a02_a_delete_is_never_below_what_it_deletes(placement: Placement) {
+    let compactions = [
+        Compaction::Leveled(Leveled { growth: 2, levels: 4, level0_runs: 1, base_bytes: 4096 }),
+        Compaction::Tiered(Tiered { growth: 2, levels: 4 }),
+        Compaction::TwoLayer(TwoLayer { unsorted_bytes: 8192, scan_merge_runs: 2 }),
+    ];
+    for (seed, compaction) in (0..).zip(compactions) {
+        let mut options = options(placement);
+        options.keyspace.compaction = compaction;
+        let mut bed = Bed::new(options);
+        let mut random = Random::new(seed, "a02");
+        for _ in 0..1500 {
+            let key = random.below(80) as KeyNo;
+            match random.weighted(&[40, 30, 4, 4, 4, 2]) {
+                0 => bed.put(key, random.within(0, 200) as u32),
+                1 => bed.delete(key),
+                2 => bed.delete_range(Span(Bound::Included(key), Bound::Excluded(key + 10))),
+                3 => bed.step(&Op::CompactRange(0, Span(Bound::Included(key), Bound::Unbounded))),
+                4 => bed.collect(),
+                _ => bed.step(&Op::Flush),
+            }
+        }
+        bed.check_thoroughly();
+    }
+}
+
+/// A snapshot, then everything deleted at once, merged and collected again and again.
+pub fn a05_a_snapshot_keeps_what_a_range_delete_took(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    bed.fill(0..60);
+    bed.step(&Op::Snapshot(0));
+    bed.delete_range(Span(Bound::Included(10), Bound::Excluded(50)));
+    bed.step(&Op::Snapshot(1));
+    bed.delete_range(EVERYTHING);
+    for _ in 0..3 {
+        bed.step(&Op::Flush);
+        bed.step(&Op::Compact);
+        bed.collect();
+        bed.step(&Op::ReadSnapshot(0, 0));
+        bed.step(&Op::ReadSnapshot(1, 0));
+        bed.check();
+    }
+    bed.step(&Op::DropSnapshot(0));
+    bed.collect();
+    bed.step(&Op::ReadSnapshot(1, 0));
+    bed.step(&Op::DropSnapshot(1));
+    bed.check_thoroughly();
+    let space = bed.db().stats().space;
+    assert_eq!(space.emptied_bytes, 0, "{space:?}");
+}
+
+/// Another thread deletes ranges at every change of the files that a collection makes.
+pub fn a06_a_range_deleted_while_its_values_move_stays_deleted(placement: Placement) {
+    let prepared = prepared(placement);
+    let some = Span(Bound::Included(5), Bound::Excluded(15));
+    let acts = [
+        Act { changes: vec![Change::DeleteRange(0, some.bounds())], then: nothing },
+        Act { changes: vec![Change::DeleteRange(0, EVERYTHING.bounds())], then: merge_everything },
+        Act {
+            changes: vec![Change::DeleteRange(0, EVERYTHING.bounds()), put(7, spec(1, 99)), put(8, spec(2, 9))],
+            then: nothing,
+        },
+    ];
+    for act in &acts {
+        let acted = at_every_change_of_a_collection(&prepared, act);
+        assert!(acted > 10 || placement == Placement::Inline, "{acted} changes");
+    }
+}
+
+/// Another thread drops a keyspace while it is collected; the files go once, and the database opens again.
+pub fn a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    bed.step(&Op::Create(1));
+    bed.fill(0..8);
+    (0..16).for_each(|key| bed.put_in(1, key, 100));
+    let prepared = bed.close();
+    for nth in 1.. {
+        let mut bed = prepared.open();
+        let db = bed.db().clone();
+        let other = db.clone();
+        let happened =
+            at_change(&bed.fs, nth, move || other.drop_keyspace("alpha").unwrap(), || db.collect_garbage().unwrap());
+        drop(db);
+        if !happened {
+            assert!(nth > 10 || !keeps_apart(bed.db()));
+            return;
+        }
+        assert!(bed.db().existing_keyspace("alpha").unwrap().is_none());
+        let fs = bed.fs.clone();
+        bed.driver.close().unwrap();
+        let mut model = prepared.model.clone();
+        model.begin_drop(1);
+        model.settle();
+        let mut bed = Bed::on(&fs, model, options(placement));
+        judge::no_orphans(&fs, env::DIR.as_ref(), bed.db()).unwrap_or_else(|t| panic!("dropped at {nth}: {t}"));
+        bed.check_thoroughly();
+    }
+}
+
+/// Cleared, filled, collected, reopened: several times.
+pub fn a09_a_cleared_keyspace_can_be_used_again_after_reopening(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    for round in 0..4 {
+        bed.fill(0..50);
+        bed.delete_range(EVERYTHING);
+        bed.fill(round..round + 10);
+        match round {
+            0 => {}
+            1 => bed.collect(),
+            2 => bed.step(&Op::Compact),
+            _ => bed.step(&Op::Abandon),
+        }
+        bed.reopen();
+        bed.check();
+    }
+    bed.check_thoroughly();
+}
+
+/// Cleared, and closed without a flush, or left by a killed process: the log has both, and replay ends with nothing.
+pub fn b02_no_replay_undoes_a_clear(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    bed.fill(0..50);
+    bed.step(&Op::Flush);
+    bed.fill(20..70);
+    bed.delete_range(EVERYTHING);
+    let killed = Arc::new(bed.fs.fork());
+    let model = bed.model().clone();
+    bed.reopen();
+    bed.check();
+    assert!(contents(bed.db())["default"].is_empty());
+    let mut bed = Bed::on(&killed, model, options(placement));
+    assert!(contents(bed.db())["default"].is_empty());
+    bed.check_thoroughly();
+}

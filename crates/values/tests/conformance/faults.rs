@@ -1,0 +1,276 @@
+//! What errors and damage leave: everything that was not hit, and an error that says what was.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bifold::{Access, Db, Error, Placement};
+use bifold_io::{
+    faulty::{Fault, FaultKind, FaultyFs, Persistence},
+    memory::Fate,
+};
+use bifold_sim::{
+    env,
+    history::{Op, key_bytes},
+    judge::{Depth, Judge},
+    model::{Crash, Model},
+    read::Trouble,
+};
+
+use crate::support::{Bed, EVERYTHING, Prepared, compare, contents, files, holders, keeps_apart, options, path};
+
+fn prepared(placement: Placement) -> Prepared {
+    let mut bed = Bed::new(options(placement));
+    bed.fill(0..24);
+    bed.step(&Op::Flush);
+    bed.fill(12..20);
+    (0..4).for_each(|key| bed.delete(key));
+    bed.close()
+}
+
+/// Opens a copy of `prepared`, whose calls can be made to fail.
+fn open(prepared: &Prepared) -> (FaultyFs, bifold_io::memory::MemoryFs, Db) {
+    let memory = prepared.fs.fork();
+    let faulty = FaultyFs::over_memory(memory.clone());
+    let env = env::over(Arc::new(faulty.clone()));
+    let db = Db::open_in(env, env::DIR, prepared.set.database.clone()).unwrap();
+    (faulty, memory, db)
+}
+
+/// Everything is collected, with a flush in between.
+fn collect(db: &Db) -> bifold::Result<()> {
+    db.collect_garbage()?;
+    db.flush()
+}
+
+/// Every call that a collection makes fails: once, or together with all that follow.
+pub fn a17_an_error_within_a_collection_is_told_and_loses_nothing(placement: Placement) {
+    let prepared = prepared(placement);
+    let (faulty, _, db) = open(&prepared);
+    let before = faulty.calls();
+    collect(&db).unwrap();
+    let last = faulty.calls();
+    assert!(last - before > 50 || !keeps_apart(&db));
+    let kinds = [FaultKind::EIO, FaultKind::ENOSPC, FaultKind::ShortWrite];
+    for at in before + 1..=last {
+        let lasting = if at % 2 == 0 { Persistence::Once } else { Persistence::Calls(20_000) };
+        for (kind, persistence) in [(FaultKind::EIO, Persistence::Once), (kinds[at as usize % 3], lasting)] {
+            let fault = Fault { at, kind, persistence };
+            fails(&prepared, fault).unwrap_or_else(|trouble| panic!("{fault:?}: {trouble}"));
+        }
+    }
+}
+
+fn fails(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
+    let (faulty, memory, db) = open(prepared);
+    faulty.plan(fault);
+    let answer = collect(&db);
+    let hits = faulty.injected();
+    faulty.clear();
+    let stats = db.stats();
+    // A file that cannot be removed is counted, and left to the next opening.
+    let told = answer.is_err() || stats.poisoned.is_some() || hits.iter().all(|hit| hit.1 == "remove");
+    if !told {
+        return Err(Trouble::wrong(format!("nobody was told of {hits:?}")));
+    }
+    compare(&db, &prepared.model).map_err(|trouble| trouble.during("reading after the error"))?;
+    // What deletes nothing is a write like any other.
+    match (stats.poisoned, db.delete("no key")) {
+        (Some(_), Err(Error::Poisoned { .. })) | (None, Ok(())) => {}
+        (poisoned, answer) => {
+            return Err(Trouble::wrong(format!("poisoned: {poisoned:?}, and a delete answers {answer:?}")));
+        }
+    }
+    let lost = memory.power_loss(Fate::DropUnsynced);
+    drop(db);
+    let judge = Judge { set: prepared.set.clone(), seed: 1 };
+    judge.judge(&lost, &prepared.model, Crash::Power, Depth::Quick).map_err(|trouble| trouble.during("power lost"))?;
+    judge
+        .judge(&memory, &prepared.model, Crash::Kill, Depth::Quick)
+        .map_err(|trouble| trouble.during("opened again"))?;
+    Ok(())
+}
+
+/// `verify`, opening for reading only, reading everything and closing change no byte of a sound database.
+pub fn a19_verifying_and_reading_change_no_byte(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    bed.fill(0..30);
+    bed.collect();
+    bed.fill(10..40);
+    let model = bed.model().clone();
+    let killed = bed.fs.fork();
+    for fs in [killed, bed.close().fs] {
+        let before = files(&fs);
+        let report = bifold::verify_in(&env::simulated(&fs), env::DIR, |_| {}).unwrap();
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        let frozen = bifold::Options { access: Access::ReadOnly, ..options(placement) };
+        let db = Db::open_in(env::simulated(&fs), env::DIR, frozen).unwrap();
+        compare(&db, &model).unwrap();
+        assert!(matches!(db.collect_garbage(), Err(Error::ReadOnly)), "a read-only database was collected");
+        db.close().unwrap();
+        assert!(files(&fs) == before, "files changed");
+    }
+}
+
+/// The disk fills up; then half is deleted, and collecting gives the space back.
+pub fn c12_a_full_disk_can_be_emptied_by_collecting(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    bed.fill(0..50);
+    let (fs, mut model, set) = (bed.fs.clone(), bed.model().clone(), bed.set().clone());
+    fs.set_capacity(Some(fs.used_bytes() + (40 << 10)));
+    let mut tag = 1;
+    loop {
+        let (key, value) = (key_bytes(tag % 200), crate::support::spec(u32::from(tag), 300));
+        model.begin(&[bifold_sim::model::Change::Put(0, key.clone(), value)]);
+        if bed.db().put(&key, value.bytes()).is_err() {
+            break;
+        }
+        model.acknowledge(bifold::Durability::Buffered);
+        tag += 1;
+        assert!(tag < 2000, "the disk never filled");
+    }
+    assert!(bed.db().stats().poisoned.is_some(), "nobody was told");
+    drop(bed);
+    let frozen = bifold::Options { access: Access::ReadOnly, ..set.database.clone() };
+    let db = Db::open_in(env::simulated(&fs), env::DIR, frozen).unwrap();
+    let found = contents(&db);
+    let head = model.check(&found, Crash::Kill).unwrap_or_else(|mismatch| panic!("{mismatch}"));
+    drop(db);
+    model.cut_back_to(head);
+    fs.set_capacity(Some(fs.used_bytes() * 2));
+    let mut bed = Bed::on(&fs, model, set.database);
+    bed.check();
+    let full = fs.used_bytes();
+    bed.delete_range(EVERYTHING);
+    bed.fill(0..20);
+    bed.step(&Op::Compact);
+    bed.collect();
+    let left = fs.used_bytes() - bed.db().stats().space.manifest_bytes;
+    assert!(left < full / 2, "{left} of {full} bytes are left");
+    bed.check_thoroughly();
+}
+
+/// A copy of `prepared` with one flipped bit, opened; `None` when opening told of it.
+fn damaged(prepared: &Prepared, name: &str, bit: u64) -> Option<Db> {
+    let fs = prepared.fs.power_loss(Fate::KeepAll);
+    fs.flip_bit(&path(name), bit);
+    match Db::open_in(env::simulated(&fs), env::DIR, prepared.set.database.clone()) {
+        Ok(db) => Some(db),
+        Err(error) => {
+            assert_names(&error, name);
+            None
+        }
+    }
+}
+
+fn assert_names(error: &Error, name: &str) {
+    match error {
+        Error::Corruption { path, .. } => assert!(path.ends_with(name), "{name} is damaged, and told is: {error}"),
+        Error::Poisoned { cause } => assert_names(cause, name),
+        other => panic!("{name} is damaged, and told is: {other}"),
+    }
+}
+
+/// Bits of all files that hold values: some forty of each file, in all positions of a byte.
+fn bits(prepared: &Prepared) -> Vec<(String, u64)> {
+    let mut bits = Vec::new();
+    for name in holders(&prepared.fs) {
+        let len = files(&prepared.fs)[&name].len() as u64 * 8;
+        bits.extend((0..len).step_by(len as usize / 40 + 1).map(|bit| (name.clone(), bit)));
+    }
+    bits
+}
+
+/// Reads every key: right, or an error that names the file. Answers the keys that cannot be read.
+fn unreadable(db: &Db, model: &Model, name: &str) -> BTreeSet<Box<[u8]>> {
+    let tree = model.current(0).unwrap();
+    let mut unreadable = BTreeSet::new();
+    for key in model.keys(tree) {
+        match db.get(key) {
+            Ok(found) => {
+                let right = model.get(tree, key, model.head());
+                bifold_sim::read::expect_value("get", key, right, found.as_deref()).unwrap();
+            }
+            Err(error) => {
+                assert_names(&error, name);
+                unreadable.insert(key.into());
+            }
+        }
+    }
+    unreadable
+}
+
+/// A flipped bit: reads, merges and collections answer right or name the file; what could be read before still can be.
+pub fn c13_damage_is_told_with_its_place_and_spoils_nothing_else(placement: Placement) {
+    let prepared = prepared(placement);
+    let mut met = 0;
+    for (name, bit) in bits(&prepared) {
+        let Some(db) = damaged(&prepared, &name, bit) else {
+            met += 1;
+            continue;
+        };
+        let before = unreadable(&db, &prepared.model, &name);
+        for call in [Db::collect_garbage, Db::compact] {
+            if let Err(error) = call(&db) {
+                assert_names(&error, &name);
+                met += 1;
+            }
+        }
+        let after = unreadable(&db, &prepared.model, &name);
+        assert!(after.is_subset(&before), "bit {bit} of {name}: {:?} became unreadable", after.difference(&before));
+        drop(db);
+    }
+    assert!(met > 0, "no damage was met");
+}
+
+/// A scan over damage yields every key, or ends with an error; it never goes on behind one with keys left out.
+pub fn c14_an_iterator_leaves_nothing_out_behind_damage(placement: Placement) {
+    let prepared = prepared(placement);
+    let tree = prepared.model.current(0).unwrap();
+    let head = prepared.model.head();
+    for (name, bit) in bits(&prepared) {
+        let Some(db) = damaged(&prepared, &name, bit) else { continue };
+        let mut right = prepared.model.scan(tree, &EVERYTHING.bounds(), head).into_iter();
+        let mut failed = false;
+        for pair in db.iter() {
+            let pair = match pair {
+                Ok(pair) => pair,
+                Err(error) => {
+                    assert_names(&error, &name);
+                    failed = true;
+                    continue;
+                }
+            };
+            assert!(!failed, "bit {bit} of {name}: the scan went on behind an error");
+            let (key, spec) = right.next().unwrap();
+            assert_eq!(pair.key(), key, "bit {bit} of {name}");
+            match pair.value() {
+                Ok(value) => assert!(spec.is(&value), "bit {bit} of {name}: a wrong value of {}", key.escape_ascii()),
+                Err(error) => assert_names(&error, &name),
+            }
+        }
+        assert!(failed || right.next().is_none(), "bit {bit} of {name}: the scan ended early");
+    }
+}
+
+/// Commits were synced, a later one followed, and the process was killed before any file was listed anew: a flipped bit
+/// among their values is damage, not the end of the log.
+pub fn b04_damage_before_a_synced_commit_drops_none_behind_it(placement: Placement) {
+    let mut options = options(placement);
+    options.memtable_bytes = 1 << 20;
+    let mut bed = Bed::new(options);
+    bed.fill(0..20);
+    bed.step(&Op::Sync);
+    bed.put(0, 1);
+    bed.step(&Op::Sync);
+    let killed = Prepared { fs: bed.fs.fork(), model: bed.model().clone(), set: bed.set().clone() };
+    let names: Vec<String> = files(&killed.fs).into_keys().filter(|name| name.ends_with(".val")).collect();
+    assert_eq!(names.is_empty(), !keeps_apart(bed.db()));
+    let mut met = 0;
+    for name in &names {
+        let bits = files(&killed.fs)[name].len() as u64 * 8;
+        for bit in (0..bits).step_by(bits as usize / 60 + 1) {
+            let spoilt = damaged(&killed, name, bit).map(|db| unreadable(&db, &killed.model, name).len());
+            met += u32::from(spoilt != Some(0));
+        }
+    }
+    assert!(met > 0 || names.is_empty(), "no damage was met");
+}

@@ -1,0 +1,229 @@
+//! What those see who began before values moved: snapshots, iterators, and readers without either.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bifold::{Db, Placement, Snapshot, Workers};
+use bifold_io::memory::MemoryFs;
+use bifold_sim::{
+    env,
+    history::{KeyNo, Op, Way, key_bytes},
+    model::Contents,
+    value::Spec,
+};
+
+use crate::support::{Bed, EVERYTHING, contents, keeps_apart, options, records, spec, threaded};
+
+/// None; one from before the first commit; one from after the last; several of the same moment; dropped in any order.
+pub fn a13_every_set_of_snapshots_keeps_what_it_sees_and_no_more(placement: Placement) {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let mut bed = Bed::new(options(placement));
+        bed.step(&Op::Snapshot(0));
+        bed.fill(0..40);
+        bed.step(&Op::Snapshot(1));
+        bed.step(&Op::Snapshot(2));
+        bed.fill((0..40).step_by(2));
+        (0..40).step_by(5).for_each(|key| bed.delete(key));
+        for dropped in order {
+            bed.collect();
+            (0..3).for_each(|slot| bed.step(&Op::ReadSnapshot(slot, 0)));
+            bed.step(&Op::Compact);
+            (0..3).for_each(|slot| bed.step(&Op::ReadSnapshot(slot, 0)));
+            bed.step(&Op::DropSnapshot(dropped));
+        }
+        bed.collect();
+        assert_eq!(bed.db().stats().space.emptied_bytes, 0, "no snapshot is open");
+        bed.step(&Op::Snapshot(0));
+        bed.collect();
+        bed.step(&Op::ReadSnapshot(0, 0));
+        bed.step(&Op::DropSnapshot(0));
+        bed.check_thoroughly();
+    }
+}
+
+/// Everything is deleted, merged and collected until nothing is left, while iterators and snapshots stand open.
+pub fn a16_open_readers_outlast_the_collection_of_everything(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    bed.fill(0..100);
+    (0..3).for_each(|slot| bed.step(&Op::OpenIterator(slot, 0)));
+    bed.step(&Op::Snapshot(0));
+    let held = bed.db().stats().space.values_bytes;
+    bed.delete_range(EVERYTHING);
+    for _ in 0..4 {
+        bed.step(&Op::Compact);
+        bed.collect();
+        bed.step(&Op::ReadSnapshot(0, 0));
+    }
+    let ways = [Way::Forward, Way::Backward, Way::BothEnds];
+    (0..).zip(ways).for_each(|(slot, way)| bed.step(&Op::FinishIterator(slot, way)));
+    bed.step(&Op::ReadSnapshot(0, 0));
+    bed.step(&Op::DropSnapshot(0));
+    bed.step(&Op::Compact);
+    bed.collect();
+    let left = bed.db().stats().space.values_bytes;
+    assert!(left * 4 <= held, "{left} of {held} bytes are left of nothing");
+    bed.check_thoroughly();
+}
+
+/// Two threads read keys that nobody changes, one by one and in scans, while their values move and their files go.
+pub fn a21_readers_miss_no_value_while_its_file_goes(placement: Placement) {
+    let fs = MemoryFs::default();
+    let db = Db::open_in(threaded(&fs), env::DIR, with_workers(placement)).unwrap();
+    for key in 0..100 {
+        db.put(key_bytes(key), steady(key).bytes()).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends_the_others = OnDrop(&done);
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                (0..100).for_each(|key| assert_steady(key, db.get(key_bytes(key)).unwrap().as_deref()));
+            }
+        });
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                let found: BTreeMap<_, _> = db.iter().map(|pair| pair.unwrap().into_parts().unwrap()).collect();
+                (0..100).for_each(|key| assert_steady(key, found.get(&key_bytes(key)).map(|value| &value[..])));
+            }
+        });
+        for round in 0..40u16 {
+            (200..240).for_each(|key| db.put(key_bytes(key), spec(u32::from(round), 150).bytes()).unwrap());
+            db.collect_garbage().unwrap();
+            if round % 8 == 0 {
+                db.compact().unwrap();
+            }
+        }
+    });
+}
+
+fn with_workers(placement: Placement) -> bifold::Options {
+    bifold::Options { workers: Workers::Threads(2), ..options(placement) }
+}
+
+/// The value that a key has from the beginning to the end.
+fn steady(key: KeyNo) -> Spec {
+    spec(u32::from(key), 64 + u32::from(key))
+}
+
+fn assert_steady(key: KeyNo, found: Option<&[u8]>) {
+    assert!(
+        found.is_some_and(|value| steady(key).is(value)),
+        "key {key}: {:?}",
+        found.map(bifold_sim::value::describe)
+    );
+}
+
+/// Ends the other threads, also when this one panics.
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Keys that nobody overwrites after the first round, so that each copy of their values is one that a collection made.
+const COLD: KeyNo = 150;
+
+/// All keys; those from [`COLD`] on are overwritten all the time.
+const KEYS: KeyNo = 300;
+
+/// Checks that are demanded, and for how long the readers go on at most to make them.
+const CHECKS_MIN: u64 = 200_000;
+const TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Copies of each cold value that are demanded beside the one that its writer made.
+const MOVES_MIN: usize = 3;
+
+/// A snapshot and what it must hold.
+type Held = (Snapshot, Contents);
+
+/// Snapshots are taken, all live values are moved again and again by forced collections, a writer overwrites half of the
+/// keys, and a reader compares every value of every snapshot with what was there when it was taken.
+pub fn g14_snapshots_stay_the_same_while_every_value_moves(placement: Placement) {
+    let fs = MemoryFs::default();
+    let db = Db::open_in(threaded(&fs), env::DIR, with_workers(placement)).unwrap();
+    (0..KEYS).for_each(|key| db.put(key_bytes(key), steady(key).bytes()).unwrap());
+    let held: Mutex<Vec<Held>> = Mutex::new(vec![(db.snapshot(), contents(&db))]);
+    let (done, checks, begin) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
+    let enough = || checks.load(Relaxed) >= CHECKS_MIN || begin.elapsed() > TIME_MAX;
+    thread::scope(|scope| {
+        let _ends_the_others = OnDrop(&done);
+        scope.spawn(|| overwrite(&db, &done));
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                let snapshots = held.lock().unwrap().clone();
+                for held in snapshots {
+                    checks.fetch_add(check(&db, &held), Relaxed);
+                }
+            }
+        });
+        let mut round = 0;
+        while round <= MOVES_MIN || !enough() {
+            db.collect_garbage().unwrap();
+            round += 1;
+            // Every snapshot is kept: each pins the files of its moment.
+            if round <= MOVES_MIN {
+                let snapshot = db.snapshot();
+                let holds = seen_by(&db, &snapshot);
+                held.lock().unwrap().push((snapshot, holds));
+            }
+        }
+    });
+    let checks = checks.load(Relaxed);
+    assert!(checks >= CHECKS_MIN, "only {checks} checks");
+    if keeps_apart(&db) {
+        assert_moved(&fs);
+    }
+    println!("{checks} values of {} snapshots as they were, in {:?}", held.lock().unwrap().len(), begin.elapsed());
+}
+
+fn overwrite(db: &Db, done: &AtomicBool) {
+    for tag in 1000.. {
+        if done.load(Relaxed) {
+            return;
+        }
+        let key = COLD + (tag * 7 % u32::from(KEYS - COLD)) as KeyNo;
+        db.put(key_bytes(key), spec(tag, 40 + tag % 200).bytes()).unwrap();
+        if tag % 64 == 0 {
+            // Else files would be kept by the thousand, since every snapshot is.
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn seen_by(db: &Db, snapshot: &Snapshot) -> Contents {
+    let pairs = snapshot.iter(db.default_keyspace()).map(|pair| pair.unwrap().into_parts().unwrap());
+    Contents::from([("default".to_owned(), pairs.collect())])
+}
+
+/// Compares a scan and a get of every key with what the snapshot held at first; answers how many values were compared.
+fn check(db: &Db, (snapshot, holds): &Held) -> u64 {
+    let right = &holds["default"];
+    assert!(seen_by(db, snapshot)["default"] == *right, "a scan of snapshot {} changed", snapshot.seqno());
+    for (key, value) in right {
+        let found = snapshot.get(db.default_keyspace(), key).unwrap();
+        assert!(found.as_ref() == Some(value), "{} in snapshot {} changed", key.escape_ascii(), snapshot.seqno());
+    }
+    2 * right.len() as u64
+}
+
+/// All copies are still there, because the first snapshot is: each has the number of the write it is of.
+fn assert_moved(fs: &MemoryFs) {
+    let mut copies = BTreeMap::new();
+    for (key, number, ..) in records(fs) {
+        *copies.entry((key, number)).or_insert(0usize) += 1;
+    }
+    for key in 0..COLD {
+        let of_key = copies.iter().filter(|((found, _), _)| **found == *key_bytes(key));
+        let most = of_key.map(|(_, copies)| *copies).max().unwrap_or(0);
+        assert!(most > MOVES_MIN, "the value of key {key} moved {most} times less one");
+    }
+}

@@ -1,0 +1,258 @@
+//! Databases for the rows: files in memory, a model that knows every answer, images of crashes.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bifold::{
+    Compaction, Db, Env, KeyspaceOptions, Options, Placement, Workers,
+    options::{Leveled, Values},
+};
+use bifold_format::{
+    frame::{self, Step},
+    names::{self, FileKind},
+    value,
+};
+use bifold_io::{clock::SystemClock, memory::MemoryFs, threads::SystemThreads};
+use bifold_sim::{
+    driver::{Blind, Driver},
+    env,
+    history::{KeyNo, Op, Span, Write},
+    judge,
+    model::{Contents, Model, NAMES, Name},
+    options::OptionSet,
+    read::{self, Trouble},
+    value::Spec,
+};
+
+/// Values of this length and above are kept apart.
+pub const MIN_BYTES: u32 = 64;
+
+/// Files and groups of a few KiB. Nothing is collected unless a row asks for it.
+pub fn options(placement: Placement) -> Options {
+    let values = Values {
+        min_bytes: u64::from(MIN_BYTES),
+        space_target: 100.0,
+        group_bytes: 2 << 10,
+        groups_max: 32,
+        file_bytes: 2 << 10,
+        ..Values::default()
+    };
+    let leveled = Leveled { growth: 3, levels: 4, level0_runs: 2, base_bytes: 8 << 10 };
+    let keyspace = KeyspaceOptions {
+        placement,
+        values,
+        table_bytes: 4 << 10,
+        block_bytes: 512,
+        compaction: Compaction::Leveled(leveled),
+        ..KeyspaceOptions::default()
+    };
+    Options {
+        memory_limit: 1 << 20,
+        memtable_bytes: 16 << 10,
+        workers: Workers::Caller,
+        keyspace,
+        ..Options::default()
+    }
+}
+
+/// The same, but garbage is collected by itself as soon as there is a little.
+pub fn eager(placement: Placement) -> Options {
+    let mut options = options(placement);
+    options.keyspace.values.space_target = 1.05;
+    options
+}
+
+/// Surroundings with the files of `fs`, real threads and a real clock.
+pub fn threaded(fs: &MemoryFs) -> Env {
+    Env { fs: Arc::new(fs.clone()), clock: Arc::new(SystemClock::default()), threads: Arc::new(SystemThreads) }
+}
+
+/// Whether values of these options are kept in files of their own.
+pub fn keeps_apart(db: &Db) -> bool {
+    db.options().keyspace.placement != Placement::Inline
+}
+
+/// The value of length `len` that write number `tag` puts.
+pub fn spec(tag: u32, len: u32) -> Spec {
+    Spec { tag, len }
+}
+
+/// A database, its files and its model. Every method that reads compares with the model and panics where they differ.
+pub struct Bed {
+    pub fs: MemoryFs,
+    pub driver: Driver<Blind>,
+    set: OptionSet,
+    tag: u32,
+}
+
+impl Bed {
+    /// A new database.
+    pub fn new(options: Options) -> Self {
+        let mut bed = Self::unopened(&MemoryFs::default(), Model::default(), options);
+        bed.driver.open().unwrap();
+        bed
+    }
+
+    fn unopened(fs: &MemoryFs, model: Model, options: Options) -> Self {
+        let keyspaces = vec![options.keyspace.clone(); NAMES.len()];
+        let set = OptionSet { database: options, keyspaces };
+        let tag = 1000 * (model.head() as u32 + 1);
+        let driver = Driver::new(env::simulated(fs), env::DIR.as_ref(), set.clone(), model, Blind);
+        Self { fs: fs.clone(), driver, set, tag }
+    }
+
+    /// The database that `fs` holds; `model` says what is in it.
+    pub fn on(fs: &MemoryFs, model: Model, options: Options) -> Self {
+        let mut bed = Self::unopened(fs, model, options);
+        bed.driver.open().unwrap();
+        bed
+    }
+
+    /// Closes it. What is left can be opened many times.
+    pub fn close(mut self) -> Prepared {
+        self.driver.close().unwrap();
+        let (model, set) = self.driver.into_parts();
+        Prepared { fs: self.fs, model, set }
+    }
+
+    pub fn db(&self) -> &Db {
+        self.driver.db()
+    }
+
+    pub fn model(&self) -> &Model {
+        &self.driver.model
+    }
+
+    pub fn set(&self) -> &OptionSet {
+        &self.set
+    }
+
+    pub fn step(&mut self, op: &Op) {
+        self.driver.step(op).unwrap_or_else(|trouble| panic!("{op}: {trouble}"));
+    }
+
+    /// Puts a new value of this length.
+    pub fn put(&mut self, key: KeyNo, len: u32) {
+        self.put_in(0, key, len);
+    }
+
+    pub fn put_in(&mut self, name: Name, key: KeyNo, len: u32) {
+        self.tag += 1;
+        self.step(&Op::Write(Write::Put(name, key, spec(self.tag, len))));
+    }
+
+    /// Puts a value of some length from 64 on for each of these keys.
+    pub fn fill(&mut self, keys: impl IntoIterator<Item = KeyNo>) {
+        keys.into_iter().for_each(|key| self.put(key, MIN_BYTES + u32::from(key) * 37 % 240));
+    }
+
+    pub fn delete(&mut self, key: KeyNo) {
+        self.step(&Op::Write(Write::Delete(0, key)));
+    }
+
+    pub fn delete_range(&mut self, span: Span) {
+        self.step(&Op::Write(Write::DeleteRange(0, span)));
+    }
+
+    /// Collects all there is.
+    pub fn collect(&mut self) {
+        self.db().collect_garbage().unwrap();
+    }
+
+    /// Closes and opens it, and demands that the files are those it knows.
+    pub fn reopen(&mut self) {
+        self.step(&Op::Reopen);
+        judge::no_orphans(&self.fs, env::DIR.as_ref(), self.db()).unwrap();
+    }
+
+    /// Compares every way of reading with the model.
+    pub fn check(&self) {
+        self.driver.compare_everything().unwrap();
+    }
+
+    /// Everything above once more: what was checked stays right when it is moved, merged and opened again.
+    pub fn check_thoroughly(&mut self) {
+        self.check();
+        self.collect();
+        self.check();
+        self.step(&Op::Compact);
+        self.check();
+        self.reopen();
+        self.check();
+    }
+}
+
+/// A closed database.
+pub struct Prepared {
+    pub fs: MemoryFs,
+    pub model: Model,
+    pub set: OptionSet,
+}
+
+impl Prepared {
+    /// A copy of it, opened.
+    pub fn open(&self) -> Bed {
+        Bed::on(&self.fs.fork(), self.model.clone(), self.set.database.clone())
+    }
+}
+
+/// Everything in `db` is what the model says after the commit `head`.
+pub fn compare(db: &Db, model: &Model) -> Result<(), Trouble> {
+    read::compare_everything(db, model, model.head())
+}
+
+/// All pairs of all keyspaces.
+pub fn contents(db: &Db) -> Contents {
+    read::contents(db).unwrap()
+}
+
+/// The files of the database by name.
+pub fn files(fs: &MemoryFs) -> BTreeMap<String, Vec<u8>> {
+    let of_dir = |path: &PathBuf| path.parent() == Some(Path::new(env::DIR));
+    let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    fs.files().into_iter().filter(of_dir).map(|path| (name(&path), fs.read(&path).unwrap_or_default())).collect()
+}
+
+/// Its path.
+pub fn path(name: &str) -> PathBuf {
+    Path::new(env::DIR).join(name)
+}
+
+/// The number in the name of a file, if it has one.
+pub fn number(name: &str) -> Option<u64> {
+    match names::parse(name) {
+        FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) => Some(id),
+        _ => None,
+    }
+}
+
+/// The names of files that hold values: value files, or tables where there are none.
+pub fn holders(fs: &MemoryFs) -> Vec<String> {
+    let ending = |end: &str| files(fs).into_keys().filter(|name| name.ends_with(end)).collect::<Vec<_>>();
+    let apart = ending(".val");
+    if apart.is_empty() { ending(".tbl") } else { apart }
+}
+
+/// A record of a value file: key, number, kind, and the body with the method by which it is stored.
+pub type Record = (Vec<u8>, u64, String, String);
+
+/// All records of all value files, one for each copy.
+pub fn records(fs: &MemoryFs) -> Vec<Record> {
+    let mut records = Vec::new();
+    for (_, bytes) in files(fs).into_iter().filter(|(name, _)| name.ends_with(".val")) {
+        let (file, _, mut at) = value::describe(&bytes).unwrap();
+        while let Step::Record(found, len) = frame::step(&bytes[at as usize..], file, at) {
+            let record = value::decode(found).unwrap();
+            let (kind, body) = (format!("{:?}", record.kind), format!("{:?}", record.stored()));
+            records.push((record.key.to_vec(), record.seqno, kind, body));
+            at += len as u64;
+        }
+    }
+    records
+}
+
+/// All keys.
+pub const EVERYTHING: Span = Span(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
