@@ -100,6 +100,9 @@ pub struct Values {
     pub space_target: f64,
     /// Which group is collected first (`hashkv`).
     pub victim: Victim,
+    /// `hashkv` moves values that are not updated between two collections to a part of their group that is collected more
+    /// rarely (HashKV §3.4). Default: yes.
+    pub cold_parts: bool,
     /// A group splits when its file has grown past this size, in bytes (`hashkv`).
     #[serde(deserialize_with = "size")]
     pub group_bytes: u64,
@@ -118,8 +121,9 @@ impl Default for Values {
             min_bytes: 192,
             space_target: 1.5,
             victim: Victim::default(),
+            cold_parts: true,
             group_bytes: 4 << 20,
-            groups_max: 256,
+            groups_max: 128,
             file_bytes: 16 << 20,
             compression: Compression::None,
         }

@@ -51,6 +51,7 @@ fn value_options(options: &KeyspaceOptions) -> ValueOptions {
         file_bytes: values.file_bytes,
         group_bytes: values.group_bytes,
         groups_max: values.groups_max as usize,
+        cold_parts: values.cold_parts,
         victim: match values.victim {
             Victim::Greedy => victim::Victim::Greedy,
             Victim::CostBenefit => victim::Victim::CostBenefit,

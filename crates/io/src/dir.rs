@@ -176,6 +176,14 @@ impl Dir {
         self.fs.len(&self.file(name))
     }
 
+    /// Whether the file has other names, too.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn is_shared(&self, name: &str) -> Result<bool> {
+        self.fs.is_shared(&self.file(name))
+    }
+
     /// The names of all files, sorted.
     ///
     /// # Errors
@@ -366,5 +374,11 @@ impl Reader {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where the file is, to keep.
+    #[must_use]
+    pub fn path_arc(&self) -> Arc<Path> {
+        Arc::clone(&self.path)
     }
 }

@@ -82,6 +82,11 @@ impl FileSystem for DiskFs {
         }
     }
 
+    fn is_shared(&self, path: &Path) -> Result<bool> {
+        let found = fs::metadata(path).map_err(|e| Error::io("look up", path, e))?;
+        Ok(std::os::unix::fs::MetadataExt::nlink(&found) > 1)
+    }
+
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         fs::create_dir_all(dir).map_err(|e| Error::io("create directory", dir, e))
     }

@@ -90,6 +90,12 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's, other than "not found".
     fn len(&self, path: &Path) -> Result<Option<u64>>;
 
+    /// Whether the file has other names, too: whoever knows those must not find it changed.
+    ///
+    /// # Errors
+    /// The system's.
+    fn is_shared(&self, path: &Path) -> Result<bool>;
+
     /// Makes a directory and those above it; fine when it is there.
     ///
     /// # Errors

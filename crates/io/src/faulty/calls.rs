@@ -67,6 +67,11 @@ impl FileSystem for FaultyFs {
         self.inner.len(path)
     }
 
+    fn is_shared(&self, path: &Path) -> Result<bool> {
+        self.pass("look up", path)?;
+        self.inner.is_shared(path)
+    }
+
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         self.pass("create directory", dir)?;
         self.inner.create_dir_all(dir)

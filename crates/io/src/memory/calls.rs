@@ -64,6 +64,14 @@ impl FileSystem for MemoryFs {
         Ok(node.ok().map(|node| node.data().content.len()))
     }
 
+    fn is_shared(&self, path: &Path) -> Result<bool> {
+        self.trace("look up", path, 0);
+        let state = self.state();
+        let node = state.node(path).map_err(|e| Error::io("look up", path, e))?;
+        let names = state.directories.values().flat_map(|directory| directory.names.values());
+        Ok(names.filter(|other| Arc::ptr_eq(other, &node)).count() > 1)
+    }
+
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         let made = self.change(OpKind::CreateDir, dir, 0, |state, _| state.create_dir_all(dir));
         made.map_err(|e| Error::io("create directory", dir, e))

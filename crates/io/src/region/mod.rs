@@ -219,6 +219,10 @@ impl FileSystem for RegionFs {
         Ok(in_file.map(|len| len.max(left.or(staged).unwrap_or(0))))
     }
 
+    fn is_shared(&self, path: &Path) -> Result<bool> {
+        DiskFs.is_shared(path)
+    }
+
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         DiskFs.create_dir_all(dir)
     }

@@ -54,21 +54,23 @@ impl Scan {
     /// # Errors
     /// I/O errors; a record that checks and cannot be decoded.
     pub fn step(&mut self) -> Result<Met<'_>> {
+        if self.position >= self.end {
+            return Ok(Met::End);
+        }
         loop {
             let unread = &self.buffer[self.passed..];
-            match frame::step(unread, self.file, self.position) {
-                _ if self.position >= self.end => return Ok(Met::End),
-                Step::Damaged => return Ok(Met::Damage(self.position)),
-                Step::Short(needed) => {
-                    if self.position + needed as u64 > self.end {
-                        return Ok(Met::Damage(self.position));
-                    }
-                    self.read_on(needed)?;
-                }
-                Step::Record(..) => break,
+            let span = frame::header_span(unread, self.file, self.position);
+            let needed = match span.map(|span| usize::try_from(span).unwrap_or(usize::MAX)) {
+                Some(span) if span <= unread.len() => break,
+                Some(span) => span,
+                None if unread.len() < frame::HEADER_BYTES => frame::HEADER_BYTES,
+                None => return Ok(Met::Damage(self.position)),
+            };
+            if needed as u64 > self.end - self.position {
+                return Ok(Met::Damage(self.position));
             }
+            self.read_on(needed)?;
         }
-        // Once more, because the borrow checker cannot see that the loop ends with it.
         let Step::Record(record, len) = frame::step(&self.buffer[self.passed..], self.file, self.position) else {
             return Ok(Met::Damage(self.position));
         };
@@ -83,14 +85,26 @@ impl Scan {
     /// # Errors
     /// I/O errors and corruption.
     pub fn sound(&mut self) -> Result<Option<(ValueRecord<'_>, u32)>> {
-        let path = self.reader.path().to_owned();
+        let path = self.reader.path_arc();
         match self.step()? {
             Met::Record(record, len) => Ok(Some((record, len))),
             Met::End => Ok(None),
             Met::Damage(offset) => {
-                Err(Corruption::new(offset, "value record", "a whole record", "one that does not check").of(path))
+                Err(Corruption::new(offset, "value record", "a whole record", "one that does not check").of(&*path))
             }
         }
+    }
+
+    /// Goes on at `offset`, where a record begins, not before the present position.
+    pub fn skip_to(&mut self, offset: u64) {
+        let ahead = usize::try_from(offset - self.position).unwrap_or(usize::MAX);
+        if ahead <= self.buffer.len() - self.passed {
+            self.passed += ahead;
+        } else {
+            self.buffer.clear();
+            self.passed = 0;
+        }
+        self.position = offset;
     }
 
     /// Reads so much that `needed` bytes from the present position on are there.

@@ -11,12 +11,12 @@
 //! each with a file of its own. So groups that share a file form a **family**, the unit of collection.
 //!
 //! **How live bytes are known without asking the index.** Each group remembers its keys in a Bloom filter: a key met before
-//! replaces a value about as long. A collection counts exactly and starts the filter anew; until the first one after a
+//! replaces a value about as long; if the key is new in the hot part and known in the cold one, the value there is dead. A collection counts exactly and starts the filter anew; until the first one after a
 //! start every write counts as a replacement, which errs on the side of collecting.
 
 use std::sync::Arc;
 
-use super::value_files::ValueFile;
+use super::value_files::{COLD, ValueFile};
 
 /// All hashes whose low `bits` bits are `prefix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,7 +70,18 @@ impl Region {
 pub struct Group {
     /// The hashes it covers.
     pub region: Region,
-    /// Its files, oldest first. Those shared with other groups cover more than its region.
+    /// What commits append to.
+    pub hot: Part,
+    /// Values that were not updated between two collections, and notes (§3.4; the paper's cold log, but one for each group).
+    pub cold: Part,
+    /// It is being collected.
+    pub busy: bool,
+}
+
+/// One half of a group.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// Its files, oldest first. Those shared with other groups cover more than the group's region.
     pub files: Vec<Arc<ValueFile>>,
     /// The last of them may be appended to.
     pub open: bool,
@@ -82,62 +93,111 @@ pub struct Group {
     pub written: u64,
     /// [`Groups::clock`] at the last collection.
     pub collected_at: u64,
-    /// It is being collected.
-    pub busy: bool,
     seen: Option<Seen>,
 }
 
-impl Group {
-    fn new(region: Region, clock: u64) -> Self {
-        Self {
-            region,
-            files: Vec::new(),
-            open: false,
-            live: 0,
-            dead: 0,
-            written: 0,
-            collected_at: clock,
-            busy: false,
-            seen: Some(Seen::default()),
-        }
+impl Part {
+    fn new(clock: u64) -> Self {
+        Self { collected_at: clock, seen: Some(Seen::default()), ..Self::default() }
     }
 
     /// The file to append to.
     #[must_use]
     pub fn head(&self) -> Option<&Arc<ValueFile>> {
-        self.files.last().filter(|_| self.open)
+        self.files.last().filter(|file| self.open && !file.is_sealed())
     }
 
-    /// Notes a value of so many bytes.
-    pub fn wrote(&mut self, hash: u64, bytes: u64) {
-        self.written += bytes;
-        if self.replaces(hash) { self.dead += bytes } else { self.live += bytes }
+    /// Takes a file of an earlier session in, which the halves of 2 to the power of `share` groups have in common.
+    fn adopt(&mut self, file: &Arc<ValueFile>, share: u32) {
+        let bytes = (file.len() - file.start()) >> share;
+        let dead = (file.dead() >> share).min(bytes);
+        self.live += bytes - dead;
+        self.dead += dead;
+        self.files.push(Arc::clone(file));
+        self.seen = None;
+        self.open = share == 0;
     }
 
-    /// Notes a record of so many bytes that leaves its key without a value here.
-    pub fn ended(&mut self, hash: u64, bytes: u64) {
-        self.written += bytes;
-        self.dead += bytes;
-        if self.replaces(hash) {
-            let keys = self.seen.as_ref().map_or(0, |seen| seen.keys).max(1);
-            let mean = self.live / keys;
-            self.live -= mean;
-            self.dead += mean;
-        }
+    fn half(&self) -> Self {
+        let (live, dead, written) = (self.live / 2, self.dead / 2, self.written / 2);
+        Self { open: false, live, dead, written, ..self.clone() }
     }
 
-    fn replaces(&mut self, hash: u64) -> bool {
+    /// Notes a key; answers whether it may have been here before.
+    fn meet(&mut self, hash: u64) -> bool {
         self.seen.as_mut().is_none_or(|seen| seen.insert(hash))
+    }
+
+    fn may_hold(&self, hash: u64) -> bool {
+        self.seen.as_ref().map_or(!self.files.is_empty(), |seen| seen.contains(hash))
+    }
+
+    /// Notes that one value is dead, about as long as others.
+    fn lose_one(&mut self) {
+        let keys = self.seen.as_ref().map_or(0, |seen| seen.keys);
+        let mean = self.live / keys.max(1);
+        let mean = if keys == 0 { 0 } else { mean };
+        self.live -= mean;
+        self.dead += mean;
+    }
+
+    /// Adds what a collection has copied here: the hashes of its keys, its live and its other bytes.
+    pub fn add(&mut self, hashes: &[u64], live: u64, dead: u64) {
+        if let Some(seen) = &mut self.seen {
+            for &hash in hashes {
+                seen.insert(hash);
+            }
+        }
+        self.live += live;
+        self.dead += dead;
     }
 
     /// Begins to count anew after a collection that found these keys and so many live bytes.
     pub fn recount(&mut self, hashes: &[u64], live: u64, dead: u64, clock: u64) {
-        let mut seen = Seen::for_keys(hashes.len());
-        for &hash in hashes {
-            seen.insert(hash);
-        }
-        (self.seen, self.live, self.dead) = (Some(seen), live, dead);
+        (self.seen, self.live, self.dead) = (Some(Seen::for_keys(hashes.len())), 0, 0);
         (self.written, self.collected_at) = (0, clock);
+        self.add(hashes, live, dead);
+    }
+}
+
+impl Group {
+    fn new(region: Region, clock: u64) -> Self {
+        Self { region, hot: Part::new(clock), cold: Part::new(clock), busy: false }
+    }
+
+    /// Bytes in it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        [&self.hot, &self.cold].iter().map(|part| part.live + part.dead).sum()
+    }
+
+    /// Notes a value of so many bytes.
+    pub fn wrote(&mut self, hash: u64, bytes: u64) {
+        self.hot.written += bytes;
+        if self.hot.meet(hash) {
+            self.hot.dead += bytes;
+        } else {
+            self.hot.live += bytes;
+            if self.cold.may_hold(hash) {
+                self.cold.lose_one();
+            }
+        }
+    }
+
+    /// Notes a record of so many bytes that leaves its key without a value here.
+    pub fn ended(&mut self, hash: u64, bytes: u64) {
+        self.hot.written += bytes;
+        self.hot.dead += bytes;
+        if self.hot.meet(hash) {
+            self.hot.lose_one();
+        } else if self.cold.may_hold(hash) {
+            self.cold.lose_one();
+        }
+    }
+
+    /// All its files.
+    pub fn files(&self) -> impl Iterator<Item = &Arc<ValueFile>> {
+        self.cold.files.iter().chain(&self.hot.files)
     }
 }
 
@@ -170,14 +230,8 @@ impl Groups {
         for group in &mut groups.groups {
             let covering = regions.iter().filter(|(region, _)| region.contains(group.region));
             for (region, file) in covering {
-                let share = group.region.bits - region.bits;
-                let bytes = (file.len() - file.start()) >> share;
-                let dead = (file.dead() >> share).min(bytes);
-                group.live += bytes - dead;
-                group.dead += dead;
-                group.files.push(Arc::clone(file));
-                group.seen = None;
-                group.open = *region == group.region;
+                let part = if file.description.class == COLD { &mut group.cold } else { &mut group.hot };
+                part.adopt(file, group.region.bits - region.bits);
             }
         }
         groups
@@ -212,7 +266,9 @@ impl Groups {
 
     /// Nothing is appended to the present files any more.
     pub fn close(&mut self) {
-        self.groups.iter_mut().for_each(|group| group.open = false);
+        for group in &mut self.groups {
+            (group.hot.open, group.cold.open) = (false, false);
+        }
     }
 
     /// Splits the group of `hash`, if it can be.
@@ -229,14 +285,7 @@ impl Groups {
             self.directory.extend_from_within(..);
         }
         let [low, high] = old.region.halves();
-        let half = |region| Group {
-            region,
-            open: false,
-            live: old.live / 2,
-            dead: old.dead / 2,
-            written: old.written / 2,
-            ..old.clone()
-        };
+        let half = |region| Group { region, hot: old.hot.half(), cold: old.cold.half(), busy: old.busy };
         let new = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
         self.groups[at] = half(low);
         self.groups.push(half(high));
@@ -247,12 +296,14 @@ impl Groups {
         }
     }
 
-    /// The positions of the groups that share files with the group at `at`, itself included.
+    /// The positions of the groups that share files with the group at `at`, itself included: files of the hot part, or any.
     #[must_use]
-    pub fn family(&self, at: usize) -> Vec<usize> {
-        let region_of = |file: &Arc<ValueFile>| Region::of(file.description.group).unwrap_or(Region::ALL);
+    pub fn family(&self, at: usize, hot_only: bool) -> Vec<usize> {
         let group = &self.groups[at];
-        let widest = group.files.iter().map(region_of).chain([group.region]).min().unwrap_or(Region::ALL);
+        let cold: &[_] = if hot_only { &[] } else { &group.cold.files };
+        let region_of = |file: &Arc<ValueFile>| Region::of(file.description.group).unwrap_or(Region::ALL);
+        let regions = group.hot.files.iter().chain(cold).map(region_of).chain([group.region]);
+        let widest = regions.min().unwrap_or(Region::ALL);
         (0..self.groups.len()).filter(|&other| widest.contains(self.groups[other].region)).collect()
     }
 }
@@ -289,9 +340,13 @@ impl Seen {
         Self { layers: vec![Layer::new((keys + keys / 2).max(KEYS_MIN))], keys: 0 }
     }
 
+    fn contains(&self, hash: u64) -> bool {
+        self.layers.iter().any(|layer| layer.contains(hash))
+    }
+
     /// Answers whether it was there.
     fn insert(&mut self, hash: u64) -> bool {
-        if self.layers.iter().any(|layer| layer.contains(hash)) {
+        if self.contains(hash) {
             return true;
         }
         if self.layers.last().is_none_or(|layer| layer.room == 0) {
@@ -366,11 +421,30 @@ mod tests {
         let mut group = Group::new(Region::ALL, 0);
         let hash = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40;
         (0..10_000).for_each(|n| group.wrote(hash(n), 10));
-        assert!(group.dead < 2_000, "{} of 100000 bytes are thought dead", group.dead);
-        let (live, dead) = (group.live, group.dead);
+        assert!(group.hot.dead < 2_000, "{} of 100000 bytes are thought dead", group.hot.dead);
+        let (live, dead) = (group.hot.live, group.hot.dead);
         (0..10_000).for_each(|n| group.wrote(hash(n), 10));
-        assert_eq!((group.live, group.dead), (live, dead + 100_000));
+        assert_eq!((group.hot.live, group.hot.dead), (live, dead + 100_000));
         group.ended(hash(3), 4);
-        assert!(group.live < live);
+        assert!(group.hot.live < live);
+    }
+
+    #[test]
+    fn the_first_update_of_a_cold_value_is_its_end() {
+        let mut group = Group::new(Region::ALL, 0);
+        let hash = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40;
+        let cold: Vec<u64> = (0..1000).map(hash).collect();
+        group.cold.recount(&cold, 100_000, 0, 0);
+        for _ in 0..3 {
+            (0..100).for_each(|n| group.wrote(hash(n), 100));
+        }
+        assert!((9_000..11_000).contains(&group.cold.dead), "{:?}", group.cold.dead);
+        assert_eq!(group.cold.live + group.cold.dead, 100_000);
+        assert!((19_000..21_000).contains(&group.hot.dead));
+        // Cold again, and updated again.
+        group.hot.recount(&[], 0, 0, 0);
+        group.cold.add(&cold[..100], 10_000, 0);
+        (0..100).for_each(|n| group.wrote(hash(n), 100));
+        assert!((18_000..22_000).contains(&group.cold.dead), "{:?}", group.cold.dead);
     }
 }

@@ -41,6 +41,9 @@ pub const APPENDED: u8 = 1;
 /// Class of the files that collections write, and that commits may append to later.
 pub const COLLECTED: u8 = 2;
 
+/// Class of the files that collections write for what is not updated any more, and append to later.
+pub const COLD: u8 = 3;
+
 /// Copies are written in pieces of this size: 0.3 µs per KiB instead of 0.9.
 const COPY_BUFFER_BYTES: usize = 256 << 10;
 
@@ -82,6 +85,8 @@ pub struct ValueFile {
     dead: AtomicU64,
     listed_dead: AtomicU64,
     dirty: AtomicBool,
+    /// Nothing is appended any more: it has another name, in a copy of the database.
+    sealed: AtomicBool,
     /// Its length when the sync began that runs, and the one that last ended well.
     syncing: AtomicU64,
     synced: AtomicU64,
@@ -110,6 +115,12 @@ impl ValueFile {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() <= self.start
+    }
+
+    /// Whether nothing may be appended any more.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.sealed.load(Relaxed)
     }
 
     /// Bytes of it that nobody needs, as far as known.
@@ -146,11 +157,12 @@ impl ValueFile {
     }
 }
 
-/// A file that a collection writes.
+/// What a collection appends to a file: a new one, or one that it goes on with.
 #[derive(Debug)]
 pub struct Copy {
     file: Arc<ValueFile>,
-    writer: Writer,
+    /// Where the next record will stand. The file itself is as long as it was until the copy is finished.
+    end: u64,
     /// Records not written yet.
     buffer: Vec<u8>,
 }
@@ -161,12 +173,12 @@ impl Copy {
     /// # Errors
     /// I/O errors.
     pub fn append(&mut self, record: &ValueRecord<'_>) -> Result<Pointer> {
-        let offset = self.file.len();
+        let offset = self.end;
         let begin = self.buffer.len();
         let place = (self.file.id, offset);
         value::encode(&mut self.buffer, place, record.kind, record.seqno, record.key, record.stored());
         let len = self.buffer.len() - begin;
-        self.file.len.store(offset + len as u64, Relaxed);
+        self.end += len as u64;
         if self.buffer.len() >= COPY_BUFFER_BYTES {
             self.write_out()?;
         }
@@ -175,7 +187,8 @@ impl Copy {
 
     fn write_out(&mut self) -> Result<()> {
         if !self.buffer.is_empty() {
-            self.writer.append(&[&self.buffer])?;
+            let writer = self.file.writer.get().unwrap_or_else(|| unreachable!("set when the copy began"));
+            writer.append(&[&self.buffer])?;
             self.buffer.clear();
         }
         Ok(())
@@ -293,7 +306,7 @@ impl ValueFiles {
             // Begun right before a crash: nothing in it was ever pointed at.
             Err(_) => return Ok(()),
         };
-        let copies_of_a_crashed_collection = meta.is_none() && description.class == COLLECTED;
+        let copies_of_a_crashed_collection = meta.is_none() && description.class != APPENDED;
         if description.keyspace != self.home.keyspace || copies_of_a_crashed_collection {
             return Ok(());
         }
@@ -314,6 +327,7 @@ impl ValueFiles {
             dead: AtomicU64::new(0),
             listed_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
+            sealed: AtomicBool::new(self.home.dir.is_shared(&name)?),
             syncing: AtomicU64::new(0),
             synced: AtomicU64::new(whole),
         });
@@ -449,6 +463,7 @@ impl ValueFiles {
             dead: AtomicU64::new(0),
             listed_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
+            sealed: AtomicBool::new(false),
             syncing: AtomicU64::new(0),
             synced: AtomicU64::new(start),
         });
@@ -472,31 +487,55 @@ impl ValueFiles {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn begin_copy(&self, group: u64) -> Result<Copy> {
-        let (file, writer) = self.create(COLLECTED, group, IoSource::Collection)?;
-        Ok(Copy { file, writer, buffer: Vec::new() })
+    pub fn begin_copy(&self, class: u8, group: u64) -> Result<Copy> {
+        let (file, writer) = self.create(class, group, IoSource::Collection)?;
+        // Later it is commits that append, except to cold files.
+        let source = if class == COLD { IoSource::Collection } else { IoSource::Value };
+        let _it_had_none = file.writer.set(writer.for_source(source));
+        Ok(Copy { end: file.len(), file, buffer: Vec::new() })
     }
 
-    /// Makes copies durable and lets readers find them. Their names are not durable yet.
+    /// Goes on with a file that no commit appends to. If the copy is not finished, nothing may be appended to the file any more.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn finish_copies(&self, mut copies: Vec<Copy>) -> Result<Vec<Arc<ValueFile>>> {
+    pub fn go_on_with(&self, file: &Arc<ValueFile>) -> Result<Copy> {
+        self.writer(file)?;
+        Ok(Copy { file: Arc::clone(file), end: file.len(), buffer: Vec::new() })
+    }
+
+    /// Makes copies durable and lets readers find them. Their names are not durable yet. `None`: a file that was gone on with
+    /// has got another name meanwhile, so nothing was copied.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn finish_copies(&self, mut copies: Vec<Copy>) -> Result<Option<Vec<Arc<ValueFile>>>> {
         copies.iter_mut().try_for_each(Copy::write_out)?;
-        self.home.dir.sync_files(copies.iter().map(|copy| &copy.writer))?;
-        let finish = |copy: Copy| {
-            copy.file.synced.store(copy.file.len(), Relaxed);
-            let _it_had_none = copy.file.writer.set(copy.writer.for_source(IoSource::Value));
-            copy.file
-        };
-        let files: Vec<_> = copies.into_iter().map(finish).collect();
-        self.insert(&files);
-        Ok(files)
+        let files: Vec<_> = copies.iter().map(|copy| Arc::clone(&copy.file)).collect();
+        self.sync_files(&files)?;
+        let alone = self.change.hold();
+        if files.iter().any(|file| file.is_sealed()) {
+            drop(alone);
+            files.iter().filter(|file| self.get(file.id).is_none()).for_each(|file| {
+                let _counted = self.home.dir.remove(&names::value(file.id));
+            });
+            return Ok(None);
+        }
+        for copy in copies {
+            copy.file.len.store(copy.end, Relaxed);
+            copy.file.synced.store(copy.end, Relaxed);
+        }
+        self.insert_alone(&files);
+        Ok(Some(files))
     }
 
     /// Lets readers find files.
     fn insert(&self, files: &[Arc<ValueFile>]) {
         let _alone = self.change.hold();
+        self.insert_alone(files);
+    }
+
+    fn insert_alone(&self, files: &[Arc<ValueFile>]) {
         let mut all = HashMap::clone(&self.all.load());
         all.extend(files.iter().map(|file| (file.id, Arc::clone(file))));
         self.all.store(Arc::new(all));
@@ -573,6 +612,12 @@ impl ValueFiles {
                 file.reader.prefetch(pointer.offset, u64::from(pointer.len));
             }
         }
+    }
+
+    /// Nothing is appended to the present files any more.
+    pub fn seal(&self) {
+        let _no_copy_ends_meanwhile = self.change.hold();
+        self.all.load().values().for_each(|file| file.sealed.store(true, Relaxed));
     }
 
     /// Takes a file out of use: all it held has moved, by commits up to `last`, or is dead.
@@ -683,14 +728,17 @@ impl ValueFiles {
         files
     }
 
-    /// What the manifest is to know of new files.
+    /// What the manifest is to know of finished copies: files that are new, or longer than it knows.
     #[must_use]
     pub fn added(&self, files: &[Arc<ValueFile>]) -> ValueEdit {
-        let added = files.iter().map(|file| {
-            file.listed.store(file.len(), Relaxed);
-            file.meta(self.home.keyspace)
-        });
-        ValueEdit { added: added.collect(), ..ValueEdit::default() }
+        let mut edit = ValueEdit::default();
+        for file in files {
+            if file.listed.swap(file.len(), Relaxed) > 0 {
+                edit.removed.push(file.id);
+            }
+            edit.added.push(file.meta(self.home.keyspace));
+        }
+        edit
     }
 
     /// Everything that edits have said so far, as one edit.

@@ -23,8 +23,8 @@ pub struct Candidate {
     pub dead: u64,
     /// Bytes written to it since it was last collected.
     pub written: u64,
-    /// Bytes written to all since then.
-    pub age: u64,
+    /// The sum over its parts: bytes that would come free, times what was written to all since the part was collected.
+    pub rest: f64,
 }
 
 impl Victim {
@@ -33,7 +33,7 @@ impl Victim {
     pub fn score(self, unit: &Candidate, draw: u64) -> f64 {
         match self {
             Self::Greedy | Self::GreedyRandom(_) => unit.written as f64,
-            Self::CostBenefit => unit.dead as f64 / (unit.live as f64 + 1.0) * (unit.age as f64 + 1.0),
+            Self::CostBenefit => unit.rest / (unit.live as f64 + 1.0),
             Self::Random => (draw >> 11) as f64,
         }
     }
@@ -74,9 +74,9 @@ mod tests {
     use super::*;
 
     const UNITS: [Candidate; 3] = [
-        Candidate { live: 100, dead: 100, written: 100, age: 10 },
-        Candidate { live: 100, dead: 80, written: 150, age: 10 },
-        Candidate { live: 100, dead: 50, written: 50, age: 100 },
+        Candidate { live: 100, dead: 100, written: 100, rest: 100.0 * 10.0 },
+        Candidate { live: 100, dead: 80, written: 150, rest: 80.0 * 10.0 },
+        Candidate { live: 100, dead: 50, written: 50, rest: 50.0 * 100.0 },
     ];
 
     fn order(policy: Victim) -> Vec<usize> {

@@ -25,6 +25,8 @@ pub struct ValueOptions {
     pub group_bytes: u64,
     /// There are about as many groups at most; then they grow instead.
     pub groups_max: usize,
+    /// Groups keep what is not updated apart (HashKV §3.4, "hotness awareness").
+    pub cold_parts: bool,
     /// Which group is collected.
     pub victim: Victim,
     /// How values are compressed, each by itself.

@@ -30,7 +30,7 @@ use super::ValueOptions;
 use crate::parts::{
     scan::Scan,
     sync::LockExt,
-    value_files::{Home, Kept, ValueFile, ValueFiles},
+    value_files::{COLLECTED, Home, Kept, ValueFile, ValueFiles},
 };
 
 /// The files of one collection: enough for a sync to be worth it.
@@ -162,13 +162,13 @@ impl Placement for WiscKey {
                 }
                 let output = match &mut output {
                     Some(output) => output,
-                    none => none.insert(self.files.begin_copy(0)?),
+                    none => none.insert(self.files.begin_copy(COLLECTED, 0)?),
                 };
                 let to = output.append(&record)?;
                 copies.moved.push(Moved { key: record.key.into(), from, to });
             }
         }
-        copies.output = self.files.finish_copies(output.into_iter().collect())?.pop();
+        copies.output = self.files.finish_copies(output.into_iter().collect())?.and_then(|mut files| files.pop());
         Ok(Box::new(copies))
     }
 

@@ -1,0 +1,394 @@
+//! The collection of some groups (HashKV §3.3 and §3.4).
+//!
+//! ```text
+//! the family's files ─▶ newest record of each key ─▶ alone in the hot part?  no ─▶ the group's new hot file
+//!                                                                            yes ─▶ its cold file
+//! ```
+
+use std::sync::{Arc, Mutex};
+
+use bifold_contract::{
+    FileId, IoSource, Pointer, RangeTombstone, Result, SeqNo, ValueEdit,
+    placement::{Collecting, Moved, Moves},
+};
+use bifold_format::{
+    filter::key_hash,
+    value::{self, ValueKind, ValueRecord},
+};
+
+use super::{State, units::Unit};
+use crate::{
+    parts::{
+        hash_map::HashMap,
+        scan::Scan,
+        segment_groups::{Groups, Part, Region},
+        sync::LockExt,
+        value_files::{COLD, COLLECTED, Copy, ValueFile, ValueFiles},
+    },
+    placements::ValueOptions,
+};
+
+/// A collection of some families.
+pub(super) struct Regroup {
+    files: Arc<ValueFiles>,
+    state: Arc<Mutex<State>>,
+    cold_parts: bool,
+    /// Records with numbers up to this one are copied ahead, the others under the commit lock.
+    durable: SeqNo,
+    /// The groups marked as being collected.
+    taken: Vec<Region>,
+    leaves: Vec<Leaf>,
+    next: usize,
+}
+
+/// One group of a family.
+struct Leaf {
+    unit: Unit,
+    region: Region,
+    /// What commits append to from now on: the last one.
+    hot: Vec<Arc<ValueFile>>,
+    cold: Option<Arc<ValueFile>>,
+    /// While it is copied.
+    copies: [Option<Copy>; 2],
+    /// Bytes copied to each.
+    copied: [u64; 2],
+    /// The values copied so far.
+    values: HashMap<Box<[u8]>, Copied>,
+    /// The family's files, and up to where they have been copied.
+    sources: Arc<Vec<Source>>,
+    /// Files of this group alone that commits have begun since.
+    begun_since: Vec<Source>,
+    /// No other group of the family comes after this one.
+    is_last: bool,
+}
+
+/// A file to collect.
+struct Source {
+    file: Arc<ValueFile>,
+    /// Up to where it is copied.
+    end: u64,
+    is_cold: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Copied {
+    seqno: SeqNo,
+    from: Pointer,
+    to: Pointer,
+    is_cold: bool,
+}
+
+/// The newest record of a key: its number and where it stands.
+#[derive(Clone, Copy)]
+struct Newest {
+    seqno: SeqNo,
+    file: FileId,
+    offset: u64,
+    /// Records of the key in the hot part, so far.
+    hot_records: u32,
+}
+
+impl Newest {
+    /// Where the record goes: updated since the last collection, or not.
+    fn goes_to(&self) -> usize {
+        if self.hot_records > 1 { HOT } else { COLD_PART }
+    }
+}
+
+const HOT: usize = 0;
+const COLD_PART: usize = 1;
+
+impl Regroup {
+    /// Nothing yet.
+    pub fn begin(files: &Arc<ValueFiles>, state: &Arc<Mutex<State>>, options: &ValueOptions, durable: SeqNo) -> Self {
+        Self {
+            files: Arc::clone(files),
+            state: Arc::clone(state),
+            cold_parts: options.cold_parts,
+            durable,
+            taken: Vec::new(),
+            leaves: Vec::new(),
+            next: 0,
+        }
+    }
+
+    /// Copies what is live and durable of these units.
+    pub fn copy(&mut self, units: impl Iterator<Item = Unit>) -> Result<()> {
+        for unit in units {
+            self.take(unit);
+        }
+        let ranges = self.state.hold().ranges.clone();
+        let mut at = 0;
+        while at < self.leaves.len() {
+            let family =
+                self.leaves[at..].iter().position(|leaf| leaf.is_last).map_or(self.leaves.len(), |n| at + n + 1);
+            self.copy_family(at, family, &ranges)?;
+            at = family;
+        }
+        self.finish_copies()
+    }
+
+    /// Marks a unit's groups as being collected, one leaf for each.
+    fn take(&mut self, unit: Unit) {
+        let groups = &mut self.state.hold().groups;
+        let Some(at) = groups.all().iter().position(|group| group.region == unit.region) else { return };
+        let members = groups.family(at, unit.hot_only);
+        let has_cold = members.iter().any(|&member| !groups.all()[member].cold.files.is_empty());
+        let unit = Unit { hot_only: unit.hot_only && has_cold, ..unit };
+        if members.iter().any(|&member| groups.all()[member].busy) {
+            return;
+        }
+        let mut sources: Vec<Source> = Vec::new();
+        for &member in &members {
+            let group = &groups.all()[member];
+            let of = |part: &Part, is_cold| {
+                let source = move |file: &Arc<ValueFile>| Source { file: Arc::clone(file), end: file.len(), is_cold };
+                part.files.iter().map(source).collect::<Vec<_>>()
+            };
+            sources.extend(of(&group.hot, false));
+            sources.extend(of(&group.cold, true).into_iter().filter(|_| !unit.hot_only));
+        }
+        sources.sort_unstable_by_key(|source| source.file.id);
+        sources.dedup_by_key(|source| source.file.id);
+        let sources = Arc::new(sources);
+        for (n, &member) in members.iter().enumerate() {
+            let group = &mut groups.all_mut()[member];
+            group.busy = true;
+            self.taken.push(group.region);
+            let cold = group.cold.head().filter(|_| unit.hot_only).cloned();
+            // Should this collection be given up, nobody goes on with it.
+            group.cold.open &= !unit.hot_only;
+            self.leaves.push(Leaf {
+                unit,
+                region: group.region,
+                hot: Vec::new(),
+                cold,
+                copies: [None, None],
+                copied: [0, 0],
+                values: HashMap::default(),
+                sources: Arc::clone(&sources),
+                begun_since: Vec::new(),
+                is_last: n + 1 == members.len(),
+            });
+        }
+    }
+
+    /// Copies what counts in the durable part of a family's files, each record to the files of its group.
+    fn copy_family(&mut self, begin: usize, end: usize, ranges: &[RangeTombstone]) -> Result<()> {
+        let Some(leaf) = self.leaves.get(begin) else { return Ok(()) };
+        let mut sources: Vec<Source> =
+            leaf.sources.iter().map(|source| Source { file: Arc::clone(&source.file), ..*source }).collect();
+        let hot_only = leaf.unit.hot_only;
+        let newest = self.newest(&mut sources, ranges)?;
+        let mut counting: Vec<(FileId, u64, usize)> =
+            newest.values().map(|n| (n.file, n.offset, if self.cold_parts { n.goes_to() } else { HOT })).collect();
+        counting.sort_unstable();
+        let mut counting = counting.into_iter().peekable();
+        for source in &sources {
+            let file = &source.file;
+            let mut scan = Scan::new(file, file.start(), source.end, IoSource::Collection);
+            while let Some((_, offset, goes_to)) = counting.next_if(|&(id, ..)| id == file.id) {
+                scan.skip_to(offset);
+                let Some((record, len)) = scan.sound()? else { break };
+                // A note says that older values are dead. Without the cold part, some may be there.
+                if record.kind != ValueKind::Value && !hot_only {
+                    continue;
+                }
+                let hash = key_hash(record.key);
+                let leaf = self.leaves[begin..end].iter_mut().find(|leaf| leaf.region.covers(hash));
+                let Some(leaf) = leaf else { continue };
+                let from = Pointer { file: file.id, epoch: 0, offset: record.offset, len };
+                leaf.copy(&self.files, &record, from, goes_to)?;
+            }
+        }
+        let sources = Arc::new(sources);
+        self.leaves[begin..end].iter_mut().for_each(|leaf| leaf.sources = Arc::clone(&sources));
+        Ok(())
+    }
+
+    /// The newest durable record of each key (§3.3: "the latest version counts"). Shortens each source to its durable part.
+    fn newest(&self, sources: &mut [Source], ranges: &[RangeTombstone]) -> Result<HashMap<Box<[u8]>, Newest>> {
+        let mut newest: HashMap<Box<[u8]>, Newest> = HashMap::default();
+        for source in sources {
+            let file = &source.file;
+            let mut scan = Scan::new(file, file.start(), source.end, IoSource::Collection);
+            while let Some((record, _)) = scan.sound()? {
+                // Copies come first in a file, then what commits appended, in their order.
+                if record.seqno > self.durable {
+                    source.end = record.offset;
+                    break;
+                }
+                let (seqno, hot_records) = (record.seqno, u32::from(!source.is_cold));
+                let this = Newest { seqno, file: file.id, offset: record.offset, hot_records };
+                match newest.get_mut(record.key) {
+                    Some(known) => {
+                        let hot_records = known.hot_records + hot_records;
+                        let best = if known.seqno >= this.seqno { *known } else { this };
+                        *known = Newest { hot_records, ..best };
+                    }
+                    None => drop(newest.insert(record.key.into(), this)),
+                }
+            }
+        }
+        newest.retain(|key, n| !is_covered(ranges, key, n.seqno));
+        Ok(newest)
+    }
+
+    /// Makes all copies durable together.
+    fn finish_copies(&mut self) -> Result<()> {
+        let take = |leaf: &mut Leaf| leaf.copies.each_mut().map(Option::take);
+        let copies: Vec<_> = self.leaves.iter_mut().map(take).collect();
+        let there: Vec<[bool; 2]> = copies.iter().map(|copies| copies.each_ref().map(Option::is_some)).collect();
+        let Some(files) = self.files.finish_copies(copies.into_iter().flatten().flatten().collect())? else {
+            self.leaves.clear();
+            return Ok(());
+        };
+        let mut files = files.into_iter();
+        for (leaf, [hot, cold]) in self.leaves.iter_mut().zip(there) {
+            leaf.hot = if hot { files.next().into_iter().collect() } else { Vec::new() };
+            leaf.cold = if cold { files.next() } else { leaf.cold.take() };
+        }
+        Ok(())
+    }
+}
+
+fn is_covered(ranges: &[RangeTombstone], key: &[u8], seqno: SeqNo) -> bool {
+    ranges.iter().any(|range| range.seqno > seqno && range.contains(key))
+}
+
+impl Collecting for Regroup {
+    fn edit(&self) -> ValueEdit {
+        let cold = self.leaves.iter().filter(|leaf| leaf.copied[COLD_PART] > 0).filter_map(|leaf| leaf.cold.clone());
+        let outputs: Vec<_> = self.leaves.iter().flat_map(|leaf| leaf.hot.clone()).chain(cold).collect();
+        self.files.added(&outputs)
+    }
+
+    fn advance(&mut self) -> Result<Option<Moves>> {
+        let Some(leaf) = self.leaves.get_mut(self.next) else { return Ok(None) };
+        self.next += 1;
+        let state = &mut *self.state.hold();
+        // Commits may have begun another file for the group since.
+        for file in &state.groups.at(leaf.region.prefix).hot.files {
+            if leaf.sources.iter().all(|source| source.file.id != file.id) {
+                leaf.begun_since.push(Source { file: Arc::clone(file), end: file.start(), is_cold: false });
+            }
+        }
+        let added = leaf.carry_over(&self.files, &mut state.record)?;
+        let later: Vec<RangeTombstone> =
+            state.ranges.iter().filter(|range| range.seqno > self.durable).cloned().collect();
+        leaf.values.retain(|key, copied| !is_covered(&later, key, copied.seqno));
+        leaf.take_effect(&mut state.groups, added);
+        let moved = leaf.values.drain().map(|(key, copied)| Moved { key, from: copied.from, to: copied.to }).collect();
+        Ok(Some(Moves { moved, check: false }))
+    }
+
+    fn refused(&mut self, _moved: &Moved) {}
+
+    fn committed(&mut self, last: SeqNo) {
+        let Some(leaf) = self.next.checked_sub(1).map(|at| &self.leaves[at]) else { return };
+        let shared: &[Source] = if leaf.is_last { &leaf.sources } else { &[] };
+        leaf.begun_since.iter().chain(shared).for_each(|source| self.files.empty(source.file.id, last));
+    }
+}
+
+impl Leaf {
+    /// Copies one record to the hot or to the cold file.
+    fn copy(&mut self, files: &ValueFiles, record: &ValueRecord<'_>, from: Pointer, goes_to: usize) -> Result<()> {
+        let copy = match (&mut self.copies[goes_to], &self.cold) {
+            (Some(copy), _) => copy,
+            (none, Some(cold)) if goes_to == COLD_PART => none.insert(files.go_on_with(cold)?),
+            (none, _) => none.insert(files.begin_copy([COLLECTED, COLD][goes_to], self.region.number())?),
+        };
+        let to = copy.append(record)?;
+        self.copied[goes_to] += u64::from(to.len);
+        if record.kind == ValueKind::Value {
+            let copied = Copied { seqno: record.seqno, from, to, is_cold: goes_to == COLD_PART };
+            self.values.insert(record.key.into(), copied);
+        }
+        Ok(())
+    }
+
+    /// Appends to the hot file what commits have appended to the sources since they were copied. Answers how many bytes.
+    fn carry_over(&mut self, files: &ValueFiles, buffer: &mut Vec<u8>) -> Result<u64> {
+        let mut bytes = 0;
+        for Source { file, end, .. } in self.sources.iter().chain(&self.begun_since) {
+            let mut scan = Scan::new(file, *end, file.len(), IoSource::Collection);
+            while let Some((record, len)) = scan.sound()? {
+                if !self.region.covers(key_hash(record.key)) {
+                    continue;
+                }
+                let to = append_copy(files, &mut self.hot, self.region, &record, buffer)?;
+                bytes += u64::from(to.len);
+                match record.kind {
+                    ValueKind::Value => {
+                        let from = Pointer { file: file.id, epoch: 0, offset: record.offset, len };
+                        let copied = Copied { seqno: record.seqno, from, to, is_cold: false };
+                        self.values.insert(record.key.into(), copied);
+                    }
+                    _ => drop(self.values.remove(record.key)),
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// From now on the copies are the group's files.
+    fn take_effect(&self, groups: &mut Groups, carried_over: u64) {
+        let clock = groups.clock;
+        let group = groups.at_mut(self.region.prefix);
+        let mut live = [0, 0];
+        let mut hashes = [Vec::new(), Vec::new()];
+        for (key, copied) in &self.values {
+            let part = usize::from(copied.is_cold);
+            live[part] += u64::from(copied.to.len);
+            hashes[part].push(key_hash(key));
+        }
+        let dead = |part: usize, total: u64| total.saturating_sub(live[part]);
+        group.hot.files.clone_from(&self.hot);
+        group.hot.open = !self.hot.is_empty();
+        group.hot.recount(&hashes[HOT], live[HOT], dead(HOT, self.copied[HOT] + carried_over), clock);
+        let cold_dead = dead(COLD_PART, self.copied[COLD_PART]);
+        if self.unit.hot_only {
+            group.cold.add(&hashes[COLD_PART], live[COLD_PART], cold_dead);
+        } else {
+            group.cold.files.clear();
+            group.cold.recount(&hashes[COLD_PART], live[COLD_PART], cold_dead, clock);
+        }
+        if let Some(cold) = &self.cold {
+            if group.cold.files.iter().all(|file| file.id != cold.id) {
+                group.cold.files.push(Arc::clone(cold));
+            }
+            group.cold.open = true;
+        }
+        group.busy = false;
+    }
+}
+
+fn append_copy(
+    files: &ValueFiles,
+    outputs: &mut Vec<Arc<ValueFile>>,
+    region: Region,
+    record: &ValueRecord<'_>,
+    buffer: &mut Vec<u8>,
+) -> Result<Pointer> {
+    // One that has got another name since it was copied is not to be touched.
+    let file = match outputs.last().filter(|file| !file.is_sealed()) {
+        Some(file) => Arc::clone(file),
+        None => files.begin(region.number())?,
+    };
+    if outputs.last().is_none_or(|last| last.id != file.id) {
+        outputs.push(Arc::clone(&file));
+    }
+    buffer.clear();
+    value::encode(buffer, (file.id, file.len()), record.kind, record.seqno, record.key, record.stored());
+    files.append(&file, buffer)
+}
+
+impl Drop for Regroup {
+    fn drop(&mut self) {
+        let mut state = self.state.hold();
+        for region in &self.taken {
+            state.groups.at_mut(region.prefix).busy = false;
+        }
+    }
+}
