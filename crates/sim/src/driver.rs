@@ -4,7 +4,10 @@
 //! [`Watcher`] is called: that is where crash images taken during the call are judged, since from begin to
 //! acknowledgement the same states are allowed.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use bifold::{Batch, Db, Durability, Error, IfMissing, Keyspace, Options, Range, Snapshot, Swap};
 use bifold_io::Env;
@@ -365,7 +368,7 @@ impl<W: Watcher> Driver<W> {
     }
 
     fn checkpoint(&mut self) -> Result<(), Trouble> {
-        let dir = self.new_dir();
+        let dir = self.new_dir()?;
         let done = self.db().checkpoint(&dir);
         self.acknowledge(done, Durability::Memory)?;
         self.watcher.pause();
@@ -375,12 +378,15 @@ impl<W: Watcher> Driver<W> {
     }
 
     /// A directory beside the database's that holds nothing, also not from before a crash.
-    fn new_dir(&mut self) -> PathBuf {
+    fn new_dir(&mut self) -> Result<PathBuf, Trouble> {
         loop {
             self.checkpoints += 1;
             let dir = self.path.with_file_name(format!("checkpoint-{}", self.checkpoints));
-            if !self.env.fs.list(&dir).is_ok_and(|files| !files.is_empty()) {
-                return dir;
+            match self.env.fs.list(&dir) {
+                Ok(files) if !files.is_empty() => {}
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(dir),
+                // It may be that of an injected fault: then it is told of by this.
+                other => return other.map(|_| dir).map_err(Trouble::from),
             }
         }
     }
