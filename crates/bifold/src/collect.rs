@@ -1,9 +1,10 @@
 //! Garbage collection of values kept apart: what a placement picks and copies, the engine commits.
 //!
 //! ```text
-//! pick ─▶ sync ─▶ retire what was emptied earlier ─▶ copy ─▶ list the copies ─▶ ┌ commit lock ───────────────────┐
-//!         (log and values)                                   (manifest)         │ carry over ─▶ commit the moves │
-//!                                                                               └────────────────────────────────┘
+//! pick ─▶ sync ─▶ retire what was emptied earlier ─▶ copy ─▶ list the copies ─▶ ┌ commit lock ───────────────────────────┐
+//!         (log and values)                                   (manifest)         │ pass over what is overwritten meanwhile │
+//!                                                                               │ ─▶ commit the moves                     │
+//!                                                                               └─────────────────────────────────────────┘
 //! ```
 //!
 //! A move is a write of the address with a number of its own: readers, snapshots, flush and compaction need no rule for
@@ -44,7 +45,6 @@ const LOOK_BYTES_MIN: u64 = 64 << 10;
 struct Asked<'a> {
     engine: &'a Engine,
     partition: &'a Partition,
-    durable: SeqNo,
     lookups: Cell<u64>,
 }
 
@@ -54,8 +54,8 @@ impl IndexView for Asked<'_> {
         self.engine.current_pointer(self.partition, key)
     }
 
-    fn durable(&self) -> SeqNo {
-        self.durable
+    fn make_durable(&self) -> Result<SeqNo> {
+        self.engine.sync_and_retire(self.partition)
     }
 }
 
@@ -110,20 +110,25 @@ impl Engine {
     }
 
     fn collect(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<()> {
-        // Not only commits: what the last collection carried over may have come without any.
-        self.sync_everything()?;
-        let durable = self.group_sync.durable();
-        self.install_values(partition, || partition.placement.retire(durable, self.snapshots.oldest()))?;
         if *pick == Collection::Retire {
-            return Ok(());
+            return self.sync_and_retire(partition).map(drop);
         }
-        let view = Asked { engine: self, partition, durable, lookups: Cell::new(0) };
+        let view = Asked { engine: self, partition, lookups: Cell::new(0) };
         let mut collecting = partition.placement.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
         self.install_values(partition, || collecting.edit())?;
         while self.commit_moves(partition, collecting.as_mut())? {}
         self.counters.gc.jobs.fetch_add(1, Relaxed);
         Ok(())
+    }
+
+    /// Makes everything durable, and lets go of the files that moves have emptied which are durable now. Answers the number of
+    /// the last durable commit.
+    fn sync_and_retire(&self, partition: &Partition) -> Result<SeqNo> {
+        self.sync_everything()?;
+        let durable = self.group_sync.durable();
+        self.install_values(partition, || partition.placement.retire(durable, self.snapshots.oldest()))?;
+        Ok(durable)
     }
 
     /// Commits the next moves; answers whether there were any.

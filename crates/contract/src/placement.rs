@@ -335,8 +335,12 @@ pub trait IndexView {
     /// Those of a read.
     fn current(&self, key: &[u8]) -> Result<Option<Pointer>>;
 
-    /// All commits up to this number are durable, with their values.
-    fn durable(&self) -> SeqNo;
+    /// Makes all commits durable, with their values; answers the number of the last one. What is copied must be durable
+    /// before: a value must not be dropped for a newer one that a power loss takes back.
+    ///
+    /// # Errors
+    /// I/O errors.
+    fn make_durable(&self) -> Result<SeqNo>;
 }
 
 /// How tight space is.

@@ -128,6 +128,25 @@ impl Part {
         self.seen.as_mut().is_none_or(|seen| seen.insert(hash))
     }
 
+    /// Notes a value of so many bytes; answers whether its key may have been here before.
+    pub fn wrote(&mut self, hash: u64, bytes: u64) -> bool {
+        self.written += bytes;
+        let known = self.meet(hash);
+        *(if known { &mut self.dead } else { &mut self.live }) += bytes;
+        known
+    }
+
+    /// Notes a record of so many bytes that leaves its key without a value here; answers as [`Part::wrote`].
+    pub fn ended(&mut self, hash: u64, bytes: u64) -> bool {
+        self.written += bytes;
+        self.dead += bytes;
+        let known = self.meet(hash);
+        if known {
+            self.lose_one();
+        }
+        known
+    }
+
     fn may_hold(&self, hash: u64) -> bool {
         self.seen.as_ref().map_or(!self.files.is_empty(), |seen| seen.contains(hash))
     }
@@ -173,24 +192,14 @@ impl Group {
 
     /// Notes a value of so many bytes.
     pub fn wrote(&mut self, hash: u64, bytes: u64) {
-        self.hot.written += bytes;
-        if self.hot.meet(hash) {
-            self.hot.dead += bytes;
-        } else {
-            self.hot.live += bytes;
-            if self.cold.may_hold(hash) {
-                self.cold.lose_one();
-            }
+        if !self.hot.wrote(hash, bytes) && self.cold.may_hold(hash) {
+            self.cold.lose_one();
         }
     }
 
     /// Notes a record of so many bytes that leaves its key without a value here.
     pub fn ended(&mut self, hash: u64, bytes: u64) {
-        self.hot.written += bytes;
-        self.hot.dead += bytes;
-        if self.hot.meet(hash) {
-            self.hot.lose_one();
-        } else if self.cold.may_hold(hash) {
+        if !self.hot.ended(hash, bytes) && self.cold.may_hold(hash) {
             self.cold.lose_one();
         }
     }

@@ -5,7 +5,7 @@
 //!  put k ─▶ group of hash(k): append (k, seqno, value)         delete k, small value of k: append a note (§3.5)
 //!
 //!  collect a group (§3.3):  read its files ─▶ of each key the newest record counts ─▶ copy the values to new files
-//!                           ─▶ under the commit lock carry over what was appended meanwhile, move the addresses
+//!                           ─▶ under the commit lock pass over keys that were written meanwhile, move the other addresses
 //!
 //!  hot and cold (§3.4):     the hot part is collected often: a value that is alone there, not updated since, goes to the
 //!                           group's cold part; both parts are collected together, rarely
@@ -211,8 +211,8 @@ impl Placement for HashKv {
 
     fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
         let units: &[u64] = if let Collection::Units(units) = pick { units } else { &[] };
-        let mut regroup = Regroup::begin(&self.files, &self.state, &self.options, view.durable());
-        regroup.copy(units.iter().filter_map(|&unit| Unit::of(unit)))?;
+        let mut regroup = Regroup::begin(&self.files, &self.state, &self.options);
+        regroup.copy(units.iter().filter_map(|&unit| Unit::of(unit)), view)?;
         Ok(Box::new(regroup))
     }
 

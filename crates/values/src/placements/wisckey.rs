@@ -149,6 +149,7 @@ impl Placement for WiscKey {
 
     fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
         let Collection::Units(units) = pick else { return Ok(Box::new(Copies::none(self))) };
+        view.make_durable()?;
         self.busy.hold().extend(units);
         let mut copies = Copies::none(self);
         copies.sources.clone_from(units);

@@ -1,6 +1,7 @@
 //! The collection of some groups (HashKV §3.3 and §3.4).
 //!
 //! ```text
+//! from now on commits append to new files ─▶ sync
 //! the family's files ─▶ newest record of each key ─▶ alone in the hot part?  no ─▶ the group's new hot file
 //!                                                                            yes ─▶ its cold file
 //! ```
@@ -9,11 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use bifold_contract::{
     FileId, IoSource, Pointer, RangeTombstone, Result, SeqNo, ValueEdit,
-    placement::{Collecting, Moved, Moves},
+    placement::{Collecting, IndexView, Moved, Moves},
 };
 use bifold_format::{
     filter::key_hash,
-    value::{self, ValueKind, ValueRecord},
+    value::{ValueKind, ValueRecord},
 };
 
 use super::{State, units::Unit};
@@ -33,7 +34,7 @@ pub(super) struct Regroup {
     files: Arc<ValueFiles>,
     state: Arc<Mutex<State>>,
     cold_parts: bool,
-    /// Records with numbers up to this one are copied ahead, the others under the commit lock.
+    /// All that is collected was committed up to here.
     durable: SeqNo,
     /// The groups marked as being collected.
     taken: Vec<Region>,
@@ -45,19 +46,16 @@ pub(super) struct Regroup {
 struct Leaf {
     unit: Unit,
     region: Region,
-    /// What commits append to from now on: the last one.
-    hot: Vec<Arc<ValueFile>>,
+    hot: Option<Arc<ValueFile>>,
     cold: Option<Arc<ValueFile>>,
     /// While it is copied.
     copies: [Option<Copy>; 2],
     /// Bytes copied to each.
     copied: [u64; 2],
-    /// The values copied so far.
+    /// The values copied.
     values: HashMap<Box<[u8]>, Copied>,
-    /// The family's files, and up to where they have been copied.
+    /// The family's files. Nothing is appended to them any more.
     sources: Arc<Vec<Source>>,
-    /// Files of this group alone that commits have begun since.
-    begun_since: Vec<Source>,
     /// No other group of the family comes after this one.
     is_last: bool,
 }
@@ -65,8 +63,6 @@ struct Leaf {
 /// A file to collect.
 struct Source {
     file: Arc<ValueFile>,
-    /// Up to where it is copied.
-    end: u64,
     is_cold: bool,
 }
 
@@ -100,23 +96,24 @@ const COLD_PART: usize = 1;
 
 impl Regroup {
     /// Nothing yet.
-    pub fn begin(files: &Arc<ValueFiles>, state: &Arc<Mutex<State>>, options: &ValueOptions, durable: SeqNo) -> Self {
+    pub fn begin(files: &Arc<ValueFiles>, state: &Arc<Mutex<State>>, options: &ValueOptions) -> Self {
         Self {
             files: Arc::clone(files),
             state: Arc::clone(state),
             cold_parts: options.cold_parts,
-            durable,
+            durable: 0,
             taken: Vec::new(),
             leaves: Vec::new(),
             next: 0,
         }
     }
 
-    /// Copies what is live and durable of these units.
-    pub fn copy(&mut self, units: impl Iterator<Item = Unit>) -> Result<()> {
+    /// Copies what is live of these units.
+    pub fn copy(&mut self, units: impl Iterator<Item = Unit>, view: &dyn IndexView) -> Result<()> {
         for unit in units {
             self.take(unit);
         }
+        self.durable = view.make_durable()?;
         let ranges = self.state.hold().ranges.clone();
         let mut at = 0;
         while at < self.leaves.len() {
@@ -128,7 +125,7 @@ impl Regroup {
         self.finish_copies()
     }
 
-    /// Marks a unit's groups as being collected, one leaf for each.
+    /// Marks a unit's groups as being collected, one leaf for each. Commits go on in new files.
     fn take(&mut self, unit: Unit) {
         let groups = &mut self.state.hold().groups;
         let Some(at) = groups.all().iter().position(|group| group.region == unit.region) else { return };
@@ -142,7 +139,7 @@ impl Regroup {
         for &member in &members {
             let group = &groups.all()[member];
             let of = |part: &Part, is_cold| {
-                let source = move |file: &Arc<ValueFile>| Source { file: Arc::clone(file), end: file.len(), is_cold };
+                let source = move |file: &Arc<ValueFile>| Source { file: Arc::clone(file), is_cold };
                 part.files.iter().map(source).collect::<Vec<_>>()
             };
             sources.extend(of(&group.hot, false));
@@ -154,6 +151,7 @@ impl Regroup {
         for (n, &member) in members.iter().enumerate() {
             let group = &mut groups.all_mut()[member];
             group.busy = true;
+            group.hot.open = false;
             self.taken.push(group.region);
             let cold = group.cold.head().filter(|_| unit.hot_only).cloned();
             // Should this collection be given up, nobody goes on with it.
@@ -161,32 +159,28 @@ impl Regroup {
             self.leaves.push(Leaf {
                 unit,
                 region: group.region,
-                hot: Vec::new(),
+                hot: None,
                 cold,
                 copies: [None, None],
                 copied: [0, 0],
                 values: HashMap::default(),
                 sources: Arc::clone(&sources),
-                begun_since: Vec::new(),
                 is_last: n + 1 == members.len(),
             });
         }
     }
 
-    /// Copies what counts in the durable part of a family's files, each record to the files of its group.
+    /// Copies what counts of a family's files, each record to the files of its group.
     fn copy_family(&mut self, begin: usize, end: usize, ranges: &[RangeTombstone]) -> Result<()> {
         let Some(leaf) = self.leaves.get(begin) else { return Ok(()) };
-        let mut sources: Vec<Source> =
-            leaf.sources.iter().map(|source| Source { file: Arc::clone(&source.file), ..*source }).collect();
-        let hot_only = leaf.unit.hot_only;
-        let newest = self.newest(&mut sources, ranges)?;
+        let (sources, hot_only) = (Arc::clone(&leaf.sources), leaf.unit.hot_only);
+        let newest = newest(&sources, ranges)?;
         let mut counting: Vec<(FileId, u64, usize)> =
             newest.values().map(|n| (n.file, n.offset, if self.cold_parts { n.goes_to() } else { HOT })).collect();
         counting.sort_unstable();
         let mut counting = counting.into_iter().peekable();
-        for source in &sources {
-            let file = &source.file;
-            let mut scan = Scan::new(file, file.start(), source.end, IoSource::Collection);
+        for Source { file, .. } in &*sources {
+            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Collection);
             while let Some((_, offset, goes_to)) = counting.next_if(|&(id, ..)| id == file.id) {
                 scan.skip_to(offset);
                 let Some((record, len)) = scan.sound()? else { break };
@@ -201,37 +195,7 @@ impl Regroup {
                 leaf.copy(&self.files, &record, from, goes_to)?;
             }
         }
-        let sources = Arc::new(sources);
-        self.leaves[begin..end].iter_mut().for_each(|leaf| leaf.sources = Arc::clone(&sources));
         Ok(())
-    }
-
-    /// The newest durable record of each key (§3.3: "the latest version counts"). Shortens each source to its durable part.
-    fn newest(&self, sources: &mut [Source], ranges: &[RangeTombstone]) -> Result<HashMap<Box<[u8]>, Newest>> {
-        let mut newest: HashMap<Box<[u8]>, Newest> = HashMap::default();
-        for source in sources {
-            let file = &source.file;
-            let mut scan = Scan::new(file, file.start(), source.end, IoSource::Collection);
-            while let Some((record, _)) = scan.sound()? {
-                // Copies come first in a file, then what commits appended, in their order.
-                if record.seqno > self.durable {
-                    source.end = record.offset;
-                    break;
-                }
-                let (seqno, hot_records) = (record.seqno, u32::from(!source.is_cold));
-                let this = Newest { seqno, file: file.id, offset: record.offset, hot_records };
-                match newest.get_mut(record.key) {
-                    Some(known) => {
-                        let hot_records = known.hot_records + hot_records;
-                        let best = if known.seqno >= this.seqno { *known } else { this };
-                        *known = Newest { hot_records, ..best };
-                    }
-                    None => drop(newest.insert(record.key.into(), this)),
-                }
-            }
-        }
-        newest.retain(|key, n| !is_covered(ranges, key, n.seqno));
-        Ok(newest)
     }
 
     /// Makes all copies durable together.
@@ -245,11 +209,33 @@ impl Regroup {
         };
         let mut files = files.into_iter();
         for (leaf, [hot, cold]) in self.leaves.iter_mut().zip(there) {
-            leaf.hot = if hot { files.next().into_iter().collect() } else { Vec::new() };
+            leaf.hot = if hot { files.next() } else { None };
             leaf.cold = if cold { files.next() } else { leaf.cold.take() };
         }
         Ok(())
     }
+}
+
+/// The newest record of each key (§3.3: "the latest version counts").
+fn newest(sources: &[Source], ranges: &[RangeTombstone]) -> Result<HashMap<Box<[u8]>, Newest>> {
+    let mut newest: HashMap<Box<[u8]>, Newest> = HashMap::default();
+    for Source { file, is_cold } in sources {
+        let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Collection);
+        while let Some((record, _)) = scan.sound()? {
+            let (seqno, hot_records) = (record.seqno, u32::from(!is_cold));
+            let this = Newest { seqno, file: file.id, offset: record.offset, hot_records };
+            match newest.get_mut(record.key) {
+                Some(known) => {
+                    let hot_records = known.hot_records + hot_records;
+                    let best = if known.seqno >= this.seqno { *known } else { this };
+                    *known = Newest { hot_records, ..best };
+                }
+                None => drop(newest.insert(record.key.into(), this)),
+            }
+        }
+    }
+    newest.retain(|key, n| !is_covered(ranges, key, n.seqno));
+    Ok(newest)
 }
 
 fn is_covered(ranges: &[RangeTombstone], key: &[u8], seqno: SeqNo) -> bool {
@@ -267,17 +253,11 @@ impl Collecting for Regroup {
         let Some(leaf) = self.leaves.get_mut(self.next) else { return Ok(None) };
         self.next += 1;
         let state = &mut *self.state.hold();
-        // Commits may have begun another file for the group since.
-        for file in &state.groups.at(leaf.region.prefix).hot.files {
-            if leaf.sources.iter().all(|source| source.file.id != file.id) {
-                leaf.begun_since.push(Source { file: Arc::clone(file), end: file.start(), is_cold: false });
-            }
-        }
-        let added = leaf.carry_over(&self.files, &mut state.record)?;
+        let since = leaf.pass_over_since(&state.groups)?;
         let later: Vec<RangeTombstone> =
             state.ranges.iter().filter(|range| range.seqno > self.durable).cloned().collect();
         leaf.values.retain(|key, copied| !is_covered(&later, key, copied.seqno));
-        leaf.take_effect(&mut state.groups, added);
+        leaf.take_effect(&mut state.groups, &since);
         let moved = leaf.values.drain().map(|(key, copied)| Moved { key, from: copied.from, to: copied.to }).collect();
         Ok(Some(Moves { moved, check: false }))
     }
@@ -286,8 +266,9 @@ impl Collecting for Regroup {
 
     fn committed(&mut self, last: SeqNo) {
         let Some(leaf) = self.next.checked_sub(1).map(|at| &self.leaves[at]) else { return };
-        let shared: &[Source] = if leaf.is_last { &leaf.sources } else { &[] };
-        leaf.begun_since.iter().chain(shared).for_each(|source| self.files.empty(source.file.id, last));
+        if leaf.is_last {
+            leaf.sources.iter().for_each(|source| self.files.empty(source.file.id, last));
+        }
     }
 }
 
@@ -308,33 +289,30 @@ impl Leaf {
         Ok(())
     }
 
-    /// Appends to the hot file what commits have appended to the sources since they were copied. Answers how many bytes.
-    fn carry_over(&mut self, files: &ValueFiles, buffer: &mut Vec<u8>) -> Result<u64> {
-        let mut bytes = 0;
-        for Source { file, end, .. } in self.sources.iter().chain(&self.begun_since) {
-            let mut scan = Scan::new(file, *end, file.len(), IoSource::Collection);
+    /// Keys that commits have written since stay where those put them. Answers what those wrote.
+    fn pass_over_since(&mut self, groups: &Groups) -> Result<Vec<Since>> {
+        let mut since = Vec::new();
+        for file in self.begun_since(groups) {
+            let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Collection);
             while let Some((record, len)) = scan.sound()? {
-                if !self.region.covers(key_hash(record.key)) {
-                    continue;
-                }
-                let to = append_copy(files, &mut self.hot, self.region, &record, buffer)?;
-                bytes += u64::from(to.len);
-                match record.kind {
-                    ValueKind::Value => {
-                        let from = Pointer { file: file.id, epoch: 0, offset: record.offset, len };
-                        let copied = Copied { seqno: record.seqno, from, to, is_cold: false };
-                        self.values.insert(record.key.into(), copied);
-                    }
-                    _ => drop(self.values.remove(record.key)),
-                }
+                self.values.remove(record.key);
+                let is_value = record.kind == ValueKind::Value;
+                since.push(Since { hash: key_hash(record.key), bytes: u64::from(len), is_value });
             }
         }
-        Ok(bytes)
+        Ok(since)
     }
 
-    /// From now on the copies are the group's files.
-    fn take_effect(&self, groups: &mut Groups, carried_over: u64) {
-        let clock = groups.clock;
+    /// Files of this group that are not collected.
+    fn begun_since(&self, groups: &Groups) -> Vec<Arc<ValueFile>> {
+        let mut files = groups.at(self.region.prefix).hot.files.clone();
+        files.retain(|file| self.sources.iter().all(|source| source.file.id != file.id));
+        files
+    }
+
+    /// From now on the copies are the group's files, and those that commits have begun since.
+    fn take_effect(&self, groups: &mut Groups, since: &[Since]) {
+        let (clock, begun_since) = (groups.clock, self.begun_since(groups));
         let group = groups.at_mut(self.region.prefix);
         let mut live = [0, 0];
         let mut hashes = [Vec::new(), Vec::new()];
@@ -343,16 +321,23 @@ impl Leaf {
             live[part] += u64::from(copied.to.len);
             hashes[part].push(key_hash(key));
         }
-        let dead = |part: usize, total: u64| total.saturating_sub(live[part]);
-        group.hot.files.clone_from(&self.hot);
-        group.hot.open = !self.hot.is_empty();
-        group.hot.recount(&hashes[HOT], live[HOT], dead(HOT, self.copied[HOT] + carried_over), clock);
-        let cold_dead = dead(COLD_PART, self.copied[COLD_PART]);
+        let dead = |part: usize| self.copied[part].saturating_sub(live[part]);
+        group.hot.open |= begun_since.is_empty() && self.hot.is_some();
+        group.hot.files = self.hot.iter().cloned().chain(begun_since).collect();
+        group.hot.recount(&hashes[HOT], live[HOT], dead(HOT), clock);
+        for &Since { hash, bytes, is_value } in since {
+            // In the cold part they were noted when they came.
+            if is_value {
+                group.hot.wrote(hash, bytes)
+            } else {
+                group.hot.ended(hash, bytes)
+            };
+        }
         if self.unit.hot_only {
-            group.cold.add(&hashes[COLD_PART], live[COLD_PART], cold_dead);
+            group.cold.add(&hashes[COLD_PART], live[COLD_PART], dead(COLD_PART));
         } else {
             group.cold.files.clear();
-            group.cold.recount(&hashes[COLD_PART], live[COLD_PART], cold_dead, clock);
+            group.cold.recount(&hashes[COLD_PART], live[COLD_PART], dead(COLD_PART), clock);
         }
         if let Some(cold) = &self.cold {
             if group.cold.files.iter().all(|file| file.id != cold.id) {
@@ -364,24 +349,11 @@ impl Leaf {
     }
 }
 
-fn append_copy(
-    files: &ValueFiles,
-    outputs: &mut Vec<Arc<ValueFile>>,
-    region: Region,
-    record: &ValueRecord<'_>,
-    buffer: &mut Vec<u8>,
-) -> Result<Pointer> {
-    // One that has got another name since it was copied is not to be touched.
-    let file = match outputs.last().filter(|file| !file.is_sealed()) {
-        Some(file) => Arc::clone(file),
-        None => files.begin(region.number())?,
-    };
-    if outputs.last().is_none_or(|last| last.id != file.id) {
-        outputs.push(Arc::clone(&file));
-    }
-    buffer.clear();
-    value::encode(buffer, (file.id, file.len()), record.kind, record.seqno, record.key, record.stored());
-    files.append(&file, buffer)
+/// A record that a commit has written during the collection.
+struct Since {
+    hash: u64,
+    bytes: u64,
+    is_value: bool,
 }
 
 impl Drop for Regroup {
