@@ -360,10 +360,12 @@ pub struct SpacePressure {
 }
 
 impl SpacePressure {
-    /// Bytes by which the directory is larger than its target, when what is emptied is gone.
+    /// Bytes by which the directory is larger than it should be, when what is emptied is gone: than its target without a
+    /// quarter of the slack, which is for the copies of a collection beside what it copies.
     #[must_use]
     pub fn excess(&self, space: &ValueSpace) -> u64 {
-        let bound = (space.live_bytes as f64 * self.target) as u64;
+        let slack = (self.target - 1.0) * 0.75;
+        let bound = (space.live_bytes as f64 * (1.0 + slack)) as u64;
         (space.total_bytes - space.emptied_bytes + self.index_bytes).saturating_sub(bound)
     }
 

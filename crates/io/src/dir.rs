@@ -297,12 +297,6 @@ impl Writer {
         Ok(())
     }
 
-    /// From now on what is appended counts for `source`.
-    #[must_use]
-    pub fn for_source(self, source: IoSource) -> Self {
-        Self { source, ..self }
-    }
-
     /// Makes everything appended before the call durable.
     ///
     /// # Errors

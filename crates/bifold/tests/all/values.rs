@@ -158,3 +158,62 @@ fn a18_numbers_that_logs_point_at_are_not_used_again() {
     assert_eq!(db.get(key(first)).unwrap().as_deref(), Some(&[1; 100][..]));
     assert_eq!(db.get(key(other)).unwrap(), None);
 }
+
+/// A checkpoint shares its value files with the database: neither may append to them or cut them, now or after reopening.
+#[test]
+fn a_database_and_its_checkpoint_go_on_without_touching_each_other() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        let paths = [dir.join("db"), dir.join("copy")];
+        let db = Db::open_with(&paths[0], apart(placement)).unwrap();
+        update_all(&db, 300, 0);
+        db.collect_garbage().unwrap();
+        update_all(&db, 150, 1);
+        db.checkpoint(&paths[1]).unwrap();
+        db.close().unwrap();
+        for round in [2, 4, 6] {
+            for (n, path) in paths.iter().enumerate() {
+                let db = Db::open_with(path, apart(placement)).unwrap();
+                update_all(&db, 300, round + n as u32);
+                db.collect_garbage().unwrap();
+                update_all(&db, 40, round + n as u32);
+                db.close().unwrap();
+            }
+            for (n, path) in paths.iter().enumerate() {
+                assert_eq!(bifold::verify(path).unwrap().problems.len(), 0, "{placement:?}, {}", path.display());
+                let db = Db::open_with(path, apart(placement)).unwrap();
+                check_all(&db, 300, round + n as u32);
+                db.close().unwrap();
+            }
+        }
+    }
+}
+
+/// The same without collection in between, so that both still share files when they write again.
+#[test]
+fn a_checkpoint_that_is_written_to_at_once_leaves_the_database_as_it_is() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        let paths = [dir.join("db"), dir.join("copy")];
+        let options = Options {
+            keyspace: KeyspaceOptions {
+                values: Values { space_target: 100.0, ..apart(placement).keyspace.values },
+                ..apart(placement).keyspace
+            },
+            ..apart(placement)
+        };
+        let db = Db::open_with(&paths[0], options.clone()).unwrap();
+        update_all(&db, 100, 0);
+        db.checkpoint(&paths[1]).unwrap();
+        db.close().unwrap();
+        for round in 1..4 {
+            for (n, path) in paths.iter().enumerate() {
+                let db = Db::open_with(path, options.clone()).unwrap();
+                check_all(&db, 100, if round == 1 { 0 } else { 10 * n as u32 + round - 1 });
+                update_all(&db, 100, 10 * n as u32 + round);
+                db.close().unwrap();
+                assert_eq!(bifold::verify(path).unwrap().problems.len(), 0, "{placement:?}, {}", path.display());
+            }
+        }
+    }
+}

@@ -489,9 +489,7 @@ impl ValueFiles {
     /// I/O errors.
     pub fn begin_copy(&self, class: u8, group: u64) -> Result<Copy> {
         let (file, writer) = self.create(class, group, IoSource::Collection)?;
-        // Later it is commits that append, except to cold files.
-        let source = if class == COLD { IoSource::Collection } else { IoSource::Value };
-        let _it_had_none = file.writer.set(writer.for_source(source));
+        let _it_had_none = file.writer.set(writer);
         Ok(Copy { end: file.len(), file, buffer: Vec::new() })
     }
 

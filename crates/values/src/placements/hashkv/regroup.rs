@@ -322,7 +322,6 @@ impl Leaf {
             hashes[part].push(key_hash(key));
         }
         let dead = |part: usize| self.copied[part].saturating_sub(live[part]);
-        group.hot.open |= begun_since.is_empty() && self.hot.is_some();
         group.hot.files = self.hot.iter().cloned().chain(begun_since).collect();
         group.hot.recount(&hashes[HOT], live[HOT], dead(HOT), clock);
         for &Since { hash, bytes, is_value } in since {
