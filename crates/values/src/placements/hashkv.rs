@@ -267,6 +267,10 @@ impl Placement for HashKv {
         ValueSpace { files, total_bytes, live_bytes, emptied_bytes }
     }
 
+    fn emptied_after(&self, seqno: SeqNo) -> u64 {
+        self.files.emptied_after(seqno)
+    }
+
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let space = self.space();
         let next = match self.pick(pressure) {
