@@ -1,8 +1,10 @@
 //! What a database did and what it holds: honest figures, each with its meaning.
 //!
 //! Amplifications count from the opening of the database: **write** = bytes written by every source over user bytes
-//! written; **read** = bytes read for gets and scans over user bytes they returned; **space** = bytes of all files over
-//! the estimated live bytes.
+//! written; **read** = bytes read for gets and scans over user bytes they returned; **space** = bytes of tables, value
+//! files, logs and manifest over the estimated live bytes.
+
+mod space;
 
 use std::{
     collections::BTreeMap,
@@ -13,14 +15,12 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{
-    IoSource, SeqNo,
-    placement::{Moved, ValueSpace},
-};
+use bifold_contract::{IoSource, SeqNo, placement::Moved};
 use bifold_format::names;
 use bifold_index::lookup::LookupCounters;
 use serde::Serialize;
 
+pub use self::space::SpaceStats;
 pub use crate::histogram::Quantiles;
 use crate::{
     engine::Engine,
@@ -182,7 +182,7 @@ pub struct Stats {
     pub write_amp: f64,
     /// Bytes read for gets and scans over user bytes they returned.
     pub read_amp: f64,
-    /// Bytes of all files over estimated live bytes.
+    /// Bytes of tables, value files, logs and manifest over estimated live bytes.
     pub space_amp: f64,
     /// Where memory is.
     pub memory: MemoryStats,
@@ -234,31 +234,6 @@ pub struct MemoryStats {
     pub cache_hits: u64,
     /// Reads that it did not.
     pub cache_misses: u64,
-}
-
-/// Space in bytes.
-#[derive(Clone, Debug, Serialize)]
-pub struct SpaceStats {
-    /// Tables in force.
-    pub tables_bytes: u64,
-    /// Files of values kept apart.
-    pub value_files: u64,
-    /// Bytes in them.
-    pub values_bytes: u64,
-    /// Of these, bytes of values that are needed, as far as known.
-    pub live_values_estimate: u64,
-    /// Of these, bytes of files out of use that wait for a sync or a snapshot.
-    pub emptied_bytes: u64,
-    /// Logs.
-    pub logs_bytes: u64,
-    /// The manifest.
-    pub manifest_bytes: u64,
-    /// Estimate of live bytes in tables: the last sorted level, and what above it cannot be older versions of it.
-    pub live_bytes_estimate: u64,
-    /// The rest of the tables.
-    pub dead_bytes_estimate: u64,
-    /// Files that could not be removed when they were not needed any more; the next opening removes them.
-    pub failed_removals: u64,
 }
 
 /// What lookups in tables met.
@@ -487,39 +462,6 @@ impl MemoryStats {
     }
 }
 
-impl SpaceStats {
-    fn of(engine: &Engine, keyspaces: &[KeyspaceStats]) -> Self {
-        let tables_bytes: u64 = keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.bytes).sum();
-        // What lies above the last level is at most new versions of its keys; those it can replace are dead.
-        let dead: u64 = keyspaces
-            .iter()
-            .map(|k| {
-                let last = k.levels.iter().rposition(|l| l.bytes > 0).unwrap_or(0);
-                let above: u64 = k.levels.iter().take(last).map(|l| l.bytes).sum();
-                above.min(k.levels.get(last).map_or(0, |l| l.bytes))
-            })
-            .sum();
-        // One lock after the other: in the literal below the first would still be held when the second is asked for, in
-        // the opposite order to an install.
-        let values =
-            engine.partitions().iter().map(|p| p.placement.space()).fold(ValueSpace::default(), ValueSpace::plus);
-        let logs_bytes = engine.wal.hold().bytes();
-        let manifest_bytes = engine.manifest.hold().bytes();
-        Self {
-            tables_bytes,
-            value_files: values.files,
-            values_bytes: values.total_bytes,
-            live_values_estimate: values.live_bytes,
-            emptied_bytes: values.emptied_bytes,
-            logs_bytes,
-            manifest_bytes,
-            live_bytes_estimate: tables_bytes - dead,
-            dead_bytes_estimate: dead,
-            failed_removals: engine.dir.totals().failed_removals,
-        }
-    }
-}
-
 impl LookupStats {
     fn of(counters: &Counters) -> Self {
         Self {
@@ -581,6 +523,7 @@ impl StallStats {
 }
 
 impl SnapshotStats {
+    /// All that are open, in the order in which they were opened.
     fn of(engine: &Engine) -> Vec<Self> {
         let now = engine.env.clock.now();
         let describe = |open: crate::snapshot::Described| Self {

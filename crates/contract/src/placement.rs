@@ -119,6 +119,9 @@ pub trait Placement: Send + Sync {
     /// What value files hold now.
     fn space(&self) -> ValueSpace;
 
+    /// Bytes of its emptied files that a snapshot of everything up to `seqno` may still read.
+    fn emptied_after(&self, seqno: SeqNo) -> u64;
+
     /// Each file or group: what is in it, and whether and why it would be collected.
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained>;
 

@@ -153,6 +153,9 @@ pub struct AppendRegion {
     pub lock: Box<dyn FileLock>,
 }
 
+/// The file of an append region, in the directory that it is for.
+pub const APPENDS_NAME: &str = "APPENDS";
+
 /// Memory that an append region needs for each file.
 pub const APPEND_SLOT_BYTES: u64 = 36 << 10;
 

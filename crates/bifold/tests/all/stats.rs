@@ -1,6 +1,8 @@
 //! Figures that are true.
 
-use crate::support::{fill, tiny_db};
+use bifold::{Db, KeyspaceOptions, Options, Placement, options::Values};
+
+use crate::support::{TempDir, fill, tiny, tiny_db};
 
 #[test]
 fn bytes_by_source_add_up_to_the_files() {
@@ -23,6 +25,34 @@ fn bytes_by_source_add_up_to_the_files() {
     assert_eq!(stats.space.logs_bytes, on_disk(".log"));
     assert_eq!(stats.space.manifest_bytes, on_disk("MANIFEST"));
     assert_eq!((stats.commits, stats.operations, stats.seqno), (800, 800, 800));
+}
+
+#[test]
+fn the_parts_of_space_are_all_there_is_in_the_directory() {
+    for placement in [Placement::Inline, Placement::WiscKey, Placement::HashKv] {
+        let values = Values { min_bytes: 64, group_bytes: 8 << 10, file_bytes: 16 << 10, ..Values::default() };
+        let options = Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() };
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), options).unwrap();
+        (0..3).for_each(|round| fill(db.default_keyspace(), 800, &format!("{round}").repeat(50)));
+        std::fs::write(dir.join("db").join("notes.txt"), "of others").unwrap();
+        // So that its tables are there after the compaction, too.
+        let iterator = db.iter();
+        db.compact().unwrap();
+        db.sync().unwrap();
+        let space = db.stats().space;
+        let files = std::fs::read_dir(dir.join("db")).unwrap().map(|entry| entry.unwrap());
+        let on_disk: u64 = files.map(|entry| entry.metadata().unwrap().len()).sum();
+        let parts = [space.tables_bytes, space.values_bytes, space.logs_bytes, space.manifest_bytes];
+        let parts = parts.iter().sum::<u64>() + space.appends_bytes + space.other_bytes;
+        assert_eq!((space.dir_bytes, parts), (on_disk, on_disk), "{placement:?}: {space:?}");
+        assert_eq!(space.appends_bytes > 0, cfg!(target_os = "linux"), "{space:?}");
+        assert!(space.other_bytes > 9, "the tables that the iterator reads: {space:?}");
+        let values = space.live_values_estimate + space.dead_values_estimate + space.emptied_bytes;
+        assert_eq!(values, space.values_bytes, "{placement:?}: {space:?}");
+        drop(iterator);
+        assert_eq!(db.stats().space.other_bytes, 9, "{placement:?}");
+    }
 }
 
 #[test]

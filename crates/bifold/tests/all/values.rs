@@ -85,6 +85,44 @@ fn a_snapshot_reads_the_same_however_often_values_move() {
 }
 
 #[test]
+fn what_a_snapshot_pins_is_shown_with_its_reason_until_it_is_gone() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), apart(placement)).unwrap();
+        update_all(&db, 500, 0);
+        let older = db.snapshot();
+        update_all(&db, 500, 1);
+        let newer = db.snapshot();
+        update_all(&db, 500, 2);
+        db.collect_garbage().unwrap();
+        let space = db.stats().space;
+        let by = space.pinned_by.clone().unwrap();
+        assert_eq!((by.seqno, by.kind), (older.seqno(), "snapshot"), "{placement:?}: {space:?}");
+        assert!(space.pinned_bytes > 0 && space.pinned_bytes + space.awaiting_sync_bytes == space.emptied_bytes);
+        assert_eq!(space.reclaimable_bytes_estimate, space.awaiting_sync_bytes, "{placement:?}: {space:?}");
+
+        drop(older);
+        db.collect_garbage().unwrap();
+        let by = db.stats().space.pinned_by.map(|by| by.seqno);
+        assert_eq!(by, Some(newer.seqno()), "{placement:?}");
+        drop(newer);
+        // Nothing reads them any more, but they are there until something syncs.
+        let space = db.stats().space;
+        assert_eq!((space.pinned_bytes, space.pinned_by.is_none()), (0, true), "{placement:?}: {space:?}");
+        assert!(
+            space.awaiting_sync_bytes == space.emptied_bytes && space.emptied_bytes > 0,
+            "{placement:?}: {space:?}"
+        );
+        assert!(space.reclaimable_bytes_estimate >= space.emptied_bytes, "{placement:?}: {space:?}");
+
+        db.collect_garbage().unwrap();
+        let space = db.stats().space;
+        assert_eq!((space.emptied_bytes, space.awaiting_sync_bytes), (0, 0), "{placement:?}: {space:?}");
+        check_all(&db, 500, 2);
+    }
+}
+
+#[test]
 fn what_was_deleted_does_not_come_back_when_values_move() {
     for placement in BOTH {
         let dir = TempDir::new();

@@ -44,7 +44,7 @@ pub const EXAMPLES: &str = "Examples:
   bifold bench --dir /mnt/nvme/test --workload load,update,settle,read,scan --json
   bifold bench --set memory_limit=64MiB --set keyspace.compression=lz4 --compressible 0.5
   bifold bench --compare=keyspace.compaction.tiered.growth=4 --rounds 3
-  bifold bench --compare=rocksdb --rounds 3      # needs a build with --features rocksdb";
+  bifold bench --compare=rocksdb,blobdb --rounds 3      # needs a build with --features rocksdb";
 
 #[derive(Args, Debug)]
 pub struct BenchArgs {
@@ -120,11 +120,11 @@ pub struct BenchArgs {
     #[arg(long, value_enum, value_name = "NAME")]
     pub peer: Option<Peer>,
 
-    /// Measure against a peer, or against Bifold with other options (NAME=VALUE, several joined by commas), in turns.
+    /// Measure against peers, and against Bifold with other options (NAME=VALUE), in turns; several joined by commas.
     #[arg(long, value_name = "WITH", num_args = 0..=1, require_equals = true, default_missing_value = "rocksdb")]
     pub compare: Option<String>,
 
-    /// How often --compare runs both.
+    /// How often --compare runs each.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: usize,
 }
@@ -134,6 +134,9 @@ pub struct BenchArgs {
 pub enum Peer {
     /// RocksDB, if this program was built with it.
     Rocksdb,
+    /// RocksDB with values in blob files, as large ones as Bifold keeps apart; files of 64 MiB, collected: age cutoff
+    /// 0.25, force threshold 0.5.
+    Blobdb,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -289,35 +292,37 @@ impl BenchArgs {
 fn open_store(args: &BenchArgs, dir: &Path, options: Options) -> Result<Box<dyn Store>> {
     match args.peer {
         None => Ok(Box::new(BifoldStore::open(dir, options)?)),
-        Some(Peer::Rocksdb) => open_rocksdb(dir, &options),
+        Some(peer) => open_rocksdb(dir, &options, peer),
     }
 }
 
 #[cfg(feature = "rocksdb")]
-fn open_rocksdb(dir: &Path, options: &Options) -> Result<Box<dyn Store>> {
-    use bifold_lab::store::rocksdb::{RocksDbOptions, RocksDbStore, Sync};
+fn open_rocksdb(dir: &Path, options: &Options, peer: Peer) -> Result<Box<dyn Store>> {
+    use bifold_lab::store::rocksdb::{Blobs, RocksDbOptions, RocksDbStore, Sync};
     let defaults = RocksDbOptions::default();
     let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let blobs = Blobs { min_bytes: options.keyspace.values.min_bytes, ..Blobs::default() };
     let with = RocksDbOptions {
         memtable_bytes: bytes(options.memtable_bytes),
         table_bytes: options.keyspace.table_bytes,
         cache_bytes: options.cache_bytes.map_or(defaults.cache_bytes, bytes),
         sync: if options.durability == bifold::Durability::Sync { Sync::EveryWrite } else { Sync::Never },
+        blobs: (peer == Peer::Blobdb).then_some(blobs),
         ..defaults
     };
     Ok(Box::new(RocksDbStore::open(dir, with)?))
 }
 
 #[cfg(not(feature = "rocksdb"))]
-fn open_rocksdb(_dir: &Path, _options: &Options) -> Result<Box<dyn Store>> {
+fn open_rocksdb(_dir: &Path, _options: &Options, _peer: Peer) -> Result<Box<dyn Store>> {
     Err(without_rocksdb())
 }
 
 /// Whether this program can measure `peer`.
 pub fn check_built_with(peer: Peer) -> Result<()> {
     match peer {
-        Peer::Rocksdb if cfg!(feature = "rocksdb") => Ok(()),
-        Peer::Rocksdb => Err(without_rocksdb()),
+        Peer::Rocksdb | Peer::Blobdb if cfg!(feature = "rocksdb") => Ok(()),
+        Peer::Rocksdb | Peer::Blobdb => Err(without_rocksdb()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! `bench --compare`: two stores in turns, A B A B, each run in a process and a directory of its own; medians and ratios.
+//! `bench --compare`: stores in turns, A B C A B C, each run in a process and a directory of its own; medians, and
+//! ratios of the first to each of the others.
 //!
 //! In turns, because a machine's speed drifts over minutes. In processes of their own, so that one store's memory and
 //! threads do not burden the other. Within one run of all phases nothing is mixed.
@@ -21,21 +22,22 @@ use crate::{
     output::{Output, Tone},
 };
 
-/// One of the two.
+/// One of the stores.
 struct Side {
-    label: &'static str,
+    /// A for Bifold as asked for, B, C, … for the others.
+    label: char,
     name: String,
     /// What its runs get beside the common arguments.
     arguments: Vec<String>,
 }
 
-/// Medians of one phase.
+/// Medians of one phase: those of the first store, and of one of the others.
 #[derive(Serialize)]
-struct Compared {
+struct Compared<'a> {
     phase: String,
     rounds: usize,
-    a: Medians,
-    b: Medians,
+    a: &'a Medians,
+    b: &'a Medians,
     /// A over B: above 1 in `ops_per_sec`, A is faster; below 1 in the others, A needs less.
     ratio: Medians,
 }
@@ -57,7 +59,7 @@ struct Medians {
     peak_rss_bytes: f64,
 }
 
-/// Runs both sides in turns and prints medians and ratios.
+/// Runs all sides in turns and prints medians and ratios.
 pub fn run(args: &BenchArgs, with: &str, global: &Global, out: &mut Output) -> Result<()> {
     if args.peer.is_some() {
         return Err(Failure::trouble("--compare runs Bifold against WITH: leave --peer out"));
@@ -65,13 +67,13 @@ pub fn run(args: &BenchArgs, with: &str, global: &Global, out: &mut Output) -> R
     if args.rounds == 0 {
         return Err(Failure::trouble("--rounds 0 measures nothing: give at least 1"));
     }
-    let sides = [Side { label: "A", name: "bifold".to_owned(), arguments: Vec::new() }, other_side(with)?];
+    let sides = sides(with)?;
     let place = Place::new(args.dir.as_deref())?;
     if !global.json {
-        let names = format!("A {}, B {}", sides[0].name, sides[1].name);
-        out.line_now(out.paint(Tone::Dim, &args.describe(&names, &place.dir)))?;
+        let names: Vec<_> = sides.iter().map(|side| format!("{} {}", side.label, side.name)).collect();
+        out.line_now(out.paint(Tone::Dim, &args.describe(&names.join(", "), &place.dir)))?;
     }
-    let mut runs: [Vec<Vec<Value>>; 2] = Default::default();
+    let mut runs: Vec<Vec<Vec<Value>>> = sides.iter().map(|_| Vec::new()).collect();
     for round in 1..=args.rounds {
         for (side, runs) in sides.iter().zip(&mut runs) {
             let dir = place.dir.join(format!("round-{round}-{}", side.label));
@@ -89,16 +91,33 @@ pub fn run(args: &BenchArgs, with: &str, global: &Global, out: &mut Output) -> R
     report(args, &sides, &runs, global, out)
 }
 
-fn other_side(with: &str) -> Result<Side> {
-    if let Ok(peer) = <Peer as ValueEnum>::from_str(with, false) {
-        bench::check_built_with(peer)?;
-        let arguments = vec!["--peer".to_owned(), with.to_owned()];
-        return Ok(Side { label: "B", name: with.to_owned(), arguments });
+/// Bifold as asked for, then each peer of `with`, then Bifold with its options, if it has any.
+fn sides(with: &str) -> Result<Vec<Side>> {
+    let mut sides = vec![Side { label: 'A', name: "bifold".to_owned(), arguments: Vec::new() }];
+    let mut add = |name: String, arguments: Vec<String>| {
+        if sides.iter().any(|side| side.name == name) {
+            return Err(Failure::trouble(format!("--compare={with}: {name} is there twice")));
+        }
+        sides.extend(('A'..='Z').nth(sides.len()).map(|label| Side { label, name, arguments }));
+        Ok(())
+    };
+    let mut sets = Vec::new();
+    for part in with.split(',') {
+        match <Peer as ValueEnum>::from_str(part, false) {
+            Ok(peer) => {
+                bench::check_built_with(peer)?;
+                add(part.to_owned(), vec!["--peer".to_owned(), part.to_owned()])?;
+            }
+            Err(_) => sets.push(part),
+        }
     }
     // A typing error must not come to light only when the first side has run.
-    with.split(',').try_for_each(|set| Options::default().set(set))?;
-    let arguments = with.split(',').flat_map(|set| ["--set".to_owned(), set.to_owned()]).collect();
-    Ok(Side { label: "B", name: format!("bifold {with}"), arguments })
+    sets.iter().try_for_each(|set| Options::default().set(set))?;
+    if !sets.is_empty() {
+        let arguments = sets.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]).collect();
+        add(format!("bifold {}", sets.join(",")), arguments)?;
+    }
+    Ok(sides)
 }
 
 /// All phases of one run, in a process of its own.
@@ -124,7 +143,7 @@ fn one_run(args: &BenchArgs, side: &Side, global: &Global, dir: &Path) -> Result
     parsed.map_err(|e| Failure::trouble(format!("{}: its output is not JSON: {e}", side.name)))
 }
 
-/// What both sides are told.
+/// What all sides are told.
 fn common_arguments(args: &BenchArgs, global: &Global) -> Vec<String> {
     let value_size = match args.value_size {
         Sizes::Fixed(bytes) => bytes.to_string(),
@@ -163,32 +182,31 @@ fn rate(phase: &Value) -> String {
     format!("{name} {}/s", grouped(phase["ops_per_sec"].as_f64().unwrap_or(0.0)))
 }
 
-fn report(
-    args: &BenchArgs,
-    sides: &[Side; 2],
-    runs: &[Vec<Vec<Value>>; 2],
-    global: &Global,
-    out: &mut Output,
-) -> Result<()> {
+fn report(args: &BenchArgs, sides: &[Side], runs: &[Vec<Vec<Value>>], global: &Global, out: &mut Output) -> Result<()> {
     if !global.json {
         out.line(String::new())?;
-        out.line(out.paint(Tone::Strong, &format!("medians of {} rounds; ×: A over B", args.rounds)))?;
+        out.line(out.paint(Tone::Strong, &format!("medians of {} rounds; ×: A over the line above", args.rounds)))?;
         out.line(out.paint(Tone::Strong, &head()))?;
     }
     for (at, workload) in args.workload.iter().enumerate() {
-        let medians = |side: usize| {
-            let phases: Vec<&Value> = runs[side].iter().filter_map(|run| run.get(at)).collect();
-            Medians::of(&sides[side].name, &phases)
+        let medians = |(side, runs): (&Side, &Vec<Vec<Value>>)| {
+            let phases: Vec<&Value> = runs.iter().filter_map(|run| run.get(at)).collect();
+            Medians::of(&side.name, &phases)
         };
-        let (a, b) = (medians(0), medians(1));
-        let compared = Compared { phase: workload.to_string(), rounds: args.rounds, ratio: a.over(&b), a, b };
-        if global.json {
-            out.json(&compared)?;
-            continue;
+        let medians: Vec<Medians> = sides.iter().zip(runs).map(medians).collect();
+        let Some((a, others)) = medians.split_first() else { continue };
+        if !global.json {
+            out.line(format!("{:<8} A {}", workload.to_string(), a.line("")))?;
         }
-        out.line(format!("{:<8} A {}", compared.phase, compared.a.line("")))?;
-        out.line(format!("{:<8} B {}", "", compared.b.line("")))?;
-        out.line(out.paint(Tone::Good, &format!("{:<8} × {}", "", compared.ratio.line("×"))))?;
+        for (side, b) in sides.iter().skip(1).zip(others) {
+            let ratio = a.over(b);
+            if global.json {
+                out.json(&Compared { phase: workload.to_string(), rounds: args.rounds, a, b, ratio })?;
+                continue;
+            }
+            out.line(format!("{:<8} {} {}", "", side.label, b.line("")))?;
+            out.line(out.paint(Tone::Good, &format!("{:<8} × {}", "", ratio.line("×"))))?;
+        }
     }
     Ok(())
 }
@@ -280,6 +298,24 @@ mod tests {
         for (figures, median) in [(&[][..], 0.0), (&[3.0], 3.0), (&[1.0, 2.0], 1.5), (&[1.0, 2.0, 9.0], 2.0)] {
             assert_eq!(middle(figures), median);
         }
+    }
+
+    #[test]
+    fn options_together_are_one_store() {
+        let sides = sides("memory_limit=64MiB,keyspace.compression=lz4").unwrap();
+        let found: Vec<_> = sides.iter().map(|side| (side.label, &*side.name, side.arguments.join(" "))).collect();
+        let set = "--set memory_limit=64MiB --set keyspace.compression=lz4";
+        let name = "bifold memory_limit=64MiB,keyspace.compression=lz4";
+        assert_eq!(found, [('A', "bifold", String::new()), ('B', name, set.to_owned())]);
+    }
+
+    #[cfg(feature = "rocksdb")]
+    #[test]
+    fn every_peer_is_a_store_of_its_own() {
+        let sides = sides("blobdb,memory_limit=64MiB,rocksdb").unwrap();
+        let found: Vec<_> = sides.iter().map(|side| (side.label, &*side.name)).collect();
+        assert_eq!(found, [('A', "bifold"), ('B', "blobdb"), ('C', "rocksdb"), ('D', "bifold memory_limit=64MiB")]);
+        assert!(super::sides("rocksdb,rocksdb").is_err());
     }
 
     #[test]

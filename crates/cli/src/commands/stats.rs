@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bifold::{
     Access,
-    stats::{KeyspaceStats, Stats},
+    stats::{KeyspaceStats, SpaceStats, Stats},
 };
 
 use crate::{
@@ -64,15 +64,40 @@ fn levels(keyspace: &KeyspaceStats, out: &mut Output) -> Result<()> {
 fn space(stats: &Stats, out: &mut Output) -> Result<()> {
     let s = &stats.space;
     let (live, dead) = (s.live_bytes_estimate, s.dead_bytes_estimate);
-    out.line(format!("\n{}  tables, live and dead (estimated)", out.paint(Tone::Strong, "space")))?;
-    out.line(format!("      {} {} live, {} dead", bar(live, live + dead, WIDTH), bytes(live), bytes(dead)))?;
+    out.line(format!("\n{}  {} in the directory", out.paint(Tone::Strong, "space"), bytes(s.dir_bytes)))?;
+    let bar_of = |live, all| bar(live, all, WIDTH);
+    out.line(format!("      {} tables: {} live, {} dead", bar_of(live, live + dead), bytes(live), bytes(dead)))?;
     if s.values_bytes > 0 {
-        let (live, emptied) = (bytes(s.live_values_estimate), bytes(s.emptied_bytes));
+        let (live, dead) = (s.live_values_estimate, s.dead_values_estimate);
+        let bar = bar_of(live, s.values_bytes);
         let files = count(s.value_files);
-        out.line(format!("      values {} in {files} files: {live} live, {emptied} emptied", bytes(s.values_bytes)))?;
+        out.line(format!("      {bar} values in {files} files: {} live, {} dead", bytes(live), bytes(dead)))?;
+    }
+    for line in emptied(s) {
+        out.line(format!("      {line}"))?;
     }
     let (logs, manifest) = (bytes(s.logs_bytes), bytes(s.manifest_bytes));
-    out.line(format!("      tables {}, logs {logs}, manifest {manifest}", bytes(s.tables_bytes)))
+    let (appends, other) = (bytes(s.appends_bytes), bytes(s.other_bytes));
+    out.line(format!("      logs {logs}, manifest {manifest}, append region {appends}, other files {other}"))?;
+    let reclaimable = bytes(s.reclaimable_bytes_estimate);
+    out.line(format!("      about {reclaimable} could be reclaimed now (live, dead and this are estimates)"))
+}
+
+/// What value files out of use wait for.
+fn emptied(space: &SpaceStats) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(oldest) = &space.pinned_by {
+        let (kind, seqno, age) = (oldest.kind, count(oldest.seqno), oldest.age_ms as f64 / 1e3);
+        let pinned = bytes(space.pinned_bytes);
+        lines.push(format!(
+            "{pinned} of values collected, but pinned: the oldest {kind} sees commit {seqno}, {age:.1} s old"
+        ));
+    }
+    if space.awaiting_sync_bytes > 0 {
+        let waiting = bytes(space.awaiting_sync_bytes);
+        lines.push(format!("{waiting} of values collected, and gone with the next collection, which syncs"));
+    }
+    lines
 }
 
 fn memory(stats: &Stats, out: &mut Output) -> Result<()> {
@@ -108,4 +133,28 @@ fn moved(stats: &Stats, out: &mut Output) -> Result<()> {
         out.line(format!("      writers {}: {count} times, {total:.1} ms in all, {max:.1} ms at most", stall.cause))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bifold::{Db, stats::SnapshotStats};
+
+    use super::*;
+
+    #[test]
+    fn what_emptied_files_wait_for_is_said() {
+        let dir = std::env::temp_dir().join(format!("bifold-stats-{}", std::process::id()));
+        let db = Db::open(&dir).unwrap();
+        let mut space = db.stats().space;
+        assert!(emptied(&space).is_empty());
+        space.pinned_bytes = 3 << 20;
+        space.pinned_by = Some(SnapshotStats { seqno: 1234, age_ms: 5600, kind: "snapshot" });
+        space.awaiting_sync_bytes = 1 << 20;
+        let lines = emptied(&space);
+        assert!(lines[0].contains("3.0 MiB") && lines[0].contains("the oldest snapshot"), "{lines:?}");
+        assert!(lines[0].contains("5.6 s old"), "{lines:?}");
+        assert!(lines[1].contains("1.0 MiB") && lines[1].contains("sync"), "{lines:?}");
+        db.close().unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -80,7 +80,7 @@ fn senseless_plans_are_refused_before_anything_runs() {
 #[cfg(not(feature = "rocksdb"))]
 #[test]
 fn a_peer_that_was_not_built_is_refused() {
-    for args in [&["bench", "--peer", "rocksdb"][..], &["bench", "--compare"]] {
+    for args in [&["bench", "--peer", "rocksdb"][..], &["bench", "--compare"], &["bench", "--compare=blobdb"]] {
         assert!(bifold(args).refused(2).contains("--features rocksdb"));
     }
 }

@@ -103,6 +103,11 @@ fn stats_are_a_picture_or_json() {
     assert_eq!(stats.len(), 1);
     assert_eq!(stats[0]["keyspaces"][0]["name"], "default");
     assert!(stats[0]["gc"]["index_lookups"].is_u64() && stats[0]["space"]["live_bytes_estimate"].is_u64());
+    let files = std::fs::read_dir(db).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+    assert_eq!(stats[0]["space"]["dir_bytes"], files.sum::<u64>());
+    let logs_bytes = stats[0]["space"]["logs_bytes"].as_u64();
+    assert!(logs_bytes > Some(0) && stats[0]["space"]["other_bytes"] == 0, "{}", stats[0]["space"]);
+    assert!(stats[0]["space"]["pinned_by"].is_null() && picture.contains("could be reclaimed now"), "{picture}");
 }
 
 #[test]

@@ -37,11 +37,8 @@ use self::{
 };
 use crate::{
     disk::DiskFs,
-    fs::{AppendRegion, Appended, DirLock, FileLock, FileSystem, LockMode, ReadFile, WriteFile},
+    fs::{APPENDS_NAME, AppendRegion, Appended, DirLock, FileLock, FileSystem, LockMode, ReadFile, WriteFile},
 };
-
-/// The name of the mapped file, in the directory that it is for.
-pub const FILE_NAME: &str = "APPENDS";
 
 /// The real file system, with an append region for one directory.
 #[derive(Debug)]
@@ -67,7 +64,7 @@ impl RegionFs {
     /// # Errors
     /// I/O errors.
     pub fn open(dir: &Path, lock: DirLock, files_max: usize) -> Result<AppendRegion> {
-        let path = dir.join(FILE_NAME);
+        let path = dir.join(APPENDS_NAME);
         let left = match fs::read(&path) {
             Ok(image) => slots::parse(&image).map_err(|damage| damage.of(&path))?,
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),

@@ -143,10 +143,10 @@ fn the_end_of_the_lock_leaves_plain_files() {
     let mut appending = Appending::begin(&dir.0, 5, 3);
     let mut random = Random::new(1);
     (0..50).for_each(|_| appending.append(&mut random));
-    assert!(dir.0.join(FILE_NAME).exists());
+    assert!(dir.0.join(APPENDS_NAME).exists());
     let Appending { region, files } = appending;
     drop(region.lock);
-    assert!(!dir.0.join(FILE_NAME).exists());
+    assert!(!dir.0.join(APPENDS_NAME).exists());
     for (path, appended, model) in &files {
         assert!(fs::read(path).unwrap() == *model);
         assert!(read_all(&*appended.reader) == *model);
@@ -182,7 +182,7 @@ fn nothing_is_put_back_that_does_not_belong_there() {
         let mut earlier: Vec<Vec<u8>> = Vec::new();
         for _ in 0..60 {
             (0..1 + random.below(30)).for_each(|_| appending.append(&mut random));
-            earlier.push(fs::read(dir.0.join(FILE_NAME)).unwrap());
+            earlier.push(fs::read(dir.0.join(APPENDS_NAME)).unwrap());
             for _ in 0..4 {
                 let lost = TempDir::new();
                 let mut mixed = earlier.last().unwrap().clone();
@@ -190,7 +190,7 @@ fn nothing_is_put_back_that_does_not_belong_there() {
                 for sector in (0..2 * SLOT_BYTES).step_by(512).filter(|_| random.below(3) == 0) {
                     mixed[sector..sector + 512].copy_from_slice(&other[sector..sector + 512]);
                 }
-                fs::write(lost.0.join(FILE_NAME), mixed).unwrap();
+                fs::write(lost.0.join(APPENDS_NAME), mixed).unwrap();
                 for (path, _, model) in &appending.files {
                     // Most often all, sometimes a little less.
                     let written = fs::metadata(path).unwrap().len();

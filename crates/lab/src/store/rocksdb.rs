@@ -2,6 +2,9 @@
 //!
 //! Bloom filters of 10 bits a key, no compression, two background threads, the write-ahead log on; table size, memtable
 //! and block cache as the comparison asks for. Everything else as RocksDB has it.
+//!
+//! With [`Blobs`] it is BlobDB: large values stand in blob files, which compactions collect. What the blob files take
+//! is in the same counters: flushes and compactions count all bytes that their threads write.
 
 use std::path::Path;
 
@@ -26,10 +29,35 @@ pub struct RocksDbOptions {
     pub sync: Sync,
     /// Threads for flushes and compactions.
     pub background_jobs: i32,
+    /// Values in blob files; beside their keys if `None`.
+    pub blobs: Option<Blobs>,
+}
+
+/// How values are kept in blob files.
+#[derive(Clone, Copy, Debug)]
+pub struct Blobs {
+    /// The smallest value that goes there, in bytes.
+    pub min_bytes: u64,
+    /// Size of a blob file, in bytes.
+    pub file_bytes: u64,
+    /// Compactions move values out of this share of the blob files, the oldest.
+    pub gc_age_cutoff: f64,
+    /// Compactions are made for it when this share of the bytes of those files is garbage. RocksDB's own 1 never makes
+    /// one, and space grows without a bound: 0.5 allows them twice their live bytes.
+    pub gc_force_threshold: f64,
+}
+
+impl Default for Blobs {
+    fn default() -> Self {
+        Self { min_bytes: 192, file_bytes: 64 << 20, gc_age_cutoff: 0.25, gc_force_threshold: 0.5 }
+    }
 }
 
 /// What stands before each record of RocksDB's log: checksum, length, type.
 const RECORD_HEADER_BYTES: u64 = 7;
+
+/// What stands before the key of each record of a blob file and is read with the value: lengths, expiration, checks.
+const BLOB_HEADER_BYTES: u64 = 32;
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +76,7 @@ impl Default for RocksDbOptions {
             cache_bytes: 256 << 20,
             sync: Sync::Never,
             background_jobs: 2,
+            blobs: None,
         }
     }
 }
@@ -58,6 +87,7 @@ pub struct RocksDbStore {
     /// Kept for its statistics.
     options: Options,
     writes: WriteOptions,
+    name: &'static str,
 }
 
 impl RocksDbStore {
@@ -67,8 +97,9 @@ impl RocksDbStore {
     /// The database's.
     pub fn open(dir: &Path, with: RocksDbOptions) -> Result<Self> {
         let mut table = BlockBasedOptions::default();
+        let cache = Cache::new_lru_cache(with.cache_bytes);
         table.set_bloom_filter(10.0, false);
-        table.set_block_cache(&Cache::new_lru_cache(with.cache_bytes));
+        table.set_block_cache(&cache);
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_write_buffer_size(with.memtable_bytes);
@@ -77,9 +108,11 @@ impl RocksDbStore {
         options.set_max_background_jobs(with.background_jobs);
         options.set_block_based_table_factory(&table);
         options.enable_statistics();
+        with.blobs.inspect(|blobs| blobs.set(&mut options, &cache));
         let mut writes = WriteOptions::default();
         writes.set_sync(with.sync == Sync::EveryWrite);
-        Ok(Self { db: DB::open(&options, dir)?, options, writes })
+        let name = if with.blobs.is_some() { "blobdb" } else { "rocksdb" };
+        Ok(Self { db: DB::open(&options, dir)?, options, writes, name })
     }
 
     fn ticker(&self, ticker: Ticker) -> u64 {
@@ -87,9 +120,23 @@ impl RocksDbStore {
     }
 }
 
+impl Blobs {
+    /// Blobs share the cache of the blocks: the same memory as without them.
+    fn set(&self, options: &mut Options, cache: &Cache) {
+        options.set_enable_blob_files(true);
+        options.set_min_blob_size(self.min_bytes);
+        options.set_blob_file_size(self.file_bytes);
+        options.set_blob_compression_type(DBCompressionType::None);
+        options.set_blob_cache(cache);
+        options.set_enable_blob_gc(true);
+        options.set_blob_gc_age_cutoff(self.gc_age_cutoff);
+        options.set_blob_gc_force_threshold(self.gc_force_threshold);
+    }
+}
+
 impl Store for RocksDbStore {
     fn name(&self) -> &'static str {
-        "rocksdb"
+        self.name
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -143,10 +190,13 @@ impl Store for RocksDbStore {
         Ok(())
     }
 
-    /// The log's counter leaves out the headers of records, one for each group of writes: 100 000 single puts are 13.9 MB
-    /// by the counter, 14.6 MB as a file. Reads for the user are counted as bytes that went into the block cache: compactions do not fill it.
+    /// The log's counter leaves out the headers of records, one for each group of writes: 100 000 single puts are
+    /// 13.9 MB by the counter, 14.6 MB as a file. Reads for the user are counted as bytes that went into the cache,
+    /// those of blobs with their headers: compactions do not fill it.
     fn totals(&self) -> Totals {
-        let read_for_user = self.ticker(Ticker::BlockCacheBytesWrite);
+        let blobs =
+            self.ticker(Ticker::BlobDbCacheBytesWrite) + BLOB_HEADER_BYTES * self.ticker(Ticker::BlobDbCacheAdd);
+        let read_for_user = self.ticker(Ticker::BlockCacheBytesWrite) + blobs;
         Totals {
             written: [
                 ("log", self.ticker(Ticker::WalFileBytes) + RECORD_HEADER_BYTES * self.ticker(Ticker::WriteDoneBySelf)),
@@ -156,7 +206,7 @@ impl Store for RocksDbStore {
             .into(),
             read: [("get_and_scan", read_for_user), ("compaction", self.ticker(Ticker::CompactReadBytes))].into(),
             read_for_user,
-            gc: Gc::default(),
+            gc: Gc { bytes: self.ticker(Ticker::BlobDbGcBytesRelocated), ..Gc::default() },
         }
     }
 

@@ -64,6 +64,27 @@ fn rocksdb_answers_like_a_map() {
     answers_like_a_map("rocksdb", |dir| Box::new(rocksdb::RocksDbStore::open(dir, Default::default()).unwrap()));
 }
 
+#[cfg(feature = "rocksdb")]
+#[test]
+fn blobdb_answers_like_a_map_and_counts_what_its_blob_files_take() {
+    use super::rocksdb::{Blobs, RocksDbOptions, RocksDbStore};
+    let with =
+        |min_bytes| RocksDbOptions { blobs: Some(Blobs { min_bytes, ..Blobs::default() }), ..Default::default() };
+    answers_like_a_map("blobdb", |dir| Box::new(RocksDbStore::open(dir, with(20)).unwrap()));
+
+    let scratch = Scratch::new("blobdb-files");
+    let store = RocksDbStore::open(&scratch.0, with(20)).unwrap();
+    (0..100_u8).for_each(|n| store.put(&[b'k', n], &[n; 1000]).unwrap());
+    store.flush().unwrap();
+    let blobs = std::fs::read_dir(&scratch.0).unwrap().map(|entry| entry.unwrap());
+    let blobs = blobs.filter(|entry| entry.path().extension().is_some_and(|e| e == "blob"));
+    let bytes: u64 = blobs.map(|entry| entry.metadata().unwrap().len()).sum();
+    let written = store.totals().written["flush"];
+    assert!(bytes > 100_000 && written > bytes, "{bytes} in blob files, {written} counted");
+    assert!(store.get(b"k\x05", &mut |value| assert_eq!(value, [5; 1000])).unwrap());
+    assert!(store.totals().read_for_user >= 1000, "{:?}", store.totals());
+}
+
 #[test]
 fn pairs_come_back_in_order_and_their_buffer_is_used_again() {
     let mut pairs = Pairs::default();

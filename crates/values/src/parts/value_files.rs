@@ -772,6 +772,15 @@ impl ValueFiles {
         let idle = all.values().filter(|file| emptied.contains_key(&file.id)).map(|file| file.len()).sum();
         (all.len() as u64, total, idle)
     }
+
+    /// Bytes of emptied files out of which something has moved after the commit `seqno`.
+    #[must_use]
+    pub fn emptied_after(&self, seqno: SeqNo) -> u64 {
+        let emptied = self.emptied.hold();
+        let all = self.all.load();
+        let later = emptied.iter().filter(|&(_, &last)| last > seqno);
+        later.filter_map(|(id, _)| all.get(id)).map(|file| file.len()).sum()
+    }
 }
 
 impl ValueFiles {

@@ -258,6 +258,10 @@ impl Placement for HashKv {
         ValueSpace { files, total_bytes, live_bytes, emptied_bytes }
     }
 
+    fn emptied_after(&self, seqno: SeqNo) -> u64 {
+        self.files.emptied_after(seqno)
+    }
+
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let next = match self.pick(pressure) {
             Some(Collection::Units(units)) => units,

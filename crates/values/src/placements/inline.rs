@@ -82,6 +82,10 @@ impl Placement for Inline {
         ValueSpace::default()
     }
 
+    fn emptied_after(&self, _seqno: SeqNo) -> u64 {
+        0
+    }
+
     fn explain(&self, _pressure: &SpacePressure) -> Vec<Explained> {
         Vec::new()
     }
