@@ -13,6 +13,13 @@ use crate::{
 /// A collection copies at most this share of all values: what is emptied stays on the disk until the next sync.
 const COPY_SHARE: u64 = 16;
 
+/// It frees this share more than it must, so that the next one is not due at once.
+const FREE_SHARE: u64 = 32;
+
+/// But in a small database more than both: a collection begins with a sync of every file.
+const COPY_BYTES_MIN: u64 = 4 << 20;
+const FREE_BYTES_MIN: u64 = 256 << 10;
+
 /// Groups of one collection of everything.
 const GROUPS_AT_ONCE: usize = 16;
 
@@ -57,6 +64,7 @@ pub(super) fn choose(options: &ValueOptions, groups: &Groups, over: u64, total: 
     let families = candidates(options, groups);
     let candidates: Vec<Candidate> = families.iter().map(|family| family.candidate).collect();
     let mut taken = vec![false; groups.all().len()];
+    let enough = over + (total / FREE_SHARE).max(FREE_BYTES_MIN);
     let (mut freed, mut copied) = (0, 0);
     let mut units = Vec::new();
     for (at, _score) in victim::rank(options.victim, &candidates, groups.clock) {
@@ -64,7 +72,7 @@ pub(super) fn choose(options: &ValueOptions, groups: &Groups, over: u64, total: 
         if !worth(candidate) || members.iter().any(|&member| taken[member]) {
             continue;
         }
-        if freed >= over + total / 32 || copied > total / COPY_SHARE {
+        if freed >= enough || copied > (total / COPY_SHARE).max(COPY_BYTES_MIN) {
             break;
         }
         freed += candidate.dead;
