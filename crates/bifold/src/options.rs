@@ -126,6 +126,19 @@ impl Default for Values {
     }
 }
 
+/// How short values are read that are kept apart (up to about 4 KiB).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reads {
+    /// From the pages of their files, mapped into the process, where the system can do that: several times as fast when they
+    /// are in memory. A disk that fails is an error as ever. Choose another one where the program has its own ideas about
+    /// `SIGBUS`, or where resident memory must not count what the system's page cache shares with the process.
+    #[default]
+    Mapped,
+    /// By a system call for each.
+    Called,
+}
+
 /// How table blocks are compressed. A block that shrinks by less than an eighth is stored as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -230,6 +243,8 @@ pub struct Options {
     /// Bytes for the block cache; unset, it gets what `memory_limit` leaves.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
+    /// How values kept apart are read.
+    pub reads: Reads,
     /// Who runs flushes and compactions.
     pub workers: Workers,
     /// Bytes a second that compactions may write; unset, as many as they can.
@@ -251,6 +266,7 @@ impl Default for Options {
             memory_limit: 512 << 20,
             memtable_bytes: 64 << 20,
             cache_bytes: None,
+            reads: Reads::default(),
             workers: Workers::default(),
             background_bytes_per_second: None,
             log_bytes: 512 << 20,

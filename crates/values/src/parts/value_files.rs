@@ -565,14 +565,16 @@ impl ValueFiles {
         value::read_value(bytes, file.id, pointer.offset, key).map(Some).map_err(|damage| damage.of(file.reader.path()))
     }
 
-    /// Announces reads to come.
+    /// Announces reads to come. To ask the system for a value takes as long as to read it from memory, so it is only asked
+    /// when the first one is not there.
     pub fn prefetch(&self, pointers: &[Pointer]) {
         let all = self.all.load();
-        for pointer in pointers {
-            if let Some(file) = all.get(&pointer.file) {
-                file.reader.prefetch(pointer.offset, u64::from(pointer.len));
-            }
-        }
+        let mut found = pointers.iter().filter_map(|pointer| Some((all.get(&pointer.file)?, pointer))).peekable();
+        let is_cold = |(file, pointer): &(&Arc<ValueFile>, &Pointer)| {
+            !file.reader.is_in_memory(pointer.offset, u64::from(pointer.len))
+        };
+        let announce = if found.peek().is_some_and(is_cold) { Reader::prefetch } else { Reader::touch };
+        found.for_each(|(file, pointer)| announce(&file.reader, pointer.offset, u64::from(pointer.len)));
     }
 
     /// Takes a file out of use: all it held has moved, by commits up to `last`, or is dead.
