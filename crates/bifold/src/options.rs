@@ -110,6 +110,8 @@ pub struct Values {
     pub file_bytes: u64,
     /// How values are compressed, each by itself.
     pub compression: Compression,
+    /// Which values take room in the block cache.
+    pub cache: CachedValues,
 }
 
 impl Default for Values {
@@ -122,8 +124,20 @@ impl Default for Values {
             groups_max: 256,
             file_bytes: 16 << 20,
             compression: Compression::None,
+            cache: CachedValues::default(),
         }
     }
+}
+
+/// Which values kept apart take room in the block cache. Scans, compaction and collection never put any there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CachedValues {
+    /// None: the system's page cache holds them already.
+    #[default]
+    None,
+    /// What was got by its key.
+    Gets,
 }
 
 /// How short values are read that are kept apart (up to about 4 KiB).

@@ -278,3 +278,108 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, OpenOptions},
+        path::PathBuf,
+        process::Command,
+        thread,
+    };
+
+    use super::*;
+
+    const PAGES: usize = 64;
+
+    /// A file of pages, each filled with its number. Removed at the end.
+    struct Pages(PathBuf);
+
+    impl Pages {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("bifold-mapped-{}-{name}", std::process::id()));
+            let bytes: Vec<u8> = (0..PAGES).flat_map(|page| vec![page as u8 + 1; page_bytes()]).collect();
+            fs::write(&path, bytes).unwrap();
+            Self(path)
+        }
+
+        fn open(&self) -> File {
+            OpenOptions::new().read(true).write(true).open(&self.0).unwrap()
+        }
+    }
+
+    impl Drop for Pages {
+        fn drop(&mut self) {
+            let _left_behind = fs::remove_file(&self.0);
+        }
+    }
+
+    fn read(mapped: &Mapped, file: &File, page: usize) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; 1000];
+        mapped.read(file, &mut buffer, (page * page_bytes()) as u64 + 7).then_some(buffer)
+    }
+
+    #[test]
+    fn short_reads_are_answered_and_long_ones_left_to_calls() {
+        let pages = Pages::new("short");
+        let (mapped, file) = (Mapped::default(), pages.open());
+        for page in 0..PAGES {
+            mapped.touch(&file, (page * page_bytes()) as u64, 1000);
+            assert_eq!(read(&mapped, &file, page), Some(vec![page as u8 + 1; 1000]));
+            assert!(mapped.is_in_memory(&file, (page * page_bytes()) as u64, 90));
+        }
+        assert!(!mapped.read(&file, &mut vec![0; READ_MAX + 1], 0));
+        assert!(!mapped.read(&file, &mut [0; 10], SPANS[1]), "beyond what is ever mapped");
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_read_makes_readers_call_and_harms_nobody() {
+        let pages = Pages::new("gone");
+        let (mapped, file) = (Mapped::default(), pages.open());
+        assert!(read(&mapped, &file, 0).is_some());
+        file.set_len(page_bytes() as u64 * 2).unwrap();
+        assert_eq!(read(&mapped, &file, 5), None);
+        assert_eq!(read(&mapped, &file, 0), None, "from now on by calls");
+        assert_eq!(read(&Mapped::default(), &file, 1), Some(vec![2; 1000]), "other mappings are as they were");
+    }
+
+    #[test]
+    fn no_reader_gets_zeros_that_the_handler_has_put_for_another() {
+        for round in 0..50 {
+            let pages = Pages::new(&format!("race{round}"));
+            let (mapped, file) = (Mapped::default(), pages.open());
+            let answers = || (0..PAGES).rev().map(|page| (page, read(&mapped, &file, page))).collect::<Vec<_>>();
+            let all = thread::scope(|scope| {
+                let readers = [scope.spawn(answers), scope.spawn(answers), scope.spawn(answers)];
+                file.set_len(0).unwrap();
+                readers.map(|reader| reader.join().unwrap()).concat()
+            });
+            for (page, bytes) in all {
+                assert!(bytes.is_none_or(|bytes| bytes == vec![page as u8 + 1; 1000]), "page {page}");
+            }
+        }
+    }
+
+    /// Run by the test below in a process of its own.
+    #[test]
+    #[ignore = "ends its process"]
+    fn meets_a_bus_error_of_its_own() {
+        let pages = Pages::new("foreign");
+        let (mapped, file) = (Mapped::default(), pages.open());
+        assert!(read(&mapped, &file, 0).is_some());
+        file.set_len(0).unwrap();
+        let map = mapped.span(&file, 1).unwrap();
+        // SAFETY: none: this is the fault that is to end the process.
+        let byte = unsafe { map.start.as_ptr().read_volatile() };
+        println!("read {byte}");
+    }
+
+    #[test]
+    fn a_bus_error_of_others_still_ends_the_process() {
+        use std::os::unix::process::ExitStatusExt;
+        let test = "region::mapped::tests::meets_a_bus_error_of_its_own";
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let output = child.args(["--exact", test, "--ignored"]).output().unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
+    }
+}

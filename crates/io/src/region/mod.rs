@@ -74,8 +74,7 @@ impl RegionFs {
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(Error::io("read", &path, e)),
         };
-        let mut region =
-            Region { path, how, slots: OnceLock::new(), files: Mutex::default(), left: HashMap::new() };
+        let mut region = Region { path, how, slots: OnceLock::new(), files: Mutex::default(), left: HashMap::new() };
         if lock.mode == LockMode::Shared {
             region.left = left.into_iter().map(|left| (dir.join(&left.name), Arc::new(left))).collect();
         } else {
