@@ -71,6 +71,9 @@ enum End {
     Back,
 }
 
+/// How an end goes on.
+type Advance = fn(&mut Visible) -> Result<Option<Item>>;
+
 /// What an iterator and its pairs hold on to.
 #[derive(Debug)]
 struct Pinned {
@@ -242,7 +245,7 @@ impl Range {
 
     /// Goes on at one end until enough pairs are there, if only half as many are left.
     fn look_ahead(&mut self, end: End) {
-        let (ahead, advance): (_, fn(&mut Visible) -> Result<Option<Item>>) = match end {
+        let (ahead, advance): (_, Advance) = match end {
             End::Front => (&mut self.front, Visible::next_front),
             End::Back => (&mut self.back, Visible::next_back),
         };
