@@ -144,9 +144,10 @@ pub enum CachedValues {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reads {
-    /// From the pages of their files, mapped into the process, where the system can do that: several times as fast when they
-    /// are in memory. A disk that fails is an error as ever. Choose another one where the program has its own ideas about
-    /// `SIGBUS`, or where resident memory must not count what the system's page cache shares with the process.
+    /// From the pages of their files, mapped into the process, where the system can do that: several times as fast when
+    /// they are in memory. A disk that fails is an error as ever. Choose another one where the program has its own
+    /// ideas about `SIGBUS`, or where resident memory must not count what the system's page cache shares with the
+    /// process.
     #[default]
     Mapped,
     /// By a system call for each.

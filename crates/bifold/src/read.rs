@@ -120,15 +120,16 @@ impl Engine {
         Ok(value.map_or(Looked::Moved(pointer), |value| Looked::Answer(Some(value))))
     }
 
-    /// The value at `pointer`, from the cache that blocks are in, or into it. What an address leads to never changes, and
-    /// value files and tables draw their numbers from one row that repeats none.
+    /// The value at `pointer`, from the cache that blocks are in, or into it. What an address leads to never changes,
+    /// and value files and tables draw their numbers from one row that repeats none.
     fn read_through_cache(&self, partition: &Partition, key: &[u8], pointer: Pointer) -> Result<Option<Value>> {
         let cache = self.tables.cache();
         if let Some(value) = cache.get(pointer.file, pointer.offset) {
             return Ok(Some(value));
         }
         let Some(found) = partition.placement.read(key, pointer, IoSource::Get)? else { return Ok(None) };
-        // The value keeps its whole record in memory, and the cache counts the value: a long key is not to be kept with it.
+        // The value keeps its whole record in memory, and the cache counts the value: a long key is not to be kept with
+        // it.
         let with_record = pointer.len as usize <= found.value.len() + RECORD_OVERHEAD_MAX;
         let kept = if with_record { found.value.clone() } else { Value::copy_of(&found.value) };
         cache.insert(pointer.file, pointer.offset, kept);

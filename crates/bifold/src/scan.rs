@@ -60,8 +60,8 @@ struct Ahead {
     window: usize,
 }
 
-/// Pairs ahead, at most. Of values in memory the processor fetches 4 to 8 at a time; of those that are not, the device does
-/// well with as many.
+/// Pairs ahead, at most. Of values in memory the processor fetches 4 to 8 at a time; of those that are not, the device
+/// does well with as many.
 const WINDOW_MAX: usize = 16;
 
 /// One of the two ends.

@@ -143,9 +143,9 @@ pub enum Reads {
     /// By system calls.
     #[default]
     Called,
-    /// From the file's pages, mapped into the process, where the system can do that: several times as fast when they are in
-    /// memory. A failing disk is an error all the same, but the process has a handler for `SIGBUS` then, and pages of files
-    /// count as its resident memory, as shared ones.
+    /// From the file's pages, mapped into the process, where the system can do that: several times as fast when they
+    /// are in memory. A failing disk is an error all the same, but the process has a handler for `SIGBUS` then, and
+    /// pages of files count as its resident memory, as shared ones.
     Mapped,
 }
 

@@ -7,10 +7,10 @@
 //! broken  ──▶ every read goes by calls again: the first of them tells what is wrong
 //! ```
 //!
-//! A page that cannot be read, or lies beyond the end of a file that somebody else has cut, is `SIGBUS` to who touches it.
-//! The handler answers for nothing but the copies made here: every other signal goes on to the handler that was there
-//! before, Rust's own included. A program that puts its own handler in place later, or blocks `SIGBUS` in its threads,
-//! takes that protection away; it had better read by calls ([`Reads`](crate::fs::Reads)).
+//! A page that cannot be read, or lies beyond the end of a file that somebody else has cut, is `SIGBUS` to who touches
+//! it. The handler answers for nothing but the copies made here: every other signal goes on to the handler that was
+//! there before, Rust's own included. A program that puts its own handler in place later, or blocks `SIGBUS` in its
+//! threads, takes that protection away; it had better read by calls ([`Reads`](crate::fs::Reads)).
 
 use std::{
     fs::File,
@@ -24,12 +24,12 @@ use std::{
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// A read of more bytes goes by a call: the call is then a small part of it, and one that has to go to the disk gets all
-/// pages at once, while a mapped one gets them one by one.
+/// A read of more bytes goes by a call: the call is then a small part of it, and one that has to go to the disk gets
+/// all pages at once, while a mapped one gets them one by one.
 const READ_MAX: usize = 4 << 10;
 
-/// How much of a file is mapped: the least of these that reaches far enough. A mapping takes address space only, so it may
-/// be longer than its file, which grows into it.
+/// How much of a file is mapped: the least of these that reaches far enough. A mapping takes address space only, so it
+/// may be longer than its file, which grows into it.
 const SPANS: [u64; 2] = [64 << 20, 4 << 30];
 
 /// Mappings at once. Linux allows a process 65 530, memory allocators among the users.
@@ -46,8 +46,8 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// Fills `buffer` from `offset` on, unless that is better done by a call. All these bytes are in the file and stay as they
-    /// are, as long as only this crate writes to it.
+    /// Fills `buffer` from `offset` on, unless that is better done by a call. All these bytes are in the file and stay
+    /// as they are, as long as only this crate writes to it.
     #[inline]
     pub fn read(&self, file: &File, buffer: &mut [u8], offset: u64) -> bool {
         if buffer.len() > READ_MAX {
@@ -119,8 +119,8 @@ impl Mapping {
             // SAFETY: within the mapping, as asserted.
             let from = unsafe { self.start.as_ptr().add(offset) };
             guarded.begin(from as usize, buffer.len(), &self.broken);
-            // SAFETY: `from` is readable for so many bytes, since what is not gets zeros by the handler; `buffer` is somebody
-            // else's memory; the file's bytes before its end are not written again.
+            // SAFETY: `from` is readable for so many bytes, since what is not gets zeros by the handler; `buffer` is
+            // somebody else's memory; the file's bytes before its end are not written again.
             unsafe { ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len()) };
             guarded.end();
         });
@@ -177,8 +177,8 @@ fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// What a thread is copying just now: from where to where, and whom to tell. Only the thread itself and handlers of signals
-/// that it gets look here, so the order of the compiler is all that matters.
+/// What a thread is copying just now: from where to where, and whom to tell. Only the thread itself and handlers of
+/// signals that it gets look here, so the order of the compiler is all that matters.
 struct Guarded {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -216,7 +216,8 @@ impl Guarded {
         unsafe { &*self.broken.load(Relaxed) }.store(true, SeqCst);
         let page = page_bytes();
         let start = ptr::without_provenance_mut(address / page * page);
-        // SAFETY: replaces a page of a mapping that is ours: `address` lies in it. Plain system calls, fit for a handler.
+        // SAFETY: replaces a page of a mapping that is ours: `address` lies in it. Plain system calls, fit for a
+        // handler.
         unsafe { mmap_anonymous(start, page, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED) }.is_ok()
     }
 }

@@ -573,8 +573,8 @@ impl ValueFiles {
         value::read_value(bytes, file.id, pointer.offset, key).map(Some).map_err(|damage| damage.of(file.reader.path()))
     }
 
-    /// Announces reads to come. To ask the system for a value takes as long as to read it from memory, so it is only asked
-    /// when the first one is not there; and as long as all are, that is looked at now and then only.
+    /// Announces reads to come. To ask the system for a value takes as long as to read it from memory, so it is only
+    /// asked when the first one is not there; and as long as all are, that is looked at now and then only.
     pub fn prefetch(&self, pointers: &[Pointer]) {
         let all = self.all.load();
         let found = pointers.iter().filter_map(|pointer| Some((all.get(&pointer.file)?, pointer)));
