@@ -77,7 +77,8 @@ pub use bifold_io::Env;
 pub use db::{DEFAULT_KEYSPACE, Db, Snapshot};
 pub use keyspace::{Keyspace, Swap};
 pub use options::{
-    Access, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options, Placement, Workers,
+    Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options, Placement, Reads,
+    Workers,
 };
 pub use scan::{Pair, Range};
 pub use stats::Stats;

@@ -9,9 +9,9 @@
 //! └─ cache        the rest, or `cache_bytes`
 //! ```
 
-use bifold_io::fs::APPEND_SLOT_BYTES as SLOT_BYTES;
+use bifold_io::fs::{self, APPEND_SLOT_BYTES as SLOT_BYTES, Appending};
 
-use crate::options::{Options, Workers};
+use crate::options::{Options, Reads, Workers};
 
 /// Memtables that may exist at once: the one being filled and those waiting to be written.
 pub(crate) const MEMTABLES_MAX: usize = 3;
@@ -53,9 +53,13 @@ impl MemoryPlan {
         Self { limit, memtable, metadata, cache, compaction, appends }
     }
 
-    /// For how many files there is a slot in the append region.
-    pub fn appended_files(&self) -> usize {
-        usize::try_from(self.appends / SLOT_BYTES).unwrap_or(usize::MAX)
+    /// For how many files there is a slot in the append region, and how they are read.
+    pub fn appending(&self, reads: Reads) -> Appending {
+        let reads = match reads {
+            Reads::Mapped => fs::Reads::Mapped,
+            Reads::Called => fs::Reads::Called,
+        };
+        Appending { files_max: usize::try_from(self.appends / SLOT_BYTES).unwrap_or(usize::MAX), reads }
     }
 }
 

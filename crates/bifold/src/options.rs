@@ -113,6 +113,8 @@ pub struct Values {
     pub file_bytes: u64,
     /// How values are compressed, each by itself.
     pub compression: Compression,
+    /// Which values take room in the block cache.
+    pub cache: CachedValues,
 }
 
 impl Default for Values {
@@ -126,8 +128,34 @@ impl Default for Values {
             groups_max: 128,
             file_bytes: 16 << 20,
             compression: Compression::None,
+            cache: CachedValues::default(),
         }
     }
+}
+
+/// Which values kept apart take room in the block cache. Scans, compaction and collection never put any there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CachedValues {
+    /// None: the system's page cache holds them already.
+    #[default]
+    None,
+    /// What was got by its key.
+    Gets,
+}
+
+/// How short values are read that are kept apart (up to about 4 KiB).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reads {
+    /// From the pages of their files, mapped into the process, where the system can do that: several times as fast when
+    /// they are in memory. A disk that fails is an error as ever. Choose another one where the program has its own
+    /// ideas about `SIGBUS`, or where resident memory must not count what the system's page cache shares with the
+    /// process.
+    #[default]
+    Mapped,
+    /// By a system call for each.
+    Called,
 }
 
 /// How table blocks are compressed. A block that shrinks by less than an eighth is stored as it is.
@@ -234,6 +262,8 @@ pub struct Options {
     /// Bytes for the block cache; unset, it gets what `memory_limit` leaves.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
+    /// How values kept apart are read.
+    pub reads: Reads,
     /// Who runs flushes and compactions.
     pub workers: Workers,
     /// Bytes a second that compactions may write; unset, as many as they can.
@@ -255,6 +285,7 @@ impl Default for Options {
             memory_limit: 512 << 20,
             memtable_bytes: 64 << 20,
             cache_bytes: None,
+            reads: Reads::default(),
             workers: Workers::default(),
             background_bytes_per_second: None,
             log_bytes: 512 << 20,

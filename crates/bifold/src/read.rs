@@ -19,6 +19,7 @@ use bifold_index::lookup::Lookup;
 
 use crate::{
     engine::Engine,
+    options::CachedValues,
     partition::{Partition, View},
 };
 
@@ -32,6 +33,9 @@ enum Looked {
 
 /// So often a value may move while it is read. Each time takes a whole collection.
 const MOVES_MAX: u32 = 100;
+
+/// A record larger than its value by no more than this, in bytes, is kept in the cache whole.
+const RECORD_OVERHEAD_MAX: usize = 128;
 
 /// A version that is there, its value not taken yet.
 enum Live<'v> {
@@ -109,8 +113,27 @@ impl Engine {
             Some(Live::PointerInMemtable(pointer)) => decode_pointer(partition, pointer)?,
             Some(Live::PointerInBlock(pointer)) => decode_pointer(partition, &pointer)?,
         };
-        let found = partition.placement.read(key, pointer, IoSource::Get)?;
-        Ok(found.map_or(Looked::Moved(pointer), |found| Looked::Answer(Some(found.value))))
+        let value = match partition.options.values.cache {
+            CachedValues::None => partition.placement.read(key, pointer, IoSource::Get)?.map(|found| found.value),
+            CachedValues::Gets => self.read_through_cache(partition, key, pointer)?,
+        };
+        Ok(value.map_or(Looked::Moved(pointer), |value| Looked::Answer(Some(value))))
+    }
+
+    /// The value at `pointer`, from the cache that blocks are in, or into it. What an address leads to never changes,
+    /// and value files and tables draw their numbers from one row that repeats none.
+    fn read_through_cache(&self, partition: &Partition, key: &[u8], pointer: Pointer) -> Result<Option<Value>> {
+        let cache = self.tables.cache();
+        if let Some(value) = cache.get(pointer.file, pointer.offset) {
+            return Ok(Some(value));
+        }
+        let Some(found) = partition.placement.read(key, pointer, IoSource::Get)? else { return Ok(None) };
+        // The value keeps its whole record in memory, and the cache counts the value: a long key is not to be kept with
+        // it.
+        let with_record = pointer.len as usize <= found.value.len() + RECORD_OVERHEAD_MAX;
+        let kept = if with_record { found.value.clone() } else { Value::copy_of(&found.value) };
+        cache.insert(pointer.file, pointer.offset, kept);
+        Ok(Some(found.value))
     }
 
     /// The newest version of `key` in `view` that is not newer than `snapshot`, unless that is a deletion.

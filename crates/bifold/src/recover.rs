@@ -72,7 +72,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     }
     let plan = MemoryPlan::of(&options);
     let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
-    let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appended_files())?;
+    let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
     // Looked at again under the lock: another process may have created the database meanwhile.
     let files = Files::list(&dir)?;
     let state = match read_manifest(&dir)? {

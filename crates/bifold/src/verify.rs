@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 use bifold_contract::{Corruption, Error, FileId, IoSource, Result, TableMeta};
 use bifold_format::{log::LogReader, names};
 use bifold_index::table::{Table, TableContext};
-use bifold_io::{Dir, Env, LockMode};
+use bifold_io::{Dir, Env, LockMode, fs::Appending};
 use bifold_values::parts::value_files;
 
 use crate::recover::{Files, ManifestState, read_manifest, read_whole};
@@ -57,7 +57,7 @@ pub fn verify_in(
     if dir.len(names::MANIFEST)?.is_none() {
         return Err(Error::NotFound { path: path.as_ref().into() });
     }
-    let (dir, _lock) = dir.lock_for_use(names::LOCK, LockMode::Shared, 0)?;
+    let (dir, _lock) = dir.lock_for_use(names::LOCK, LockMode::Shared, Appending::default())?;
     let mut check = Check { report: VerifyReport::default(), total_bytes: total_bytes(&dir)?, dir };
     check.begin(names::MANIFEST, &mut progress);
     let state = match read_manifest(&check.dir) {

@@ -11,7 +11,7 @@ use std::{
 
 use bifold_contract::{Error, IoSource, Result};
 
-use crate::fs::{Appended, DirLock, FileLock, FileSystem, LockMode, ReadFile, WriteFile};
+use crate::fs::{Appended, Appending, DirLock, FileLock, FileSystem, LockMode, ReadFile, WriteFile};
 
 /// Bytes and calls per [`IoSource`] since the directory was opened. One writer per counter is not needed: all are atomic.
 #[derive(Debug, Default)]
@@ -248,13 +248,13 @@ impl Dir {
     }
 
     /// Locks the file `name` for using the directory, and the directory to use as long as the lock lasts: small appends to
-    /// up to `files_max` files cost no system call, where the file system can do that ([`FileSystem::append_region`]).
+    /// some files cost no system call, where the file system can do that ([`FileSystem::append_region`]).
     ///
     /// # Errors
     /// Those of [`Dir::lock`], and the file system's.
-    pub fn lock_for_use(self, name: &str, mode: LockMode, files_max: usize) -> Result<(Self, Box<dyn FileLock>)> {
+    pub fn lock_for_use(self, name: &str, mode: LockMode, how: Appending) -> Result<(Self, Box<dyn FileLock>)> {
         let lock = self.lock(name, mode)?;
-        let region = self.fs.append_region(&self.path, DirLock { lock, mode }, files_max)?;
+        let region = self.fs.append_region(&self.path, DirLock { lock, mode }, how)?;
         let fs = region.fs.unwrap_or(self.fs);
         Ok((Self { fs, ..self }, region.lock))
     }
@@ -350,6 +350,17 @@ impl Reader {
     /// Announces that `len` bytes from `offset` on will be read soon.
     pub fn prefetch(&self, offset: u64, len: u64) {
         self.file.prefetch(offset, len);
+    }
+
+    /// Has the processor fetch what is in memory of `len` bytes from `offset` on, if that needs no system call.
+    pub fn touch(&self, offset: u64, len: u64) {
+        self.file.touch(offset, len);
+    }
+
+    /// Whether a short read of `len` bytes from `offset` on can do without the device, as far as is known.
+    #[must_use]
+    pub fn is_in_memory(&self, offset: u64, len: u64) -> bool {
+        self.file.is_in_memory(offset, len)
     }
 
     /// The file's length, in bytes, when it was opened.

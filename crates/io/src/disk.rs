@@ -17,7 +17,7 @@ use std::{
 use bifold_contract::{Error, Result};
 
 #[cfg(target_os = "linux")]
-use crate::fs::{AppendRegion, DirLock};
+use crate::fs::{AppendRegion, Appending, DirLock};
 use crate::fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile};
 
 /// The operating system's files.
@@ -123,8 +123,8 @@ impl FileSystem for DiskFs {
     }
 
     #[cfg(target_os = "linux")]
-    fn append_region(&self, dir: &Path, lock: DirLock, files_max: usize) -> Result<AppendRegion> {
-        crate::region::RegionFs::open(dir, lock, files_max)
+    fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
+        crate::region::RegionFs::open(dir, lock, how)
     }
 }
 

@@ -125,14 +125,34 @@ pub trait FileSystem: Send + Sync + Debug {
 
     /// The file system to use in the directory `dir` from now on, if it is another one: there, small appends cost no
     /// system call. Takes over what a killed process has appended. Called by who has locked the directory; everything
-    /// appended is in its files when the lock that is returned ends. `files_max`: for how many files at once,
-    /// [`APPEND_SLOT_BYTES`] each.
+    /// appended is in its files when the lock that is returned ends.
     ///
     /// # Errors
     /// The system's.
-    fn append_region(&self, _dir: &Path, lock: DirLock, _files_max: usize) -> Result<AppendRegion> {
+    fn append_region(&self, _dir: &Path, lock: DirLock, _how: Appending) -> Result<AppendRegion> {
         Ok(AppendRegion { fs: None, lock: lock.lock })
     }
+}
+
+/// How files for many small appends are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Appending {
+    /// For how many files at once small appends are staged, [`APPEND_SLOT_BYTES`] each.
+    pub files_max: usize,
+    /// How short reads of them are done.
+    pub reads: Reads,
+}
+
+/// How short reads are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reads {
+    /// By system calls.
+    #[default]
+    Called,
+    /// From the file's pages, mapped into the process, where the system can do that: several times as fast when they
+    /// are in memory. A failing disk is an error all the same, but the process has a handler for `SIGBUS` then, and
+    /// pages of files count as its resident memory, as shared ones.
+    Mapped,
 }
 
 /// The lock of a directory.
@@ -223,4 +243,12 @@ pub trait ReadFile: Send + Sync + Debug {
 
     /// Announces that `len` bytes from `offset` on will be read soon.
     fn prefetch(&self, _offset: u64, _len: u64) {}
+
+    /// Has the processor fetch what is in memory of `len` bytes from `offset` on, if that needs no system call.
+    fn touch(&self, _offset: u64, _len: u64) {}
+
+    /// Whether a short read of `len` bytes from `offset` on can do without the device, as far as is known.
+    fn is_in_memory(&self, _offset: u64, _len: u64) -> bool {
+        true
+    }
 }

@@ -2,7 +2,7 @@
 //! evict all the time.
 
 use bifold::{
-    Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
+    CachedValues, Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
     options::{Leveled, Tiered, TwoLayer, Values, Victim},
 };
 
@@ -53,7 +53,7 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
 
 /// Groups and files so small, and a target so low, that garbage is collected every few dozen operations.
 fn values(random: &mut Random) -> Values {
-    Values {
+    let mut values = Values {
         min_bytes: random.pick(&[1, 8, 64, 1000]),
         space_target: random.pick(&[1.05, 1.1, 1.5]),
         victim: random.pick(&[Victim::Greedy, Victim::CostBenefit, Victim::GreedyRandom(2), Victim::Random]),
@@ -62,7 +62,13 @@ fn values(random: &mut Random) -> Values {
         groups_max: random.pick(&[16, 20, 64]),
         file_bytes: 1024 << random.below(5),
         compression: random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
+        cache: CachedValues::None,
+    };
+    // Without a draw of its own: seeds that have found something go on finding it.
+    if matches!(values.victim, Victim::Greedy | Victim::Random) {
+        values.cache = CachedValues::Gets;
     }
+    values
 }
 
 fn compaction(random: &mut Random) -> Compaction {

@@ -50,7 +50,7 @@ const FIXTURES: [Fixture; 2] = [
     Fixture {
         name: "v1-values",
         versions: [1, 1, 1, 1],
-        fingerprint: 0xddf5_a4f1_1e75_0426,
+        fingerprint: 0xc3e3_fc4c_2171_80d9,
         files_min: [(".tbl", 6), (".log", 1), (".val", 15)],
         keyspaces: values_apart::keyspaces,
         history: values_apart::history,

@@ -157,4 +157,12 @@ impl ReadFile for FaultyReader {
     fn prefetch(&self, offset: u64, len: u64) {
         self.inner.prefetch(offset, len);
     }
+
+    fn touch(&self, offset: u64, len: u64) {
+        self.inner.touch(offset, len);
+    }
+
+    fn is_in_memory(&self, offset: u64, len: u64) -> bool {
+        self.inner.is_in_memory(offset, len)
+    }
 }

@@ -15,6 +15,7 @@
 //!
 //! Costs measured beside plain appends are in `docs/decisions/0005-append-region.md`.
 
+mod mapped;
 mod slots;
 mod staged;
 #[cfg(test)]
@@ -37,7 +38,9 @@ use self::{
 };
 use crate::{
     disk::DiskFs,
-    fs::{APPENDS_NAME, AppendRegion, Appended, DirLock, FileLock, FileSystem, LockMode, ReadFile, WriteFile},
+    fs::{
+        APPENDS_NAME, AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode, ReadFile, WriteFile,
+    },
 };
 
 /// The real file system, with an append region for one directory.
@@ -50,7 +53,7 @@ pub struct RegionFs {
 #[derive(Debug)]
 pub(super) struct Region {
     path: PathBuf,
-    files_max: usize,
+    how: Appending,
     /// Made by the first append; `None` where the system cannot do it.
     slots: OnceLock<Option<Arc<Slots>>>,
     files: Mutex<HashMap<PathBuf, Weak<StagedFile>>>,
@@ -63,15 +66,14 @@ impl RegionFs {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn open(dir: &Path, lock: DirLock, files_max: usize) -> Result<AppendRegion> {
+    pub fn open(dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
         let path = dir.join(APPENDS_NAME);
         let left = match fs::read(&path) {
             Ok(image) => slots::parse(&image).map_err(|damage| damage.of(&path))?,
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(Error::io("read", &path, e)),
         };
-        let mut region =
-            Region { path, files_max, slots: OnceLock::new(), files: Mutex::default(), left: HashMap::new() };
+        let mut region = Region { path, how, slots: OnceLock::new(), files: Mutex::default(), left: HashMap::new() };
         if lock.mode == LockMode::Shared {
             region.left = left.into_iter().map(|left| (dir.join(&left.name), Arc::new(left))).collect();
         } else {
@@ -109,7 +111,7 @@ impl Region {
     }
 
     pub(super) fn take(&self, holder: &Arc<StagedFile>, path: &Path, base: u64) -> Option<Slot> {
-        let slots = self.slots.get_or_init(|| Slots::create(&self.path, self.files_max)).as_ref()?;
+        let slots = self.slots.get_or_init(|| Slots::create(&self.path, self.how.files_max)).as_ref()?;
         slots.take(holder, path.file_name()?.to_str()?, base)
     }
 

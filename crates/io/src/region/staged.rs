@@ -15,9 +15,10 @@ use bifold_contract::{Error, Result};
 
 use super::{
     Region,
+    mapped::Mapped,
     slots::{APPENDS_MAX, ROOM, Slot},
 };
-use crate::fs::{ReadFile, WriteFile};
+use crate::fs::{ReadFile, Reads, WriteFile};
 
 /// Larger appends go to the file at once.
 const STAGED_MAX: usize = ROOM / 2;
@@ -30,6 +31,8 @@ pub struct StagedFile {
     region: Arc<Region>,
     /// Bytes in the file itself: what is before them is read without the lock.
     written: AtomicU64,
+    /// The file itself, where short reads are not done by calls.
+    mapped: Option<Mapped>,
     staged: Mutex<Staged>,
 }
 
@@ -45,7 +48,8 @@ struct Staged {
 
 impl StagedFile {
     pub(super) fn new(file: File, path: PathBuf, len: u64, region: Arc<Region>) -> Arc<Self> {
-        Arc::new(Self { file, path, region, written: AtomicU64::new(len), staged: Mutex::default() })
+        let mapped = (region.how.reads == Reads::Mapped).then(Mapped::default);
+        Arc::new(Self { file, path, region, written: AtomicU64::new(len), mapped, staged: Mutex::default() })
     }
 
     fn staged(&self) -> MutexGuard<'_, Staged> {
@@ -182,7 +186,10 @@ impl ReadFile for StagedFile {
         let mut read = || {
             let end = offset + buffer.len() as u64;
             if end <= self.written() {
-                return self.file.read_exact_at(buffer, offset);
+                return match &self.mapped {
+                    Some(mapped) if mapped.read(&self.file, buffer, offset) => Ok(()),
+                    _ => self.file.read_exact_at(buffer, offset),
+                };
             }
             let staged = self.staged();
             let written = self.written();
@@ -199,5 +206,16 @@ impl ReadFile for StagedFile {
 
     fn prefetch(&self, offset: u64, len: u64) {
         crate::disk::will_need(&self.file, offset, len);
+    }
+
+    fn touch(&self, offset: u64, len: u64) {
+        if let Some(mapped) = self.mapped.as_ref().filter(|_| offset + len <= self.written()) {
+            mapped.touch(&self.file, offset, len);
+        }
+    }
+
+    fn is_in_memory(&self, offset: u64, len: u64) -> bool {
+        let mapped = self.mapped.as_ref().filter(|_| offset + len <= self.written());
+        mapped.is_none_or(|mapped| mapped.is_in_memory(&self.file, offset, len))
     }
 }

@@ -5,7 +5,7 @@ use std::{
 };
 
 use super::{slots::SLOT_BYTES, *};
-use crate::random::Random;
+use crate::{fs::Reads, random::Random};
 
 /// A directory that is removed at the end.
 struct TempDir(PathBuf);
@@ -32,7 +32,8 @@ impl Drop for TempDir {
 
 fn open(dir: &Path, mode: LockMode, files_max: usize) -> AppendRegion {
     let lock = DiskFs.lock(&dir.join("LOCK"), mode).unwrap();
-    RegionFs::open(dir, DirLock { lock, mode }, files_max).unwrap()
+    let how = crate::fs::Appending { files_max, reads: Reads::Mapped };
+    RegionFs::open(dir, DirLock { lock, mode }, how).unwrap()
 }
 
 /// The directory as a process killed now would leave it.

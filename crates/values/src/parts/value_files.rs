@@ -47,6 +47,9 @@ pub const COLD: u8 = 3;
 /// Copies are written in pieces of this size: 0.3 µs per KiB instead of 0.9.
 const COPY_BUFFER_BYTES: usize = 256 << 10;
 
+/// Whether values are in memory is asked at every so many announcements: it takes a system call.
+const LOOKS_EVERY: u64 = 4;
+
 /// Tag of an entry of the manifest for a file that is deleted: logs may still point at what it held.
 const GONE: u32 = 1;
 
@@ -223,6 +226,9 @@ pub struct ValueFiles {
     tails: Mutex<BTreeMap<FileId, Vec<(SeqNo, u64)>>>,
     /// Files that were there for the replay only.
     forgotten: Mutex<BTreeSet<FileId>>,
+    /// Calls of [`ValueFiles::prefetch`], and whether what it looked at last was not in memory.
+    prefetches: AtomicU64,
+    are_cold: AtomicBool,
     dropped: AtomicBool,
 }
 
@@ -260,6 +266,8 @@ impl ValueFiles {
             emptied: Mutex::default(),
             tails: Mutex::default(),
             forgotten: Mutex::default(),
+            prefetches: AtomicU64::new(0),
+            are_cold: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
         };
         for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {
@@ -602,14 +610,18 @@ impl ValueFiles {
         value::read_value(bytes, file.id, pointer.offset, key).map(Some).map_err(|damage| damage.of(file.reader.path()))
     }
 
-    /// Announces reads to come.
+    /// Announces reads to come. To ask the system for a value takes as long as to read it from memory, so it is only
+    /// asked when the first one is not there; and as long as all are, that is looked at now and then only.
     pub fn prefetch(&self, pointers: &[Pointer]) {
         let all = self.all.load();
-        for pointer in pointers {
-            if let Some(file) = all.get(&pointer.file) {
-                file.reader.prefetch(pointer.offset, u64::from(pointer.len));
-            }
+        let found = pointers.iter().filter_map(|pointer| Some((all.get(&pointer.file)?, pointer)));
+        let calls = self.prefetches.fetch_add(1, Relaxed);
+        if self.are_cold.load(Relaxed) || calls.is_multiple_of(LOOKS_EVERY) {
+            let is_cold = |(file, at): (&Arc<ValueFile>, &Pointer)| !file.reader.is_in_memory(at.offset, at.len.into());
+            self.are_cold.store(found.clone().next().is_some_and(is_cold), Relaxed);
         }
+        let announce = if self.are_cold.load(Relaxed) { Reader::prefetch } else { Reader::touch };
+        found.for_each(|(file, pointer)| announce(&file.reader, pointer.offset, pointer.len.into()));
     }
 
     /// Nothing is appended to the present files any more.
