@@ -208,7 +208,10 @@ impl Run {
                 other => other.map_err(|t| t.during(&place))?,
             }
             // Background work tells here; the next write would tell too, but a reopen may come before it.
-            self.told |= self.driver.is_open() && self.driver.db().stats().poisoned.is_some();
+            self.told |= self.driver.is_open() && {
+                let stats = self.driver.db().stats();
+                stats.poisoned.is_some() || stats.space.unanswered > 0
+            };
         }
         match self.driver.close() {
             Err(Trouble::Refused(_)) => self.told = true,
@@ -234,7 +237,9 @@ impl Run {
             .map(|c| self.driver.model.check_between(c, before..=head))
             .transpose()
             .map_err(mismatch)?;
-        if self.driver.db().stats().poisoned.is_some() {
+        let stats = self.driver.db().stats();
+        self.told |= stats.space.unanswered > 0;
+        if stats.poisoned.is_some() {
             report.count("databases poisoned", 1);
             return match self.driver.db().put("one more", "write") {
                 Err(bifold::Error::Poisoned { .. }) => Ok(After::Over),

@@ -61,6 +61,8 @@ pub struct SpaceStats {
     pub reclaimable_bytes_estimate: u64,
     /// Files that could not be removed when they were not needed any more; the next opening removes them.
     pub failed_removals: u64,
+    /// Questions about the directory that the system did not answer when these figures were made: some may be too small.
+    pub unanswered: u64,
 }
 
 impl SpaceStats {
@@ -94,6 +96,7 @@ impl SpaceStats {
             dead_bytes_estimate: dead,
             reclaimable_bytes_estimate: awaiting_sync_bytes + unseen,
             failed_removals: engine.dir.totals().failed_removals,
+            unanswered: files.unanswered,
         }
     }
 }
@@ -134,14 +137,16 @@ struct FileBytes {
     logs: u64,
     manifest: u64,
     appends: u64,
+    unanswered: u64,
 }
 
 impl FileBytes {
     fn of(engine: &Engine) -> Self {
         let mut files = Self::default();
-        for name in engine.dir.list().unwrap_or_default() {
-            // 0 for a file that is gone, or of which the system does not tell: statistics do not fail for that.
-            let bytes = engine.dir.len(&name).ok().flatten().unwrap_or(0);
+        let names = engine.dir.list().inspect_err(|_| files.unanswered += 1).unwrap_or_default();
+        for name in names {
+            // Statistics do not fail: they say that they could not ask. A file may also have gone meanwhile.
+            let bytes = engine.dir.len(&name).inspect_err(|_| files.unanswered += 1).ok().flatten().unwrap_or(0);
             files.all += bytes;
             match names::parse(&name) {
                 FileKind::Log(_) => files.logs += bytes,
