@@ -398,3 +398,37 @@ fn the_cache_of_values_keeps_within_its_bytes() {
         }
     }
 }
+
+/// A killed process leaves ends of files that no manifest lists. They are cut, and what comes next stands where they stood,
+/// though each keyspace looks at every file.
+#[test]
+fn files_that_were_cut_after_a_kill_go_on_where_they_were_cut() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), apart(placement)).unwrap();
+        let other = db.keyspace("other", apart(placement).keyspace).unwrap();
+        let put = |tree: &bifold::Keyspace, round| (0..40).for_each(|n| tree.put(key(n), value(n, round)).unwrap());
+        put(&other, 0);
+        update_all(&db, 40, 0);
+        db.flush().unwrap();
+        put(&other, 1);
+        update_all(&db, 40, 1);
+        let image = dir.join("image");
+        std::fs::create_dir(&image).unwrap();
+        for entry in std::fs::read_dir(dir.join("db")).unwrap() {
+            let path = entry.unwrap().path();
+            std::fs::copy(&path, image.join(path.file_name().unwrap())).unwrap();
+        }
+        db.close().unwrap();
+        let db = Db::open_with(&image, apart(placement)).unwrap();
+        let other = db.existing_keyspace("other").unwrap().unwrap();
+        check_all(&db, 40, 1);
+        update_all(&db, 20, 2);
+        put(&other, 2);
+        db.collect_garbage().unwrap();
+        check_all(&db, 20, 2);
+        drop(other);
+        db.close().unwrap();
+        assert_eq!(bifold::verify(&image).unwrap().problems.len(), 0, "{placement:?}");
+    }
+}

@@ -297,12 +297,7 @@ impl ValueFiles {
         if meta.is_some() && self.home.dir.len(&name)?.is_none() {
             return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
         }
-        let (writer, reader) = if self.home.writes {
-            let (writer, reader) = self.home.dir.open_appended(&name, IoSource::Value)?;
-            (OnceLock::from(writer), reader)
-        } else {
-            (OnceLock::new(), self.home.dir.open(&name)?)
-        };
+        let reader = self.home.dir.open(&name)?;
         let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
         reader.read_at(&mut first, 0, IoSource::Recovery)?;
         let described = value::describe(&first).and_then(|(found, description, start)| {
@@ -324,6 +319,13 @@ impl ValueFiles {
             return Err(Corruption::new(reader.len(), "value file", expected, found).of(path));
         }
         let end = reader.len();
+        // Not before it is known to be ours: other keyspaces look at it too, and there is one place to append to a file.
+        let (writer, reader) = if self.home.writes {
+            let (writer, reader) = self.home.dir.open_appended(&name, IoSource::Value)?;
+            (OnceLock::from(writer), reader)
+        } else {
+            (OnceLock::new(), reader)
+        };
         let file = Arc::new(ValueFile {
             id,
             description,
