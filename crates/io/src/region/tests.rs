@@ -171,6 +171,21 @@ fn a_cut_file_goes_on_where_it_was_cut() {
     assert_eq!(fs::read(dir.0.join("a")).unwrap().len(), 35);
 }
 
+#[test]
+fn a_file_is_appended_to_in_one_place_and_cut_there() {
+    let dir = TempDir::new();
+    fs::write(dir.0.join("a"), [1; 100]).unwrap();
+    let region = dir.open(LockMode::Exclusive, 2);
+    let fs = region.fs.as_ref().unwrap();
+    let a = fs.open_appended(&dir.0.join("a")).unwrap();
+    assert!(fs.open_appended(&dir.0.join("a")).is_err(), "the second would not know what the first has staged");
+    fs.truncate(&dir.0.join("a"), 30).unwrap();
+    a.writer.append(&[&[2; 5]]).unwrap();
+    assert_eq!(fs.len(&dir.0.join("a")).unwrap(), Some(35));
+    drop(a);
+    drop(fs.open_appended(&dir.0.join("a")).unwrap());
+}
+
 /// A power loss keeps any 512-byte sectors of what was not synced: of `APPENDS` those of some earlier moment or of now, of the
 /// files any beginning. Every byte that is put back must be the byte that was appended there.
 #[test]
