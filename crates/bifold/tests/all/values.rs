@@ -399,8 +399,7 @@ fn the_cache_of_values_keeps_within_its_bytes() {
     }
 }
 
-/// A killed process leaves ends of files that no manifest lists. They are cut, and what comes next stands where they stood,
-/// though each keyspace looks at every file.
+/// A killed process leaves ends of files that no manifest lists. They are cut, and both keyspaces go on.
 #[test]
 fn files_that_were_cut_after_a_kill_go_on_where_they_were_cut() {
     for placement in BOTH {
