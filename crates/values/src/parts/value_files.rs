@@ -640,6 +640,9 @@ impl ValueFiles {
     }
 
     /// Lets go of the emptied files that no snapshot and no unsynced commit leads to.
+    ///
+    /// Never one that was emptied later without one emptied earlier: what comes back after a crash must not be older than what
+    /// went, since collecting a hot part takes its newest record of a key for the newest of all.
     #[must_use]
     pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         let free = |last: SeqNo| last <= durable && oldest_snapshot.is_none_or(|snapshot| snapshot >= last);

@@ -40,7 +40,12 @@ pub(super) struct Regroup {
     taken: Vec<Region>,
     leaves: Vec<Leaf>,
     next: usize,
+    /// All moves of this leaf have been handed out.
+    done: Option<usize>,
 }
+
+/// Moves that are committed under one hold of the lock: about half a millisecond.
+const MOVES_AT_ONCE: usize = 256;
 
 /// One group of a family.
 struct Leaf {
@@ -52,8 +57,13 @@ struct Leaf {
     copies: [Option<Copy>; 2],
     /// Bytes copied to each.
     copied: [u64; 2],
-    /// The values copied.
+    /// The values copied, as far as their moves have not been handed out.
     values: HashMap<Box<[u8]>, Copied>,
+    /// Of the moves handed out, for the hot and the cold file: bytes, and the hashes of the keys.
+    moved: [(u64, Vec<u64>); 2],
+    /// What commits have written since the collection began, and up to where their files have been looked at.
+    since: Vec<Since>,
+    seen: HashMap<FileId, u64>,
     /// The family's files. Nothing is appended to them any more.
     sources: Arc<Vec<Source>>,
     /// No other group of the family comes after this one.
@@ -105,6 +115,7 @@ impl Regroup {
             taken: Vec::new(),
             leaves: Vec::new(),
             next: 0,
+            done: None,
         }
     }
 
@@ -164,6 +175,9 @@ impl Regroup {
                 copies: [None, None],
                 copied: [0, 0],
                 values: HashMap::default(),
+                moved: Default::default(),
+                since: Vec::new(),
+                seen: HashMap::default(),
                 sources: Arc::clone(&sources),
                 is_last: n + 1 == members.len(),
             });
@@ -251,24 +265,26 @@ impl Collecting for Regroup {
 
     fn advance(&mut self) -> Result<Option<Moves>> {
         let Some(leaf) = self.leaves.get_mut(self.next) else { return Ok(None) };
-        self.next += 1;
         let state = &mut *self.state.hold();
-        let since = leaf.pass_over_since(&state.groups)?;
-        let later: Vec<RangeTombstone> =
-            state.ranges.iter().filter(|range| range.seqno > self.durable).cloned().collect();
-        leaf.values.retain(|key, copied| !is_covered(&later, key, copied.seqno));
-        leaf.take_effect(&mut state.groups, &since);
-        let moved = leaf.values.drain().map(|(key, copied)| Moved { key, from: copied.from, to: copied.to }).collect();
+        leaf.pass_over_since(&state.groups)?;
+        let later: Vec<&RangeTombstone> = state.ranges.iter().filter(|range| range.seqno > self.durable).collect();
+        if !later.is_empty() {
+            leaf.values.retain(|key, copied| !later.iter().any(|range| range.seqno > copied.seqno && range.contains(key)));
+        }
+        let moved = leaf.next_moves();
+        if leaf.values.is_empty() {
+            leaf.take_effect(&mut state.groups);
+            self.done = Some(self.next);
+            self.next += 1;
+        }
         Ok(Some(Moves { moved, check: false }))
     }
 
     fn refused(&mut self, _moved: &Moved) {}
 
     fn committed(&mut self, last: SeqNo) {
-        let Some(leaf) = self.next.checked_sub(1).map(|at| &self.leaves[at]) else { return };
-        if leaf.is_last {
-            leaf.sources.iter().for_each(|source| self.files.empty(source.file.id, last));
-        }
+        let Some(leaf) = self.done.take().map(|at| &self.leaves[at]).filter(|leaf| leaf.is_last) else { return };
+        leaf.sources.iter().for_each(|source| self.files.empty(source.file.id, last));
     }
 }
 
@@ -289,18 +305,31 @@ impl Leaf {
         Ok(())
     }
 
-    /// Keys that commits have written since stay where those put them. Answers what those wrote.
-    fn pass_over_since(&mut self, groups: &Groups) -> Result<Vec<Since>> {
-        let mut since = Vec::new();
+    /// Keys that commits have written since stay where those put them.
+    fn pass_over_since(&mut self, groups: &Groups) -> Result<()> {
         for file in self.begun_since(groups) {
-            let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Collection);
+            let seen = self.seen.entry(file.id).or_insert(file.start());
+            let mut scan = Scan::new(&file, *seen, file.len(), IoSource::Collection);
             while let Some((record, len)) = scan.sound()? {
                 self.values.remove(record.key);
                 let is_value = record.kind == ValueKind::Value;
-                since.push(Since { hash: key_hash(record.key), bytes: u64::from(len), is_value });
+                self.since.push(Since { hash: key_hash(record.key), bytes: u64::from(len), is_value });
             }
+            *seen = file.len();
         }
-        Ok(since)
+        Ok(())
+    }
+
+    /// Some of the moves that are left.
+    fn next_moves(&mut self) -> Vec<Moved> {
+        let mut moves = Vec::with_capacity(MOVES_AT_ONCE.min(self.values.len()));
+        for (key, copied) in self.values.extract_if(|_, _| true).take(MOVES_AT_ONCE) {
+            let (bytes, hashes) = &mut self.moved[usize::from(copied.is_cold)];
+            *bytes += u64::from(copied.to.len);
+            hashes.push(key_hash(&key));
+            moves.push(Moved { key, from: copied.from, to: copied.to });
+        }
+        moves
     }
 
     /// Files of this group that are not collected.
@@ -311,20 +340,14 @@ impl Leaf {
     }
 
     /// From now on the copies are the group's files, and those that commits have begun since.
-    fn take_effect(&self, groups: &mut Groups, since: &[Since]) {
+    fn take_effect(&self, groups: &mut Groups) {
         let (clock, begun_since) = (groups.clock, self.begun_since(groups));
         let group = groups.at_mut(self.region.prefix);
-        let mut live = [0, 0];
-        let mut hashes = [Vec::new(), Vec::new()];
-        for (key, copied) in &self.values {
-            let part = usize::from(copied.is_cold);
-            live[part] += u64::from(copied.to.len);
-            hashes[part].push(key_hash(key));
-        }
-        let dead = |part: usize| self.copied[part].saturating_sub(live[part]);
+        let [(hot_live, hot_hashes), (cold_live, cold_hashes)] = &self.moved;
+        let (hot_dead, cold_dead) = (self.copied[HOT] - hot_live, self.copied[COLD_PART] - cold_live);
         group.hot.files = self.hot.iter().cloned().chain(begun_since).collect();
-        group.hot.recount(&hashes[HOT], live[HOT], dead(HOT), clock);
-        for &Since { hash, bytes, is_value } in since {
+        group.hot.recount(hot_hashes, *hot_live, hot_dead, clock);
+        for &Since { hash, bytes, is_value } in &self.since {
             // In the cold part they were noted when they came.
             if is_value {
                 group.hot.wrote(hash, bytes)
@@ -333,10 +356,10 @@ impl Leaf {
             };
         }
         if self.unit.hot_only {
-            group.cold.add(&hashes[COLD_PART], live[COLD_PART], dead(COLD_PART));
+            group.cold.add(cold_hashes, *cold_live, cold_dead);
         } else {
             group.cold.files.clear();
-            group.cold.recount(&hashes[COLD_PART], live[COLD_PART], dead(COLD_PART), clock);
+            group.cold.recount(cold_hashes, *cold_live, cold_dead, clock);
         }
         if let Some(cold) = &self.cold {
             if group.cold.files.iter().all(|file| file.id != cold.id) {
