@@ -1,21 +1,13 @@
 //! Checksums bound to a place: the same bytes in another file, or elsewhere in the same file, do not match.
 
 use bifold_contract::FileId;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// XXH3-64 of `data`, which begins at `offset` of file `file`.
 #[inline]
 #[must_use]
 pub fn checksum(data: &[u8], file: FileId, offset: u64) -> u64 {
     xxh3_64_with_seed(data, seed(file, offset))
-}
-
-/// [`checksum`] of the parts as if they stood one behind the other.
-#[must_use]
-pub fn checksum_parts(parts: &[&[u8]], file: FileId, offset: u64) -> u64 {
-    let mut state = Xxh3::with_seed(seed(file, offset));
-    parts.iter().for_each(|part| state.update(part));
-    state.digest()
 }
 
 /// Two odd constants (the fractional parts of the golden ratio and of the square root of 2) keep file and offset apart:
@@ -28,15 +20,6 @@ fn seed(file: FileId, offset: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parts_have_the_checksum_of_the_whole() {
-        let data: Vec<u8> = (0..1000u32).map(|i| (i * 7) as u8).collect();
-        for cut in [0, 1, 239, 240, 241, 999, 1000] {
-            let (a, b) = data.split_at(cut);
-            assert_eq!(checksum_parts(&[a, b], 3, 44), checksum(&data, 3, 44));
-        }
-    }
 
     #[test]
     fn another_place_has_another_checksum() {
