@@ -1,16 +1,17 @@
 //! Garbage collection of values kept apart: what a placement picks and copies, the engine commits.
 //!
 //! ```text
-//! pick ─▶ sync ─▶ retire what was emptied earlier ─▶ copy ─▶ list the copies ─▶ ┌ commit lock ───────────────────────────┐
-//!         (log and values)                                   (manifest)         │ pass over what is overwritten meanwhile │
-//!                                                                               │ ─▶ commit the moves                     │
-//!                                                                               └─────────────────────────────────────────┘
+//! pick ─▶ copy ─▶ ┌ commit lock, a few moves at a time ─────┐ ─▶ sync ─────────────▶ retire what is emptied
+//!                 │ pass over what is overwritten meanwhile │    (values, then log)  (manifest, then the files)
+//!                 │ ─▶ commit the other moves               │
+//!                 └─────────────────────────────────────────┘
 //! ```
 //!
 //! A move is a write of the address with a number of its own: readers, snapshots, flush and compaction need no rule for
 //! it. It is committed only where the address it replaces is still the newest: a placement that knows says so, for the
-//! others the index is asked under the commit lock. Only what is durable is copied, so a power loss takes back neither a
-//! value that was counted as newer nor a move whose old file is gone.
+//! others the index is asked under the commit lock. A file that is emptied goes when the moves out of it are durable, and
+//! with them all that was counted as newer than what it holds: until then a power loss leads back to it. Another worker
+//! syncs and retires while the next collection copies.
 
 use std::{
     cell::Cell,
@@ -18,7 +19,7 @@ use std::{
 };
 
 use bifold_contract::{
-    Pointer, Result, SeqNo,
+    Pointer, Result,
     placement::{Collecting, Collection, IndexView, Moved, SpacePressure},
 };
 use bifold_format::pointer;
@@ -27,7 +28,6 @@ use crate::{
     engine::Engine,
     options::Durability,
     partition::Partition,
-    sync::LockExt,
     wal::Wal,
     write::{Act, Op},
 };
@@ -52,10 +52,6 @@ impl IndexView for Asked<'_> {
     fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
         self.engine.current_pointer(self.partition, key)
-    }
-
-    fn make_durable(&self) -> Result<SeqNo> {
-        self.engine.sync_and_retire(self.partition)
     }
 }
 
@@ -99,36 +95,43 @@ impl Engine {
             self.wait_until(|| self.work.try_collect(partition.keyspace))?;
             // Of a dropped keyspace nothing moves any more: the same would be picked for ever.
             let picked = if partition.is_dropped() { None } else { pick() };
-            let Some(pick) = picked else {
-                self.end_collection(partition.keyspace);
-                return Ok(());
+            let outcome = match &picked {
+                Some(pick) => self.collect(partition, pick),
+                None => self.retire_values(partition),
             };
-            let outcome = self.collect(partition, &pick);
             self.end_collection(partition.keyspace);
             self.watch(outcome)?;
+            if picked.is_none() {
+                return Ok(());
+            }
         }
     }
 
     fn collect(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<()> {
-        if *pick == Collection::Retire {
-            return self.sync_and_retire(partition).map(drop);
-        }
         let view = Asked { engine: self, partition, lookups: Cell::new(0) };
         let mut collecting = partition.placement.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
-        self.install_values(partition, || collecting.edit())?;
         while self.commit_moves(partition, collecting.as_mut())? {}
         self.counters.gc.jobs.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// Makes everything durable, and lets go of the files that moves have emptied which are durable now. Answers the number of
-    /// the last durable commit.
-    fn sync_and_retire(&self, partition: &Partition) -> Result<SeqNo> {
+    /// Whether files of a keyspace are emptied and wait for a sync only.
+    pub fn can_retire(&self, partition: &Partition) -> bool {
+        partition.parts_from != usize::MAX && partition.placement.can_retire(self.snapshots.oldest())
+    }
+
+    /// Makes everything durable, and lets go of the files that moves have emptied which are durable now.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn retire_values(&self, partition: &Partition) -> Result<()> {
+        if !self.can_retire(partition) {
+            return Ok(());
+        }
         self.sync_everything()?;
         let durable = self.group_sync.durable();
-        self.install_values(partition, || partition.placement.retire(durable, self.snapshots.oldest()))?;
-        Ok(durable)
+        self.install_values(partition, || partition.placement.retire(durable, self.snapshots.oldest()))
     }
 
     /// Commits the next moves; answers whether there were any.
@@ -150,8 +153,7 @@ impl Engine {
         }
         collecting.committed(self.visible());
         drop(wal);
-        // Whoever waits for the lock is to have it before the next moves.
-        std::thread::yield_now();
+        self.wal.let_others();
         Ok(true)
     }
 

@@ -24,7 +24,7 @@ use crate::{
     schedule::Work,
     snapshot::Snapshots,
     stats::Counters,
-    sync::LockExt,
+    sync::{FairLock, LockExt},
     wal::{GroupSync, Wal},
 };
 
@@ -41,7 +41,7 @@ pub(crate) struct Engine {
     /// Cache and metadata budget of its tables.
     pub tables: Arc<TableContext>,
     /// The commit lock, around the log.
-    pub wal: Mutex<Wal>,
+    pub wal: FairLock<Wal>,
     /// Syncs of the log, shared by those who wait.
     pub group_sync: GroupSync,
     /// The last sequence number that reads may see.
@@ -92,7 +92,7 @@ impl Engine {
             options: found.options,
             plan: found.plan,
             tables: found.tables,
-            wal: Mutex::new(found.wal),
+            wal: FairLock::new(found.wal),
             group_sync: GroupSync::default(),
             visible: AtomicU64::new(found.visible),
             snapshots: Arc::default(),

@@ -102,27 +102,29 @@ impl Engine {
     /// Makes `edit` durable. After one that failed there is no other: it might be lost, and later ones there.
     fn record(&self, manifest: &mut ManifestFile, edit: &mut Edit) -> Result<()> {
         self.health.well()?;
-        self.watch(self.list_new_values(edit))?;
-        self.watch(manifest.append(edit))
+        let unnamed = self.watch(self.list_new_values(edit))?;
+        let removed = edit.values.removed.clone();
+        edit.values.removed.retain(|id| !unnamed.contains(id));
+        self.watch(manifest.append(edit))?;
+        edit.values.removed = removed;
+        Ok(())
     }
 
-    /// Adds the value files that commits have begun, when they are durable with their names.
-    fn list_new_values(&self, edit: &mut Edit) -> Result<()> {
+    /// Adds the value files that commits and collections have begun, when they are durable with their names. Answers those
+    /// that the edit removes: the manifest has never heard of them.
+    fn list_new_values(&self, edit: &mut Edit) -> Result<Vec<FileId>> {
         let (files, partitions) = (self.begun_values(&self.wal.hold(), edit), self.partitions());
         for (partition, files) in partitions.iter().zip(&files) {
             partition.placement.make_durable(files)?;
         }
         if files.iter().all(Vec::is_empty) {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        for file in files.into_iter().flatten() {
-            // One that is already gone need not be listed first.
-            match edit.values.removed.iter().position(|&id| id == file.id) {
-                Some(at) => drop(edit.values.removed.swap_remove(at)),
-                None => edit.values.added.push(file),
-            }
-        }
-        self.dir.sync()
+        let removed = &edit.values.removed;
+        let (gone, listed): (Vec<_>, Vec<_>) = files.into_iter().flatten().partition(|file| removed.contains(&file.id));
+        edit.values.added.extend(listed);
+        self.dir.sync()?;
+        Ok(gone.into_iter().map(|file| file.id).collect())
     }
 
     /// The value files that no edit has named, by keyspace. Under the commit lock, so that each file with a number below the

@@ -1,8 +1,9 @@
 //! What background work is due, and who does it.
 //!
-//! Flushes come first: they free memory and logs. Then the tree with the largest debt is compacted. With threads, one
-//! worker does nothing but flushes, so that a flush never waits behind a long compaction; the others compact, and flush
-//! when that worker is busy. With [`Workers::Caller`] the calling thread does whatever
+//! Flushes come first: they free memory and logs. Next emptied value files go: that is a sync, and frees space. Then the
+//! tree with the largest debt is compacted. With threads, one
+//! worker does nothing else than the first two, so that neither waits behind a long compaction; the others compact and
+//! collect, and do those too when that worker is busy. With [`Workers::Caller`] the calling thread does whatever
 //! is due, in the same order.
 
 use std::{
@@ -24,7 +25,7 @@ use crate::{
 /// What a worker may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Flushes only.
+    /// Flushes, and retiring value files.
     Flusher,
     /// Whatever is due.
     Any,
@@ -38,6 +39,8 @@ pub(crate) enum Task {
     Compact(Arc<Partition>, CompactionJob),
     /// Collect garbage among the values of this tree that are kept apart.
     Collect(Arc<Partition>),
+    /// Sync, and let go of the value files of this tree that collections have emptied.
+    Retire(Arc<Partition>),
 }
 
 /// How loaded a tree is: what [`choose`] decides by.
@@ -51,6 +54,8 @@ pub(crate) struct Load {
     pub debt: f64,
     /// There is garbage that nobody collects yet.
     pub garbage: bool,
+    /// There are emptied value files that nobody retires yet.
+    pub emptied: bool,
 }
 
 /// Which tree to serve next, and how.
@@ -62,6 +67,8 @@ pub(crate) enum Choice {
     Compact(usize),
     /// Collect its garbage.
     Collect(usize),
+    /// Retire its emptied value files.
+    Retire(usize),
 }
 
 /// How often whoever waits for idleness looks again.
@@ -75,6 +82,7 @@ pub(crate) fn choose(loads: &[Load], role: Role) -> Vec<Choice> {
     let mut flushes: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].sealed > 0 && !loads[i].flushing).collect();
     flushes.sort_by_key(|&i| std::cmp::Reverse(loads[i].sealed));
     let mut choices: Vec<Choice> = flushes.into_iter().map(Choice::Flush).collect();
+    choices.extend((0..loads.len()).filter(|&i| loads[i].emptied).map(Choice::Retire));
     if role == Role::Any {
         let mut merges: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].debt >= 1.0).collect();
         merges.sort_by(|&a, &b| loads[b].debt.total_cmp(&loads[a].debt));
@@ -98,6 +106,7 @@ pub(crate) struct Work {
 struct WorkState {
     flushing: BTreeSet<KeyspaceId>,
     collecting: BTreeSet<KeyspaceId>,
+    retiring: BTreeSet<KeyspaceId>,
     busy: std::collections::BTreeMap<KeyspaceId, Busy>,
     running: usize,
     /// Grows with every change that can make work due, so that none is slept through.
@@ -254,6 +263,12 @@ impl Engine {
                 state.running += 1;
                 Some(Task::Collect(partition))
             }
+            Choice::Retire(at) => {
+                let partition = Arc::clone(&partitions[at]);
+                state.retiring.insert(partition.keyspace);
+                state.running += 1;
+                Some(Task::Retire(partition))
+            }
         })
     }
 
@@ -262,6 +277,7 @@ impl Engine {
             Task::Flush(partition) => self.flush_oldest(partition),
             Task::Compact(partition, job) => self.compact_job(partition, job),
             Task::Collect(partition) => self.collect_garbage(partition),
+            Task::Retire(partition) => self.retire_values(partition),
         };
         match outcome {
             // Closing cancels long jobs; their inputs stay in force.
@@ -280,6 +296,10 @@ impl Engine {
             }
             Task::Compact(partition, job) => self.end_compaction(partition.keyspace, job),
             Task::Collect(partition) => self.end_collection(partition.keyspace),
+            Task::Retire(partition) => {
+                self.work.state.hold().retiring.remove(&partition.keyspace);
+                self.end_work();
+            }
         }
     }
 
@@ -375,7 +395,7 @@ impl Engine {
                 let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
                 p.policy.choose(&p.view().version.shape(), &busy).is_some()
             };
-            load.sealed == 0 && !due && !load.garbage
+            load.sealed == 0 && !due && !load.garbage && !load.emptied
         };
         state.running == 0 && self.partitions().iter().all(quiet)
     }
@@ -387,6 +407,7 @@ impl Engine {
             flushing: state.flushing.contains(&partition.keyspace),
             debt: partition.policy.debt(&view.version.shape()),
             garbage: !state.collecting.contains(&partition.keyspace) && self.has_garbage(partition),
+            emptied: !state.retiring.contains(&partition.keyspace) && self.can_retire(partition),
         }
     }
 }
@@ -396,7 +417,7 @@ mod tests {
     use super::*;
 
     fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
-        Load { sealed, flushing, debt, garbage: false }
+        Load { sealed, flushing, debt, garbage: false, emptied: false }
     }
 
     #[test]

@@ -4,7 +4,10 @@
 //! single steps, so others may go on, and [`crate::Error::Poisoned`] covers what was in flight.
 
 use std::{
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -28,4 +31,70 @@ pub(crate) fn wait<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
 /// As [`wait`], for a while at most.
 pub(crate) fn wait_for<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>, time: Duration) -> MutexGuard<'a, T> {
     changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0
+}
+
+/// A lock whose holder can let others go first: who takes it many times in a row would else keep them out, because a thread
+/// that has to be woken comes too late every time.
+#[derive(Debug, Default)]
+pub(crate) struct FairLock<T> {
+    inner: Mutex<T>,
+    /// How many had to wait for it, and how many of them have got it.
+    waited: AtomicU64,
+    served: AtomicU64,
+}
+
+impl<T> FairLock<T> {
+    /// Around `value`.
+    pub fn new(value: T) -> Self {
+        Self { inner: Mutex::new(value), waited: AtomicU64::new(0), served: AtomicU64::new(0) }
+    }
+
+    /// Waits for the lock.
+    pub fn hold(&self) -> MutexGuard<'_, T> {
+        match self.inner.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.waited.fetch_add(1, Relaxed);
+                let guard = self.inner.hold();
+                self.served.fetch_add(1, Relaxed);
+                guard
+            }
+        }
+    }
+
+    /// Returns when those who wait for the lock now have had it. The caller must not hold it.
+    pub fn let_others(&self) {
+        let waiting = self.waited.load(Relaxed);
+        while self.served.load(Relaxed) < waiting {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use super::*;
+
+    #[test]
+    fn who_waits_gets_the_lock_before_one_who_lets_others() {
+        let lock = FairLock::new(0);
+        let (begun, began) = mpsc::channel();
+        thread::scope(|scope| {
+            let guard = lock.hold();
+            scope.spawn(|| {
+                begun.send(()).expect("the other end is there");
+                *lock.hold() = 1;
+            });
+            began.recv().expect("it is sent");
+            while lock.waited.load(Relaxed) == 0 {
+                thread::yield_now();
+            }
+            drop(guard);
+            lock.let_others();
+            assert_eq!(*lock.hold(), 1);
+        });
+    }
 }

@@ -22,7 +22,6 @@ use crate::{
     engine::Engine,
     options::Durability,
     partition::Partition,
-    sync::LockExt,
     wal::{Upto, Wal},
 };
 

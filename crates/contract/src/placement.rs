@@ -35,9 +35,9 @@ pub struct Profile {
 ///
 /// ```text
 /// collect   copies what is live to new files            nothing is changed yet
-///           ── the new files are durable and in the manifest ──
-/// advance   under the commit lock: what was written meanwhile is carried over, and the moves are committed
+/// advance   under the commit lock: what was written meanwhile is passed over, and the other moves are committed
 ///           like writes, with numbers of their own; the old files are emptied
+///           ── values, then logs are synced ──
 /// retire    when the moves are durable and no snapshot is older than them, the old files go
 /// ```
 pub trait Placement: Send + Sync {
@@ -83,8 +83,8 @@ pub trait Placement: Send + Sync {
     /// What to collect next under this pressure, or `None`. Pure: changes nothing.
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection>;
 
-    /// Copies what is live of one pick to new files, which are durable when it returns. `view` answers questions about
-    /// liveness; a placement that needs none asks none.
+    /// Copies what is live of one pick to new files, which the next sync covers. `view` answers questions about liveness; a
+    /// placement that needs none asks none.
     ///
     /// # Errors
     /// I/O errors and corruption; nothing is changed then.
@@ -94,10 +94,13 @@ pub trait Placement: Send + Sync {
     /// snapshots. They are to be removed from the manifest and then, by [`Placement::installed`], deleted.
     fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit;
 
+    /// Whether [`Placement::retire`] would find something after a sync.
+    fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool;
+
     /// Whether a table from `from` to `to` may be moved without being read.
     fn may_move(&self, from: u8, to: u8) -> bool;
 
-    /// Files made by [`Placement::route`] that no edit names yet. The edit that is recorded next takes them along, after
+    /// Files made by commits and collections that no edit names yet. The edit that is recorded next takes them along, after
     /// [`Placement::make_durable`].
     fn unlisted(&self) -> Vec<ValueFileMeta>;
 
@@ -203,9 +206,6 @@ pub enum Replayed<'a> {
 
 /// A collection whose copies are made. Dropping it gives the copies up.
 pub trait Collecting: Send {
-    /// The new files, to be recorded before the first [`Collecting::advance`].
-    fn edit(&self) -> ValueEdit;
-
     /// The next moves to commit; `None` when all are done. Called under the commit lock; what the answer says is committed
     /// under the same hold of the lock, unless it is to be checked.
     ///
@@ -337,13 +337,6 @@ pub trait IndexView {
     /// # Errors
     /// Those of a read.
     fn current(&self, key: &[u8]) -> Result<Option<Pointer>>;
-
-    /// Makes all commits durable, with their values; answers the number of the last one. What is copied must be durable
-    /// before: a value must not be dropped for a newer one that a power loss takes back.
-    ///
-    /// # Errors
-    /// I/O errors.
-    fn make_durable(&self) -> Result<SeqNo>;
 }
 
 /// How tight space is.
@@ -397,8 +390,6 @@ impl SpacePressure {
 pub enum Collection {
     /// These files or groups, by [`Placement::collect`].
     Units(Vec<u64>),
-    /// Files emptied earlier can be retired after a sync.
-    Retire,
     /// The tables of this key range rewritten, so that [`Rewriter::keep`] moves their values (`None`: unbounded).
     Rewrite {
         /// First key.

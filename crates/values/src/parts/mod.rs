@@ -8,9 +8,11 @@
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
 //! | [`victim`] | which unit to collect (HashKV §3.3) |
 //! | [`hash_map`] | hash maps that are the same in every run |
+//! | [`key_table`] | the keys of a collection and what is known of each |
 //! | [`sync`] | locks without poisoning |
 
 pub mod hash_map;
+pub mod key_table;
 pub mod salvage;
 pub mod scan;
 pub mod segment_groups;

@@ -309,8 +309,7 @@ impl ValueFiles {
             // Begun right before a crash: nothing in it was ever pointed at.
             Err(_) => return Ok(()),
         };
-        let copies_of_a_crashed_collection = meta.is_none() && description.class != APPENDED;
-        if description.keyspace != self.home.keyspace || copies_of_a_crashed_collection {
+        if description.keyspace != self.home.keyspace {
             return Ok(());
         }
         let whole = meta.map_or(start, |meta| meta.bytes);
@@ -493,7 +492,7 @@ impl ValueFiles {
         Ok(file)
     }
 
-    /// Begins a file for what a collection copies. Nobody sees it before it is finished.
+    /// Begins a file for what a collection copies. Nobody reads it before it is finished.
     ///
     /// # Errors
     /// I/O errors.
@@ -512,15 +511,14 @@ impl ValueFiles {
         Ok(Copy { file: Arc::clone(file), end: file.len(), buffer: Vec::new() })
     }
 
-    /// Makes copies durable and lets readers find them. Their names are not durable yet. `None`: a file that was gone on with
-    /// has got another name meanwhile, so nothing was copied.
+    /// Lets readers find copies. The next sync covers them, and the next edit lists them. `None`: a file that was gone on
+    /// with has got another name meanwhile, so nothing was copied.
     ///
     /// # Errors
     /// I/O errors.
     pub fn finish_copies(&self, mut copies: Vec<Copy>) -> Result<Option<Vec<Arc<ValueFile>>>> {
         copies.iter_mut().try_for_each(Copy::write_out)?;
         let files: Vec<_> = copies.iter().map(|copy| Arc::clone(&copy.file)).collect();
-        self.sync_files(&files)?;
         let alone = self.change.hold();
         if files.iter().any(|file| file.is_sealed()) {
             drop(alone);
@@ -529,9 +527,12 @@ impl ValueFiles {
             });
             return Ok(None);
         }
+        let begun = files.iter().filter(|file| self.get(file.id).is_none());
+        self.unlisted.hold().extend(begun.map(Arc::clone));
+        self.dirty.hold().names = true;
         for copy in copies {
             copy.file.len.store(copy.end, Relaxed);
-            copy.file.synced.store(copy.end, Relaxed);
+            self.mark_dirty(&copy.file);
         }
         self.insert_alone(&files);
         Ok(Some(files))
@@ -557,10 +558,15 @@ impl ValueFiles {
         let offset = file.len();
         self.writer(file)?.append(&[record])?;
         file.len.store(offset + record.len() as u64, Relaxed);
+        self.mark_dirty(file);
+        Ok(Pointer { file: file.id, epoch: 0, offset, len: record.len() as u32 })
+    }
+
+    /// The next sync covers the file.
+    fn mark_dirty(&self, file: &Arc<ValueFile>) {
         if !file.dirty.swap(true, Relaxed) {
             self.dirty.hold().files.push(Arc::clone(file));
         }
-        Ok(Pointer { file: file.id, epoch: 0, offset, len: record.len() as u32 })
     }
 
     /// Decides what the next [`ValueFiles::sync`] covers.
@@ -741,19 +747,6 @@ impl ValueFiles {
             self.all.load().values().filter(|file| file.listed.load(Relaxed) > 0).map(Arc::clone).collect();
         files.sort_unstable_by_key(|file| file.id);
         files
-    }
-
-    /// What the manifest is to know of finished copies: files that are new, or longer than it knows.
-    #[must_use]
-    pub fn added(&self, files: &[Arc<ValueFile>]) -> ValueEdit {
-        let mut edit = ValueEdit::default();
-        for file in files {
-            if file.listed.swap(file.len(), Relaxed) > 0 {
-                edit.removed.push(file.id);
-            }
-            edit.added.push(file.meta(self.home.keyspace));
-        }
-        edit
     }
 
     /// Everything that edits have said so far, as one edit.

@@ -203,21 +203,22 @@ impl Placement for HashKv {
             None if over == 0 || pressure.is_pinned(&space) => Vec::new(),
             None => units::choose(&self.options, groups, over, space.total_bytes),
         };
-        if !units.is_empty() {
-            return Some(Collection::Units(units.into_iter().map(Unit::number).collect()));
-        }
-        self.files.can_retire(pressure.oldest_snapshot).then_some(Collection::Retire)
+        (!units.is_empty()).then(|| Collection::Units(units.into_iter().map(Unit::number).collect()))
     }
 
-    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
+    fn collect(&self, pick: &Collection, _view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
         let units: &[u64] = if let Collection::Units(units) = pick { units } else { &[] };
         let mut regroup = Regroup::begin(&self.files, &self.state, &self.options);
-        regroup.copy(units.iter().filter_map(|&unit| Unit::of(unit)), view)?;
+        regroup.copy(units.iter().filter_map(|&unit| Unit::of(unit)))?;
         Ok(Box::new(regroup))
     }
 
     fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         self.files.retire(durable, oldest_snapshot)
+    }
+
+    fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
+        self.files.can_retire(oldest_snapshot)
     }
 
     fn may_move(&self, _from: u8, _to: u8) -> bool {

@@ -56,6 +56,10 @@ impl Placement for Inline {
         ValueEdit::default()
     }
 
+    fn can_retire(&self, _oldest_snapshot: Option<SeqNo>) -> bool {
+        false
+    }
+
     fn may_move(&self, _from: u8, _to: u8) -> bool {
         true
     }
@@ -123,10 +127,6 @@ impl Placement for Inline {
 struct Nothing;
 
 impl Collecting for Nothing {
-    fn edit(&self) -> ValueEdit {
-        ValueEdit::default()
-    }
-
     fn advance(&mut self) -> Result<Option<Moves>> {
         Ok(None)
     }

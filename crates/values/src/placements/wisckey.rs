@@ -144,12 +144,11 @@ impl Placement for WiscKey {
         {
             return Some(Collection::Units(sealed.iter().take(FILES_AT_ONCE).map(|file| file.id).collect()));
         }
-        self.files.can_retire(pressure.oldest_snapshot).then_some(Collection::Retire)
+        None
     }
 
     fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
         let Collection::Units(units) = pick else { return Ok(Box::new(Copies::none(self))) };
-        view.make_durable()?;
         self.busy.hold().extend(units);
         let mut copies = Copies::none(self);
         copies.sources.clone_from(units);
@@ -175,6 +174,10 @@ impl Placement for WiscKey {
 
     fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         self.files.retire(durable, oldest_snapshot)
+    }
+
+    fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
+        self.files.can_retire(oldest_snapshot)
     }
 
     fn may_move(&self, _from: u8, _to: u8) -> bool {
@@ -319,10 +322,6 @@ impl Copies {
 }
 
 impl Collecting for Copies {
-    fn edit(&self) -> ValueEdit {
-        self.files.added(self.output.as_slice())
-    }
-
     fn advance(&mut self) -> Result<Option<Moves>> {
         if std::mem::replace(&mut self.done, true) {
             return Ok(None);

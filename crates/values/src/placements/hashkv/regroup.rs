@@ -1,16 +1,17 @@
 //! The collection of some groups (HashKV §3.3 and §3.4).
 //!
 //! ```text
-//! from now on commits append to new files ─▶ sync
+//! from now on commits append to new files
 //! the family's files ─▶ newest record of each key ─▶ alone in the hot part?  no ─▶ the group's new hot file
 //!                                                                            yes ─▶ its cold file
+//! a few at a time: moves of the keys that commits have not written meanwhile ─▶ the copies are the groups' files
 //! ```
 
 use std::sync::{Arc, Mutex};
 
 use bifold_contract::{
-    FileId, IoSource, Pointer, RangeTombstone, Result, SeqNo, ValueEdit,
-    placement::{Collecting, IndexView, Moved, Moves},
+    FileId, IoSource, Pointer, RangeTombstone, Result, SeqNo,
+    placement::{Collecting, Moved, Moves},
 };
 use bifold_format::{
     filter::key_hash,
@@ -20,7 +21,7 @@ use bifold_format::{
 use super::{State, units::Unit};
 use crate::{
     parts::{
-        hash_map::HashMap,
+        key_table::KeyTable,
         scan::Scan,
         segment_groups::{Groups, Part, Region},
         sync::LockExt,
@@ -34,40 +35,29 @@ pub(super) struct Regroup {
     files: Arc<ValueFiles>,
     state: Arc<Mutex<State>>,
     cold_parts: bool,
-    /// All that is collected was committed up to here.
-    durable: SeqNo,
+    /// The range deletes known when values were copied: those with numbers up to this.
+    ranges_upto: SeqNo,
     /// The groups marked as being collected.
     taken: Vec<Region>,
-    leaves: Vec<Leaf>,
+    families: Vec<Family>,
     next: usize,
-    /// All moves of this leaf have been handed out.
+    /// All moves of this family have been handed out.
     done: Option<usize>,
 }
 
-/// Moves that are committed under one hold of the lock: about half a millisecond.
-const MOVES_AT_ONCE: usize = 256;
+/// Moves that are committed under one hold of the lock: about a quarter of a millisecond.
+const MOVES_AT_ONCE: usize = 128;
 
-/// One group of a family.
-struct Leaf {
+/// Groups that share files.
+struct Family {
     unit: Unit,
-    region: Region,
-    hot: Option<Arc<ValueFile>>,
-    cold: Option<Arc<ValueFile>>,
-    /// While it is copied.
-    copies: [Option<Copy>; 2],
-    /// Bytes copied to each.
-    copied: [u64; 2],
-    /// The values copied, as far as their moves have not been handed out.
-    values: HashMap<Box<[u8]>, Copied>,
-    /// Of the moves handed out, for the hot and the cold file: bytes, and the hashes of the keys.
-    moved: [(u64, Vec<u64>); 2],
-    /// What commits have written since the collection began, and up to where their files have been looked at.
-    since: Vec<Since>,
-    seen: HashMap<FileId, u64>,
-    /// The family's files. Nothing is appended to them any more.
-    sources: Arc<Vec<Source>>,
-    /// No other group of the family comes after this one.
-    is_last: bool,
+    /// Nothing is appended to these any more.
+    sources: Vec<Source>,
+    leaves: Vec<Leaf>,
+    keys: KeyTable<Newest>,
+    copied: Vec<Copied>,
+    /// The moves before this one have been handed out.
+    next: usize,
 }
 
 /// A file to collect.
@@ -76,22 +66,16 @@ struct Source {
     is_cold: bool,
 }
 
-#[derive(Clone, Copy)]
-struct Copied {
-    seqno: SeqNo,
-    from: Pointer,
-    to: Pointer,
-    is_cold: bool,
-}
-
 /// The newest record of a key: its number and where it stands.
 #[derive(Clone, Copy)]
 struct Newest {
     seqno: SeqNo,
-    file: FileId,
-    offset: u64,
+    source: u32,
     /// Records of the key in the hot part, so far.
     hot_records: u32,
+    offset: u64,
+    /// Its place among the copied ones.
+    copied: Option<u32>,
 }
 
 impl Newest {
@@ -104,6 +88,42 @@ impl Newest {
 const HOT: usize = 0;
 const COLD_PART: usize = 1;
 
+/// A value that has been copied.
+struct Copied {
+    /// The number of its key.
+    key: u32,
+    /// The group of its key, among those of the family.
+    leaf: u32,
+    is_cold: bool,
+    /// A commit has written the key since.
+    is_old: bool,
+    from: Pointer,
+    to: Pointer,
+}
+
+/// One group of a family.
+struct Leaf {
+    region: Region,
+    hot: Option<Arc<ValueFile>>,
+    cold: Option<Arc<ValueFile>>,
+    /// While it is copied.
+    copies: [Option<Copy>; 2],
+    /// Bytes copied to each.
+    copied: [u64; 2],
+    /// Of the moves handed out, for the hot and the cold file: bytes, and the hashes of the keys.
+    moved: [(u64, Vec<u64>); 2],
+    /// What commits have written since the collection began, and up to where their files have been looked at.
+    since: Vec<Since>,
+    seen: Vec<(FileId, u64)>,
+}
+
+/// A record that a commit has written during the collection.
+struct Since {
+    hash: u64,
+    bytes: u64,
+    is_value: bool,
+}
+
 impl Regroup {
     /// Nothing yet.
     pub fn begin(files: &Arc<ValueFiles>, state: &Arc<Mutex<State>>, options: &ValueOptions) -> Self {
@@ -111,118 +131,44 @@ impl Regroup {
             files: Arc::clone(files),
             state: Arc::clone(state),
             cold_parts: options.cold_parts,
-            durable: 0,
+            ranges_upto: 0,
             taken: Vec::new(),
-            leaves: Vec::new(),
+            families: Vec::new(),
             next: 0,
             done: None,
         }
     }
 
     /// Copies what is live of these units.
-    pub fn copy(&mut self, units: impl Iterator<Item = Unit>, view: &dyn IndexView) -> Result<()> {
-        for unit in units {
-            self.take(unit);
+    pub fn copy(&mut self, units: impl Iterator<Item = Unit>) -> Result<()> {
+        let ranges = {
+            let mut state = self.state.hold();
+            self.families = units.filter_map(|unit| take(&mut state.groups, unit, &mut self.taken)).collect();
+            state.ranges.clone()
+        };
+        self.ranges_upto = ranges.iter().map(|range| range.seqno).max().unwrap_or(0);
+        for family in &mut self.families {
+            family.copy(&self.files, &ranges, self.cold_parts)?;
         }
-        self.durable = view.make_durable()?;
-        let ranges = self.state.hold().ranges.clone();
-        let mut at = 0;
-        while at < self.leaves.len() {
-            let family =
-                self.leaves[at..].iter().position(|leaf| leaf.is_last).map_or(self.leaves.len(), |n| at + n + 1);
-            self.copy_family(at, family, &ranges)?;
-            at = family;
-        }
-        self.finish_copies()
-    }
-
-    /// Marks a unit's groups as being collected, one leaf for each. Commits go on in new files.
-    fn take(&mut self, unit: Unit) {
-        let groups = &mut self.state.hold().groups;
-        let Some(at) = groups.all().iter().position(|group| group.region == unit.region) else { return };
-        let members = groups.family(at, unit.hot_only);
-        let has_cold = members.iter().any(|&member| !groups.all()[member].cold.files.is_empty());
-        let unit = Unit { hot_only: unit.hot_only && has_cold, ..unit };
-        if members.iter().any(|&member| groups.all()[member].busy) {
-            return;
-        }
-        let mut sources: Vec<Source> = Vec::new();
-        for &member in &members {
-            let group = &groups.all()[member];
-            let of = |part: &Part, is_cold| {
-                let source = move |file: &Arc<ValueFile>| Source { file: Arc::clone(file), is_cold };
-                part.files.iter().map(source).collect::<Vec<_>>()
-            };
-            sources.extend(of(&group.hot, false));
-            sources.extend(of(&group.cold, true).into_iter().filter(|_| !unit.hot_only));
-        }
-        sources.sort_unstable_by_key(|source| source.file.id);
-        sources.dedup_by_key(|source| source.file.id);
-        let sources = Arc::new(sources);
-        for (n, &member) in members.iter().enumerate() {
-            let group = &mut groups.all_mut()[member];
-            group.busy = true;
-            group.hot.open = false;
-            self.taken.push(group.region);
-            let cold = group.cold.head().filter(|_| unit.hot_only).cloned();
-            // Should this collection be given up, nobody goes on with it.
-            group.cold.open &= !unit.hot_only;
-            self.leaves.push(Leaf {
-                unit,
-                region: group.region,
-                hot: None,
-                cold,
-                copies: [None, None],
-                copied: [0, 0],
-                values: HashMap::default(),
-                moved: Default::default(),
-                since: Vec::new(),
-                seen: HashMap::default(),
-                sources: Arc::clone(&sources),
-                is_last: n + 1 == members.len(),
-            });
-        }
-    }
-
-    /// Copies what counts of a family's files, each record to the files of its group.
-    fn copy_family(&mut self, begin: usize, end: usize, ranges: &[RangeTombstone]) -> Result<()> {
-        let Some(leaf) = self.leaves.get(begin) else { return Ok(()) };
-        let (sources, hot_only) = (Arc::clone(&leaf.sources), leaf.unit.hot_only);
-        let newest = newest(&sources, ranges)?;
-        let mut counting: Vec<(FileId, u64, usize)> =
-            newest.values().map(|n| (n.file, n.offset, if self.cold_parts { n.goes_to() } else { HOT })).collect();
-        counting.sort_unstable();
-        let mut counting = counting.into_iter().peekable();
-        for Source { file, .. } in &*sources {
-            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Collection);
-            while let Some((_, offset, goes_to)) = counting.next_if(|&(id, ..)| id == file.id) {
-                scan.skip_to(offset);
-                let Some((record, len)) = scan.sound()? else { break };
-                // A note says that older values are dead. Without the cold part, some may be there.
-                if record.kind != ValueKind::Value && !hot_only {
-                    continue;
-                }
-                let hash = key_hash(record.key);
-                let leaf = self.leaves[begin..end].iter_mut().find(|leaf| leaf.region.covers(hash));
-                let Some(leaf) = leaf else { continue };
-                let from = Pointer { file: file.id, epoch: 0, offset: record.offset, len };
-                leaf.copy(&self.files, &record, from, goes_to)?;
-            }
+        self.finish_copies()?;
+        // Most of what commits write meanwhile is looked at without the commit lock.
+        for family in &mut self.families {
+            family.pass_over_since(&self.state)?;
         }
         Ok(())
     }
 
-    /// Makes all copies durable together.
+    /// Lets readers find all copies.
     fn finish_copies(&mut self) -> Result<()> {
-        let take = |leaf: &mut Leaf| leaf.copies.each_mut().map(Option::take);
-        let copies: Vec<_> = self.leaves.iter_mut().map(take).collect();
+        let mut leaves: Vec<&mut Leaf> = self.families.iter_mut().flat_map(|family| &mut family.leaves).collect();
+        let copies: Vec<_> = leaves.iter_mut().map(|leaf| leaf.copies.each_mut().map(Option::take)).collect();
         let there: Vec<[bool; 2]> = copies.iter().map(|copies| copies.each_ref().map(Option::is_some)).collect();
         let Some(files) = self.files.finish_copies(copies.into_iter().flatten().flatten().collect())? else {
-            self.leaves.clear();
+            self.families.clear();
             return Ok(());
         };
         let mut files = files.into_iter();
-        for (leaf, [hot, cold]) in self.leaves.iter_mut().zip(there) {
+        for (leaf, [hot, cold]) in leaves.into_iter().zip(there) {
             leaf.hot = if hot { files.next() } else { None };
             leaf.cold = if cold { files.next() } else { leaf.cold.take() };
         }
@@ -230,50 +176,143 @@ impl Regroup {
     }
 }
 
-/// The newest record of each key (§3.3: "the latest version counts").
-fn newest(sources: &[Source], ranges: &[RangeTombstone]) -> Result<HashMap<Box<[u8]>, Newest>> {
-    let mut newest: HashMap<Box<[u8]>, Newest> = HashMap::default();
-    for Source { file, is_cold } in sources {
-        let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Collection);
-        while let Some((record, _)) = scan.sound()? {
-            let (seqno, hot_records) = (record.seqno, u32::from(!is_cold));
-            let this = Newest { seqno, file: file.id, offset: record.offset, hot_records };
-            match newest.get_mut(record.key) {
-                Some(known) => {
-                    let hot_records = known.hot_records + hot_records;
-                    let best = if known.seqno >= this.seqno { *known } else { this };
-                    *known = Newest { hot_records, ..best };
-                }
-                None => drop(newest.insert(record.key.into(), this)),
-            }
-        }
+/// Marks a unit's groups as being collected: commits go on in new files. `None` when there is nothing to collect.
+fn take(groups: &mut Groups, unit: Unit, taken: &mut Vec<Region>) -> Option<Family> {
+    let at = groups.all().iter().position(|group| group.region == unit.region)?;
+    let members = groups.family(at, unit.hot_only);
+    let has_cold = members.iter().any(|&member| !groups.all()[member].cold.files.is_empty());
+    let unit = Unit { hot_only: unit.hot_only && has_cold, ..unit };
+    if members.iter().any(|&member| groups.all()[member].busy) {
+        return None;
     }
-    newest.retain(|key, n| !is_covered(ranges, key, n.seqno));
-    Ok(newest)
+    let mut sources: Vec<Source> = Vec::new();
+    for &member in &members {
+        let group = &groups.all()[member];
+        let of = |part: &Part, is_cold| {
+            let source = move |file: &Arc<ValueFile>| Source { file: Arc::clone(file), is_cold };
+            part.files.iter().map(source).collect::<Vec<_>>()
+        };
+        sources.extend(of(&group.hot, false));
+        sources.extend(of(&group.cold, true).into_iter().filter(|_| !unit.hot_only));
+    }
+    sources.sort_unstable_by_key(|source| source.file.id);
+    sources.dedup_by_key(|source| source.file.id);
+    let leaves = members.iter().map(|&member| {
+        let group = &mut groups.all_mut()[member];
+        group.busy = true;
+        group.hot.open = false;
+        taken.push(group.region);
+        let cold = group.cold.head().filter(|_| unit.hot_only).cloned();
+        // Should this collection be given up, nobody goes on with it.
+        group.cold.open &= !unit.hot_only;
+        Leaf::new(group.region, cold)
+    });
+    let leaves = leaves.collect();
+    Some(Family { unit, sources, leaves, keys: KeyTable::default(), copied: Vec::new(), next: 0 })
 }
 
-fn is_covered(ranges: &[RangeTombstone], key: &[u8], seqno: SeqNo) -> bool {
-    ranges.iter().any(|range| range.seqno > seqno && range.contains(key))
+fn is_covered<'a>(ranges: impl IntoIterator<Item = &'a RangeTombstone>, key: &[u8], seqno: SeqNo) -> bool {
+    ranges.into_iter().any(|range| range.seqno > seqno && range.contains(key))
+}
+
+impl Family {
+    /// Copies what counts, each record to the files of its group.
+    fn copy(&mut self, files: &ValueFiles, ranges: &[RangeTombstone], cold_parts: bool) -> Result<()> {
+        self.find_newest()?;
+        let counts = |&key: &u32| !is_covered(ranges, self.keys.key(key), self.keys.at(key).seqno);
+        let place = |key: u32| (self.keys.at(key).source, self.keys.at(key).offset, key);
+        let mut counting: Vec<(u32, u64, u32)> = self.keys.numbers().filter(counts).map(place).collect();
+        counting.sort_unstable();
+        let mut counting = counting.into_iter().peekable();
+        for (at, source) in self.sources.iter().enumerate() {
+            let file = &source.file;
+            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Collection);
+            while let Some((_, offset, key)) = counting.next_if(|&(source, ..)| source as usize == at) {
+                scan.skip_to(offset);
+                let Some((record, len)) = scan.sound()? else { break };
+                let is_value = record.kind == ValueKind::Value;
+                // A note says that older values are dead. Without the cold part, some may be there.
+                if !is_value && !self.unit.hot_only {
+                    continue;
+                }
+                let hash = self.keys.hash(key);
+                let Some(leaf) = self.leaves.iter().position(|leaf| leaf.region.covers(hash)) else { continue };
+                let goes_to = if cold_parts { self.keys.at(key).goes_to() } else { HOT };
+                let to = self.leaves[leaf].copy(files, &record, goes_to)?;
+                if is_value {
+                    let from = Pointer { file: file.id, epoch: 0, offset, len };
+                    self.keys.at_mut(key).copied = Some(self.copied.len() as u32);
+                    let (leaf, is_cold) = (leaf as u32, goes_to == COLD_PART);
+                    self.copied.push(Copied { key, leaf, is_cold, is_old: false, from, to });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest record of each key (§3.3: "the latest version counts").
+    fn find_newest(&mut self) -> Result<()> {
+        for (at, Source { file, is_cold }) in self.sources.iter().enumerate() {
+            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Collection);
+            while let Some((record, _)) = scan.sound()? {
+                let (hash, hot_records) = (key_hash(record.key), u32::from(!is_cold));
+                let (seqno, offset, source) = (record.seqno, record.offset, at as u32);
+                let this = Newest { seqno, source, hot_records, offset, copied: None };
+                match self.keys.find(hash, record.key) {
+                    Some(number) => {
+                        let known = self.keys.at_mut(number);
+                        let hot_records = known.hot_records + hot_records;
+                        let best = if known.seqno >= seqno { *known } else { this };
+                        *known = Newest { hot_records, ..best };
+                    }
+                    None => self.keys.add(hash, record.key, this),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys that commits have written since stay where those put them.
+    fn pass_over_since(&mut self, state: &Mutex<State>) -> Result<()> {
+        for leaf in &mut self.leaves {
+            let begun_since = leaf.begun_since(&self.sources, &state.hold().groups);
+            leaf.look_at(&begun_since, |hash, key| {
+                let copied = self.keys.find(hash, key).and_then(|number| self.keys.at(number).copied);
+                if let Some(copied) = copied {
+                    self.copied[copied as usize].is_old = true;
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Some of the moves that are left, without those of keys that range deletes have covered since.
+    fn next_moves(&mut self, later: &[&RangeTombstone]) -> Vec<Moved> {
+        let mut moves = Vec::with_capacity(MOVES_AT_ONCE.min(self.copied.len() - self.next));
+        while let Some(copied) = self.copied.get(self.next).filter(|_| moves.len() < MOVES_AT_ONCE) {
+            self.next += 1;
+            let key = self.keys.key(copied.key);
+            if copied.is_old || is_covered(later.iter().copied(), key, self.keys.at(copied.key).seqno) {
+                continue;
+            }
+            let (bytes, hashes) = &mut self.leaves[copied.leaf as usize].moved[usize::from(copied.is_cold)];
+            *bytes += u64::from(copied.to.len);
+            hashes.push(self.keys.hash(copied.key));
+            moves.push(Moved { key: key.into(), from: copied.from, to: copied.to });
+        }
+        moves
+    }
 }
 
 impl Collecting for Regroup {
-    fn edit(&self) -> ValueEdit {
-        let cold = self.leaves.iter().filter(|leaf| leaf.copied[COLD_PART] > 0).filter_map(|leaf| leaf.cold.clone());
-        let outputs: Vec<_> = self.leaves.iter().flat_map(|leaf| leaf.hot.clone()).chain(cold).collect();
-        self.files.added(&outputs)
-    }
-
     fn advance(&mut self) -> Result<Option<Moves>> {
-        let Some(leaf) = self.leaves.get_mut(self.next) else { return Ok(None) };
+        let Some(family) = self.families.get_mut(self.next) else { return Ok(None) };
+        family.pass_over_since(&self.state)?;
         let state = &mut *self.state.hold();
-        leaf.pass_over_since(&state.groups)?;
-        let later: Vec<&RangeTombstone> = state.ranges.iter().filter(|range| range.seqno > self.durable).collect();
-        if !later.is_empty() {
-            leaf.values.retain(|key, copied| !later.iter().any(|range| range.seqno > copied.seqno && range.contains(key)));
-        }
-        let moved = leaf.next_moves();
-        if leaf.values.is_empty() {
-            leaf.take_effect(&mut state.groups);
+        let later: Vec<&RangeTombstone> = state.ranges.iter().filter(|range| range.seqno > self.ranges_upto).collect();
+        let moved = family.next_moves(&later);
+        if family.next == family.copied.len() {
+            family.leaves.iter().for_each(|leaf| leaf.take_effect(family.unit, &family.sources, &mut state.groups));
             self.done = Some(self.next);
             self.next += 1;
         }
@@ -283,14 +322,28 @@ impl Collecting for Regroup {
     fn refused(&mut self, _moved: &Moved) {}
 
     fn committed(&mut self, last: SeqNo) {
-        let Some(leaf) = self.done.take().map(|at| &self.leaves[at]).filter(|leaf| leaf.is_last) else { return };
-        leaf.sources.iter().for_each(|source| self.files.empty(source.file.id, last));
+        let Some(family) = self.done.take().map(|at| &mut self.families[at]) else { return };
+        family.sources.iter().for_each(|source| self.files.empty(source.file.id, last));
+        family.keys = KeyTable::default();
     }
 }
 
 impl Leaf {
-    /// Copies one record to the hot or to the cold file.
-    fn copy(&mut self, files: &ValueFiles, record: &ValueRecord<'_>, from: Pointer, goes_to: usize) -> Result<()> {
+    fn new(region: Region, cold: Option<Arc<ValueFile>>) -> Self {
+        Self {
+            region,
+            hot: None,
+            cold,
+            copies: [None, None],
+            copied: [0, 0],
+            moved: Default::default(),
+            since: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// Copies one record to the hot or to the cold file; answers where it will stand.
+    fn copy(&mut self, files: &ValueFiles, record: &ValueRecord<'_>, goes_to: usize) -> Result<Pointer> {
         let copy = match (&mut self.copies[goes_to], &self.cold) {
             (Some(copy), _) => copy,
             (none, Some(cold)) if goes_to == COLD_PART => none.insert(files.go_on_with(cold)?),
@@ -298,50 +351,39 @@ impl Leaf {
         };
         let to = copy.append(record)?;
         self.copied[goes_to] += u64::from(to.len);
-        if record.kind == ValueKind::Value {
-            let copied = Copied { seqno: record.seqno, from, to, is_cold: goes_to == COLD_PART };
-            self.values.insert(record.key.into(), copied);
-        }
-        Ok(())
-    }
-
-    /// Keys that commits have written since stay where those put them.
-    fn pass_over_since(&mut self, groups: &Groups) -> Result<()> {
-        for file in self.begun_since(groups) {
-            let seen = self.seen.entry(file.id).or_insert(file.start());
-            let mut scan = Scan::new(&file, *seen, file.len(), IoSource::Collection);
-            while let Some((record, len)) = scan.sound()? {
-                self.values.remove(record.key);
-                let is_value = record.kind == ValueKind::Value;
-                self.since.push(Since { hash: key_hash(record.key), bytes: u64::from(len), is_value });
-            }
-            *seen = file.len();
-        }
-        Ok(())
-    }
-
-    /// Some of the moves that are left.
-    fn next_moves(&mut self) -> Vec<Moved> {
-        let mut moves = Vec::with_capacity(MOVES_AT_ONCE.min(self.values.len()));
-        for (key, copied) in self.values.extract_if(|_, _| true).take(MOVES_AT_ONCE) {
-            let (bytes, hashes) = &mut self.moved[usize::from(copied.is_cold)];
-            *bytes += u64::from(copied.to.len);
-            hashes.push(key_hash(&key));
-            moves.push(Moved { key, from: copied.from, to: copied.to });
-        }
-        moves
+        Ok(to)
     }
 
     /// Files of this group that are not collected.
-    fn begun_since(&self, groups: &Groups) -> Vec<Arc<ValueFile>> {
+    fn begun_since(&self, sources: &[Source], groups: &Groups) -> Vec<Arc<ValueFile>> {
         let mut files = groups.at(self.region.prefix).hot.files.clone();
-        files.retain(|file| self.sources.iter().all(|source| source.file.id != file.id));
+        files.retain(|file| sources.iter().all(|source| source.file.id != file.id));
         files
     }
 
+    /// Tells of the keys in what has come to these files.
+    fn look_at(&mut self, files: &[Arc<ValueFile>], mut tell: impl FnMut(u64, &[u8])) -> Result<()> {
+        for file in files {
+            let at = self.seen.iter().position(|(id, _)| *id == file.id).unwrap_or_else(|| {
+                self.seen.push((file.id, file.start()));
+                self.seen.len() - 1
+            });
+            let end = file.len();
+            let begin = std::mem::replace(&mut self.seen[at].1, end);
+            let mut scan = Scan::new(file, begin, end, IoSource::Collection);
+            while let Some((record, len)) = scan.sound()? {
+                let hash = key_hash(record.key);
+                tell(hash, record.key);
+                let is_value = record.kind == ValueKind::Value;
+                self.since.push(Since { hash, bytes: u64::from(len), is_value });
+            }
+        }
+        Ok(())
+    }
+
     /// From now on the copies are the group's files, and those that commits have begun since.
-    fn take_effect(&self, groups: &mut Groups) {
-        let (clock, begun_since) = (groups.clock, self.begun_since(groups));
+    fn take_effect(&self, unit: Unit, sources: &[Source], groups: &mut Groups) {
+        let (clock, begun_since) = (groups.clock, self.begun_since(sources, groups));
         let group = groups.at_mut(self.region.prefix);
         let [(hot_live, hot_hashes), (cold_live, cold_hashes)] = &self.moved;
         let (hot_dead, cold_dead) = (self.copied[HOT] - hot_live, self.copied[COLD_PART] - cold_live);
@@ -355,7 +397,7 @@ impl Leaf {
                 group.hot.ended(hash, bytes)
             };
         }
-        if self.unit.hot_only {
+        if unit.hot_only {
             group.cold.add(cold_hashes, *cold_live, cold_dead);
         } else {
             group.cold.files.clear();
@@ -369,13 +411,6 @@ impl Leaf {
         }
         group.busy = false;
     }
-}
-
-/// A record that a commit has written during the collection.
-struct Since {
-    hash: u64,
-    bytes: u64,
-    is_value: bool,
 }
 
 impl Drop for Regroup {

@@ -1,0 +1,104 @@
+//! Keys of a collection, with what is known of each: one allocation for all keys instead of one for each.
+
+use super::hash_map::HashedMap;
+
+/// What is known of keys. Keys are told apart by their bytes; the hash only finds them.
+#[derive(Debug)]
+pub struct KeyTable<T> {
+    entries: Vec<Entry<T>>,
+    /// Where the keys stand, one behind the other.
+    bytes: Vec<u8>,
+    /// Of the keys of each hash the one met last.
+    by_hash: HashedMap<u32>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    hash: u64,
+    start: usize,
+    len: u32,
+    /// The key of the same hash that was met before this one.
+    before: u32,
+    what: T,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl<T> Default for KeyTable<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), bytes: Vec::new(), by_hash: HashedMap::default() }
+    }
+}
+
+impl<T> KeyTable<T> {
+    /// The number of a key, by its hash and bytes.
+    #[must_use]
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
+        let mut at = self.by_hash.get(&hash).copied();
+        while let Some(number) = at.filter(|&number| self.key(number) != key) {
+            at = Some(self.entries[number as usize].before).filter(|&before| before != NONE);
+        }
+        at
+    }
+
+    /// Adds a key that is not there; keys are numbered from 0.
+    ///
+    /// # Panics
+    /// After 4 294 967 295 keys, more than the memory of a collection holds.
+    pub fn add(&mut self, hash: u64, key: &[u8], what: T) {
+        let number = u32::try_from(self.entries.len()).ok().filter(|&number| number != NONE).expect("fewer keys");
+        let before = self.by_hash.insert(hash, number).unwrap_or(NONE);
+        self.entries.push(Entry { hash, start: self.bytes.len(), len: key.len() as u32, before, what });
+        self.bytes.extend_from_slice(key);
+    }
+
+    /// A key, by its number.
+    #[must_use]
+    pub fn key(&self, number: u32) -> &[u8] {
+        let Entry { start, len, .. } = self.entries[number as usize];
+        &self.bytes[start..start + len as usize]
+    }
+
+    /// The hash of a key, by its number.
+    #[must_use]
+    pub fn hash(&self, number: u32) -> u64 {
+        self.entries[number as usize].hash
+    }
+
+    /// What is known of a key, by its number.
+    #[must_use]
+    pub fn at(&self, number: u32) -> &T {
+        &self.entries[number as usize].what
+    }
+
+    /// What is known of a key, by its number.
+    pub fn at_mut(&mut self, number: u32) -> &mut T {
+        &mut self.entries[number as usize].what
+    }
+
+    /// The numbers of all keys.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + use<T> {
+        0..self.entries.len() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_one_hash_are_told_apart() {
+        let mut table = KeyTable::default();
+        for (hash, key) in [(7, "a"), (7, "bb"), (9, "bb"), (7, "")] {
+            assert_eq!(table.find(hash, key.as_bytes()), None);
+            table.add(hash, key.as_bytes(), key.len());
+        }
+        for (number, (hash, key)) in [(7, "a"), (7, "bb"), (9, "bb"), (7, "")].into_iter().enumerate() {
+            let number = number as u32;
+            assert_eq!(table.find(hash, key.as_bytes()), Some(number));
+            assert_eq!((table.hash(number), table.key(number)), (hash, key.as_bytes()));
+            assert_eq!(*table.at(number), key.len());
+        }
+        assert_eq!(table.find(9, b"a"), None);
+    }
+}
