@@ -77,8 +77,9 @@ const IDLE_LOOK: Duration = Duration::from_millis(20);
 /// From this debt on compaction goes before collection.
 const DEBT_URGENT: f64 = 2.0;
 
-/// The work due, most urgent first. Pure.
-pub(crate) fn choose(loads: &[Load], role: Role) -> Vec<Choice> {
+/// The work due, most urgent first. Under steady updates collection is always due: compaction that is due takes turns with it.
+/// Pure.
+pub(crate) fn choose(loads: &[Load], role: Role, collected_last: bool) -> Vec<Choice> {
     let mut flushes: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].sealed > 0 && !loads[i].flushing).collect();
     flushes.sort_by_key(|&i| std::cmp::Reverse(loads[i].sealed));
     let mut choices: Vec<Choice> = flushes.into_iter().map(Choice::Flush).collect();
@@ -86,7 +87,8 @@ pub(crate) fn choose(loads: &[Load], role: Role) -> Vec<Choice> {
     if role == Role::Any {
         let mut merges: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].debt >= 1.0).collect();
         merges.sort_by(|&a, &b| loads[b].debt.total_cmp(&loads[a].debt));
-        let urgent = merges.iter().take_while(|&&i| loads[i].debt >= DEBT_URGENT).count();
+        let is_urgent = |&&i: &&usize| collected_last || loads[i].debt >= DEBT_URGENT;
+        let urgent = merges.iter().take_while(is_urgent).count();
         choices.extend(merges[..urgent].iter().copied().map(Choice::Compact));
         choices.extend((0..loads.len()).filter(|&i| loads[i].garbage).map(Choice::Collect));
         choices.extend(merges[urgent..].iter().copied().map(Choice::Compact));
@@ -107,6 +109,8 @@ struct WorkState {
     flushing: BTreeSet<KeyspaceId>,
     collecting: BTreeSet<KeyspaceId>,
     retiring: BTreeSet<KeyspaceId>,
+    /// The last task that was neither a flush nor a retirement was a collection.
+    collected_last: bool,
     busy: std::collections::BTreeMap<KeyspaceId, Busy>,
     running: usize,
     /// Grows with every change that can make work due, so that none is slept through.
@@ -241,7 +245,7 @@ impl Engine {
         let mut state = self.work.state.hold();
         let partitions = self.partitions();
         let loads: Vec<Load> = partitions.iter().map(|p| self.load(p, &state)).collect();
-        choose(&loads, role).into_iter().find_map(|choice| match choice {
+        choose(&loads, role, state.collected_last).into_iter().find_map(|choice| match choice {
             Choice::Flush(at) => {
                 let partition = Arc::clone(&partitions[at]);
                 state.flushing.insert(partition.keyspace);
@@ -254,12 +258,14 @@ impl Engine {
                 busy.oldest_snapshot = self.snapshots.seqnos().first().copied();
                 let job = partition.policy.choose(&partition.view().version.shape(), busy)?;
                 mark(busy, &job);
+                state.collected_last = false;
                 state.running += 1;
                 Some(Task::Compact(partition, job))
             }
             Choice::Collect(at) => {
                 let partition = Arc::clone(&partitions[at]);
                 state.collecting.insert(partition.keyspace);
+                state.collected_last = true;
                 state.running += 1;
                 Some(Task::Collect(partition))
             }
@@ -425,13 +431,23 @@ mod tests {
         let loads =
             [load(0, false, 3.0), load(1, false, 0.2), load(2, false, 1.0), load(1, true, 9.0), load(0, false, 0.9)];
         use Choice::{Compact, Flush};
-        assert_eq!(choose(&loads, Role::Any), [Flush(2), Flush(1), Compact(3), Compact(0), Compact(2)]);
-        assert_eq!(choose(&loads, Role::Flusher), [Flush(2), Flush(1)]);
+        assert_eq!(choose(&loads, Role::Any, false), [Flush(2), Flush(1), Compact(3), Compact(0), Compact(2)]);
+        assert_eq!(choose(&loads, Role::Flusher, false), [Flush(2), Flush(1)]);
+    }
+
+    #[test]
+    fn compaction_takes_turns_with_collection() {
+        let garbage = Load { garbage: true, emptied: true, ..load(0, false, 1.2) };
+        use Choice::{Collect, Compact, Retire};
+        assert_eq!(choose(&[garbage], Role::Any, false), [Retire(0), Collect(0), Compact(0)]);
+        assert_eq!(choose(&[garbage], Role::Any, true), [Retire(0), Compact(0), Collect(0)]);
+        assert_eq!(choose(&[Load { debt: 2.0, ..garbage }], Role::Any, false), [Retire(0), Compact(0), Collect(0)]);
+        assert_eq!(choose(&[garbage], Role::Flusher, false), [Retire(0)]);
     }
 
     #[test]
     fn a_tree_in_shape_asks_for_nothing() {
-        assert_eq!(choose(&[load(0, false, 0.99)], Role::Any), []);
-        assert_eq!(choose(&[load(1, true, 0.0)], Role::Any), []);
+        assert_eq!(choose(&[load(0, false, 0.99)], Role::Any, false), []);
+        assert_eq!(choose(&[load(1, true, 0.0)], Role::Any, false), []);
     }
 }
