@@ -5,7 +5,7 @@
 //!
 //! * **memtables**: `x` = sealed memtables + how full the active one is. From x = 1.5 on the allowed rate falls from four
 //!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
-//! * **space**: value files beyond their target count as debt: see the next.
+//! * **space**: value files near their target count as debt: see the next.
 //! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
 //!   grows and rises by a tenth if it shrinks.
 //!
@@ -32,11 +32,8 @@ const DEBT_SLOW: f64 = 3.0;
 /// Writers run free again below this debt.
 const DEBT_FREE: f64 = 2.5;
 
-/// From so many times their target on, value files slow writers.
-const SPACE_SLOW: f64 = 1.05;
-
-/// Targets below this are taken for this, in bytes: a few groups more or less are no debt.
-const SPACE_SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
+/// Writers are slowed so that value files stay below their target; below this share of it they run free.
+const SPACE_FREE: f64 = 0.95;
 
 /// Slower than this, in bytes a second, writers are not made by debt alone.
 const RATE_MIN: f64 = 4.0 * 1024.0 * 1024.0;
@@ -211,11 +208,12 @@ impl Engine {
         if partition.parts_from == usize::MAX {
             return 0.0;
         }
-        let space = partition.placement.space();
-        let bound = space.live_bytes as f64 * partition.options.values.space_target;
-        match space.total_bytes as f64 / bound.max(SPACE_SLACK_BYTES) {
-            over if over <= 1.0 => 0.0,
-            over => DEBT_FREE + (over - SPACE_SLOW) * 10.0,
+        let fullness = self.pressure(partition).fullness(&partition.placement.space());
+        // At the target DEBT_SLOW.
+        if fullness <= SPACE_FREE {
+            0.0
+        } else {
+            DEBT_FREE + (fullness - SPACE_FREE) * (DEBT_SLOW - DEBT_FREE) / (1.0 - SPACE_FREE)
         }
     }
 }

@@ -342,9 +342,9 @@ pub trait IndexView {
 /// How tight space is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpacePressure {
-    /// Bytes of tables and logs.
+    /// Bytes of tables.
     pub index_bytes: u64,
-    /// Bytes that the directory may have for each byte of live values and index.
+    /// Bytes that values and index may take for each byte of live values and index.
     pub target: f64,
     /// The number of the oldest snapshot that is open.
     pub oldest_snapshot: Option<SeqNo>,
@@ -355,14 +355,24 @@ pub struct SpacePressure {
     pub all_before: Option<FileId>,
 }
 
+/// Targets below this are taken for this, in bytes: a few groups more or less are no excess.
+const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
+
 impl SpacePressure {
-    /// Bytes by which the directory is larger than it should be, when what is emptied is gone: than its target without a
-    /// quarter of the slack, which is for the copies of a collection beside what it copies.
+    /// Bytes by which values and index are larger than they should be, when what is emptied is gone: than their target
+    /// without a quarter of the slack, which is for the copies of collections beside what they copy.
     #[must_use]
     pub fn excess(&self, space: &ValueSpace) -> u64 {
         let slack = (self.target - 1.0) * 0.75;
-        let bound = (space.live_bytes as f64 * (1.0 + slack)) as u64;
+        let bound = ((space.live_bytes + self.index_bytes) as f64 * (1.0 + slack)) as u64;
         (space.total_bytes - space.emptied_bytes + self.index_bytes).saturating_sub(bound)
+    }
+
+    /// How large values and index are, what is emptied included, of what the target allows: at 1.0 they are as large.
+    #[must_use]
+    pub fn fullness(&self, space: &ValueSpace) -> f64 {
+        let bound = (space.live_bytes + self.index_bytes) as f64 * self.target;
+        (space.total_bytes + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
     }
 
     /// Whether so much is emptied and kept for snapshots that collecting more would only take more space.

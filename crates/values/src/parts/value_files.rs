@@ -47,6 +47,9 @@ pub const COLD: u8 = 3;
 /// Copies are written in pieces of this size: 0.3 µs per KiB instead of 0.9.
 const COPY_BUFFER_BYTES: usize = 256 << 10;
 
+/// They end at a multiple of this, but for the last.
+const COPY_ALIGNMENT: usize = 32 << 10;
+
 /// Whether values are in memory is asked at every so many announcements: it takes a system call.
 const LOOKS_EVERY: u64 = 4;
 
@@ -182,17 +185,19 @@ impl Copy {
         value::encode(&mut self.buffer, place, record.kind, record.seqno, record.key, record.stored());
         let len = self.buffer.len() - begin;
         self.end += len as u64;
-        if self.buffer.len() >= COPY_BUFFER_BYTES {
-            self.write_out()?;
+        if self.buffer.len() >= COPY_BUFFER_BYTES + COPY_ALIGNMENT {
+            // So that the next piece begins where a piece of the system's memory does.
+            self.write_out(self.buffer.len() - (self.end % COPY_ALIGNMENT as u64) as usize)?;
         }
         Ok(Pointer { file: self.file.id, epoch: 0, offset, len: len as u32 })
     }
 
-    fn write_out(&mut self) -> Result<()> {
-        if !self.buffer.is_empty() {
+    /// Writes the first `bytes` of what is not written yet.
+    fn write_out(&mut self, bytes: usize) -> Result<()> {
+        if bytes > 0 {
             let writer = self.file.writer.get().unwrap_or_else(|| unreachable!("set when the copy began"));
-            writer.append(&[&self.buffer])?;
-            self.buffer.clear();
+            writer.append(&[&self.buffer[..bytes]])?;
+            self.buffer.drain(..bytes);
         }
         Ok(())
     }
@@ -517,7 +522,7 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub fn finish_copies(&self, mut copies: Vec<Copy>) -> Result<Option<Vec<Arc<ValueFile>>>> {
-        copies.iter_mut().try_for_each(Copy::write_out)?;
+        copies.iter_mut().try_for_each(|copy| copy.write_out(copy.buffer.len()))?;
         let files: Vec<_> = copies.iter().map(|copy| Arc::clone(&copy.file)).collect();
         let alone = self.change.hold();
         if files.iter().any(|file| file.is_sealed()) {
