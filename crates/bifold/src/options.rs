@@ -253,7 +253,8 @@ pub struct Options {
     pub if_missing: IfMissing,
     /// What a commit survives when it does not say otherwise.
     pub durability: Durability,
-    /// One cap, in bytes, over memtables, block cache, filters and indexes, and compaction buffers. At least 1 MiB.
+    /// One cap, in bytes, over memtables, block cache, filters and indexes (those of values kept apart included), and
+    /// compaction buffers. At least 1 MiB.
     #[serde(deserialize_with = "size")]
     pub memory_limit: u64,
     /// A memtable of this size, in bytes, is written as tables. Made smaller where `memory_limit` asks for it.

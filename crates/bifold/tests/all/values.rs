@@ -431,3 +431,16 @@ fn files_that_were_cut_after_a_kill_go_on_where_they_were_cut() {
         assert_eq!(bifold::verify(&image).unwrap().problems.len(), 0, "{placement:?}");
     }
 }
+
+/// What groups remember of their keys is within the memory limit, and said.
+#[test]
+fn the_memory_of_groups_is_counted_and_kept_within_the_limit() {
+    let dir = TempDir::new();
+    let db = Db::open_with(dir.join("db"), apart(Placement::HashKv)).unwrap();
+    let before = db.stats().memory.values;
+    (0..20_000).for_each(|n| db.put(key(n), [0; 64]).unwrap());
+    let (memory, files) = (db.stats().memory, db.stats().space.value_files);
+    let filters = memory.values - files * 1200;
+    assert!(memory.values > before && filters > 20_000, "{memory:?}");
+    assert!(filters <= memory.limit / 20, "{memory:?}");
+}
