@@ -444,3 +444,22 @@ fn the_memory_of_groups_is_counted_and_kept_within_the_limit() {
     assert!(memory.values > before && filters > 20_000, "{memory:?}");
     assert!(filters <= memory.limit / 20, "{memory:?}");
 }
+
+/// Groups that have split share files. What all of them know to be dead in one is its dead part.
+#[test]
+fn known_garbage_of_groups_that_share_files_survives_reopening() {
+    let dir = TempDir::new();
+    let mut options = apart(Placement::HashKv);
+    options.keyspace.values.space_target = 100.0;
+    let mut db = Db::open_with(dir.join("db"), options.clone()).unwrap();
+    (0..3).for_each(|round| update_all(&db, 1000, round));
+    db.flush().unwrap();
+    let dead = db.stats().space.dead_values_estimate;
+    assert!(dead > 0 && db.stats().gc.jobs == 0);
+    for _ in 0..3 {
+        db.close().unwrap();
+        db = Db::open_with(dir.join("db"), options.clone()).unwrap();
+        let now = db.stats().space.dead_values_estimate;
+        assert!(now.abs_diff(dead) <= dead / 50, "{dead} bytes were known to be dead, now {now}");
+    }
+}

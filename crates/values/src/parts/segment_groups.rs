@@ -22,6 +22,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use bifold_contract::FileId;
+
 use super::{
     budget::{Budget, Taken},
     value_files::{COLD, ValueFile},
@@ -72,6 +74,11 @@ impl Region {
         let bits = self.bits + 1;
         [Self { bits, prefix: self.prefix }, Self { bits, prefix: self.prefix | 1 << self.bits }]
     }
+}
+
+/// The hashes whose values a file holds.
+fn region_of(file: &Arc<ValueFile>) -> Region {
+    Region::of(file.description.group).unwrap_or(Region::ALL)
 }
 
 /// One group.
@@ -135,6 +142,17 @@ impl Part {
         self.files.push(Arc::clone(file));
         self.seen = None;
         self.open = share == 0;
+    }
+
+    /// How much of each file is dead, of a group of so many bits.
+    fn dead_by_file(&self, bits: u32) -> impl Iterator<Item = (&Arc<ValueFile>, u64)> {
+        let mut left = self.dead;
+        self.files.iter().map(move |file| {
+            let share = bits.saturating_sub(region_of(file).bits);
+            let bytes = left.min((file.len() - file.start()) >> share);
+            left -= bytes;
+            (file, bytes)
+        })
     }
 
     fn half(&self) -> Self {
@@ -317,6 +335,21 @@ impl Groups {
         distinct.values().sum()
     }
 
+    /// Bytes known to be dead, by file. A part's are taken to be in its oldest files, and what groups share is summed up: who
+    /// opens these files with these figures finds about as much dead in each part.
+    #[must_use]
+    pub fn dead_bytes(&self) -> Vec<(Arc<ValueFile>, u64)> {
+        let mut sums: BTreeMap<FileId, (&Arc<ValueFile>, u64)> = BTreeMap::new();
+        for group in &self.groups {
+            for part in [&group.hot, &group.cold] {
+                for (file, bytes) in part.dead_by_file(group.region.bits) {
+                    sums.entry(file.id).or_insert((file, 0)).1 += bytes;
+                }
+            }
+        }
+        sums.into_values().map(|(file, bytes)| (Arc::clone(file), bytes)).collect()
+    }
+
     /// Nothing is appended to the present files any more.
     pub fn close(&mut self) {
         for group in &mut self.groups {
@@ -354,7 +387,6 @@ impl Groups {
     pub fn family(&self, at: usize, hot_only: bool) -> Vec<usize> {
         let group = &self.groups[at];
         let cold: &[_] = if hot_only { &[] } else { &group.cold.files };
-        let region_of = |file: &Arc<ValueFile>| Region::of(file.description.group).unwrap_or(Region::ALL);
         let regions = group.hot.files.iter().chain(cold).map(region_of).chain([group.region]);
         let widest = regions.min().unwrap_or(Region::ALL);
         (0..self.groups.len()).filter(|&other| widest.contains(self.groups[other].region)).collect()

@@ -237,12 +237,8 @@ impl Placement for HashKv {
 
     fn news(&self, flushed: SeqNo) -> ValueEdit {
         // So that the next opening knows about how much is dead.
-        for group in self.state.hold().groups.all() {
-            for part in [&group.hot, &group.cold] {
-                if let Some(file) = part.files.last() {
-                    file.raise_dead_to(part.dead);
-                }
-            }
+        for (file, dead) in self.state.hold().groups.dead_bytes() {
+            file.raise_dead_to(dead);
         }
         self.files.news(flushed)
     }
