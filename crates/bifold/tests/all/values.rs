@@ -164,9 +164,22 @@ fn garbage_is_explained() {
 fn another_placement_than_the_one_a_database_has_is_an_error() {
     let dir = TempDir::new();
     Db::open_with(dir.join("db"), apart(Placement::HashKv)).unwrap().close().unwrap();
-    let error = Db::open_with(dir.join("db"), apart(Placement::WiscKey)).unwrap_err().to_string();
-    assert!(error.contains("HashKv") && error.contains("placement"), "{error}");
-    Db::open(dir.join("db")).unwrap().close().unwrap();
+    let says_so = |error: bifold::Error| {
+        let error = error.to_string();
+        let words = ["`hashkv`", "`wisckey`", "placement", "bifold convert"];
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    };
+    says_so(Db::open_with(dir.join("db"), apart(Placement::WiscKey)).unwrap_err());
+    let db = Db::open(dir.join("db")).unwrap();
+    for name in ["default", "other"] {
+        db.keyspace(name, apart(Placement::HashKv).keyspace).unwrap();
+        says_so(db.keyspace(name, apart(Placement::WiscKey).keyspace).unwrap_err());
+        // Default options ask for no placement.
+        let keyspace = db.keyspace(name, KeyspaceOptions::default()).unwrap();
+        keyspace.put("key", value(1, 1)).unwrap();
+    }
+    assert!(db.stats().keyspaces.iter().all(|keyspace| keyspace.placement == "hashkv"));
+    db.close().unwrap();
 }
 
 /// A power loss may take away the name of a value file and leave the log that points into it. The next opening must not give
