@@ -66,14 +66,20 @@ impl Drop for Handle {
     }
 }
 
-/// Demands that an existing keyspace has this placement.
+/// Refuses an existing keyspace where another placement is asked for. What is not mentioned has its default, so the default
+/// asks for nothing: a keyspace remembers its placement.
 fn has_placement(there: Arc<Partition>, asked: Placement) -> Result<Arc<Partition>> {
     let is = there.options.placement;
-    if is == asked {
+    if is == asked || asked == Placement::default() {
         return Ok(there);
     }
-    let reason =
-        format!("keyspace `{}` was created with placement {is:?} and cannot be opened with {asked:?}", there.name);
+    let reason = format!(
+        "keyspace `{}` has placement `{}`, which cannot be changed to `{}` in place: leave the option out, or copy the \
+         database with `bifold convert SRC DST --placement {2}`",
+        there.name,
+        is.name(),
+        asked.name()
+    );
     Err(Error::invalid("option `placement`", reason))
 }
 
@@ -89,8 +95,8 @@ impl Db {
     /// Opens a database with `options`.
     ///
     /// # Errors
-    /// As [`Db::open`]; [`Error::InvalidArgument`] for options that cannot be used; [`Error::NotFound`] where nothing
-    /// is to be created.
+    /// As [`Db::open`]; [`Error::InvalidArgument`] for options that cannot be used, or when the default keyspace has another
+    /// placement than the one asked for; [`Error::NotFound`] where nothing is to be created.
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_in(Env::system(), path, options)
     }
@@ -105,9 +111,7 @@ impl Db {
         let engine = recover::recover(env, path.as_ref(), options)?;
         engine.start_workers()?;
         let default = match (engine.find(DEFAULT_KEYSPACE), access) {
-            // What is not mentioned has its default, so only another placement than the default can have been asked for.
-            (Some(there), _) if asked != Placement::default() => has_placement(there, asked)?,
-            (Some(there), _) => there,
+            (Some(there), _) => has_placement(there, asked)?,
             (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
             (None, Access::ReadWrite) => engine.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
@@ -115,11 +119,12 @@ impl Db {
         Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
     }
 
-    /// The keyspace called `name`; made with `options` if it is not there. An existing one keeps the options it has.
+    /// The keyspace called `name`; made with `options` if it is not there. An existing one keeps the options it has; to ask
+    /// for the default placement, which default options do, is to ask for the one it has.
     ///
     /// # Errors
     /// I/O errors; [`Error::InvalidArgument`] for an unusable name or options, or when the keyspace exists with another
-    /// placement.
+    /// placement than the one asked for.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.engine().health.open()?;
         if name.is_empty() || name.len() > KEYSPACE_NAME_MAX {
@@ -127,9 +132,11 @@ impl Db {
             return Err(Error::invalid("keyspace name", reason));
         }
         let partition = match self.engine().find(name) {
-            Some(there) => has_placement(there, options.placement)?,
+            Some(there) => there,
             None => self.engine().create_keyspace(name, &options)?,
         };
+        // Another thread may have made it meanwhile, with options of its own.
+        let partition = has_placement(partition, options.placement)?;
         Ok(Keyspace::new(Arc::clone(&self.handle), partition))
     }
 

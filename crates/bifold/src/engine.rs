@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use bifold_contract::{Error, FileId, KeyspaceId, LogFloor, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
-use bifold_values::parts::value_files::Home;
+use bifold_values::parts::{budget::Budget, value_files::Home};
 
 use crate::{
     health::Health,
@@ -40,6 +40,8 @@ pub(crate) struct Engine {
     pub plan: MemoryPlan,
     /// Cache and metadata budget of its tables.
     pub tables: Arc<TableContext>,
+    /// Memory for the filters of placements.
+    pub filters: Arc<Budget>,
     /// The commit lock, around the log.
     pub wal: FairLock<Wal>,
     /// Syncs of the log, shared by those who wait.
@@ -73,6 +75,7 @@ pub(crate) struct Recovered {
     pub options: Options,
     pub plan: MemoryPlan,
     pub tables: Arc<TableContext>,
+    pub filters: Arc<Budget>,
     pub lock: Box<dyn FileLock>,
     pub manifest: ManifestFile,
     pub wal: Wal,
@@ -92,6 +95,7 @@ impl Engine {
             options: found.options,
             plan: found.plan,
             tables: found.tables,
+            filters: found.filters,
             wal: FairLock::new(found.wal),
             group_sync: GroupSync::default(),
             visible: AtomicU64::new(found.visible),
@@ -157,7 +161,7 @@ impl Engine {
 
     /// Where value files of a keyspace go that is made now.
     pub fn value_home(&self, keyspace: KeyspaceId) -> Home {
-        value_home(&self.dir, keyspace, &self.next_file, true)
+        value_home(&self.dir, keyspace, &self.next_file, &self.filters, true)
     }
 
     /// No new file gets this number or one below it.
@@ -218,9 +222,16 @@ impl Engine {
 }
 
 /// Where value files of a keyspace go.
-pub(crate) fn value_home(dir: &Dir, keyspace: KeyspaceId, next: &Arc<AtomicU64>, writes: bool) -> Home {
+pub(crate) fn value_home(
+    dir: &Dir,
+    keyspace: KeyspaceId,
+    next: &Arc<AtomicU64>,
+    filters: &Arc<Budget>,
+    writes: bool,
+) -> Home {
     let next = Arc::clone(next);
-    Home { dir: dir.clone(), keyspace, new_file: Arc::new(move || next.fetch_add(1, Ordering::Relaxed)), writes }
+    let new_file = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
+    Home { dir: dir.clone(), keyspace, new_file, writes, filters: Arc::clone(filters) }
 }
 
 impl fmt::Debug for Engine {

@@ -5,9 +5,14 @@
 //! ├─ memtables    one filling and up to two waiting to be written: at most 3 × memtable_bytes, at most 40 %
 //! ├─ compaction   read and write buffers of every worker: about 3 MiB each, at most 10 %
 //! ├─ appends      what commits have appended to logs and value files and no write has taken along yet: at most a sixteenth
-//! ├─ metadata     indexes and filters held outside the cache: up to 20 %; beyond that they go through the cache
+//! ├─ metadata     indexes and filters held outside the cache: up to 15 %; beyond that they go through the cache
+//! ├─ filters      of groups of values kept apart: up to 5 %; the fuller, the fewer bits for each key
 //! └─ cache        the rest, or `cache_bytes`
 //! ```
+//!
+//! What placements hold, filters and open value files, is `stats.memory.values`. Open files are counted there and not capped:
+//! each takes about 1200 bytes, so 1 TiB of values in files of 64 MiB takes 19 MiB. Not counted at all are the keys that a
+//! running collection holds, and the page cache, of which value files may be mapped: the system takes it back when it needs it.
 
 use bifold_io::fs::{self, APPEND_SLOT_BYTES as SLOT_BYTES, Appending};
 
@@ -25,6 +30,8 @@ pub(crate) struct MemoryPlan {
     pub memtable: u64,
     /// Indexes and filters outside the cache.
     pub metadata: u64,
+    /// Filters of groups of values kept apart.
+    pub filters: u64,
     /// The block cache.
     pub cache: u64,
     /// Buffers of compactions.
@@ -46,11 +53,11 @@ impl MemoryPlan {
         };
         let memtable = options.memtable_bytes.min(limit * 2 / 5 / MEMTABLES_MAX as u64);
         let compaction = (workers * (3 << 20)).min(limit / 10);
-        let metadata = limit / 5;
+        let (metadata, filters) = (limit * 3 / 20, limit / 20);
         let appends = (limit / 16).min(APPENDED_FILES_MAX * SLOT_BYTES);
-        let rest = limit - memtable * MEMTABLES_MAX as u64 - compaction - metadata - appends;
+        let rest = limit - memtable * MEMTABLES_MAX as u64 - compaction - metadata - filters - appends;
         let cache = options.cache_bytes.map_or(rest, |bytes| bytes.min(rest));
-        Self { limit, memtable, metadata, cache, compaction, appends }
+        Self { limit, memtable, metadata, filters, cache, compaction, appends }
     }
 
     /// For how many files there is a slot in the append region, and how they are read.
@@ -73,8 +80,8 @@ mod tests {
             for memtable_bytes in [4 << 10, 1 << 20, 64 << 20, 1 << 40] {
                 let options = Options { memory_limit: limit, memtable_bytes, ..Options::default() };
                 let plan = MemoryPlan::of(&options);
-                let sum =
-                    plan.memtable * MEMTABLES_MAX as u64 + plan.metadata + plan.cache + plan.compaction + plan.appends;
+                let tables = plan.metadata + plan.cache + plan.compaction;
+                let sum = plan.memtable * MEMTABLES_MAX as u64 + tables + plan.filters + plan.appends;
                 assert!(sum <= limit, "{plan:?}");
                 assert!(plan.cache >= limit / 5, "a cache that starves: {plan:?}");
             }

@@ -58,7 +58,8 @@ impl Default for Workers {
     }
 }
 
-/// Where values live.
+/// Where values live. A keyspace remembers the placement it was made with: opened with default options it has that one, and
+/// asking for another is an error. `bifold convert` copies a database into one with another placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
@@ -71,6 +72,18 @@ pub enum Placement {
     /// In files, grouped by the hash of the key; collected without asking the index.
     #[serde(rename = "hashkv")]
     HashKv,
+}
+
+impl Placement {
+    /// As options, statistics and the manifest call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::WiscKey => "wisckey",
+            Self::HashKv => "hashkv",
+        }
+    }
 }
 
 /// Which group of values is collected first.
@@ -253,7 +266,8 @@ pub struct Options {
     pub if_missing: IfMissing,
     /// What a commit survives when it does not say otherwise.
     pub durability: Durability,
-    /// One cap, in bytes, over memtables, block cache, filters and indexes, and compaction buffers. At least 1 MiB.
+    /// One cap, in bytes, over memtables, block cache, filters and indexes (those of values kept apart included), and
+    /// compaction buffers. At least 1 MiB.
     #[serde(deserialize_with = "size")]
     pub memory_limit: u64,
     /// A memtable of this size, in bytes, is written as tables. Made smaller where `memory_limit` asks for it.

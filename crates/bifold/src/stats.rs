@@ -228,6 +228,8 @@ pub struct MemoryStats {
     pub cache: u64,
     /// In indexes and filters outside the cache.
     pub metadata: u64,
+    /// In filters of groups of values kept apart, and for open value files.
+    pub values: u64,
     /// Set aside for buffers of compactions.
     pub compaction: u64,
     /// Reads that the block cache answered.
@@ -455,6 +457,7 @@ impl MemoryStats {
             memtables,
             cache: cache.bytes(),
             metadata: engine.tables.metadata_bytes(),
+            values: engine.partitions().iter().map(|p| p.placement.memory_bytes()).sum(),
             compaction: engine.plan.compaction,
             cache_hits: cache.hits(),
             cache_misses: cache.misses(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bifold::{Access, Db, IfMissing, Keyspace, Options, Placement};
+use bifold::{Access, Db, IfMissing, Keyspace, Options};
 
 use crate::{
     args::Global,
@@ -51,10 +51,6 @@ pub fn or_create(path: &Path, global: &Global) -> Result<(Db, Keyspace)> {
     let options = Options { access: Access::ReadWrite, if_missing: IfMissing::Create, ..options(global)? };
     let keyspace_options = options.keyspace.clone();
     let db = Db::open_with(path, options)?;
-    let keyspace = match db.existing_keyspace(&global.keyspace)? {
-        // Only another placement than the default can have been asked for: that of the keyspace must not be repeated.
-        Some(there) if keyspace_options.placement == Placement::default() => there,
-        _ => db.keyspace(&global.keyspace, keyspace_options)?,
-    };
+    let keyspace = db.keyspace(&global.keyspace, keyspace_options)?;
     Ok((db, keyspace))
 }

@@ -122,6 +122,12 @@ pub trait Placement: Send + Sync {
     /// What value files hold now.
     fn space(&self) -> ValueSpace;
 
+    /// Bytes of memory that it holds between calls: filters, and what an open file takes. Not the system's page cache, of which
+    /// value files may be mapped.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
     /// Bytes of its emptied files that a snapshot of everything up to `seqno` may still read.
     fn emptied_after(&self, seqno: SeqNo) -> u64;
 

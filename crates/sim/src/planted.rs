@@ -1,12 +1,13 @@
 //! Tests of the tests: the engine can be built with one known bug at a time, and each must be caught.
 //!
-//! `--cfg planted="name"` plants a bug. For each the table says which test binary of this crate must fail. The runner first
-//! runs those binaries without any bug: a test that fails anyway catches nothing. Then it builds the binary with the bug, in a
-//! target directory of its own, runs it at half its usual amount until the first failure, and wants to see a line that
-//! repeats that failure: a failed build, or a test that did less than it should, is not enough.
+//! `--cfg planted="name"` plants a bug. For each the table says what must fail: a proof, which is a test binary of this crate,
+//! or tests of the crate the bug is in. The runner first runs those without any bug: a test that fails anyway catches nothing.
+//! Then it builds them with the bug, in a target directory of its own, runs them (proofs at half their usual amount, until
+//! the first failure), and wants to see a proof's line that repeats the failure, or the name of the test that has failed: a
+//! failed build, or a proof that did less than it should, is not enough.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -16,35 +17,82 @@ use std::{
 pub struct Planted {
     /// Its name in `cfg(planted = "…")`.
     pub name: &'static str,
-    /// The test binary that must catch it.
-    pub caught_by: &'static str,
+    /// What must catch it.
+    pub caught_by: Test,
 }
+
+/// What catches a bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Test {
+    /// A test binary of this crate.
+    Proof(&'static str),
+    /// The unit tests of a crate whose names have this in them.
+    Unit(&'static str, &'static str),
+    /// The integration tests of a crate whose names have this in them.
+    Integration(&'static str, &'static str),
+}
+
+impl Test {
+    /// What cargo is to test.
+    fn words(self) -> Vec<&'static str> {
+        match self {
+            Self::Proof(name) => vec!["-p", "bifold-sim", "--test", name],
+            Self::Unit(krate, names) => vec!["-p", krate, "--lib", names],
+            Self::Integration(krate, names) => vec!["-p", krate, "--test", "all", names],
+        }
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Proof(name) => f.write_str(name),
+            Self::Unit(krate, names) | Self::Integration(krate, names) => write!(f, "{krate} {names}"),
+        }
+    }
+}
+
+const fn bug(name: &'static str, caught_by: Test) -> Planted {
+    Planted { name, caught_by }
+}
+
+const BITFLIP: Test = Test::Proof("bitflip");
+const ERRNO: Test = Test::Proof("errno");
+const LOST_SYNC: Test = Test::Proof("lost_sync");
+const METAMORPHIC: Test = Test::Proof("metamorphic");
+const POWER: Test = Test::Proof("power");
+const REGION: Test = Test::Unit("bifold-io", "region::");
+const CUT_FILES: Test = Test::Integration("bifold", "values::files_that_end_with");
 
 /// All planted bugs.
 pub const ALL: &[Planted] = &[
-    Planted { name: "skip_log_sync", caught_by: "power" },
-    Planted { name: "skip_table_sync", caught_by: "power" },
-    Planted { name: "skip_manifest_sync", caught_by: "power" },
-    Planted { name: "skip_dir_sync", caught_by: "power" },
-    Planted { name: "manifest_before_table", caught_by: "power" },
-    Planted { name: "unnamed_log_floor", caught_by: "power" },
-    Planted { name: "forget_log_gap", caught_by: "power" },
-    Planted { name: "overlook_lost_log", caught_by: "bitflip" },
-    Planted { name: "delete_log_early", caught_by: "power" },
-    Planted { name: "drop_tombstone_early", caught_by: "metamorphic" },
-    Planted { name: "ignore_snapshot_in_compaction", caught_by: "metamorphic" },
-    Planted { name: "ignore_range_tombstone", caught_by: "metamorphic" },
-    Planted { name: "reuse_seqno", caught_by: "metamorphic" },
-    Planted { name: "half_batch", caught_by: "power" },
-    Planted { name: "poison_late", caught_by: "lost_sync" },
-    Planted { name: "swallow_flush_error", caught_by: "errno" },
-    Planted { name: "skip_value_sync", caught_by: "power" },
-    Planted { name: "trust_pointers", caught_by: "power" },
-    Planted { name: "forget_notes", caught_by: "power" },
-    Planted { name: "serve_torn_tail", caught_by: "power" },
-    Planted { name: "filter_wrong_hash", caught_by: "metamorphic" },
-    Planted { name: "no_checksum_check", caught_by: "bitflip" },
-    Planted { name: "stale_cache", caught_by: "metamorphic" },
+    bug("skip_log_sync", POWER),
+    bug("skip_table_sync", POWER),
+    bug("skip_manifest_sync", POWER),
+    bug("skip_dir_sync", POWER),
+    bug("manifest_before_table", POWER),
+    bug("unnamed_log_floor", POWER),
+    bug("forget_log_gap", POWER),
+    bug("overlook_lost_log", BITFLIP),
+    bug("delete_log_early", POWER),
+    bug("drop_tombstone_early", METAMORPHIC),
+    bug("ignore_snapshot_in_compaction", METAMORPHIC),
+    bug("ignore_range_tombstone", METAMORPHIC),
+    bug("reuse_seqno", METAMORPHIC),
+    bug("half_batch", POWER),
+    bug("poison_late", LOST_SYNC),
+    bug("swallow_flush_error", ERRNO),
+    bug("skip_value_sync", POWER),
+    bug("trust_pointers", POWER),
+    bug("forget_notes", POWER),
+    bug("serve_torn_tail", POWER),
+    bug("filter_wrong_hash", METAMORPHIC),
+    bug("no_checksum_check", BITFLIP),
+    bug("stale_cache", METAMORPHIC),
+    bug("skip_region", REGION),
+    bug("region_any_offset", REGION),
+    bug("region_unpublished", REGION),
+    bug("append_to_any", CUT_FILES),
 ];
 
 /// What became of one planted bug.
@@ -98,26 +146,30 @@ impl Site<'_> {
     ///
     /// # Errors
     /// When cargo cannot be started.
-    pub fn control(self, test: &str) -> io::Result<Result<(), String>> {
+    pub fn control(self, test: Test) -> io::Result<Result<(), String>> {
         let tested = self.cargo(test, None, &[])?;
         let said = [tested.stdout, tested.stderr].concat();
         Ok(if tested.status.success() { Ok(()) } else { Err(story(&said, test).unwrap_or_else(|| last_line(&said))) })
     }
 
-    fn cargo(self, test: &str, wrapper: Option<&Path>, last: &[&str]) -> io::Result<Output> {
+    fn cargo(self, test: Test, wrapper: Option<&Path>, last: &[&str]) -> io::Result<Output> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(self.workspace).env("CARGO_TARGET_DIR", self.target);
         cargo.env("BIFOLD_SIM_FAILURES", "1").env("BIFOLD_SIM_SCALE", SCALE_PERCENT);
         if let Some(wrapper) = wrapper {
             cargo.env("RUSTC_WORKSPACE_WRAPPER", wrapper);
         }
-        cargo.args(["test", "--profile", PROFILE, "-p", "bifold-sim", "--test", test]).args(last).output()
+        cargo.args(["test", "--profile", PROFILE]).args(test.words()).args(last).output()
     }
 }
 
 /// From the output of a failed test: what it did, and how to repeat its first failure.
-fn story(said: &[u8], test: &str) -> Option<String> {
+fn story(said: &[u8], test: Test) -> Option<String> {
     let said = String::from_utf8_lossy(said);
+    if let Test::Unit(krate, _) | Test::Integration(krate, _) = test {
+        let failed = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
+        return said.lines().find_map(failed).map(|name| format!("{krate} {name}"));
+    }
     let line = |begin: &str| said.lines().map(str::trim).find(|line| line.starts_with(begin));
     let repeat = line("repeat with: ")?;
     let counts = line(&format!("{test}: ")).unwrap_or_default();

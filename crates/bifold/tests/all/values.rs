@@ -1,8 +1,8 @@
 //! Values apart from their keys: collection, snapshots across it, deletes, space.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
-use bifold::{CachedValues, Db, KeyspaceOptions, Options, Placement, Reads, options::Values};
+use bifold::{CachedValues, Db, Durability, KeyspaceOptions, Options, Placement, Reads, options::Values};
 
 use crate::support::{TempDir, pairs, tiny};
 
@@ -164,9 +164,22 @@ fn garbage_is_explained() {
 fn another_placement_than_the_one_a_database_has_is_an_error() {
     let dir = TempDir::new();
     Db::open_with(dir.join("db"), apart(Placement::HashKv)).unwrap().close().unwrap();
-    let error = Db::open_with(dir.join("db"), apart(Placement::WiscKey)).unwrap_err().to_string();
-    assert!(error.contains("HashKv") && error.contains("placement"), "{error}");
-    Db::open(dir.join("db")).unwrap().close().unwrap();
+    let says_so = |error: bifold::Error| {
+        let error = error.to_string();
+        let words = ["`hashkv`", "`wisckey`", "placement", "bifold convert"];
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    };
+    says_so(Db::open_with(dir.join("db"), apart(Placement::WiscKey)).unwrap_err());
+    let db = Db::open(dir.join("db")).unwrap();
+    for name in ["default", "other"] {
+        db.keyspace(name, apart(Placement::HashKv).keyspace).unwrap();
+        says_so(db.keyspace(name, apart(Placement::WiscKey).keyspace).unwrap_err());
+        // Default options ask for no placement.
+        let keyspace = db.keyspace(name, KeyspaceOptions::default()).unwrap();
+        keyspace.put("key", value(1, 1)).unwrap();
+    }
+    assert!(db.stats().keyspaces.iter().all(|keyspace| keyspace.placement == "hashkv"));
+    db.close().unwrap();
 }
 
 /// A power loss may take away the name of a value file and leave the log that points into it. The next opening must not give
@@ -399,6 +412,61 @@ fn the_cache_of_values_keeps_within_its_bytes() {
     }
 }
 
+/// The directory as a process killed now would leave it.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+/// A process that is killed between a value and its log record leaves ends of files that nothing will be replayed for. The
+/// files are cut and gone on with at once, so that what the other keyspaces' looks at them have left behind is met.
+#[test]
+fn files_that_end_with_values_that_never_happened_go_on_where_they_were_cut() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        // A collection would sync the log.
+        let mut options = apart(placement);
+        options.keyspace.values.space_target = 100.0;
+        let put_all = |db: &Db, round, durability| {
+            let other = db.keyspace("other", options.keyspace.clone()).unwrap();
+            for n in 0..40 {
+                let mut batch = db.batch();
+                batch.put(db.default_keyspace(), key(n), value(n, round)).unwrap();
+                batch.put(&other, key(n), value(n, round)).unwrap();
+                db.commit_with(batch, durability).unwrap();
+            }
+        };
+        let check = |db: &Db, round| {
+            let other = db.existing_keyspace("other").unwrap().unwrap();
+            check_all(db, 40, round);
+            (0..40).for_each(|n| assert_eq!(other.get(key(n)).unwrap().as_deref(), Some(&value(n, round)[..])));
+        };
+        let path = dir.join("db");
+        let db = Db::open_with(&path, options.clone()).unwrap();
+        put_all(&db, 0, Durability::Sync);
+        db.flush().unwrap();
+        db.close().unwrap();
+        let db = Db::open_with(&path, options.clone()).unwrap();
+        // Values go to their files, and their records no further than this process.
+        put_all(&db, 1, Durability::Memory);
+        let image = dir.join("image");
+        copy(&path, &image);
+        db.close().unwrap();
+        let db = Db::open_with(&image, options.clone()).unwrap();
+        check(&db, 0);
+        put_all(&db, 2, Durability::Sync);
+        check(&db, 2);
+        db.close().unwrap();
+        let db = Db::open_with(&image, options.clone()).unwrap();
+        check(&db, 2);
+        db.close().unwrap();
+        assert_eq!(bifold::verify(&image).unwrap().problems.len(), 0, "{placement:?}");
+    }
+}
+
 /// A killed process leaves ends of files that no manifest lists. They are cut, and both keyspaces go on.
 #[test]
 fn files_that_were_cut_after_a_kill_go_on_where_they_were_cut() {
@@ -413,11 +481,7 @@ fn files_that_were_cut_after_a_kill_go_on_where_they_were_cut() {
         put(&other, 1);
         update_all(&db, 40, 1);
         let image = dir.join("image");
-        std::fs::create_dir(&image).unwrap();
-        for entry in std::fs::read_dir(dir.join("db")).unwrap() {
-            let path = entry.unwrap().path();
-            std::fs::copy(&path, image.join(path.file_name().unwrap())).unwrap();
-        }
+        copy(&dir.join("db"), &image);
         db.close().unwrap();
         let db = Db::open_with(&image, apart(placement)).unwrap();
         let other = db.existing_keyspace("other").unwrap().unwrap();
@@ -429,5 +493,37 @@ fn files_that_were_cut_after_a_kill_go_on_where_they_were_cut() {
         drop(other);
         db.close().unwrap();
         assert_eq!(bifold::verify(&image).unwrap().problems.len(), 0, "{placement:?}");
+    }
+}
+
+/// What groups remember of their keys is within the memory limit, and said.
+#[test]
+fn the_memory_of_groups_is_counted_and_kept_within_the_limit() {
+    let dir = TempDir::new();
+    let db = Db::open_with(dir.join("db"), apart(Placement::HashKv)).unwrap();
+    let before = db.stats().memory.values;
+    (0..20_000).for_each(|n| db.put(key(n), [0; 64]).unwrap());
+    let (memory, files) = (db.stats().memory, db.stats().space.value_files);
+    let filters = memory.values - files * 1200;
+    assert!(memory.values > before && filters > 20_000, "{memory:?}");
+    assert!(filters <= memory.limit / 20, "{memory:?}");
+}
+
+/// Groups that have split share files. What all of them know to be dead in one is its dead part.
+#[test]
+fn known_garbage_of_groups_that_share_files_survives_reopening() {
+    let dir = TempDir::new();
+    let mut options = apart(Placement::HashKv);
+    options.keyspace.values.space_target = 100.0;
+    let mut db = Db::open_with(dir.join("db"), options.clone()).unwrap();
+    (0..3).for_each(|round| update_all(&db, 1000, round));
+    db.flush().unwrap();
+    let dead = db.stats().space.dead_values_estimate;
+    assert!(dead > 0 && db.stats().gc.jobs == 0);
+    for _ in 0..3 {
+        db.close().unwrap();
+        db = Db::open_with(dir.join("db"), options.clone()).unwrap();
+        let now = db.stats().space.dead_values_estimate;
+        assert!(now.abs_diff(dead) <= dead / 50, "{dead} bytes were known to be dead, now {now}");
     }
 }

@@ -102,14 +102,15 @@ fn emptied(space: &SpaceStats) -> Vec<String> {
 
 fn memory(stats: &Stats, out: &mut Output) -> Result<()> {
     let m = &stats.memory;
-    let used = m.memtables + m.cache + m.metadata + m.compaction;
+    let used = m.memtables + m.cache + m.metadata + m.values + m.compaction;
     out.line(format!("\n{}  of its limit", out.paint(Tone::Strong, "memory")))?;
     out.line(format!("      {} {} of {}", bar(used, m.limit, WIDTH), bytes(used), bytes(m.limit)))?;
     out.line(format!(
-        "      memtables {}, cache {}, filters and indexes {}, compactions {}",
+        "      memtables {}, cache {}, filters and indexes {}, values apart {}, compactions {}",
         bytes(m.memtables),
         bytes(m.cache),
         bytes(m.metadata),
+        bytes(m.values),
         bytes(m.compaction)
     ))
 }

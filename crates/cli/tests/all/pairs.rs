@@ -138,5 +138,5 @@ fn a_placement_is_said_once_and_not_with_every_write() {
     bifold(&["put", text(&db), "k", "w"]).ok();
     assert_eq!(bifold(&["get", text(&db), "k"]).ok(), "w\n");
     let line = bifold(&["put", text(&db), "k", "x", "--set", "keyspace.placement=wisckey"]).refused(2);
-    assert!(line.contains("HashKv"), "{line}");
+    assert!(line.contains("`hashkv`") && line.contains("bifold convert"), "{line}");
 }

@@ -11,12 +11,23 @@
 //! each with a file of its own. So groups that share a file form a **family**, the unit of collection.
 //!
 //! **How live bytes are known without asking the index.** Each group remembers its keys in a Bloom filter: a key met before
-//! replaces a value about as long; if the key is new in the hot part and known in the cold one, the value there is dead. A collection counts exactly and starts the filter anew; until the first one after a
-//! start every write counts as a replacement, which errs on the side of collecting.
+//! replaces a value about as long; if the key is new in the hot part and known in the cold one, the value there is dead. A
+//! collection counts exactly and starts the filter anew; until the first one after a start every write counts as a
+//! replacement, which errs on the side of collecting.
+//!
+//! **What filters may take** is a [`Budget`] that all keyspaces of a database share. The fuller it is, the fewer bits a new
+//! filter gets for each key, so there is always some left for the next one: a database with twice the keys that the budget
+//! has 12 bits for settles at about 5. What they then take wrongly for known errs on the side of collecting; a group for
+//! which there are not even 2 bits is without a filter until its next collection, as after a start.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use super::value_files::{COLD, ValueFile};
+use bifold_contract::FileId;
+
+use super::{
+    budget::{Budget, Taken},
+    value_files::{COLD, ValueFile},
+};
 
 /// All hashes whose low `bits` bits are `prefix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -65,6 +76,11 @@ impl Region {
     }
 }
 
+/// The hashes whose values a file holds.
+fn region_of(file: &Arc<ValueFile>) -> Region {
+    Region::of(file.description.group).unwrap_or(Region::ALL)
+}
+
 /// One group.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -79,7 +95,7 @@ pub struct Group {
 }
 
 /// One half of a group.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Part {
     /// Its files, oldest first. Those shared with other groups cover more than the group's region.
     pub files: Vec<Arc<ValueFile>>,
@@ -94,11 +110,21 @@ pub struct Part {
     /// [`Groups::clock`] at the last collection.
     pub collected_at: u64,
     seen: Option<Seen>,
+    budget: Arc<Budget>,
 }
 
 impl Part {
-    fn new(clock: u64) -> Self {
-        Self { collected_at: clock, seen: Some(Seen::default()), ..Self::default() }
+    fn new(clock: u64, budget: &Arc<Budget>) -> Self {
+        Self {
+            files: Vec::new(),
+            open: false,
+            live: 0,
+            dead: 0,
+            written: 0,
+            collected_at: clock,
+            seen: Seen::for_keys(0, budget),
+            budget: Arc::clone(budget),
+        }
     }
 
     /// The file to append to.
@@ -118,14 +144,41 @@ impl Part {
         self.open = share == 0;
     }
 
+    /// How much of each file is dead, of a group of so many bits.
+    fn dead_by_file(&self, bits: u32) -> impl Iterator<Item = (&Arc<ValueFile>, u64)> {
+        let mut left = self.dead;
+        self.files.iter().map(move |file| {
+            let share = bits.saturating_sub(region_of(file).bits);
+            let bytes = left.min((file.len() - file.start()) >> share);
+            left -= bytes;
+            (file, bytes)
+        })
+    }
+
     fn half(&self) -> Self {
         let (live, dead, written) = (self.live / 2, self.dead / 2, self.written / 2);
-        Self { open: false, live, dead, written, ..self.clone() }
+        let seen = self.seen.as_ref().map(Seen::half);
+        Self {
+            files: self.files.clone(),
+            open: false,
+            live,
+            dead,
+            written,
+            seen,
+            budget: Arc::clone(&self.budget),
+            ..*self
+        }
     }
 
     /// Notes a key; answers whether it may have been here before.
     fn meet(&mut self, hash: u64) -> bool {
-        self.seen.as_mut().is_none_or(|seen| seen.insert(hash))
+        let Some(seen) = &mut self.seen else { return true };
+        let known = seen.insert(hash, &self.budget);
+        if known.is_none() {
+            // One that forgets a key would take its next value for the first: garbage that nobody sees.
+            self.seen = None;
+        }
+        known.unwrap_or(true)
     }
 
     /// Notes a value of so many bytes; answers whether its key may have been here before.
@@ -162,10 +215,8 @@ impl Part {
 
     /// Adds what a collection has copied here: the hashes of its keys, its live and its other bytes.
     pub fn add(&mut self, hashes: &[u64], live: u64, dead: u64) {
-        if let Some(seen) = &mut self.seen {
-            for &hash in hashes {
-                seen.insert(hash);
-            }
+        for &hash in hashes {
+            self.meet(hash);
         }
         self.live += live;
         self.dead += dead;
@@ -173,15 +224,17 @@ impl Part {
 
     /// Begins to count anew after a collection that found these keys and so many live bytes.
     pub fn recount(&mut self, hashes: &[u64], live: u64, dead: u64, clock: u64) {
-        (self.seen, self.live, self.dead) = (Some(Seen::for_keys(hashes.len())), 0, 0);
+        // First the old filter goes: the new one may need its bytes.
+        (self.seen, self.live, self.dead) = (None, 0, 0);
+        self.seen = Seen::for_keys(hashes.len(), &self.budget);
         (self.written, self.collected_at) = (0, clock);
         self.add(hashes, live, dead);
     }
 }
 
 impl Group {
-    fn new(region: Region, clock: u64) -> Self {
-        Self { region, hot: Part::new(clock), cold: Part::new(clock), busy: false }
+    fn new(region: Region, clock: u64, budget: &Arc<Budget>) -> Self {
+        Self { region, hot: Part::new(clock, budget), cold: Part::new(clock, budget), busy: false }
     }
 
     /// Bytes in it.
@@ -221,10 +274,10 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Groups of `bits` bits each, and as many more as the files ask for.
+    /// Groups of `bits` bits each, and as many more as the files ask for. Their filters are paid from `filters`.
     #[must_use]
-    pub fn new(bits: u32, files: &[Arc<ValueFile>]) -> Self {
-        let mut groups = Self { directory: vec![0], groups: vec![Group::new(Region::ALL, 0)], clock: 0 };
+    pub fn new(bits: u32, files: &[Arc<ValueFile>], filters: &Arc<Budget>) -> Self {
+        let mut groups = Self { directory: vec![0], groups: vec![Group::new(Region::ALL, 0, filters)], clock: 0 };
         for _ in 0..bits {
             (0..groups.groups.len()).for_each(|at| groups.split(at));
         }
@@ -273,6 +326,30 @@ impl Groups {
         &mut self.groups
     }
 
+    /// Bytes of filters. What the halves of a group have in common counts once.
+    #[must_use]
+    pub fn filter_bytes(&self) -> u64 {
+        let parts = self.groups.iter().flat_map(|group| [&group.hot, &group.cold]);
+        let layers = parts.filter_map(|part| part.seen.as_ref()).flat_map(|seen| &seen.layers);
+        let distinct: BTreeMap<_, u64> = layers.map(|layer| (Arc::as_ptr(layer), layer.taken.bytes())).collect();
+        distinct.values().sum()
+    }
+
+    /// Bytes known to be dead, by file. A part's are taken to be in its oldest files, and what groups share is summed up: who
+    /// opens these files with these figures finds about as much dead in each part.
+    #[must_use]
+    pub fn dead_bytes(&self) -> Vec<(Arc<ValueFile>, u64)> {
+        let mut sums: BTreeMap<FileId, (&Arc<ValueFile>, u64)> = BTreeMap::new();
+        for group in &self.groups {
+            for part in [&group.hot, &group.cold] {
+                for (file, bytes) in part.dead_by_file(group.region.bits) {
+                    sums.entry(file.id).or_insert((file, 0)).1 += bytes;
+                }
+            }
+        }
+        sums.into_values().map(|(file, bytes)| (Arc::clone(file), bytes)).collect()
+    }
+
     /// Nothing is appended to the present files any more.
     pub fn close(&mut self) {
         for group in &mut self.groups {
@@ -310,68 +387,82 @@ impl Groups {
     pub fn family(&self, at: usize, hot_only: bool) -> Vec<usize> {
         let group = &self.groups[at];
         let cold: &[_] = if hot_only { &[] } else { &group.cold.files };
-        let region_of = |file: &Arc<ValueFile>| Region::of(file.description.group).unwrap_or(Region::ALL);
         let regions = group.hot.files.iter().chain(cold).map(region_of).chain([group.region]);
         let widest = regions.min().unwrap_or(Region::ALL);
         (0..self.groups.len()).filter(|&other| widest.contains(self.groups[other].region)).collect()
     }
 }
 
-/// Which keys were met: a Bloom filter that grows by adding larger ones.
+/// Which keys were met: a Bloom filter that grows by adding larger ones. The halves of a group go on with the same ones.
 #[derive(Clone, Debug)]
 struct Seen {
-    layers: Vec<Layer>,
+    layers: Vec<Arc<Layer>>,
     /// About how many different keys.
     keys: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Layer {
     blocks: Vec<[u64; 8]>,
     room: usize,
+    taken: Taken,
 }
 
 /// Bits of filter for each key: about one key in a hundred is taken for one met before.
-const BITS_PER_KEY: usize = 12;
+const BITS_PER_KEY: u64 = 12;
+
+/// With fewer, three keys of four are.
+const BITS_PER_KEY_MIN: u64 = 2;
+
+/// A new layer has room for so many times the keys met before: whether a key is new costs a miss of the cache for each layer.
+const LAYER_GROWTH: usize = 3;
 
 /// Keys that the first layer has room for.
 const KEYS_MIN: usize = 64;
 
-impl Default for Seen {
-    fn default() -> Self {
-        Self::for_keys(KEYS_MIN)
-    }
-}
-
 impl Seen {
-    /// With room for half as many keys again.
-    fn for_keys(keys: usize) -> Self {
-        Self { layers: vec![Layer::new((keys + keys / 2).max(KEYS_MIN))], keys: 0 }
+    /// With room for half as many keys again. `None` where the budget is used up.
+    fn for_keys(keys: usize, budget: &Arc<Budget>) -> Option<Self> {
+        let layer = Layer::new((keys + keys / 2).max(KEYS_MIN), budget)?;
+        Some(Self { layers: vec![Arc::new(layer)], keys: 0 })
     }
 
+    fn half(&self) -> Self {
+        Self { layers: self.layers.clone(), keys: self.keys / 2 }
+    }
+
+    /// The last layer knows most keys.
     fn contains(&self, hash: u64) -> bool {
-        self.layers.iter().any(|layer| layer.contains(hash))
+        self.layers.iter().rev().any(|layer| layer.contains(hash))
     }
 
-    /// Answers whether it was there.
-    fn insert(&mut self, hash: u64) -> bool {
+    /// Answers whether it was there. `None`: it was not, and there is no room for it.
+    fn insert(&mut self, hash: u64, budget: &Arc<Budget>) -> Option<bool> {
         if self.contains(hash) {
-            return true;
+            return Some(true);
         }
-        if self.layers.last().is_none_or(|layer| layer.room == 0) {
-            self.layers.push(Layer::new((self.keys as usize).max(KEYS_MIN)));
+        let has_room = |layer: &mut Arc<Layer>| Arc::get_mut(layer).is_some_and(|layer| layer.room > 0);
+        if !self.layers.last_mut().is_some_and(has_room) {
+            self.layers.push(Arc::new(Layer::new((self.keys as usize * LAYER_GROWTH).max(KEYS_MIN), budget)?));
         }
-        if let Some(layer) = self.layers.last_mut() {
-            layer.insert(hash);
-        }
+        self.layers.last_mut().and_then(Arc::get_mut)?.insert(hash);
         self.keys += 1;
-        false
+        Some(false)
     }
 }
 
 impl Layer {
-    fn new(keys: usize) -> Self {
-        Self { blocks: vec![[0; 8]; (keys * BITS_PER_KEY).div_ceil(512)], room: keys }
+    fn new(keys: usize, budget: &Arc<Budget>) -> Option<Self> {
+        let (keys, free) = (keys as u64, budget.free_bytes());
+        // From half of the budget on fewer and fewer, and never more than half of what is left.
+        let fair = 2 * BITS_PER_KEY * free / budget.bytes_max().max(1);
+        let bits = BITS_PER_KEY.min(fair).min(free * 8 / 2 / keys);
+        if bits < BITS_PER_KEY_MIN {
+            return None;
+        }
+        let blocks = (keys * bits).div_ceil(512);
+        let taken = budget.take(blocks * 64)?;
+        Some(Self { blocks: vec![[0; 8]; blocks as usize], room: keys as usize, taken })
     }
 
     /// The block of a hash, and six bits of it. The low bits choose the group, so others choose here.
@@ -386,8 +477,10 @@ impl Layer {
     }
 
     fn contains(&self, hash: u64) -> bool {
-        let (block, mut bits) = self.place(hash);
-        bits.all(|(word, bit)| self.blocks[block][word] & bit != 0)
+        let (block, bits) = self.place(hash);
+        let block = &self.blocks[block];
+        // All six without a branch: they are in one cache line.
+        bits.fold(true, |there, (word, bit)| there & (block[word] & bit != 0))
     }
 
     fn insert(&mut self, hash: u64) {
@@ -411,7 +504,7 @@ mod tests {
 
     #[test]
     fn after_any_splits_each_hash_has_one_group_that_covers_it() {
-        let mut groups = Groups::new(2, &[]);
+        let mut groups = Groups::new(2, &[], &Budget::new(1 << 20));
         let mut hash: u64 = 1;
         for _ in 0..300 {
             hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -427,8 +520,7 @@ mod tests {
 
     #[test]
     fn a_group_tells_new_keys_from_known_ones() {
-        let mut group = Group::new(Region::ALL, 0);
-        let hash = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40;
+        let mut group = Group::new(Region::ALL, 0, &Budget::new(1 << 20));
         (0..10_000).for_each(|n| group.wrote(hash(n), 10));
         assert!(group.hot.dead < 2_000, "{} of 100000 bytes are thought dead", group.hot.dead);
         let (live, dead) = (group.hot.live, group.hot.dead);
@@ -440,8 +532,7 @@ mod tests {
 
     #[test]
     fn the_first_update_of_a_cold_value_is_its_end() {
-        let mut group = Group::new(Region::ALL, 0);
-        let hash = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40;
+        let mut group = Group::new(Region::ALL, 0, &Budget::new(1 << 20));
         let cold: Vec<u64> = (0..1000).map(hash).collect();
         group.cold.recount(&cold, 100_000, 0, 0);
         for _ in 0..3 {
@@ -455,5 +546,68 @@ mod tests {
         group.cold.add(&cold[..100], 10_000, 0);
         (0..100).for_each(|n| group.wrote(hash(n), 100));
         assert!((18_000..22_000).contains(&group.cold.dead), "{:?}", group.cold.dead);
+    }
+
+    /// Different keys, well spread.
+    fn hash(n: u64) -> u64 {
+        let n = (n ^ n >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+        (n ^ n >> 33).wrapping_mul(0xC4CE_B9FE_1A85_EC53) ^ n >> 29
+    }
+
+    #[test]
+    fn filters_stay_within_their_budget_and_forget_no_key() {
+        // 2 M keys would take 3 MB, and splitting and growing about twice that.
+        let budget = Budget::new(1 << 20);
+        let mut groups = Groups::new(4, &[], &budget);
+        for n in 0..2_000_000 {
+            groups.at_mut(hash(n)).wrote(hash(n), 100);
+            if groups.at(hash(n)).bytes() > 1 << 20 && groups.all().len() < 256 {
+                groups.split_at(hash(n));
+            }
+            if n % 1000 == 0 {
+                assert!(budget.used_bytes() <= budget.bytes_max(), "{budget:?}");
+            }
+        }
+        assert_eq!(groups.filter_bytes(), budget.used_bytes());
+        for n in (0..2_000_000).step_by(1000) {
+            let live = groups.at(hash(n)).hot.live;
+            groups.at_mut(hash(n)).wrote(hash(n), 100);
+            assert_eq!(groups.at(hash(n)).hot.live, live, "key {n} is taken for a new one");
+        }
+        drop(groups);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn with_a_short_budget_every_group_gets_a_filter_of_fewer_bits() {
+        // 800 k keys in 16 groups: 1.8 MB with 12 bits and room for half as many again.
+        let budget = Budget::new(1 << 20);
+        let mut groups = Groups::new(4, &[], &budget);
+        let mut keys = vec![Vec::new(); 16];
+        (0..800_000).for_each(|n| keys[groups.position(hash(n))].push(hash(n)));
+        // The first ones to be collected get most, and give it back the next times.
+        for _ in 0..4 {
+            for (group, keys) in groups.all_mut().iter_mut().zip(&keys) {
+                group.hot.recount(keys, 100 * keys.len() as u64, 0, 0);
+            }
+        }
+        assert!(budget.used_bytes() <= budget.bytes_max());
+        for n in 800_000..840_000 {
+            groups.at_mut(hash(n)).wrote(hash(n), 100);
+        }
+        for group in groups.all() {
+            let wrongly_dead = group.hot.dead as f64 / group.hot.written as f64;
+            assert!(group.hot.seen.is_some() && wrongly_dead < 0.2, "{wrongly_dead} of new keys are thought known");
+        }
+    }
+
+    #[test]
+    fn a_group_without_a_filter_takes_every_write_for_a_replacement() {
+        let mut group = Group::new(Region::ALL, 0, &Budget::new(0));
+        (0..10).for_each(|n| group.wrote(hash(n), 10));
+        assert_eq!((group.hot.live, group.hot.dead), (0, 100));
+        group.hot.recount(&[hash(1)], 10, 0, 0);
+        group.ended(hash(1), 4);
+        assert_eq!((group.hot.live, group.hot.dead), (10, 4));
     }
 }

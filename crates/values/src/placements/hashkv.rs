@@ -40,6 +40,7 @@ use bifold_format::{
 use self::{regroup::Regroup, units::Unit};
 use super::{ValueOptions, inline::Unmoved};
 use crate::parts::{
+    budget::Budget,
     scan::Scan,
     segment_groups::Groups,
     sync::LockExt,
@@ -56,6 +57,7 @@ const RANGES: u64 = 0;
 pub struct HashKv {
     options: ValueOptions,
     files: Arc<ValueFiles>,
+    filters: Arc<Budget>,
     state: Arc<Mutex<State>>,
 }
 
@@ -74,8 +76,9 @@ impl HashKv {
     /// # Errors
     /// I/O errors and corruption.
     pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
+        let filters = Arc::clone(&home.filters);
         let files = Arc::new(ValueFiles::open(home, listed, present)?);
-        let mut groups = Groups::new(GROUP_BITS, &grouped(&files));
+        let mut groups = Groups::new(GROUP_BITS, &grouped(&files), &filters);
         // Until recovery has settled what their files hold, notes go to others.
         groups.close();
         let state = State {
@@ -85,7 +88,7 @@ impl HashKv {
             record: Vec::new(),
             compressor: Compressor::new(options.compression),
         };
-        Ok(Self { options, files, state: Arc::new(Mutex::new(state)) })
+        Ok(Self { options, files, filters, state: Arc::new(Mutex::new(state)) })
     }
 
     fn append(&self, state: &mut State, hash: u64, kind: ValueKind, seqno: SeqNo, pair: Pair<'_>) -> Result<Pointer> {
@@ -235,12 +238,8 @@ impl Placement for HashKv {
 
     fn news(&self, flushed: SeqNo) -> ValueEdit {
         // So that the next opening knows about how much is dead.
-        for group in self.state.hold().groups.all() {
-            for part in [&group.hot, &group.cold] {
-                if let Some(file) = part.files.last() {
-                    file.raise_dead_to(part.dead);
-                }
-            }
+        for (file, dead) in self.state.hold().groups.dead_bytes() {
+            file.raise_dead_to(dead);
         }
         self.files.news(flushed)
     }
@@ -257,6 +256,10 @@ impl Placement for HashKv {
         let (files, total_bytes, emptied_bytes) = self.files.sizes();
         let live_bytes = self.state.hold().groups.all().iter().map(|group| group.hot.live + group.cold.live).sum();
         ValueSpace { files, total_bytes, live_bytes, emptied_bytes }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.files.memory_bytes() + self.state.hold().groups.filter_bytes()
     }
 
     fn emptied_after(&self, seqno: SeqNo) -> u64 {
@@ -305,7 +308,7 @@ impl Placement for HashKv {
         let files = self.files.in_use();
         let (ranges, grouped): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.description.group == RANGES);
         let mut state = self.state.hold();
-        state.groups = Groups::new(GROUP_BITS, &grouped);
+        state.groups = Groups::new(GROUP_BITS, &grouped, &self.filters);
         for file in ranges {
             let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Recovery);
             while let Some((record, _)) = scan.sound()? {

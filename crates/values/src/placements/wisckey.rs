@@ -210,6 +210,10 @@ impl Placement for WiscKey {
         ValueSpace { files, total_bytes, live_bytes: (total_bytes - emptied_bytes).saturating_sub(dead), emptied_bytes }
     }
 
+    fn memory_bytes(&self) -> u64 {
+        self.files.memory_bytes()
+    }
+
     fn emptied_after(&self, seqno: SeqNo) -> u64 {
         self.files.emptied_after(seqno)
     }

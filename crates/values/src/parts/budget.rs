@@ -1,0 +1,84 @@
+//! Memory with a cap, of which several keyspaces take.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// A cap, and what is taken of it.
+#[derive(Debug)]
+pub struct Budget {
+    bytes_max: u64,
+    used_bytes: AtomicU64,
+}
+
+/// Some bytes of a budget, until it is dropped.
+#[derive(Debug)]
+pub struct Taken {
+    from: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Budget {
+    /// Nothing is taken of it.
+    #[must_use]
+    pub fn new(bytes_max: u64) -> Arc<Self> {
+        Arc::new(Self { bytes_max, used_bytes: AtomicU64::new(0) })
+    }
+
+    /// The cap.
+    #[must_use]
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// What is taken of it.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Relaxed)
+    }
+
+    /// What is left of it.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.used_bytes())
+    }
+
+    /// Takes so many bytes, if they are left.
+    #[must_use]
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Taken> {
+        let grown = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.bytes_max);
+        self.used_bytes.fetch_update(Relaxed, Relaxed, grown).ok()?;
+        Some(Taken { from: Arc::clone(self), bytes })
+    }
+}
+
+impl Taken {
+    /// How many.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.from.used_bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_never_exceeded_and_comes_back() {
+        let budget = Budget::new(100);
+        let taken = budget.take(60).unwrap();
+        assert!(budget.take(41).is_none() && budget.take(u64::MAX).is_none());
+        let rest = budget.take(40).unwrap();
+        assert_eq!((budget.used_bytes(), budget.free_bytes(), rest.bytes()), (100, 0, 40));
+        drop(taken);
+        assert_eq!(budget.free_bytes(), 60);
+    }
+}
