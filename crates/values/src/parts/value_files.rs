@@ -652,11 +652,11 @@ impl ValueFiles {
         self.all.load().values().for_each(|file| file.sealed.store(true, Relaxed));
     }
 
-    /// Takes a file out of use: all it held has moved, by commits up to `last`, or is dead.
-    pub fn empty(&self, id: FileId, last: SeqNo) {
-        if self.get(id).is_some() {
-            self.emptied.hold().insert(id, last);
-        }
+    /// Takes files out of use: all they held has moved, by commits up to `last`, or is dead. All at once: a file must not be
+    /// retired before one that holds an older version of what it holds.
+    pub fn empty(&self, files: impl Iterator<Item = FileId>, last: SeqNo) {
+        let there = files.filter(|&id| self.get(id).is_some()).map(|id| (id, last));
+        self.emptied.hold().extend(there);
     }
 
     /// Lets go of the emptied files that no snapshot and no unsynced commit leads to.

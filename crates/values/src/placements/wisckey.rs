@@ -340,7 +340,7 @@ impl Collecting for Copies {
     }
 
     fn committed(&mut self, last: SeqNo) {
-        self.sources.iter().for_each(|&id| self.files.empty(id, last));
+        self.files.empty(self.sources.iter().copied(), last);
     }
 }
 

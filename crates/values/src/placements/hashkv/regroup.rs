@@ -323,7 +323,7 @@ impl Collecting for Regroup {
 
     fn committed(&mut self, last: SeqNo) {
         let Some(family) = self.done.take().map(|at| &mut self.families[at]) else { return };
-        family.sources.iter().for_each(|source| self.files.empty(source.file.id, last));
+        self.files.empty(family.sources.iter().map(|source| source.file.id), last);
         family.keys = KeyTable::default();
     }
 }
