@@ -15,3 +15,4 @@ mod stats;
 mod support;
 mod threads;
 mod values;
+mod write_back_model;

@@ -1,0 +1,152 @@
+//! What is on the disk, what of it a power loss leaves, and what recovery makes of that.
+
+use std::collections::BTreeMap;
+
+use shuttle::rand::{Rng, thread_rng};
+
+use super::Mistake::{self, RecoversTails};
+
+pub(super) type SeqNo = u64;
+pub(super) type FileId = usize;
+pub(super) type Value = u64;
+
+pub(super) const KEYS: u8 = 3;
+pub(super) const GROUPS: usize = 2;
+/// The group of range deletes. It is never collected.
+pub(super) const RANGES: usize = GROUPS;
+
+/// What a commit says of the keys `first..=last`: what is there from now on, or that nothing is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Op<T> {
+    pub(super) first: u8,
+    pub(super) last: u8,
+    pub(super) seqno: SeqNo,
+    pub(super) what: Option<T>,
+}
+
+/// Stands in a value file: a value, or a note of a delete.
+pub(super) type Record = Op<Value>;
+/// Stands in the log and in the index.
+pub(super) type Entry = Op<Pointer>;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pointer {
+    pub(super) file: FileId,
+    pub(super) at: usize,
+}
+
+impl<T> Op<T> {
+    pub(super) fn covers(&self, key: u8) -> bool {
+        (self.first..=self.last).contains(&key)
+    }
+
+    pub(super) fn group(&self) -> usize {
+        if self.first == self.last { usize::from(self.first) % GROUPS } else { RANGES }
+    }
+}
+
+/// The newest that is said of a key up to `seqno`; of equal numbers, what was said last.
+pub(super) fn newest<T: Copy>(ops: &[Op<T>], key: u8, seqno: SeqNo) -> Option<Op<T>> {
+    ops.iter().filter(|op| op.seqno <= seqno && op.covers(key)).max_by_key(|op| op.seqno).copied()
+}
+
+pub(super) fn is_covered(record: &Record, ranges: &[Record]) -> bool {
+    ranges.iter().any(|range| range.seqno > record.seqno && range.covers(record.first))
+}
+
+#[derive(Clone)]
+pub(super) struct File {
+    pub(super) group: usize,
+    pub(super) records: Vec<Record>,
+    pub(super) synced: usize,
+    /// As the manifest has it, if it knows the file.
+    pub(super) listed: Option<usize>,
+}
+
+/// Files, log, and the manifest, whose changes are durable at once.
+#[derive(Clone, Default)]
+pub(super) struct Disk {
+    pub(super) files: BTreeMap<FileId, File>,
+    pub(super) next_file: FileId,
+    pub(super) log: Vec<Entry>,
+    pub(super) log_synced: usize,
+    /// So much of the log is in tables. Replay passes over it.
+    pub(super) flushed: usize,
+    pub(super) gone: BTreeMap<FileId, SeqNo>,
+}
+
+impl Disk {
+    pub(super) fn add(&mut self, group: usize, records: Vec<Record>) -> FileId {
+        self.next_file += 1;
+        self.files.insert(self.next_file, File { group, records, synced: 0, listed: Some(0) });
+        self.next_file
+    }
+
+    pub(super) fn append(&mut self, file: FileId, record: Record) -> Pointer {
+        let records = &mut self.files.get_mut(&file).unwrap().records;
+        records.push(record);
+        Pointer { file, at: records.len() - 1 }
+    }
+
+    pub(super) fn lengths(&self) -> Vec<(FileId, usize)> {
+        self.files.iter().map(|(&id, file)| (id, file.records.len())).collect()
+    }
+
+    pub(super) fn list(&mut self, lengths: &[(FileId, usize)]) {
+        for (id, len) in lengths {
+            if let Some(file) = self.files.get_mut(id) {
+                file.listed = file.listed.max(Some(*len));
+            }
+        }
+    }
+
+    pub(super) fn lose_power(&mut self) {
+        for file in self.files.values_mut() {
+            file.records.truncate(survives(file.synced, file.records.len()));
+        }
+        self.log.truncate(survives(self.log_synced, self.log.len()));
+    }
+
+    fn resolves(&self, entry: &Entry) -> bool {
+        let Some(Pointer { file, at }) = entry.what else { return true };
+        self.files.get(&file).map_or(self.gone.contains_key(&file), |file| at < file.records.len())
+    }
+
+    /// Ends the log where a value is missing, writes anew what the manifest does not list, and cuts that off.
+    pub(super) fn recover(&mut self, mistake: Option<Mistake>) {
+        self.files.retain(|id, file| file.listed.is_some() && !self.gone.contains_key(id));
+        let whole = (self.flushed..self.log.len()).find(|&at| !self.resolves(&self.log[at]));
+        self.log.truncate(whole.unwrap_or(self.log.len()));
+        assert!(self.log.len() >= self.log_synced, "an entry of the synced log leads to nothing");
+        let anew: Vec<FileId> = (0..=RANGES).map(|group| self.add(group, Vec::new())).collect();
+        for at in self.flushed..self.log.len() {
+            let entry = self.log[at];
+            let value = match entry.what.map(|to| (to, self.files.get(&to.file))) {
+                None => None,
+                Some((to, Some(file))) if to.at >= file.listed.unwrap() => file.records[to.at].what,
+                Some(_) => continue,
+            };
+            let Op { first, last, seqno, .. } = entry;
+            let to = self.append(anew[entry.group()], Op { first, last, seqno, what: value });
+            self.log[at].what = value.map(|_| to);
+        }
+        for (id, file) in &mut self.files {
+            if !anew.contains(id) && mistake != Some(RecoversTails) {
+                file.records.truncate(file.listed.unwrap());
+            }
+            file.synced = file.records.len();
+            file.listed = Some(file.synced);
+        }
+        self.flushed = self.log.len();
+        self.log_synced = self.log.len();
+    }
+}
+
+/// How much of a file is there after a power loss. The extremes are what mistakes show at, so they come often.
+fn survives(synced: usize, len: usize) -> usize {
+    match thread_rng().gen_range(0..4) {
+        0 => synced,
+        1 => len,
+        _ => thread_rng().gen_range(synced..=len),
+    }
+}

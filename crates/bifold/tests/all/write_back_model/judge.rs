@@ -1,0 +1,74 @@
+//! What must be true of a store that opens after a power loss, and of one that lives on.
+
+use std::sync::Mutex as Unscheduled;
+
+use shuttle::{
+    rand::{Rng, thread_rng},
+    sync::{Mutex, atomic::AtomicU64},
+};
+
+use super::{
+    Mistake,
+    disk::{Disk, GROUPS, Record, SeqNo},
+    store::{Group, Store, hold},
+};
+
+/// The disk at a moment, and what was promised before it.
+pub(super) struct Picture {
+    pub(super) promised: SeqNo,
+    pub(super) disk: Disk,
+    pub(super) history: Vec<Record>,
+    pub(super) mistake: Option<Mistake>,
+}
+
+impl Picture {
+    /// What opens after a power loss.
+    fn recover(mut self) -> Store {
+        self.disk.lose_power();
+        self.disk.recover(self.mistake);
+        let end = self.disk.log.iter().map(|entry| entry.seqno).max().unwrap_or(0);
+        assert!(end >= self.promised, "{} was durable, and the log ends at {end}", self.promised);
+        assert!(self.disk.gone.values().all(|&as_of| as_of <= end), "moves out of a file that is gone are lost");
+        self.history.retain(|record| record.seqno <= end);
+        let files = |group| {
+            let of_it = self.disk.files.iter().filter(|(_, file)| file.group == group);
+            Mutex::new(Group { files: of_it.map(|(&id, _)| id).collect(), is_open: false })
+        };
+        Store {
+            mistake: self.mistake,
+            commits: Mutex::new(end),
+            groups: std::array::from_fn(files),
+            index: Mutex::new(self.disk.log.clone()),
+            visible: AtomicU64::new(end),
+            durable: AtomicU64::new(end),
+            history: Unscheduled::new(self.history),
+            disk: Mutex::new(self.disk),
+            ..Store::default()
+        }
+    }
+
+    /// Whether what opens is right, and stays so under writes, collections and more power losses.
+    pub(super) fn judge(self, power_losses: u32) {
+        let store = self.recover();
+        store.check();
+        if power_losses == 0 {
+            return live_on(&store);
+        }
+        for _ in 0..2 {
+            store.act_at_random();
+        }
+        store.collect(thread_rng().gen_range(0..GROUPS));
+        store.picture().judge(power_losses - 1);
+        live_on(&store);
+    }
+}
+
+/// Collects everything: values stay right, and what is emptied goes.
+pub(super) fn live_on(store: &Store) {
+    (0..GROUPS).for_each(|group| store.collect(group));
+    store.check();
+    store.sync();
+    store.retire();
+    assert!(hold(&store.emptied).is_empty(), "nothing holds an emptied file any more");
+    store.check();
+}

@@ -1,0 +1,273 @@
+//! The steps of commits, collections, syncs, retirement and reads, in the order that the decision gives them. At every lock
+//! another thread may go on.
+
+use std::{collections::BTreeMap, sync::Mutex as Unscheduled};
+
+use shuttle::{
+    rand::{Rng, thread_rng},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
+
+use super::{
+    Mistake::{self, *},
+    disk::{Disk, Entry, FileId, GROUPS, KEYS, Op, Pointer, RANGES, Record, SeqNo, Value, is_covered, newest},
+    judge::Picture,
+    wait,
+};
+
+#[derive(Clone, Default)]
+pub(super) struct Group {
+    pub(super) files: Vec<FileId>,
+    /// Commits append to the last one.
+    pub(super) is_open: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Store {
+    pub(super) mistake: Option<Mistake>,
+    /// The commit lock, and the number of the last commit.
+    pub(super) commits: Mutex<SeqNo>,
+    pub(super) groups: [Mutex<Group>; GROUPS + 1],
+    pub(super) disk: Mutex<Disk>,
+    pub(super) index: Mutex<Vec<Entry>>,
+    pub(super) visible: AtomicU64,
+    pub(super) durable: AtomicU64,
+    pub(super) snapshots: Mutex<Vec<SeqNo>>,
+    /// Files that all moved out of, and the last commit when they had.
+    pub(super) emptied: Mutex<BTreeMap<FileId, SeqNo>>,
+    /// What users wrote. No part of the store: no thread is switched at it.
+    pub(super) history: Unscheduled<Vec<Record>>,
+}
+
+pub(super) fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap()
+}
+
+impl Store {
+    fn errs(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    pub(super) fn write(&self, first: u8, last: u8, what: Option<Value>) {
+        let mut commit = hold(&self.commits);
+        let record = Op { first, last, seqno: *commit + 1, what };
+        self.history.lock().unwrap().push(record);
+        let leaves_note = first < last || !self.errs(LeavesNoNote);
+        let to = (what.is_some() || leaves_note).then(|| self.append(record));
+        self.log_and_apply(&mut commit, Op { first, last, seqno: record.seqno, what: what.and(to) });
+    }
+
+    fn append(&self, record: Record) -> Pointer {
+        let group = &mut *hold(&self.groups[record.group()]);
+        if !group.is_open {
+            group.files.push(hold(&self.disk).add(record.group(), Vec::new()));
+            group.is_open = true;
+        }
+        hold(&self.disk).append(*group.files.last().unwrap(), record)
+    }
+
+    fn log_and_apply(&self, commit: &mut SeqNo, entry: Entry) {
+        hold(&self.disk).log.push(entry);
+        hold(&self.index).push(entry);
+        *commit = entry.seqno.max(*commit);
+        self.visible.store(*commit, SeqCst);
+    }
+
+    pub(super) fn collect(&self, group: usize) {
+        let begun = self.visible.load(SeqCst);
+        let frozen = {
+            let mut group = hold(&self.groups[group]);
+            group.is_open = false;
+            group.files.clone()
+        };
+        let records = self.records(&frozen);
+        let ranges = self.ranges();
+        let counting = (0..KEYS).filter_map(|key| newest(&records, key, SeqNo::MAX).filter(|r| r.what.is_some()));
+        let copies: Vec<Record> = counting.filter(|record| !is_covered(record, &ranges)).collect();
+        let copy = self.add_copy(group, &copies);
+        let mut left: Vec<_> = (0..).map(|at| Pointer { file: copy, at }).zip(copies).collect();
+        loop {
+            let mut commit = hold(&self.commits);
+            self.pass_over(group, &frozen, &mut left);
+            let Some((to, Op { first, last, seqno, .. })) = left.pop() else {
+                let as_of = if self.errs(EmptiesAsOfFreeze) { begun } else { *commit };
+                return self.take_effect(group, &frozen, copy, as_of);
+            };
+            let seqno = if self.errs(MovesWithOldNumber) { seqno } else { *commit + 1 };
+            self.log_and_apply(&mut commit, Op { first, last, seqno, what: Some(to) });
+        }
+    }
+
+    fn records(&self, files: &[FileId]) -> Vec<Record> {
+        files.iter().flat_map(|id| hold(&self.disk).files[id].records.clone()).collect()
+    }
+
+    fn ranges(&self) -> Vec<Record> {
+        let files = hold(&self.groups[RANGES]).files.clone();
+        self.records(&files)
+    }
+
+    fn add_copy(&self, group: usize, copies: &[Record]) -> FileId {
+        let mut disk = hold(&self.disk);
+        let copy = disk.add(group, copies.to_vec());
+        if self.errs(MovesToUnnamedCopy) {
+            disk.files.get_mut(&copy).unwrap().listed = None;
+        }
+        copy
+    }
+
+    /// Keys written since the group was frozen, and those that a range delete covers, stay as they are.
+    fn pass_over(&self, group: usize, frozen: &[FileId], left: &mut Vec<(Pointer, Record)>) {
+        let mut since = hold(&self.groups[group]).files.clone();
+        since.retain(|file| !frozen.contains(file));
+        let since = self.records(&since);
+        if !self.errs(MovesOverNewerWrites) {
+            left.retain(|(_, record)| !since.iter().any(|newer| newer.covers(record.first)));
+        }
+        if !self.errs(MovesOverRangeDeletes) {
+            let ranges = self.ranges();
+            left.retain(|(_, record)| !is_covered(record, &ranges));
+        }
+    }
+
+    fn take_effect(&self, group: usize, frozen: &[FileId], copy: FileId, as_of: SeqNo) {
+        let mut group = hold(&self.groups[group]);
+        group.files.retain(|file| !frozen.contains(file));
+        group.files.insert(0, copy);
+        if self.errs(EmptiesOneByOne) {
+            for &file in frozen.iter().rev() {
+                hold(&self.emptied).insert(file, as_of);
+                wait(60);
+            }
+        } else {
+            hold(&self.emptied).extend(frozen.iter().map(|&file| (file, as_of)));
+        }
+    }
+
+    pub(super) fn sync(&self) {
+        let unlocked = self.errs(NotesLengthsUnlocked).then(|| hold(&self.disk).lengths());
+        let (upto, lengths, log) = {
+            let commit = hold(&self.commits);
+            let disk = hold(&self.disk);
+            (*commit, unlocked.unwrap_or_else(|| disk.lengths()), disk.log.len())
+        };
+        if self.errs(SyncsLogFirst) {
+            self.sync_log(log);
+        }
+        for &(id, len) in &lengths {
+            if let Some(file) = hold(&self.disk).files.get_mut(&id) {
+                file.synced = file.synced.max(len);
+            }
+        }
+        if self.errs(ListsBeforeLogIsDurable) {
+            hold(&self.disk).list(&lengths);
+        }
+        self.sync_log(log);
+        self.durable.fetch_max(upto, SeqCst);
+        let mut disk = hold(&self.disk);
+        disk.list(&lengths);
+        if thread_rng().gen_bool(0.3) {
+            disk.flushed = disk.flushed.max(log);
+        }
+    }
+
+    fn sync_log(&self, len: usize) {
+        let mut disk = hold(&self.disk);
+        disk.log_synced = disk.log_synced.max(len);
+    }
+
+    pub(super) fn retire(&self) {
+        let before = self.errs(RetiresBySnapshotsOfBefore).then(|| {
+            let oldest = self.oldest_snapshot();
+            wait(60);
+            oldest
+        });
+        let durable = self.durable.load(SeqCst);
+        // Asked after `durable` is known: what is opened later is no older than that.
+        let oldest = match self.mistake {
+            Some(RetiresUnderSnapshots) => SeqNo::MAX,
+            _ => before.unwrap_or_else(|| self.oldest_snapshot()),
+        };
+        let is_free = |as_of: SeqNo| (as_of <= durable || self.errs(RetiresUnsynced)) && as_of <= oldest;
+        let mut emptied = hold(&self.emptied);
+        let gone: Vec<_> = emptied.iter().map(|(&id, &as_of)| (id, as_of)).filter(|&(_, n)| is_free(n)).collect();
+        emptied.retain(|_, as_of| !is_free(*as_of));
+        if self.errs(RetiresSideBySide) {
+            drop(emptied);
+            wait(400);
+            hold(&self.disk).gone.extend(gone.iter().copied());
+        } else {
+            // One record of the manifest, and one retirement at a time: what is there after a crash is never older than
+            // what went, so that no note is gone whose value is there.
+            hold(&self.disk).gone.extend(gone.iter().copied());
+            drop(emptied);
+        }
+        gone.iter().for_each(|(id, _)| drop(hold(&self.disk).files.remove(id)));
+    }
+
+    fn oldest_snapshot(&self) -> SeqNo {
+        hold(&self.snapshots).iter().copied().min().unwrap_or(SeqNo::MAX)
+    }
+
+    /// `None` when the file is gone.
+    fn read(&self, key: u8, seqno: SeqNo) -> Option<Option<Value>> {
+        let found = newest(&hold(&self.index), key, seqno).and_then(|entry| entry.what);
+        let Some(Pointer { file, at }) = found else { return Some(None) };
+        Some(hold(&self.disk).files.get(&file)?.records[at].what)
+    }
+
+    fn expect(&self, key: u8, seqno: SeqNo) -> Option<Value> {
+        newest(&self.history.lock().unwrap(), key, seqno).and_then(|record| record.what)
+    }
+
+    pub(super) fn read_in_snapshot(&self) {
+        let mut open = hold(&self.snapshots);
+        let seqno = self.visible.load(SeqCst);
+        open.push(seqno);
+        drop(open);
+        let look = |key| {
+            let found = self.read(key, seqno).expect("the file of a snapshot is there");
+            assert_eq!(found, self.expect(key, seqno), "key {key} in a snapshot of {seqno}");
+        };
+        (0..KEYS).for_each(look);
+        wait(120);
+        (0..KEYS).for_each(look);
+        let mut open = hold(&self.snapshots);
+        let at = open.iter().position(|&other| other == seqno).unwrap();
+        open.remove(at);
+    }
+
+    /// A read without a snapshot looks the key up again when the file is gone.
+    pub(super) fn get(&self, key: u8) {
+        let look = |_| {
+            let seqno = self.visible.load(SeqCst);
+            Some((seqno, self.read(key, seqno)?))
+        };
+        let (seqno, found) = (0..9).find_map(look).expect("a file that the newest entry leads to");
+        assert_eq!(found, self.expect(key, seqno), "key {key} as of {seqno}");
+    }
+
+    pub(super) fn check(&self) {
+        (0..KEYS).for_each(|key| self.get(key));
+    }
+
+    pub(super) fn picture(&self) -> Picture {
+        let promised = self.durable.load(SeqCst);
+        let disk = hold(&self.disk).clone();
+        Picture { promised, disk, history: self.history.lock().unwrap().clone(), mistake: self.mistake }
+    }
+
+    pub(super) fn act_at_random(&self) {
+        let mut rng = thread_rng();
+        let (key, other) = (rng.gen_range(0..KEYS), rng.gen_range(0..KEYS));
+        match rng.gen_range(0..8) {
+            0..4 => self.write(key, key, Some(rng.gen_range(0..Value::MAX))),
+            4 | 5 => self.write(key, key, None),
+            6 if key != other => self.write(key.min(other), key.max(other), None),
+            _ => self.sync(),
+        }
+    }
+}
