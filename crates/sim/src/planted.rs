@@ -62,6 +62,7 @@ const LOST_SYNC: Test = Test::Proof("lost_sync");
 const METAMORPHIC: Test = Test::Proof("metamorphic");
 const POWER: Test = Test::Proof("power");
 const REGION: Test = Test::Unit("bifold-io", "region::");
+const CUT_FILES: Test = Test::Integration("bifold", "values::files_that_end_with");
 
 /// All planted bugs.
 pub const ALL: &[Planted] = &[
@@ -91,6 +92,7 @@ pub const ALL: &[Planted] = &[
     bug("skip_region", REGION),
     bug("region_any_offset", REGION),
     bug("region_unpublished", REGION),
+    bug("append_to_any", CUT_FILES),
 ];
 
 /// What became of one planted bug.

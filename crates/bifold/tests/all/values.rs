@@ -1,8 +1,8 @@
 //! Values apart from their keys: collection, snapshots across it, deletes, space.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
-use bifold::{CachedValues, Db, KeyspaceOptions, Options, Placement, Reads, options::Values};
+use bifold::{CachedValues, Db, Durability, KeyspaceOptions, Options, Placement, Reads, options::Values};
 
 use crate::support::{TempDir, pairs, tiny};
 
@@ -412,6 +412,61 @@ fn the_cache_of_values_keeps_within_its_bytes() {
     }
 }
 
+/// The directory as a process killed now would leave it.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+/// A process that is killed between a value and its log record leaves ends of files that nothing will be replayed for. The
+/// files are cut and gone on with at once, so that what the other keyspaces' looks at them have left behind is met.
+#[test]
+fn files_that_end_with_values_that_never_happened_go_on_where_they_were_cut() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        // A collection would sync the log.
+        let mut options = apart(placement);
+        options.keyspace.values.space_target = 100.0;
+        let put_all = |db: &Db, round, durability| {
+            let other = db.keyspace("other", options.keyspace.clone()).unwrap();
+            for n in 0..40 {
+                let mut batch = db.batch();
+                batch.put(db.default_keyspace(), key(n), value(n, round)).unwrap();
+                batch.put(&other, key(n), value(n, round)).unwrap();
+                db.commit_with(batch, durability).unwrap();
+            }
+        };
+        let check = |db: &Db, round| {
+            let other = db.existing_keyspace("other").unwrap().unwrap();
+            check_all(db, 40, round);
+            (0..40).for_each(|n| assert_eq!(other.get(key(n)).unwrap().as_deref(), Some(&value(n, round)[..])));
+        };
+        let path = dir.join("db");
+        let db = Db::open_with(&path, options.clone()).unwrap();
+        put_all(&db, 0, Durability::Sync);
+        db.flush().unwrap();
+        db.close().unwrap();
+        let db = Db::open_with(&path, options.clone()).unwrap();
+        // Values go to their files, and their records no further than this process.
+        put_all(&db, 1, Durability::Memory);
+        let image = dir.join("image");
+        copy(&path, &image);
+        db.close().unwrap();
+        let db = Db::open_with(&image, options.clone()).unwrap();
+        check(&db, 0);
+        put_all(&db, 2, Durability::Sync);
+        check(&db, 2);
+        db.close().unwrap();
+        let db = Db::open_with(&image, options.clone()).unwrap();
+        check(&db, 2);
+        db.close().unwrap();
+        assert_eq!(bifold::verify(&image).unwrap().problems.len(), 0, "{placement:?}");
+    }
+}
+
 /// A killed process leaves ends of files that no manifest lists. They are cut, and both keyspaces go on.
 #[test]
 fn files_that_were_cut_after_a_kill_go_on_where_they_were_cut() {
@@ -426,11 +481,7 @@ fn files_that_were_cut_after_a_kill_go_on_where_they_were_cut() {
         put(&other, 1);
         update_all(&db, 40, 1);
         let image = dir.join("image");
-        std::fs::create_dir(&image).unwrap();
-        for entry in std::fs::read_dir(dir.join("db")).unwrap() {
-            let path = entry.unwrap().path();
-            std::fs::copy(&path, image.join(path.file_name().unwrap())).unwrap();
-        }
+        copy(&dir.join("db"), &image);
         db.close().unwrap();
         let db = Db::open_with(&image, apart(placement)).unwrap();
         let other = db.existing_keyspace("other").unwrap().unwrap();

@@ -303,6 +303,9 @@ impl ValueFiles {
         if meta.is_some() && self.home.dir.len(&name)?.is_none() {
             return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
         }
+        if cfg!(planted = "append_to_any") && self.home.writes {
+            drop(self.home.dir.open_appended(&name, IoSource::Value)?);
+        }
         let reader = self.home.dir.open(&name)?;
         let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
         reader.read_at(&mut first, 0, IoSource::Recovery)?;
