@@ -17,7 +17,7 @@ use crate::{
     model::{CommitNo, Model},
     options::OptionSet,
     read::{self, Trouble},
-    report::{Report, guarded},
+    report::{Report, guarded, time_is_up},
 };
 
 /// A small database of sound files, closed.
@@ -208,6 +208,9 @@ pub fn run(seed: u64, every: u64, open_every: u64) -> Report {
         let flips = (seed % every..len * 8).step_by(every as usize).map(Damage::Flip);
         let cuts = (seed % every..len).step_by(every as usize).map(Damage::Cut);
         for damage in flips.chain(cuts) {
+            if time_is_up() {
+                return report;
+            }
             number += 1;
             let open_too = if number.is_multiple_of(open_every) { Open::Yes } else { Open::No };
             report.count(if matches!(damage, Damage::Flip(_)) { "bit flips" } else { "truncations" }, 1);

@@ -20,7 +20,7 @@ use crate::{
     model::{CommitNo, Crash, Mismatch, Model},
     options::OptionSet,
     read::{self, Trouble},
-    report::{Report, guarded},
+    report::{Report, guarded, time_is_up},
 };
 
 /// What is run for each seed.
@@ -78,7 +78,7 @@ pub fn run(seed: u64, sizes: Sizes) -> Report {
     };
     for call in (seed % sizes.every + 1..=calls).step_by(sizes.every as usize) {
         report.merge(run_one(seed, call, call / sizes.every + seed));
-        if !report.failures.is_empty() {
+        if !report.failures.is_empty() || time_is_up() {
             break;
         }
     }

@@ -19,7 +19,7 @@ use bifold_sim::{
     kill,
     ledger::{self, Line},
     planted::{self, Outcome, Planted, Site},
-    report::{Report, over_seeds},
+    report::{end_at, over_seeds_in_time},
     themes::{self, Replay, THEMES},
 };
 
@@ -104,28 +104,23 @@ fn show(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Seeds run between two looks at the clock.
-const CHUNK: u64 = 16;
-
 fn soak(args: &Args) -> Result<(), String> {
     let minutes = args.number("minutes")?.unwrap_or(1);
     let first = args.number("seed")?.unwrap_or(1_000_000);
     let ledger = ledger_of(args);
     let all: Vec<&str> = THEMES.iter().map(|theme| theme.name).collect();
     let chosen: Vec<&str> = if args.plain.is_empty() { all } else { args.plain.iter().map(String::as_str).collect() };
-    let share = Duration::from_secs(minutes * 60) / chosen.len() as u32;
+    let (whole, begin) = (Duration::from_secs(minutes * 60), Instant::now());
     let mut failed = 0;
-    for name in chosen {
+    for (n, name) in chosen.iter().enumerate() {
         let theme = themes::find(name)?;
-        let begin = Instant::now();
-        let mut seeds = first..first;
-        let mut report = Report::default();
-        while begin.elapsed() < share && report.failures.is_empty() {
-            report.merge(over_seeds(seeds.end..seeds.end + CHUNK, |seed| (theme.soak)(seed)));
-            seeds.end += CHUNK;
-        }
-        println!("{name}, seeds {}..{}: {report}", seeds.start, seeds.end);
-        let line = Line::of(name, seeds, &report, begin.elapsed().as_secs());
+        let started = begin.elapsed();
+        // What one takes longer, because not every seed can be cut short, the others make good.
+        let share = whole.saturating_sub(started) / (chosen.len() - n) as u32;
+        end_at(begin + started + share);
+        let (report, end) = over_seeds_in_time(first..u64::MAX, |seed| (theme.soak)(seed));
+        println!("{name}, seeds {first}..{end}: {report}");
+        let line = Line::of(name, first..end, &report, (begin.elapsed() - started).as_secs());
         line.append_to(ledger).map_err(|e| format!("{}: {e}", ledger.display()))?;
         failed += report.failures.len();
     }

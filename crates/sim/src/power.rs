@@ -18,7 +18,7 @@ use crate::{
     nested,
     options::OptionSet,
     read::Trouble,
-    report::{Report, guarded},
+    report::{Report, guarded, time_is_up},
 };
 
 /// What is run for each seed.
@@ -76,6 +76,10 @@ impl Watcher for Watch<'_> {
 
 impl Watch<'_> {
     fn examine(&mut self, image: &Image, model: &Model) -> Result<(), Trouble> {
+        if time_is_up() {
+            self.report.count("images passed over when time was up", 1);
+            return Ok(());
+        }
         let thorough = self.only.is_some() || image.number.is_multiple_of(self.sizes.thorough);
         if let Some(sizes) = self.sizes.nested {
             nested::examine(&self.judge, image, model, sizes, self.report)?;

@@ -6,6 +6,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::Mutex,
     thread,
+    time::Instant,
 };
 
 use crate::read::Trouble;
@@ -26,6 +27,21 @@ pub struct Report {
     pub counts: BTreeMap<&'static str, u64>,
     /// What went wrong.
     pub failures: Vec<Failure>,
+}
+
+/// When the running test of a soak is to end.
+static DEADLINE: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// From now on work ends at `deadline`: seeds that have begun are cut short where they can be.
+pub fn end_at(deadline: Instant) {
+    *DEADLINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(deadline);
+}
+
+/// Whether it is time to end. Only in soaks: elsewhere a seed does the same each time.
+#[must_use]
+pub fn time_is_up() -> bool {
+    let deadline = *DEADLINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 /// Failures beyond this number are not looked for, unless `BIFOLD_SIM_FAILURES` says another number.
@@ -83,6 +99,11 @@ impl fmt::Display for Report {
 
 /// Runs `one` for every seed on all processors and adds up the reports. Stops early once a few have failed.
 pub fn over_seeds(seeds: std::ops::Range<u64>, one: impl Fn(u64) -> Report + Sync) -> Report {
+    over_seeds_in_time(seeds, one).0
+}
+
+/// As [`over_seeds`], and no seed is begun when [`time_is_up`]. Answers also which seed would be the next.
+pub fn over_seeds_in_time(seeds: std::ops::Range<u64>, one: impl Fn(u64) -> Report + Sync) -> (Report, u64) {
     let failures_max = number_of("BIFOLD_SIM_FAILURES").unwrap_or(FAILURES_MAX);
     let next = Mutex::new((seeds.clone(), Report::default()));
     let hold = || next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -90,7 +111,7 @@ pub fn over_seeds(seeds: std::ops::Range<u64>, one: impl Fn(u64) -> Report + Syn
         loop {
             let seed = {
                 let mut state = hold();
-                if state.1.failures.len() as u64 >= failures_max {
+                if state.1.failures.len() as u64 >= failures_max || time_is_up() {
                     return;
                 }
                 state.0.next()
@@ -102,8 +123,8 @@ pub fn over_seeds(seeds: std::ops::Range<u64>, one: impl Fn(u64) -> Report + Syn
     };
     let processors = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| (0..processors).for_each(|_| drop(scope.spawn(work))));
-    let (_, report) = next.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    report
+    let (left, report) = next.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    (report, left.start)
 }
 
 /// Runs `work`; a panic in it is trouble like any other.
