@@ -97,7 +97,7 @@ impl StagedFile {
         if bytes > STAGED_MAX || staged.ended {
             return self.write_through(&mut staged, parts);
         }
-        let room = ROOM - (self.written() as usize + staged.bytes) % ROOM;
+        let room = self.room(&staged);
         if bytes <= room {
             return self.stage(&mut staged, parts);
         }
@@ -108,9 +108,14 @@ impl StagedFile {
         self.stage(&mut staged, &[behind])
     }
 
-    /// Puts an append, or a part of one, into the slot.
+    /// Bytes up to the next multiple of [`ROOM`].
+    fn room(&self, staged: &Staged) -> usize {
+        ROOM - ((self.written() + staged.bytes as u64) % ROOM as u64) as usize
+    }
+
+    /// Puts an append, or a part of one, into the slot. It does not cross a multiple of [`ROOM`].
     fn stage(self: &Arc<Self>, staged: &mut Staged, parts: &[&[u8]]) -> io::Result<()> {
-        if staged.appends == APPENDS_MAX || staged.bytes == ROOM {
+        if staged.appends == APPENDS_MAX || self.room(staged) == ROOM {
             self.flush(staged)?;
         }
         if staged.slot.is_none() {

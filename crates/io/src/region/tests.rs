@@ -4,7 +4,10 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use super::{slots::SLOT_BYTES, *};
+use super::{
+    slots::{ROOM, SLOT_BYTES},
+    *,
+};
 use crate::{fs::Reads, random::Random};
 
 /// A directory that is removed at the end.
@@ -136,6 +139,32 @@ fn parts_are_read_across_the_end_of_what_is_written() {
             assert!(reader.read_at(&mut vec![0; len + 1], (model.len() - len) as u64).is_err());
         }
     }
+}
+
+#[test]
+fn slots_are_written_where_pieces_of_memory_begin() {
+    let dir = TempDir::new();
+    let region = dir.open(LockMode::Exclusive, 2);
+    let path = dir.0.join("a");
+    let crate::fs::Appended { writer, reader } = region.fs.as_ref().unwrap().create_appended(&path).unwrap();
+    let mut model = Vec::new();
+    let mut append = |bytes: &[u8]| {
+        writer.append(&[bytes]).unwrap();
+        model.extend_from_slice(bytes);
+        (fs::metadata(&path).unwrap().len() as usize, model.len())
+    };
+    for n in 0..200 {
+        let (written, end) = append(&[n; 1000]);
+        assert_eq!(written, end / ROOM * ROOM, "at {end}");
+    }
+    writer.sync().unwrap();
+    // From the middle of a piece exactly to its end, and on.
+    let (written, end) = append(&[1; 1000]);
+    assert_eq!(written, end - 1000);
+    append(&vec![2; ROOM - end % ROOM]);
+    let (written, end) = append(&[3; 1000]);
+    assert_eq!((written, end % ROOM), (end - 1000, 1000));
+    assert!(read_all(&*reader) == model);
 }
 
 #[test]
