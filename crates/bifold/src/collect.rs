@@ -108,11 +108,13 @@ impl Engine {
     }
 
     fn collect(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<()> {
+        let begin = self.env.clock.now();
         let view = Asked { engine: self, partition, lookups: Cell::new(0) };
         let mut collecting = partition.placement.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
         while self.commit_moves(partition, collecting.as_mut())? {}
         self.counters.gc.jobs.fetch_add(1, Relaxed);
+        self.pace.collected(collecting.freed(), self.env.clock.now().saturating_sub(begin));
         Ok(())
     }
 
@@ -201,7 +203,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Wakes the workers when commits have written so much apart that there may be garbage to collect.
+    /// Wakes the workers when commits have written so much apart that there may be garbage to collect, and looks anew at how
+    /// full the space is.
     pub fn note_values(&self, ops: &[Op<'_>]) {
         let bytes: u64 = ops.iter().filter(|op| op.partition.parts_from != usize::MAX).map(Op::bytes).sum();
         let due = self.counters.gc.look_at.load(Relaxed);
@@ -209,6 +212,7 @@ impl Engine {
         if written >= due {
             let space: u64 = self.partitions().iter().map(|p| p.placement.space().total_bytes).sum();
             self.counters.gc.look_at.store(written + (space / LOOK_SHARE).max(LOOK_BYTES_MIN), Relaxed);
+            self.update_fullness();
             self.work.notify();
         }
     }

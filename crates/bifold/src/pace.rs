@@ -5,7 +5,8 @@
 //!
 //! * **memtables**: `x` = sealed memtables + how full the active one is. From x = 1.5 on the allowed rate falls from four
 //!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
-//! * **space**: value files near their target count as debt: see the next.
+//! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.95 on the allowed rate
+//!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 1.0.
 //! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
 //!   grows and rises by a tenth if it shrinks.
 //!
@@ -16,7 +17,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -31,9 +32,6 @@ const DEBT_SLOW: f64 = 3.0;
 
 /// Writers run free again below this debt.
 const DEBT_FREE: f64 = 2.5;
-
-/// Writers are slowed so that value files stay below their target; below this share of it they run free.
-const SPACE_FREE: f64 = 0.95;
 
 /// Slower than this, in bytes a second, writers are not made by debt alone.
 const RATE_MIN: f64 = 4.0 * 1024.0 * 1024.0;
@@ -55,8 +53,10 @@ pub(crate) struct Pace {
     /// When, in nanoseconds of the engine's clock, all delays imposed so far are over.
     free_at_ns: AtomicU64,
     feedback: Mutex<Feedback>,
-    /// Debt is mostly of space, not of compaction.
-    by_space: AtomicBool,
+    /// How full the fullest keyspace is, in thousandths of its space target.
+    fullness: AtomicU64,
+    /// Bytes a second that collections lately freed; 0 before the first.
+    free_rate: AtomicU64,
     /// What compactions may write.
     pub budget: RateBudget,
 }
@@ -79,7 +79,8 @@ impl Pace {
             debt_rate: AtomicU64::new(0),
             free_at_ns: AtomicU64::new(0),
             feedback: Mutex::default(),
-            by_space: AtomicBool::new(false),
+            fullness: AtomicU64::new(0),
+            free_rate: AtomicU64::new(0),
             budget,
         }
     }
@@ -89,6 +90,14 @@ impl Pace {
         let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
         let old = self.flush_rate.load(Relaxed) as f64;
         self.flush_rate.store((0.5 * old + 0.5 * rate) as u64, Relaxed);
+    }
+
+    /// Notes that a collection has freed `bytes` in `time`.
+    pub fn collected(&self, bytes: u64, time: Duration) {
+        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
+        let old = self.free_rate.load(Relaxed) as f64;
+        let new = if old > 0.0 { 0.5 * old + 0.5 * rate } else { rate };
+        self.free_rate.store(new.max(RATE_MIN) as u64, Relaxed);
     }
 
     /// The feedback on debt: `bytes` have been committed in all.
@@ -130,6 +139,15 @@ fn memtable_rate(x: f64) -> Option<f64> {
     }
 }
 
+/// The rate that space allows when it is so full, as a multiple of the rate at which it is freed; `None` means any. Pure.
+fn space_rate(fullness: f64) -> Option<f64> {
+    match fullness {
+        f if f < 0.95 => None,
+        f if f < 1.0 => Some(4.0 - 60.0 * (f - 0.95)),
+        f => Some((1.0 - 10.0 * (f - 1.0)).max(0.25)),
+    }
+}
+
 impl Engine {
     /// Makes the caller wait as long as the pace asks for a commit of `bytes`, of which `in_memtable` go to memtables.
     ///
@@ -138,7 +156,8 @@ impl Engine {
     pub fn pace(&self, bytes: u64, in_memtable: u64) -> Result<()> {
         let sealed = self.pace.sealed_max.load(Relaxed);
         let debt_rate = self.pace.debt_rate.load(Relaxed);
-        if (sealed == 0 && debt_rate == 0) || self.works_in_caller() {
+        let space_rate = space_rate(self.pace.fullness.load(Relaxed) as f64 / 1000.0);
+        if (sealed == 0 && debt_rate == 0 && space_rate.is_none()) || self.works_in_caller() {
             return Ok(());
         }
         let fill = self.fill();
@@ -149,13 +168,15 @@ impl Engine {
         let by_memtables = memtable_rate(sealed as f64 + fill)
             .map_or(0.0, |multiple| in_memtable as f64 / (multiple * flush_rate).max(1.0));
         let by_debt = if debt_rate == 0 { 0.0 } else { bytes as f64 / debt_rate as f64 };
-        let cause = match by_debt > by_memtables {
-            true if self.pace.by_space.load(Relaxed) => StallCause::Space,
-            true => StallCause::CompactionDebt,
-            false => StallCause::Memtables,
-        };
-        let seconds = by_debt.max(by_memtables);
-        if seconds > 0.0 {
+        let free_rate = self.pace.free_rate.load(Relaxed) as f64;
+        let by_space =
+            space_rate.filter(|_| free_rate > 0.0).map_or(0.0, |multiple| bytes as f64 / (multiple * free_rate));
+        let costs = [
+            (by_memtables, StallCause::Memtables),
+            (by_debt, StallCause::CompactionDebt),
+            (by_space, StallCause::Space),
+        ];
+        if let Some((seconds, cause)) = costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|most| most.0 > 0.0) {
             self.owe(Duration::from_secs_f64(seconds), cause);
         }
         Ok(())
@@ -196,25 +217,16 @@ impl Engine {
         let sealed = partitions.iter().map(|p| p.view().sealed.len()).max().unwrap_or(0);
         self.pace.sealed_max.store(sealed as u64, Relaxed);
         let debt = partitions.iter().map(|p| p.policy.debt(&p.view().version.shape())).fold(0.0, f64::max);
-        let space = partitions.iter().map(|p| self.space_debt(p)).fold(0.0, f64::max);
-        self.pace.by_space.store(space > debt, Relaxed);
-        self.pace.steer(debt.max(space), self.counters.user_bytes_written(), self.env.clock.now());
+        self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
+        self.update_fullness();
     }
-}
 
-impl Engine {
-    /// How far a tree's value files are beyond their target, on the scale of compaction debt.
-    fn space_debt(&self, partition: &Partition) -> f64 {
-        if partition.parts_from == usize::MAX {
-            return 0.0;
-        }
-        let fullness = self.pressure(partition).fullness(&partition.placement.space());
-        // At the target DEBT_SLOW.
-        if fullness <= SPACE_FREE {
-            0.0
-        } else {
-            DEBT_FREE + (fullness - SPACE_FREE) * (DEBT_SLOW - DEBT_FREE) / (1.0 - SPACE_FREE)
-        }
+    /// Looks anew at how full the space is that value files may take.
+    pub fn update_fullness(&self) {
+        let parted = |p: &&Arc<Partition>| p.parts_from != usize::MAX;
+        let fullness = |p: &Arc<Partition>| self.pressure(p).fullness(&p.placement.space());
+        let fullest = self.partitions().iter().filter(parted).map(fullness).fold(0.0, f64::max);
+        self.pace.fullness.store((fullest * 1000.0) as u64, Relaxed);
     }
 }
 
@@ -232,6 +244,14 @@ mod tests {
         let rates: Vec<f64> = (15..=30).filter_map(|tenths| memtable_rate(f64::from(tenths) / 10.0)).collect();
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.5), "{rates:?}");
         assert_eq!((rates[0], rates[10], rates[15]), (4.0, 1.0, 0.8));
+    }
+
+    #[test]
+    fn the_rate_falls_smoothly_as_space_fills() {
+        assert_eq!(space_rate(0.94), None);
+        let rates: Vec<f64> = (95..=120).filter_map(|hundredths| space_rate(f64::from(hundredths) / 100.0)).collect();
+        assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.7), "{rates:?}");
+        assert_eq!((rates[0], rates[5], rates[25]), (4.0, 1.0, 0.25));
     }
 
     #[test]

@@ -224,6 +224,9 @@ pub trait Collecting: Send {
 
     /// Tells that the moves of the last [`Collecting::advance`] were committed with numbers up to `last`.
     fn committed(&mut self, last: SeqNo);
+
+    /// Bytes that all moves set free: those of the files that are emptied, without the copies.
+    fn freed(&self) -> u64;
 }
 
 /// Moves to be committed together.
@@ -350,7 +353,7 @@ pub trait IndexView {
 pub struct SpacePressure {
     /// Bytes of tables.
     pub index_bytes: u64,
-    /// Bytes that values and index may take for each byte of live values and index.
+    /// Bytes that value files and tables may take for each byte of live values, each with its key.
     pub target: f64,
     /// The number of the oldest snapshot that is open.
     pub oldest_snapshot: Option<SeqNo>,
@@ -365,19 +368,19 @@ pub struct SpacePressure {
 const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
 impl SpacePressure {
-    /// Bytes by which values and index are larger than they should be, when what is emptied is gone: than their target
+    /// Bytes by which value files and tables are larger than they should be, when what is emptied is gone: than their target
     /// without a quarter of the slack, which is for the copies of collections beside what they copy.
     #[must_use]
     pub fn excess(&self, space: &ValueSpace) -> u64 {
         let slack = (self.target - 1.0) * 0.75;
-        let bound = ((space.live_bytes + self.index_bytes) as f64 * (1.0 + slack)) as u64;
+        let bound = (space.live_bytes as f64 * (1.0 + slack)) as u64;
         (space.total_bytes - space.emptied_bytes + self.index_bytes).saturating_sub(bound)
     }
 
-    /// How large values and index are, what is emptied included, of what the target allows: at 1.0 they are as large.
+    /// How large value files and tables are, what is emptied included, of what the target allows: at 1.0 they are as large.
     #[must_use]
     pub fn fullness(&self, space: &ValueSpace) -> f64 {
-        let bound = (space.live_bytes + self.index_bytes) as f64 * self.target;
+        let bound = space.live_bytes as f64 * self.target;
         (space.total_bytes + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
     }
 

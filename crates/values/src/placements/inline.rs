@@ -134,6 +134,10 @@ impl Collecting for Nothing {
     fn refused(&mut self, _moved: &Moved) {}
 
     fn committed(&mut self, _last: SeqNo) {}
+
+    fn freed(&self) -> u64 {
+        0
+    }
 }
 
 /// Keeps every entry as it came.

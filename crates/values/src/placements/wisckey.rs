@@ -154,6 +154,7 @@ impl Placement for WiscKey {
         copies.sources.clone_from(units);
         let mut output = None;
         for file in units.iter().filter_map(|&id| self.files.get(id)) {
+            copies.freed += file.len();
             let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Collection);
             while let Some((record, len)) = scan.sound()? {
                 let from = Pointer { file: file.id, epoch: 0, offset: record.offset, len };
@@ -165,6 +166,7 @@ impl Placement for WiscKey {
                     none => none.insert(self.files.begin_copy(COLLECTED, 0)?),
                 };
                 let to = output.append(&record)?;
+                copies.freed = copies.freed.saturating_sub(u64::from(to.len));
                 copies.moved.push(Moved { key: record.key.into(), from, to });
             }
         }
@@ -309,6 +311,8 @@ struct Copies {
     sources: Vec<FileId>,
     output: Option<Arc<ValueFile>>,
     moved: Vec<Moved>,
+    /// Bytes of the sources, without those copied.
+    freed: u64,
     done: bool,
 }
 
@@ -320,6 +324,7 @@ impl Copies {
             sources: Vec::new(),
             output: None,
             moved: Vec::new(),
+            freed: 0,
             done: false,
         }
     }
@@ -341,6 +346,10 @@ impl Collecting for Copies {
 
     fn committed(&mut self, last: SeqNo) {
         self.files.empty(self.sources.iter().copied(), last);
+    }
+
+    fn freed(&self) -> u64 {
+        self.freed
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) struct Regroup {
     next: usize,
     /// All moves of this family have been handed out.
     done: Option<usize>,
+    freed: u64,
 }
 
 /// Moves that are committed under one hold of the lock: about a quarter of a millisecond.
@@ -136,6 +137,7 @@ impl Regroup {
             families: Vec::new(),
             next: 0,
             done: None,
+            freed: 0,
         }
     }
 
@@ -323,8 +325,15 @@ impl Collecting for Regroup {
 
     fn committed(&mut self, last: SeqNo) {
         let Some(family) = self.done.take().map(|at| &mut self.families[at]) else { return };
+        let emptied: u64 = family.sources.iter().map(|source| source.file.len()).sum();
+        let copied: u64 = family.leaves.iter().flat_map(|leaf| leaf.copied).sum();
+        self.freed += emptied.saturating_sub(copied);
         self.files.empty(family.sources.iter().map(|source| source.file.id), last);
         family.keys = KeyTable::default();
+    }
+
+    fn freed(&self) -> u64 {
+        self.freed
     }
 }
 
