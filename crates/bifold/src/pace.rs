@@ -176,7 +176,8 @@ impl Engine {
             (by_debt, StallCause::CompactionDebt),
             (by_space, StallCause::Space),
         ];
-        if let Some((seconds, cause)) = costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|most| most.0 > 0.0) {
+        if let Some((seconds, cause)) = costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|most| most.0 > 0.0)
+        {
             self.owe(Duration::from_secs_f64(seconds), cause);
         }
         Ok(())

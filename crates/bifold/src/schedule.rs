@@ -3,7 +3,7 @@
 //! Flushes come first: they free memory and logs. Next emptied value files go: that is a sync, and frees space. Then the
 //! tree with the largest debt is compacted. With threads, one
 //! worker does nothing else than the first two, so that neither waits behind a long compaction; the others compact and
-//! collect, and do those too when that worker is busy. With [`Workers::Caller`] the calling thread does whatever
+//! collect, and flush when that worker is busy. With [`Workers::Caller`] the calling thread does whatever
 //! is due, in the same order.
 
 use std::{
@@ -27,8 +27,10 @@ use crate::{
 pub(crate) enum Role {
     /// Flushes, and retiring value files.
     Flusher,
+    /// All but retiring: that would keep a collector waiting for a sync.
+    Merger,
     /// Whatever is due.
-    Any,
+    Alone,
 }
 
 /// A piece of background work.
@@ -83,8 +85,10 @@ pub(crate) fn choose(loads: &[Load], role: Role, collected_last: bool) -> Vec<Ch
     let mut flushes: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].sealed > 0 && !loads[i].flushing).collect();
     flushes.sort_by_key(|&i| std::cmp::Reverse(loads[i].sealed));
     let mut choices: Vec<Choice> = flushes.into_iter().map(Choice::Flush).collect();
-    choices.extend((0..loads.len()).filter(|&i| loads[i].emptied).map(Choice::Retire));
-    if role == Role::Any {
+    if role != Role::Merger {
+        choices.extend((0..loads.len()).filter(|&i| loads[i].emptied).map(Choice::Retire));
+    }
+    if role != Role::Flusher {
         let mut merges: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].debt >= 1.0).collect();
         merges.sort_by(|&a, &b| loads[b].debt.total_cmp(&loads[a].debt));
         let is_urgent = |&&i: &&usize| collected_last || loads[i].debt >= DEBT_URGENT;
@@ -191,7 +195,7 @@ impl Engine {
         }
         for number in 0..count.max(2) {
             let engine = Arc::clone(self);
-            let role = if number == 0 { Role::Flusher } else { Role::Any };
+            let role = if number == 0 { Role::Flusher } else { Role::Merger };
             let work = Box::new(move || engine.serve(role));
             let thread = self.env.threads.spawn(&format!("bifold-{number}"), work)?;
             self.work.threads.hold().push(thread);
@@ -233,7 +237,7 @@ impl Engine {
             return Ok(());
         }
         while self.health.writable().is_ok()
-            && let Some(task) = self.take_task(Role::Any)
+            && let Some(task) = self.take_task(Role::Alone)
         {
             self.do_task(&task);
         }
@@ -431,7 +435,7 @@ mod tests {
         let loads =
             [load(0, false, 3.0), load(1, false, 0.2), load(2, false, 1.0), load(1, true, 9.0), load(0, false, 0.9)];
         use Choice::{Compact, Flush};
-        assert_eq!(choose(&loads, Role::Any, false), [Flush(2), Flush(1), Compact(3), Compact(0), Compact(2)]);
+        assert_eq!(choose(&loads, Role::Merger, false), [Flush(2), Flush(1), Compact(3), Compact(0), Compact(2)]);
         assert_eq!(choose(&loads, Role::Flusher, false), [Flush(2), Flush(1)]);
     }
 
@@ -439,15 +443,15 @@ mod tests {
     fn compaction_takes_turns_with_collection() {
         let garbage = Load { garbage: true, emptied: true, ..load(0, false, 1.2) };
         use Choice::{Collect, Compact, Retire};
-        assert_eq!(choose(&[garbage], Role::Any, false), [Retire(0), Collect(0), Compact(0)]);
-        assert_eq!(choose(&[garbage], Role::Any, true), [Retire(0), Compact(0), Collect(0)]);
-        assert_eq!(choose(&[Load { debt: 2.0, ..garbage }], Role::Any, false), [Retire(0), Compact(0), Collect(0)]);
+        assert_eq!(choose(&[garbage], Role::Alone, false), [Retire(0), Collect(0), Compact(0)]);
+        assert_eq!(choose(&[garbage], Role::Alone, true), [Retire(0), Compact(0), Collect(0)]);
+        assert_eq!(choose(&[Load { debt: 2.0, ..garbage }], Role::Merger, false), [Compact(0), Collect(0)]);
         assert_eq!(choose(&[garbage], Role::Flusher, false), [Retire(0)]);
     }
 
     #[test]
     fn a_tree_in_shape_asks_for_nothing() {
-        assert_eq!(choose(&[load(0, false, 0.99)], Role::Any, false), []);
-        assert_eq!(choose(&[load(1, true, 0.0)], Role::Any, false), []);
+        assert_eq!(choose(&[load(0, false, 0.99)], Role::Alone, false), []);
+        assert_eq!(choose(&[load(1, true, 0.0)], Role::Alone, false), []);
     }
 }
