@@ -7,7 +7,10 @@
 //! a few at a time: moves of the keys that commits have not written meanwhile ─▶ the copies are the groups' files
 //! ```
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+};
 
 use bifold_contract::{
     FileId, IoSource, Pointer, RangeTombstone, Result, SeqNo,
@@ -143,11 +146,16 @@ impl Regroup {
 
     /// Copies what is live of these units.
     pub fn copy(&mut self, units: impl Iterator<Item = Unit>) -> Result<()> {
+        let units: Vec<Unit> = units.collect();
+        let mut fresh = self.begin_files(&units)?;
         let ranges = {
             let mut state = self.state.hold();
-            self.families = units.filter_map(|unit| take(&mut state.groups, unit, &mut self.taken)).collect();
+            let take = |unit| take(&mut state.groups, unit, &mut fresh, &mut self.taken);
+            self.families = units.into_iter().filter_map(take).collect();
             state.ranges.clone()
         };
+        // Of groups that have split meanwhile.
+        self.files.empty(fresh.into_values().map(|file| file.id), 0);
         self.ranges_upto = ranges.iter().map(|range| range.seqno).max().unwrap_or(0);
         for family in &mut self.families {
             family.copy(&self.files, &ranges, self.cold_parts)?;
@@ -158,6 +166,16 @@ impl Regroup {
             family.pass_over_since(&self.state)?;
         }
         Ok(())
+    }
+
+    /// A file for each group to go on with. The system may take its time for a new name: a commit would wait for that.
+    fn begin_files(&self, units: &[Unit]) -> Result<BTreeMap<Region, Arc<ValueFile>>> {
+        let regions: BTreeSet<Region> = {
+            let groups = &self.state.hold().groups;
+            let members = units.iter().flat_map(|unit| members(groups, *unit));
+            members.map(|member| groups.all()[member].region).collect()
+        };
+        regions.into_iter().map(|region| Ok((region, self.files.begin(region.number())?))).collect()
     }
 
     /// Lets readers find all copies.
@@ -178,13 +196,23 @@ impl Regroup {
     }
 }
 
-/// Marks a unit's groups as being collected: commits go on in new files. `None` when there is nothing to collect.
-fn take(groups: &mut Groups, unit: Unit, taken: &mut Vec<Region>) -> Option<Family> {
-    let at = groups.all().iter().position(|group| group.region == unit.region)?;
-    let members = groups.family(at, unit.hot_only);
+/// The positions of a unit's groups.
+fn members(groups: &Groups, unit: Unit) -> Vec<usize> {
+    let at = groups.all().iter().position(|group| group.region == unit.region);
+    at.map_or(Vec::new(), |at| groups.family(at, unit.hot_only))
+}
+
+/// Marks a unit's groups as being collected: commits go on in `fresh` files. `None` when there is nothing to collect.
+fn take(
+    groups: &mut Groups,
+    unit: Unit,
+    fresh: &mut BTreeMap<Region, Arc<ValueFile>>,
+    taken: &mut Vec<Region>,
+) -> Option<Family> {
+    let members = members(groups, unit);
     let has_cold = members.iter().any(|&member| !groups.all()[member].cold.files.is_empty());
     let unit = Unit { hot_only: unit.hot_only && has_cold, ..unit };
-    if members.iter().any(|&member| groups.all()[member].busy) {
+    if members.is_empty() || members.iter().any(|&member| groups.all()[member].busy) {
         return None;
     }
     let mut sources: Vec<Source> = Vec::new();
@@ -202,7 +230,9 @@ fn take(groups: &mut Groups, unit: Unit, taken: &mut Vec<Region>) -> Option<Fami
     let leaves = members.iter().map(|&member| {
         let group = &mut groups.all_mut()[member];
         group.busy = true;
-        group.hot.open = false;
+        let fresh = fresh.remove(&group.region);
+        group.hot.open = fresh.is_some();
+        group.hot.files.extend(fresh);
         taken.push(group.region);
         let cold = group.cold.head().filter(|_| unit.hot_only).cloned();
         // Should this collection be given up, nobody goes on with it.
