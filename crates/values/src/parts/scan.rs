@@ -2,7 +2,7 @@
 
 use bifold_contract::{Corruption, FileId, IoSource, Result};
 use bifold_format::{
-    frame::{self, Step},
+    frame::{self, Frame, Step},
     value::{self, ValueRecord},
 };
 use bifold_io::Reader;
@@ -21,8 +21,9 @@ pub struct Scan {
     position: u64,
     end: u64,
     buffer: Vec<u8>,
-    /// How much of the buffer is passed.
+    /// How much of the buffer is passed, and how much has been read.
     passed: usize,
+    filled: usize,
 }
 
 /// What a scan meets.
@@ -46,7 +47,7 @@ impl Scan {
     /// Walks the file number `file`, open as `reader`.
     #[must_use]
     pub fn of(file: FileId, reader: Reader, start: u64, end: u64, source: IoSource) -> Self {
-        Self { file, reader, source, position: start, end, buffer: Vec::new(), passed: 0 }
+        Self { file, reader, source, position: start, end, buffer: Vec::new(), passed: 0, filled: 0 }
     }
 
     /// The next record.
@@ -57,23 +58,16 @@ impl Scan {
         if self.position >= self.end {
             return Ok(Met::End);
         }
-        loop {
-            let unread = &self.buffer[self.passed..];
-            let span = frame::header_span(unread, self.file, self.position);
-            let needed = match span.map(|span| usize::try_from(span).unwrap_or(usize::MAX)) {
-                Some(span) if span <= unread.len() => break,
-                Some(span) => span,
-                None if unread.len() < frame::HEADER_BYTES => frame::HEADER_BYTES,
-                None => return Ok(Met::Damage(self.position)),
-            };
-            if needed as u64 > self.end - self.position {
-                return Ok(Met::Damage(self.position));
+        let (number, before, len) = loop {
+            match frame::step(&self.buffer[self.passed..self.filled], self.file, self.position) {
+                Step::Record(record, len) => break (record.number, record.before, len),
+                Step::Short(needed) if needed as u64 <= self.end - self.position => self.read_on(needed)?,
+                Step::Short(_) | Step::Damaged => return Ok(Met::Damage(self.position)),
             }
-            self.read_on(needed)?;
-        }
-        let Step::Record(record, len) = frame::step(&self.buffer[self.passed..], self.file, self.position) else {
-            return Ok(Met::Damage(self.position));
         };
+        let record = &self.buffer[self.passed..self.passed + len];
+        let payload = &record[frame::HEADER_BYTES..len - frame::TRAILER_BYTES];
+        let record = Frame { offset: self.position, number, before, payload };
         self.position += len as u64;
         self.passed += len;
         let record = value::decode(record).map_err(|damage| damage.of(self.reader.path()))?;
@@ -98,24 +92,26 @@ impl Scan {
     /// Goes on at `offset`, where a record begins, not before the present position.
     pub fn skip_to(&mut self, offset: u64) {
         let ahead = usize::try_from(offset - self.position).unwrap_or(usize::MAX);
-        if ahead <= self.buffer.len() - self.passed {
+        if ahead <= self.filled - self.passed {
             self.passed += ahead;
         } else {
-            self.buffer.clear();
-            self.passed = 0;
+            (self.passed, self.filled) = (0, 0);
         }
         self.position = offset;
     }
 
     /// Reads so much that `needed` bytes from the present position on are there.
     fn read_on(&mut self, needed: usize) -> Result<()> {
-        self.buffer.drain(..self.passed);
+        self.buffer.copy_within(self.passed..self.filled, 0);
+        self.filled -= self.passed;
         self.passed = 0;
-        let have = self.buffer.len();
-        let left = self.end - self.position - have as u64;
-        let more = (needed.max(CHUNK_BYTES) - have).min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.buffer.resize(have + more, 0);
-        self.reader.read_at(&mut self.buffer[have..], self.position + have as u64, self.source)
+        let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
+        let wanted = needed.max(CHUNK_BYTES).min(left);
+        self.buffer.resize(self.buffer.len().max(wanted), 0);
+        let position = self.position + self.filled as u64;
+        self.reader.read_at(&mut self.buffer[self.filled..wanted], position, self.source)?;
+        self.filled = wanted;
+        Ok(())
     }
 }
 

@@ -49,8 +49,8 @@ pub(super) struct Regroup {
     freed: u64,
 }
 
-/// Moves that are committed under one hold of the lock: about a quarter of a millisecond.
-const MOVES_AT_ONCE: usize = 128;
+/// Moves that are committed under one hold of the lock: about half a millisecond.
+const MOVES_AT_ONCE: usize = 512;
 
 /// Groups that share files.
 struct Family {
