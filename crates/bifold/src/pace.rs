@@ -5,8 +5,8 @@
 //!
 //! * **memtables**: `x` = sealed memtables + how full the active one is. From x = 1.5 on the allowed rate falls from four
 //!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
-//! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.95 on the allowed rate
-//!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 1.0.
+//! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.93 on the allowed rate
+//!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 0.98.
 //! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
 //!   grows and rises by a tenth if it shrinks.
 //!
@@ -142,9 +142,9 @@ fn memtable_rate(x: f64) -> Option<f64> {
 /// The rate that space allows when it is so full, as a multiple of the rate at which it is freed; `None` means any. Pure.
 fn space_rate(fullness: f64) -> Option<f64> {
     match fullness {
-        f if f < 0.95 => None,
-        f if f < 1.0 => Some(4.0 - 60.0 * (f - 0.95)),
-        f => Some((1.0 - 10.0 * (f - 1.0)).max(0.25)),
+        f if f < 0.93 => None,
+        f if f < 0.98 => Some(4.0 - 60.0 * (f - 0.93)),
+        f => Some((1.0 - 15.0 * (f - 0.98)).max(0.1)),
     }
 }
 
@@ -249,10 +249,10 @@ mod tests {
 
     #[test]
     fn the_rate_falls_smoothly_as_space_fills() {
-        assert_eq!(space_rate(0.94), None);
-        let rates: Vec<f64> = (95..=120).filter_map(|hundredths| space_rate(f64::from(hundredths) / 100.0)).collect();
+        assert_eq!(space_rate(0.92), None);
+        let rates: Vec<f64> = (93..=120).filter_map(|hundredths| space_rate(f64::from(hundredths) / 100.0)).collect();
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.7), "{rates:?}");
-        assert_eq!((rates[0], rates[5], rates[25]), (4.0, 1.0, 0.25));
+        assert_eq!((rates[0], rates[5], rates[27]), (4.0, 1.0, 0.1));
     }
 
     #[test]

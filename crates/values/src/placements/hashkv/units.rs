@@ -11,10 +11,10 @@ use crate::{
 };
 
 /// A collection copies at most this share of all values: what is emptied stays on the disk until the next sync.
-const COPY_SHARE: u64 = 32;
+const COPY_SHARE: u64 = 64;
 
 /// It frees this share more than it must, so that the next one is not due at once.
-const FREE_SHARE: u64 = 48;
+const FREE_SHARE: u64 = 96;
 
 /// But in a small database more than both: a collection begins with a sync of every file.
 const COPY_BYTES_MIN: u64 = 4 << 20;
