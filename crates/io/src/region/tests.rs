@@ -146,7 +146,7 @@ fn slots_are_written_where_pieces_of_memory_begin() {
     let dir = TempDir::new();
     let region = dir.open(LockMode::Exclusive, 2);
     let path = dir.0.join("a");
-    let crate::fs::Appended { writer, reader } = region.fs.as_ref().unwrap().create_appended(&path).unwrap();
+    let Appended { writer, reader } = region.fs.as_ref().unwrap().create_appended(&path).unwrap();
     let mut model = Vec::new();
     let mut append = |bytes: &[u8]| {
         writer.append(&[bytes]).unwrap();

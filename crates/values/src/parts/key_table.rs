@@ -42,11 +42,9 @@ impl<T> KeyTable<T> {
     }
 
     /// Adds a key that is not there; keys are numbered from 0.
-    ///
-    /// # Panics
-    /// After 4 294 967 295 keys, more than the memory of a collection holds.
     pub fn add(&mut self, hash: u64, key: &[u8], what: T) {
-        let number = u32::try_from(self.entries.len()).ok().filter(|&number| number != NONE).expect("fewer keys");
+        let number = u32::try_from(self.entries.len()).ok().filter(|&number| number != NONE);
+        let number = number.unwrap_or_else(|| unreachable!("that many keys do not fit into memory"));
         let before = self.by_hash.insert(hash, number).unwrap_or(NONE);
         self.entries.push(Entry { hash, start: self.bytes.len(), len: key.len() as u32, before, what });
         self.bytes.extend_from_slice(key);
