@@ -2,7 +2,7 @@
 //!
 //! | module | part |
 //! |---|---|
-//! | [`value_files`] | the value files of a keyspace: making, appending, reading, syncing, retiring |
+//! | [`value_files`] | the value files of a keyspace: making, appending, reading, syncing; what the manifest knows; recovery |
 //! | [`scan`] | walking a value file from front to back |
 //! | [`salvage`] | what is whole in a value file of which nothing else is left |
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |

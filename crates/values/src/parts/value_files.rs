@@ -9,6 +9,9 @@
 //! Readers find a file by its number with one atomic load. A file that is emptied stays readable until it is retired: a
 //! snapshot older than the moves, or a power loss that takes them back, still leads there.
 
+mod listing;
+mod recovery;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
@@ -18,23 +21,17 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{
-    Corruption, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta,
-    placement::Replayed,
-};
+use bifold_contract::{FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
 use bifold_format::{
     compression::zeroed,
     names,
-    value::{self, DESCRIPTION_BYTES_MAX, Description, ValueRecord},
+    value::{self, Description, ValueRecord},
 };
 use bifold_io::{Dir, Reader, Writer};
 
-use super::{
-    budget::Budget,
-    hash_map::HashMap,
-    scan::{Met, Scan},
-    sync::LockExt,
-};
+use super::{budget::Budget, hash_map::HashMap, sync::LockExt};
+
+pub use self::recovery::{Kept, verify};
 
 /// Class of the files that commits append to.
 pub const APPENDED: u8 = 1;
@@ -209,15 +206,6 @@ impl Copy {
     }
 }
 
-/// What is to become of a replayed operation's pointer.
-#[derive(Debug)]
-pub enum Kept<'a> {
-    /// It stays as it is.
-    As(Option<Pointer>),
-    /// The value is written anew.
-    Value(&'a [u8], Value),
-}
-
 /// All value files of one keyspace.
 pub struct ValueFiles {
     home: Home,
@@ -299,143 +287,6 @@ impl ValueFiles {
             }
         }
         Ok(files)
-    }
-
-    /// Opens a file of an earlier session. One that is not listed counts if it says that it is of this keyspace.
-    fn adopt(&self, id: FileId, meta: Option<&ValueFileMeta>) -> Result<()> {
-        let name = names::value(id);
-        let path = self.home.dir.file(&name);
-        if meta.is_some() && self.home.dir.len(&name)?.is_none() {
-            return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
-        }
-        if cfg!(planted = "append_to_any") && self.home.writes {
-            drop(self.home.dir.open_appended(&name, IoSource::Value)?);
-        }
-        let reader = self.home.dir.open(&name)?;
-        let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
-        reader.read_at(&mut first, 0, IoSource::Recovery)?;
-        let described = value::describe(&first).and_then(|(found, description, start)| {
-            if found == id { Ok((description, start)) } else { Err(wrong_id(id, found)) }
-        });
-        let (description, start) = match described {
-            Ok(described) => described,
-            Err(damage) if meta.is_some() => return Err(damage.of(path)),
-            // Begun right before a crash: nothing in it was ever pointed at.
-            Err(_) => return Ok(()),
-        };
-        if description.keyspace != self.home.keyspace {
-            return Ok(());
-        }
-        let whole = meta.map_or(start, |meta| meta.bytes);
-        if reader.len() < whole {
-            let (expected, found) = (format!("at least {whole} bytes"), format!("{} bytes", reader.len()));
-            return Err(Corruption::new(reader.len(), "value file", expected, found).of(path));
-        }
-        let end = reader.len();
-        // Not before it is known to be ours: other keyspaces look at it too, and there is one place to append to a file.
-        let (writer, reader) = if self.home.writes {
-            let (writer, reader) = self.home.dir.open_appended(&name, IoSource::Value)?;
-            (OnceLock::from(writer), reader)
-        } else {
-            (OnceLock::new(), reader)
-        };
-        let file = Arc::new(ValueFile {
-            id,
-            description,
-            reader,
-            writer,
-            start,
-            len: AtomicU64::new(whole),
-            listed: AtomicU64::new(meta.map_or(0, |_| whole)),
-            dead: AtomicU64::new(0),
-            listed_dead: AtomicU64::new(0),
-            dirty: AtomicBool::new(false),
-            sealed: AtomicBool::new(self.home.dir.is_shared(&name)?),
-            syncing: AtomicU64::new(0),
-            synced: AtomicU64::new(whole),
-        });
-        self.walk_tail(&file, end)?;
-        self.insert(std::slice::from_ref(&file));
-        // As durable as the logs that point at it, before anything that is replayed becomes a table.
-        if self.home.writes && file.len() > whole.max(start) { self.writer(&file)?.sync() } else { Ok(()) }
-    }
-
-    /// Notes which records stand behind the part of the file that is known to be whole.
-    fn walk_tail(&self, file: &Arc<ValueFile>, end: u64) -> Result<()> {
-        let mut scan = Scan::new(file, file.len(), end, IoSource::Recovery);
-        let mut tail = Vec::new();
-        while let Met::Record(record, len) = scan.step()? {
-            let record_end = record.offset + u64::from(len);
-            tail.push((record.seqno, record_end));
-            file.len.store(record_end, Relaxed);
-        }
-        self.tails.hold().insert(file.id, tail);
-        Ok(())
-    }
-
-    /// During recovery: what is to become of a replayed operation's pointer.
-    ///
-    /// # Errors
-    /// I/O errors and corruption.
-    pub fn unlisted_value<'a>(&self, op: Replayed<'a>) -> Result<Kept<'a>> {
-        let Replayed::Pointer { key, pointer } = op else { return Ok(Kept::As(None)) };
-        match self.get(pointer.file) {
-            Some(file) if pointer.offset + u64::from(pointer.len) > file.listed.load(Relaxed) => {
-                let value = self.read(key, pointer, IoSource::Recovery)?;
-                Ok(value.map_or(Kept::As(Some(pointer)), |value| Kept::Value(key, value)))
-            }
-            _ => Ok(Kept::As(Some(pointer))),
-        }
-    }
-
-    /// Whether a pointer met in the log leads to a whole record, or to a file that is gone because all it held has moved.
-    #[must_use]
-    pub fn resolves(&self, pointer: Pointer) -> bool {
-        match self.get(pointer.file) {
-            Some(file) => pointer.offset + u64::from(pointer.len) <= file.len(),
-            None => self.gone.hold().contains_key(&pointer.file),
-        }
-    }
-
-    /// Forgets what the manifest does not list or, when nothing is written, what follows `last`.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn settle(&self, last: SeqNo) -> Result<()> {
-        let writes = self.home.writes;
-        for (id, tail) in self.tails.hold().iter() {
-            let Some(file) = self.get(*id) else { continue };
-            let listed = file.listed.load(Relaxed).max(file.start);
-            let happened = tail.iter().take_while(|(seqno, _)| *seqno <= last).last();
-            let len = if writes { listed } else { happened.map_or(listed, |(_, end)| *end) };
-            file.len.store(len, Relaxed);
-            if writes && file.listed.load(Relaxed) == 0 {
-                self.forgotten.hold().insert(*id);
-            }
-        }
-        Ok(())
-    }
-
-    /// Cuts off what was forgotten.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn cut(&self) -> Result<()> {
-        let forgotten = std::mem::take(&mut *self.forgotten.hold());
-        {
-            let _alone = self.change.hold();
-            let mut all = HashMap::clone(&self.all.load());
-            all.retain(|id, _| !forgotten.contains(id));
-            self.all.store(Arc::new(all));
-        }
-        for id in std::mem::take(&mut *self.tails.hold()).into_keys() {
-            let Some(file) = self.get(id) else { continue };
-            let name = names::value(id);
-            if self.home.dir.len(&name)?.is_some_and(|len| len > file.len()) {
-                self.home.dir.truncate(&name, file.len())?;
-            }
-        }
-        Ok(())
     }
 
     /// Deletes all files as soon as nobody reads any more.
@@ -652,133 +503,9 @@ impl ValueFiles {
         self.all.load().values().for_each(|file| file.sealed.store(true, Relaxed));
     }
 
-    /// Takes files out of use: all they held has moved, by commits up to `last`, or is dead. All at once: a file must not be
-    /// retired before one that holds an older version of what it holds.
-    pub fn empty(&self, files: impl Iterator<Item = FileId>, last: SeqNo) {
-        let there = files.filter(|&id| self.get(id).is_some()).map(|id| (id, last));
-        self.emptied.hold().extend(there);
-    }
-
-    /// Lets go of the emptied files that no snapshot and no unsynced commit leads to.
-    ///
-    /// Never one that was emptied later without one emptied earlier: what comes back after a crash must not be older than what
-    /// went, since collecting a hot part takes its newest record of a key for the newest of all.
-    #[must_use]
-    pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
-        let free = |last: SeqNo| last <= durable && oldest_snapshot.is_none_or(|snapshot| snapshot >= last);
-        let mut edit = ValueEdit::default();
-        for (&id, &last) in self.emptied.hold().iter().filter(|&(_, &last)| free(last)) {
-            edit.removed.push(id);
-            edit.added.push(self.gone_meta(id, last));
-        }
-        edit
-    }
-
-    /// Whether [`ValueFiles::retire`] would find something after a sync.
-    #[must_use]
-    pub fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
-        self.emptied.hold().values().any(|&last| oldest_snapshot.is_none_or(|snapshot| snapshot >= last))
-    }
-
-    /// Counts what an edit says is dead, and deletes the files that it has let go of.
-    pub fn installed(&self, edit: &ValueEdit) {
-        for &(id, bytes, _) in &edit.garbage {
-            if let Some(file) = self.get(id) {
-                file.dead.fetch_add(bytes, Relaxed);
-                file.listed_dead.fetch_add(bytes, Relaxed);
-            }
-        }
-        let is_gone = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.tags & GONE != 0);
-        let _alone = self.change.hold();
-        let mut all = HashMap::clone(&self.all.load());
-        let gone: Vec<FileId> =
-            edit.removed.iter().copied().filter(is_gone).filter(|id| all.remove(id).is_some()).collect();
-        if gone.is_empty() {
-            return;
-        }
-        self.all.store(Arc::new(all));
-        for id in gone {
-            if let Some(last) = self.emptied.hold().remove(&id) {
-                self.gone.hold().insert(id, last);
-            }
-            self.dirty.hold().files.retain(|file| file.id != id);
-            let _counted = self.home.dir.remove(&names::value(id));
-        }
-    }
-
-    /// Files that no edit names yet, and forgets them: the caller records them.
-    #[must_use]
-    pub fn unlisted(&self) -> Vec<ValueFileMeta> {
-        let files = std::mem::take(&mut *self.unlisted.hold());
-        let durable = |file: &Arc<ValueFile>| {
-            let bytes = file.synced.load(Relaxed);
-            file.listed.store(bytes, Relaxed);
-            ValueFileMeta { bytes, ..file.meta(self.home.keyspace) }
-        };
-        files.iter().map(durable).collect()
-    }
-
-    /// Makes the beginnings of files durable.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
-        self.sync_files(&files.iter().filter_map(|meta| self.get(meta.id)).collect::<Vec<_>>())
-    }
-
     fn sync_files(&self, files: &[Arc<ValueFile>]) -> Result<()> {
         let writers: Vec<&Writer> = files.iter().map(|file| self.writer(file)).collect::<Result<_>>()?;
         self.home.dir.sync_files(writers)
-    }
-
-    /// What the manifest should learn when all commits up to `flushed` need no log any more: lengths that are durable,
-    /// dead bytes, and gone files that nothing points at.
-    #[must_use]
-    pub fn news(&self, flushed: SeqNo) -> ValueEdit {
-        let mut edit = ValueEdit::default();
-        for file in self.listed_files() {
-            let bytes = file.synced.load(Relaxed);
-            if bytes > file.listed.fetch_max(bytes, Relaxed) {
-                edit.removed.push(file.id);
-                edit.added.push(ValueFileMeta { bytes, ..file.meta(self.home.keyspace) });
-            }
-            let news = file.dead.load(Relaxed).saturating_sub(file.listed_dead.load(Relaxed));
-            if news > 0 {
-                // Counted again by `installed`.
-                file.dead.fetch_sub(news, Relaxed);
-                edit.garbage.push((file.id, news, 0));
-            }
-        }
-        let mut gone = self.gone.hold();
-        edit.removed.extend(gone.iter().filter(|&(_, &last)| last <= flushed).map(|(&id, _)| id));
-        gone.retain(|_, last| *last > flushed);
-        edit
-    }
-
-    /// The files that edits have named, oldest first.
-    fn listed_files(&self) -> Vec<Arc<ValueFile>> {
-        let mut files: Vec<_> =
-            self.all.load().values().filter(|file| file.listed.load(Relaxed) > 0).map(Arc::clone).collect();
-        files.sort_unstable_by_key(|file| file.id);
-        files
-    }
-
-    /// Everything that edits have said so far, as one edit.
-    #[must_use]
-    pub fn listed(&self) -> ValueEdit {
-        let files = self.listed_files();
-        let meta =
-            |file: &Arc<ValueFile>| ValueFileMeta { bytes: file.listed.load(Relaxed), ..file.meta(self.home.keyspace) };
-        let dead = |file: &Arc<ValueFile>| (file.id, file.listed_dead.load(Relaxed), 0);
-        ValueEdit {
-            removed: Vec::new(),
-            added: files
-                .iter()
-                .map(meta)
-                .chain(self.gone.hold().iter().map(|(&id, &last)| self.gone_meta(id, last)))
-                .collect(),
-            garbage: files.iter().map(dead).filter(|garbage| garbage.1 > 0).collect(),
-        }
     }
 
     /// All files that exist.
@@ -802,78 +529,4 @@ impl ValueFiles {
         let idle = all.values().filter(|file| emptied.contains_key(&file.id)).map(|file| file.len()).sum();
         (all.len() as u64, total, idle)
     }
-
-    /// Bytes of emptied files out of which something has moved after the commit `seqno`.
-    #[must_use]
-    pub fn emptied_after(&self, seqno: SeqNo) -> u64 {
-        let emptied = self.emptied.hold();
-        let all = self.all.load();
-        let later = emptied.iter().filter(|&(_, &last)| last > seqno);
-        later.filter_map(|(id, _)| all.get(id)).map(|file| file.len()).sum()
-    }
-}
-
-impl ValueFiles {
-    /// The entry of a deleted file. Its number of entries is that of the last move out of it.
-    fn gone_meta(&self, id: FileId, last: SeqNo) -> ValueFileMeta {
-        ValueFileMeta {
-            id,
-            class: 0,
-            keyspace: self.home.keyspace,
-            group: 0,
-            level: 0,
-            epoch: 0,
-            tags: GONE,
-            bytes: 0,
-            entries: last,
-            smallest: Box::default(),
-            largest: Box::default(),
-        }
-    }
-
-    /// The last commit that was durable before a file was deleted which logs may still point into.
-    #[must_use]
-    pub fn durable_before(&self) -> SeqNo {
-        self.gone.hold().values().copied().max().unwrap_or(0)
-    }
-}
-
-/// Reads every byte of a value file that the manifest lists.
-///
-/// # Errors
-/// The first damage; I/O errors.
-pub fn verify(dir: &Dir, meta: &ValueFileMeta) -> Result<()> {
-    if meta.tags & GONE != 0 {
-        return Ok(());
-    }
-    let name = names::value(meta.id);
-    let path = dir.file(&name);
-    if dir.len(&name)?.is_none() {
-        return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
-    }
-    let reader = dir.open(&name)?;
-    if reader.len() < meta.bytes {
-        let (expected, found) = (format!("at least {} bytes", meta.bytes), format!("{} bytes", reader.len()));
-        return Err(Corruption::new(reader.len(), "value file", expected, found).of(path));
-    }
-    let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
-    reader.read_at(&mut first, 0, IoSource::Maintenance)?;
-    let listed = Description { class: meta.class, keyspace: meta.keyspace, group: meta.group };
-    let start = match value::describe(&first) {
-        Ok((id, described, start)) if (id, described) == (meta.id, listed) => start,
-        Ok((id, described, _)) => {
-            let (expected, found) = (format!("file {}, {listed:?}", meta.id), format!("file {id}, {described:?}"));
-            return Err(Corruption::new(0, "file header", expected, found).of(path));
-        }
-        Err(damage) => return Err(damage.of(path)),
-    };
-    let mut scan = Scan::of(meta.id, reader, start, meta.bytes, IoSource::Maintenance);
-    while let Some((record, _)) = scan.sound()? {
-        record.value().map_err(|damage| damage.of(&path))?;
-    }
-    Ok(())
-}
-
-fn wrong_id(expected: FileId, found: FileId) -> Corruption {
-    Corruption::new(16, "file header", format!("file id {expected}"), format!("file id {found}"))
 }

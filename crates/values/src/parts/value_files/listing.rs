@@ -1,0 +1,161 @@
+//! What the manifest knows of value files: which there are, how long they are, and which have gone.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use bifold_contract::{FileId, Result, SeqNo, ValueEdit, ValueFileMeta};
+use bifold_format::names;
+
+use super::{GONE, ValueFile, ValueFiles};
+use crate::parts::{hash_map::HashMap, sync::LockExt};
+
+impl ValueFiles {
+    /// Files that no edit names yet, and forgets them: the caller records them.
+    #[must_use]
+    pub fn unlisted(&self) -> Vec<ValueFileMeta> {
+        let files = std::mem::take(&mut *self.unlisted.hold());
+        let durable = |file: &Arc<ValueFile>| {
+            let bytes = file.synced.load(Relaxed);
+            file.listed.store(bytes, Relaxed);
+            ValueFileMeta { bytes, ..file.meta(self.home.keyspace) }
+        };
+        files.iter().map(durable).collect()
+    }
+
+    /// Makes the beginnings of files durable.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
+        self.sync_files(&files.iter().filter_map(|meta| self.get(meta.id)).collect::<Vec<_>>())
+    }
+
+    /// What the manifest should learn when all commits up to `flushed` need no log any more: lengths that are durable,
+    /// dead bytes, and gone files that nothing points at.
+    #[must_use]
+    pub fn news(&self, flushed: SeqNo) -> ValueEdit {
+        let mut edit = ValueEdit::default();
+        for file in self.listed_files() {
+            let bytes = file.synced.load(Relaxed);
+            if bytes > file.listed.fetch_max(bytes, Relaxed) {
+                edit.removed.push(file.id);
+                edit.added.push(ValueFileMeta { bytes, ..file.meta(self.home.keyspace) });
+            }
+            let news = file.dead.load(Relaxed).saturating_sub(file.listed_dead.load(Relaxed));
+            if news > 0 {
+                // Counted again by `installed`.
+                file.dead.fetch_sub(news, Relaxed);
+                edit.garbage.push((file.id, news, 0));
+            }
+        }
+        let mut gone = self.gone.hold();
+        edit.removed.extend(gone.iter().filter(|&(_, &last)| last <= flushed).map(|(&id, _)| id));
+        gone.retain(|_, last| *last > flushed);
+        edit
+    }
+
+    /// The files that edits have named, oldest first.
+    fn listed_files(&self) -> Vec<Arc<ValueFile>> {
+        let mut files: Vec<_> =
+            self.all.load().values().filter(|file| file.listed.load(Relaxed) > 0).map(Arc::clone).collect();
+        files.sort_unstable_by_key(|file| file.id);
+        files
+    }
+
+    /// Everything that edits have said so far, as one edit.
+    #[must_use]
+    pub fn listed(&self) -> ValueEdit {
+        let files = self.listed_files();
+        let meta =
+            |file: &Arc<ValueFile>| ValueFileMeta { bytes: file.listed.load(Relaxed), ..file.meta(self.home.keyspace) };
+        let dead = |file: &Arc<ValueFile>| (file.id, file.listed_dead.load(Relaxed), 0);
+        ValueEdit {
+            removed: Vec::new(),
+            added: files
+                .iter()
+                .map(meta)
+                .chain(self.gone.hold().iter().map(|(&id, &last)| self.gone_meta(id, last)))
+                .collect(),
+            garbage: files.iter().map(dead).filter(|garbage| garbage.1 > 0).collect(),
+        }
+    }
+
+    /// Takes files out of use: all they held has moved, by commits up to `last`, or is dead. All at once: a file must not be
+    /// retired before one that holds an older version of what it holds.
+    pub fn empty(&self, files: impl Iterator<Item = FileId>, last: SeqNo) {
+        let there = files.filter(|&id| self.get(id).is_some()).map(|id| (id, last));
+        self.emptied.hold().extend(there);
+    }
+
+    /// Lets go of the emptied files that no snapshot and no unsynced commit leads to.
+    ///
+    /// Never one that was emptied later without one emptied earlier: what comes back after a crash must not be older than what
+    /// went, since collecting a hot part takes its newest record of a key for the newest of all.
+    #[must_use]
+    pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+        let free = |last: SeqNo| last <= durable && oldest_snapshot.is_none_or(|snapshot| snapshot >= last);
+        let mut edit = ValueEdit::default();
+        for (&id, &last) in self.emptied.hold().iter().filter(|&(_, &last)| free(last)) {
+            edit.removed.push(id);
+            edit.added.push(self.gone_meta(id, last));
+        }
+        edit
+    }
+
+    /// Whether [`ValueFiles::retire`] would find something after a sync.
+    #[must_use]
+    pub fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
+        self.emptied.hold().values().any(|&last| oldest_snapshot.is_none_or(|snapshot| snapshot >= last))
+    }
+
+    /// Counts what an edit says is dead, and deletes the files that it has let go of.
+    pub fn installed(&self, edit: &ValueEdit) {
+        for &(id, bytes, _) in &edit.garbage {
+            if let Some(file) = self.get(id) {
+                file.dead.fetch_add(bytes, Relaxed);
+                file.listed_dead.fetch_add(bytes, Relaxed);
+            }
+        }
+        let is_gone = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.tags & GONE != 0);
+        let _alone = self.change.hold();
+        let mut all = HashMap::clone(&self.all.load());
+        let gone: Vec<FileId> =
+            edit.removed.iter().copied().filter(is_gone).filter(|id| all.remove(id).is_some()).collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.all.store(Arc::new(all));
+        for id in gone {
+            if let Some(last) = self.emptied.hold().remove(&id) {
+                self.gone.hold().insert(id, last);
+            }
+            self.dirty.hold().files.retain(|file| file.id != id);
+            let _counted = self.home.dir.remove(&names::value(id));
+        }
+    }
+
+    /// Bytes of emptied files out of which something has moved after the commit `seqno`.
+    #[must_use]
+    pub fn emptied_after(&self, seqno: SeqNo) -> u64 {
+        let emptied = self.emptied.hold();
+        let all = self.all.load();
+        let later = emptied.iter().filter(|&(_, &last)| last > seqno);
+        later.filter_map(|(id, _)| all.get(id)).map(|file| file.len()).sum()
+    }
+
+    /// The entry of a deleted file. Its number of entries is that of the last move out of it.
+    fn gone_meta(&self, id: FileId, last: SeqNo) -> ValueFileMeta {
+        ValueFileMeta {
+            id,
+            class: 0,
+            keyspace: self.home.keyspace,
+            group: 0,
+            level: 0,
+            epoch: 0,
+            tags: GONE,
+            bytes: 0,
+            entries: last,
+            smallest: Box::default(),
+            largest: Box::default(),
+        }
+    }
+}
