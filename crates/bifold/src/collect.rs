@@ -138,6 +138,7 @@ impl Engine {
 
     /// Commits the next moves; answers whether there were any.
     fn commit_moves(&self, partition: &Arc<Partition>, collecting: &mut dyn Collecting) -> Result<bool> {
+        self.pace_moves()?;
         let mut wal = self.wal.hold();
         self.writable()?;
         if partition.is_dropped() {

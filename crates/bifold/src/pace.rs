@@ -33,6 +33,9 @@ const DEBT_SLOW: f64 = 3.0;
 /// Writers run free again below this debt.
 const DEBT_FREE: f64 = 2.5;
 
+/// Moves are few at a time, so they fit into the last memtable when it is filled up to here.
+const FILL_MOVES: f64 = 0.95;
+
 /// Slower than this, in bytes a second, writers are not made by debt alone.
 const RATE_MIN: f64 = 4.0 * 1024.0 * 1024.0;
 
@@ -179,6 +182,18 @@ impl Engine {
         if let Some((seconds, cause)) = costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|most| most.0 > 0.0)
         {
             self.owe(Duration::from_secs_f64(seconds), cause);
+        }
+        Ok(())
+    }
+
+    /// Makes a collection wait, before its next moves, while every memtable is full.
+    ///
+    /// # Errors
+    /// As [`Engine::pace`].
+    pub fn pace_moves(&self) -> Result<()> {
+        let sealed = self.pace.sealed_max.load(Relaxed) as usize;
+        if sealed >= MEMTABLES_MAX - 1 && !self.works_in_caller() && self.fill() >= FILL_MOVES {
+            self.wait_for_flush()?;
         }
         Ok(())
     }
