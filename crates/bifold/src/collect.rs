@@ -62,7 +62,6 @@ impl Engine {
             index_bytes: partition.view().version.tables().map(|table| table.meta().bytes).sum(),
             target: partition.options.values.space_target,
             oldest_snapshot: self.snapshots.oldest(),
-            durable: self.group_sync.durable(),
             all_before: None,
         }
     }

@@ -357,8 +357,6 @@ pub struct SpacePressure {
     pub target: f64,
     /// The number of the oldest snapshot that is open.
     pub oldest_snapshot: Option<SeqNo>,
-    /// All commits up to this number are durable.
-    pub durable: SeqNo,
     /// Collect whatever has files with numbers below this one, known to be worth it or not: a crash may have left copies
     /// that nobody counts.
     pub all_before: Option<FileId>,
