@@ -28,8 +28,8 @@ pub enum Test {
     Proof(&'static str),
     /// The unit tests of a crate whose names have this in them.
     Unit(&'static str, &'static str),
-    /// The integration tests of a crate whose names have this in them.
-    Integration(&'static str, &'static str),
+    /// The integration tests of a crate and binary whose names have this in them.
+    Integration(&'static str, &'static str, &'static str),
 }
 
 impl Test {
@@ -38,7 +38,7 @@ impl Test {
         match self {
             Self::Proof(name) => vec!["-p", "bifold-sim", "--test", name],
             Self::Unit(krate, names) => vec!["-p", krate, "--lib", names],
-            Self::Integration(krate, names) => vec!["-p", krate, "--test", "all", names],
+            Self::Integration(krate, binary, names) => vec!["-p", krate, "--test", binary, names],
         }
     }
 }
@@ -47,7 +47,7 @@ impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Proof(name) => f.write_str(name),
-            Self::Unit(krate, names) | Self::Integration(krate, names) => write!(f, "{krate} {names}"),
+            Self::Unit(krate, names) | Self::Integration(krate, _, names) => write!(f, "{krate} {names}"),
         }
     }
 }
@@ -62,7 +62,8 @@ const LOST_SYNC: Test = Test::Proof("lost_sync");
 const METAMORPHIC: Test = Test::Proof("metamorphic");
 const POWER: Test = Test::Proof("power");
 const REGION: Test = Test::Unit("bifold-io", "region::");
-const CUT_FILES: Test = Test::Integration("bifold", "values::files_that_end_with");
+const CONFORMANCE: Test = Test::Integration("bifold-values", "conformance", "hashkv::");
+const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
 /// All planted bugs.
 pub const ALL: &[Planted] = &[
@@ -89,6 +90,8 @@ pub const ALL: &[Planted] = &[
     bug("filter_wrong_hash", METAMORPHIC),
     bug("no_checksum_check", BITFLIP),
     bug("stale_cache", METAMORPHIC),
+    bug("retire_unsynced", POWER),
+    bug("move_over_newer", CONFORMANCE),
     bug("skip_region", REGION),
     bug("region_any_offset", REGION),
     bug("region_unpublished", REGION),
@@ -166,7 +169,7 @@ impl Site<'_> {
 /// From the output of a failed test: what it did, and how to repeat its first failure.
 fn story(said: &[u8], test: Test) -> Option<String> {
     let said = String::from_utf8_lossy(said);
-    if let Test::Unit(krate, _) | Test::Integration(krate, _) = test {
+    if let Test::Unit(krate, _) | Test::Integration(krate, ..) = test {
         let failed = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
         return said.lines().find_map(failed).map(|name| format!("{krate} {name}"));
     }

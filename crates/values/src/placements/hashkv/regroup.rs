@@ -324,7 +324,8 @@ impl Family {
         while let Some(copied) = self.copied.get(self.next).filter(|_| moves.len() < MOVES_AT_ONCE) {
             self.next += 1;
             let key = self.keys.key(copied.key);
-            if copied.is_old || is_covered(later.iter().copied(), key, self.keys.at(copied.key).seqno) {
+            let is_old = copied.is_old && cfg!(not(planted = "move_over_newer"));
+            if is_old || is_covered(later.iter().copied(), key, self.keys.at(copied.key).seqno) {
                 continue;
             }
             let (bytes, hashes) = &mut self.leaves[copied.leaf as usize].moved[usize::from(copied.is_cold)];
