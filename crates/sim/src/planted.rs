@@ -62,7 +62,7 @@ const LOST_SYNC: Test = Test::Proof("lost_sync");
 const METAMORPHIC: Test = Test::Proof("metamorphic");
 const POWER: Test = Test::Proof("power");
 const REGION: Test = Test::Unit("bifold-io", "region::");
-const CONFORMANCE: Test = Test::Integration("bifold-values", "conformance", "hashkv::");
+const DELETES: Test = Test::Integration("bifold-values", "conformance", "hashkv::a01_a_deleted_key");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
 /// All planted bugs.
@@ -91,7 +91,7 @@ pub const ALL: &[Planted] = &[
     bug("no_checksum_check", BITFLIP),
     bug("stale_cache", METAMORPHIC),
     bug("retire_unsynced", POWER),
-    bug("move_over_newer", CONFORMANCE),
+    bug("move_over_newer", DELETES),
     bug("skip_region", REGION),
     bug("region_any_offset", REGION),
     bug("region_unpublished", REGION),

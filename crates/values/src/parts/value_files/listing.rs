@@ -35,11 +35,7 @@ impl ValueFiles {
     pub fn news(&self, flushed: SeqNo) -> ValueEdit {
         let mut edit = ValueEdit::default();
         for file in self.listed_files() {
-            let bytes = file.synced.load(Relaxed);
-            if bytes > file.listed.fetch_max(bytes, Relaxed) {
-                edit.removed.push(file.id);
-                edit.added.push(ValueFileMeta { bytes, ..file.meta(self.home.keyspace) });
-            }
+            self.list_growth(&file, &mut edit);
             let news = file.dead.load(Relaxed).saturating_sub(file.listed_dead.load(Relaxed));
             if news > 0 {
                 // Counted again by `installed`.
@@ -51,6 +47,15 @@ impl ValueFiles {
         edit.removed.extend(gone.iter().filter(|&(_, &last)| last <= flushed).map(|(&id, _)| id));
         gone.retain(|_, last| *last > flushed);
         edit
+    }
+
+    /// Adds how long a listed file is, as far as that is durable.
+    fn list_growth(&self, file: &ValueFile, edit: &mut ValueEdit) {
+        let bytes = file.synced.load(Relaxed);
+        if bytes > file.listed.fetch_max(bytes, Relaxed) {
+            edit.removed.push(file.id);
+            edit.added.push(ValueFileMeta { bytes, ..file.meta(self.home.keyspace) });
+        }
     }
 
     /// The files that edits have named, oldest first.
@@ -86,7 +91,8 @@ impl ValueFiles {
         self.emptied.hold().extend(there);
     }
 
-    /// Lets go of the emptied files that no snapshot and no unsynced commit leads to.
+    /// Lets go of the emptied files that no snapshot and no unsynced commit leads to. The edit also says how long the others are:
+    /// a note that was copied to the end of one must not be cut off when the file it came from is gone.
     ///
     /// Never one that was emptied later without one emptied earlier: what comes back after a crash must not be older than what
     /// went, since collecting a hot part takes its newest record of a key for the newest of all.
@@ -97,6 +103,10 @@ impl ValueFiles {
         for (&id, &last) in self.emptied.hold().iter().filter(|&(_, &last)| free(last)) {
             edit.removed.push(id);
             edit.added.push(self.gone_meta(id, last));
+        }
+        if !edit.is_empty() && cfg!(not(planted = "forget_growth")) {
+            let stay: Vec<_> = self.listed_files().into_iter().filter(|file| !edit.removed.contains(&file.id)).collect();
+            stay.iter().for_each(|file| self.list_growth(file, &mut edit));
         }
         edit
     }
