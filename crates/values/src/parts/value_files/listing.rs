@@ -105,7 +105,8 @@ impl ValueFiles {
             edit.added.push(self.gone_meta(id, last));
         }
         if !edit.is_empty() && cfg!(not(planted = "forget_growth")) {
-            let stay: Vec<_> = self.listed_files().into_iter().filter(|file| !edit.removed.contains(&file.id)).collect();
+            let stay: Vec<_> =
+                self.listed_files().into_iter().filter(|file| !edit.removed.contains(&file.id)).collect();
             stay.iter().for_each(|file| self.list_growth(file, &mut edit));
         }
         edit
