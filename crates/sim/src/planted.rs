@@ -63,6 +63,7 @@ const METAMORPHIC: Test = Test::Proof("metamorphic");
 const POWER: Test = Test::Proof("power");
 const REGION: Test = Test::Unit("bifold-io", "region::");
 const DELETES: Test = Test::Integration("bifold-values", "conformance", "hashkv::a01_a_deleted_key");
+const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
 /// All planted bugs.
@@ -92,6 +93,7 @@ pub const ALL: &[Planted] = &[
     bug("stale_cache", METAMORPHIC),
     bug("retire_unsynced", POWER),
     bug("move_over_newer", DELETES),
+    bug("forget_growth", LISTING),
     bug("skip_region", REGION),
     bug("region_any_offset", REGION),
     bug("region_unpublished", REGION),

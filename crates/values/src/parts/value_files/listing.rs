@@ -170,3 +170,59 @@ impl ValueFiles {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, sync::atomic::AtomicU64};
+
+    use bifold_format::value::{self, Stored, ValueKind};
+    use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
+
+    use super::*;
+    use crate::parts::{budget::Budget, value_files::Home};
+
+    fn files() -> ValueFiles {
+        let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
+        let dir = Dir::new(fs, Path::new("/db"));
+        dir.create_dir().unwrap();
+        let next = AtomicU64::new(1);
+        let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
+        let home = Home { dir, keyspace: 1, new_file, writes: true, filters: Budget::new(1 << 20) };
+        ValueFiles::open(home, &ValueEdit::default(), &[]).unwrap()
+    }
+
+    fn append(files: &ValueFiles, file: &Arc<ValueFile>, seqno: SeqNo) {
+        let mut record = Vec::new();
+        value::encode(&mut record, (file.id, file.len()), ValueKind::Delete, seqno, b"key", Stored::NOTHING);
+        files.append(file, &record).unwrap();
+    }
+
+    fn sync(files: &ValueFiles) {
+        files.begin_sync();
+        files.sync().unwrap();
+        files.synced();
+    }
+
+    #[test]
+    fn a_file_goes_in_the_edit_that_says_how_long_the_others_are() {
+        let files = files();
+        let (stays, goes) = (files.begin(1).unwrap(), files.begin(1).unwrap());
+        append(&files, &goes, 1);
+        sync(&files);
+        assert_eq!(files.unlisted().len(), 2);
+        // What the one held is at the end of the other.
+        append(&files, &stays, 1);
+        files.empty([goes.id].into_iter(), 2);
+        assert_eq!(files.retire(1, None), ValueEdit::default());
+        sync(&files);
+        append(&files, &stays, 3);
+        let edit = files.retire(2, None);
+        assert_eq!(edit.removed, [goes.id, stays.id]);
+        let lengths: Vec<_> = edit.added.iter().map(|meta| (meta.id, meta.tags, meta.bytes)).collect();
+        let durable = stays.synced.load(Relaxed);
+        assert!(stays.start() < durable && durable < stays.len());
+        assert_eq!(lengths, [(goes.id, GONE, 0), (stays.id, 0, durable)]);
+        files.installed(&edit);
+        assert!(files.get(goes.id).is_none() && files.get(stays.id).is_some());
+    }
+}
