@@ -217,8 +217,8 @@ pub struct ValueFiles {
     syncing: Mutex<Dirty>,
     /// Files that no edit names yet.
     unlisted: Mutex<Vec<Arc<ValueFile>>>,
-    /// Files out of use: their number, and that of the last move out of them.
-    emptied: Mutex<BTreeMap<FileId, SeqNo>>,
+    /// Files out of use.
+    emptied: Mutex<BTreeMap<FileId, Emptied>>,
     /// Deleted files that logs may still point into, with the number of the last move out of them.
     gone: Mutex<BTreeMap<FileId, SeqNo>>,
     /// Of records met in recovery: file, number, where the record ends.
@@ -245,6 +245,16 @@ impl Drop for ValueFiles {
 struct Dirty {
     files: Vec<Arc<ValueFile>>,
     names: bool,
+}
+
+/// A file out of use.
+#[derive(Clone, Copy)]
+struct Emptied {
+    /// The number of the last move out of it.
+    last: SeqNo,
+    /// A sync began after it was emptied, and whether one has ended well: the copies of what it held are durable.
+    is_syncing: bool,
+    is_synced: bool,
 }
 
 impl ValueFiles {
@@ -441,6 +451,7 @@ impl ValueFiles {
             file.dirty.store(false, Relaxed);
             file.syncing.store(file.len(), Relaxed);
         }
+        self.emptied.hold().values_mut().for_each(|emptied| emptied.is_syncing = true);
         let mut syncing = self.syncing.hold();
         // What an earlier one began with and did not end is covered again.
         syncing.files.extend(dirty.files);
@@ -467,6 +478,7 @@ impl ValueFiles {
         for file in std::mem::take(&mut *self.syncing.hold()).files {
             file.synced.fetch_max(file.syncing.load(Relaxed), Relaxed);
         }
+        self.emptied.hold().values_mut().for_each(|emptied| emptied.is_synced = emptied.is_syncing);
     }
 
     /// The value at `pointer`; `None` when its file is retired.

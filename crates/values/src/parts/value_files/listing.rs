@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 use bifold_contract::{FileId, Result, SeqNo, ValueEdit, ValueFileMeta};
 use bifold_format::names;
 
-use super::{GONE, ValueFile, ValueFiles};
+use super::{Emptied, GONE, ValueFile, ValueFiles};
 use crate::parts::{hash_map::HashMap, sync::LockExt};
 
 impl ValueFiles {
@@ -87,22 +87,28 @@ impl ValueFiles {
     /// Takes files out of use: all they held has moved, by commits up to `last`, or is dead. All at once: a file must not be
     /// retired before one that holds an older version of what it holds.
     pub fn empty(&self, files: impl Iterator<Item = FileId>, last: SeqNo) {
-        let there = files.filter(|&id| self.get(id).is_some()).map(|id| (id, last));
+        let emptied = Emptied { last, is_syncing: false, is_synced: false };
+        let there = files.filter(|&id| self.get(id).is_some()).map(|id| (id, emptied));
         self.emptied.hold().extend(there);
     }
 
-    /// Lets go of the emptied files that no snapshot and no unsynced commit leads to. The edit also says how long the others are:
+    /// Lets go of the emptied files that no snapshot and no unsynced commit leads to, whose copies are durable: notes are copied
+    /// without any commit, so a sync must have begun after the file was emptied. The edit also says how long the others are:
     /// a note that was copied to the end of one must not be cut off when the file it came from is gone.
     ///
     /// Never one that was emptied later without one emptied earlier: what comes back after a crash must not be older than what
     /// went, since collecting a hot part takes its newest record of a key for the newest of all.
     #[must_use]
     pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
-        let free = |last: SeqNo| last <= durable && oldest_snapshot.is_none_or(|snapshot| snapshot >= last);
+        let is_free = |emptied: &Emptied| {
+            emptied.is_synced
+                && emptied.last <= durable
+                && oldest_snapshot.is_none_or(|snapshot| snapshot >= emptied.last)
+        };
         let mut edit = ValueEdit::default();
-        for (&id, &last) in self.emptied.hold().iter().filter(|&(_, &last)| free(last)) {
+        for (&id, emptied) in self.emptied.hold().iter().filter(|(_, emptied)| is_free(emptied)) {
             edit.removed.push(id);
-            edit.added.push(self.gone_meta(id, last));
+            edit.added.push(self.gone_meta(id, emptied.last));
         }
         if !edit.is_empty() && cfg!(not(planted = "forget_growth")) {
             let stay: Vec<_> =
@@ -115,7 +121,7 @@ impl ValueFiles {
     /// Whether [`ValueFiles::retire`] would find something after a sync.
     #[must_use]
     pub fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
-        self.emptied.hold().values().any(|&last| oldest_snapshot.is_none_or(|snapshot| snapshot >= last))
+        self.emptied.hold().values().any(|emptied| oldest_snapshot.is_none_or(|snapshot| snapshot >= emptied.last))
     }
 
     /// Counts what an edit says is dead, and deletes the files that it has let go of.
@@ -136,8 +142,8 @@ impl ValueFiles {
         }
         self.all.store(Arc::new(all));
         for id in gone {
-            if let Some(last) = self.emptied.hold().remove(&id) {
-                self.gone.hold().insert(id, last);
+            if let Some(emptied) = self.emptied.hold().remove(&id) {
+                self.gone.hold().insert(id, emptied.last);
             }
             self.dirty.hold().files.retain(|file| file.id != id);
             let _counted = self.home.dir.remove(&names::value(id));
@@ -149,7 +155,7 @@ impl ValueFiles {
     pub fn emptied_after(&self, seqno: SeqNo) -> u64 {
         let emptied = self.emptied.hold();
         let all = self.all.load();
-        let later = emptied.iter().filter(|&(_, &last)| last > seqno);
+        let later = emptied.iter().filter(|(_, emptied)| emptied.last > seqno);
         later.filter_map(|(id, _)| all.get(id)).map(|file| file.len()).sum()
     }
 
@@ -213,7 +219,8 @@ mod tests {
         // What the one held is at the end of the other.
         append(&files, &stays, 1);
         files.empty([goes.id].into_iter(), 2);
-        assert_eq!(files.retire(1, None), ValueEdit::default());
+        assert_eq!(files.retire(1, None), ValueEdit::default(), "its move is not durable");
+        assert_eq!(files.retire(2, None), ValueEdit::default(), "the copy is not durable");
         sync(&files);
         append(&files, &stays, 3);
         let edit = files.retire(2, None);
