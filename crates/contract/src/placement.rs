@@ -365,6 +365,9 @@ pub struct SpacePressure {
 /// Targets below this are taken for this, in bytes: a few groups more or less are no excess.
 const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
+/// So much garbage for each live byte there is always: collecting the rest is not worth it.
+const UNCOLLECTED_SHARE: f64 = 0.15;
+
 impl SpacePressure {
     /// Bytes by which value files and tables are larger than they should be, when what is emptied is gone: than their target
     /// without a quarter of the slack, which is for the copies of collections beside what they copy.
@@ -375,10 +378,16 @@ impl SpacePressure {
         (space.total_bytes - space.emptied_bytes + self.index_bytes).saturating_sub(bound)
     }
 
-    /// How large value files and tables are, what is emptied included, of what the target allows: at 1.0 they are as large.
+    /// How large value files and tables are, what is emptied included, of what the target allows: at 1.0 they are as large. It
+    /// is for slowing writers, so it is 0 where that would free nothing, while a snapshot holds what is emptied; and a target
+    /// that the tables alone go beyond is taken for one that collections can reach.
     #[must_use]
     pub fn fullness(&self, space: &ValueSpace) -> f64 {
-        let bound = space.live_bytes as f64 * self.target;
+        if self.is_pinned(space) {
+            return 0.0;
+        }
+        let reachable = space.live_bytes as f64 * (1.0 + UNCOLLECTED_SHARE) + self.index_bytes as f64;
+        let bound = (space.live_bytes as f64 * self.target).max(reachable);
         (space.total_bytes + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
     }
 
@@ -425,4 +434,37 @@ pub struct Moved {
     pub from: Pointer,
     /// Where it is.
     pub to: Pointer,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn pressure(target: f64, oldest_snapshot: Option<SeqNo>) -> SpacePressure {
+        SpacePressure { index_bytes: 200 * MIB, target, oldest_snapshot, all_before: None }
+    }
+
+    fn space(total: u64, emptied: u64) -> ValueSpace {
+        ValueSpace { files: 1, total_bytes: total * MIB, live_bytes: 1000 * MIB, emptied_bytes: emptied * MIB }
+    }
+
+    #[test]
+    fn values_and_tables_together_fill_the_target() {
+        assert_eq!(pressure(1.5, None).fullness(&space(1300, 0)), 1.0);
+        assert!(pressure(1.5, None).fullness(&space(1300, 300)) >= 1.0, "what is emptied is still there");
+    }
+
+    #[test]
+    fn a_target_below_the_tables_does_not_slow_writers_for_ever() {
+        assert!(pressure(1.05, None).fullness(&space(1060, 0)) < 0.95);
+        assert!(pressure(1.05, None).fullness(&space(1200, 0)) > 1.0);
+    }
+
+    #[test]
+    fn what_a_snapshot_holds_does_not_slow_writers() {
+        assert_eq!(pressure(1.5, Some(7)).fullness(&space(2000, 600)), 0.0);
+        assert!(pressure(1.5, None).fullness(&space(2000, 600)) > 1.0);
+    }
 }
