@@ -15,6 +15,7 @@
 
 use std::{
     cell::Cell,
+    ops::Bound,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
@@ -25,6 +26,7 @@ use bifold_contract::{
 use bifold_format::pointer;
 
 use crate::{
+    compact::entries_above,
     engine::Engine,
     options::Durability,
     partition::Partition,
@@ -58,8 +60,13 @@ impl IndexView for Asked<'_> {
 impl Engine {
     /// How tight space is in a keyspace.
     pub fn pressure(&self, partition: &Partition) -> SpacePressure {
+        let view = partition.view();
+        let in_memtables: u64 = view.layers().map(|layer| layer.memtable.entries()).sum();
+        let (above, in_tables) = entries_above(&view.version, |_| true);
+        let entries = in_memtables + in_tables;
         SpacePressure {
-            index_bytes: partition.view().version.tables().map(|table| table.meta().bytes).sum(),
+            index_bytes: view.version.tables().map(|table| table.meta().bytes).sum(),
+            entries_above: if entries == 0 { 0.0 } else { (in_memtables + above) as f64 / entries as f64 },
             target: partition.options.values.space_target,
             oldest_snapshot: self.snapshots.oldest(),
             all_before: None,
@@ -88,12 +95,18 @@ impl Engine {
     /// I/O errors and corruption, and every reason not to take writes.
     pub fn collect_all(&self, partition: &Arc<Partition>) -> Result<()> {
         let all_before = Some(self.next_file());
-        let pick = || partition.placement.pick(&SpacePressure { all_before, ..self.pressure(partition) });
+        let mut is_rewritten = false;
         loop {
             // Picked when no other collection runs: what another is about to empty must not be picked.
             self.wait_until(|| self.work.try_collect(partition.keyspace))?;
             // Of a dropped keyspace nothing moves any more: the same would be picked for ever.
-            let picked = if partition.is_dropped() { None } else { pick() };
+            let mut pressure = SpacePressure { all_before, ..self.pressure(partition) };
+            if is_rewritten {
+                // What was written meanwhile was not asked for.
+                pressure.entries_above = 0.0;
+            }
+            let picked = if partition.is_dropped() { None } else { partition.placement.pick(&pressure) };
+            is_rewritten |= matches!(picked, Some(Collection::Rewrite { .. }));
             let outcome = match &picked {
                 Some(pick) => self.collect(partition, pick),
                 None => self.retire_values(partition),
@@ -107,11 +120,20 @@ impl Engine {
     }
 
     fn collect(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<()> {
+        if let Collection::Rewrite { start, end } = pick {
+            let bound = |key: &Option<Box<[u8]>>| key.clone().map_or(Bound::Unbounded, Bound::Included);
+            return self.compact_range(
+                partition,
+                bound(start).as_ref().map(|k| &**k),
+                bound(end).as_ref().map(|k| &**k),
+            );
+        }
         let begin = self.env.clock.now();
         let view = Asked { engine: self, partition, lookups: Cell::new(0) };
         let mut collecting = partition.placement.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
         while self.commit_moves(partition, collecting.as_mut())? {}
+        self.install_values(partition, || collecting.edit())?;
         self.counters.gc.jobs.fetch_add(1, Relaxed);
         self.pace.collected(collecting.freed(), self.env.clock.now().saturating_sub(begin));
         Ok(())

@@ -5,7 +5,7 @@
 use std::{ops::Bound, sync::Arc};
 
 use bifold_contract::{
-    CompactionJob, IoSource, JobShape, LevelEdit, Levels, Result, TableMeta, ValueEdit,
+    CompactionJob, FileId, IoSource, JobShape, LevelEdit, Levels, Result, TableMeta, ValueEdit,
     edit::{TableAdded, TableRemoved},
     placement::RewriteJob,
 };
@@ -73,7 +73,9 @@ impl Engine {
         let whole_bottom = cfg!(planted = "drop_tombstone_early");
         let snapshots =
             if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
-        let rewrite = RewriteJob { keyspace: partition.keyspace, from, to: job.output_level, bottom: false };
+        let entries_above = entries_above(version, |table| job.inputs.iter().any(|input| input.2 == table)).0;
+        let (keyspace, to) = (partition.keyspace, job.output_level);
+        let rewrite = RewriteJob { keyspace, from, to, bottom: false, entries_above };
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,
@@ -156,6 +158,18 @@ fn inputs<'a>(version: &'a Version, job: &'a CompactionJob) -> impl Iterator<Ite
     job.inputs.iter().filter_map(|&(_, _, id)| version.tables().find(|t| t.meta().id == id))
 }
 
+/// Of the tables chosen, how many entries stand in all runs but the oldest, and how many in all.
+pub(crate) fn entries_above(version: &Version, is_chosen: impl Fn(FileId) -> bool) -> (u64, u64) {
+    let (mut above, mut oldest) = (0, 0);
+    for run in version.shape().levels.iter().flat_map(|level| &level.runs) {
+        let entries: u64 = run.tables.iter().filter(|table| is_chosen(table.id)).map(|table| table.entries).sum();
+        if entries > 0 {
+            above += std::mem::replace(&mut oldest, entries);
+        }
+    }
+    (above, above + oldest)
+}
+
 fn may_move(partition: &Partition, job: &CompactionJob) -> bool {
     job.inputs.iter().all(|&(level, _, _)| partition.placement.may_move(level, job.output_level))
 }
@@ -231,7 +245,7 @@ fn whole_range(shape: &Levels, table_bytes: u64, start: Option<&[u8]>, end: Opti
 
 #[cfg(test)]
 mod tests {
-    use bifold_contract::{FileId, Level, Run, TableMeta};
+    use bifold_contract::{Level, Run, TableMeta};
 
     use super::*;
 

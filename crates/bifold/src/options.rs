@@ -72,6 +72,10 @@ pub enum Placement {
     /// In files, grouped by the hash of the key; collected without asking the index.
     #[serde(rename = "hashkv")]
     HashKv,
+    /// In files, in the order of arrival and then by key; collected by what compaction says is dead, without asking the
+    /// index or writing to it.
+    #[serde(rename = "novkv")]
+    NovKv,
 }
 
 impl Placement {
@@ -82,6 +86,7 @@ impl Placement {
             Self::Inline => "inline",
             Self::WiscKey => "wisckey",
             Self::HashKv => "hashkv",
+            Self::NovKv => "novkv",
         }
     }
 }
@@ -121,9 +126,12 @@ pub struct Values {
     pub group_bytes: u64,
     /// About the largest number of groups, each of which is an open file; then they grow instead (`hashkv`).
     pub groups_max: u32,
-    /// Files of values in the order of arrival are cut at about this size, in bytes (`wisckey`).
+    /// Files of values in the order of arrival are cut at about this size, in bytes (`wisckey`, `novkv`): 1 KiB to 1 TiB. A
+    /// collection of `novkv` holds the values of one in memory.
     #[serde(deserialize_with = "size")]
     pub file_bytes: u64,
+    /// A file of which a larger share than this is valid is not collected (`novkv`, §III-C there): 0.05 to 1.
+    pub gc_threshold: f64,
     /// How values are compressed, each by itself.
     pub compression: Compression,
     /// Which values take room in the block cache.
@@ -140,6 +148,7 @@ impl Default for Values {
             group_bytes: 4 << 20,
             groups_max: 128,
             file_bytes: 16 << 20,
+            gc_threshold: 0.7,
             compression: Compression::None,
             cache: CachedValues::default(),
         }
@@ -445,10 +454,14 @@ impl Values {
     fn check(&self) -> Result<()> {
         at_least("keyspace.values.min_bytes", self.min_bytes, 1)?;
         at_least("keyspace.values.group_bytes", self.group_bytes, 1 << 10)?;
-        at_least("keyspace.values.file_bytes", self.file_bytes, 1 << 10)?;
+        within("keyspace.values.file_bytes", self.file_bytes, 1 << 10, 1 << 40)?;
         within("keyspace.values.groups_max", u64::from(self.groups_max), 16, 65_536)?;
         if let Victim::GreedyRandom(drawn) = self.victim {
             within("keyspace.values.victim.greedy_random", u64::from(drawn), 1, 65_536)?;
+        }
+        if !(0.05..=1.0).contains(&self.gc_threshold) {
+            let reason = format!("{} is not between 0.05 and 1", self.gc_threshold);
+            return Err(Error::invalid("option `keyspace.values.gc_threshold`", reason));
         }
         if !(1.05..=100.0).contains(&self.space_target) {
             let reason = format!("{} is not between 1.05 and 100", self.space_target);

@@ -10,7 +10,7 @@ use bifold_index::{
 };
 use bifold_values::{
     parts::{value_files::Home, victim},
-    placements::{ValueOptions, hashkv::HashKv, inline::Inline, wisckey::WiscKey},
+    placements::{ValueOptions, hashkv::HashKv, inline::Inline, novkv::NovKv, wisckey::WiscKey},
 };
 
 use crate::options::{Compaction, Compression, KeyspaceOptions, Placement, Victim};
@@ -31,6 +31,7 @@ pub(crate) fn placement(
         Placement::Inline => Arc::new(Inline),
         Placement::WiscKey => Arc::new(WiscKey::open(home, value_options(options), listed, present)?),
         Placement::HashKv => Arc::new(HashKv::open(home, value_options(options), listed, present)?),
+        Placement::NovKv => Arc::new(NovKv::open(home, value_options(options), listed, present)?),
     })
 }
 
@@ -58,6 +59,7 @@ fn value_options(options: &KeyspaceOptions) -> ValueOptions {
             Victim::GreedyRandom(drawn) => victim::Victim::GreedyRandom(drawn),
             Victim::Random => victim::Victim::Random,
         },
+        gc_threshold: values.gc_threshold,
         compression: compression(values.compression),
     }
 }

@@ -34,6 +34,9 @@ enum Looked {
 /// So often a value may move while it is read. Each time takes a whole collection.
 const MOVES_MAX: u32 = 100;
 
+/// The longest file of values takes 40 bits and a value, which leaves room for more epochs than a file can see.
+const EPOCH_BITS: u32 = 20;
+
 /// A record larger than its value by no more than this, in bytes, is kept in the cache whole.
 const RECORD_OVERHEAD_MAX: usize = 128;
 
@@ -43,10 +46,10 @@ enum Live<'v> {
     InMemtable(&'v [u8]),
     /// The value, sharing the buffer of its block.
     InBlock(Value),
-    /// An encoded pointer, in a memtable of the view.
-    PointerInMemtable(&'v [u8]),
-    /// An encoded pointer, sharing the buffer of its block.
-    PointerInBlock(Value),
+    /// An encoded pointer, in a memtable of the view, and the version's number.
+    PointerInMemtable(&'v [u8], SeqNo),
+    /// An encoded pointer, sharing the buffer of its block, and the version's number.
+    PointerInBlock(Value, SeqNo),
 }
 
 impl Engine {
@@ -106,33 +109,42 @@ impl Engine {
     }
 
     fn look(&self, partition: &Partition, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Looked> {
-        let pointer = match self.newest(partition, view, key, snapshot)? {
+        let (pointer, seqno) = match self.newest(partition, view, key, snapshot)? {
             None => return Ok(Looked::Answer(None)),
             Some(Live::InMemtable(value)) => return Ok(Looked::Answer(Some(Value::copy_of(value)))),
             Some(Live::InBlock(value)) => return Ok(Looked::Answer(Some(value))),
-            Some(Live::PointerInMemtable(pointer)) => decode_pointer(partition, pointer)?,
-            Some(Live::PointerInBlock(pointer)) => decode_pointer(partition, &pointer)?,
+            Some(Live::PointerInMemtable(pointer, seqno)) => (decode_pointer(partition, pointer)?, seqno),
+            Some(Live::PointerInBlock(pointer, seqno)) => (decode_pointer(partition, &pointer)?, seqno),
         };
         let value = match partition.options.values.cache {
-            CachedValues::None => partition.placement.read(key, pointer, IoSource::Get)?.map(|found| found.value),
-            CachedValues::Gets => self.read_through_cache(partition, key, pointer)?,
+            CachedValues::None => {
+                partition.placement.read(key, seqno, pointer, IoSource::Get)?.map(|found| found.value)
+            }
+            CachedValues::Gets => self.read_through_cache(partition, (key, seqno), pointer)?,
         };
         Ok(value.map_or(Looked::Moved(pointer), |value| Looked::Answer(Some(value))))
     }
 
     /// The value at `pointer`, from the cache that blocks are in, or into it. What an address leads to never changes,
     /// and value files and tables draw their numbers from one row that repeats none.
-    fn read_through_cache(&self, partition: &Partition, key: &[u8], pointer: Pointer) -> Result<Option<Value>> {
+    fn read_through_cache(
+        &self,
+        partition: &Partition,
+        (key, seqno): (&[u8], SeqNo),
+        pointer: Pointer,
+    ) -> Result<Option<Value>> {
         let cache = self.tables.cache();
-        if let Some(value) = cache.get(pointer.file, pointer.offset) {
+        // No value file is that long, so the epoch has room beside the offset.
+        let place = pointer.offset ^ u64::from(pointer.epoch).rotate_right(EPOCH_BITS);
+        if let Some(value) = cache.get(pointer.file, place) {
             return Ok(Some(value));
         }
-        let Some(found) = partition.placement.read(key, pointer, IoSource::Get)? else { return Ok(None) };
+        let Some(found) = partition.placement.read(key, seqno, pointer, IoSource::Get)? else { return Ok(None) };
         // The value keeps its whole record in memory, and the cache counts the value: a long key is not to be kept with
         // it.
         let with_record = pointer.len as usize <= found.value.len() + RECORD_OVERHEAD_MAX;
         let kept = if with_record { found.value.clone() } else { Value::copy_of(&found.value) };
-        cache.insert(pointer.file, pointer.offset, kept);
+        cache.insert(pointer.file, place, kept);
         Ok(Some(found.value))
     }
 
@@ -153,7 +165,7 @@ impl Engine {
                     _ if entry.seqno < covered_by => None,
                     Kind::Delete => None,
                     Kind::Inline => Some(Live::InMemtable(entry.payload)),
-                    Kind::Pointer => Some(Live::PointerInMemtable(entry.payload)),
+                    Kind::Pointer => Some(Live::PointerInMemtable(entry.payload, entry.seqno)),
                 });
             }
         }
@@ -161,7 +173,7 @@ impl Engine {
         Ok(view.version.get(&lookup, &self.counters.lookups)?.and_then(|found| match found.kind {
             Kind::Delete => None,
             Kind::Inline => Some(Live::InBlock(found.payload)),
-            Kind::Pointer => Some(Live::PointerInBlock(found.payload)),
+            Kind::Pointer => Some(Live::PointerInBlock(found.payload, found.seqno)),
         }))
     }
 
@@ -196,8 +208,8 @@ impl Engine {
     /// I/O errors and corruption.
     pub fn current_pointer(&self, partition: &Partition, key: &[u8]) -> Result<Option<Pointer>> {
         match self.newest(partition, &partition.view(), key, MAX_SEQNO)? {
-            Some(Live::PointerInMemtable(pointer)) => decode_pointer(partition, pointer).map(Some),
-            Some(Live::PointerInBlock(pointer)) => decode_pointer(partition, &pointer).map(Some),
+            Some(Live::PointerInMemtable(pointer, _)) => decode_pointer(partition, pointer).map(Some),
+            Some(Live::PointerInBlock(pointer, _)) => decode_pointer(partition, &pointer).map(Some),
             Some(Live::InMemtable(_) | Live::InBlock(_)) | None => Ok(None),
         }
     }
@@ -207,9 +219,14 @@ impl Engine {
 ///
 /// # Errors
 /// I/O errors and corruption.
-pub(crate) fn resolve(partition: &Partition, key: &[u8], encoded: &[u8], source: IoSource) -> Result<Value> {
+pub(crate) fn resolve(
+    partition: &Partition,
+    (key, seqno): (&[u8], SeqNo),
+    encoded: &[u8],
+    source: IoSource,
+) -> Result<Value> {
     let pointer = decode_pointer(partition, encoded)?;
-    let found = partition.placement.read(key, pointer, source)?;
+    let found = partition.placement.read(key, seqno, pointer, source)?;
     found.map(|found| found.value).ok_or_else(|| lost(partition, pointer))
 }
 

@@ -297,6 +297,7 @@ impl Salvage {
         let mut salvage = source.salvage();
         loop {
             match salvage.step() {
+                Found::Record(record, _) if !record.kind.has_key() => {}
                 Found::Record(record, len) => {
                     if pass == Pass::First {
                         report.count(&record);
@@ -331,9 +332,7 @@ impl Salvage {
             _ if covered > known.newest.seqno => (Fate::RangeDeleted, &mut report.range_deleted),
             ValueKind::Value => (Fate::Value, &mut report.values),
             ValueKind::Stub => (Fate::Moved, &mut report.moved),
-            ValueKind::Delete | ValueKind::DeleteRange | ValueKind::DeleteRangeUnbounded => {
-                (Fate::Deleted, &mut report.deleted)
-            }
+            _ => (Fate::Deleted, &mut report.deleted),
         };
         *count += 1;
         fate
@@ -380,7 +379,7 @@ fn range_of(record: &ValueRecord<'_>) -> Option<RangeTombstone> {
     let end = match record.kind {
         ValueKind::DeleteRange => record.range_end(),
         ValueKind::DeleteRangeUnbounded => None,
-        ValueKind::Value | ValueKind::Delete | ValueKind::Stub => return None,
+        _ => return None,
     };
     Some(RangeTombstone { start: record.key.into(), end: end.map(Into::into), seqno: record.seqno })
 }

@@ -95,6 +95,7 @@ enum State {
 #[derive(Debug)]
 pub struct Pair {
     key: Box<[u8]>,
+    seqno: SeqNo,
     kind: Kind,
     payload: Value,
     pinned: Arc<Pinned>,
@@ -115,7 +116,7 @@ impl Pair {
         match self.kind {
             Kind::Pointer => {
                 self.pinned.note_value_asked();
-                read::resolve(&self.pinned.partition, &self.key, &self.payload, IoSource::Scan)
+                read::resolve(&self.pinned.partition, (&self.key, self.seqno), &self.payload, IoSource::Scan)
             }
             Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
         }
@@ -240,7 +241,7 @@ impl Range {
         };
         self.engine.counters.scanned(item.key.len() + item.payload.len());
         let pinned = Arc::clone(&self.pinned);
-        Some(Ok(Pair { key: item.key, kind: item.kind, payload: item.payload, pinned }))
+        Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
     }
 
     /// Goes on at one end until enough pairs are there, if only half as many are left.

@@ -70,12 +70,12 @@ pub trait Placement: Send + Sync {
     /// Whatever opening its output files met.
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>>;
 
-    /// The value at `pointer`, and a fresher pointer where the placement had to search for it (NovKV §3.6). `None` when the
+    /// The value of version `seqno` of `key`, which is at `pointer`, and a fresher pointer where the placement had to search for it (NovKV §3.6). `None` when the
     /// file is gone because the value has moved: the index knows where to.
     ///
     /// # Errors
     /// I/O errors, or corruption when the record there is not of `key`.
-    fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Found>>;
+    fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>>;
 
     /// Announces reads to come, in the order in which they will be asked for.
     fn prefetch(&self, pointers: &[Pointer]);
@@ -225,6 +225,12 @@ pub trait Collecting: Send {
     /// Tells that the moves of the last [`Collecting::advance`] were committed with numbers up to `last`.
     fn committed(&mut self, last: SeqNo);
 
+    /// What is to be put in force when there are no more moves, where values move without any: then the edit leads readers
+    /// to the copies. Called under the lock of the manifest, once.
+    fn edit(&mut self) -> ValueEdit {
+        ValueEdit::default()
+    }
+
     /// Bytes that all moves set free: those of the files that are emptied, without the copies.
     fn freed(&self) -> u64;
 }
@@ -294,6 +300,8 @@ pub struct RewriteJob {
     pub to: u8,
     /// The output is the oldest data of its range.
     pub bottom: bool,
+    /// Entries of the inputs that stand above others: of all runs but the oldest.
+    pub entries_above: u64,
 }
 
 /// Hooks of one rewrite, called in stream order from one thread.
@@ -353,6 +361,9 @@ pub trait IndexView {
 pub struct SpacePressure {
     /// Bytes of tables.
     pub index_bytes: u64,
+    /// The share of all entries that stand above others, in memtables and in all runs but the oldest: what they hide is not
+    /// known to be dead before a compaction meets both.
+    pub entries_above: f64,
     /// Bytes that value files and tables may take for each byte of live values, each with its key.
     pub target: f64,
     /// The number of the oldest snapshot that is open.
@@ -443,7 +454,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn pressure(target: f64, oldest_snapshot: Option<SeqNo>) -> SpacePressure {
-        SpacePressure { index_bytes: 200 * MIB, target, oldest_snapshot, all_before: None }
+        SpacePressure { index_bytes: 200 * MIB, entries_above: 0.0, target, oldest_snapshot, all_before: None }
     }
 
     fn space(total: u64, emptied: u64) -> ValueSpace {

@@ -25,5 +25,6 @@ pub mod log;
 pub mod manifest;
 pub mod names;
 pub mod pointer;
+pub mod sorted;
 pub mod table;
 pub mod value;

@@ -6,6 +6,7 @@
 //! record        number = the sequence number under which the key was written
 //! payload   kind u8 │ method u8 │ key length varint │ key │ body
 //! kind      1 value │ 2 delete │ 3 stub │ 4 delete range │ 5 delete range without end
+//!           6 drops │ 7 index │ 8 properties: nothing about a key, see `sorted.rs`
 //! body      value: the value, or when method is not 0 its length u32 and its compressed bytes
 //!           delete range: the first key not deleted          others: nothing
 //! ```
@@ -46,11 +47,24 @@ pub enum ValueKind {
     DeleteRange = 4,
     /// It and all keys behind it were deleted.
     DeleteRangeUnbounded = 5,
+    /// No key: which values of another file nobody needs any more ([`crate::sorted`]).
+    Drops = 6,
+    /// No key: where values are in this file.
+    Index = 7,
+    /// No key: what this file is.
+    Properties = 8,
 }
 
 impl ValueKind {
+    /// Whether a record of this kind says something about its key; otherwise it has none.
+    #[must_use]
+    pub fn has_key(self) -> bool {
+        !matches!(self, Self::Drops | Self::Index | Self::Properties)
+    }
+
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Value, Self::Delete, Self::Stub, Self::DeleteRange, Self::DeleteRangeUnbounded]
+        use ValueKind::{Delete, DeleteRange, DeleteRangeUnbounded, Drops, Index, Properties, Stub, Value};
+        [Value, Delete, Stub, DeleteRange, DeleteRangeUnbounded, Drops, Index, Properties]
             .into_iter()
             .find(|&kind| kind as u8 == byte)
     }
@@ -105,6 +119,12 @@ impl<'a> ValueRecord<'a> {
         }
     }
 
+    /// The body as it is stored.
+    #[must_use]
+    pub fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
     /// The first key that a range delete leaves.
     #[must_use]
     pub fn range_end(&self) -> Option<&'a [u8]> {
@@ -129,6 +149,18 @@ impl<'a> Stored<'a> {
     #[must_use]
     pub fn plain(body: &'a [u8]) -> Self {
         Self { method: Method::Plain, body }
+    }
+
+    /// What else there is to know of the body, to be kept beside a copy of it.
+    #[must_use]
+    pub fn emptied(self) -> Stored<'static> {
+        Stored { method: self.method, body: &[] }
+    }
+
+    /// The same with this body: that of which [`Stored::emptied`] was taken.
+    #[must_use]
+    pub fn with_body(self, body: &[u8]) -> Stored<'_> {
+        Stored { method: self.method, body }
     }
 }
 
@@ -248,7 +280,7 @@ pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
         let start = *input;
         let kind = input.u8()?;
         let kind =
-            ValueKind::from_byte(kind).ok_or_else(|| start.damage("a kind from 1 to 5", format!("kind {kind}")))?;
+            ValueKind::from_byte(kind).ok_or_else(|| start.damage("a kind from 1 to 8", format!("kind {kind}")))?;
         let start = *input;
         let method = input.u8()?;
         let method = Method::from_byte(method)
@@ -261,30 +293,47 @@ pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
     Ok(ValueRecord { offset: frame.offset, seqno: frame.number, kind, key, method, body: input.rest() })
 }
 
+/// The frame of the one record in `bytes`, which stand at `offset` of the file `file`.
+///
+/// # Errors
+/// When they are not one whole record.
+pub fn frame_at(bytes: &[u8], file: FileId, offset: u64) -> Result<Frame<'_>, Corruption> {
+    match frame::step(bytes, file, offset) {
+        frame::Step::Record(frame, len) if len == bytes.len() => Ok(frame),
+        _ => {
+            let expected = "a record that matches its checksums";
+            Err(Corruption::new(offset, "value record", expected, "one that does not"))
+        }
+    }
+}
+
 /// The value of `key` in the bytes of one whole record, without copying it where it is not compressed.
 ///
 /// # Errors
 /// When they are not the record at `offset` of `file`, or one of another key.
 pub fn read_value(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Result<Value, Corruption> {
-    let frame::Step::Record(frame, len) = frame::step(&bytes, file, offset) else {
-        return Err(Corruption::new(
-            offset,
-            "value record",
-            "a record that matches its checksums",
-            "one that does not",
-        ));
-    };
+    let found = read_version(bytes, file, offset, key)?;
+    Ok(found.1)
+}
+
+/// As [`read_value`], with the number under which it was written.
+///
+/// # Errors
+/// As [`read_value`].
+pub fn read_version(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Result<(SeqNo, Value), Corruption> {
+    let frame = frame_at(&bytes, file, offset)?;
     let record = decode(frame)?;
     if record.key != key || record.kind != ValueKind::Value {
         let found = format!("{:?} of `{}`", record.kind, record.key.escape_ascii());
         return Err(Corruption::new(offset, "value record", format!("the value of `{}`", key.escape_ascii()), found));
     }
+    let seqno = record.seqno;
     if record.method != Method::Plain {
-        return record.value();
+        return Ok((seqno, record.value()?));
     }
-    let end = len - TRAILER_BYTES;
+    let end = bytes.len() - TRAILER_BYTES;
     let start = end - record.body.len();
-    Ok(Value::slice(bytes, start, end))
+    Ok((seqno, Value::slice(bytes, start, end)))
 }
 
 #[cfg(test)]

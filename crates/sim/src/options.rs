@@ -46,7 +46,7 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
         block_bytes: random.pick(&[128, 256, 1024, 4096]),
         restart_interval: random.pick(&[1, 2, 4, 16]),
         filter_bits_per_key: random.pick(&[0, 5, 10]),
-        placement: random.pick(&[Placement::Inline, Placement::WiscKey, Placement::HashKv]),
+        placement: random.pick(&[Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv]),
         values: values(random),
     }
 }
@@ -61,12 +61,16 @@ fn values(random: &mut Random) -> Values {
         group_bytes: 1024 << random.below(4),
         groups_max: random.pick(&[16, 20, 64]),
         file_bytes: 1024 << random.below(5),
+        gc_threshold: 0.7,
         compression: random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
         cache: CachedValues::None,
     };
     // Without a draw of its own: seeds that have found something go on finding it.
     if matches!(values.victim, Victim::Greedy | Victim::Random) {
         values.cache = CachedValues::Gets;
+    }
+    if values.space_target < 1.2 {
+        values.gc_threshold = 1.0;
     }
     values
 }

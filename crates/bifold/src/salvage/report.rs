@@ -124,6 +124,7 @@ impl FileReport {
             ValueKind::Delete => &mut self.deletes,
             ValueKind::Stub => &mut self.stubs,
             ValueKind::DeleteRange | ValueKind::DeleteRangeUnbounded => &mut self.range_deletes,
+            ValueKind::Drops | ValueKind::Index | ValueKind::Properties => return,
         } += 1;
     }
 

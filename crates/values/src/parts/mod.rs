@@ -3,6 +3,10 @@
 //! | module | part |
 //! |---|---|
 //! | [`value_files`] | the value files of a keyspace: making, appending, reading, syncing; what the manifest knows; recovery |
+//! | [`arrivals`] | the file that commits append values to |
+//! | [`sorted_table`] | values by key, with an index (NovKV §III-A.2) |
+//! | [`drop_keys`] | which versions compaction has dropped (NovKV §III-B) |
+//! | [`handles`] | where values are now whose pointers say where they were (NovKV §III-D) |
 //! | [`scan`] | walking a value file from front to back |
 //! | [`salvage`] | what is whole in a value file of which nothing else is left |
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
@@ -12,12 +16,16 @@
 //! | [`key_table`] | the keys of a collection and what is known of each |
 //! | [`sync`] | locks without poisoning |
 
+pub mod arrivals;
 pub mod budget;
+pub mod drop_keys;
+pub mod handles;
 pub mod hash_map;
 pub mod key_table;
 pub mod salvage;
 pub mod scan;
 pub mod segment_groups;
+pub mod sorted_table;
 pub mod sync;
 pub mod value_files;
 pub mod victim;

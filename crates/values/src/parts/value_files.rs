@@ -42,6 +42,12 @@ pub const COLLECTED: u8 = 2;
 /// Class of the files that collections write for what is not updated any more, and append to later.
 pub const COLD: u8 = 3;
 
+/// Class of files that drop-keys are in, instead of values.
+pub const DROPS: u8 = 4;
+
+/// Class of files with values by key and an index.
+pub const SORTED: u8 = 5;
+
 /// Copies are written in pieces of this size: 0.3 µs per KiB instead of 0.9.
 const COPY_BUFFER_BYTES: usize = 256 << 10;
 
@@ -126,6 +132,12 @@ impl ValueFile {
         self.len() <= self.start
     }
 
+    /// Whether the manifest knows all of it.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        self.listed.load(Relaxed) == self.len()
+    }
+
     /// Whether nothing may be appended any more.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
@@ -146,6 +158,18 @@ impl ValueFile {
     /// Notes that so many bytes are not needed, if fewer were known.
     pub fn raise_dead_to(&self, bytes: u64) {
         self.dead.fetch_max(bytes, Relaxed);
+    }
+
+    /// The bytes that a pointer into this file leads to.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn read_bytes(&self, pointer: Pointer, source: IoSource) -> Result<Arc<[u8]>> {
+        let mut bytes = zeroed(pointer.len as usize);
+        if let Some(bytes) = Arc::get_mut(&mut bytes) {
+            self.reader.read_at(bytes, pointer.offset, source)?;
+        }
+        Ok(bytes)
     }
 
     /// What the manifest is to know.
@@ -182,10 +206,19 @@ impl Copy {
     /// # Errors
     /// I/O errors.
     pub fn append(&mut self, record: &ValueRecord<'_>) -> Result<Pointer> {
+        self.append_with(|out, place| {
+            value::encode(out, place, record.kind, record.seqno, record.key, record.stored());
+        })
+    }
+
+    /// Appends what `encode` appends to a buffer: one record that is to stand in this file, at this offset.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn append_with(&mut self, encode: impl FnOnce(&mut Vec<u8>, (FileId, u64))) -> Result<Pointer> {
         let offset = self.end;
         let begin = self.buffer.len();
-        let place = (self.file.id, offset);
-        value::encode(&mut self.buffer, place, record.kind, record.seqno, record.key, record.stored());
+        encode(&mut self.buffer, (self.file.id, offset));
         let len = self.buffer.len() - begin;
         self.end += len as u64;
         if self.buffer.len() >= COPY_BUFFER_BYTES + COPY_ALIGNMENT {
@@ -193,6 +226,12 @@ impl Copy {
             self.write_out(self.buffer.len() - (self.end % COPY_ALIGNMENT as u64) as usize)?;
         }
         Ok(Pointer { file: self.file.id, epoch: 0, offset, len: len as u32 })
+    }
+
+    /// Where the next record will stand.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
     }
 
     /// Writes the first `bytes` of what is not written yet.
@@ -413,6 +452,39 @@ impl ValueFiles {
         Ok(Some(files))
     }
 
+    /// Completes a file that no commit has to do with: durable, but for its name, when this returns. Whoever asked for it names
+    /// it in an edit.
+    ///
+    /// # Errors
+    /// I/O errors; the file is gone then.
+    pub fn finish_alone(&self, mut copy: Copy) -> Result<ValueFileMeta> {
+        let written = copy.write_out(copy.buffer.len()).and_then(|()| self.writer(&copy.file)?.sync());
+        if let Err(error) = written {
+            self.give_up(copy);
+            return Err(error);
+        }
+        let file = copy.file;
+        file.len.store(copy.end, Relaxed);
+        file.synced.store(copy.end, Relaxed);
+        self.insert(std::slice::from_ref(&file));
+        Ok(file.meta(self.home.keyspace))
+    }
+
+    /// Removes a new file that is not finished.
+    pub fn give_up(&self, copy: Copy) {
+        let _counted = self.home.dir.remove(&names::value(copy.file.id));
+    }
+
+    /// Removes files that are finished and that no edit has named.
+    pub fn remove(&self, id: FileId) {
+        let _alone = self.change.hold();
+        let mut all = HashMap::clone(&self.all.load());
+        if all.remove(&id).is_some() {
+            self.all.store(Arc::new(all));
+            let _counted = self.home.dir.remove(&names::value(id));
+        }
+    }
+
     /// Lets readers find files.
     fn insert(&self, files: &[Arc<ValueFile>]) {
         let _alone = self.change.hold();
@@ -488,11 +560,8 @@ impl ValueFiles {
     pub fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Value>> {
         let all = self.all.load();
         let Some(file) = all.get(&pointer.file) else { return Ok(None) };
-        let mut bytes = zeroed(pointer.len as usize);
-        if let Some(bytes) = Arc::get_mut(&mut bytes) {
-            file.reader.read_at(bytes, pointer.offset, source)?;
-        }
-        value::read_value(bytes, file.id, pointer.offset, key).map(Some).map_err(|damage| damage.of(file.reader.path()))
+        let (bytes, offset) = (file.read_bytes(pointer, source)?, pointer.offset);
+        value::read_value(bytes, file.id, offset, key).map(Some).map_err(|damage| damage.of(file.reader.path()))
     }
 
     /// Announces reads to come. To ask the system for a value takes as long as to read it from memory, so it is only

@@ -37,7 +37,7 @@ impl Placement for Inline {
     }
 
     /// No entry of this placement carries a pointer, so one that does was not written by us.
-    fn read(&self, _key: &[u8], pointer: Pointer, _source: IoSource) -> Result<Option<Found>> {
+    fn read(&self, _key: &[u8], _seqno: SeqNo, pointer: Pointer, _source: IoSource) -> Result<Option<Found>> {
         let found = format!("a pointer to value file {}", pointer.file);
         Err(Corruption::new(pointer.offset, "entry", "a value beside its key (placement inline)", found).of("tables"))
     }

@@ -5,9 +5,11 @@
 //! | [`inline`] | none: a plain LSM-tree |
 //! | [`wisckey`] | WiscKey, FAST 2016, as HashKV §2 and §4 describe and compare it |
 //! | [`hashkv`] | HashKV, ATC 2018 |
+//! | [`novkv`] | NovKV, MSST 2020 |
 
 pub mod hashkv;
 pub mod inline;
+pub mod novkv;
 pub mod wisckey;
 
 use bifold_format::compression::Compression;
@@ -29,6 +31,8 @@ pub struct ValueOptions {
     pub cold_parts: bool,
     /// Which group is collected.
     pub victim: Victim,
+    /// A file of which more than this share is valid is not collected (NovKV §III-C).
+    pub gc_threshold: f64,
     /// How values are compressed, each by itself.
     pub compression: Compression,
 }

@@ -116,7 +116,7 @@ impl Placement for WiscKey {
         Ok(Box::new(CountDead::default()))
     }
 
-    fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
+    fn read(&self, key: &[u8], _seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
         Ok(self.files.read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
     }
 

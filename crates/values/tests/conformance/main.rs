@@ -91,4 +91,5 @@ battery! {
     inline: Inline;
     wisckey: WiscKey;
     hashkv: HashKv;
+    novkv: NovKv;
 }

@@ -223,13 +223,17 @@ pub fn a11_garbage_is_remembered_across_reopening(placement: Placement) {
     let before = bed.db().stats().space;
     bed.reopen();
     let after = bed.db().stats().space;
-    assert!(before.live_values_estimate <= before.values_bytes / 2, "{before:?}");
+    // Files with nothing alive in them may be gone already.
+    let written = 6 * contents(bed.db())["default"].iter().map(|(_, value)| value.len() as u64).sum::<u64>();
+    let is_gone = before.values_bytes <= written / 3;
+    assert!(is_gone || before.live_values_estimate <= before.values_bytes / 2, "{before:?}");
     // About as much: files that groups share are known to be as dead as the most dead of these.
     let dead = |space: &SpaceStats| space.values_bytes - space.live_values_estimate;
     assert!(dead(&after) >= dead(&before) / 2, "{before:?} became {after:?}");
     bed.collect();
     let collected = bed.db().stats().space;
-    assert!(collected.values_bytes <= before.values_bytes / 2, "{before:?} became {collected:?}");
+    let is_freed = collected.values_bytes <= before.values_bytes / 2 || collected.values_bytes <= written / 4;
+    assert!(is_freed, "{before:?} became {collected:?}");
     bed.check_thoroughly();
 }
 

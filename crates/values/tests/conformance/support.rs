@@ -1,7 +1,7 @@
 //! Databases for the rows: files in memory, a model that knows every answer, images of crashes.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -10,10 +10,13 @@ use bifold::{
     Compaction, Db, Env, KeyspaceOptions, Options, Placement, Workers,
     options::{Leveled, Values},
 };
+
+use bifold_contract::FileId;
 use bifold_format::{
     frame::{self, Step},
     names::{self, FileKind},
-    value,
+    sorted,
+    value::{self, ValueKind, ValueRecord},
 };
 use bifold_io::{clock::SystemClock, memory::MemoryFs, threads::SystemThreads};
 use bifold_sim::{
@@ -239,19 +242,41 @@ pub fn holders(fs: &MemoryFs) -> Vec<String> {
 /// A record of a value file: key, number, kind, and the body with the method by which it is stored.
 pub type Record = (Vec<u8>, u64, String, String);
 
-/// All records of all value files, one for each copy.
+/// All records of all value files that are about a key, one for each copy.
 pub fn records(fs: &MemoryFs) -> Vec<Record> {
     let mut records = Vec::new();
+    walk_values(fs, |_, record| {
+        let (kind, body) = (format!("{:?}", record.kind), format!("{:?}", record.stored()));
+        if record.kind.has_key() {
+            records.push((record.key.to_vec(), record.seqno, kind, body));
+        }
+    });
+    records
+}
+
+/// How often the tables have been rewritten that keys are in, where tables count that.
+pub fn epochs(fs: &MemoryFs) -> BTreeMap<Vec<u8>, u32> {
+    let mut keys: BTreeMap<FileId, BTreeSet<Vec<u8>>> = BTreeMap::new();
+    let mut epochs = BTreeMap::new();
+    walk_values(fs, |file, record| match record.kind {
+        ValueKind::Value => drop(keys.entry(file).or_default().insert(record.key.to_vec())),
+        ValueKind::Properties => {
+            let properties = sorted::properties(record.body()).unwrap();
+            epochs.extend(keys.remove(&file).unwrap_or_default().into_iter().map(|key| (key, properties.epoch)));
+        }
+        _ => {}
+    });
+    epochs
+}
+
+fn walk_values(fs: &MemoryFs, mut met: impl FnMut(FileId, &ValueRecord<'_>)) {
     for (_, bytes) in files(fs).into_iter().filter(|(name, _)| name.ends_with(".val")) {
         let (file, _, mut at) = value::describe(&bytes).unwrap();
         while let Step::Record(found, len) = frame::step(&bytes[at as usize..], file, at) {
-            let record = value::decode(found).unwrap();
-            let (kind, body) = (format!("{:?}", record.kind), format!("{:?}", record.stored()));
-            records.push((record.key.to_vec(), record.seqno, kind, body));
+            met(file, &value::decode(found).unwrap());
             at += len as u64;
         }
     }
-    records
 }
 
 /// All keys.

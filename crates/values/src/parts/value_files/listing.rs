@@ -132,6 +132,11 @@ impl ValueFiles {
                 file.listed_dead.fetch_add(bytes, Relaxed);
             }
         }
+        for meta in edit.added.iter().filter(|meta| meta.tags & GONE == 0) {
+            if let Some(file) = self.get(meta.id) {
+                file.listed.fetch_max(meta.bytes, Relaxed);
+            }
+        }
         let is_gone = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.tags & GONE != 0);
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());

@@ -1,0 +1,63 @@
+//! Values in the order of arrival: the file that commits append to, and the next one when it is full.
+
+use std::sync::{Arc, Mutex};
+
+use bifold_contract::{FileId, Pointer, Result, SeqNo};
+use bifold_format::{
+    compression::{Compression, Compressor},
+    value,
+};
+
+use super::{
+    sync::LockExt,
+    value_files::{ValueFile, ValueFiles},
+};
+
+/// The end of a log of values.
+pub struct Arrivals {
+    files: Arc<ValueFiles>,
+    file_bytes: u64,
+    head: Mutex<Head>,
+}
+
+struct Head {
+    file: Option<Arc<ValueFile>>,
+    record: Vec<u8>,
+    compressor: Compressor,
+}
+
+impl Arrivals {
+    /// Appends to files that are cut at about `file_bytes`; begins with a new one.
+    #[must_use]
+    pub fn new(files: Arc<ValueFiles>, file_bytes: u64, compression: Compression) -> Self {
+        let head = Head { file: None, record: Vec::new(), compressor: Compressor::new(compression) };
+        Self { files, file_bytes, head: Mutex::new(head) }
+    }
+
+    /// Appends a value; answers where it stands.
+    ///
+    /// # Errors
+    /// I/O errors; nothing must be appended after one.
+    pub fn append(&self, seqno: SeqNo, key: &[u8], value: &[u8]) -> Result<Pointer> {
+        let mut head = self.head.hold();
+        let Head { file, record, compressor } = &mut *head;
+        let file = match file {
+            Some(file) if file.len() < self.file_bytes => file,
+            other => other.insert(self.files.begin(0)?),
+        };
+        record.clear();
+        value::encode_value(record, (file.id, file.len()), seqno, key, value, compressor);
+        self.files.append(file, record)
+    }
+
+    /// The file that is appended to.
+    #[must_use]
+    pub fn head(&self) -> Option<FileId> {
+        self.head.hold().file.as_ref().map(|file| file.id)
+    }
+
+    /// Nothing is appended to the present file any more.
+    pub fn seal(&self) {
+        self.head.hold().file = None;
+    }
+}

@@ -1,0 +1,209 @@
+//! Drop-keys: which versions in value files flush and compaction have dropped (NovKV §III-B).
+//!
+//! ```text
+//! rewrite drops versions ─▶ one drop file, synced: a block for each value file they were in
+//!                           └─ listed by the edit that puts the rewrite in force: with it, or not at all
+//! collection of a value file ─▶ reads its blocks ─▶ the new table says which drop files it has regarded
+//!                                                   └─ its edit removes drop files without any other block
+//! ```
+//!
+//! The paper appends each block to the value file that it is about. Here the blocks of one rewrite share a file: that is one
+//! sync for each rewrite and not one for each value file (`docs/placements/novkv.md` has figures), what a rewrite
+//! that failed has written is nowhere in the way of its retry, and a block that comes while its value file is collected needs not be
+//! carried anywhere: it names versions, and their numbers stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bifold_contract::{FileId, IoSource, Result, SeqNo, ValueFileMeta};
+use bifold_format::{
+    sorted::{self, Dropped},
+    value::{self, ValueKind},
+};
+
+use super::{
+    hash_map::HashMap,
+    scan::Scan,
+    value_files::{Copy, DROPS, ValueFile, ValueFiles},
+};
+
+/// Where a block stands, and how much it drops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropBlock {
+    /// The drop file it is in.
+    pub drop_file: FileId,
+    offset: u64,
+    len: u32,
+    /// Versions it drops.
+    pub count: u64,
+    /// Bytes of their records.
+    pub bytes: u64,
+}
+
+/// The drop blocks that are in force, by the number of the value file they are about.
+#[derive(Debug, Default)]
+pub struct DropKeys {
+    blocks: BTreeMap<FileId, Vec<DropBlock>>,
+    /// Blocks in force in each drop file.
+    files: BTreeMap<FileId, usize>,
+    /// In drop files that no edit has put in force yet.
+    pending: BTreeMap<FileId, Vec<(FileId, DropBlock)>>,
+}
+
+impl DropKeys {
+    /// The blocks in drop files of an earlier session, without those of which `is_regarded(value file, drop file)` says that the value file
+    /// is without what they drop.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn open(files: &[std::sync::Arc<ValueFile>], is_regarded: impl Fn(FileId, FileId) -> bool) -> Result<Self> {
+        let mut keys = Self::default();
+        for file in files {
+            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
+            let mut blocks = Vec::new();
+            while let Some((record, len)) = scan.sound()? {
+                if record.kind == ValueKind::Drops {
+                    let totals = sorted::drop_totals(record.body()).map_err(|d| d.of(file.reader().path()))?;
+                    let (count, bytes) = (totals.count, totals.bytes);
+                    let block = DropBlock { drop_file: file.id, offset: record.offset, len, count, bytes };
+                    blocks.push((record.seqno, block));
+                }
+            }
+            blocks.retain(|(about, block)| !is_regarded(*about, block.drop_file));
+            keys.put_in_force(file.id, blocks);
+        }
+        Ok(keys)
+    }
+
+    /// Notes a drop file that the next edit may put in force.
+    pub fn written(&mut self, drop_file: FileId, blocks: Vec<(FileId, DropBlock)>) {
+        self.pending.insert(drop_file, blocks);
+    }
+
+    /// An edit has put a drop file in force.
+    pub fn installed(&mut self, drop_file: FileId) {
+        if let Some(blocks) = self.pending.remove(&drop_file) {
+            self.put_in_force(drop_file, blocks);
+        }
+    }
+
+    fn put_in_force(&mut self, drop_file: FileId, blocks: Vec<(FileId, DropBlock)>) {
+        self.files.insert(drop_file, blocks.len());
+        for (about, block) in blocks {
+            self.blocks.entry(about).or_default().push(block);
+        }
+    }
+
+    /// An edit has removed a drop file: its blocks are regarded, or stand in another one.
+    pub fn removed(&mut self, drop_file: FileId) {
+        self.files.remove(&drop_file);
+        self.blocks.retain(|_, blocks| {
+            blocks.retain(|block| block.drop_file != drop_file);
+            !blocks.is_empty()
+        });
+    }
+
+    /// A table is in force that is without what these drop files drop of `about`.
+    pub fn regarded(&mut self, about: FileId, drop_files: &BTreeSet<FileId>) {
+        let Some(blocks) = self.blocks.get_mut(&about) else { return };
+        for block in blocks.iter().filter(|block| drop_files.contains(&block.drop_file)) {
+            if let Some(count) = self.files.get_mut(&block.drop_file) {
+                *count -= 1;
+            }
+        }
+        blocks.retain(|block| !drop_files.contains(&block.drop_file));
+        if blocks.is_empty() {
+            self.blocks.remove(&about);
+        }
+    }
+
+    /// The blocks about a value file.
+    #[must_use]
+    pub fn about(&self, file: FileId) -> &[DropBlock] {
+        self.blocks.get(&file).map_or(&[], Vec::as_slice)
+    }
+
+    /// Bytes that are dropped of a value file.
+    #[must_use]
+    pub fn dropped_bytes(&self, file: FileId) -> u64 {
+        self.about(file).iter().map(|block| block.bytes).sum()
+    }
+
+    /// The drop files in force, oldest first, with the number of their blocks.
+    #[must_use]
+    pub fn files(&self) -> &BTreeMap<FileId, usize> {
+        &self.files
+    }
+
+    /// Drop files without any block about files other than these.
+    #[must_use]
+    pub fn only_about<'a>(&self, abouts: impl Iterator<Item = &'a FileId>, regarded: &BTreeSet<FileId>) -> Vec<FileId> {
+        let mut left = self.files.clone();
+        for block in abouts.flat_map(|about| self.about(*about)).filter(|b| regarded.contains(&b.drop_file)) {
+            if let Some(count) = left.get_mut(&block.drop_file) {
+                *count -= 1;
+            }
+        }
+        left.into_iter().filter(|&(_, count)| count == 0).map(|(file, _)| file).collect()
+    }
+
+    /// The blocks of some drop files, by the value file they are about.
+    #[must_use]
+    pub fn of(&self, drop_files: &BTreeSet<FileId>) -> Vec<(FileId, DropBlock)> {
+        let all = self.blocks.iter().flat_map(|(&about, blocks)| blocks.iter().map(move |&block| (about, block)));
+        all.filter(|(_, block)| drop_files.contains(&block.drop_file)).collect()
+    }
+
+    /// Memory for what is known of blocks.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.blocks.values().map(|blocks| (blocks.capacity() * size_of::<DropBlock>()) as u64).sum()
+    }
+}
+
+/// What a rewrite has dropped so far.
+pub type Drops = HashMap<FileId, Dropped>;
+
+/// Writes a drop file, durable but for its name. The edit that puts the rewrite in force takes the answer along.
+///
+/// # Errors
+/// I/O errors; nothing is left then.
+pub fn write(files: &ValueFiles, drops: Drops) -> Result<(ValueFileMeta, Vec<(FileId, DropBlock)>)> {
+    let mut drops: Vec<(FileId, Dropped)> = drops.into_iter().collect();
+    drops.sort_unstable_by_key(|(about, _)| *about);
+    let mut copy = files.begin_copy(DROPS, 0)?;
+    match write_blocks(&mut copy, drops) {
+        Ok(blocks) => Ok((files.finish_alone(copy)?, blocks)),
+        Err(error) => {
+            files.give_up(copy);
+            Err(error)
+        }
+    }
+}
+
+fn write_blocks(copy: &mut Copy, drops: Vec<(FileId, Dropped)>) -> Result<Vec<(FileId, DropBlock)>> {
+    let mut blocks = Vec::with_capacity(drops.len());
+    for (about, mut dropped) in drops {
+        let pointer = copy.append_with(|out, place| sorted::encode_drops(out, place, about, &mut dropped))?;
+        let count = dropped.seqnos.len() as u64;
+        let (drop_file, offset, len) = (pointer.file, pointer.offset, pointer.len);
+        blocks.push((about, DropBlock { drop_file, offset, len, count, bytes: dropped.bytes }));
+    }
+    Ok(blocks)
+}
+
+/// Reads a block: hands the numbers of the versions it drops to `met`.
+///
+/// # Errors
+/// I/O errors and corruption.
+pub fn read(files: &ValueFiles, block: &DropBlock, met: impl FnMut(SeqNo)) -> Result<()> {
+    let Some(file) = files.get(block.drop_file) else {
+        unreachable!("a drop file is there as long as one of its blocks is in force")
+    };
+    let mut bytes = vec![0; block.len as usize];
+    file.reader().read_at(&mut bytes, block.offset, IoSource::Collection)?;
+    let decode = || {
+        let frame = value::frame_at(&bytes, file.id, block.offset)?;
+        sorted::decode_drops(value::decode(frame)?.body(), met)
+    };
+    decode().map_err(|damage| damage.of(file.reader().path()))
+}

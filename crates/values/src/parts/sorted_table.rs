@@ -1,0 +1,260 @@
+//! A sorted table: values by key, found by an index of their stretches (NovKV §III-A.2, SVTable).
+//!
+//! Written once, durable before any edit names it, never appended to. The index is read when the first value is searched for,
+//! and let go of again when other tables need the memory more.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use arc_swap::ArcSwapOption;
+use bifold_contract::{Corruption, FileId, IoSource, Result, SeqNo, Value, ValueFileMeta};
+use bifold_format::{
+    frame::{self, Step},
+    sorted::{self, Index, IndexBuilder, PROPERTIES_END_BYTES, Properties},
+    value::{self, Stored, ValueKind},
+};
+
+use super::{
+    budget::{Budget, Taken},
+    sync::LockExt,
+    value_files::{Copy, SORTED, ValueFile, ValueFiles},
+};
+
+/// The index has an entry for so many bytes of values: half of it is what a search reads too much.
+const STRETCH_BYTES: u64 = 8 << 10;
+
+/// One sorted table.
+#[derive(Debug)]
+pub struct SortedTable {
+    /// The file it is in.
+    pub file: Arc<ValueFile>,
+    /// What it says about itself.
+    pub properties: Properties,
+    /// Where the index ends, which begins where the values end.
+    index_end: u64,
+    index: ArcSwapOption<Loaded>,
+    /// Searched since it was last looked at for its memory.
+    is_in_use: AtomicBool,
+}
+
+/// An index in memory.
+#[derive(Debug)]
+struct Loaded {
+    index: Index,
+    /// `None`: there was no memory for it, so it is not kept.
+    _taken: Option<Taken>,
+}
+
+impl SortedTable {
+    /// Reads what `file` says about itself.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn open(file: Arc<ValueFile>) -> Result<Self> {
+        let read = |offset: u64, len: u64| {
+            let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+            file.reader().read_at(&mut bytes, offset, IoSource::Recovery)?;
+            Ok(bytes)
+        };
+        let last = read(file.len().saturating_sub(PROPERTIES_END_BYTES as u64), PROPERTIES_END_BYTES as u64)?;
+        let Some(len) = sorted::properties_len(&last, file.len()) else {
+            let damage = Corruption::new(file.len(), "sorted table", "properties at its end", "none");
+            return Err(damage.of(file.reader().path()));
+        };
+        let start = file.len() - len;
+        let properties =
+            sorted::decode_properties(&read(start, len)?, file.id, start).map_err(|d| d.of(file.reader().path()))?;
+        if properties.values_end < file.start() || properties.values_end > start {
+            let (expected, found) = (format!("values that end before {start}"), properties.values_end.to_string());
+            return Err(Corruption::new(start, "sorted table", expected, found).of(file.reader().path()));
+        }
+        Ok(Self::new(file, properties, start))
+    }
+
+    fn new(file: Arc<ValueFile>, properties: Properties, index_end: u64) -> Self {
+        Self { file, properties, index_end, index: ArcSwapOption::empty(), is_in_use: AtomicBool::new(false) }
+    }
+
+    /// Bytes of the records that `number` leads to here.
+    #[must_use]
+    pub fn bytes_of(&self, number: FileId) -> u64 {
+        let aliases = &self.properties.aliases;
+        aliases.binary_search_by_key(&number, |alias| alias.0).map_or(0, |at| aliases[at].1)
+    }
+
+    /// Where version `seqno` of `key` stands, and its value; `None` when it is not there.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn search(
+        self: &Arc<Self>,
+        (key, seqno): (&[u8], SeqNo),
+        indexes: &Indexes,
+        source: IoSource,
+    ) -> Result<Option<(u64, Value)>> {
+        let loaded = match &*self.index.load() {
+            Some(loaded) => Arc::clone(loaded),
+            None => indexes.load(self, source)?,
+        };
+        self.is_in_use.store(true, Relaxed);
+        let stretch = loaded.index.find(key, seqno).map_err(|damage| damage.of(self.file.reader().path()))?;
+        let Some((start, end)) = stretch else { return Ok(None) };
+        self.search_stretch((key, seqno), start, end.unwrap_or(self.properties.values_end), source)
+    }
+
+    fn search_stretch(
+        &self,
+        version: (&[u8], SeqNo),
+        start: u64,
+        end: u64,
+        source: IoSource,
+    ) -> Result<Option<(u64, Value)>> {
+        let damage = |at: u64| {
+            let damage = Corruption::new(at, "value record", "a whole record", "one that does not check");
+            damage.of(self.file.reader().path())
+        };
+        let len = end.checked_sub(start).filter(|_| end <= self.properties.values_end).ok_or_else(|| damage(start))?;
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+        self.file.reader().read_at(&mut bytes, start, source)?;
+        let mut at = 0;
+        while at < bytes.len() {
+            let offset = start + at as u64;
+            let Step::Record(frame, len) = frame::step(&bytes[at..], self.file.id, offset) else {
+                return Err(damage(offset));
+            };
+            let record = value::decode(frame).map_err(|damage| damage.of(self.file.reader().path()))?;
+            if (record.key, record.seqno) == version && record.kind == ValueKind::Value {
+                let value = record.value().map_err(|damage| damage.of(self.file.reader().path()))?;
+                return Ok(Some((offset, value)));
+            }
+            at += len;
+        }
+        Ok(None)
+    }
+
+    fn read_index(&self, source: IoSource) -> Result<Index> {
+        let start = self.properties.values_end;
+        let mut bytes = vec![0; usize::try_from(self.index_end - start).unwrap_or(usize::MAX)].into_boxed_slice();
+        self.file.reader().read_at(&mut bytes, start, source)?;
+        Index::new(bytes, self.file.id, start).map_err(|damage| damage.of(self.file.reader().path()))
+    }
+}
+
+/// The indexes in memory, of all tables of one keyspace.
+#[derive(Debug)]
+pub struct Indexes {
+    budget: Arc<Budget>,
+    loaded: Mutex<VecDeque<Weak<SortedTable>>>,
+}
+
+impl Indexes {
+    /// None yet.
+    #[must_use]
+    pub fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, loaded: Mutex::default() }
+    }
+
+    /// Reads the index of a table, and keeps it if there is memory for it, be it that of tables not searched lately.
+    fn load(&self, table: &Arc<SortedTable>, source: IoSource) -> Result<Arc<Loaded>> {
+        let index = table.read_index(source)?;
+        let taken = self.room_for(index.memory_bytes());
+        let is_kept = taken.is_some();
+        let loaded = Arc::new(Loaded { index, _taken: taken });
+        if is_kept {
+            table.index.store(Some(Arc::clone(&loaded)));
+            self.loaded.hold().push_back(Arc::downgrade(table));
+        }
+        Ok(loaded)
+    }
+
+    /// Each table that was searched since it was last looked at here is spared once.
+    fn room_for(&self, bytes: u64) -> Option<Taken> {
+        let mut loaded = self.loaded.hold();
+        for _ in 0..=2 * loaded.len() {
+            if let Some(taken) = self.budget.take(bytes) {
+                return Some(taken);
+            }
+            let Some(table) = loaded.pop_front()?.upgrade() else { continue };
+            if table.is_in_use.swap(false, Relaxed) {
+                loaded.push_back(Arc::downgrade(&table));
+            } else {
+                table.index.store(None);
+            }
+        }
+        None
+    }
+
+    /// Memory for them.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let loaded = self.loaded.hold();
+        let indexes = loaded.iter().filter_map(Weak::upgrade).filter_map(|table| table.index.load_full());
+        indexes.map(|loaded| loaded.index.memory_bytes()).sum()
+    }
+}
+
+/// Writes a sorted table.
+#[derive(Debug)]
+pub struct SortedWriter {
+    copy: Copy,
+    index: IndexBuilder,
+    /// The stretch that is being written ends here.
+    stretch_end: u64,
+}
+
+impl SortedWriter {
+    /// Begins a table.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn begin(files: &ValueFiles) -> Result<Self> {
+        Ok(Self { copy: files.begin_copy(SORTED, 0)?, index: IndexBuilder::default(), stretch_end: 0 })
+    }
+
+    /// Appends a version, which comes after all before it by key, of one key by number from the newest on.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn add(&mut self, key: &[u8], seqno: SeqNo, stored: Stored<'_>) -> Result<()> {
+        let append = |out: &mut Vec<u8>, place| value::encode(out, place, ValueKind::Value, seqno, key, stored);
+        let at = self.copy.append_with(append)?.offset;
+        if at >= self.stretch_end {
+            self.index.add(key, seqno, at);
+            self.stretch_end = at + STRETCH_BYTES;
+        }
+        Ok(())
+    }
+
+    /// Completes the table, durable but for its name.
+    ///
+    /// # Errors
+    /// I/O errors; nothing is left then.
+    pub fn finish(mut self, files: &ValueFiles, mut properties: Properties) -> Result<(ValueFileMeta, SortedTable)> {
+        properties.values_end = self.copy.end();
+        let index = self.index;
+        let end = self
+            .copy
+            .append_with(|out, place| index.finish(out, place))
+            .and_then(|_| self.copy.append_with(|out, place| sorted::encode_properties(out, place, &properties)));
+        let index_end = match end {
+            Ok(properties) => properties.offset,
+            Err(error) => {
+                files.give_up(self.copy);
+                return Err(error);
+            }
+        };
+        let meta = files.finish_alone(self.copy)?;
+        let file = files.get(meta.id).unwrap_or_else(|| unreachable!("finished right now"));
+        Ok((meta, SortedTable::new(file, properties, index_end)))
+    }
+
+    /// Removes what was written.
+    pub fn give_up(self, files: &ValueFiles) {
+        files.give_up(self.copy);
+    }
+}

@@ -1,0 +1,394 @@
+//! `novkv`: compaction says what is dead, so collecting garbage neither asks the index nor writes to it (NovKV, MSST 2020).
+//!
+//! ```text
+//! put ─▶ VTable: values in the order of arrival ◀── pointer: file number, epoch 0, offset, length
+//!           │
+//!           │  flush, compaction drop versions ─▶ drop-keys, durable before the rewrite is in force        (§III-B)
+//!           ▼
+//! collection: values not dropped, sorted by key ─▶ SVTable: epoch + 1, the same file numbers                (§III-C)
+//!           │
+//!           ▼
+//! get: pointer of this epoch ─▶ its record
+//!      an older one ─▶ repaired handle, or searched by key in the SVTable and the handle kept ─▶ its record (§III-D)
+//! ```
+//!
+//! | paper | here |
+//! |---|---|
+//! | VTable, current VTable (§III-A.1) | a value file of [`Arrivals`] |
+//! | SVTable (§III-A.2) | [`SortedTable`]; several numbers may lead to one, so that small ones are merged (ours) |
+//! | VMap, SVMMap | [`ValueFiles`], `Shared::tables` |
+//! | DropKeys, DropBlocks (§III-B) | [`drop_keys`](crate::parts::drop_keys): numbers of versions, in files of their own |
+//! | *gc_threshold*, *valid_rate* (§III-C) | [`victims`]; begun when space asks for it (ours) |
+//! | selective handle updating (§III-D) | [`Handles`], written into the index by the next compaction that meets the stale one (ours) |
+//!
+//! **What is exact.** Each version has one entry in the index, and it is dropped once; so the records of a file that no drop-key
+//! names are those that the index still has, whatever snapshots there are, at any time and after any crash.
+
+mod rebuild;
+mod victims;
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use arc_swap::ArcSwap;
+use bifold_contract::{
+    Entry, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
+    placement::{
+        self, Collecting, Collection, Explained, Found, IndexView, Replayed, RewriteJob, Routed, SpacePressure,
+        ValueSpace,
+    },
+};
+use bifold_format::{pointer, value};
+
+use self::rebuild::{MergeDrops, Rebuild, Switch};
+use super::ValueOptions;
+use crate::parts::{
+    arrivals::Arrivals,
+    drop_keys::{self, DropKeys, Drops},
+    handles::Handles,
+    hash_map::HashMap,
+    sorted_table::{Indexes, SortedTable},
+    sync::LockExt,
+    value_files::{DROPS, Home, Kept, SORTED, ValueFiles},
+};
+
+/// Of entries above others at least so many thousandths are taken to hide one: otherwise nobody would look again.
+const SHADOWING_MIN: u32 = 500;
+
+/// Compaction leaves drop-keys; collection reads them.
+pub struct NovKv {
+    options: ValueOptions,
+    arrivals: Arrivals,
+    shared: Arc<Shared>,
+}
+
+/// What readers, rewriters and collections use together.
+struct Shared {
+    files: Arc<ValueFiles>,
+    /// Sorted tables by the file numbers that lead to them. A number that is not here is that of a file of arrivals.
+    tables: ArcSwap<HashMap<FileId, Arc<SortedTable>>>,
+    drops: Mutex<DropKeys>,
+    /// What the edit puts in force that a collection ends with.
+    switch: Mutex<Option<Switch>>,
+    handles: Handles,
+    indexes: Indexes,
+    /// Of the entries above others in a compaction, how many thousandths hid one, lately.
+    shadowing: AtomicU32,
+}
+
+impl NovKv {
+    /// With the files that are there.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
+        let budget = Arc::clone(&home.filters);
+        let files = Arc::new(ValueFiles::open(home, listed, present)?);
+        let listed = files.in_use().into_iter().filter(|file| file.is_listed());
+        let (sorted, other): (Vec<_>, Vec<_>) = listed.partition(|file| file.description.class == SORTED);
+        let mut tables = HashMap::default();
+        for file in sorted {
+            let table = Arc::new(SortedTable::open(file)?);
+            tables.extend(table.properties.aliases.iter().map(|&(number, _)| (number, Arc::clone(&table))));
+        }
+        let is_regarded = |about, drop_file| match tables.get(&about) {
+            Some(table) => table.properties.regarded.contains(&drop_file),
+            None => files.get(about).is_none(),
+        };
+        let drop_files: Vec<_> = other.into_iter().filter(|file| file.description.class == DROPS).collect();
+        let drops = Mutex::new(DropKeys::open(&drop_files, is_regarded)?);
+        let shared = Shared {
+            tables: ArcSwap::from_pointee(tables),
+            drops,
+            switch: Mutex::default(),
+            handles: Handles::new(Arc::clone(&budget)),
+            indexes: Indexes::new(budget),
+            shadowing: AtomicU32::new(SHADOWING_MIN),
+            files: Arc::clone(&files),
+        };
+        let arrivals = Arrivals::new(files, options.file_bytes, options.compression);
+        Ok(Self { options, arrivals, shared: Arc::new(shared) })
+    }
+}
+
+impl Shared {
+    /// The value of a version in the sorted table that its file number leads to.
+    fn read_sorted(
+        &self,
+        table: &Arc<SortedTable>,
+        (key, seqno): (&[u8], SeqNo),
+        pointer: Pointer,
+        source: IoSource,
+    ) -> Result<Option<Found>> {
+        let epoch = table.properties.epoch;
+        if pointer.epoch == epoch {
+            let bytes = table.file.read_bytes(pointer, source)?;
+            let value = value::read_value(bytes, table.file.id, pointer.offset, key);
+            return value
+                .map(|value| Some(Found { value, fresher: None }))
+                .map_err(|d| d.of(table.file.reader().path()));
+        }
+        let fresher = |offset| Some(Pointer { epoch, offset, ..pointer });
+        if let Some(offset) = self.handles.get(pointer, epoch)
+            && let Some(value) = self.read_repaired(table, (key, seqno), Pointer { offset, ..pointer }, source)?
+        {
+            return Ok(Some(Found { value, fresher: fresher(offset) }));
+        }
+        let found = table.search((key, seqno), &self.indexes, source)?;
+        Ok(found.map(|(offset, value)| {
+            self.handles.keep(pointer, epoch, offset);
+            Found { value, fresher: fresher(offset) }
+        }))
+    }
+
+    /// The value at a place that may be another's.
+    fn read_repaired(
+        &self,
+        table: &SortedTable,
+        (key, seqno): (&[u8], SeqNo),
+        at: Pointer,
+        source: IoSource,
+    ) -> Result<Option<bifold_contract::Value>> {
+        if at.offset + u64::from(at.len) > table.properties.values_end {
+            return Ok(None);
+        }
+        let bytes = table.file.read_bytes(at, source)?;
+        let found = value::read_version(bytes, table.file.id, at.offset, key).ok();
+        Ok(found.filter(|(written, _)| *written == seqno).map(|(_, value)| value))
+    }
+
+    /// A better address for a stale one, if it is known.
+    fn repaired(&self, stale: Pointer) -> Option<Pointer> {
+        let tables = self.tables.load();
+        let table = tables.get(&stale.file)?;
+        let epoch = table.properties.epoch;
+        let offset = if stale.epoch == epoch { None } else { self.handles.get(stale, epoch) }?;
+        Some(Pointer { epoch, offset, ..stale })
+    }
+
+    /// Learns how many of the entries above others hide one. A flush sees no older ones, so it only tells that they are more.
+    fn learn(&self, entries_above: u64, kept: u64, dropped: u64) {
+        let before = self.shadowing.load(Relaxed);
+        let share = |of: u64| (1000 * dropped / of.max(1)).min(1000) as u32;
+        let now =
+            if entries_above == 0 { before.max(share(kept + dropped)) } else { (before + share(entries_above)) / 2 };
+        self.shadowing.store(now.max(SHADOWING_MIN), Relaxed);
+    }
+}
+
+impl Placement for NovKv {
+    fn profile(&self) -> Profile {
+        Profile { name: "novkv", parts_from: Some(self.options.min_bytes), parts_at_rewrite: false }
+    }
+
+    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+        match op {
+            Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
+                self.arrivals.append(seqno, key, value).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn begin_sync(&self) {
+        self.shared.files.begin_sync();
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.files.sync()
+    }
+
+    fn synced(&self) {
+        self.shared.files.synced();
+    }
+
+    fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        let is_any_stale = !self.shared.tables.load().is_empty();
+        let shared = Arc::clone(&self.shared);
+        Ok(Box::new(CollectDrops {
+            shared,
+            drops: Drops::default(),
+            kept: 0,
+            entries_above: job.entries_above,
+            is_any_stale,
+        }))
+    }
+
+    fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
+        let shared = &self.shared;
+        if let Some(table) = shared.tables.load().get(&pointer.file) {
+            return shared.read_sorted(table, (key, seqno), pointer, source);
+        }
+        if let Some(value) = shared.files.read(key, pointer, source)? {
+            return Ok(Some(Found { value, fresher: None }));
+        }
+        // Its file has become a table since the first look.
+        match shared.tables.load().get(&pointer.file) {
+            Some(table) => shared.read_sorted(table, (key, seqno), pointer, source),
+            None => Ok(None),
+        }
+    }
+
+    fn prefetch(&self, pointers: &[Pointer]) {
+        let tables = self.shared.tables.load();
+        if tables.is_empty() {
+            return self.shared.files.prefetch(pointers);
+        }
+        let physical = |pointer: &Pointer| match tables.get(&pointer.file) {
+            None => Some(*pointer),
+            Some(table) if table.properties.epoch == pointer.epoch => Some(Pointer { file: table.file.id, ..*pointer }),
+            Some(table) => {
+                let offset = self.shared.handles.get(*pointer, table.properties.epoch)?;
+                Some(Pointer { file: table.file.id, offset, ..*pointer })
+            }
+        };
+        self.shared.files.prefetch(&pointers.iter().filter_map(physical).collect::<Vec<_>>());
+    }
+
+    fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
+        self.choose(pressure)
+    }
+
+    fn collect(&self, pick: &Collection, _view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
+        let Collection::Units(units) = pick else { return Ok(Box::new(Rebuild::nothing(&self.shared))) };
+        let is_drops = |id: &FileId| self.shared.files.get(*id).is_some_and(|file| file.description.class == DROPS);
+        if units.iter().all(is_drops) {
+            return Ok(Box::new(MergeDrops::new(&self.shared, units)?));
+        }
+        Ok(Box::new(Rebuild::new(&self.shared, units)?))
+    }
+
+    fn retire(&self, _durable: SeqNo, _oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+        ValueEdit::default()
+    }
+
+    fn can_retire(&self, _oldest_snapshot: Option<SeqNo>) -> bool {
+        false
+    }
+
+    fn may_move(&self, _from: u8, _to: u8) -> bool {
+        true
+    }
+
+    fn unlisted(&self) -> Vec<ValueFileMeta> {
+        self.shared.files.unlisted()
+    }
+
+    fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
+        self.shared.files.make_durable(files)
+    }
+
+    fn news(&self, flushed: SeqNo) -> ValueEdit {
+        self.shared.files.news(flushed)
+    }
+
+    fn installed(&self, edit: &ValueEdit) {
+        self.shared.put_in_force(edit);
+        self.shared.files.installed(edit);
+    }
+
+    fn files(&self) -> ValueEdit {
+        self.shared.files.listed()
+    }
+
+    fn space(&self) -> ValueSpace {
+        let (files, total_bytes, _) = self.shared.files.sizes();
+        let live_bytes = self.units().iter().map(victims::Unit::live_bytes).sum();
+        ValueSpace { files, total_bytes, live_bytes, emptied_bytes: 0 }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.shared.files.memory_bytes() + self.shared.drops.hold().memory_bytes()
+    }
+
+    fn emptied_after(&self, _seqno: SeqNo) -> u64 {
+        0
+    }
+
+    fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
+        self.explain_units(pressure)
+    }
+
+    fn seal(&self) {
+        self.arrivals.seal();
+        self.shared.files.seal();
+    }
+
+    fn resolves(&self, pointer: Pointer) -> bool {
+        self.shared.tables.load().contains_key(&pointer.file) || self.shared.files.resolves(pointer)
+    }
+
+    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+        match self.shared.files.unlisted_value(op)? {
+            Kept::As(pointer) => Ok(pointer),
+            Kept::Value(key, value) => self.arrivals.append(seqno, key, &value).map(Some),
+        }
+    }
+
+    fn durable_before(&self) -> SeqNo {
+        self.shared.files.durable_before()
+    }
+
+    fn settle(&self, last: SeqNo) -> Result<()> {
+        self.shared.files.settle(last)
+    }
+
+    fn cut(&self) -> Result<()> {
+        self.shared.files.cut()
+    }
+
+    fn drop_files(&self) {
+        self.shared.files.drop_all();
+    }
+
+    fn live_files(&self) -> Vec<FileId> {
+        self.shared.files.present()
+    }
+}
+
+/// Collaborative compaction (§III-B): notes what a rewrite drops, and hands repaired handles to the index.
+struct CollectDrops {
+    shared: Arc<Shared>,
+    drops: Drops,
+    kept: u64,
+    entries_above: u64,
+    is_any_stale: bool,
+}
+
+impl Rewriter for CollectDrops {
+    fn keep(&mut self, entry: &Entry<'_>) -> Result<placement::Kept> {
+        self.kept += 1;
+        if self.is_any_stale
+            && entry.kind == Kind::Pointer
+            && let Ok(stale) = pointer::decode(entry.payload)
+            && let Some(repaired) = self.shared.repaired(stale)
+        {
+            return Ok(placement::Kept::Pointer(repaired));
+        }
+        Ok(placement::Kept::Unchanged)
+    }
+
+    fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
+        if entry.kind == Kind::Pointer
+            && let Ok(pointer) = pointer::decode(entry.payload)
+        {
+            let dropped = self.drops.entry(pointer.file).or_default();
+            dropped.seqnos.push(entry.seqno);
+            dropped.bytes += u64::from(pointer.len);
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<ValueEdit> {
+        let dropped = self.drops.values().map(|dropped| dropped.seqnos.len() as u64).sum();
+        self.shared.learn(self.entries_above, self.kept, dropped);
+        if self.drops.is_empty() {
+            return Ok(ValueEdit::default());
+        }
+        let (meta, blocks) = drop_keys::write(&self.shared.files, self.drops)?;
+        self.shared.drops.hold().written(meta.id, blocks);
+        Ok(ValueEdit { added: vec![meta], ..ValueEdit::default() })
+    }
+}

@@ -1,0 +1,298 @@
+//! Collections: files become sorted tables without what was dropped of them (NovKV §III-C), and drop files become one.
+//!
+//! ```text
+//! the numbers that the drop-keys of the sources name ─▶ a set
+//! sources, front to back: records not in the set ─▶ sorted by key ─▶ a new table, synced
+//! one edit: the sources go, the table comes, drop files go that are about nothing else
+//!           └─ then readers are led to the table; drop-keys that came meanwhile are about its numbers as before
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use bifold_contract::{
+    FileId, IoSource, Result, SeqNo, ValueEdit, ValueFileMeta,
+    placement::{Collecting, Moved, Moves},
+};
+use bifold_format::{
+    sorted::Properties,
+    value::{Stored, ValueKind},
+};
+
+use super::Shared;
+use crate::parts::{
+    drop_keys::{self, Drops},
+    hash_map::HashMap,
+    scan::Scan,
+    sorted_table::{SortedTable, SortedWriter},
+    sync::LockExt,
+    value_files::{SORTED, ValueFile},
+};
+
+/// What an edit puts in force.
+pub(super) struct Switch {
+    /// The files it removes. None of them comes back.
+    sources: Vec<FileId>,
+    /// The file numbers that led to them.
+    numbers: Vec<FileId>,
+    /// The drop files that were regarded.
+    regarded: BTreeSet<FileId>,
+    table: Option<Arc<SortedTable>>,
+}
+
+impl Shared {
+    /// Tells readers what an edit has changed that is in force now.
+    pub(super) fn put_in_force(&self, edit: &ValueEdit) {
+        let is_gone = |id: &FileId| edit.removed.contains(id) && edit.added.iter().all(|meta| meta.id != *id);
+        let switch = self.switch.hold().take_if(|switch| switch.sources.iter().all(is_gone));
+        let mut drops = self.drops.hold();
+        edit.added.iter().for_each(|meta| drops.installed(meta.id));
+        if let Some(switch) = switch {
+            switch.numbers.iter().for_each(|&number| drops.regarded(number, &switch.regarded));
+            let mut tables = HashMap::clone(&self.tables.load());
+            tables.retain(|number, _| !switch.numbers.contains(number));
+            if let Some(table) = switch.table {
+                tables.extend(table.properties.aliases.iter().map(|&(number, _)| (number, Arc::clone(&table))));
+            }
+            self.tables.store(Arc::new(tables));
+        }
+        edit.removed.iter().filter(|id| is_gone(id)).for_each(|&id| drops.removed(id));
+    }
+
+    /// The file numbers that lead to a file, and how many bytes of records each has in it.
+    pub(super) fn numbers_of(&self, file: &ValueFile) -> Vec<(FileId, u64)> {
+        if file.description.class != SORTED {
+            return vec![(file.id, file.len() - file.start())];
+        }
+        let tables = self.tables.load();
+        tables.values().find(|table| table.file.id == file.id).map_or_else(Vec::new, |t| t.properties.aliases.clone())
+    }
+}
+
+/// A version that is not dropped; key and stored value stand in [`Survivors::bytes`].
+struct Survivor {
+    seqno: SeqNo,
+    key: std::ops::Range<usize>,
+    stored: Stored<'static>,
+    body: std::ops::Range<usize>,
+}
+
+/// What the sources hold that was not dropped.
+#[derive(Default)]
+struct Survivors {
+    bytes: Vec<u8>,
+    all: Vec<Survivor>,
+    record_bytes: u64,
+}
+
+impl Survivors {
+    fn read(&mut self, file: &ValueFile, values_end: u64, dropped: &HashMap<SeqNo, ()>) -> Result<()> {
+        let mut scan = Scan::new(file, file.start(), values_end, IoSource::Collection);
+        while let Some((record, len)) = scan.sound()? {
+            if record.kind != ValueKind::Value || dropped.contains_key(&record.seqno) {
+                continue;
+            }
+            self.record_bytes += u64::from(len);
+            let key = self.put(record.key);
+            let body = self.put(record.body());
+            self.all.push(Survivor { seqno: record.seqno, key, stored: record.stored().emptied(), body });
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> std::ops::Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        let by_version =
+            |a: &Survivor, b: &Survivor| bytes[a.key.clone()].cmp(&bytes[b.key.clone()]).then(b.seqno.cmp(&a.seqno));
+        self.all.sort_unstable_by(by_version);
+    }
+
+    fn write(&self, writer: &mut SortedWriter) -> Result<()> {
+        let put = |survivor: &Survivor| {
+            let stored = survivor.stored.with_body(&self.bytes[survivor.body.clone()]);
+            writer.add(&self.bytes[survivor.key.clone()], survivor.seqno, stored)
+        };
+        self.all.iter().try_for_each(put)
+    }
+}
+
+/// The collection of a few files into one table.
+pub(super) struct Rebuild {
+    shared: Arc<Shared>,
+    switch: Option<Switch>,
+    added: Option<ValueFileMeta>,
+    freed: u64,
+}
+
+impl Rebuild {
+    /// The collection of nothing.
+    pub fn nothing(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), switch: None, added: None, freed: 0 }
+    }
+
+    /// Makes the table.
+    ///
+    /// # Errors
+    /// I/O errors and corruption; nothing is left then.
+    pub fn new(shared: &Arc<Shared>, units: &[FileId]) -> Result<Self> {
+        let sources: Vec<Arc<ValueFile>> = units.iter().filter_map(|&id| shared.files.get(id)).collect();
+        if sources.is_empty() {
+            return Ok(Self::nothing(shared));
+        }
+        let numbers: BTreeMap<FileId, u64> = sources.iter().flat_map(|file| shared.numbers_of(file)).collect();
+        let (regarded, blocks): (BTreeSet<FileId>, Vec<_>) = {
+            let drops = shared.drops.hold();
+            let blocks = numbers.keys().flat_map(|&number| drops.about(number).iter().map(move |b| (number, *b)));
+            (drops.files().keys().copied().collect(), blocks.collect())
+        };
+        let mut live = numbers.clone();
+        let mut dropped = HashMap::default();
+        for (number, block) in &blocks {
+            drop_keys::read(&shared.files, block, |seqno| {
+                dropped.insert(seqno, ());
+            })?;
+            let left = live.entry(*number).or_default();
+            *left = left.saturating_sub(block.bytes);
+        }
+        live.retain(|_, bytes| *bytes > 0);
+        let old_bytes: u64 = sources.iter().map(|file| file.len()).sum();
+        let made = if live.is_empty() { None } else { Some(table(shared, &sources, &dropped, &live, &regarded)?) };
+        let (added, table) = made.flatten().unzip();
+        let new_bytes = added.as_ref().map_or(0, |meta: &ValueFileMeta| meta.bytes);
+        let sources = sources.iter().map(|file| file.id).collect();
+        let numbers = numbers.into_keys().collect();
+        let switch = Switch { sources, numbers, regarded, table: table.map(Arc::new) };
+        let freed = old_bytes.saturating_sub(new_bytes);
+        Ok(Self { shared: Arc::clone(shared), switch: Some(switch), added, freed })
+    }
+}
+
+/// Writes what survives of `sources`: `live` bytes by file number.
+fn table(
+    shared: &Shared,
+    sources: &[Arc<ValueFile>],
+    dropped: &HashMap<SeqNo, ()>,
+    live: &BTreeMap<FileId, u64>,
+    regarded: &BTreeSet<FileId>,
+) -> Result<Option<(ValueFileMeta, SortedTable)>> {
+    let tables = shared.tables.load();
+    let table_of = |file: &ValueFile| tables.values().find(|table| table.file.id == file.id);
+    let mut survivors = Survivors::default();
+    let mut epoch = 0;
+    for file in sources {
+        let table = table_of(file);
+        epoch = epoch.max(table.map_or(0, |table| table.properties.epoch));
+        let values_end = table.map_or(file.len(), |table| table.properties.values_end);
+        survivors.read(file, values_end, dropped)?;
+    }
+    debug_assert_eq!(survivors.record_bytes, live.values().sum::<u64>(), "drop-keys say what is not there");
+    if survivors.all.is_empty() {
+        return Ok(None);
+    }
+    survivors.sort();
+    let mut writer = SortedWriter::begin(&shared.files)?;
+    if let Err(error) = survivors.write(&mut writer) {
+        writer.give_up(&shared.files);
+        return Err(error);
+    }
+    let aliases = live.iter().map(|(&number, &bytes)| (number, bytes)).collect();
+    let regarded = regarded.iter().copied().collect();
+    let properties = Properties { epoch: epoch + 1, values_end: 0, aliases, regarded };
+    writer.finish(&shared.files, properties).map(Some)
+}
+
+impl Collecting for Rebuild {
+    fn advance(&mut self) -> Result<Option<Moves>> {
+        Ok(None)
+    }
+
+    fn refused(&mut self, _moved: &Moved) {}
+
+    fn committed(&mut self, _last: SeqNo) {}
+
+    fn edit(&mut self) -> ValueEdit {
+        let Some(switch) = self.switch.take() else { return ValueEdit::default() };
+        let mut removed = switch.sources.clone();
+        removed.extend(self.shared.drops.hold().only_about(switch.numbers.iter(), &switch.regarded));
+        *self.shared.switch.hold() = Some(switch);
+        ValueEdit { removed, added: self.added.take().into_iter().collect(), garbage: Vec::new() }
+    }
+
+    fn freed(&self) -> u64 {
+        self.freed
+    }
+}
+
+impl Drop for Rebuild {
+    /// A table that was not handed to an edit is not needed. After that only a manifest knows whether it is.
+    fn drop(&mut self) {
+        if let Some(meta) = &self.added {
+            self.shared.files.remove(meta.id);
+        }
+    }
+}
+
+/// Several drop files become one, with the blocks in force only.
+pub(super) struct MergeDrops {
+    shared: Arc<Shared>,
+    sources: Vec<FileId>,
+    added: Option<ValueFileMeta>,
+}
+
+impl MergeDrops {
+    /// Writes the new one.
+    ///
+    /// # Errors
+    /// I/O errors and corruption; nothing is left then.
+    pub fn new(shared: &Arc<Shared>, units: &[FileId]) -> Result<Self> {
+        let blocks = shared.drops.hold().of(&units.iter().copied().collect());
+        let mut merged = Drops::default();
+        for (about, block) in blocks {
+            let dropped = merged.entry(about).or_default();
+            dropped.bytes += block.bytes;
+            drop_keys::read(&shared.files, &block, |seqno| dropped.seqnos.push(seqno))?;
+        }
+        let mut added = None;
+        if !merged.is_empty() {
+            let (meta, blocks) = drop_keys::write(&shared.files, merged)?;
+            shared.drops.hold().written(meta.id, blocks);
+            added = Some(meta);
+        }
+        Ok(Self { shared: Arc::clone(shared), sources: units.to_vec(), added })
+    }
+}
+
+impl Collecting for MergeDrops {
+    fn advance(&mut self) -> Result<Option<Moves>> {
+        Ok(None)
+    }
+
+    fn refused(&mut self, _moved: &Moved) {}
+
+    fn committed(&mut self, _last: SeqNo) {}
+
+    fn edit(&mut self) -> ValueEdit {
+        let added = self.added.take().into_iter().collect();
+        ValueEdit { removed: std::mem::take(&mut self.sources), added, garbage: Vec::new() }
+    }
+
+    fn freed(&self) -> u64 {
+        0
+    }
+}
+
+impl Drop for MergeDrops {
+    fn drop(&mut self) {
+        if let Some(meta) = &self.added {
+            self.shared.files.remove(meta.id);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Which files to collect (NovKV §III-C), and whether compaction must look for garbage first.
+//!
+//! The paper collects whatever has a *valid_rate* under *gc_threshold* as soon as a compaction has ended. Here the threshold decides
+//! what is worth it, and space decides when: a file that waits has more that is dead, so less is copied for each byte that
+//! comes free.
+//!
+//! What compaction has not met yet is dead all the same, and no drop-key says so. How much that is can be estimated: by how many
+//! entries stand above others, and by how many of such lately hid one. Past half of what the space target leaves, the
+//! key range is rewritten, which is little where values are apart, and then everything is known.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use bifold_contract::{
+    FileId,
+    placement::{Collection, Explained, SpacePressure, ValueSpace},
+};
+
+use super::NovKv;
+use crate::parts::{
+    sync::LockExt,
+    value_files::{DROPS, ValueFile},
+};
+
+/// One collection merges so many files at most.
+const FILES_AT_ONCE: usize = 16;
+
+/// Files without any valid value go so many at once.
+const DELETED_AT_ONCE: usize = 256;
+
+/// A file whose values are less than this share of a full one is small.
+const SMALL_SHARE: u64 = 4;
+
+/// There are no more small files than this.
+const SMALL_FILES_MAX: usize = 8;
+
+/// There are no more drop files than this.
+const DROP_FILES_MAX: usize = 8;
+
+/// A file is not collected for less than this share of it, however much space is wanted.
+const DEAD_SHARE: u64 = 16;
+
+/// A file that can be collected.
+#[derive(Clone, Debug)]
+pub(super) struct Unit {
+    file: Arc<ValueFile>,
+    /// Bytes of its records, and of those that drop-keys name.
+    value_bytes: u64,
+    dropped_bytes: u64,
+    numbers: usize,
+    /// Nothing is appended to it any more, and the manifest knows all of it.
+    is_complete: bool,
+}
+
+impl Unit {
+    pub fn live_bytes(&self) -> u64 {
+        self.value_bytes.saturating_sub(self.dropped_bytes)
+    }
+
+    /// *valid_rate*, by bytes.
+    fn valid_rate(&self) -> f64 {
+        self.live_bytes() as f64 / self.value_bytes.max(1) as f64
+    }
+}
+
+impl NovKv {
+    /// All files that values are in, the one with the smallest valid rate first.
+    pub(super) fn units(&self) -> Vec<Unit> {
+        let shared = &self.shared;
+        let files = shared.files.in_use();
+        let head = self.arrivals.head();
+        let drops = shared.drops.hold();
+        let unit = |file: Arc<ValueFile>| {
+            let numbers = shared.numbers_of(&file);
+            let is_complete = Some(file.id) != head && file.is_listed();
+            Unit {
+                value_bytes: numbers.iter().map(|(_, bytes)| bytes).sum(),
+                dropped_bytes: numbers.iter().map(|&(number, _)| drops.dropped_bytes(number)).sum(),
+                numbers: numbers.len(),
+                is_complete,
+                file,
+            }
+        };
+        let mut units: Vec<Unit> = files.into_iter().filter(|file| file.description.class != DROPS).map(unit).collect();
+        units.sort_by(|a, b| a.valid_rate().total_cmp(&b.valid_rate()).then(a.file.id.cmp(&b.file.id)));
+        units
+    }
+
+    /// Bytes of values that are dead although no drop-key says so, of `live` that are known to be or not known not to be.
+    fn hidden_bytes(&self, pressure: &SpacePressure, live: u64) -> u64 {
+        let share = pressure.entries_above * f64::from(self.shared.shadowing.load(Relaxed)) / 1000.0;
+        (live as f64 * share) as u64
+    }
+
+    pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<Collection> {
+        let units = self.units();
+        let complete: Vec<&Unit> = units.iter().filter(|unit| unit.is_complete).collect();
+        if let Some(before) = pressure.all_before {
+            if pressure.entries_above > 0.0 {
+                return Some(Collection::Rewrite { start: None, end: None });
+            }
+            let old: Vec<&Unit> = complete.into_iter().filter(|unit| unit.file.id < before).collect();
+            return self.fitting(&old);
+        }
+        let gone: Vec<FileId> =
+            complete.iter().filter(|unit| unit.live_bytes() == 0).take(DELETED_AT_ONCE).map(|u| u.file.id).collect();
+        if !gone.is_empty() {
+            return Some(Collection::Units(gone));
+        }
+        self.drop_files_to_merge().or_else(|| self.small_files(&complete)).or_else(|| self.for_space(pressure, &units))
+    }
+
+    /// As many files from the first one on as make one table.
+    fn fitting(&self, units: &[&Unit]) -> Option<Collection> {
+        let mut live = 0;
+        let fits = |unit: &&&Unit| {
+            live += unit.live_bytes();
+            live <= self.options.file_bytes
+        };
+        let fitting = units.iter().take(FILES_AT_ONCE).take_while(fits).count().max(1);
+        let ids: Vec<FileId> = units.iter().take(fitting).map(|unit| unit.file.id).collect();
+        (!ids.is_empty()).then_some(Collection::Units(ids))
+    }
+
+    /// Drop files of about one size, from the youngest on: so each drop-key is copied about as often as their number has
+    /// digits.
+    fn drop_files_to_merge(&self) -> Option<Collection> {
+        let drops = self.shared.drops.hold();
+        if drops.files().len() <= DROP_FILES_MAX {
+            return None;
+        }
+        let len = |id: FileId| self.shared.files.get(id).map_or(0, |file| file.len());
+        let mut bytes = 0;
+        let mut taken = Vec::new();
+        for &id in drops.files().keys().rev() {
+            if taken.len() >= 2 && len(id) > 2 * bytes {
+                break;
+            }
+            bytes += len(id);
+            taken.push(id);
+        }
+        Some(Collection::Units(taken))
+    }
+
+    fn small_files(&self, complete: &[&Unit]) -> Option<Collection> {
+        let is_small = |unit: &&&Unit| unit.live_bytes() < self.options.file_bytes / SMALL_SHARE;
+        let mut small: Vec<&Unit> = complete.iter().filter(is_small).copied().collect();
+        small.sort_by_key(|unit| unit.live_bytes());
+        if small.len() > SMALL_FILES_MAX { self.fitting(&small) } else { None }
+    }
+
+    fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<Collection> {
+        let (_, total_bytes, _) = self.shared.files.sizes();
+        let known: u64 = units.iter().map(Unit::live_bytes).sum();
+        let hidden = self.hidden_bytes(pressure, known);
+        let space = ValueSpace { files: 0, total_bytes, live_bytes: known - hidden, emptied_bytes: 0 };
+        if pressure.excess(&space) == 0 {
+            return None;
+        }
+        if hidden > 2 * self.options.file_bytes
+            && hidden as f64 > space.live_bytes as f64 * (pressure.target - 1.0) / 2.0
+        {
+            return Some(Collection::Rewrite { start: None, end: None });
+        }
+        let is_worth = |unit: &&Unit| {
+            let wanted = unit.dropped_bytes * DEAD_SHARE >= unit.value_bytes;
+            unit.is_complete && wanted && unit.valid_rate() < self.options.gc_threshold
+        };
+        self.fitting(&units.iter().filter(is_worth).collect::<Vec<_>>())
+    }
+
+    pub(super) fn explain_units(&self, pressure: &SpacePressure) -> Vec<Explained> {
+        let next = match self.choose(pressure) {
+            Some(Collection::Units(units)) => units,
+            _ => Vec::new(),
+        };
+        let rewrites = matches!(self.choose(pressure), Some(Collection::Rewrite { .. }));
+        let units = self.units();
+        let later = |id: FileId| units.iter().filter(|u| u.file.id >= id).map(|u| u.file.len()).sum();
+        let held = |unit: &Unit| match unit {
+            unit if next.contains(&unit.file.id) => None,
+            unit if !unit.is_complete => Some("it is still written to, or not durable yet"),
+            unit if unit.valid_rate() >= self.options.gc_threshold => Some("too little of it is dead: gc_threshold"),
+            _ if rewrites => Some("compaction looks for more garbage first"),
+            _ => Some(pressure.reason(&bifold_contract::Placement::space(self))),
+        };
+        let name = |unit: &Unit| match unit.numbers {
+            1 => format!("file {}", unit.file.id),
+            numbers => format!("file {} ({numbers} numbers)", unit.file.id),
+        };
+        let explain = |unit: &Unit| Explained {
+            unit: name(unit),
+            files: vec![unit.file.id],
+            total_bytes: unit.file.len(),
+            live_bytes: unit.live_bytes(),
+            age_bytes: later(unit.file.id),
+            score: 1.0 - unit.valid_rate(),
+            held: held(unit),
+        };
+        units.iter().map(explain).collect()
+    }
+}
