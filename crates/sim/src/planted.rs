@@ -63,6 +63,8 @@ const METAMORPHIC: Test = Test::Proof("metamorphic");
 const POWER: Test = Test::Proof("power");
 const REGION: Test = Test::Unit("bifold-io", "region::");
 const DELETES: Test = Test::Integration("bifold-values", "conformance", "hashkv::a01_a_deleted_key");
+const EXACT: Test = Test::Integration("bifold-values", "conformance", "exact::");
+const NOVKV: Test = Test::Unit("bifold-values", "novkv::");
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
@@ -98,6 +100,11 @@ pub const ALL: &[Planted] = &[
     bug("region_any_offset", REGION),
     bug("region_unpublished", REGION),
     bug("append_to_any", CUT_FILES),
+    bug("forget_drops", EXACT),
+    bug("forget_regarded", EXACT),
+    bug("regard_all_drops", NOVKV),
+    bug("trust_handles", NOVKV),
+    bug("skip_alone_sync", POWER),
 ];
 
 /// What became of one planted bug.

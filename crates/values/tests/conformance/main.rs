@@ -11,11 +11,13 @@
 //! | [`readers`] | what those see who began before |
 //! | [`crashes`] | what a crash leaves |
 //! | [`faults`] | what errors and damage leave |
+//! | [`exact`] | what must be exact where compaction says what is dead |
 //! | [`support`], [`meanwhile`] | databases, models and images; acts of another thread in the middle of a call |
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should panic")]
 
 mod crashes;
 mod deletes;
+mod exact;
 mod faults;
 mod meanwhile;
 mod moves;

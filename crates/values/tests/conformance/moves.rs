@@ -84,7 +84,7 @@ pub fn a10_every_value_reads_back_whatever_share_of_its_file_is_dead(placement: 
     }
 }
 
-fn one(key: KeyNo) -> bifold_sim::history::Span {
+pub fn one(key: KeyNo) -> bifold_sim::history::Span {
     bifold_sim::history::Span(Bound::Included(key), Bound::Included(key))
 }
 

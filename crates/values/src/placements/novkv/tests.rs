@@ -1,0 +1,276 @@
+//! The placement by itself; the engine's part, which records edits, is played by [`Stage`].
+
+use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
+
+use bifold_contract::placement::IndexView;
+use bifold_format::compression::Compression;
+use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
+
+use super::*;
+use crate::parts::{budget::Budget, victim::Victim};
+
+const OPTIONS: ValueOptions = ValueOptions {
+    min_bytes: 1,
+    file_bytes: 4 << 10,
+    group_bytes: 1 << 20,
+    groups_max: 16,
+    cold_parts: true,
+    victim: Victim::Greedy,
+    gc_threshold: 0.7,
+    compression: Compression::None,
+};
+
+/// Nothing is asked of the index.
+struct NoIndex;
+
+impl IndexView for NoIndex {
+    fn current(&self, _key: &[u8]) -> Result<Option<Pointer>> {
+        panic!("the index was asked")
+    }
+}
+
+/// Names every version: its key, its number and where it is.
+type Version = (&'static [u8], SeqNo, Pointer);
+
+struct Stage {
+    fs: MemoryFs,
+    next: Arc<AtomicU64>,
+    placement: NovKv,
+    listed: BTreeMap<FileId, ValueFileMeta>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let (fs, next) = (MemoryFs::new(), Arc::new(AtomicU64::new(1)));
+        let placement = open(&fs, &next, &BTreeMap::new());
+        Self { fs, next, placement, listed: BTreeMap::new() }
+    }
+
+    fn put(&self, key: &'static [u8], seqno: SeqNo) -> Version {
+        let value = value(key, seqno);
+        let pointer = self.placement.route(Routed::Put { key, value: &value }, seqno).unwrap().unwrap();
+        (key, seqno, pointer)
+    }
+
+    /// No more is appended to the present file, and the manifest knows all of it.
+    fn end_file(&mut self) {
+        self.placement.begin_sync();
+        self.placement.sync().unwrap();
+        self.placement.synced();
+        self.placement.arrivals.seal();
+        let added = self.placement.unlisted();
+        self.install(&ValueEdit { added, ..ValueEdit::default() });
+        let news = self.placement.news(0);
+        self.install(&news);
+    }
+
+    /// A rewrite that drops these versions; its edit is not in force yet.
+    fn drop_versions(&self, versions: &[Version]) -> ValueEdit {
+        let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, entries_above: 0 };
+        let mut rewriter = self.placement.rewriter(&job).unwrap();
+        for &(key, seqno, pointer) in versions {
+            let mut payload = Vec::new();
+            pointer::encode(pointer, &mut payload);
+            let entry = Entry { key, seqno, kind: Kind::Pointer, payload: &payload };
+            rewriter.discard(&entry, seqno + 1).unwrap();
+        }
+        rewriter.finish().unwrap()
+    }
+
+    fn install(&mut self, edit: &ValueEdit) {
+        for id in &edit.removed {
+            assert!(self.listed.remove(id).is_some(), "file {id} is not there");
+        }
+        for meta in &edit.added {
+            assert!(self.listed.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
+        }
+        self.placement.installed(edit);
+    }
+
+    fn collect(&mut self, units: Vec<FileId>) {
+        let mut collecting = self.placement.collect(&Collection::Units(units), &NoIndex).unwrap();
+        assert!(collecting.advance().unwrap().is_none(), "nothing is written to the index");
+        let edit = collecting.edit();
+        self.install(&edit);
+    }
+
+    fn reopen(&mut self) {
+        self.placement = open(&self.fs, &self.next, &self.listed);
+    }
+
+    /// Reads it, and answers the fresher pointer.
+    fn check(&self, (key, seqno, pointer): Version) -> Option<Pointer> {
+        let found = self.placement.read(key, seqno, pointer, IoSource::Get).unwrap();
+        let found = found.unwrap_or_else(|| panic!("version {seqno} of {} is lost", key.escape_ascii()));
+        assert_eq!(&found.value[..], value(key, seqno));
+        found.fresher
+    }
+
+    /// As [`Stage::check`], whatever the pointer.
+    fn read(&self, version: Version) {
+        self.check(version);
+    }
+
+    fn is_lost(&self, (key, seqno, pointer): Version) -> bool {
+        self.placement.read(key, seqno, pointer, IoSource::Get).unwrap().is_none()
+    }
+
+    /// Bytes that are dead as far as known, by file.
+    fn dead(&self) -> BTreeMap<FileId, u64> {
+        let pressure =
+            SpacePressure { index_bytes: 0, entries_above: 0.0, target: 1.5, oldest_snapshot: None, all_before: None };
+        let units = self.placement.explain(&pressure).into_iter();
+        units.map(|unit| (unit.files[0], (unit.score * 1000.0).round() as u64)).collect()
+    }
+}
+
+fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, listed: &BTreeMap<FileId, ValueFileMeta>) -> NovKv {
+    let dir = Dir::new(Arc::new(fs.clone()) as Arc<dyn FileSystem>, Path::new("/db"));
+    dir.create_dir().unwrap();
+    let next = Arc::clone(next);
+    let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
+    let home = Home { dir, keyspace: 1, new_file, writes: true, filters: Budget::new(1 << 20) };
+    let listed = ValueEdit { added: listed.values().cloned().collect(), ..ValueEdit::default() };
+    NovKv::open(home, OPTIONS, &listed, &[]).unwrap()
+}
+
+/// All as long as each other.
+fn value(key: &[u8], seqno: SeqNo) -> Vec<u8> {
+    [key, &[b' '], format!("{seqno:03}").as_bytes()].concat().repeat(10)
+}
+
+#[test]
+fn a_stale_pointer_is_searched_for_once() {
+    let mut stage = Stage::new();
+    let versions = [stage.put(b"b", 1), stage.put(b"a", 2), stage.put(b"b", 3), stage.put(b"c", 4)];
+    stage.end_file();
+    let edit = stage.drop_versions(&versions[1..2]);
+    stage.install(&edit);
+    stage.collect(vec![versions[0].2.file]);
+    assert!(stage.is_lost(versions[1]));
+    for version in [versions[0], versions[2], versions[3]] {
+        assert_eq!(stage.placement.shared.repaired(version.2), None);
+        let fresher = stage.check(version).expect("it had to be searched for");
+        assert_eq!(stage.placement.shared.repaired(version.2), Some(fresher));
+        assert_eq!(stage.check(version), Some(fresher));
+        assert_eq!(stage.check((version.0, version.1, fresher)), None, "a fresh one leads there at once");
+    }
+    // A rewrite that meets a stale pointer writes the repaired one.
+    let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, entries_above: 0 };
+    let mut payload = Vec::new();
+    pointer::encode(versions[0].2, &mut payload);
+    let entry = Entry { key: b"b", seqno: 1, kind: Kind::Pointer, payload: &payload };
+    let kept = stage.placement.rewriter(&job).unwrap().keep(&entry).unwrap();
+    assert_eq!(kept, placement::Kept::Pointer(stage.check(versions[0]).unwrap()));
+}
+
+#[test]
+fn a_handle_of_another_version_is_noticed() {
+    let mut stage = Stage::new();
+    let (old, new) = (stage.put(b"key", 1), stage.put(b"key", 2));
+    stage.end_file();
+    stage.collect(vec![old.2.file]);
+    let place_of_new = stage.check(new).unwrap();
+    stage.placement.shared.handles.keep(old.2, place_of_new.epoch, place_of_new.offset);
+    stage.check(old);
+    stage.placement.shared.handles.keep(old.2, place_of_new.epoch, place_of_new.offset + 1);
+    stage.check(old);
+    stage.placement.shared.handles.keep(old.2, place_of_new.epoch, 1 << 39);
+    stage.check(old);
+}
+
+#[test]
+fn drop_keys_that_come_during_a_collection_are_not_forgotten() {
+    let mut stage = Stage::new();
+    let versions = [stage.put(b"a", 1), stage.put(b"b", 2), stage.put(b"c", 3), stage.put(b"d", 4)];
+    stage.end_file();
+    let file = versions[0].2.file;
+    let first = stage.drop_versions(&versions[..1]);
+    stage.install(&first);
+    let mut collecting = stage.placement.collect(&Collection::Units(vec![file]), &NoIndex).unwrap();
+    let meanwhile = stage.drop_versions(&versions[1..2]);
+    stage.install(&meanwhile);
+    let edit = collecting.edit();
+    assert_eq!(edit.removed, [file, first.added[0].id], "the drop file that came meanwhile stays");
+    stage.install(&edit);
+    let table = edit.added[0].id;
+    assert_eq!(stage.dead(), [(table, 333)].into(), "one of three");
+    stage.reopen();
+    assert_eq!(stage.dead(), [(table, 333)].into());
+    stage.collect(vec![table]);
+    assert!(stage.is_lost(versions[0]) && stage.is_lost(versions[1]));
+    [versions[2], versions[3]].into_iter().for_each(|version| stage.read(version));
+    assert_eq!(stage.listed.len(), 1, "all drop-keys are regarded: {:?}", stage.listed);
+}
+
+#[test]
+fn a_rewrite_that_was_not_put_in_force_drops_nothing() {
+    let mut stage = Stage::new();
+    let versions = [stage.put(b"a", 1), stage.put(b"b", 2)];
+    stage.end_file();
+    let _failed = stage.drop_versions(&versions[..1]);
+    assert_eq!(stage.dead(), [(versions[0].2.file, 0)].into());
+    let retried = stage.drop_versions(&versions[..1]);
+    stage.install(&retried);
+    assert_eq!(stage.dead(), [(versions[0].2.file, 500)].into(), "once");
+    stage.reopen();
+    assert_eq!(stage.dead(), [(versions[0].2.file, 500)].into());
+}
+
+#[test]
+fn files_are_merged_and_every_number_leads_to_the_table() {
+    let mut stage = Stage::new();
+    let mut versions = Vec::new();
+    for (at, key) in [b"d", b"a", b"c", b"b"].into_iter().enumerate() {
+        versions.push(stage.put(key, 2 * at as u64 + 1));
+        versions.push(stage.put(b"all", 2 * at as u64 + 2));
+        stage.end_file();
+    }
+    let files: Vec<FileId> = versions.iter().step_by(2).map(|version| version.2.file).collect();
+    stage.collect(files.clone());
+    assert_eq!(stage.listed.len(), 1);
+    let check_all = |stage: &Stage| versions.iter().for_each(|&version| stage.read(version));
+    check_all(&stage);
+    stage.reopen();
+    check_all(&stage);
+    // What one number led to is dropped in full: the next table does without the number.
+    let edit = stage.drop_versions(&versions[..2]);
+    stage.install(&edit);
+    let table = *stage.listed.keys().next().unwrap();
+    stage.collect(vec![table]);
+    assert!(!stage.placement.shared.tables.load().contains_key(&files[0]));
+    assert!(stage.is_lost(versions[0]) && stage.is_lost(versions[1]));
+    versions[2..].iter().for_each(|&version| stage.read(version));
+    // With everything dropped nothing is left, and nothing is copied for it.
+    let rest: Vec<Version> = versions[2..].to_vec();
+    let edit = stage.drop_versions(&rest);
+    stage.install(&edit);
+    let table = stage.listed.values().find(|meta| meta.class == SORTED).unwrap().id;
+    stage.collect(vec![table]);
+    assert!(stage.listed.is_empty(), "{:?}", stage.listed);
+}
+
+#[test]
+fn drop_files_are_merged() {
+    let mut stage = Stage::new();
+    let keys: [&[u8]; 12] = [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"x", b"y"];
+    let versions: Vec<Version> = keys.iter().zip(1..).map(|(key, seqno)| stage.put(key, seqno)).collect();
+    stage.end_file();
+    for version in &versions[..9] {
+        let edit = stage.drop_versions(std::slice::from_ref(version));
+        stage.install(&edit);
+    }
+    let dead = stage.dead();
+    let pressure =
+        SpacePressure { index_bytes: 0, entries_above: 0.0, target: 1.5, oldest_snapshot: None, all_before: None };
+    let Some(Collection::Units(units)) = stage.placement.pick(&pressure) else { panic!("there are too many") };
+    assert!(units.len() > 2 && !units.contains(&versions[0].2.file));
+    stage.collect(units);
+    assert_eq!(stage.dead(), dead);
+    stage.reopen();
+    assert_eq!(stage.dead(), dead);
+    stage.collect(vec![versions[0].2.file]);
+    assert!(versions[..9].iter().all(|&version| stage.is_lost(version)));
+    versions[9..].iter().for_each(|&version| stage.read(version));
+    assert_eq!(stage.listed.len(), 1);
+}
