@@ -133,7 +133,11 @@ impl Engine {
         let mut collecting = partition.placement.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
         while self.commit_moves(partition, collecting.as_mut())? {}
-        self.install_values(partition, || collecting.edit())?;
+        self.install_values(partition, || {
+            let edit = collecting.edit();
+            self.counters.gc.moved_bytes.fetch_add(edit.added.iter().map(|file| file.bytes).sum(), Relaxed);
+            edit
+        })?;
         self.counters.gc.jobs.fetch_add(1, Relaxed);
         self.pace.collected(collecting.freed(), self.env.clock.now().saturating_sub(begin));
         Ok(())

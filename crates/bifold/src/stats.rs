@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{IoSource, SeqNo, placement::Moved};
+use bifold_contract::{
+    IoSource, SeqNo,
+    placement::{Moved, StaleReads},
+};
 use bifold_format::names;
 use bifold_index::lookup::LookupCounters;
 use serde::Serialize;
@@ -87,7 +90,7 @@ pub(crate) struct GcCounters {
     pub lookups: AtomicU64,
     /// Moves committed, and the bytes of their records.
     inserts: AtomicU64,
-    moved_bytes: AtomicU64,
+    pub moved_bytes: AtomicU64,
     /// Bytes of operations on keyspaces with values apart, and at how many of them workers look for garbage next.
     pub parted: AtomicU64,
     pub look_at: AtomicU64,
@@ -337,6 +340,10 @@ pub struct GcStats {
     pub bytes: u64,
     /// Collections.
     pub jobs: u64,
+    /// Reads of values that have moved since the index learnt where they are (`novkv`): where an earlier read knew the place.
+    pub repaired_reads: u64,
+    /// And where the value had to be searched for.
+    pub searched_reads: u64,
 }
 
 /// A group or file of values kept apart: what garbage collection knows of it.
@@ -383,13 +390,16 @@ impl GarbageStats {
 }
 
 impl GcStats {
-    fn of(counters: &Counters) -> Self {
-        let gc = &counters.gc;
+    fn of(engine: &Engine) -> Self {
+        let gc = &engine.counters.gc;
+        let stale: Vec<StaleReads> = engine.partitions().iter().map(|p| p.placement.stale_reads()).collect();
         Self {
             index_lookups: gc.lookups.load(Relaxed),
             index_inserts: gc.inserts.load(Relaxed),
             bytes: gc.moved_bytes.load(Relaxed),
             jobs: gc.jobs.load(Relaxed),
+            repaired_reads: stale.iter().map(|reads| reads.repaired).sum(),
+            searched_reads: stale.iter().map(|reads| reads.searched).sum(),
         }
     }
 }
@@ -435,7 +445,7 @@ impl Stats {
             stalls: StallStats::of(counters),
             latency_us: LatencyStats { put: counters.put_latency.quantiles(), get: counters.get_latency.quantiles() },
             snapshots: SnapshotStats::of(engine),
-            gc: GcStats::of(counters),
+            gc: GcStats::of(engine),
             poisoned: engine.health.failure().map(ToString::to_string),
         }
     }

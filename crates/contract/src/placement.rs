@@ -128,6 +128,11 @@ pub trait Placement: Send + Sync {
         0
     }
 
+    /// Reads that have met an address which was out of date.
+    fn stale_reads(&self) -> StaleReads {
+        StaleReads::default()
+    }
+
     /// Bytes of its emptied files that a snapshot of everything up to `seqno` may still read.
     fn emptied_after(&self, seqno: SeqNo) -> u64;
 
@@ -242,6 +247,15 @@ pub struct Moves {
     pub moved: Vec<Moved>,
     /// Whether each must be compared with the index first, because it may have been overwritten meanwhile.
     pub check: bool,
+}
+
+/// Reads that have met an address which was out of date (NovKV §III-D).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StaleReads {
+    /// An earlier read had found where the value is.
+    pub repaired: u64,
+    /// The value had to be searched for.
+    pub searched: u64,
 }
 
 /// What value files hold.

@@ -31,7 +31,7 @@ mod victims;
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU32, Ordering::Relaxed},
+    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
 use arc_swap::ArcSwap;
@@ -39,7 +39,7 @@ use bifold_contract::{
     Entry, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
         self, Collecting, Collection, Explained, Found, IndexView, Replayed, RewriteJob, Routed, SpacePressure,
-        ValueSpace,
+        StaleReads, ValueSpace,
     },
 };
 use bifold_format::{pointer, value};
@@ -69,8 +69,7 @@ pub struct NovKv {
 /// What readers, rewriters and collections use together.
 struct Shared {
     files: Arc<ValueFiles>,
-    /// Sorted tables by the file numbers that lead to them. A number that is not here is that of a file of arrivals.
-    tables: ArcSwap<HashMap<FileId, Arc<SortedTable>>>,
+    tables: ArcSwap<Tables>,
     drops: Mutex<DropKeys>,
     /// What the edit puts in force that a collection ends with.
     switch: Mutex<Option<Switch>>,
@@ -78,6 +77,29 @@ struct Shared {
     indexes: Indexes,
     /// Of the entries above others in a compaction, how many thousandths hid one, lately.
     shadowing: AtomicU32,
+    repaired_reads: AtomicU64,
+    searched_reads: AtomicU64,
+}
+
+/// The sorted tables in force.
+#[derive(Clone, Default)]
+struct Tables {
+    /// By the file numbers that lead to them. A number that is not here is that of a file of arrivals.
+    by_number: HashMap<FileId, Arc<SortedTable>>,
+    /// By the files they are in.
+    by_file: HashMap<FileId, Arc<SortedTable>>,
+}
+
+impl Tables {
+    fn add(&mut self, table: Arc<SortedTable>) {
+        self.by_number.extend(table.properties.aliases.iter().map(|&(number, _)| (number, Arc::clone(&table))));
+        self.by_file.insert(table.file.id, table);
+    }
+
+    /// The table that a file number leads to.
+    fn get(&self, number: FileId) -> Option<&Arc<SortedTable>> {
+        self.by_number.get(&number)
+    }
 }
 
 impl NovKv {
@@ -90,12 +112,11 @@ impl NovKv {
         let files = Arc::new(ValueFiles::open(home, listed, present)?);
         let listed = files.in_use().into_iter().filter(|file| file.is_listed());
         let (sorted, other): (Vec<_>, Vec<_>) = listed.partition(|file| file.description.class == SORTED);
-        let mut tables = HashMap::default();
+        let mut tables = Tables::default();
         for file in sorted {
-            let table = Arc::new(SortedTable::open(file)?);
-            tables.extend(table.properties.aliases.iter().map(|&(number, _)| (number, Arc::clone(&table))));
+            tables.add(Arc::new(SortedTable::open(file)?));
         }
-        let is_regarded = |about, drop_file| match tables.get(&about) {
+        let is_regarded = |about, drop_file| match tables.get(about) {
             Some(_) if cfg!(planted = "forget_regarded") => false,
             Some(table) => table.properties.regarded.contains(&drop_file),
             None => files.get(about).is_none(),
@@ -109,6 +130,8 @@ impl NovKv {
             handles: Handles::new(Arc::clone(&budget)),
             indexes: Indexes::new(budget),
             shadowing: AtomicU32::new(SHADOWING_MIN),
+            repaired_reads: AtomicU64::new(0),
+            searched_reads: AtomicU64::new(0),
             files: Arc::clone(&files),
         };
         let arrivals = Arrivals::new(files, options.file_bytes, options.compression);
@@ -137,8 +160,10 @@ impl Shared {
         if let Some(offset) = self.handles.get(pointer, epoch)
             && let Some(value) = self.read_repaired(table, (key, seqno), Pointer { offset, ..pointer }, source)?
         {
+            self.repaired_reads.fetch_add(1, Relaxed);
             return Ok(Some(Found { value, fresher: fresher(offset) }));
         }
+        self.searched_reads.fetch_add(1, Relaxed);
         let found = table.search((key, seqno), &self.indexes, source)?;
         Ok(found.map(|(offset, value)| {
             self.handles.keep(pointer, epoch, offset);
@@ -166,7 +191,7 @@ impl Shared {
     /// A better address for a stale one, if it is known.
     fn repaired(&self, stale: Pointer) -> Option<Pointer> {
         let tables = self.tables.load();
-        let table = tables.get(&stale.file)?;
+        let table = tables.get(stale.file)?;
         let epoch = table.properties.epoch;
         let offset = if stale.epoch == epoch { None } else { self.handles.get(stale, epoch) }?;
         Some(Pointer { epoch, offset, ..stale })
@@ -209,7 +234,7 @@ impl Placement for NovKv {
     }
 
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
-        let is_any_stale = !self.shared.tables.load().is_empty();
+        let is_any_stale = !self.shared.tables.load().by_file.is_empty();
         let shared = Arc::clone(&self.shared);
         Ok(Box::new(CollectDrops {
             shared,
@@ -222,14 +247,14 @@ impl Placement for NovKv {
 
     fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
         let shared = &self.shared;
-        if let Some(table) = shared.tables.load().get(&pointer.file) {
+        if let Some(table) = shared.tables.load().get(pointer.file) {
             return shared.read_sorted(table, (key, seqno), pointer, source);
         }
         if let Some(value) = shared.files.read(key, pointer, source)? {
             return Ok(Some(Found { value, fresher: None }));
         }
         // Its file has become a table since the first look.
-        match shared.tables.load().get(&pointer.file) {
+        match shared.tables.load().get(pointer.file) {
             Some(table) => shared.read_sorted(table, (key, seqno), pointer, source),
             None => Ok(None),
         }
@@ -237,10 +262,10 @@ impl Placement for NovKv {
 
     fn prefetch(&self, pointers: &[Pointer]) {
         let tables = self.shared.tables.load();
-        if tables.is_empty() {
+        if tables.by_file.is_empty() {
             return self.shared.files.prefetch(pointers);
         }
-        let physical = |pointer: &Pointer| match tables.get(&pointer.file) {
+        let physical = |pointer: &Pointer| match tables.get(pointer.file) {
             None => Some(*pointer),
             Some(table) if table.properties.epoch == pointer.epoch => Some(Pointer { file: table.file.id, ..*pointer }),
             Some(table) => {
@@ -304,7 +329,13 @@ impl Placement for NovKv {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.shared.files.memory_bytes() + self.shared.drops.hold().memory_bytes()
+        let Shared { files, drops, handles, indexes, .. } = &*self.shared;
+        files.memory_bytes() + drops.hold().memory_bytes() + handles.memory_bytes() + indexes.memory_bytes()
+    }
+
+    fn stale_reads(&self) -> StaleReads {
+        let Shared { repaired_reads, searched_reads, .. } = &*self.shared;
+        StaleReads { repaired: repaired_reads.load(Relaxed), searched: searched_reads.load(Relaxed) }
     }
 
     fn emptied_after(&self, _seqno: SeqNo) -> u64 {
@@ -321,7 +352,7 @@ impl Placement for NovKv {
     }
 
     fn resolves(&self, pointer: Pointer) -> bool {
-        self.shared.tables.load().contains_key(&pointer.file) || self.shared.files.resolves(pointer)
+        self.shared.tables.load().get(pointer.file).is_some() || self.shared.files.resolves(pointer)
     }
 
     fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {

@@ -21,7 +21,7 @@ use bifold_format::{
     value::{Stored, ValueKind},
 };
 
-use super::Shared;
+use super::{Shared, Tables};
 use crate::parts::{
     drop_keys::{self, Drops},
     hash_map::HashMap,
@@ -53,11 +53,10 @@ impl Shared {
             let all = drops.files().keys().copied().collect();
             let regarded = if cfg!(planted = "regard_all_drops") { &all } else { &switch.regarded };
             switch.numbers.iter().for_each(|&number| drops.regarded(number, regarded));
-            let mut tables = HashMap::clone(&self.tables.load());
-            tables.retain(|number, _| !switch.numbers.contains(number));
-            if let Some(table) = switch.table {
-                tables.extend(table.properties.aliases.iter().map(|&(number, _)| (number, Arc::clone(&table))));
-            }
+            let mut tables = Tables::clone(&self.tables.load());
+            switch.numbers.iter().for_each(|number| drop(tables.by_number.remove(number)));
+            switch.sources.iter().for_each(|source| drop(tables.by_file.remove(source)));
+            switch.table.into_iter().for_each(|table| tables.add(table));
             self.tables.store(Arc::new(tables));
         }
         edit.removed.iter().filter(|id| is_gone(id)).for_each(|&id| drops.removed(id));
@@ -68,8 +67,7 @@ impl Shared {
         if file.description.class != SORTED {
             return vec![(file.id, file.len() - file.start())];
         }
-        let tables = self.tables.load();
-        tables.values().find(|table| table.file.id == file.id).map_or_else(Vec::new, |t| t.properties.aliases.clone())
+        self.tables.load().by_file.get(&file.id).map_or_else(Vec::new, |table| table.properties.aliases.clone())
     }
 }
 
@@ -186,11 +184,10 @@ fn table(
     regarded: &BTreeSet<FileId>,
 ) -> Result<Option<(ValueFileMeta, SortedTable)>> {
     let tables = shared.tables.load();
-    let table_of = |file: &ValueFile| tables.values().find(|table| table.file.id == file.id);
     let mut survivors = Survivors::default();
     let mut epoch = 0;
     for file in sources {
-        let table = table_of(file);
+        let table = tables.by_file.get(&file.id);
         epoch = epoch.max(table.map_or(0, |table| table.properties.epoch));
         let values_end = table.map_or(file.len(), |table| table.properties.values_end);
         survivors.read(file, values_end, dropped)?;

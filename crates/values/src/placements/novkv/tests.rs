@@ -238,7 +238,7 @@ fn files_are_merged_and_every_number_leads_to_the_table() {
     stage.install(&edit);
     let table = *stage.listed.keys().next().unwrap();
     stage.collect(vec![table]);
-    assert!(!stage.placement.shared.tables.load().contains_key(&files[0]));
+    assert!(stage.placement.shared.tables.load().get(files[0]).is_none());
     assert!(stage.is_lost(versions[0]) && stage.is_lost(versions[1]));
     versions[2..].iter().for_each(|&version| stage.read(version));
     // With everything dropped nothing is left, and nothing is copied for it.

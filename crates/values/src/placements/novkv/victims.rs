@@ -39,6 +39,9 @@ const DROP_FILES_MAX: usize = 8;
 /// A file is not collected for less than this share of it, however much space is wanted.
 const DEAD_SHARE: u64 = 16;
 
+/// With all valid rates at this over the space target, files are as large as the target allows, and some more.
+const TARGET_SLACK: f64 = 1.05;
+
 /// A file that can be collected.
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
@@ -163,23 +166,28 @@ impl NovKv {
         }
         let is_worth = |unit: &&Unit| {
             let wanted = unit.dropped_bytes * DEAD_SHARE >= unit.value_bytes;
-            unit.is_complete && wanted && unit.valid_rate() < self.options.gc_threshold
+            unit.is_complete && wanted && unit.valid_rate() < self.threshold(pressure)
         };
         self.fitting(&units.iter().filter(is_worth).collect::<Vec<_>>())
     }
 
+    /// The *gc_threshold*. Where space asks for more than it allows, space decides.
+    fn threshold(&self, pressure: &SpacePressure) -> f64 {
+        self.options.gc_threshold.max(TARGET_SLACK / pressure.target)
+    }
+
     pub(super) fn explain_units(&self, pressure: &SpacePressure) -> Vec<Explained> {
-        let next = match self.choose(pressure) {
-            Some(Collection::Units(units)) => units,
-            _ => Vec::new(),
+        let (next, rewrites) = match self.choose(pressure) {
+            Some(Collection::Units(units)) => (units, false),
+            picked => (Vec::new(), picked.is_some()),
         };
-        let rewrites = matches!(self.choose(pressure), Some(Collection::Rewrite { .. }));
+        let threshold = self.threshold(pressure);
         let units = self.units();
         let later = |id: FileId| units.iter().filter(|u| u.file.id >= id).map(|u| u.file.len()).sum();
         let held = |unit: &Unit| match unit {
             unit if next.contains(&unit.file.id) => None,
             unit if !unit.is_complete => Some("it is still written to, or not durable yet"),
-            unit if unit.valid_rate() >= self.options.gc_threshold => Some("too little of it is dead: gc_threshold"),
+            unit if unit.valid_rate() >= threshold => Some("too little of it is dead: gc_threshold"),
             _ if rewrites => Some("compaction looks for more garbage first"),
             _ => Some(pressure.reason(&bifold_contract::Placement::space(self))),
         };
