@@ -177,6 +177,12 @@ pub struct Copy {
 }
 
 impl Copy {
+    /// Where the next record will stand.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Appends a copy of `record`; answers where it will stand.
     ///
     /// # Errors
