@@ -12,6 +12,8 @@
 //! others the index is asked under the commit lock. A file that is emptied goes when the moves out of it are durable, and
 //! with them all that was counted as newer than what it holds: until then a power loss leads back to it. Another worker
 //! syncs and retires while the next collection copies.
+//!
+//! What is picked may also be a look: the placement asks the index about some values, and nothing moves.
 
 use std::{
     cell::Cell,
@@ -132,6 +134,9 @@ impl Engine {
         let view = Asked { engine: self, partition, lookups: Cell::new(0) };
         let mut collecting = partition.placement.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
+        if *pick == Collection::Look {
+            return Ok(());
+        }
         while self.commit_moves(partition, collecting.as_mut())? {}
         self.install_values(partition, || {
             let edit = collecting.edit();

@@ -332,7 +332,7 @@ pub struct SnapshotStats {
 /// Collection of parted values.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct GcStats {
-    /// Questions that collections asked of the index.
+    /// Questions that collections asked of the index, and looks at how much there is to collect.
     pub index_lookups: u64,
     /// Addresses that collections wrote to the index.
     pub index_inserts: u64,
@@ -358,7 +358,7 @@ pub struct GarbageStats {
     pub files: Vec<String>,
     /// Bytes in it.
     pub total_bytes: u64,
-    /// Bytes of it that are live, as far as known.
+    /// Bytes of it that are live, as far as known or estimated.
     pub live_bytes: u64,
     /// Bytes written to the keyspace since it was collected, or since the database was opened.
     pub age_bytes: u64,

@@ -11,7 +11,7 @@
 //! | [`Rewriter::keep`] | unchanged | unchanged | unchanged | unchanged | moves values with keys | parts values at L0→L1 |
 //! | [`Rewriter::discard`] | – | – | dead bytes of cold files | drop-keys | garbage counters | garbage counters |
 //! | [`Placement::read`] | – | by address | by address | by epoch, else by key, and a fresher pointer | by address | by address |
-//! | [`Placement::pick`] | – | log tail | segment group | files under the valid rate | large logs; tags | a partition's range |
+//! | [`Placement::pick`] | – | a look, log tail | segment group | files under the valid rate | large logs; tags | a partition's range |
 //! | [`Placement::collect`] | – | asks the index | the group itself | drop-keys | asks the index (large logs) | – (a rewrite) |
 
 use crate::{Entry, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
@@ -83,7 +83,8 @@ pub trait Placement: Send + Sync {
     /// What to collect next under this pressure, or `None`. Pure: changes nothing.
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection>;
 
-    /// Copies what is live of one pick to new files, which the next sync covers. `view` answers questions about liveness; a
+    /// Copies what is live of one pick to new files, which the next sync covers; or only looks. `view` answers questions about
+    /// liveness; a
     /// placement that needs none asks none.
     ///
     /// # Errors
@@ -265,7 +266,7 @@ pub struct ValueSpace {
     pub files: u64,
     /// Bytes in them.
     pub total_bytes: u64,
-    /// Bytes of values that the index still needs, as far as known.
+    /// Bytes of values that the index still needs, as far as known or estimated.
     pub live_bytes: u64,
     /// Bytes of files that are emptied and wait for snapshots or a sync.
     pub emptied_bytes: u64,
@@ -293,7 +294,7 @@ pub struct Explained {
     pub files: Vec<FileId>,
     /// Bytes in it.
     pub total_bytes: u64,
-    /// Bytes of it that are live, as far as known.
+    /// Bytes of it that are live, as far as known or estimated.
     pub live_bytes: u64,
     /// Bytes written to the keyspace since it was collected or, if never, begun.
     pub age_bytes: u64,
@@ -441,6 +442,8 @@ impl SpacePressure {
 pub enum Collection {
     /// These files or groups, by [`Placement::collect`].
     Units(Vec<u64>),
+    /// Nothing is moved: the index is asked about some values, so that the next pick knows better how much is dead.
+    Look,
     /// The tables of this key range rewritten, so that [`Rewriter::keep`] moves their values (`None`: unbounded).
     Rewrite {
         /// First key.

@@ -30,7 +30,7 @@ pub struct SpaceStats {
     pub value_files: u64,
     /// Bytes in them: live, dead and emptied.
     pub values_bytes: u64,
-    /// Of these, bytes of values that are needed, as far as known.
+    /// Of these, bytes of values that are needed, as far as known or, by a sample, estimated.
     pub live_values_estimate: u64,
     /// Of these, the rest of the files in use.
     pub dead_values_estimate: u64,

@@ -51,16 +51,86 @@ fn garbage_is_collected_by_itself_and_nothing_changes() {
     }
 }
 
+/// With merges, which tell what they drop, and without.
 #[test]
-fn hashkv_keeps_its_space_target() {
-    let dir = TempDir::new();
-    let db = Db::open_with(dir.join("db"), apart(Placement::HashKv)).unwrap();
-    let live: u64 = (0..1000).map(|n| value(n, 0).len() as u64 + 60).sum();
-    for round in 0..8 {
-        update_all(&db, 1000, round);
+fn space_keeps_to_its_target_whether_or_not_anything_is_merged() {
+    for (placement, options) in BOTH.into_iter().flat_map(|p| [(p, apart(p)), (p, in_memtable(apart(p)))]) {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), options).unwrap();
+        let live: u64 = (0..1000).map(|n| value(n, 0).len() as u64 + 60).sum();
+        for round in 0..8 {
+            update_all(&db, 1000, round);
+            db.wait_idle().unwrap();
+            let held = db.stats().space.values_bytes;
+            assert!(held < live * 8 / 5, "{placement:?}, round {round}: {held} bytes of files for {live} live ones");
+        }
+        check_all(&db, 1000, 7);
+    }
+}
+
+/// A few keys get most updates, so that what is oldest is mostly live.
+#[test]
+fn space_keeps_to_its_target_under_skewed_updates() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), in_memtable(apart(placement))).unwrap();
+        update_all(&db, 1000, 0);
+        let live: u64 = (0..1000).map(|n| value(n, 0).len() as u64 + 60).sum();
+        let mut draw: u64 = 1;
+        for round in 1..=8 {
+            for _ in 0..1000 {
+                draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let uniform = (draw >> 32) as f64 / f64::from(u32::MAX);
+                let n = (1000.0 * uniform.powi(6)) as u32 % 1000;
+                db.put(key(n), value(n, round)).unwrap();
+            }
+            db.wait_idle().unwrap();
+            let held = db.stats().space.values_bytes;
+            assert!(held < live * 8 / 5, "{placement:?}, round {round}: {held} bytes of files for {live} live ones");
+        }
+    }
+}
+
+#[test]
+fn what_is_only_written_once_is_looked_at_rarely_and_never_copied() {
+    const KEYS: u32 = 20_000;
+    for options in [apart(Placement::WiscKey), in_memtable(apart(Placement::WiscKey))] {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), options.clone()).unwrap();
+        update_all(&db, KEYS, 0);
         db.wait_idle().unwrap();
-        let held = db.stats().space.values_bytes;
-        assert!(held < live * 8 / 5, "round {round}: {held} bytes of files for {live} live ones");
+        let gc = db.stats().gc;
+        assert_eq!((gc.jobs, gc.bytes), (0, 0), "{gc:?}");
+        assert!(0 < gc.index_lookups && gc.index_lookups < u64::from(KEYS) / 2, "{gc:?}");
+        // And when nothing is written, not at all.
+        db.flush().unwrap();
+        db.default_keyspace().compact_range::<&[u8]>(..).unwrap();
+        db.wait_idle().unwrap();
+        assert_eq!(db.stats().gc.index_lookups, gc.index_lookups);
+        db.close().unwrap();
+        let db = Db::open_with(dir.join("db"), options).unwrap();
+        db.wait_idle().unwrap();
+        let gc = db.stats().gc;
+        assert!(gc.jobs == 0 && gc.index_lookups <= 512, "{gc:?}");
+    }
+}
+
+#[test]
+fn what_deletes_leave_behind_goes_whether_or_not_anything_is_merged() {
+    for placement in BOTH {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), in_memtable(apart(placement))).unwrap();
+        update_all(&db, 1000, 0);
+        db.wait_idle().unwrap();
+        let before = db.stats().space.values_bytes;
+        (0..800).for_each(|n| db.delete(key(n)).unwrap());
+        db.wait_idle().unwrap();
+        let after = db.stats().space.values_bytes;
+        assert!(after * 2 < before, "{placement:?}: {before} bytes became {after}");
+        db.delete_range::<&str>(..).unwrap();
+        db.wait_idle().unwrap();
+        let last = db.stats().space.values_bytes;
+        assert!(last * 3 < before, "{placement:?}: {before} bytes became {last}");
     }
 }
 

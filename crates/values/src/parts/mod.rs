@@ -11,6 +11,7 @@
 //! | [`salvage`] | what is whole in a value file of which nothing else is left |
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
 //! | [`budget`] | memory with a cap that keyspaces share |
+//! | [`garbage_estimate`] | how much of a row of files is dead, by a sample |
 //! | [`victim`] | which unit to collect (HashKV §3.3) |
 //! | [`hash_map`] | hash maps that are the same in every run |
 //! | [`key_table`] | the keys of a collection and what is known of each |
@@ -19,6 +20,7 @@
 pub mod arrivals;
 pub mod budget;
 pub mod drop_keys;
+pub mod garbage_estimate;
 pub mod handles;
 pub mod hash_map;
 pub mod key_table;

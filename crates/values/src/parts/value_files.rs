@@ -201,6 +201,12 @@ pub struct Copy {
 }
 
 impl Copy {
+    /// Where the next record will stand.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Appends a copy of `record`; answers where it will stand.
     ///
     /// # Errors
@@ -226,12 +232,6 @@ impl Copy {
             self.write_out(self.buffer.len() - (self.end % COPY_ALIGNMENT as u64) as usize)?;
         }
         Ok(Pointer { file: self.file.id, epoch: 0, offset, len: len as u32 })
-    }
-
-    /// Where the next record will stand.
-    #[must_use]
-    pub fn end(&self) -> u64 {
-        self.end
     }
 
     /// Writes the first `bytes` of what is not written yet.

@@ -7,6 +7,12 @@
 //! ```
 //!
 //! The paper's circular log is a row of files here, so that space comes free in files instead of holes.
+//!
+//! **When.** Flush and compaction tell which addresses they drop, late and not all. So the index is also asked about a sample
+//! of the log ([`GarbageEstimate`]) when as much may be dead, by what was written since the last look, as the space target
+//! allows: `pick` answers [`Collection::Look`] then. Collected is while values and tables exceed the target and at least a
+//! sixteenth of what is live is dead: what is only written once is looked at each time it has grown by about a third, and never
+//! copied.
 
 use std::{
     collections::BTreeMap,
@@ -20,38 +26,38 @@ use bifold_contract::{
         SpacePressure, ValueSpace,
     },
 };
-use bifold_format::{
-    compression::Compressor,
-    pointer,
-    value::{self, ValueKind},
-};
+use bifold_format::{pointer, value::ValueKind};
 
 use super::ValueOptions;
 use crate::parts::{
+    arrivals::Arrivals,
+    garbage_estimate::GarbageEstimate,
     scan::Scan,
     sync::LockExt,
-    value_files::{COLLECTED, Home, Kept, ValueFile, ValueFiles},
+    value_files::{COLLECTED, Copy, Home, Kept, ValueFile, ValueFiles},
 };
 
-/// The files of one collection: enough for a sync to be worth it.
-const FILES_AT_ONCE: usize = 4;
+/// One collection is of as many bytes as so many full files have: enough for a sync to be worth it.
+const FILES_AT_ONCE: u64 = 4;
 
-/// Nothing is collected while less than this share of the live values is known to be dead.
-const DEAD_SHARE: u64 = 64;
+/// Nothing is collected while less than this share of the live values is dead, so at most so many bytes are copied for one that
+/// comes free.
+const DEAD_SHARE: u64 = 16;
+
+/// The sample is not looked at again before this share of the log has changed.
+const LOOK_SHARE: u64 = 64;
+
+/// And this share of a file.
+const LOOK_FILE_SHARE: u64 = 16;
 
 /// Values in the order of arrival.
 pub struct WiscKey {
     options: ValueOptions,
     files: Arc<ValueFiles>,
-    head: Mutex<Head>,
+    arrivals: Arrivals,
     /// Files that a collection is copying.
     busy: Arc<Mutex<Vec<FileId>>>,
-}
-
-struct Head {
-    file: Option<Arc<ValueFile>>,
-    record: Vec<u8>,
-    compressor: Compressor,
+    garbage: Arc<GarbageEstimate>,
 }
 
 impl WiscKey {
@@ -61,29 +67,51 @@ impl WiscKey {
     /// I/O errors and corruption.
     pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
         let files = Arc::new(ValueFiles::open(home, listed, present)?);
-        let head = Head { file: None, record: Vec::new(), compressor: Compressor::new(options.compression) };
-        Ok(Self { options, files, head: Mutex::new(head), busy: Arc::default() })
+        let arrivals = Arrivals::new(Arc::clone(&files), options.file_bytes, options.compression);
+        let garbage = Arc::new(GarbageEstimate::of_unknown(files.sizes().1));
+        Ok(Self { options, files, arrivals, busy: Arc::default(), garbage })
     }
 
     fn append(&self, seqno: SeqNo, key: &[u8], value: &[u8]) -> Result<Pointer> {
-        let mut head = self.head.hold();
-        let Head { file, record, compressor } = &mut *head;
-        let file = match file {
-            Some(file) if file.len() < self.options.file_bytes => file,
-            other => other.insert(self.files.begin(0)?),
-        };
-        record.clear();
-        value::encode_value(record, (file.id, file.len()), seqno, key, value, compressor);
-        self.files.append(file, record)
+        let pointer = self.arrivals.append(seqno, key, value)?;
+        self.garbage.change(u64::from(pointer.len));
+        Ok(pointer)
     }
 
     /// The files that can be collected, oldest first.
     fn sealed(&self) -> Vec<Arc<ValueFile>> {
-        let head = self.head.hold().file.as_ref().map(|file| file.id);
+        let head = self.arrivals.head();
         let busy = self.busy.hold();
         let mut files = self.files.in_use();
         files.retain(|file| Some(file.id) != head && !busy.contains(&file.id));
         files
+    }
+
+    /// Dead bytes of these files: known or, if that is more, estimated.
+    fn dead(&self, files: &[Arc<ValueFile>]) -> u64 {
+        files.iter().map(|file| file.dead()).sum::<u64>().max(self.garbage.dead())
+    }
+
+    /// Whether it must be known better how much is dead: space would exceed its target if everything that was written since
+    /// the last look had replaced something.
+    fn look_is_due(&self, pressure: &SpacePressure, space: &ValueSpace) -> bool {
+        let in_use = space.total_bytes - space.emptied_bytes;
+        let live_bytes = space.live_bytes.min(in_use.saturating_sub(self.garbage.dead_at_most()));
+        let least = (in_use / LOOK_SHARE).max(self.options.file_bytes / LOOK_FILE_SHARE);
+        self.garbage.changed() >= least && pressure.excess(&ValueSpace { live_bytes, ..*space }) > 0
+    }
+
+    /// The collection of the oldest of these files.
+    fn oldest(&self, files: &[Arc<ValueFile>]) -> Option<Collection> {
+        let mut bytes = 0;
+        let enough = FILES_AT_ONCE * self.options.file_bytes;
+        let before = |file: &Arc<ValueFile>| {
+            bytes += file.len();
+            bytes - file.len()
+        };
+        let few = files.iter().map(before).take_while(|&bytes| bytes < enough).count();
+        let units: Vec<FileId> = files.iter().take(few).map(|file| file.id).collect();
+        (!units.is_empty()).then_some(Collection::Units(units))
     }
 }
 
@@ -93,11 +121,16 @@ impl Placement for WiscKey {
     }
 
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
-        let Routed::Put { key, value } = op else { return Ok(None) };
-        if value.len() < self.options.min_bytes {
-            return Ok(None);
+        match op {
+            Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
+                return self.append(seqno, key, value).map(Some);
+            }
+            // It hardly ever replaces a value that is kept apart: compaction will tell.
+            Routed::Put { .. } => {}
+            Routed::Delete { .. } => self.garbage.delete(),
+            Routed::DeleteRange { .. } => self.garbage.change(self.files.sizes().1),
         }
-        self.append(seqno, key, value).map(Some)
+        Ok(None)
     }
 
     fn begin_sync(&self) {
@@ -125,35 +158,33 @@ impl Placement for WiscKey {
     }
 
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
-        let space = self.space();
-        let over = pressure.excess(&space);
         let sealed = self.sealed();
-        let dead: u64 = sealed.iter().map(|file| file.dead()).sum();
         if let Some(before) = pressure.all_before {
-            let old = sealed.iter().filter(|file| file.id < before);
-            let units: Vec<u64> = old.take(FILES_AT_ONCE).map(|file| file.id).collect();
-            if !units.is_empty() {
-                return Some(Collection::Units(units));
-            }
+            return self.oldest(&sealed[..sealed.partition_point(|file| file.id < before)]);
         }
-        // With nothing known to be dead, going round the log would only write it anew.
-        if pressure.all_before.is_none()
-            && over > 0
-            && dead * DEAD_SHARE > space.live_bytes
-            && !pressure.is_pinned(&space)
-        {
-            return Some(Collection::Units(sealed.iter().take(FILES_AT_ONCE).map(|file| file.id).collect()));
+        let space = self.space();
+        if sealed.is_empty() || pressure.is_pinned(&space) {
+            return None;
         }
-        None
+        if self.look_is_due(pressure, &space) {
+            return Some(Collection::Look);
+        }
+        // With hardly anything dead, going round the log would only write it anew.
+        let is_worth_it = pressure.excess(&space) > 0 && self.dead(&sealed) * DEAD_SHARE > space.live_bytes;
+        if is_worth_it { self.oldest(&sealed) } else { None }
     }
 
     fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
-        let Collection::Units(units) = pick else { return Ok(Box::new(Copies::none(self))) };
+        let Collection::Units(units) = pick else {
+            self.garbage.look(&self.sealed(), view)?;
+            return Ok(Box::new(Copies::none(self)));
+        };
         self.busy.hold().extend(units);
         let mut copies = Copies::none(self);
         copies.sources.clone_from(units);
-        let mut output = None;
+        let mut outputs = Vec::new();
         for file in units.iter().filter_map(|&id| self.files.get(id)) {
+            copies.read += file.len();
             copies.freed += file.len();
             let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Collection);
             while let Some((record, len)) = scan.sound()? {
@@ -161,16 +192,17 @@ impl Placement for WiscKey {
                 if record.kind != ValueKind::Value || view.current(record.key)? != Some(from) {
                     continue;
                 }
-                let output = match &mut output {
-                    Some(output) => output,
-                    none => none.insert(self.files.begin_copy(COLLECTED, 0)?),
-                };
+                let is_full = |output: &mut Copy| output.end() >= self.options.file_bytes;
+                if outputs.last_mut().is_none_or(is_full) {
+                    outputs.push(self.files.begin_copy(COLLECTED, 0)?);
+                }
+                let Some(output) = outputs.last_mut() else { continue };
                 let to = output.append(&record)?;
                 copies.freed = copies.freed.saturating_sub(u64::from(to.len));
                 copies.moved.push(Moved { key: record.key.into(), from, to });
             }
         }
-        copies.output = self.files.finish_copies(output.into_iter().collect())?.and_then(|mut files| files.pop());
+        self.files.finish_copies(outputs)?;
         Ok(Box::new(copies))
     }
 
@@ -208,7 +240,7 @@ impl Placement for WiscKey {
 
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, emptied_bytes) = self.files.sizes();
-        let dead: u64 = self.files.in_use().iter().map(|file| file.dead()).sum();
+        let dead = self.dead(&self.files.in_use());
         ValueSpace { files, total_bytes, live_bytes: (total_bytes - emptied_bytes).saturating_sub(dead), emptied_bytes }
     }
 
@@ -221,27 +253,32 @@ impl Placement for WiscKey {
     }
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
-        let space = self.space();
-        let files = self.sealed();
-        let next = match self.pick(pressure) {
-            Some(Collection::Units(units)) => units,
-            _ => Vec::new(),
+        let (files, space) = (self.sealed(), self.space());
+        let (next, reason) = match self.pick(pressure) {
+            Some(Collection::Units(units)) => (units, "older ones come first"),
+            Some(_) => (Vec::new(), "the index is to be asked first how much is dead"),
+            None if pressure.excess(&space) == 0 || pressure.is_pinned(&space) => (Vec::new(), pressure.reason(&space)),
+            None => (Vec::new(), "hardly anything is dead"),
         };
+        // What is estimated to be dead and not known where counts for all files alike.
+        let known: u64 = files.iter().map(|file| file.dead()).sum();
+        let rest = files.iter().map(|file| file.len()).sum::<u64>() - known;
+        let live_share = 1.0 - self.dead(&files).saturating_sub(known) as f64 / rest.max(1) as f64;
         let newest = files.len();
         let explain = |(at, file): (usize, &Arc<ValueFile>)| Explained {
             unit: format!("file {}", file.id),
             files: vec![file.id],
             total_bytes: file.len(),
-            live_bytes: file.len() - file.dead(),
+            live_bytes: ((file.len() - file.dead()) as f64 * live_share.max(0.0)) as u64,
             age_bytes: files[at..].iter().map(|later| later.len()).sum(),
             score: (newest - at) as f64,
-            held: (!next.contains(&file.id)).then(|| pressure.reason(&space)),
+            held: (!next.contains(&file.id)).then_some(reason),
         };
         files.iter().enumerate().map(explain).collect()
     }
 
     fn seal(&self) {
-        self.head.hold().file = None;
+        self.arrivals.seal();
     }
 
     fn resolves(&self, pointer: Pointer) -> bool {
@@ -309,9 +346,10 @@ struct Copies {
     files: Arc<ValueFiles>,
     busy: Arc<Mutex<Vec<FileId>>>,
     sources: Vec<FileId>,
-    output: Option<Arc<ValueFile>>,
     moved: Vec<Moved>,
-    /// Bytes of the sources, without those copied.
+    garbage: Arc<GarbageEstimate>,
+    /// Bytes of the sources, and the same without those copied.
+    read: u64,
     freed: u64,
     done: bool,
 }
@@ -322,8 +360,9 @@ impl Copies {
             files: Arc::clone(&of.files),
             busy: Arc::clone(&of.busy),
             sources: Vec::new(),
-            output: None,
             moved: Vec::new(),
+            garbage: Arc::clone(&of.garbage),
+            read: 0,
             freed: 0,
             done: false,
         }
@@ -339,13 +378,14 @@ impl Collecting for Copies {
     }
 
     fn refused(&mut self, moved: &Moved) {
-        if let Some(output) = &self.output {
+        if let Some(output) = self.files.get(moved.to.file) {
             output.add_dead(u64::from(moved.to.len));
         }
     }
 
     fn committed(&mut self, last: SeqNo) {
         self.files.empty(self.sources.iter().copied(), last);
+        self.garbage.collect(self.read, self.freed);
     }
 
     fn freed(&self) -> u64 {

@@ -136,7 +136,7 @@ fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, listed: &BTreeMap<FileId, ValueFil
 
 /// All as long as each other.
 fn value(key: &[u8], seqno: SeqNo) -> Vec<u8> {
-    [key, &[b' '], format!("{seqno:03}").as_bytes()].concat().repeat(10)
+    [key, b" ", format!("{seqno:03}").as_bytes()].concat().repeat(10)
 }
 
 #[test]
