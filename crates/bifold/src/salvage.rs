@@ -11,7 +11,8 @@
 //!   the key, are left to a later pass that walks the files again. Beyond it come range deletes and the largest record.
 //!
 //! **What no salvage can know**: values beside their keys; deletes that no record tells (`wisckey` writes none, and a
-//! collection of `hashkv` leaves out those with nothing left to delete in its group); commits that a crash took back;
+//! collection of `hashkv` leaves out those with nothing left to delete in its group, though the cold log may still have
+//! some); commits that a crash took back;
 //! keyspaces' names.
 
 mod newest;
@@ -330,7 +331,7 @@ impl Salvage {
         let (fate, count) = match known.newest.kind {
             _ if covered > known.newest.seqno => (Fate::RangeDeleted, &mut report.range_deleted),
             ValueKind::Value => (Fate::Value, &mut report.values),
-            ValueKind::Stub => (Fate::Moved, &mut report.moved),
+            ValueKind::Stub | ValueKind::Tag => (Fate::Moved, &mut report.moved),
             ValueKind::Delete | ValueKind::DeleteRange | ValueKind::DeleteRangeUnbounded => {
                 (Fate::Deleted, &mut report.deleted)
             }
@@ -380,7 +381,7 @@ fn range_of(record: &ValueRecord<'_>) -> Option<RangeTombstone> {
     let end = match record.kind {
         ValueKind::DeleteRange => record.range_end(),
         ValueKind::DeleteRangeUnbounded => None,
-        ValueKind::Value | ValueKind::Delete | ValueKind::Stub => return None,
+        ValueKind::Value | ValueKind::Delete | ValueKind::Stub | ValueKind::Tag => return None,
     };
     Some(RangeTombstone { start: record.key.into(), end: end.map(Into::into), seqno: record.seqno })
 }

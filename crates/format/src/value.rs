@@ -5,9 +5,9 @@
 //! description   number 0, payload  class u8 │ keyspace varint │ group varint
 //! record        number = the sequence number under which the key was written
 //! payload   kind u8 │ method u8 │ key length varint │ key │ body
-//! kind      1 value │ 2 delete │ 3 stub │ 4 delete range │ 5 delete range without end
+//! kind      1 value │ 2 delete │ 3 stub │ 4 delete range │ 5 delete range without end │ 6 tag
 //! body      value: the value, or when method is not 0 its length u32 and its compressed bytes
-//!           delete range: the first key not deleted          others: nothing
+//!           delete range: the first key not deleted          tag: an address          others: nothing
 //! ```
 //!
 //! Each record carries key, number and kind, so a file can be collected, verified and salvaged without anything else
@@ -15,13 +15,14 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{Corruption, FileId, KeyspaceId, SeqNo, Value};
+use bifold_contract::{Corruption, FileId, KeyspaceId, Pointer, SeqNo, Value};
 
 pub use crate::frame::{FILE_HEADER_BYTES, HEADER_BYTES, TRAILER_BYTES};
 use crate::{
     bytes::{Input, put_varint},
     compression::{Compressor, Method, decompress},
     frame::{self, Before, Frame},
+    pointer,
 };
 
 const MAGIC: [u8; 8] = *b"bifldval";
@@ -46,11 +47,13 @@ pub enum ValueKind {
     DeleteRange = 4,
     /// It and all keys behind it were deleted.
     DeleteRangeUnbounded = 5,
+    /// Its value, written under the same number, was copied to another file (HashKV §3.4: "a tag in the metadata").
+    Tag = 6,
 }
 
 impl ValueKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Value, Self::Delete, Self::Stub, Self::DeleteRange, Self::DeleteRangeUnbounded]
+        [Self::Value, Self::Delete, Self::Stub, Self::DeleteRange, Self::DeleteRangeUnbounded, Self::Tag]
             .into_iter()
             .find(|&kind| kind as u8 == byte)
     }
@@ -103,6 +106,26 @@ impl<'a> ValueRecord<'a> {
                 Ok(Value::slice(whole, 0, len))
             }
         }
+    }
+
+    /// Where the value of a tag was copied to. It may have moved on since, or be dead.
+    ///
+    /// # Errors
+    /// When it is a tag and its body no address.
+    pub fn tagged(&self) -> Result<Option<Pointer>, Corruption> {
+        match self.kind {
+            ValueKind::Tag => pointer::decode(self.body).map(Some).map_err(|damage| damage.at(self.offset)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Checks what no checksum tells: that a value decompresses, and that a tag has an address.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub fn check(&self) -> Result<(), Corruption> {
+        self.tagged()?;
+        self.value().map(drop)
     }
 
     /// The first key that a range delete leaves.
@@ -214,6 +237,13 @@ pub fn encode(
     frame::finish(out, start, file, offset, seqno, Before::Unsynced);
 }
 
+/// Appends a tag: the value of `key`, written under `seqno`, stands at `to`.
+pub fn encode_tag(out: &mut Vec<u8>, (file, offset): (FileId, u64), seqno: SeqNo, key: &[u8], to: Pointer) {
+    let start = begin(out, ValueKind::Tag, Method::Plain, key);
+    pointer::encode(to, out);
+    frame::finish(out, start, file, offset, seqno, Before::Unsynced);
+}
+
 /// Appends a record with `value`, compressed where that saves enough.
 pub fn encode_value(
     out: &mut Vec<u8>,
@@ -248,7 +278,7 @@ pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
         let start = *input;
         let kind = input.u8()?;
         let kind =
-            ValueKind::from_byte(kind).ok_or_else(|| start.damage("a kind from 1 to 5", format!("kind {kind}")))?;
+            ValueKind::from_byte(kind).ok_or_else(|| start.damage("a kind from 1 to 6", format!("kind {kind}")))?;
         let start = *input;
         let method = input.u8()?;
         let method = Method::from_byte(method)
@@ -329,9 +359,25 @@ mod tests {
             let _any_answer = frame::step(&bytes, 0, 0);
             let frame = Frame { offset: 0, number: 0, before: Before::Unsynced, payload: &bytes };
             if let Ok(record) = decode(frame) {
-                let _any_answer = record.value();
+                let _any_answer = (record.value(), record.check());
             }
         }
+    }
+
+    #[test]
+    fn a_tag_says_where_the_value_is() {
+        let to = Pointer { file: 300, epoch: 0, offset: 1 << 40, len: 1023 };
+        let mut bytes = Vec::new();
+        encode_tag(&mut bytes, PLACE, 5, b"key", to);
+        let frame::Step::Record(frame, _) = frame::step(&bytes, PLACE.0, PLACE.1) else { panic!("no record") };
+        let record = decode(frame).unwrap();
+        assert_eq!((record.seqno, record.kind, record.key), (5, ValueKind::Tag, &b"key"[..]));
+        assert_eq!((record.tagged(), record.check()), (Ok(Some(to)), Ok(())));
+        assert!(read_value(Arc::from(bytes), PLACE.0, PLACE.1, b"key").is_err(), "a tag is no value");
+        let mut bytes = Vec::new();
+        encode(&mut bytes, PLACE, ValueKind::Tag, 5, b"key", Stored::plain(&[1, 2]));
+        let frame::Step::Record(frame, _) = frame::step(&bytes, PLACE.0, PLACE.1) else { panic!("no record") };
+        assert!(decode(frame).unwrap().check().is_err());
     }
 
     #[test]
