@@ -94,33 +94,57 @@ pub struct Group {
     pub hot: Part,
     /// Values that were not updated between two collections, and notes (§3.4; the paper's cold log, but one for each group).
     pub cold: Part,
+    /// Values of the group that are in the cold log of all groups: what is live, and what died since tags were last looked
+    /// at. It has no files.
+    pub tagged: Part,
+    /// Bytes of their tags, which stand in the hot part.
+    pub tag_bytes: u64,
     /// It is being collected.
     pub busy: bool,
 }
 
 impl Group {
     fn new(region: Region, clock: u64, budget: &Arc<Budget>) -> Self {
-        Self { region, hot: Part::new(clock, budget), cold: Part::new(clock, budget), busy: false }
+        let [hot, cold] = [(); 2].map(|()| Part::new(clock, budget));
+        Self { region, hot, cold, tagged: Part::without_keys(clock, budget), tag_bytes: 0, busy: false }
     }
 
     /// Bytes in it.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        [&self.hot, &self.cold].iter().map(|part| part.live + part.dead).sum()
+        [&self.hot, &self.cold].iter().map(|part| part.live + part.dead).sum::<u64>() + self.tag_bytes
     }
 
     /// Notes a value of so many bytes.
     pub fn wrote(&mut self, hash: u64, bytes: u64) {
-        if !self.hot.wrote(hash, bytes) && self.cold.may_hold(hash) {
-            self.cold.lose_one();
+        if !self.hot.wrote(hash, bytes) {
+            self.end_older(hash);
         }
     }
 
     /// Notes a record of so many bytes that leaves its key without a value here.
     pub fn ended(&mut self, hash: u64, bytes: u64) {
-        if !self.hot.ended(hash, bytes) && self.cold.may_hold(hash) {
-            self.cold.lose_one();
+        if !self.hot.ended(hash, bytes) {
+            self.end_older(hash);
         }
+    }
+
+    /// The value of a key that is new in the hot part may have been in another.
+    fn end_older(&mut self, hash: u64) {
+        let mut others = [&mut self.tagged, &mut self.cold].into_iter();
+        if let Some(part) = others.find(|part| part.may_hold(hash)) {
+            part.lose_one();
+        }
+    }
+
+    /// Begins to count what is tagged anew: these keys, so many live bytes of their values and others, and bytes of tags.
+    pub fn retag(&mut self, hashes: &[u64], live: u64, dead: u64, tag_bytes: u64) {
+        self.tagged.forget();
+        if !hashes.is_empty() {
+            self.tagged.recount(hashes, live, 0, self.hot.collected_at);
+        }
+        self.tagged.dead = dead;
+        self.tag_bytes = tag_bytes;
     }
 
     /// All its files.
@@ -195,7 +219,7 @@ impl Groups {
     /// Bytes of filters. What the halves of a group have in common counts once.
     #[must_use]
     pub fn filter_bytes(&self) -> u64 {
-        let parts = self.groups.iter().flat_map(|group| [&group.hot, &group.cold]);
+        let parts = self.groups.iter().flat_map(|group| [&group.hot, &group.cold, &group.tagged]);
         let layers = parts.filter_map(|part| part.seen.as_ref()).flat_map(|seen| &seen.layers);
         let distinct: BTreeMap<_, u64> = layers.map(|layer| (Arc::as_ptr(layer), layer.taken.bytes())).collect();
         distinct.values().sum()
@@ -237,7 +261,14 @@ impl Groups {
             self.directory.extend_from_within(..);
         }
         let [low, high] = old.region.halves();
-        let half = |region| Group { region, hot: old.hot.half(), cold: old.cold.half(), busy: old.busy };
+        let half = |region| Group {
+            region,
+            hot: old.hot.half(),
+            cold: old.cold.half(),
+            tagged: old.tagged.half(),
+            tag_bytes: old.tag_bytes / 2,
+            busy: old.busy,
+        };
         let new = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
         self.groups[at] = half(low);
         self.groups.push(half(high));
@@ -315,6 +346,23 @@ mod tests {
         group.cold.add(&cold[..100], 10_000, 0);
         (0..100).for_each(|n| group.wrote(hash(n), 100));
         assert!((18_000..22_000).contains(&group.cold.dead), "{:?}", group.cold.dead);
+    }
+
+    #[test]
+    fn the_first_update_of_a_tagged_value_is_its_end() {
+        let mut group = Group::new(Region::ALL, 0, &Budget::new(1 << 20));
+        let tagged: Vec<u64> = (0..1000).map(hash).collect();
+        group.retag(&tagged, 100_000, 0, 5_000);
+        for _ in 0..3 {
+            (0..100).for_each(|n| group.wrote(hash(n), 100));
+        }
+        assert!((9_000..11_000).contains(&group.tagged.dead), "{:?}", group.tagged.dead);
+        assert_eq!(group.tagged.live + group.tagged.dead, 100_000);
+        assert!((9_000..11_000).contains(&group.hot.live), "{:?}", group.hot.live);
+        assert_eq!(group.bytes(), 30_000 + 5_000, "what is tagged is not in the group");
+        group.retag(&[], 0, 0, 0);
+        group.wrote(hash(500), 100);
+        assert_eq!((group.tagged.live, group.tagged.dead), (0, 0));
     }
 
     /// Different keys, well spread.

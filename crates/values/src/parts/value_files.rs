@@ -182,10 +182,30 @@ impl Copy {
     /// # Errors
     /// I/O errors.
     pub fn append(&mut self, record: &ValueRecord<'_>) -> Result<Pointer> {
+        let encode = |buffer: &mut Vec<u8>, place| {
+            value::encode(buffer, place, record.kind, record.seqno, record.key, record.stored());
+        };
+        self.put(encode)
+    }
+
+    /// Appends a tag: the value of `record` stands at `to`.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn append_tag(&mut self, record: &ValueRecord<'_>, to: Pointer) -> Result<Pointer> {
+        self.put(|buffer, place| value::encode_tag(buffer, place, record.seqno, record.key, to))
+    }
+
+    /// Where the next record will stand.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    fn put(&mut self, encode: impl FnOnce(&mut Vec<u8>, (FileId, u64))) -> Result<Pointer> {
         let offset = self.end;
         let begin = self.buffer.len();
-        let place = (self.file.id, offset);
-        value::encode(&mut self.buffer, place, record.kind, record.seqno, record.key, record.stored());
+        encode(&mut self.buffer, (self.file.id, offset));
         let len = self.buffer.len() - begin;
         self.end += len as u64;
         if self.buffer.len() >= COPY_BUFFER_BYTES + COPY_ALIGNMENT {

@@ -38,6 +38,13 @@ impl Part {
         }
     }
 
+    /// One that has met no key, and takes no memory for that.
+    pub(super) fn without_keys(clock: u64, budget: &Arc<Budget>) -> Self {
+        let mut part = Self::new(clock, budget);
+        part.forget();
+        part
+    }
+
     /// The file to append to.
     #[must_use]
     pub fn head(&self) -> Option<&Arc<ValueFile>> {
@@ -133,10 +140,15 @@ impl Part {
         self.dead += dead;
     }
 
+    /// Forgets the keys and what there was of them.
+    pub(super) fn forget(&mut self) {
+        (self.seen, self.live, self.dead) = (None, 0, 0);
+    }
+
     /// Begins to count anew after a collection that found these keys and so many live bytes.
     pub fn recount(&mut self, hashes: &[u64], live: u64, dead: u64, clock: u64) {
         // First the old filter goes: the new one may need its bytes.
-        (self.seen, self.live, self.dead) = (None, 0, 0);
+        self.forget();
         self.seen = Seen::for_keys(hashes.len(), &self.budget);
         (self.written, self.collected_at) = (0, clock);
         self.add(hashes, live, dead);
