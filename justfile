@@ -49,5 +49,5 @@ demo:
 # write the database of a new format version; never over an old one: fixtures/README.md
 fixtures version keyspaces="default hashkv wisckey":
     test ! -e fixtures/{{version}}
-    cargo test -p bifold --test all -- --ignored --nocapture write_the_newest_database
+    cargo test -p bifold --test all -- --ignored --nocapture write_the_missing_databases
     for keyspace in {{keyspaces}}; do cargo run -q -- export fixtures/{{version}}/database --keyspace $keyspace --format tsv > fixtures/{{version}}/$keyspace.tsv || exit 1; done

@@ -80,7 +80,7 @@ pub fn value(bytes: &[u8]) {
     if let frame::Step::Record(record, len) = frame::step(bytes, 7, 64) {
         assert!(len <= bytes.len());
         if let Ok(record) = value::decode(record) {
-            let _any_answer = (record.value(), record.range_end());
+            let _any_answer = (record.value(), record.range_end(), record.check());
         }
     }
 }

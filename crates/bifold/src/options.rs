@@ -106,6 +106,19 @@ pub enum Victim {
     Random,
 }
 
+/// What `hashkv` does with values that are not updated between two collections of their group (HashKV §3.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cold {
+    /// They go to a part of their group that is collected more rarely, and without asking the index.
+    #[default]
+    Parts,
+    /// They go to one log for all groups, as in the paper: its collection asks the index.
+    Log,
+    /// They stay where they are.
+    Off,
+}
+
 /// Options of values that are kept apart from their keys. Without effect where the placement is `inline`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -118,16 +131,15 @@ pub struct Values {
     pub space_target: f64,
     /// Which group is collected first (`hashkv`).
     pub victim: Victim,
-    /// `hashkv` moves values that are not updated between two collections to a part of their group that is collected more
-    /// rarely (HashKV §3.4). Default: yes.
-    pub cold_parts: bool,
+    /// Where values go that are not updated between two collections of their group (`hashkv`).
+    pub cold: Cold,
     /// A group splits when its file has grown past this size, in bytes (`hashkv`).
     #[serde(deserialize_with = "size")]
     pub group_bytes: u64,
     /// About the largest number of groups, each of which is an open file; then they grow instead (`hashkv`).
     pub groups_max: u32,
-    /// Files of values in the order of arrival are cut at about this size, in bytes (`wisckey`, `novkv`): 1 KiB to 1 TiB. A
-    /// collection of `novkv` holds the values of one in memory.
+    /// Files of values in the order of arrival are cut at about this size, in bytes (`wisckey`, `novkv`, and the cold log of
+    /// `hashkv`): 1 KiB to 1 TiB. A collection of `novkv` holds the values of one in memory.
     #[serde(deserialize_with = "size")]
     pub file_bytes: u64,
     /// A file of which a larger share than this is valid is not collected (`novkv`, §III-C there): 0.05 to 1.
@@ -144,7 +156,7 @@ impl Default for Values {
             min_bytes: 192,
             space_target: 1.5,
             victim: Victim::default(),
-            cold_parts: true,
+            cold: Cold::default(),
             group_bytes: 4 << 20,
             groups_max: 128,
             file_bytes: 16 << 20,

@@ -10,10 +10,10 @@ use bifold_index::{
 };
 use bifold_values::{
     parts::{value_files::Home, victim},
-    placements::{ValueOptions, hashkv::HashKv, inline::Inline, novkv::NovKv, wisckey::WiscKey},
+    placements::{self, ValueOptions, hashkv::HashKv, inline::Inline, novkv::NovKv, wisckey::WiscKey},
 };
 
-use crate::options::{Compaction, Compression, KeyspaceOptions, Placement, Victim};
+use crate::options::{Cold, Compaction, Compression, KeyspaceOptions, Placement, Victim};
 
 /// Zstandard level: the lowest, since tables are rewritten several times.
 const ZSTD_LEVEL: i32 = 1;
@@ -52,7 +52,11 @@ fn value_options(options: &KeyspaceOptions) -> ValueOptions {
         file_bytes: values.file_bytes,
         group_bytes: values.group_bytes,
         groups_max: values.groups_max as usize,
-        cold_parts: values.cold_parts,
+        cold: match values.cold {
+            Cold::Parts => placements::Cold::Parts,
+            Cold::Log => placements::Cold::Log,
+            Cold::Off => placements::Cold::Off,
+        },
         victim: match values.victim {
             Victim::Greedy => victim::Victim::Greedy,
             Victim::CostBenefit => victim::Victim::CostBenefit,

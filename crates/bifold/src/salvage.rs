@@ -11,7 +11,8 @@
 //!   the key, are left to a later pass that walks the files again. Beyond it come range deletes and the largest record.
 //!
 //! **What no salvage can know**: values beside their keys; deletes that no record tells (`wisckey` writes none, and a
-//! collection of `hashkv` leaves out those with nothing left to delete in its group); commits that a crash took back;
+//! collection of `hashkv` leaves out those with nothing left to delete in its group, though the cold log may still have
+//! some); commits that a crash took back;
 //! keyspaces' names.
 
 mod newest;
@@ -331,7 +332,7 @@ impl Salvage {
         let (fate, count) = match known.newest.kind {
             _ if covered > known.newest.seqno => (Fate::RangeDeleted, &mut report.range_deleted),
             ValueKind::Value => (Fate::Value, &mut report.values),
-            ValueKind::Stub => (Fate::Moved, &mut report.moved),
+            ValueKind::Stub | ValueKind::Tag => (Fate::Moved, &mut report.moved),
             _ => (Fate::Deleted, &mut report.deleted),
         };
         *count += 1;

@@ -9,10 +9,10 @@
 //! |---|---|---|---|---|---|---|
 //! | [`Placement::route`] | – | value first | value first | value first | large values first | – |
 //! | [`Rewriter::keep`] | unchanged | unchanged | unchanged | unchanged | moves values with keys | parts values at L0→L1 |
-//! | [`Rewriter::discard`] | – | – | dead bytes of cold files | drop-keys | garbage counters | garbage counters |
+//! | [`Rewriter::discard`] | – | dead bytes of files | – | drop-keys | garbage counters | garbage counters |
 //! | [`Placement::read`] | – | by address | by address | by epoch, else by key, and a fresher pointer | by address | by address |
-//! | [`Placement::pick`] | – | a look, log tail | segment group | files under the valid rate | large logs; tags | a partition's range |
-//! | [`Placement::collect`] | – | asks the index | the group itself | drop-keys | asks the index (large logs) | – (a rewrite) |
+//! | [`Placement::pick`] | – | a look, log tail | segment group, cold file | files under the valid rate | large logs; tags | a partition's range |
+//! | [`Placement::collect`] | – | asks the index | the group itself; asks the index (cold log) | drop-keys | asks the index (large logs) | – (a rewrite) |
 
 use crate::{Entry, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
 

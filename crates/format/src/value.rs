@@ -5,10 +5,10 @@
 //! description   number 0, payload  class u8 │ keyspace varint │ group varint
 //! record        number = the sequence number under which the key was written
 //! payload   kind u8 │ method u8 │ key length varint │ key │ body
-//! kind      1 value │ 2 delete │ 3 stub │ 4 delete range │ 5 delete range without end
-//!           6 drops │ 7 index │ 8 properties: nothing about a key, see `sorted.rs`
+//! kind      1 value │ 2 delete │ 3 stub │ 4 delete range │ 5 delete range without end │ 6 tag
+//!           7 drops │ 8 index │ 9 properties: nothing about a key, see `sorted.rs`
 //! body      value: the value, or when method is not 0 its length u32 and its compressed bytes
-//!           delete range: the first key not deleted          others: nothing
+//!           delete range: the first key not deleted          tag: an address          others: nothing
 //! ```
 //!
 //! Each record carries key, number and kind, so a file can be collected, verified and salvaged without anything else
@@ -16,13 +16,14 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{Corruption, FileId, KeyspaceId, SeqNo, Value};
+use bifold_contract::{Corruption, FileId, KeyspaceId, Pointer, SeqNo, Value};
 
 pub use crate::frame::{FILE_HEADER_BYTES, HEADER_BYTES, TRAILER_BYTES};
 use crate::{
     bytes::{Input, put_varint},
     compression::{Compressor, Method, decompress},
     frame::{self, Before, Frame},
+    pointer,
 };
 
 const MAGIC: [u8; 8] = *b"bifldval";
@@ -47,12 +48,14 @@ pub enum ValueKind {
     DeleteRange = 4,
     /// It and all keys behind it were deleted.
     DeleteRangeUnbounded = 5,
+    /// Its value, written under the same number, was copied to another file (HashKV §3.4: "a tag in the metadata").
+    Tag = 6,
     /// No key: which values of another file nobody needs any more ([`crate::sorted`]).
-    Drops = 6,
+    Drops = 7,
     /// No key: where values are in this file.
-    Index = 7,
+    Index = 8,
     /// No key: what this file is.
-    Properties = 8,
+    Properties = 9,
 }
 
 impl ValueKind {
@@ -63,8 +66,8 @@ impl ValueKind {
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        use ValueKind::{Delete, DeleteRange, DeleteRangeUnbounded, Drops, Index, Properties, Stub, Value};
-        [Value, Delete, Stub, DeleteRange, DeleteRangeUnbounded, Drops, Index, Properties]
+        use ValueKind::{Delete, DeleteRange, DeleteRangeUnbounded, Drops, Index, Properties, Stub, Tag, Value};
+        [Value, Delete, Stub, DeleteRange, DeleteRangeUnbounded, Tag, Drops, Index, Properties]
             .into_iter()
             .find(|&kind| kind as u8 == byte)
     }
@@ -123,6 +126,26 @@ impl<'a> ValueRecord<'a> {
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
         self.body
+    }
+
+    /// Where the value of a tag was copied to. It may have moved on since, or be dead.
+    ///
+    /// # Errors
+    /// When it is a tag and its body no address.
+    pub fn tagged(&self) -> Result<Option<Pointer>, Corruption> {
+        match self.kind {
+            ValueKind::Tag => pointer::decode(self.body).map(Some).map_err(|damage| damage.at(self.offset)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Checks what no checksum tells: that a value decompresses, and that a tag has an address.
+    ///
+    /// # Errors
+    /// When they do not.
+    pub fn check(&self) -> Result<(), Corruption> {
+        self.tagged()?;
+        self.value().map(drop)
     }
 
     /// The first key that a range delete leaves.
@@ -246,6 +269,13 @@ pub fn encode(
     frame::finish(out, start, file, offset, seqno, Before::Unsynced);
 }
 
+/// Appends a tag: the value of `key`, written under `seqno`, stands at `to`.
+pub fn encode_tag(out: &mut Vec<u8>, (file, offset): (FileId, u64), seqno: SeqNo, key: &[u8], to: Pointer) {
+    let start = begin(out, ValueKind::Tag, Method::Plain, key);
+    pointer::encode(to, out);
+    frame::finish(out, start, file, offset, seqno, Before::Unsynced);
+}
+
 /// Appends a record with `value`, compressed where that saves enough.
 pub fn encode_value(
     out: &mut Vec<u8>,
@@ -280,7 +310,7 @@ pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
         let start = *input;
         let kind = input.u8()?;
         let kind =
-            ValueKind::from_byte(kind).ok_or_else(|| start.damage("a kind from 1 to 8", format!("kind {kind}")))?;
+            ValueKind::from_byte(kind).ok_or_else(|| start.damage("a kind from 1 to 9", format!("kind {kind}")))?;
         let start = *input;
         let method = input.u8()?;
         let method = Method::from_byte(method)
@@ -378,9 +408,25 @@ mod tests {
             let _any_answer = frame::step(&bytes, 0, 0);
             let frame = Frame { offset: 0, number: 0, before: Before::Unsynced, payload: &bytes };
             if let Ok(record) = decode(frame) {
-                let _any_answer = record.value();
+                let _any_answer = (record.value(), record.check());
             }
         }
+    }
+
+    #[test]
+    fn a_tag_says_where_the_value_is() {
+        let to = Pointer { file: 300, epoch: 0, offset: 1 << 40, len: 1023 };
+        let mut bytes = Vec::new();
+        encode_tag(&mut bytes, PLACE, 5, b"key", to);
+        let frame::Step::Record(frame, _) = frame::step(&bytes, PLACE.0, PLACE.1) else { panic!("no record") };
+        let record = decode(frame).unwrap();
+        assert_eq!((record.seqno, record.kind, record.key), (5, ValueKind::Tag, &b"key"[..]));
+        assert_eq!((record.tagged(), record.check()), (Ok(Some(to)), Ok(())));
+        assert!(read_value(Arc::from(bytes), PLACE.0, PLACE.1, b"key").is_err(), "a tag is no value");
+        let mut bytes = Vec::new();
+        encode(&mut bytes, PLACE, ValueKind::Tag, 5, b"key", Stored::plain(&[1, 2]));
+        let frame::Step::Record(frame, _) = frame::step(&bytes, PLACE.0, PLACE.1) else { panic!("no record") };
+        assert!(decode(frame).unwrap().check().is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use bifold::{
     CachedValues, Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
-    options::{Leveled, Tiered, TwoLayer, Values, Victim},
+    options::{Cold, Leveled, Tiered, TwoLayer, Values, Victim},
 };
 
 use crate::{model::NAMES, random::Random};
@@ -57,7 +57,7 @@ fn values(random: &mut Random) -> Values {
         min_bytes: random.pick(&[1, 8, 64, 1000]),
         space_target: random.pick(&[1.05, 1.1, 1.5]),
         victim: random.pick(&[Victim::Greedy, Victim::CostBenefit, Victim::GreedyRandom(2), Victim::Random]),
-        cold_parts: random.below(3) > 0,
+        cold: random.pick(&[Cold::Off, Cold::Parts, Cold::Log]),
         group_bytes: 1024 << random.below(4),
         groups_max: random.pick(&[16, 20, 64]),
         file_bytes: 1024 << random.below(5),

@@ -65,6 +65,8 @@ const REGION: Test = Test::Unit("bifold-io", "region::");
 const DELETES: Test = Test::Integration("bifold-values", "conformance", "hashkv::a01_a_deleted_key");
 const EXACT: Test = Test::Integration("bifold-values", "conformance", "exact::");
 const NOVKV: Test = Test::Unit("bifold-values", "novkv::");
+const COLD_LOG_DELETES: Test = Test::Integration("bifold-values", "conformance", "hashkv_cold_log::a01_a_deleted_key");
+const COLD_LOG_CRASHES: Test = Test::Integration("bifold-values", "conformance", "hashkv_cold_log::a03_copies");
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
@@ -95,6 +97,8 @@ pub const ALL: &[Planted] = &[
     bug("stale_cache", METAMORPHIC),
     bug("retire_unsynced", POWER),
     bug("move_over_newer", DELETES),
+    bug("log_moves_unasked", COLD_LOG_DELETES),
+    bug("tag_over_value", COLD_LOG_CRASHES),
     bug("forget_growth", LISTING),
     bug("skip_region", REGION),
     bug("region_any_offset", REGION),

@@ -46,9 +46,11 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Of two records with one number the one in the later file is newer: a crash took back the commit of the other.
+    /// Of two records with one number the one in the later file is newer: a crash took back the commit of the other. But a
+    /// tag has the number of the value that it is of, which says more.
     fn is_newer_than(&self, other: &Self) -> bool {
-        (self.seqno, self.source, self.offset) > (other.seqno, other.source, other.offset)
+        let order = |place: &Self| (place.seqno, place.kind != ValueKind::Tag, place.source, place.offset);
+        order(self) > order(other)
     }
 }
 

@@ -41,6 +41,8 @@ pub struct FileReport {
     pub deletes: u64,
     /// Notes that a key's newest value is somewhere else.
     pub stubs: u64,
+    /// Tags: notes that a value was copied to the cold log.
+    pub tags: u64,
     /// Range deletes.
     pub range_deletes: u64,
     /// The largest number of a record.
@@ -123,6 +125,7 @@ impl FileReport {
             ValueKind::Value => &mut self.values,
             ValueKind::Delete => &mut self.deletes,
             ValueKind::Stub => &mut self.stubs,
+            ValueKind::Tag => &mut self.tags,
             ValueKind::DeleteRange | ValueKind::DeleteRangeUnbounded => &mut self.range_deletes,
             ValueKind::Drops | ValueKind::Index | ValueKind::Properties => return,
         } += 1;

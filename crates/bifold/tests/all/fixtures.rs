@@ -38,11 +38,11 @@ struct Fixture {
 /// A keyspace of a fixture.
 type Named = (&'static str, KeyspaceOptions);
 
-const FIXTURES: [Fixture; 2] = [
+const FIXTURES: [Fixture; 3] = [
     Fixture {
         name: "v1",
         versions: [1, 1, 1, 0],
-        fingerprint: 0x358e_61bf_ee20_048a,
+        fingerprint: 0xa667_2424_f07b_11ff,
         files_min: [(".tbl", 7), (".log", 2), (".val", 0)],
         keyspaces,
         history,
@@ -50,9 +50,17 @@ const FIXTURES: [Fixture; 2] = [
     Fixture {
         name: "v1-values",
         versions: [1, 1, 1, 1],
-        fingerprint: 0xc3e3_fc4c_2171_80d9,
+        fingerprint: 0xa783_98b6_2f3e_ad0f,
         files_min: [(".tbl", 6), (".log", 1), (".val", 15)],
         keyspaces: values_apart::keyspaces,
+        history: values_apart::history,
+    },
+    Fixture {
+        name: "v1-cold-log",
+        versions: [1, 1, 1, 1],
+        fingerprint: 0x017e_82e1_f3ba_5e07,
+        files_min: [(".tbl", 6), (".log", 1), (".val", 15)],
+        keyspaces: values_apart::keyspaces_with_a_cold_log,
         history: values_apart::history,
     },
 ];
@@ -284,27 +292,27 @@ fn every_committed_database_can_be_written_to_and_rewritten() {
     }
 }
 
-/// Writes the newest fixture, and refuses to replace one.
+/// Writes the fixtures whose directories are not there, and replaces none.
 ///
 /// What is committed is what a process killed after a sync leaves: closing would tell the manifest how long all value
 /// files are, and recovery must be able to find that out. Of the append region nothing is left then.
 #[test]
 #[ignore = "writes fixtures/: see fixtures/README.md"]
-fn write_the_newest_database() {
-    let fixture = FIXTURES.last().unwrap();
-    let path = fixtures_dir().join(fixture.name).join("database");
-    assert!(!path.exists(), "{} is there, and a fixture stays as it is: see fixtures/README.md", path.display());
-    let dir = TempDir::new();
-    let db = make(fixture, &dir.join("db"));
-    check_content(&db, fixture);
-    db.sync().unwrap();
-    let mut files = files(&dir.join("db"));
-    files.remove("APPENDS");
-    db.close().unwrap();
-    fs::create_dir_all(&path).unwrap();
-    files.iter().for_each(|(name, content)| fs::write(path.join(name), content).unwrap());
-    println!("{}: {} bytes", path.display(), files.values().map(Vec::len).sum::<usize>());
-    println!("put this into FIXTURES: fingerprint {:#018x}", fingerprint(&files));
+fn write_the_missing_databases() {
+    let database = |fixture: &Fixture| fixtures_dir().join(fixture.name).join("database");
+    for fixture in FIXTURES.iter().filter(|fixture| !database(fixture).exists()) {
+        let (path, dir) = (database(fixture), TempDir::new());
+        let db = make(fixture, &dir.join("db"));
+        check_content(&db, fixture);
+        db.sync().unwrap();
+        let mut files = files(&dir.join("db"));
+        files.remove("APPENDS");
+        db.close().unwrap();
+        fs::create_dir_all(&path).unwrap();
+        files.iter().for_each(|(name, content)| fs::write(path.join(name), content).unwrap());
+        println!("{}: {} bytes", path.display(), files.values().map(Vec::len).sum::<usize>());
+        println!("put this into FIXTURES: fingerprint {:#018x}", fingerprint(&files));
+    }
 }
 
 /// Does what a fixture's history says to a new database.

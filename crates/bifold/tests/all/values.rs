@@ -1,5 +1,7 @@
 //! Values apart from their keys: collection, snapshots across it, deletes, space.
 
+mod cold_log;
+
 use std::{collections::BTreeMap, path::Path};
 
 use bifold::{CachedValues, Db, Durability, KeyspaceOptions, Options, Placement, Reads, options::Values};

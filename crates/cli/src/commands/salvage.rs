@@ -125,12 +125,13 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
     let keyspace = file.keyspace.map_or_else(|| "an unknown keyspace".to_owned(), |id| format!("keyspace {id}"));
     out.line(format!("{name}  value file {} of {keyspace}, {}", file.file, output::bytes(file.bytes)))?;
     out.line(format!(
-        "  {} whole records, the newest of commit {}: {} values, {} deletes, {} stubs, {} range deletes",
+        "  {} whole records, the newest of commit {}: {} values, {} deletes, {} stubs, {} tags, {} range deletes",
         output::count(file.records),
         output::count(file.newest_seqno),
         output::count(file.values),
         output::count(file.deletes),
         output::count(file.stubs),
+        output::count(file.tags),
         output::count(file.range_deletes),
     ))?;
     for damage in file.damage.iter().take(PRINTED_MAX) {

@@ -271,12 +271,12 @@ impl Salvage {
     }
 }
 
-/// Checks what no checksum tells: that a whole frame is a record, with a key that a database takes and a value that
-/// decompresses.
+/// Checks what no checksum tells: that a whole frame is a record, with a key that a database takes and a body that
+/// can be read.
 fn check(frame: frame::Frame<'_>) -> std::result::Result<(), String> {
     let record = value::decode(frame).map_err(|damage| format!("a whole frame, but no record: {damage}"))?;
     match record.kind {
-        ValueKind::Value | ValueKind::Delete | ValueKind::Stub => {
+        ValueKind::Value | ValueKind::Delete | ValueKind::Stub | ValueKind::Tag => {
             if record.key.is_empty() || record.key.len() > MAX_KEY_LEN {
                 return Err(format!("a record with a key of {} bytes", record.key.len()));
             }
@@ -284,5 +284,5 @@ fn check(frame: frame::Frame<'_>) -> std::result::Result<(), String> {
         ValueKind::DeleteRange | ValueKind::DeleteRangeUnbounded => {}
         ValueKind::Drops | ValueKind::Index | ValueKind::Properties => return Ok(()),
     }
-    record.value().map(drop).map_err(|damage| format!("a value that does not decompress: {damage}"))
+    record.check().map_err(|damage| format!("a body that cannot be read: {damage}"))
 }

@@ -20,12 +20,16 @@
 //! has 12 bits for settles at about 5. What they then take wrongly for known errs on the side of collecting; a group for
 //! which there are not even 2 bits is without a filter until its next collection, as after a start.
 
+mod part;
+mod seen;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::FileId;
 
+pub use self::part::Part;
 use super::{
-    budget::{Budget, Taken},
+    budget::Budget,
     value_files::{COLD, ValueFile},
 };
 
@@ -90,171 +94,57 @@ pub struct Group {
     pub hot: Part,
     /// Values that were not updated between two collections, and notes (§3.4; the paper's cold log, but one for each group).
     pub cold: Part,
+    /// Values of the group that are in the cold log of all groups: what is live, and what died since tags were last looked
+    /// at. It has no files.
+    pub tagged: Part,
+    /// Bytes of their tags, which stand in the hot part.
+    pub tag_bytes: u64,
     /// It is being collected.
     pub busy: bool,
 }
 
-/// One half of a group.
-#[derive(Clone, Debug)]
-pub struct Part {
-    /// Its files, oldest first. Those shared with other groups cover more than the group's region.
-    pub files: Vec<Arc<ValueFile>>,
-    /// The last of them may be appended to.
-    pub open: bool,
-    /// Bytes of live records, as far as known.
-    pub live: u64,
-    /// Bytes of dead records, as far as known.
-    pub dead: u64,
-    /// Bytes written since the last collection.
-    pub written: u64,
-    /// [`Groups::clock`] at the last collection.
-    pub collected_at: u64,
-    seen: Option<Seen>,
-    budget: Arc<Budget>,
-}
-
-impl Part {
-    fn new(clock: u64, budget: &Arc<Budget>) -> Self {
-        Self {
-            files: Vec::new(),
-            open: false,
-            live: 0,
-            dead: 0,
-            written: 0,
-            collected_at: clock,
-            seen: Seen::for_keys(0, budget),
-            budget: Arc::clone(budget),
-        }
-    }
-
-    /// The file to append to.
-    #[must_use]
-    pub fn head(&self) -> Option<&Arc<ValueFile>> {
-        self.files.last().filter(|file| self.open && !file.is_sealed())
-    }
-
-    /// Takes a file of an earlier session in, which the halves of 2 to the power of `share` groups have in common.
-    fn adopt(&mut self, file: &Arc<ValueFile>, share: u32) {
-        let bytes = (file.len() - file.start()) >> share;
-        let dead = (file.dead() >> share).min(bytes);
-        self.live += bytes - dead;
-        self.dead += dead;
-        self.files.push(Arc::clone(file));
-        self.seen = None;
-        self.open = share == 0;
-    }
-
-    /// How much of each file is dead, of a group of so many bits.
-    fn dead_by_file(&self, bits: u32) -> impl Iterator<Item = (&Arc<ValueFile>, u64)> {
-        let mut left = self.dead;
-        self.files.iter().map(move |file| {
-            let share = bits.saturating_sub(region_of(file).bits);
-            let bytes = left.min((file.len() - file.start()) >> share);
-            left -= bytes;
-            (file, bytes)
-        })
-    }
-
-    fn half(&self) -> Self {
-        let (live, dead, written) = (self.live / 2, self.dead / 2, self.written / 2);
-        let seen = self.seen.as_ref().map(Seen::half);
-        Self {
-            files: self.files.clone(),
-            open: false,
-            live,
-            dead,
-            written,
-            seen,
-            budget: Arc::clone(&self.budget),
-            ..*self
-        }
-    }
-
-    /// Notes a key; answers whether it may have been here before.
-    fn meet(&mut self, hash: u64) -> bool {
-        let Some(seen) = &mut self.seen else { return true };
-        let known = seen.insert(hash, &self.budget);
-        if known.is_none() {
-            // One that forgets a key would take its next value for the first: garbage that nobody sees.
-            self.seen = None;
-        }
-        known.unwrap_or(true)
-    }
-
-    /// Notes a value of so many bytes; answers whether its key may have been here before.
-    pub fn wrote(&mut self, hash: u64, bytes: u64) -> bool {
-        self.written += bytes;
-        let known = self.meet(hash);
-        *(if known { &mut self.dead } else { &mut self.live }) += bytes;
-        known
-    }
-
-    /// Notes a record of so many bytes that leaves its key without a value here; answers as [`Part::wrote`].
-    pub fn ended(&mut self, hash: u64, bytes: u64) -> bool {
-        self.written += bytes;
-        self.dead += bytes;
-        let known = self.meet(hash);
-        if known {
-            self.lose_one();
-        }
-        known
-    }
-
-    fn may_hold(&self, hash: u64) -> bool {
-        self.seen.as_ref().map_or(!self.files.is_empty(), |seen| seen.contains(hash))
-    }
-
-    /// Notes that one value is dead, about as long as others.
-    fn lose_one(&mut self) {
-        let keys = self.seen.as_ref().map_or(0, |seen| seen.keys);
-        let mean = self.live / keys.max(1);
-        let mean = if keys == 0 { 0 } else { mean };
-        self.live -= mean;
-        self.dead += mean;
-    }
-
-    /// Adds what a collection has copied here: the hashes of its keys, its live and its other bytes.
-    pub fn add(&mut self, hashes: &[u64], live: u64, dead: u64) {
-        for &hash in hashes {
-            self.meet(hash);
-        }
-        self.live += live;
-        self.dead += dead;
-    }
-
-    /// Begins to count anew after a collection that found these keys and so many live bytes.
-    pub fn recount(&mut self, hashes: &[u64], live: u64, dead: u64, clock: u64) {
-        // First the old filter goes: the new one may need its bytes.
-        (self.seen, self.live, self.dead) = (None, 0, 0);
-        self.seen = Seen::for_keys(hashes.len(), &self.budget);
-        (self.written, self.collected_at) = (0, clock);
-        self.add(hashes, live, dead);
-    }
-}
-
 impl Group {
     fn new(region: Region, clock: u64, budget: &Arc<Budget>) -> Self {
-        Self { region, hot: Part::new(clock, budget), cold: Part::new(clock, budget), busy: false }
+        let [hot, cold] = [(); 2].map(|()| Part::new(clock, budget));
+        Self { region, hot, cold, tagged: Part::without_keys(clock, budget), tag_bytes: 0, busy: false }
     }
 
     /// Bytes in it.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        [&self.hot, &self.cold].iter().map(|part| part.live + part.dead).sum()
+        [&self.hot, &self.cold].iter().map(|part| part.live + part.dead).sum::<u64>() + self.tag_bytes
     }
 
     /// Notes a value of so many bytes.
     pub fn wrote(&mut self, hash: u64, bytes: u64) {
-        if !self.hot.wrote(hash, bytes) && self.cold.may_hold(hash) {
-            self.cold.lose_one();
+        if !self.hot.wrote(hash, bytes) {
+            self.end_older(hash);
         }
     }
 
     /// Notes a record of so many bytes that leaves its key without a value here.
     pub fn ended(&mut self, hash: u64, bytes: u64) {
-        if !self.hot.ended(hash, bytes) && self.cold.may_hold(hash) {
-            self.cold.lose_one();
+        if !self.hot.ended(hash, bytes) {
+            self.end_older(hash);
         }
+    }
+
+    /// The value of a key that is new in the hot part may have been in another.
+    fn end_older(&mut self, hash: u64) {
+        let mut others = [&mut self.tagged, &mut self.cold].into_iter();
+        if let Some(part) = others.find(|part| part.may_hold(hash)) {
+            part.lose_one();
+        }
+    }
+
+    /// Begins to count what is tagged anew: these keys, so many live bytes of their values and others, and bytes of tags.
+    pub fn retag(&mut self, hashes: &[u64], live: u64, dead: u64, tag_bytes: u64) {
+        self.tagged.forget();
+        if !hashes.is_empty() {
+            self.tagged.recount(hashes, live, 0, self.hot.collected_at);
+        }
+        self.tagged.dead = dead;
+        self.tag_bytes = tag_bytes;
     }
 
     /// All its files.
@@ -329,7 +219,7 @@ impl Groups {
     /// Bytes of filters. What the halves of a group have in common counts once.
     #[must_use]
     pub fn filter_bytes(&self) -> u64 {
-        let parts = self.groups.iter().flat_map(|group| [&group.hot, &group.cold]);
+        let parts = self.groups.iter().flat_map(|group| [&group.hot, &group.cold, &group.tagged]);
         let layers = parts.filter_map(|part| part.seen.as_ref()).flat_map(|seen| &seen.layers);
         let distinct: BTreeMap<_, u64> = layers.map(|layer| (Arc::as_ptr(layer), layer.taken.bytes())).collect();
         distinct.values().sum()
@@ -371,7 +261,14 @@ impl Groups {
             self.directory.extend_from_within(..);
         }
         let [low, high] = old.region.halves();
-        let half = |region| Group { region, hot: old.hot.half(), cold: old.cold.half(), busy: old.busy };
+        let half = |region| Group {
+            region,
+            hot: old.hot.half(),
+            cold: old.cold.half(),
+            tagged: old.tagged.half(),
+            tag_bytes: old.tag_bytes / 2,
+            busy: old.busy,
+        };
         let new = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
         self.groups[at] = half(low);
         self.groups.push(half(high));
@@ -390,103 +287,6 @@ impl Groups {
         let regions = group.hot.files.iter().chain(cold).map(region_of).chain([group.region]);
         let widest = regions.min().unwrap_or(Region::ALL);
         (0..self.groups.len()).filter(|&other| widest.contains(self.groups[other].region)).collect()
-    }
-}
-
-/// Which keys were met: a Bloom filter that grows by adding larger ones. The halves of a group go on with the same ones.
-#[derive(Clone, Debug)]
-struct Seen {
-    layers: Vec<Arc<Layer>>,
-    /// About how many different keys.
-    keys: u64,
-}
-
-#[derive(Debug)]
-struct Layer {
-    blocks: Vec<[u64; 8]>,
-    room: usize,
-    taken: Taken,
-}
-
-/// Bits of filter for each key: about one key in a hundred is taken for one met before.
-const BITS_PER_KEY: u64 = 12;
-
-/// With fewer, three keys of four are.
-const BITS_PER_KEY_MIN: u64 = 2;
-
-/// A new layer has room for so many times the keys met before: whether a key is new costs a miss of the cache for each layer.
-const LAYER_GROWTH: usize = 3;
-
-/// Keys that the first layer has room for.
-const KEYS_MIN: usize = 64;
-
-impl Seen {
-    /// With room for half as many keys again. `None` where the budget is used up.
-    fn for_keys(keys: usize, budget: &Arc<Budget>) -> Option<Self> {
-        let layer = Layer::new((keys + keys / 2).max(KEYS_MIN), budget)?;
-        Some(Self { layers: vec![Arc::new(layer)], keys: 0 })
-    }
-
-    fn half(&self) -> Self {
-        Self { layers: self.layers.clone(), keys: self.keys / 2 }
-    }
-
-    /// The last layer knows most keys.
-    fn contains(&self, hash: u64) -> bool {
-        self.layers.iter().rev().any(|layer| layer.contains(hash))
-    }
-
-    /// Answers whether it was there. `None`: it was not, and there is no room for it.
-    fn insert(&mut self, hash: u64, budget: &Arc<Budget>) -> Option<bool> {
-        if self.contains(hash) {
-            return Some(true);
-        }
-        let has_room = |layer: &mut Arc<Layer>| Arc::get_mut(layer).is_some_and(|layer| layer.room > 0);
-        if !self.layers.last_mut().is_some_and(has_room) {
-            self.layers.push(Arc::new(Layer::new((self.keys as usize * LAYER_GROWTH).max(KEYS_MIN), budget)?));
-        }
-        self.layers.last_mut().and_then(Arc::get_mut)?.insert(hash);
-        self.keys += 1;
-        Some(false)
-    }
-}
-
-impl Layer {
-    fn new(keys: usize, budget: &Arc<Budget>) -> Option<Self> {
-        let (keys, free) = (keys as u64, budget.free_bytes());
-        // From half of the budget on fewer and fewer, and never more than half of what is left.
-        let fair = 2 * BITS_PER_KEY * free / budget.bytes_max().max(1);
-        let bits = BITS_PER_KEY.min(fair).min(free * 8 / 2 / keys);
-        if bits < BITS_PER_KEY_MIN {
-            return None;
-        }
-        let blocks = (keys * bits).div_ceil(512);
-        let taken = budget.take(blocks * 64)?;
-        Some(Self { blocks: vec![[0; 8]; blocks as usize], room: keys as usize, taken })
-    }
-
-    /// The block of a hash, and six bits of it. The low bits choose the group, so others choose here.
-    fn place(&self, hash: u64) -> (usize, impl Iterator<Item = (usize, u64)> + use<>) {
-        let block = (((hash >> 32) * self.blocks.len() as u64) >> 32) as usize;
-        let spread = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let bits = (0..6).map(move |n| {
-            let bit = (spread >> (10 * n)) as usize & 511;
-            (bit / 64, 1 << (bit % 64))
-        });
-        (block, bits)
-    }
-
-    fn contains(&self, hash: u64) -> bool {
-        let (block, bits) = self.place(hash);
-        let block = &self.blocks[block];
-        // All six without a branch: they are in one cache line.
-        bits.fold(true, |there, (word, bit)| there & (block[word] & bit != 0))
-    }
-
-    fn insert(&mut self, hash: u64) {
-        let (block, bits) = self.place(hash);
-        bits.for_each(|(word, bit)| self.blocks[block][word] |= bit);
-        self.room = self.room.saturating_sub(1);
     }
 }
 
@@ -546,6 +346,23 @@ mod tests {
         group.cold.add(&cold[..100], 10_000, 0);
         (0..100).for_each(|n| group.wrote(hash(n), 100));
         assert!((18_000..22_000).contains(&group.cold.dead), "{:?}", group.cold.dead);
+    }
+
+    #[test]
+    fn the_first_update_of_a_tagged_value_is_its_end() {
+        let mut group = Group::new(Region::ALL, 0, &Budget::new(1 << 20));
+        let tagged: Vec<u64> = (0..1000).map(hash).collect();
+        group.retag(&tagged, 100_000, 0, 5_000);
+        for _ in 0..3 {
+            (0..100).for_each(|n| group.wrote(hash(n), 100));
+        }
+        assert!((9_000..11_000).contains(&group.tagged.dead), "{:?}", group.tagged.dead);
+        assert_eq!(group.tagged.live + group.tagged.dead, 100_000);
+        assert!((9_000..11_000).contains(&group.hot.live), "{:?}", group.hot.live);
+        assert_eq!(group.bytes(), 30_000 + 5_000, "what is tagged is not in the group");
+        group.retag(&[], 0, 0, 0);
+        group.wrote(hash(500), 100);
+        assert_eq!((group.tagged.live, group.tagged.dead), (0, 0));
     }
 
     /// Different keys, well spread.

@@ -217,6 +217,14 @@ impl Copy {
         })
     }
 
+    /// Appends a tag: the value of `record` stands at `to`.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn append_tag(&mut self, record: &ValueRecord<'_>, to: Pointer) -> Result<Pointer> {
+        self.append_with(|out, place| value::encode_tag(out, place, record.seqno, record.key, to))
+    }
+
     /// Appends what `encode` appends to a buffer: one record that is to stand in this file, at this offset.
     ///
     /// # Errors

@@ -27,6 +27,14 @@ pub struct Candidate {
     pub rest: f64,
 }
 
+impl Candidate {
+    /// Adds dead bytes that have been there for so many written bytes.
+    pub fn add_dead(&mut self, bytes: u64, age_bytes: u64) {
+        self.dead += bytes;
+        self.rest += bytes as f64 * (age_bytes + 1) as f64;
+    }
+}
+
 impl Victim {
     /// How much the policy wants it. `draw` is a random number: the same one for the same decision.
     #[must_use]

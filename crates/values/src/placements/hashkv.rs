@@ -8,7 +8,8 @@
 //!                           ─▶ under the commit lock pass over keys that were written meanwhile, move the other addresses
 //!
 //!  hot and cold (§3.4):     the hot part is collected often: a value that is alone there, not updated since, goes to the
-//!                           group's cold part; both parts are collected together, rarely
+//!                           group's cold part; both parts are collected together, rarely.
+//!                           Or it goes to the cold log of all groups, and a tag stays: see `cold_log.rs`, `relocate.rs`
 //! ```
 //!
 //! All versions of a key are in one group, so the newest record of a key in its group is its newest version anywhere:
@@ -18,12 +19,18 @@
 //!
 //! **Cold parts are ours.** The paper's cold log is one for all groups: it must ask the index what is live, and is told what
 //! died by tagged records in the groups. A cold part of each group needs neither: whatever is newer than a cold value is
-//! in the same group. What its groups write is in `docs/placements/hashkv.md`.
+//! in the same group. Both are there ([`Cold`](super::Cold)); a keyspace may change from one to the other when it is opened. What
+//! groups write is in `docs/placements/hashkv.md`.
 
+mod cold_log;
 mod regroup;
+mod relocate;
 mod units;
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
 use bifold_contract::{
     FileId, IoSource, Placement, Pointer, Profile, RangeTombstone, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
@@ -37,21 +44,21 @@ use bifold_format::{
     value::{self, Stored, ValueKind},
 };
 
-use self::{regroup::Regroup, units::Unit};
+use self::{cold_log::ColdLog, regroup::Regroup, relocate::Relocation, units::Unit};
 use super::{ValueOptions, inline::Unmoved};
 use crate::parts::{
     budget::Budget,
     scan::Scan,
     segment_groups::Groups,
     sync::LockExt,
-    value_files::{Home, Kept, ValueFile, ValueFiles},
+    value_files::{COLD, Home, Kept, ValueFile, ValueFiles},
 };
 
 /// A keyspace begins with 2 to this power groups.
 const GROUP_BITS: u32 = 4;
 
-/// The group number of the file of range deletes: of no region.
-const RANGES: u64 = 0;
+/// The group number of files of no region: the one of range deletes, and those of the cold log.
+const NO_REGION: u64 = 0;
 
 /// Values grouped by hash.
 pub struct HashKv {
@@ -63,6 +70,7 @@ pub struct HashKv {
 
 struct State {
     groups: Groups,
+    cold_log: ColdLog,
     /// Range deletes that some file may not know of, and the file they stand in.
     ranges: Vec<RangeTombstone>,
     ranges_file: Option<Arc<ValueFile>>,
@@ -78,49 +86,19 @@ impl HashKv {
     pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
         let filters = Arc::clone(&home.filters);
         let files = Arc::new(ValueFiles::open(home, listed, present)?);
-        let mut groups = Groups::new(GROUP_BITS, &grouped(&files), &filters);
+        let Sorted { grouped, cold_log, .. } = Sorted::new(&files);
+        let mut groups = Groups::new(GROUP_BITS, &grouped, &filters);
         // Until recovery has settled what their files hold, notes go to others.
         groups.close();
         let state = State {
             groups,
+            cold_log,
             ranges: Vec::new(),
             ranges_file: None,
             record: Vec::new(),
             compressor: Compressor::new(options.compression),
         };
         Ok(Self { options, files, filters, state: Arc::new(Mutex::new(state)) })
-    }
-
-    fn append(&self, state: &mut State, hash: u64, kind: ValueKind, seqno: SeqNo, pair: Pair<'_>) -> Result<Pointer> {
-        let State { groups, record, compressor, .. } = state;
-        let group = groups.at_mut(hash);
-        let file = match group.hot.head() {
-            Some(file) => Arc::clone(file),
-            None => {
-                let file = self.files.begin(group.region.number())?;
-                group.hot.files.push(Arc::clone(&file));
-                group.hot.open = true;
-                file
-            }
-        };
-        record.clear();
-        let place = (file.id, file.len());
-        match kind {
-            ValueKind::Value => value::encode_value(record, place, seqno, pair.0, pair.1, compressor),
-            _ => value::encode(record, place, kind, seqno, pair.0, Stored::NOTHING),
-        }
-        let pointer = self.files.append(&file, record)?;
-        let bytes = u64::from(pointer.len);
-        match kind {
-            ValueKind::Value => group.wrote(hash, bytes),
-            _ => group.ended(hash, bytes),
-        }
-        let is_full = group.bytes() > self.options.group_bytes;
-        groups.clock += bytes;
-        if is_full && groups.all().len() < self.options.groups_max {
-            groups.split_at(hash);
-        }
-        Ok(pointer)
     }
 
     /// Tells the group of a key, or all groups, that older values are dead (§3.5 for small values; deletes: ours).
@@ -130,13 +108,13 @@ impl HashKv {
             Routed::Delete { key } => (ValueKind::Delete, key),
             Routed::DeleteRange { start, end } => return self.append_range(state, start, end, seqno),
         };
-        self.append(state, key_hash(key), kind, seqno, (key, &[])).map(drop)
+        state.append((&self.files, &self.options), key, seqno, What::Note(kind)).map(drop)
     }
 
     fn append_range(&self, state: &mut State, start: &[u8], end: Option<&[u8]>, seqno: SeqNo) -> Result<()> {
         let file = match &state.ranges_file {
             Some(file) => Arc::clone(file),
-            None => Arc::clone(state.ranges_file.insert(self.files.begin(RANGES)?)),
+            None => Arc::clone(state.ranges_file.insert(self.files.begin(NO_REGION)?)),
         };
         let (kind, stored) = match end {
             Some(end) => (ValueKind::DeleteRange, Stored::plain(end)),
@@ -150,13 +128,76 @@ impl HashKv {
     }
 }
 
-/// The files that belong to groups.
-fn grouped(files: &ValueFiles) -> Vec<Arc<ValueFile>> {
-    files.in_use().into_iter().filter(|file| file.description.group != RANGES).collect()
+/// What is appended to the group of a key.
+enum What<'a> {
+    /// A value of the key.
+    Value(&'a [u8]),
+    /// That it has none here any more.
+    Note(ValueKind),
+    /// Where in the cold log it stands now.
+    Tag(Pointer),
 }
 
-/// A key and its value.
-type Pair<'a> = (&'a [u8], &'a [u8]);
+impl State {
+    /// Appends to the group of `key`; answers where it stands.
+    fn append(
+        &mut self,
+        (files, options): (&ValueFiles, &ValueOptions),
+        key: &[u8],
+        seqno: SeqNo,
+        what: What<'_>,
+    ) -> Result<Pointer> {
+        let Self { groups, record, compressor, .. } = self;
+        let hash = key_hash(key);
+        let group = groups.at_mut(hash);
+        let file = match group.hot.head() {
+            Some(file) => Arc::clone(file),
+            None => {
+                let file = files.begin(group.region.number())?;
+                group.hot.files.push(Arc::clone(&file));
+                group.hot.open = true;
+                file
+            }
+        };
+        record.clear();
+        let place = (file.id, file.len());
+        match what {
+            What::Value(value) => value::encode_value(record, place, seqno, key, value, compressor),
+            What::Note(kind) => value::encode(record, place, kind, seqno, key, Stored::NOTHING),
+            What::Tag(to) => value::encode_tag(record, place, seqno, key, to),
+        }
+        let pointer = files.append(&file, record)?;
+        let bytes = u64::from(pointer.len);
+        match what {
+            What::Value(_) => group.wrote(hash, bytes),
+            What::Note(_) => group.ended(hash, bytes),
+            What::Tag(_) => group.tag_bytes += bytes,
+        }
+        let is_full = group.bytes() > options.group_bytes;
+        groups.clock += bytes;
+        if is_full && groups.all().len() < options.groups_max {
+            groups.split_at(hash);
+        }
+        Ok(pointer)
+    }
+}
+
+/// The files in use, by what they are for.
+struct Sorted {
+    grouped: Vec<Arc<ValueFile>>,
+    ranges: Vec<Arc<ValueFile>>,
+    cold_log: ColdLog,
+}
+
+impl Sorted {
+    fn new(files: &ValueFiles) -> Self {
+        let in_region = |file: &Arc<ValueFile>| file.description.group != NO_REGION;
+        let (grouped, others): (Vec<_>, Vec<_>) = files.in_use().into_iter().partition(in_region);
+        let is_cold = |file: &Arc<ValueFile>| file.description.class == COLD;
+        let (cold, ranges): (Vec<_>, Vec<_>) = others.into_iter().partition(is_cold);
+        Self { grouped, ranges, cold_log: ColdLog::new(cold.into_iter()) }
+    }
+}
 
 impl Placement for HashKv {
     fn profile(&self) -> Profile {
@@ -167,7 +208,7 @@ impl Placement for HashKv {
         let state = &mut *self.state.hold();
         match op {
             Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
-                self.append(state, key_hash(key), ValueKind::Value, seqno, (key, value)).map(Some)
+                state.append((&self.files, &self.options), key, seqno, What::Value(value)).map(Some)
             }
             _ => self.note(state, op, seqno).map(|()| None),
         }
@@ -200,19 +241,26 @@ impl Placement for HashKv {
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
         let space = self.space();
         let over = pressure.excess(&space);
-        let groups = &self.state.hold().groups;
+        let state = &*self.state.hold();
         let units = match pressure.all_before {
-            Some(before) => units::begun_before(groups, before),
+            Some(before) => units::begun_before(state, before),
             None if over == 0 || pressure.is_pinned(&space) => Vec::new(),
-            None => units::choose(&self.options, groups, over, space.total_bytes),
+            None => units::choose(&self.options, state, over, space.total_bytes),
         };
         (!units.is_empty()).then(|| Collection::Units(units.into_iter().map(Unit::number).collect()))
     }
 
-    fn collect(&self, pick: &Collection, _view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
+    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
         let units: &[u64] = if let Collection::Units(units) = pick { units } else { &[] };
+        let units = || units.iter().filter_map(|&unit| Unit::of(unit));
+        let files: BTreeSet<FileId> = units().filter_map(Unit::file).collect();
+        if !files.is_empty() {
+            let mut relocation = Relocation::begin(&self.files, &self.state, &self.options, &files);
+            relocation.copy(view)?;
+            return Ok(Box::new(relocation));
+        }
         let mut regroup = Regroup::begin(&self.files, &self.state, &self.options);
-        regroup.copy(units.iter().filter_map(|&unit| Unit::of(unit)))?;
+        regroup.copy(units().filter_map(Unit::family))?;
         Ok(Box::new(regroup))
     }
 
@@ -254,7 +302,12 @@ impl Placement for HashKv {
 
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, emptied_bytes) = self.files.sizes();
-        let live_bytes = self.state.hold().groups.all().iter().map(|group| group.hot.live + group.cold.live).sum();
+        let state = self.state.hold();
+        let groups = state.groups.all().iter();
+        let (grouped, ended) = groups
+            .fold((0, 0), |(live, ended), group| (live + group.hot.live + group.cold.live, ended + group.tagged.dead));
+        // The log is not told yet of what has ended since its tags were last looked at.
+        let live_bytes = grouped + state.cold_log.live().saturating_sub(ended);
         ValueSpace { files, total_bytes, live_bytes, emptied_bytes }
     }
 
@@ -272,7 +325,7 @@ impl Placement for HashKv {
             _ => Vec::new(),
         };
         let reason = pressure.reason(&self.space());
-        units::explain(&self.options, &self.state.hold().groups, &next, reason)
+        units::explain(&self.options, &self.state.hold(), &next, reason)
     }
 
     fn seal(&self) {
@@ -292,7 +345,7 @@ impl Placement for HashKv {
         let state = &mut *self.state.hold();
         match (op, self.files.unlisted_value(op)?) {
             (_, Kept::Value(key, value)) => {
-                self.append(state, key_hash(key), ValueKind::Value, seqno, (key, &value)).map(Some)
+                state.append((&self.files, &self.options), key, seqno, What::Value(&value)).map(Some)
             }
             (Replayed::Whole(op), _) => self.note(state, op, seqno).map(|()| None),
             (_, Kept::As(pointer)) => Ok(pointer),
@@ -305,10 +358,10 @@ impl Placement for HashKv {
 
     fn settle(&self, last: SeqNo) -> Result<()> {
         self.files.settle(last)?;
-        let files = self.files.in_use();
-        let (ranges, grouped): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.description.group == RANGES);
+        let Sorted { grouped, ranges, cold_log } = Sorted::new(&self.files);
         let mut state = self.state.hold();
         state.groups = Groups::new(GROUP_BITS, &grouped, &self.filters);
+        state.cold_log = cold_log;
         for file in ranges {
             let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Recovery);
             while let Some((record, _)) = scan.sound()? {

@@ -16,6 +16,18 @@ use bifold_format::compression::Compression;
 
 use crate::parts::victim::Victim;
 
+/// Where groups put values that were not updated between two collections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cold {
+    /// Each group into a part of its own.
+    #[default]
+    Parts,
+    /// All into one log, as in the paper.
+    Log,
+    /// They stay among the others.
+    Off,
+}
+
 /// Options of all placements that keep values apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueOptions {
@@ -27,8 +39,8 @@ pub struct ValueOptions {
     pub group_bytes: u64,
     /// There are about as many groups at most; then they grow instead.
     pub groups_max: usize,
-    /// Groups keep what is not updated apart (HashKV §3.4, "hotness awareness").
-    pub cold_parts: bool,
+    /// What becomes of values that are not updated (HashKV §3.4, "hotness awareness").
+    pub cold: Cold,
     /// Which group is collected.
     pub victim: Victim,
     /// A file of which more than this share is valid is not collected (NovKV §III-C).

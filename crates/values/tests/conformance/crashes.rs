@@ -1,9 +1,12 @@
 //! What a crash leaves: images of power losses and killed processes at every change of the files, each opened, compared with
 //! the model, collected, reopened.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
 
-use bifold::{Db, Placement};
+use bifold::Db;
 use bifold_io::memory::{Fate, MemoryFs};
 use bifold_sim::{
     camera::{Camera, Image, Plan},
@@ -17,7 +20,8 @@ use bifold_sim::{
     report::Report,
 };
 
-use crate::support::{Bed, EVERYTHING, contents, files, keeps_apart, number, options, path};
+use crate::meanwhile::at_change;
+use crate::support::{Bed, EVERYTHING, Placement, contents, files, keeps_apart, number, options, path};
 
 /// One in so many images is also read in every way, crashed again and worked on.
 const THOROUGH: u64 = 16;
@@ -74,6 +78,7 @@ fn no_number_twice(names: &BTreeSet<String>, before: &MemoryFs, after: &MemoryFs
 fn half_dead(bed: &mut Bed) {
     bed.fill(0..30);
     bed.step(&Op::Flush);
+    bed.cool();
     bed.fill((0..30).step_by(3));
     (1..30).step_by(3).for_each(|key| bed.delete(key));
     bed.fill(30..34);
@@ -93,6 +98,35 @@ pub fn a03_moves_that_no_table_holds_survive_a_crash_at_every_io(placement: Plac
     let images = survives(&bed, &model, |db| (0..2).for_each(|_| db.collect_garbage().unwrap()));
     assert!(images > 100 || !keeps_apart(bed.db()), "{images} images");
     bed.check_thoroughly();
+}
+
+/// Another thread flushes at every change of the files that a collection makes, and the power goes: copies are listed whose
+/// moves are lost, so that the index leads to what they are of.
+pub fn a03_copies_that_are_listed_without_their_moves_replace_nothing(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    bed.fill(0..20);
+    bed.cool();
+    bed.fill(0..10);
+    bed.fill(20..60);
+    let prepared = bed.close();
+    for nth in 1.. {
+        let bed = prepared.open();
+        let (db, fs, lost) = (bed.db().clone(), bed.fs.clone(), Arc::new(Mutex::new(None)));
+        let image = Arc::clone(&lost);
+        let flush = move || {
+            db.put("another key", "so that there is something to flush").unwrap();
+            db.flush().unwrap();
+            *image.lock().unwrap() = Some(fs.power_loss(Fate::DropUnsynced));
+        };
+        if !at_change(&bed.fs, nth, flush, || bed.db().collect_garbage().unwrap()) {
+            assert!(nth > 10 || !keeps_apart(bed.db()));
+            return;
+        }
+        let image = lost.lock().unwrap().take().unwrap();
+        let mut bed = Bed::on(&image, prepared.model.clone(), prepared.set.database.clone());
+        bed.db().delete("another key").unwrap();
+        bed.check_thoroughly();
+    }
 }
 
 /// Tables and value files go, new ones come, the manifest is written all the time.

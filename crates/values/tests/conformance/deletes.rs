@@ -11,7 +11,7 @@ use std::{
 };
 
 use bifold::{
-    Compaction, Db, Placement, Workers,
+    Compaction, Db, Workers,
     options::{Leveled, Tiered, TwoLayer},
 };
 use bifold_io::memory::MemoryFs;
@@ -25,13 +25,14 @@ use bifold_sim::{
 
 use crate::{
     meanwhile::{Act, at_change, at_every_change_of_a_collection, delete, nothing, put},
-    support::{Bed, EVERYTHING, Prepared, contents, keeps_apart, options, spec, threaded},
+    support::{Bed, EVERYTHING, Placement, Prepared, contents, keeps_apart, options, spec, threaded},
 };
 
 fn prepared(placement: Placement) -> Prepared {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..20);
     bed.step(&Op::Flush);
+    bed.cool();
     bed.fill(10..16);
     bed.close()
 }
@@ -190,6 +191,7 @@ pub fn a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing(placement: Pl
     bed.step(&Op::Create(1));
     bed.fill(0..8);
     (0..16).for_each(|key| bed.put_in(1, key, 100));
+    bed.cool();
     let prepared = bed.close();
     for nth in 1.. {
         let mut bed = prepared.open();

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use bifold::{Db, Placement};
+use bifold::Db;
 use bifold_contract::{FileId, Kind, SeqNo, TableMeta};
 use bifold_format::{manifest::ManifestReader, names, sorted, value::ValueKind};
 use bifold_index::{
@@ -30,7 +30,7 @@ use bifold_sim::{
 
 use crate::{
     moves::one,
-    support::{Bed, files, options, walk_values},
+    support::{Bed, Placement, files, options, walk_values},
 };
 
 type Versions = BTreeSet<(Vec<u8>, SeqNo)>;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use bifold::{Access, Db, Error, Placement};
+use bifold::{Access, Db, Error};
 use bifold_io::{
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
     memory::Fate,
@@ -15,12 +15,15 @@ use bifold_sim::{
     read::Trouble,
 };
 
-use crate::support::{Bed, EVERYTHING, Prepared, compare, contents, files, holders, keeps_apart, options, path};
+use crate::support::{
+    Bed, EVERYTHING, Placement, Prepared, compare, contents, files, holders, keeps_apart, options, path,
+};
 
 fn prepared(placement: Placement) -> Prepared {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..24);
     bed.step(&Op::Flush);
+    bed.cool();
     bed.fill(12..20);
     (0..4).for_each(|key| bed.delete(key));
     bed.close()

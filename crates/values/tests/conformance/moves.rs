@@ -6,7 +6,7 @@ use std::{
 };
 
 use bifold::{
-    Compaction, Compression, Db, Placement,
+    Compaction, Compression, Db,
     options::{Leveled, Tiered, TwoLayer, Victim},
     stats::SpaceStats,
 };
@@ -19,7 +19,9 @@ use bifold_sim::{
 
 use crate::{
     meanwhile::{Act, at_change, at_every_change_of_a_collection, delete, put},
-    support::{Bed, MIN_BYTES, Record, compare, contents, eager, files, keeps_apart, options, records, spec},
+    support::{
+        Bed, MIN_BYTES, Placement, Record, compare, contents, eager, files, keeps_apart, options, records, spec,
+    },
 };
 
 const KEYS: KeyNo = 60;
@@ -159,6 +161,7 @@ pub fn a12_a_moved_record_keeps_number_kind_and_body(placement: Placement) {
 pub fn a12_a_record_carried_over_keeps_number_kind_and_body(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..20);
+    bed.cool();
     let prepared = bed.close();
     for nth in 1.. {
         let bed = prepared.open();
@@ -265,6 +268,7 @@ pub fn a15_collecting_all_the_time_changes_no_answer(placement: Placement) {
 pub fn a04_a_flush_in_the_middle_of_a_collection_loses_nothing(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..20);
+    bed.cool();
     let prepared = bed.close();
     let flush = |db: &Db| db.flush();
     let merge = |db: &Db| db.flush().and_then(|()| db.default_keyspace().compact_range::<&[u8]>(..));
@@ -279,6 +283,7 @@ pub fn a04_a_flush_in_the_middle_of_a_collection_loses_nothing(placement: Placem
 pub fn a04_two_collections_at_once_follow_each_other(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..20);
+    bed.cool();
     bed.fill(0..10);
     let prepared = bed.close();
     let acted = at_every_change_of_a_collection(&prepared, &Act { changes: Vec::new(), then: Db::collect_garbage });

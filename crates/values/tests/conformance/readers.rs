@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bifold::{Db, Placement, Snapshot, Workers};
+use bifold::{Db, Snapshot, Workers};
 use bifold_io::memory::MemoryFs;
 use bifold_sim::{
     env,
@@ -19,7 +19,7 @@ use bifold_sim::{
     value::Spec,
 };
 
-use crate::support::{Bed, EVERYTHING, contents, epochs, keeps_apart, options, records, spec, threaded};
+use crate::support::{Bed, EVERYTHING, Placement, contents, epochs, keeps_apart, options, records, spec, threaded};
 
 /// None; one from before the first commit; one from after the last; several of the same moment; dropped in any order.
 pub fn a13_every_set_of_snapshots_keeps_what_it_sees_and_no_more(placement: Placement) {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use bifold::{
-    Compaction, Db, Env, KeyspaceOptions, Options, Placement, Workers,
-    options::{Leveled, Values},
+    Compaction, Db, Env, KeyspaceOptions, Options, Workers,
+    options::{Cold, Leveled, Values},
 };
 
 use bifold_contract::FileId;
@@ -30,12 +30,36 @@ use bifold_sim::{
     value::Spec,
 };
 
+/// What is tested: a placement, or one with an option that makes it another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    Inline,
+    WiscKey,
+    HashKv,
+    HashKvColdLog,
+    NovKv,
+}
+
+impl Placement {
+    fn options(self) -> (bifold::Placement, Cold) {
+        match self {
+            Self::Inline => (bifold::Placement::Inline, Cold::Parts),
+            Self::WiscKey => (bifold::Placement::WiscKey, Cold::Parts),
+            Self::HashKv => (bifold::Placement::HashKv, Cold::Parts),
+            Self::HashKvColdLog => (bifold::Placement::HashKv, Cold::Log),
+            Self::NovKv => (bifold::Placement::NovKv, Cold::Parts),
+        }
+    }
+}
+
 /// Values of this length and above are kept apart.
 pub const MIN_BYTES: u32 = 64;
 
 /// Files and groups of a few KiB. Nothing is collected unless a row asks for it.
 pub fn options(placement: Placement) -> Options {
+    let (placement, cold) = placement.options();
     let values = Values {
+        cold,
         min_bytes: u64::from(MIN_BYTES),
         space_target: 100.0,
         group_bytes: 2 << 10,
@@ -75,7 +99,7 @@ pub fn threaded(fs: &MemoryFs) -> Env {
 
 /// Whether values of these options are kept in files of their own.
 pub fn keeps_apart(db: &Db) -> bool {
-    db.options().keyspace.placement != Placement::Inline
+    db.options().keyspace.placement != bifold::Placement::Inline
 }
 
 /// The value of length `len` that write number `tag` puts.
@@ -165,6 +189,13 @@ impl Bed {
         self.db().collect_garbage().unwrap();
     }
 
+    /// Lets what there is become cold, where that goes to a log: the collections to come collect the log too.
+    pub fn cool(&mut self) {
+        if self.set.database.keyspace.values.cold == Cold::Log {
+            self.collect();
+        }
+    }
+
     /// Closes and opens it, and demands that the files are those it knows.
     pub fn reopen(&mut self) {
         self.step(&Op::Reopen);
@@ -242,15 +273,28 @@ pub fn holders(fs: &MemoryFs) -> Vec<String> {
 /// A record of a value file: key, number, kind, and the body with the method by which it is stored.
 pub type Record = (Vec<u8>, u64, String, String);
 
-/// All records of all value files that are about a key, one for each copy.
+/// All records of all value files that are about a key, one for each copy. Tags are left out when each is the note of a copy that
+/// it is: it has the number of the value, and leads to it or to a file that is gone.
 pub fn records(fs: &MemoryFs) -> Vec<Record> {
     let mut records = Vec::new();
-    walk_values(fs, |_, record| {
+    let (mut places, mut tags) = (BTreeMap::new(), Vec::new());
+    walk_values(fs, |file, record| {
         let (kind, body) = (format!("{:?}", record.kind), format!("{:?}", record.stored()));
-        if record.kind.has_key() {
-            records.push((record.key.to_vec(), record.seqno, kind, body));
+        let key = (record.key.to_vec(), record.seqno);
+        match record.tagged().unwrap() {
+            Some(to) => tags.push((key, to)),
+            None if !record.kind.has_key() => {}
+            None => {
+                places.insert((file, record.offset), key.clone());
+                records.push((key.0, key.1, kind, body));
+            }
         }
     });
+    let files = files(fs);
+    for (key, to) in tags {
+        let is_gone = !files.contains_key(&names::value(to.file));
+        assert!(is_gone || places.get(&(to.file, to.offset)) == Some(&key), "a tag of {key:?} leads to {to:?}");
+    }
     records
 }
 

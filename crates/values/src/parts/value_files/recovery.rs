@@ -206,7 +206,7 @@ pub fn verify(dir: &Dir, meta: &ValueFileMeta) -> Result<()> {
     };
     let mut scan = Scan::of(meta.id, reader, start, meta.bytes, IoSource::Maintenance);
     while let Some((record, _)) = scan.sound()? {
-        record.value().map_err(|damage| damage.of(&path))?;
+        record.check().map_err(|damage| damage.of(&path))?;
     }
     Ok(())
 }

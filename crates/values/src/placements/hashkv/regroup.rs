@@ -3,9 +3,13 @@
 //! ```text
 //! from now on commits append to new files
 //! the family's files ─▶ newest record of each key ─▶ alone in the hot part?  no ─▶ the group's new hot file
-//!                                                                            yes ─▶ its cold file
+//!                                                                            yes ─▶ its cold file,
+//!                                                                                   or the cold log, and a tag here
 //! a few at a time: moves of the keys that commits have not written meanwhile ─▶ the copies are the groups' files
 //! ```
+//!
+//! A tag is a record of its key like any other: a value that has one beside it was updated, so it is hot. It goes on
+//! standing here as long as it is the newest of its key and the log has the file; then the log is told what died.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +17,7 @@ use std::{
 };
 
 use bifold_contract::{
-    FileId, IoSource, Pointer, RangeTombstone, Result, SeqNo,
+    Corruption, FileId, IoSource, Pointer, RangeTombstone, Result, SeqNo,
     placement::{Collecting, Moved, Moves},
 };
 use bifold_format::{
@@ -21,7 +25,7 @@ use bifold_format::{
     value::{ValueKind, ValueRecord},
 };
 
-use super::{State, units::Unit};
+use super::{State, cold_log::End, units::FamilyUnit};
 use crate::{
     parts::{
         key_table::KeyTable,
@@ -30,14 +34,14 @@ use crate::{
         sync::LockExt,
         value_files::{COLD, COLLECTED, Copy, ValueFile, ValueFiles},
     },
-    placements::ValueOptions,
+    placements::{Cold, ValueOptions},
 };
 
 /// A collection of some families.
 pub(super) struct Regroup {
     files: Arc<ValueFiles>,
     state: Arc<Mutex<State>>,
-    cold_parts: bool,
+    options: ValueOptions,
     /// The range deletes known when values were copied: those with numbers up to this.
     ranges_upto: SeqNo,
     /// The groups marked as being collected.
@@ -54,11 +58,13 @@ const MOVES_AT_ONCE: usize = 512;
 
 /// Groups that share files.
 struct Family {
-    unit: Unit,
+    unit: FamilyUnit,
     /// Nothing is appended to these any more.
     sources: Vec<Source>,
     leaves: Vec<Leaf>,
     keys: KeyTable<Newest>,
+    /// Bytes of the cold log's files whose tags are not the newest of their keys.
+    ended: BTreeMap<FileId, u64>,
     copied: Vec<Copied>,
     /// The moves before this one have been handed out.
     next: usize,
@@ -80,29 +86,54 @@ struct Newest {
     offset: u64,
     /// Its place among the copied ones.
     copied: Option<u32>,
+    tag: Option<Tag>,
+}
+
+/// The newest record of a key is a tag: the file of the cold log that its value was copied to, and how long it is.
+#[derive(Clone, Copy)]
+struct Tag {
+    file: FileId,
+    len: u32,
 }
 
 impl Newest {
-    /// Where the record goes: updated since the last collection, or not.
-    fn goes_to(&self) -> usize {
-        if self.hot_records > 1 { HOT } else { COLD_PART }
+    /// By age. Of two records with one number a value is newer than its tag: a crash may have taken back the move to the
+    /// cold log, so that the index leads to the value here. Of two tags that of the later file is: the value moved on there.
+    fn order(&self) -> (SeqNo, bool, FileId) {
+        let is_value = self.tag.is_none() != cfg!(planted = "tag_over_value");
+        (self.seqno, is_value, self.tag.map_or(0, |tag| tag.file))
+    }
+
+    /// Where a record goes: updated since the last collection, or not.
+    fn goes_to(&self, cold: Cold, kind: ValueKind) -> usize {
+        match (cold, kind) {
+            (_, ValueKind::Tag) => HOT,
+            _ if self.hot_records > 1 => HOT,
+            (Cold::Parts, _) => COLD_PART,
+            (Cold::Log, ValueKind::Value) => COLD_LOG,
+            _ => HOT,
+        }
     }
 }
 
+/// Where copies go.
 const HOT: usize = 0;
 const COLD_PART: usize = 1;
+const COLD_LOG: usize = 2;
 
-/// A value that has been copied.
+/// A value that has been copied, or the tag of one.
 struct Copied {
     /// The number of its key.
     key: u32,
     /// The group of its key, among those of the family.
     leaf: u32,
-    is_cold: bool,
+    goes_to: u8,
     /// A commit has written the key since.
     is_old: bool,
-    from: Pointer,
-    to: Pointer,
+    /// How long the value is.
+    bytes: u32,
+    /// From where to where. `None`: it was in the cold log already, and only its tag was copied.
+    moves: Option<(Pointer, Pointer)>,
 }
 
 /// One group of a family.
@@ -112,10 +143,15 @@ struct Leaf {
     cold: Option<Arc<ValueFile>>,
     /// While it is copied.
     copies: [Option<Copy>; 2],
-    /// Bytes copied to each.
-    copied: [u64; 2],
-    /// Of the moves handed out, for the hot and the cold file: bytes, and the hashes of the keys.
-    moved: [(u64, Vec<u64>); 2],
+    /// Bytes copied to each, and to the cold log.
+    copied: [u64; 3],
+    /// Bytes of tags.
+    tag_bytes: u64,
+    /// Of the moves handed out, for the hot file, the cold one and the cold log: bytes, and the hashes of the keys. Tags that
+    /// stay count as moves.
+    moved: [(u64, Vec<u64>); 3],
+    /// Bytes of tagged values that were not moved: they ended meanwhile.
+    tagged_dead: u64,
     /// What commits have written since the collection began, and up to where their files have been looked at.
     since: Vec<Since>,
     seen: Vec<(FileId, u64)>,
@@ -134,7 +170,7 @@ impl Regroup {
         Self {
             files: Arc::clone(files),
             state: Arc::clone(state),
-            cold_parts: options.cold_parts,
+            options: *options,
             ranges_upto: 0,
             taken: Vec::new(),
             families: Vec::new(),
@@ -145,22 +181,25 @@ impl Regroup {
     }
 
     /// Copies what is live of these units.
-    pub fn copy(&mut self, units: impl Iterator<Item = Unit>) -> Result<()> {
-        let units: Vec<Unit> = units.collect();
+    pub fn copy(&mut self, units: impl Iterator<Item = FamilyUnit>) -> Result<()> {
+        let units: Vec<FamilyUnit> = units.collect();
         let mut fresh = self.begin_files(&units)?;
-        let ranges = {
+        let mut copying = {
             let mut state = self.state.hold();
             let take = |unit| take(&mut state.groups, unit, &mut fresh, &mut self.taken);
             self.families = units.into_iter().filter_map(take).collect();
-            state.ranges.clone()
+            let log_files = state.cold_log.ids().collect();
+            let log = state.cold_log.take_end(self.options.file_bytes);
+            Copying { files: &self.files, cold: self.options.cold, ranges: state.ranges.clone(), log_files, log }
         };
         // Of groups that have split meanwhile.
         self.files.empty(fresh.into_values().map(|file| file.id), 0);
-        self.ranges_upto = ranges.iter().map(|range| range.seqno).max().unwrap_or(0);
+        self.ranges_upto = copying.ranges.iter().map(|range| range.seqno).max().unwrap_or(0);
         for family in &mut self.families {
-            family.copy(&self.files, &ranges, self.cold_parts)?;
+            family.copy(&mut copying)?;
         }
-        self.finish_copies()?;
+        let log = copying.log;
+        self.finish_copies(log)?;
         // Most of what commits write meanwhile is looked at without the commit lock.
         for family in &mut self.families {
             family.pass_over_since(&self.state)?;
@@ -169,7 +208,7 @@ impl Regroup {
     }
 
     /// A file for each group to go on with. The system may take its time for a new name: a commit would wait for that.
-    fn begin_files(&self, units: &[Unit]) -> Result<BTreeMap<Region, Arc<ValueFile>>> {
+    fn begin_files(&self, units: &[FamilyUnit]) -> Result<BTreeMap<Region, Arc<ValueFile>>> {
         let regions: BTreeSet<Region> = {
             let groups = &self.state.hold().groups;
             let members = units.iter().flat_map(|unit| members(groups, *unit));
@@ -179,11 +218,13 @@ impl Regroup {
     }
 
     /// Lets readers find all copies.
-    fn finish_copies(&mut self) -> Result<()> {
+    fn finish_copies(&mut self, log: End) -> Result<()> {
         let mut leaves: Vec<&mut Leaf> = self.families.iter_mut().flat_map(|family| &mut family.leaves).collect();
         let copies: Vec<_> = leaves.iter_mut().map(|leaf| leaf.copies.each_mut().map(Option::take)).collect();
         let there: Vec<[bool; 2]> = copies.iter().map(|copies| copies.each_ref().map(Option::is_some)).collect();
-        let Some(files) = self.files.finish_copies(copies.into_iter().flatten().flatten().collect())? else {
+        let (log_copies, log_head) = log.into_parts();
+        let copies = copies.into_iter().flatten().flatten().chain(log_copies);
+        let Some(files) = self.files.finish_copies(copies.collect())? else {
             self.families.clear();
             return Ok(());
         };
@@ -192,12 +233,14 @@ impl Regroup {
             leaf.hot = if hot { files.next() } else { None };
             leaf.cold = if cold { files.next() } else { leaf.cold.take() };
         }
+        let state = &mut *self.state.hold();
+        state.cold_log.extend(log_head.into_iter().chain(files).collect(), state.groups.clock);
         Ok(())
     }
 }
 
 /// The positions of a unit's groups.
-fn members(groups: &Groups, unit: Unit) -> Vec<usize> {
+fn members(groups: &Groups, unit: FamilyUnit) -> Vec<usize> {
     let at = groups.all().iter().position(|group| group.region == unit.region);
     at.map_or(Vec::new(), |at| groups.family(at, unit.hot_only))
 }
@@ -205,13 +248,13 @@ fn members(groups: &Groups, unit: Unit) -> Vec<usize> {
 /// Marks a unit's groups as being collected: commits go on in `fresh` files. `None` when there is nothing to collect.
 fn take(
     groups: &mut Groups,
-    unit: Unit,
+    unit: FamilyUnit,
     fresh: &mut BTreeMap<Region, Arc<ValueFile>>,
     taken: &mut Vec<Region>,
 ) -> Option<Family> {
     let members = members(groups, unit);
     let has_cold = members.iter().any(|&member| !groups.all()[member].cold.files.is_empty());
-    let unit = Unit { hot_only: unit.hot_only && has_cold, ..unit };
+    let unit = FamilyUnit { hot_only: unit.hot_only && has_cold, ..unit };
     if members.is_empty() || members.iter().any(|&member| groups.all()[member].busy) {
         return None;
     }
@@ -240,45 +283,90 @@ fn take(
         Leaf::new(group.region, cold)
     });
     let leaves = leaves.collect();
-    Some(Family { unit, sources, leaves, keys: KeyTable::default(), copied: Vec::new(), next: 0 })
+    let (keys, ended) = (KeyTable::default(), BTreeMap::new());
+    Some(Family { unit, sources, leaves, keys, ended, copied: Vec::new(), next: 0 })
+}
+
+/// Notes that the value of a tag is dead.
+fn end(ended: &mut BTreeMap<FileId, u64>, tag: Option<Tag>) {
+    if let Some(Tag { file, len }) = tag {
+        *ended.entry(file).or_default() += u64::from(len);
+    }
 }
 
 fn is_covered<'a>(ranges: impl IntoIterator<Item = &'a RangeTombstone>, key: &[u8], seqno: SeqNo) -> bool {
     ranges.into_iter().any(|range| range.seqno > seqno && range.contains(key))
 }
 
+/// What copying takes.
+struct Copying<'a> {
+    files: &'a ValueFiles,
+    cold: Cold,
+    /// All range deletes.
+    ranges: Vec<RangeTombstone>,
+    /// The files of the cold log, and its end.
+    log_files: BTreeSet<FileId>,
+    log: End,
+}
+
+impl Copying<'_> {
+    /// Whether a record that is the newest of its key must stay. A tag of a file that is gone says nothing: the value has moved
+    /// and left another one, or is dead. A note says that older values are dead. But without the cold part, older values may be
+    /// there.
+    fn stays(&self, record: &ValueRecord<'_>, tag: Option<Tag>, unit: FamilyUnit) -> bool {
+        unit.hot_only
+            || match record.kind {
+                ValueKind::Value => true,
+                _ => tag.is_some_and(|tag| self.log_files.contains(&tag.file)),
+            }
+    }
+}
+
 impl Family {
     /// Copies what counts, each record to the files of its group.
-    fn copy(&mut self, files: &ValueFiles, ranges: &[RangeTombstone], cold_parts: bool) -> Result<()> {
+    fn copy(&mut self, copying: &mut Copying<'_>) -> Result<()> {
         self.find_newest()?;
-        let counts = |&key: &u32| !is_covered(ranges, self.keys.key(key), self.keys.at(key).seqno);
+        self.end_covered(&copying.ranges);
+        let counts = |&key: &u32| !is_covered(&copying.ranges, self.keys.key(key), self.keys.at(key).seqno);
         let place = |key: u32| (self.keys.at(key).source, self.keys.at(key).offset, key);
         let mut counting: Vec<(u32, u64, u32)> = self.keys.numbers().filter(counts).map(place).collect();
         counting.sort_unstable();
         let mut counting = counting.into_iter().peekable();
-        for (at, source) in self.sources.iter().enumerate() {
-            let file = &source.file;
-            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Collection);
+        for at in 0..self.sources.len() {
+            let file = Arc::clone(&self.sources[at].file);
+            let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Collection);
             while let Some((_, offset, key)) = counting.next_if(|&(source, ..)| source as usize == at) {
                 scan.skip_to(offset);
                 let Some((record, len)) = scan.sound()? else { break };
-                let is_value = record.kind == ValueKind::Value;
-                // A note says that older values are dead. Without the cold part, some may be there.
-                if !is_value && !self.unit.hot_only {
-                    continue;
-                }
-                let hash = self.keys.hash(key);
-                let Some(leaf) = self.leaves.iter().position(|leaf| leaf.region.covers(hash)) else { continue };
-                let goes_to = if cold_parts { self.keys.at(key).goes_to() } else { HOT };
-                let to = self.leaves[leaf].copy(files, &record, goes_to)?;
-                if is_value {
-                    let from = Pointer { file: file.id, epoch: 0, offset, len };
-                    self.keys.at_mut(key).copied = Some(self.copied.len() as u32);
-                    let (leaf, is_cold) = (leaf as u32, goes_to == COLD_PART);
-                    self.copied.push(Copied { key, leaf, is_cold, is_old: false, from, to });
-                }
+                let from = Pointer { file: file.id, epoch: 0, offset, len };
+                self.copy_record(copying, key, &record, from)?;
             }
         }
+        Ok(())
+    }
+
+    /// Copies the newest record of a key, if it must stay.
+    fn copy_record(
+        &mut self,
+        copying: &mut Copying<'_>,
+        key: u32,
+        record: &ValueRecord<'_>,
+        from: Pointer,
+    ) -> Result<()> {
+        let newest = *self.keys.at(key);
+        if !copying.stays(record, newest.tag, self.unit) {
+            return Ok(());
+        }
+        let (hash, goes_to) = (self.keys.hash(key), newest.goes_to(copying.cold, record.kind));
+        let Some(leaf) = self.leaves.iter().position(|leaf| leaf.region.covers(hash)) else { return Ok(()) };
+        let to = self.leaves[leaf].copy(copying, record, goes_to)?;
+        let (goes_to, bytes, moves) = match (record.kind, newest.tag) {
+            (ValueKind::Value, _) => (goes_to, to.len, Some((from, to))),
+            (_, Some(tag)) => (COLD_LOG, tag.len, None),
+            _ => return Ok(()),
+        };
+        self.keys.at_mut(key).copied = Some(self.copied.len() as u32);
+        self.copied.push(Copied { key, leaf: leaf as u32, goes_to: goes_to as u8, is_old: false, bytes, moves });
         Ok(())
     }
 
@@ -287,21 +375,34 @@ impl Family {
         for (at, Source { file, is_cold }) in self.sources.iter().enumerate() {
             let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Collection);
             while let Some((record, _)) = scan.sound()? {
+                let tagged = record.tagged().map_err(|damage: Corruption| damage.of(file.reader().path()))?;
+                let tag = tagged.map(|to| Tag { file: to.file, len: to.len });
                 let (hash, hot_records) = (key_hash(record.key), u32::from(!is_cold));
                 let (seqno, offset, source) = (record.seqno, record.offset, at as u32);
-                let this = Newest { seqno, source, hot_records, offset, copied: None };
+                let this = Newest { seqno, source, hot_records, offset, copied: None, tag };
                 match self.keys.find(hash, record.key) {
                     Some(number) => {
                         let known = self.keys.at_mut(number);
                         let hot_records = known.hot_records + hot_records;
-                        let best = if known.seqno >= seqno { *known } else { this };
+                        let (best, other) = if known.order() >= this.order() { (*known, this) } else { (this, *known) };
                         *known = Newest { hot_records, ..best };
+                        end(&mut self.ended, other.tag);
                     }
                     None => self.keys.add(hash, record.key, this),
                 }
             }
         }
         Ok(())
+    }
+
+    /// Tags of keys that range deletes cover are not the newest of their keys either.
+    fn end_covered(&mut self, ranges: &[RangeTombstone]) {
+        for key in self.keys.numbers() {
+            let Newest { seqno, tag, .. } = *self.keys.at(key);
+            if tag.is_some() && is_covered(ranges, self.keys.key(key), seqno) {
+                end(&mut self.ended, tag);
+            }
+        }
     }
 
     /// Keys that commits have written since stay where those put them.
@@ -320,18 +421,21 @@ impl Family {
 
     /// Some of the moves that are left, without those of keys that range deletes have covered since.
     fn next_moves(&mut self, later: &[&RangeTombstone]) -> Vec<Moved> {
-        let mut moves = Vec::with_capacity(MOVES_AT_ONCE.min(self.copied.len() - self.next));
-        while let Some(copied) = self.copied.get(self.next).filter(|_| moves.len() < MOVES_AT_ONCE) {
-            self.next += 1;
-            let key = self.keys.key(copied.key);
+        let some = self.next..self.copied.len().min(self.next + MOVES_AT_ONCE);
+        self.next = some.end;
+        let mut moves = Vec::with_capacity(some.len());
+        for copied in &self.copied[some] {
+            let (goes_to, value_bytes) = (usize::from(copied.goes_to), u64::from(copied.bytes));
+            let (key, leaf) = (self.keys.key(copied.key), &mut self.leaves[copied.leaf as usize]);
             let is_old = copied.is_old && cfg!(not(planted = "move_over_newer"));
             if is_old || is_covered(later.iter().copied(), key, self.keys.at(copied.key).seqno) {
+                leaf.tagged_dead += if goes_to == COLD_LOG { value_bytes } else { 0 };
                 continue;
             }
-            let (bytes, hashes) = &mut self.leaves[copied.leaf as usize].moved[usize::from(copied.is_cold)];
-            *bytes += u64::from(copied.to.len);
+            let (bytes, hashes) = &mut leaf.moved[goes_to];
+            *bytes += value_bytes;
             hashes.push(self.keys.hash(copied.key));
-            moves.push(Moved { key: key.into(), from: copied.from, to: copied.to });
+            moves.extend(copied.moves.map(|(from, to)| Moved { key: key.into(), from, to }));
         }
         moves
     }
@@ -346,6 +450,7 @@ impl Collecting for Regroup {
         let moved = family.next_moves(&later);
         if family.next == family.copied.len() {
             family.leaves.iter().for_each(|leaf| leaf.take_effect(family.unit, &family.sources, &mut state.groups));
+            family.ended.iter().for_each(|(&file, &bytes)| state.cold_log.note_dead(file, bytes));
             self.done = Some(self.next);
             self.next += 1;
         }
@@ -357,7 +462,7 @@ impl Collecting for Regroup {
     fn committed(&mut self, last: SeqNo) {
         let Some(family) = self.done.take().map(|at| &mut self.families[at]) else { return };
         let emptied: u64 = family.sources.iter().map(|source| source.file.len()).sum();
-        let copied: u64 = family.leaves.iter().flat_map(|leaf| leaf.copied).sum();
+        let copied: u64 = family.leaves.iter().map(|leaf| leaf.copied.iter().sum::<u64>() + leaf.tag_bytes).sum();
         self.freed += emptied.saturating_sub(copied);
         self.files.empty(family.sources.iter().map(|source| source.file.id), last);
         family.keys = KeyTable::default();
@@ -375,23 +480,36 @@ impl Leaf {
             hot: None,
             cold,
             copies: [None, None],
-            copied: [0, 0],
+            copied: [0; 3],
+            tag_bytes: 0,
             moved: Default::default(),
+            tagged_dead: 0,
             since: Vec::new(),
             seen: Vec::new(),
         }
     }
 
-    /// Copies one record to the hot or to the cold file; answers where it will stand.
-    fn copy(&mut self, files: &ValueFiles, record: &ValueRecord<'_>, goes_to: usize) -> Result<Pointer> {
-        let copy = match (&mut self.copies[goes_to], &self.cold) {
+    /// Copies one record; answers where it will stand. One that goes to the cold log leaves a tag here.
+    fn copy(&mut self, copying: &mut Copying<'_>, record: &ValueRecord<'_>, goes_to: usize) -> Result<Pointer> {
+        let to = if goes_to == COLD_LOG {
+            let to = copying.log.append(copying.files, record)?;
+            self.tag_bytes += u64::from(self.copy_to(copying.files, HOT)?.append_tag(record, to)?.len);
+            to
+        } else {
+            self.copy_to(copying.files, goes_to)?.append(record)?
+        };
+        let bytes = if record.kind == ValueKind::Tag { &mut self.tag_bytes } else { &mut self.copied[goes_to] };
+        *bytes += u64::from(to.len);
+        Ok(to)
+    }
+
+    /// What is copied to the hot or to the cold file.
+    fn copy_to(&mut self, files: &ValueFiles, goes_to: usize) -> Result<&mut Copy> {
+        Ok(match (&mut self.copies[goes_to], &self.cold) {
             (Some(copy), _) => copy,
             (none, Some(cold)) if goes_to == COLD_PART => none.insert(files.go_on_with(cold)?),
             (none, _) => none.insert(files.begin_copy([COLLECTED, COLD][goes_to], self.region.number())?),
-        };
-        let to = copy.append(record)?;
-        self.copied[goes_to] += u64::from(to.len);
-        Ok(to)
+        })
     }
 
     /// Files of this group that are not collected.
@@ -412,6 +530,10 @@ impl Leaf {
             let begin = std::mem::replace(&mut self.seen[at].1, end);
             let mut scan = Scan::new(file, begin, end, IoSource::Collection);
             while let Some((record, len)) = scan.sound()? {
+                // A tag that a collection of the cold log has left is of a value that nobody has written since.
+                if record.kind == ValueKind::Tag {
+                    continue;
+                }
                 let hash = key_hash(record.key);
                 tell(hash, record.key);
                 let is_value = record.kind == ValueKind::Value;
@@ -422,13 +544,14 @@ impl Leaf {
     }
 
     /// From now on the copies are the group's files, and those that commits have begun since.
-    fn take_effect(&self, unit: Unit, sources: &[Source], groups: &mut Groups) {
+    fn take_effect(&self, unit: FamilyUnit, sources: &[Source], groups: &mut Groups) {
         let (clock, begun_since) = (groups.clock, self.begun_since(sources, groups));
         let group = groups.at_mut(self.region.prefix);
-        let [(hot_live, hot_hashes), (cold_live, cold_hashes)] = &self.moved;
+        let [(hot_live, hot_hashes), (cold_live, cold_hashes), (tagged_live, tagged_hashes)] = &self.moved;
         let (hot_dead, cold_dead) = (self.copied[HOT] - hot_live, self.copied[COLD_PART] - cold_live);
         group.hot.files = self.hot.iter().cloned().chain(begun_since).collect();
         group.hot.recount(hot_hashes, *hot_live, hot_dead, clock);
+        group.retag(tagged_hashes, *tagged_live, self.tagged_dead, self.tag_bytes);
         for &Since { hash, bytes, is_value } in &self.since {
             // In the cold part they were noted when they came.
             if is_value {

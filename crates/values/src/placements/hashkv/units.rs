@@ -1,13 +1,14 @@
-//! Which groups to collect, and which half of them (HashKV §3.3 and §3.4).
+//! Which groups to collect, and which half of them, or which files of the cold log (HashKV §3.3 and §3.4).
 
 use bifold_contract::{FileId, placement::Explained};
 
+use super::State;
 use crate::{
     parts::{
         segment_groups::{Group, Groups, Part, Region},
         victim::{self, Candidate},
     },
-    placements::ValueOptions,
+    placements::{Cold, ValueOptions},
 };
 
 /// A collection copies at most this share of all values: what is emptied stays on the disk until the next sync.
@@ -26,9 +27,21 @@ const GROUPS_AT_ONCE: usize = 16;
 /// A unit is not collected for less than this share of it.
 const DEAD_SHARE: u64 = 16;
 
-/// What is collected by itself: a group with those it shares files with, or the hot part of it.
+/// Files of the cold log, likewise.
+const LOG_FILES_AT_ONCE: usize = 4;
+
+/// What is collected by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(super) enum Unit {
+    /// Groups, or half of them.
+    Family(FamilyUnit),
+    /// A file of the cold log.
+    File(FileId),
+}
+
+/// A group with those it shares files with, or the hot part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FamilyUnit {
     /// One of the groups.
     pub region: Region,
     /// Their cold parts stay as they are.
@@ -36,32 +49,57 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// As a number.
+    /// As a number: what it is in the last two bits.
     pub fn number(self) -> u64 {
-        self.region.number() << 1 | u64::from(self.hot_only)
+        match self {
+            Self::Family(family) => family.region.number() << 2 | u64::from(family.hot_only),
+            Self::File(file) => file << 2 | 2,
+        }
     }
 
     /// The unit of a number, if it is one.
     pub fn of(number: u64) -> Option<Self> {
-        Some(Self { region: Region::of(number >> 1)?, hot_only: number & 1 == 1 })
+        match number & 3 {
+            2 => Some(Self::File(number >> 2)),
+            3 => None,
+            half => Some(Self::Family(FamilyUnit { region: Region::of(number >> 2)?, hot_only: half == 1 })),
+        }
     }
 
+    /// The file, if it is one.
+    pub fn file(self) -> Option<FileId> {
+        if let Self::File(file) = self { Some(file) } else { None }
+    }
+
+    /// The groups, if it is some.
+    pub fn family(self) -> Option<FamilyUnit> {
+        if let Self::Family(family) = self { Some(family) } else { None }
+    }
+}
+
+impl FamilyUnit {
     fn parts(self, group: &Group) -> impl Iterator<Item = &Part> {
         [Some(&group.hot), Some(&group.cold).filter(|_| !self.hot_only)].into_iter().flatten()
     }
 }
 
-/// A few groups with files that old.
-pub(super) fn begun_before(groups: &Groups, before: FileId) -> Vec<Unit> {
+/// A few groups with files that old or, when there are none, a few such files of the cold log.
+pub(super) fn begun_before(state: &State, before: FileId) -> Vec<Unit> {
+    let groups = &state.groups;
     let is_old = |group: &Group| group.files().any(|file| file.id < before);
     let all = families(groups, false).into_iter();
     let old = all.filter(|family| family.members.iter().any(|&at| is_old(&groups.all()[at])));
-    old.take(GROUPS_AT_ONCE).map(|family| family.unit).collect()
+    let units: Vec<Unit> = old.take(GROUPS_AT_ONCE).map(|family| family.unit).collect();
+    if units.is_empty() {
+        return state.cold_log.begun_before(before).take(LOG_FILES_AT_ONCE).map(Unit::File).collect();
+    }
+    units
 }
 
 /// The units to collect so that about `over` bytes come free, of a `total`.
-pub(super) fn choose(options: &ValueOptions, groups: &Groups, over: u64, total: u64) -> Vec<Unit> {
-    let families = candidates(options, groups);
+pub(super) fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<Unit> {
+    let groups = &state.groups;
+    let families = candidates(options, state);
     let candidates: Vec<Candidate> = families.iter().map(|family| family.candidate).collect();
     let mut taken = vec![false; groups.all().len()];
     let enough = over + (total / FREE_SHARE).max(FREE_BYTES_MIN);
@@ -69,7 +107,9 @@ pub(super) fn choose(options: &ValueOptions, groups: &Groups, over: u64, total: 
     let mut units = Vec::new();
     for (at, _score) in victim::rank(options.victim, &candidates, groups.clock) {
         let Family { unit, members, candidate } = &families[at];
-        if !worth(candidate) || members.iter().any(|&member| taken[member]) {
+        // Groups and files of the log are collected in different ways, so not together.
+        let is_other = units.first().is_some_and(|first: &Unit| first.file().is_some() != unit.file().is_some());
+        if !worth(candidate) || is_other || members.iter().any(|&member| taken[member]) {
             continue;
         }
         if freed >= enough || copied > (total / COPY_SHARE).max(COPY_BYTES_MIN) {
@@ -84,15 +124,12 @@ pub(super) fn choose(options: &ValueOptions, groups: &Groups, over: u64, total: 
 }
 
 /// Each unit: what is in it, and whether it is among the `next`.
-pub(super) fn explain(options: &ValueOptions, groups: &Groups, next: &[u64], reason: &'static str) -> Vec<Explained> {
+pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reason: &'static str) -> Vec<Explained> {
     let explained = |Family { unit, members, candidate }: Family| {
-        let parts = members.iter().flat_map(|&at| unit.parts(&groups.all()[at]));
-        let mut files: Vec<FileId> = parts.flat_map(|part| &part.files).map(|file| file.id).collect();
-        files.sort_unstable();
-        files.dedup();
         let number = unit.number();
+        let (unit, files) = describe(&state.groups, unit, &members);
         Explained {
-            unit: format!("group {:x}{}", unit.region.number(), if unit.hot_only { " (hot part)" } else { "" }),
+            unit,
             files,
             total_bytes: candidate.live + candidate.dead,
             live_bytes: candidate.live,
@@ -105,9 +142,24 @@ pub(super) fn explain(options: &ValueOptions, groups: &Groups, next: &[u64], rea
             },
         }
     };
-    let mut all: Vec<Explained> = candidates(options, groups).into_iter().map(explained).collect();
+    let mut all: Vec<Explained> = candidates(options, state).into_iter().map(explained).collect();
     all.sort_by(|a, b| b.score.total_cmp(&a.score));
     all
+}
+
+/// What a unit is called, and its files.
+fn describe(groups: &Groups, unit: Unit, members: &[usize]) -> (String, Vec<FileId>) {
+    match unit {
+        Unit::File(file) => (format!("file {file} (cold log)"), vec![file]),
+        Unit::Family(family) => {
+            let parts = members.iter().flat_map(|&at| family.parts(&groups.all()[at]));
+            let mut files: Vec<FileId> = parts.flat_map(|part| &part.files).map(|file| file.id).collect();
+            files.sort_unstable();
+            files.dedup();
+            let half = if family.hot_only { " (hot part)" } else { "" };
+            (format!("group {:x}{half}", family.region.number()), files)
+        }
+    }
 }
 
 fn worth(candidate: &Candidate) -> bool {
@@ -121,12 +173,16 @@ struct Family {
     candidate: Candidate,
 }
 
-fn candidates(options: &ValueOptions, groups: &Groups) -> Vec<Family> {
-    let hot = if options.cold_parts { families(groups, true) } else { Vec::new() };
+fn candidates(options: &ValueOptions, state: &State) -> Vec<Family> {
+    let groups = &state.groups;
+    let with_parts = options.cold == Cold::Parts;
+    let hot = if with_parts { families(groups, true) } else { Vec::new() };
     // Where there is no cold part yet, the hot one is all.
     let has_cold = |family: &Family| family.members.iter().any(|&at| !groups.all()[at].cold.files.is_empty());
-    let all = families(groups, false).into_iter().filter(|family| !options.cold_parts || has_cold(family));
-    hot.into_iter().chain(all).collect()
+    let all = families(groups, false).into_iter().filter(|family| !with_parts || has_cold(family));
+    let of_log = state.cold_log.candidates(groups.clock);
+    let of_log = of_log.map(|(id, candidate)| Family { unit: Unit::File(id), members: Vec::new(), candidate });
+    hot.into_iter().chain(all).chain(of_log).collect()
 }
 
 /// The units of one kind that are not being collected.
@@ -137,24 +193,28 @@ fn families(groups: &Groups, hot_only: bool) -> Vec<Family> {
         if met[at] {
             continue;
         }
-        let unit = Unit { region: groups.all()[at].region, hot_only };
+        let unit = FamilyUnit { region: groups.all()[at].region, hot_only };
         let members = groups.family(at, hot_only);
         members.iter().for_each(|&member| met[member] = true);
         if members.iter().all(|&member| !groups.all()[member].busy) {
-            let candidate = sum_up(groups.clock, members.iter().flat_map(|&member| unit.parts(&groups.all()[member])));
-            families.push(Family { unit, members, candidate });
+            let candidate = sum_up(unit, groups.clock, members.iter().map(|&member| &groups.all()[member]));
+            families.push(Family { unit: Unit::Family(unit), members, candidate });
         }
     }
     families
 }
 
-fn sum_up<'a>(clock: u64, parts: impl Iterator<Item = &'a Part>) -> Candidate {
+/// What is in a unit. Tags are copied with it; what is dead in the cold log comes free when the log is told by collecting it.
+fn sum_up<'a>(unit: FamilyUnit, clock: u64, groups: impl Iterator<Item = &'a Group>) -> Candidate {
     let mut sum = Candidate { live: 0, dead: 0, written: 0, rest: 0.0 };
-    for part in parts {
-        sum.live += part.live;
-        sum.dead += part.dead;
-        sum.written += part.written;
-        sum.rest += part.dead as f64 * (clock - part.collected_at + 1) as f64;
+    for group in groups {
+        sum.live += group.tag_bytes;
+        sum.add_dead(group.tagged.dead, clock - group.hot.collected_at);
+        for part in unit.parts(group) {
+            sum.live += part.live;
+            sum.written += part.written;
+            sum.add_dead(part.dead, clock - part.collected_at);
+        }
     }
     sum
 }

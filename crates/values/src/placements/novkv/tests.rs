@@ -14,7 +14,7 @@ const OPTIONS: ValueOptions = ValueOptions {
     file_bytes: 4 << 10,
     group_bytes: 1 << 20,
     groups_max: 16,
-    cold_parts: true,
+    cold: crate::placements::Cold::Parts,
     victim: Victim::Greedy,
     gc_threshold: 0.7,
     compression: Compression::None,

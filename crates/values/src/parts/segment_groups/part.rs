@@ -1,0 +1,156 @@
+//! One half of a group: its files, and what is known of their bytes.
+
+use std::sync::Arc;
+
+use super::{region_of, seen::Seen};
+use crate::parts::{budget::Budget, value_files::ValueFile};
+
+/// One half of a group.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Its files, oldest first. Those shared with other groups cover more than the group's region.
+    pub files: Vec<Arc<ValueFile>>,
+    /// The last of them may be appended to.
+    pub open: bool,
+    /// Bytes of live records, as far as known.
+    pub live: u64,
+    /// Bytes of dead records, as far as known.
+    pub dead: u64,
+    /// Bytes written since the last collection.
+    pub written: u64,
+    /// [`Groups::clock`](super::Groups::clock) at the last collection.
+    pub collected_at: u64,
+    pub(super) seen: Option<Seen>,
+    budget: Arc<Budget>,
+}
+
+impl Part {
+    pub(super) fn new(clock: u64, budget: &Arc<Budget>) -> Self {
+        Self {
+            files: Vec::new(),
+            open: false,
+            live: 0,
+            dead: 0,
+            written: 0,
+            collected_at: clock,
+            seen: Seen::for_keys(0, budget),
+            budget: Arc::clone(budget),
+        }
+    }
+
+    /// One that has met no key, and takes no memory for that.
+    pub(super) fn without_keys(clock: u64, budget: &Arc<Budget>) -> Self {
+        let mut part = Self::new(clock, budget);
+        part.forget();
+        part
+    }
+
+    /// The file to append to.
+    #[must_use]
+    pub fn head(&self) -> Option<&Arc<ValueFile>> {
+        self.files.last().filter(|file| self.open && !file.is_sealed())
+    }
+
+    /// Takes a file of an earlier session in, which the halves of 2 to the power of `share` groups have in common.
+    pub(super) fn adopt(&mut self, file: &Arc<ValueFile>, share: u32) {
+        let bytes = (file.len() - file.start()) >> share;
+        let dead = (file.dead() >> share).min(bytes);
+        self.live += bytes - dead;
+        self.dead += dead;
+        self.files.push(Arc::clone(file));
+        self.seen = None;
+        self.open = share == 0;
+    }
+
+    /// How much of each file is dead, of a group of so many bits.
+    pub(super) fn dead_by_file(&self, bits: u32) -> impl Iterator<Item = (&Arc<ValueFile>, u64)> {
+        let mut left = self.dead;
+        self.files.iter().map(move |file| {
+            let share = bits.saturating_sub(region_of(file).bits);
+            let bytes = left.min((file.len() - file.start()) >> share);
+            left -= bytes;
+            (file, bytes)
+        })
+    }
+
+    pub(super) fn half(&self) -> Self {
+        let (live, dead, written) = (self.live / 2, self.dead / 2, self.written / 2);
+        let seen = self.seen.as_ref().map(Seen::half);
+        Self {
+            files: self.files.clone(),
+            open: false,
+            live,
+            dead,
+            written,
+            seen,
+            budget: Arc::clone(&self.budget),
+            ..*self
+        }
+    }
+
+    /// Notes a key; answers whether it may have been here before.
+    fn meet(&mut self, hash: u64) -> bool {
+        let Some(seen) = &mut self.seen else { return true };
+        let known = seen.insert(hash, &self.budget);
+        if known.is_none() {
+            // One that forgets a key would take its next value for the first: garbage that nobody sees.
+            self.seen = None;
+        }
+        known.unwrap_or(true)
+    }
+
+    /// Notes a value of so many bytes; answers whether its key may have been here before.
+    pub fn wrote(&mut self, hash: u64, bytes: u64) -> bool {
+        self.written += bytes;
+        let known = self.meet(hash);
+        *(if known { &mut self.dead } else { &mut self.live }) += bytes;
+        known
+    }
+
+    /// Notes a record of so many bytes that leaves its key without a value here; answers as [`Part::wrote`].
+    pub fn ended(&mut self, hash: u64, bytes: u64) -> bool {
+        self.written += bytes;
+        self.dead += bytes;
+        let known = self.meet(hash);
+        if known {
+            self.lose_one();
+        }
+        known
+    }
+
+    pub(super) fn may_hold(&self, hash: u64) -> bool {
+        self.seen.as_ref().map_or(!self.files.is_empty(), |seen| seen.contains(hash))
+    }
+
+    /// Notes that one value is dead, about as long as others.
+    pub(super) fn lose_one(&mut self) {
+        let keys = self.seen.as_ref().map_or(0, |seen| seen.keys);
+        let mean = self.live / keys.max(1);
+        let mean = if keys == 0 { 0 } else { mean };
+        self.live -= mean;
+        self.dead += mean;
+    }
+
+    /// Adds what a collection has copied here: the hashes of its keys, its live and its other bytes.
+    pub fn add(&mut self, hashes: &[u64], live: u64, dead: u64) {
+        for &hash in hashes {
+            self.meet(hash);
+        }
+        self.live += live;
+        self.dead += dead;
+    }
+
+    /// Forgets the keys and what there was of them.
+    pub(super) fn forget(&mut self) {
+        (self.seen, self.live, self.dead) = (None, 0, 0);
+    }
+
+    /// Begins to count anew after a collection that found these keys and so many live bytes.
+    pub fn recount(&mut self, hashes: &[u64], live: u64, dead: u64, clock: u64) {
+        // First the old filter goes: the new one may need its bytes.
+        self.forget();
+        self.seen = Seen::for_keys(hashes.len(), &self.budget);
+        (self.written, self.collected_at) = (0, clock);
+        self.add(hashes, live, dead);
+    }
+}
