@@ -1,19 +1,21 @@
 //! Salvage: what value files alone still tell, when manifest, logs and tables are lost. Page: `docs/formats/value.md`.
 //!
 //! ```text
-//! pass: walk all files ─▶ the newest record of each key ─▶ its fate ─▶ tell it, or put its value into another database
+//! pass: walk all files ─▶ the newest record of each key ─▶ drop files once more: which of these are dropped
+//!       ─▶ the fate of each key ─▶ tell it, or put its value into another database
 //! ```
 //!
 //! * Files are opened for reading only. Records that do not check are damage that is told, never a value.
 //! * The newest record of a key decides: a delete, a stub or a range delete newer than a value means that the value is
-//!   history, unless [`Restore::LastValue`] asks for it.
+//!   history, unless [`Restore::LastValue`] asks for it. So does a drop-key that names it, in whichever file: something newer
+//!   hid it from everyone. That holds even if the rewrite that dropped it was never in force.
 //! * Memory: one pass keeps the keys that fit in [`SalvageOptions::memory_bytes`]; the others, chosen by the hash of
-//!   the key, are left to a later pass that walks the files again. Beyond it come range deletes and the largest record.
+//!   the key, are left to a later pass that walks the files again. Of drop-keys a pass remembers those that name the newest
+//!   record of one of its keys. Beyond the limit come range deletes and the largest record.
 //!
-//! **What no salvage can know**: values beside their keys; deletes that no record tells (`wisckey` writes none, and a
-//! collection of `hashkv` leaves out those with nothing left to delete in its group, though the cold log may still have
-//! some); commits that a crash took back;
-//! keyspaces' names.
+//! **What no salvage can know**: values beside their keys; deletes that no record tells (`wisckey` writes none, those of
+//! `novkv` are known when compaction has met what they delete, and a collection of `hashkv` leaves out those with nothing left
+//! to delete in its group, though the cold log may still have some); commits that a crash took back; keyspaces' names.
 
 mod newest;
 mod report;
@@ -28,7 +30,10 @@ use std::{
 };
 
 use bifold_contract::{Error, FileId, KeyspaceId, RangeTombstone, Result, SeqNo, Value, key};
-use bifold_format::value::{ValueKind, ValueRecord};
+use bifold_format::{
+    sorted,
+    value::{ValueKind, ValueRecord},
+};
 use bifold_index::range_tombstones::RangeTombstones;
 use bifold_io::{Dir, Env};
 use bifold_values::parts::salvage::{Found, Source};
@@ -86,6 +91,8 @@ pub enum Fate {
     RangeDeleted,
     /// The newest value stood beside the key, or in another file.
     Moved,
+    /// It is a value that compaction has dropped: the key was deleted, or its newest value is in none of the files.
+    Dropped,
 }
 
 /// One key.
@@ -284,6 +291,7 @@ impl Salvage {
                 let tombstones = || RangeTombstones::for_snapshots(&keyspace.ranges, &[key::MAX_SEQNO]);
                 keyspace.tombstones.get_or_insert_with(tombstones);
             }
+            self.look_for_drops(&mut newest);
             done(self, &newest)?;
             left.append(&mut newest.left);
             passes += 1;
@@ -298,7 +306,11 @@ impl Salvage {
         let mut salvage = source.salvage();
         loop {
             match salvage.step() {
-                Found::Record(record, _) if !record.kind.has_key() => {}
+                Found::Record(record, _) if !record.kind.has_key() => {
+                    if pass == Pass::First {
+                        report.count(&record);
+                    }
+                }
                 Found::Record(record, len) => {
                     if pass == Pass::First {
                         report.count(&record);
@@ -324,6 +336,29 @@ impl Salvage {
         }
     }
 
+    /// Walks the files with drop-keys, and notes which of the newest values these name.
+    fn look_for_drops(&self, newest: &mut Newest) {
+        let mut drop_files = self.opened.iter().filter(|opened| opened.report.drop_keys > 0).peekable();
+        if drop_files.peek().is_none() {
+            return;
+        }
+        let mut asked = newest.ask();
+        for Opened { source, keyspace, .. } in drop_files {
+            let mut salvage = source.salvage();
+            loop {
+                match salvage.step() {
+                    Found::Record(record, _) if record.kind == ValueKind::Drops => {
+                        let _whole_records_can_be_decoded =
+                            sorted::decode_drops(record.body(), |seqno| asked.dropped(*keyspace, seqno));
+                    }
+                    Found::Record(..) | Found::Damage(_) => {}
+                    Found::End => break,
+                }
+            }
+        }
+        newest.answer(&asked);
+    }
+
     /// What became of a key. Counts it.
     fn judge(&mut self, at: usize, key: &[u8], known: &Known) -> Fate {
         let Space { report, tombstones, .. } = &mut self.keyspaces[at];
@@ -331,6 +366,7 @@ impl Salvage {
         report.keys += 1;
         let (fate, count) = match known.newest.kind {
             _ if covered > known.newest.seqno => (Fate::RangeDeleted, &mut report.range_deleted),
+            ValueKind::Value if known.is_dropped => (Fate::Dropped, &mut report.dropped),
             ValueKind::Value => (Fate::Value, &mut report.values),
             ValueKind::Stub | ValueKind::Tag => (Fate::Moved, &mut report.moved),
             _ => (Fate::Deleted, &mut report.deleted),

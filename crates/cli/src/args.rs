@@ -139,7 +139,7 @@ pub enum Command {
 
     /// Collect the garbage among values kept apart, or explain it.
     #[command(
-        long_about = "Collect the garbage among values kept apart (placements wisckey and hashkv), or with --explain say \
+        long_about = "Collect the garbage among values kept apart (placements wisckey, hashkv and novkv), or with --explain say \
             of each group or file what is in it, how much the policy wants it, and why it is not collected now.",
         after_long_help = "Examples:\n  bifold gc my.db --explain\n  bifold gc my.db"
     )]
@@ -155,7 +155,7 @@ pub enum Command {
 
     /// Copy a database into a new one with another placement of values.
     #[command(
-        long_about = "Copy a database into a new one with another placement of values: inline, wisckey or hashkv. The \
+        long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv or novkv. The \
             placement of a database cannot change; this makes another database.\n\n\
             All keyspaces are copied in key order, each with the options it has but for the placement and what --set \
             changes of all of them, such as keyspace.values.min_bytes=1KiB. What --options and --set say of the \
@@ -174,7 +174,7 @@ pub enum Command {
             Records that are whole are found whatever is damaged around them. Without --out it only reports: the \
             records of each file, damaged stretches with offset and length, what became of each key. With --out DIR it \
             makes a new database with the newest value of every key, unless a delete, or a note that the key's value \
-            moved elsewhere, is newer still. Files are never changed. DIR is called DIR.partial until it is whole. \
+            moved elsewhere, is newer still, or a drop file of placement novkv names it. Files are never changed. DIR is called DIR.partial until it is whole. \
             Options of the new database come from --options and --set.\n\n\
             Give it all value files of one database at once, so that the newest version of a key is found, and never \
             those of two databases together.\n\n\
@@ -182,6 +182,8 @@ pub enum Command {
             * values kept beside their keys: short ones, and all of placement inline. They are gone.\n\
             * deletes and range deletes of placement wisckey: what was deleted comes back, if it was not collected \
             yet.\n\
+            * deletes of placement novkv that no flush or compaction has met together with what they delete, or whose \
+            drop file is not given or damaged: what they deleted comes back, if it was not collected yet.\n\
             * deletes of placement hashkv whose note was collected, stands in a file that is not given, or was lost \
             with the end of its file: what they deleted comes back, too.\n\
             * whether a damaged stretch held something newer of a key: then an older value comes back.\n\
@@ -323,7 +325,7 @@ pub struct ConvertArgs {
     pub src: PathBuf,
     /// The directory of the new one; must not exist, or be empty.
     pub dst: PathBuf,
-    /// Where it keeps values: inline, wisckey or hashkv.
+    /// Where it keeps values: inline, wisckey, hashkv or novkv.
     #[arg(long, value_name = "NAME")]
     pub placement: String,
 }

@@ -6,8 +6,9 @@ use bifold_contract::SeqNo;
 use bifold_format::{filter::key_hash, value::ValueKind};
 
 /// Bytes of a key's entry beside the key: two places (72), a box (16), their share of a node that is two thirds full (×
-/// 1.5), what the allocator adds (16), and its line in the list of what is to be read (64).
-const ENTRY_BYTES: usize = 224;
+/// 1.5), what the allocator adds (16), its line in the list of what is to be read (64), and in that of what may have been
+/// dropped (16).
+const ENTRY_BYTES: usize = 240;
 
 /// Parts are not halved further: then a part has a millionth of all keys, and a few large ones may go beyond the limit.
 const MODULUS_MAX: u64 = 1 << 20;
@@ -61,6 +62,25 @@ pub(super) struct Known {
     pub newest: Place,
     /// Its newest value.
     pub value: Option<Place>,
+    /// A drop-key names its newest record.
+    pub is_dropped: bool,
+}
+
+/// The numbers of values that are the newest records of their keys, and which of them drop-keys name; by keyspace.
+pub(super) struct Asked(Vec<Vec<(SeqNo, bool)>>);
+
+impl Asked {
+    /// A drop-key names this version.
+    pub fn dropped(&mut self, keyspace: usize, seqno: SeqNo) {
+        let numbers = &mut self.0[keyspace];
+        if let Ok(at) = numbers.binary_search_by_key(&seqno, |asked| asked.0) {
+            numbers[at].1 = true;
+        }
+    }
+
+    fn is_dropped(&self, keyspace: usize, seqno: SeqNo) -> bool {
+        self.0[keyspace].binary_search(&(seqno, true)).is_ok()
+    }
 }
 
 /// The keys of one part.
@@ -84,6 +104,26 @@ impl Newest {
         self.keys.iter().enumerate().flat_map(|(at, keys)| keys.iter().map(move |(key, known)| (at, &**key, known)))
     }
 
+    /// Asks which of the values that are newest were dropped. Of all that drop-keys name only this is remembered.
+    pub fn ask(&self) -> Asked {
+        let asked = |keys: &BTreeMap<Box<[u8]>, Known>| {
+            let values = keys.values().filter(|known| known.newest.kind == ValueKind::Value);
+            let mut numbers: Vec<_> = values.map(|known| (known.newest.seqno, false)).collect();
+            numbers.sort_unstable();
+            // Two keys have one number only if a crash took back the commit of one: they are dropped together.
+            numbers.dedup();
+            numbers
+        };
+        Asked(self.keys.iter().map(asked).collect())
+    }
+
+    /// Takes the answer.
+    pub fn answer(&mut self, answer: &Asked) {
+        for (keyspace, keys) in self.keys.iter_mut().enumerate() {
+            keys.values_mut().for_each(|known| known.is_dropped = answer.is_dropped(keyspace, known.newest.seqno));
+        }
+    }
+
     /// Takes a record into account, if its key belongs to this part.
     pub fn add(&mut self, keyspace: usize, key: &[u8], place: Place) {
         if !self.part.covers(key) {
@@ -99,7 +139,7 @@ impl Newest {
             }
             return;
         }
-        self.keys[keyspace].insert(key.into(), Known { newest: place, value });
+        self.keys[keyspace].insert(key.into(), Known { newest: place, value, is_dropped: false });
         self.bytes += key.len() + ENTRY_BYTES;
         while self.bytes > self.bytes_max && self.part.modulus < MODULUS_MAX {
             self.halve();
@@ -148,6 +188,23 @@ mod tests {
             assert!(met == expected, "{bytes_max}: {} of {} keys", met.len(), keys.len());
             assert_eq!(parts == 1, bytes_max == usize::MAX, "{bytes_max}: {parts} parts");
         }
+    }
+
+    #[test]
+    fn a_drop_key_matters_to_the_newest_value_alone() {
+        use ValueKind::{Delete, Value};
+        let mut newest = Newest::new(Part::ALL, 2, usize::MAX);
+        newest.add(0, b"dropped", place(3, 0, Value));
+        newest.add(0, b"dropped", place(2, 0, Value));
+        newest.add(0, b"overwritten", place(4, 0, Value));
+        newest.add(0, b"overwritten", place(5, 0, Value));
+        newest.add(0, b"deleted", place(6, 0, Delete));
+        newest.add(1, b"another keyspace", place(3, 0, Value));
+        let mut asked = newest.ask();
+        [1, 2, 3, 4, 6].into_iter().for_each(|seqno| asked.dropped(0, seqno));
+        newest.answer(&asked);
+        let dropped: Vec<_> = newest.keys().filter(|(.., known)| known.is_dropped).map(|(_, key, _)| key).collect();
+        assert_eq!(dropped, [b"dropped"]);
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use bifold_contract::{FileId, KeyspaceId, SeqNo};
-use bifold_format::value::{ValueKind, ValueRecord};
+use bifold_format::{
+    sorted,
+    value::{ValueKind, ValueRecord},
+};
 use bifold_values::parts::salvage::{self, Source};
 use serde::{Serialize, Serializer};
 
@@ -45,7 +48,9 @@ pub struct FileReport {
     pub tags: u64,
     /// Range deletes.
     pub range_deletes: u64,
-    /// The largest number of a record.
+    /// Drop-keys: numbers of values, in whatever files, that compaction has dropped.
+    pub drop_keys: u64,
+    /// The largest number of a record with a key.
     pub newest_seqno: SeqNo,
     /// Damaged stretches, and bytes in them.
     pub damaged_stretches: u64,
@@ -89,6 +94,8 @@ pub struct KeyspaceReport {
     pub range_deleted: u64,
     /// Keys whose newest value stood beside them, or in another file.
     pub moved: u64,
+    /// Keys whose newest record is a value that a drop-key names: deleted, or overwritten by what is in none of the files.
+    pub dropped: u64,
     /// The largest number of a record.
     pub newest_seqno: SeqNo,
     /// Keys put into the new database.
@@ -120,14 +127,20 @@ impl FileReport {
 
     pub(super) fn count(&mut self, record: &ValueRecord<'_>) {
         self.records += 1;
-        self.newest_seqno = self.newest_seqno.max(record.seqno);
+        if record.kind.has_key() {
+            self.newest_seqno = self.newest_seqno.max(record.seqno);
+        }
         *match record.kind {
             ValueKind::Value => &mut self.values,
             ValueKind::Delete => &mut self.deletes,
             ValueKind::Stub => &mut self.stubs,
             ValueKind::Tag => &mut self.tags,
             ValueKind::DeleteRange | ValueKind::DeleteRangeUnbounded => &mut self.range_deletes,
-            ValueKind::Drops | ValueKind::Index | ValueKind::Properties => return,
+            ValueKind::Drops => {
+                self.drop_keys += sorted::drop_totals(record.body()).map_or(0, |totals| totals.count);
+                return;
+            }
+            ValueKind::Index | ValueKind::Properties => return,
         } += 1;
     }
 

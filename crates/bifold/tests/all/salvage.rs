@@ -47,8 +47,12 @@ fn restored(dir: &TempDir, files: &[PathBuf], options: &SalvageOptions, name: &s
 
 /// A database with overwritten, deleted, shrunk and range-deleted keys, closed; and its live pairs.
 fn database(dir: &TempDir, placement: Placement) -> (PathBuf, Pairs) {
+    database_with(dir, apart(placement))
+}
+
+fn database_with(dir: &TempDir, options: Options) -> (PathBuf, Pairs) {
     let path = dir.join("db");
-    let db = Db::open_with(&path, apart(placement)).unwrap();
+    let db = Db::open_with(&path, options).unwrap();
     let mut live = Pairs::new();
     for round in 0..3 {
         for n in 0..300 {
@@ -129,6 +133,38 @@ fn the_files_of_wisckey_restore_every_value_but_know_of_no_delete() {
     let (path, live) = database(&dir, Placement::WiscKey);
     let (found, _) = restored(&dir, &value_files(&path), &SalvageOptions::default(), "default");
     assert!(live.iter().all(|(key, value)| found.get(key) == Some(value)));
+}
+
+#[test]
+fn what_drop_files_of_novkv_name_does_not_come_back() {
+    let dir = TempDir::new();
+    let mut options = apart(Placement::NovKv);
+    // One file, so that it is not collected: something in it lives.
+    options.keyspace.values.file_bytes = 1 << 20;
+    options.keyspace.values.space_target = 100.0;
+    let (path, live) = database_with(&dir, options.clone());
+    let db = Db::open_with(&path, options).unwrap();
+    db.default_keyspace().compact_range::<&str>(..).unwrap();
+    db.close().unwrap();
+    let files = value_files(&path);
+    let (found, report) = restored(&dir, &files, &SalvageOptions::default(), "default");
+    assert!(found == live, "{} pairs of {}", found.len(), live.len());
+    let keyspace = &report.keyspaces[0];
+    assert!(report.is_sound() && keyspace.dropped > 0, "{report:?}");
+    assert_eq!(keyspace.keys, keyspace.values + keyspace.dropped);
+
+    let little = SalvageOptions { memory_bytes: 10_000, ..SalvageOptions::default() };
+    let (found, parts) = restored(&dir, &files, &little, "default");
+    assert!(found == live);
+    assert_eq!(format!("{parts:?}"), format!("{report:?}"));
+
+    let all = SalvageOptions { restore: Restore::LastValue, ..SalvageOptions::default() };
+    let (found, _) = restored(&dir, &files, &all, "default");
+    assert_eq!(found.len() as u64, keyspace.keys);
+    let has_drops = |path: &Path| report.files.iter().any(|file| file.path == path && file.drop_keys > 0);
+    let values: Vec<_> = files.into_iter().filter(|path| !has_drops(path)).collect();
+    let (found, _) = restored(&dir, &values, &SalvageOptions::default(), "default");
+    assert_eq!(found.len() as u64, keyspace.keys, "without the drop files nobody knows");
 }
 
 #[test]

@@ -87,6 +87,7 @@ fn print_key(key: &SalvagedKey<'_>, global: &Global, out: &mut Output) -> Result
         Fate::Deleted => "deleted",
         Fate::RangeDeleted => "deleted with a range",
         Fate::Moved => "moved",
+        Fate::Dropped => "dropped",
     };
     if !global.json {
         return out.line(format!("{}\t{}\t{}\t{fate}", key.keyspace, escape::escaped(key.key), key.seqno));
@@ -125,7 +126,8 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
     let keyspace = file.keyspace.map_or_else(|| "an unknown keyspace".to_owned(), |id| format!("keyspace {id}"));
     out.line(format!("{name}  value file {} of {keyspace}, {}", file.file, output::bytes(file.bytes)))?;
     out.line(format!(
-        "  {} whole records, the newest of commit {}: {} values, {} deletes, {} stubs, {} tags, {} range deletes",
+        "  {} whole records, the newest of commit {}: {} values, {} deletes, {} stubs, {} tags, {} range deletes, \
+         {} drop-keys",
         output::count(file.records),
         output::count(file.newest_seqno),
         output::count(file.values),
@@ -133,6 +135,7 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
         output::count(file.stubs),
         output::count(file.tags),
         output::count(file.range_deletes),
+        output::count(file.drop_keys),
     ))?;
     for damage in file.damage.iter().take(PRINTED_MAX) {
         let label = out.paint(Tone::Bad, "damage:");
@@ -148,11 +151,12 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
 fn print_keyspace(keyspace: &KeyspaceReport, out: &mut Output) -> Result<()> {
     let name = out.paint(Tone::Strong, &keyspace.name);
     out.line(format!(
-        "keyspace {name}  {} keys: {} end in a value, {} in a delete, {} in a range delete, {} moved out of the files",
+        "keyspace {name}  {} keys: {} end in a value, {} in a delete, {} in a range delete, {} moved out of the files, {} dropped",
         output::count(keyspace.keys),
         output::count(keyspace.values),
         output::count(keyspace.deleted),
         output::count(keyspace.range_deleted),
         output::count(keyspace.moved),
+        output::count(keyspace.dropped),
     ))
 }

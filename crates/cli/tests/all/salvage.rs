@@ -18,10 +18,15 @@ fn database(scratch: &Scratch) -> (PathBuf, Vec<PathBuf>) {
     }
     bifold(&["del", text(&db), "key 003"]).ok();
     bifold(&["put", text(&db), "key 004", "small"]).ok();
-    let files = fs::read_dir(&db).unwrap().map(|entry| entry.unwrap().path());
+    let files = value_files(&db);
+    (db, files)
+}
+
+fn value_files(db: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(db).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| text(path).ends_with(".val")).collect();
     files.sort();
-    (db, files)
+    files
 }
 
 fn salvage(files: &[PathBuf], more: &[&str]) -> Ran {
@@ -77,6 +82,23 @@ fn a_new_database_has_what_the_files_had() {
     assert_eq!(exported(&all, "default").lines().count(), 200);
     assert_eq!(exported(&all, "users"), lost);
     assert!(salvage(&files, &["--out", text(&all)]).refused(2).contains("not empty"));
+}
+
+#[test]
+fn a_deleted_key_of_novkv_is_gone_when_compaction_has_met_it() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let file = scratch.write("in.tsv", ["one", "two"].map(|key| format!("{key}\t{}\n", "value ".repeat(100))).concat());
+    bifold(&["import", text(&db), text(&file), "--set", "keyspace.placement=novkv"]).ok();
+    bifold(&["del", text(&db), "one"]).ok();
+    assert!(salvage(&value_files(&db), &[]).ok().contains("2 keys: 2 end in a value"));
+    bifold(&["compact", text(&db)]).ok();
+    let said = salvage(&value_files(&db), &[]).ok();
+    assert!(said.contains("1 keys: 1 end in a value") && said.contains(" 0 drop-keys"), "{said}");
+    let to = scratch.path("new");
+    let said = salvage(&value_files(&db), &["--out", text(&to), "--json"]).json();
+    assert_eq!((&said[0]["files"][0]["drop_keys"], &said[0]["keyspaces"][0]["dropped"]), (&0.into(), &0.into()));
+    assert_eq!(exported(&to, "default"), exported(&db, "default"));
 }
 
 #[test]

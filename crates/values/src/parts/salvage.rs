@@ -24,6 +24,7 @@ use bifold_contract::{FileId, IoSource, MAX_KEY_LEN, Result};
 use bifold_format::{
     frame::{self, HEADER_BYTES, Step, TRAILER_BYTES},
     names::{self, FileKind},
+    sorted,
     value::{self, DESCRIPTION_BYTES_MAX, Description, Identity, ValueKind, ValueRecord},
 };
 use bifold_io::{Dir, Reader};
@@ -282,7 +283,11 @@ fn check(frame: frame::Frame<'_>) -> std::result::Result<(), String> {
             }
         }
         ValueKind::DeleteRange | ValueKind::DeleteRangeUnbounded => {}
-        ValueKind::Drops | ValueKind::Index | ValueKind::Properties => return Ok(()),
+        ValueKind::Drops => {
+            let decoded = sorted::decode_drops(record.body(), |_| ());
+            return decoded.map_err(|damage| format!("a drop block that does not decode: {damage}"));
+        }
+        ValueKind::Index | ValueKind::Properties => return Ok(()),
     }
     record.check().map_err(|damage| format!("a body that cannot be read: {damage}"))
 }
