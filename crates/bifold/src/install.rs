@@ -202,6 +202,8 @@ impl Engine {
             .map_err(|_| bifold_contract::Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
         let values = ValueHome { home: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
         let partition = Arc::new(Partition::new(id, name.to_owned(), options.clone(), Version::default(), 0, values)?);
+        // There is no log with anything of it.
+        partition.placement.cut()?;
         let text = toml::to_string(options).unwrap_or_default();
         let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: text };
         let mut edit = Edit { keyspaces: vec![created], ..Edit::default() };

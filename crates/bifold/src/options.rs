@@ -139,7 +139,8 @@ pub struct Values {
     /// About the largest number of groups, each of which is an open file; then they grow instead (`hashkv`).
     pub groups_max: u32,
     /// Files of values in the order of arrival are cut at about this size, in bytes (`wisckey`, `novkv`, and the cold log of
-    /// `hashkv`): 1 KiB to 1 TiB. A collection of `novkv` holds the values of one in memory.
+    /// `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its
+    /// collections hold the values of one in memory.
     #[serde(deserialize_with = "size")]
     pub file_bytes: u64,
     /// A file of which a larger share than this is valid is not collected (`novkv`, §III-C there): 0.05 to 1.
@@ -443,6 +444,10 @@ impl KeyspaceOptions {
         within("keyspace.restart_interval", u64::from(self.restart_interval), 1, 1024)?;
         within("keyspace.filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;
         self.values.check()?;
+        if self.placement == Placement::NovKv {
+            // A collection holds the values of one file in memory, and one record has the index of all.
+            within("keyspace.values.file_bytes", self.values.file_bytes, 1 << 10, 1 << 30)?;
+        }
         match self.compaction {
             Compaction::Leveled(o) => {
                 within("keyspace.compaction.leveled.growth", u64::from(o.growth), 2, 1000)?;

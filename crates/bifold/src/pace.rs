@@ -240,7 +240,11 @@ impl Engine {
     /// Looks anew at how full the space is that value files may take.
     pub fn update_fullness(&self) {
         let parted = |p: &&Arc<Partition>| p.parts_from != usize::MAX;
-        let fullness = |p: &Arc<Partition>| self.pressure(p).fullness(&p.placement.space());
+        let fullness = |p: &Arc<Partition>| {
+            let (pressure, mut space) = (self.pressure(p), p.placement.space());
+            space.live_bytes = space.live_bytes.saturating_sub(p.placement.hidden_bytes(&pressure));
+            pressure.fullness(&space)
+        };
         let fullest = self.partitions().iter().filter(parted).map(fullness).fold(0.0, f64::max);
         self.pace.fullness.store((fullest * 1000.0) as u64, Relaxed);
     }

@@ -70,7 +70,7 @@ pub trait Placement: Send + Sync {
     /// Whatever opening its output files met.
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>>;
 
-    /// The value of version `seqno` of `key`, which is at `pointer`, and a fresher pointer where the placement had to search for it (NovKV §3.6). `None` when the
+    /// The value of version `seqno` of `key`, which is at `pointer`, and a fresher pointer where the placement had to search for it (NovKV §III-D). `None` when the
     /// file is gone because the value has moved: the index knows where to.
     ///
     /// # Errors
@@ -122,6 +122,11 @@ pub trait Placement: Send + Sync {
 
     /// What value files hold now.
     fn space(&self) -> ValueSpace;
+
+    /// Of the bytes that [`Placement::space`] counts as live, those that are probably dead: nobody knows which.
+    fn hidden_bytes(&self, _pressure: &SpacePressure) -> u64 {
+        0
+    }
 
     /// Bytes of memory that it holds between calls: filters, and what an open file takes. Not the system's page cache, of which
     /// value files may be mapped.

@@ -5,7 +5,7 @@ use crate::FileId;
 /// The address of one value record. Encoded by `bifold-format` into the payload of a
 /// [`Kind::Pointer`](crate::Kind::Pointer) entry.
 ///
-/// NovKV (§3.3) calls this a handle: the file id may outlive the physical file, and `epoch` says which
+/// NovKV (§III-A) calls this a handle: the file id may outlive the physical file, and `epoch` says which
 /// rewriting of it the offset belongs to. Placements without epochs leave it 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pointer {

@@ -105,6 +105,7 @@ pub const ALL: &[Planted] = &[
     bug("region_unpublished", REGION),
     bug("append_to_any", CUT_FILES),
     bug("forget_drops", EXACT),
+    bug("list_replayed", EXACT),
     bug("forget_regarded", EXACT),
     bug("regard_all_drops", NOVKV),
     bug("trust_handles", NOVKV),

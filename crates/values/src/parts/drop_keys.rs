@@ -12,7 +12,10 @@
 //! that failed has written is nowhere in the way of its retry, and a block that comes while its value file is collected needs not be
 //! carried anywhere: it names versions, and their numbers stay.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+};
 
 use bifold_contract::{FileId, IoSource, Result, SeqNo, ValueFileMeta};
 use bifold_format::{
@@ -23,6 +26,7 @@ use bifold_format::{
 use super::{
     hash_map::HashMap,
     scan::Scan,
+    sync::LockExt,
     value_files::{Copy, DROPS, ValueFile, ValueFiles},
 };
 
@@ -55,7 +59,7 @@ impl DropKeys {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn open(files: &[std::sync::Arc<ValueFile>], is_regarded: impl Fn(FileId, FileId) -> bool) -> Result<Self> {
+    pub fn open(files: &[Arc<ValueFile>], is_regarded: impl Fn(FileId, FileId) -> bool) -> Result<Self> {
         let mut keys = Self::default();
         for file in files {
             let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
@@ -160,35 +164,99 @@ impl DropKeys {
     }
 }
 
-/// What a rewrite has dropped so far.
-pub type Drops = HashMap<FileId, Dropped>;
+/// So many drop-keys are held in memory before they are written: 8 MiB.
+const HELD_MAX: u64 = 1 << 20;
 
-/// Writes a drop file, durable but for its name. The edit that puts the rewrite in force takes the answer along.
-///
-/// # Errors
-/// I/O errors; nothing is left then.
-pub fn write(files: &ValueFiles, drops: Drops) -> Result<(ValueFileMeta, Vec<(FileId, DropBlock)>)> {
-    let mut drops: Vec<(FileId, Dropped)> = drops.into_iter().collect();
-    drops.sort_unstable_by_key(|(about, _)| *about);
-    let mut copy = files.begin_copy(DROPS, 0)?;
-    match write_blocks(&mut copy, drops) {
-        Ok(blocks) => Ok((files.finish_alone(copy)?, blocks)),
-        Err(error) => {
-            files.give_up(copy);
-            Err(error)
+/// What a rewrite drops. Dropping it before it is finished leaves nothing.
+pub struct DropFile {
+    files: Arc<ValueFiles>,
+    held: HashMap<FileId, Dropped>,
+    held_count: u64,
+    /// What is written, in a file that is begun when there is something to write.
+    copy: Option<Copy>,
+    blocks: Vec<(FileId, DropBlock)>,
+    count: u64,
+}
+
+impl DropFile {
+    /// With nothing in it.
+    #[must_use]
+    pub fn new(files: &Arc<ValueFiles>) -> Self {
+        let (files, held) = (Arc::clone(files), HashMap::default());
+        Self { files, held, held_count: 0, copy: None, blocks: Vec::new(), count: 0 }
+    }
+
+    /// How many versions were dropped so far.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Version `seqno` in the file `about` is dropped, with a record of `len` bytes.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn add(&mut self, about: FileId, seqno: SeqNo, len: u32) -> Result<()> {
+        let dropped = self.held.entry(about).or_default();
+        dropped.seqnos.push(seqno);
+        dropped.bytes += u64::from(len);
+        self.count += 1;
+        self.held_count += 1;
+        if self.held_count < HELD_MAX { Ok(()) } else { self.write_held() }
+    }
+
+    /// What a block of another drop file drops is dropped here.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn add_block(&mut self, about: FileId, block: &DropBlock) -> Result<()> {
+        let dropped = self.held.entry(about).or_default();
+        dropped.bytes += block.bytes;
+        read(&self.files, block, |seqno| dropped.seqnos.push(seqno))?;
+        self.count += block.count;
+        self.held_count += block.count;
+        if self.held_count < HELD_MAX { Ok(()) } else { self.write_held() }
+    }
+
+    fn write_held(&mut self) -> Result<()> {
+        let mut held: Vec<(FileId, Dropped)> = std::mem::take(&mut self.held).into_iter().collect();
+        self.held_count = 0;
+        held.sort_unstable_by_key(|(about, _)| *about);
+        if self.copy.is_none() {
+            self.copy = Some(self.files.begin_copy(DROPS, 0)?);
         }
+        let Some(copy) = &mut self.copy else { unreachable!("begun above") };
+        for (about, mut dropped) in held {
+            let pointer = copy.append_with(|out, place| sorted::encode_drops(out, place, about, &mut dropped))?;
+            let count = dropped.seqnos.len() as u64;
+            let (drop_file, offset, len) = (pointer.file, pointer.offset, pointer.len);
+            self.blocks.push((about, DropBlock { drop_file, offset, len, count, bytes: dropped.bytes }));
+        }
+        Ok(())
+    }
+
+    /// Makes the file durable but for its name, if there is anything in it, and tells `keys` what an edit may put in force: that
+    /// which takes the answer along.
+    ///
+    /// # Errors
+    /// I/O errors; nothing is left then.
+    pub fn finish(mut self, keys: &Mutex<DropKeys>) -> Result<Option<ValueFileMeta>> {
+        if self.held_count > 0 {
+            self.write_held()?;
+        }
+        let Some(copy) = self.copy.take() else { return Ok(None) };
+        let meta = self.files.finish_alone(copy)?;
+        keys.hold().written(meta.id, std::mem::take(&mut self.blocks));
+        Ok(Some(meta))
     }
 }
 
-fn write_blocks(copy: &mut Copy, drops: Vec<(FileId, Dropped)>) -> Result<Vec<(FileId, DropBlock)>> {
-    let mut blocks = Vec::with_capacity(drops.len());
-    for (about, mut dropped) in drops {
-        let pointer = copy.append_with(|out, place| sorted::encode_drops(out, place, about, &mut dropped))?;
-        let count = dropped.seqnos.len() as u64;
-        let (drop_file, offset, len) = (pointer.file, pointer.offset, pointer.len);
-        blocks.push((about, DropBlock { drop_file, offset, len, count, bytes: dropped.bytes }));
+impl Drop for DropFile {
+    fn drop(&mut self) {
+        if let Some(copy) = self.copy.take() {
+            self.files.give_up(copy);
+        }
     }
-    Ok(blocks)
 }
 
 /// Reads a block: hands the numbers of the versions it drops to `met`.

@@ -132,6 +132,12 @@ impl ValueFile {
         self.len() <= self.start
     }
 
+    /// Whether the manifest knows it.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.listed.load(Relaxed) > 0
+    }
+
     /// Whether the manifest knows all of it.
     #[must_use]
     pub fn is_listed(&self) -> bool {
@@ -275,6 +281,8 @@ pub struct ValueFiles {
     /// Calls of [`ValueFiles::prefetch`], and whether what it looked at last was not in memory.
     prefetches: AtomicU64,
     are_cold: AtomicBool,
+    /// Logs are replayed: what is appended is not known to the manifest before the tables are that point there.
+    is_replaying: AtomicBool,
     dropped: AtomicBool,
 }
 
@@ -324,6 +332,7 @@ impl ValueFiles {
             forgotten: Mutex::default(),
             prefetches: AtomicU64::new(0),
             are_cold: AtomicBool::new(false),
+            is_replaying: AtomicBool::new(true),
             dropped: AtomicBool::new(false),
         };
         for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {

@@ -48,7 +48,7 @@ use self::rebuild::{MergeDrops, Rebuild, Switch};
 use super::ValueOptions;
 use crate::parts::{
     arrivals::Arrivals,
-    drop_keys::{self, DropKeys, Drops},
+    drop_keys::{DropFile, DropKeys},
     handles::Handles,
     hash_map::HashMap,
     sorted_table::{Indexes, SortedTable},
@@ -119,7 +119,7 @@ impl NovKv {
         let is_regarded = |about, drop_file| match tables.get(about) {
             Some(_) if cfg!(planted = "forget_regarded") => false,
             Some(table) => table.properties.regarded.contains(&drop_file),
-            None => files.get(about).is_none(),
+            None => files.get(about).is_none_or(|file| !file.is_known()),
         };
         let drop_files: Vec<_> = other.into_iter().filter(|file| file.description.class == DROPS).collect();
         let drops = Mutex::new(DropKeys::open(&drop_files, is_regarded)?);
@@ -188,13 +188,14 @@ impl Shared {
         Ok(found.filter(|(written, _)| is_it(*written)).map(|(_, value)| value))
     }
 
-    /// A better address for a stale one, if it is known.
-    fn repaired(&self, stale: Pointer) -> Option<Pointer> {
+    /// A better address for a stale one, if it is known. The index may have it: it was looked at.
+    fn repaired(&self, version: (&[u8], SeqNo), stale: Pointer) -> Result<Option<Pointer>> {
         let tables = self.tables.load();
-        let table = tables.get(stale.file)?;
+        let Some(table) = tables.get(stale.file) else { return Ok(None) };
         let epoch = table.properties.epoch;
-        let offset = if stale.epoch == epoch { None } else { self.handles.get(stale, epoch) }?;
-        Some(Pointer { epoch, offset, ..stale })
+        let known = if stale.epoch == epoch { None } else { self.handles.get(stale, epoch) };
+        let Some(at) = known.map(|offset| Pointer { epoch, offset, ..stale }) else { return Ok(None) };
+        Ok(self.read_repaired(table, version, at, IoSource::Compaction)?.map(|_| at))
     }
 
     /// Learns how many of the entries above others hide one. A flush sees no older ones, so it only tells that they are more.
@@ -236,13 +237,9 @@ impl Placement for NovKv {
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         let is_any_stale = !self.shared.tables.load().by_file.is_empty();
         let shared = Arc::clone(&self.shared);
-        Ok(Box::new(CollectDrops {
-            shared,
-            drops: Drops::default(),
-            kept: 0,
-            entries_above: job.entries_above,
-            is_any_stale,
-        }))
+        let drops = DropFile::new(&shared.files);
+        let entries_above = job.entries_above;
+        Ok(Box::new(CollectDrops { shared, drops, kept: 0, entries_above, is_any_stale }))
     }
 
     fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
@@ -328,6 +325,10 @@ impl Placement for NovKv {
         ValueSpace { files, total_bytes, live_bytes, emptied_bytes: 0 }
     }
 
+    fn hidden_bytes(&self, pressure: &SpacePressure) -> u64 {
+        self.hidden_of(self.space().live_bytes, pressure)
+    }
+
     fn memory_bytes(&self) -> u64 {
         let Shared { files, drops, handles, indexes, .. } = &*self.shared;
         files.memory_bytes() + drops.hold().memory_bytes() + handles.memory_bytes() + indexes.memory_bytes()
@@ -356,6 +357,12 @@ impl Placement for NovKv {
     }
 
     fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+        if let Replayed::Pointer { pointer, .. } = op
+            && self.shared.tables.load().get(pointer.file).is_some()
+        {
+            // The file it was in may be there all the same: a crash kept its name.
+            return Ok(Some(pointer));
+        }
         match self.shared.files.unlisted_value(op)? {
             Kept::As(pointer) => Ok(pointer),
             Kept::Value(key, value) => self.arrivals.append(seqno, key, &value).map(Some),
@@ -386,7 +393,7 @@ impl Placement for NovKv {
 /// Collaborative compaction (§III-B): notes what a rewrite drops, and hands repaired handles to the index.
 struct CollectDrops {
     shared: Arc<Shared>,
-    drops: Drops,
+    drops: DropFile,
     kept: u64,
     entries_above: u64,
     is_any_stale: bool,
@@ -398,7 +405,7 @@ impl Rewriter for CollectDrops {
         if self.is_any_stale
             && entry.kind == Kind::Pointer
             && let Ok(stale) = pointer::decode(entry.payload)
-            && let Some(repaired) = self.shared.repaired(stale)
+            && let Some(repaired) = self.shared.repaired((entry.key, entry.seqno), stale)?
         {
             return Ok(placement::Kept::Pointer(repaired));
         }
@@ -409,21 +416,17 @@ impl Rewriter for CollectDrops {
         if entry.kind == Kind::Pointer
             && let Ok(pointer) = pointer::decode(entry.payload)
         {
-            let dropped = self.drops.entry(pointer.file).or_default();
-            dropped.seqnos.push(entry.seqno);
-            dropped.bytes += u64::from(pointer.len);
+            self.drops.add(pointer.file, entry.seqno, pointer.len)?;
         }
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        let dropped = self.drops.values().map(|dropped| dropped.seqnos.len() as u64).sum();
-        self.shared.learn(self.entries_above, self.kept, dropped);
-        if self.drops.is_empty() || cfg!(planted = "forget_drops") {
+        self.shared.learn(self.entries_above, self.kept, self.drops.count());
+        if cfg!(planted = "forget_drops") {
             return Ok(ValueEdit::default());
         }
-        let (meta, blocks) = drop_keys::write(&self.shared.files, self.drops)?;
-        self.shared.drops.hold().written(meta.id, blocks);
-        Ok(ValueEdit { added: vec![meta], ..ValueEdit::default() })
+        let added = self.drops.finish(&self.shared.drops)?.into_iter().collect();
+        Ok(ValueEdit { added, ..ValueEdit::default() })
     }
 }

@@ -157,6 +157,7 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub fn cut(&self) -> Result<()> {
+        self.is_replaying.store(false, Relaxed);
         let forgotten = std::mem::take(&mut *self.forgotten.hold());
         {
             let _alone = self.change.hold();

@@ -23,7 +23,7 @@ use bifold_format::{
 
 use super::{Shared, Tables};
 use crate::parts::{
-    drop_keys::{self, Drops},
+    drop_keys::{self, DropBlock, DropFile},
     hash_map::HashMap,
     scan::Scan,
     sorted_table::{SortedTable, SortedWriter},
@@ -154,18 +154,15 @@ impl Rebuild {
             (drops.files().keys().copied().collect(), blocks.collect())
         };
         let mut live = numbers.clone();
-        let mut dropped = HashMap::default();
         for (number, block) in &blocks {
-            drop_keys::read(&shared.files, block, |seqno| {
-                dropped.insert(seqno, ());
-            })?;
             let left = live.entry(*number).or_default();
             *left = left.saturating_sub(block.bytes);
         }
         live.retain(|_, bytes| *bytes > 0);
         let old_bytes: u64 = sources.iter().map(|file| file.len()).sum();
-        let made = if live.is_empty() { None } else { Some(table(shared, &sources, &dropped, &live, &regarded)?) };
-        let (added, table) = made.flatten().unzip();
+        // Of files without any valid value nothing needs to be known.
+        let made = if live.is_empty() { None } else { table(shared, &sources, &blocks, &live, &regarded)? };
+        let (added, table) = made.unzip();
         let new_bytes = added.as_ref().map_or(0, |meta: &ValueFileMeta| meta.bytes);
         let sources = sources.iter().map(|file| file.id).collect();
         let numbers = numbers.into_keys().collect();
@@ -179,18 +176,24 @@ impl Rebuild {
 fn table(
     shared: &Shared,
     sources: &[Arc<ValueFile>],
-    dropped: &HashMap<SeqNo, ()>,
+    blocks: &[(FileId, DropBlock)],
     live: &BTreeMap<FileId, u64>,
     regarded: &BTreeSet<FileId>,
 ) -> Result<Option<(ValueFileMeta, SortedTable)>> {
     let tables = shared.tables.load();
+    let mut dropped = HashMap::default();
+    for (_, block) in blocks {
+        drop_keys::read(&shared.files, block, |seqno| {
+            dropped.insert(seqno, ());
+        })?;
+    }
     let mut survivors = Survivors::default();
     let mut epoch = 0;
     for file in sources {
         let table = tables.by_file.get(&file.id);
         epoch = epoch.max(table.map_or(0, |table| table.properties.epoch));
         let values_end = table.map_or(file.len(), |table| table.properties.values_end);
-        survivors.read(file, values_end, dropped)?;
+        survivors.read(file, values_end, &dropped)?;
     }
     debug_assert_eq!(survivors.record_bytes, live.values().sum::<u64>(), "drop-keys say what is not there");
     if survivors.all.is_empty() {
@@ -253,18 +256,11 @@ impl MergeDrops {
     /// I/O errors and corruption; nothing is left then.
     pub fn new(shared: &Arc<Shared>, units: &[FileId]) -> Result<Self> {
         let blocks = shared.drops.hold().of(&units.iter().copied().collect());
-        let mut merged = Drops::default();
+        let mut merged = DropFile::new(&shared.files);
         for (about, block) in blocks {
-            let dropped = merged.entry(about).or_default();
-            dropped.bytes += block.bytes;
-            drop_keys::read(&shared.files, &block, |seqno| dropped.seqnos.push(seqno))?;
+            merged.add_block(about, &block)?;
         }
-        let mut added = None;
-        if !merged.is_empty() {
-            let (meta, blocks) = drop_keys::write(&shared.files, merged)?;
-            shared.drops.hold().written(meta.id, blocks);
-            added = Some(meta);
-        }
+        let added = merged.finish(&shared.drops)?;
         Ok(Self { shared: Arc::clone(shared), sources: units.to_vec(), added })
     }
 }

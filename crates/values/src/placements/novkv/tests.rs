@@ -106,6 +106,15 @@ impl Stage {
         found.fresher
     }
 
+    /// How a rewrite writes it.
+    fn kept(&self, (key, seqno, pointer): Version) -> placement::Kept {
+        let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, entries_above: 0 };
+        let mut payload = Vec::new();
+        pointer::encode(pointer, &mut payload);
+        let entry = Entry { key, seqno, kind: Kind::Pointer, payload: &payload };
+        self.placement.rewriter(&job).unwrap().keep(&entry).unwrap()
+    }
+
     /// As [`Stage::check`], whatever the pointer.
     fn read(&self, version: Version) {
         self.check(version);
@@ -131,7 +140,9 @@ fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, listed: &BTreeMap<FileId, ValueFil
     let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
     let home = Home { dir, keyspace: 1, new_file, writes: true, filters: Budget::new(1 << 20) };
     let listed = ValueEdit { added: listed.values().cloned().collect(), ..ValueEdit::default() };
-    NovKv::open(home, OPTIONS, &listed, &[]).unwrap()
+    let placement = NovKv::open(home, OPTIONS, &listed, &[]).unwrap();
+    placement.cut().unwrap();
+    placement
 }
 
 /// All as long as each other.
@@ -149,19 +160,14 @@ fn a_stale_pointer_is_searched_for_once() {
     stage.collect(vec![versions[0].2.file]);
     assert!(stage.is_lost(versions[1]));
     for version in [versions[0], versions[2], versions[3]] {
-        assert_eq!(stage.placement.shared.repaired(version.2), None);
+        assert_eq!(stage.placement.shared.repaired((version.0, version.1), version.2).unwrap(), None);
         let fresher = stage.check(version).expect("it had to be searched for");
-        assert_eq!(stage.placement.shared.repaired(version.2), Some(fresher));
+        assert_eq!(stage.placement.shared.repaired((version.0, version.1), version.2).unwrap(), Some(fresher));
         assert_eq!(stage.check(version), Some(fresher));
         assert_eq!(stage.check((version.0, version.1, fresher)), None, "a fresh one leads there at once");
     }
     // A rewrite that meets a stale pointer writes the repaired one.
-    let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, entries_above: 0 };
-    let mut payload = Vec::new();
-    pointer::encode(versions[0].2, &mut payload);
-    let entry = Entry { key: b"b", seqno: 1, kind: Kind::Pointer, payload: &payload };
-    let kept = stage.placement.rewriter(&job).unwrap().keep(&entry).unwrap();
-    assert_eq!(kept, placement::Kept::Pointer(stage.check(versions[0]).unwrap()));
+    assert_eq!(stage.kept(versions[0]), placement::Kept::Pointer(stage.check(versions[0]).unwrap()));
 }
 
 #[test]
@@ -273,4 +279,41 @@ fn drop_files_are_merged() {
     assert!(versions[..9].iter().all(|&version| stage.is_lost(version)));
     versions[9..].iter().for_each(|&version| stage.read(version));
     assert_eq!(stage.listed.len(), 1);
+}
+
+/// Of a stale pointer with the place of another one's handle nothing is written into the index.
+#[test]
+fn a_handle_of_another_pointer_is_not_written_into_the_index() {
+    let mut stage = Stage::new();
+    let (read, other) = (stage.put(b"a", 1), stage.put(b"b", 2));
+    stage.end_file();
+    stage.collect(vec![read.2.file]);
+    let place = stage.check(read).unwrap();
+    stage.placement.shared.handles.keep(other.2, place.epoch, place.offset);
+    assert_eq!(stage.kept(other), placement::Kept::Unchanged);
+    stage.check(other);
+    assert_ne!(stage.kept(other), placement::Kept::Unchanged);
+}
+
+#[test]
+fn a_replay_does_not_copy_a_value_that_a_table_has() {
+    let mut stage = Stage::new();
+    let versions = [stage.put(b"a", 1), stage.put(b"b", 2)];
+    stage.end_file();
+    let file = versions[0].2.file;
+    let path = Path::new("/db").join(bifold_format::names::value(file));
+    let bytes = stage.fs.read(&path).unwrap();
+    let edit = stage.drop_versions(&versions[..1]);
+    stage.install(&edit);
+    stage.collect(vec![file]);
+    // A power loss, or a kill right after the manifest's record: the file is still there.
+    stage.fs.write_durable(&path, &bytes);
+    let dir = Dir::new(Arc::new(stage.fs.clone()) as Arc<dyn FileSystem>, Path::new("/db"));
+    let next = Arc::clone(&stage.next);
+    let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
+    let home = Home { dir, keyspace: 1, new_file, writes: true, filters: Budget::new(1 << 20) };
+    let listed = ValueEdit { added: stage.listed.values().cloned().collect(), ..ValueEdit::default() };
+    let placement = NovKv::open(home, OPTIONS, &listed, &[file]).unwrap();
+    let replayed = Replayed::Pointer { key: b"b", pointer: versions[1].2 };
+    assert_eq!(placement.replay(replayed, 2).unwrap(), Some(versions[1].2));
 }

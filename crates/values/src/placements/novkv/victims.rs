@@ -88,8 +88,8 @@ impl NovKv {
         units
     }
 
-    /// Bytes of values that are dead although no drop-key says so, of `live` that are known to be or not known not to be.
-    fn hidden_bytes(&self, pressure: &SpacePressure, live: u64) -> u64 {
+    /// Bytes of values that are dead although no drop-key says so, of `live` that are live as far as known.
+    pub(super) fn hidden_of(&self, live: u64, pressure: &SpacePressure) -> u64 {
         let share = pressure.entries_above * f64::from(self.shared.shadowing.load(Relaxed)) / 1000.0;
         (live as f64 * share) as u64
     }
@@ -154,7 +154,7 @@ impl NovKv {
     fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<Collection> {
         let (_, total_bytes, _) = self.shared.files.sizes();
         let known: u64 = units.iter().map(Unit::live_bytes).sum();
-        let hidden = self.hidden_bytes(pressure, known);
+        let hidden = self.hidden_of(known, pressure);
         let space = ValueSpace { files: 0, total_bytes, live_bytes: known - hidden, emptied_bytes: 0 };
         if pressure.excess(&space) == 0 {
             return None;
