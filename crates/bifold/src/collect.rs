@@ -64,11 +64,13 @@ impl Engine {
     pub fn pressure(&self, partition: &Partition) -> SpacePressure {
         let view = partition.view();
         let in_memtables: u64 = view.layers().map(|layer| layer.memtable.entries()).sum();
+        let keys_in_memtables: u64 = view.layers().map(|layer| layer.memtable.keys()).sum();
         let (above, in_tables) = entries_above(&view.version, |_| true);
         let entries = in_memtables + in_tables;
         SpacePressure {
             index_bytes: view.version.tables().map(|table| table.meta().bytes).sum(),
-            entries_above: if entries == 0 { 0.0 } else { (in_memtables + above) as f64 / entries as f64 },
+            entries_above: (in_memtables + above) as f64 / entries.max(1) as f64,
+            overwritten: in_memtables.saturating_sub(keys_in_memtables) as f64 / entries.max(1) as f64,
             target: partition.options.values.space_target,
             oldest_snapshot: self.snapshots.oldest(),
             all_before: None,

@@ -384,6 +384,8 @@ pub struct SpacePressure {
     /// The share of all entries that stand above others, in memtables and in all runs but the oldest: what they hide is not
     /// known to be dead before a compaction meets both.
     pub entries_above: f64,
+    /// The share of all entries that a newer one in the same memtable hides.
+    pub overwritten: f64,
     /// Bytes that value files and tables may take for each byte of live values, each with its key.
     pub target: f64,
     /// The number of the oldest snapshot that is open.
@@ -476,7 +478,14 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn pressure(target: f64, oldest_snapshot: Option<SeqNo>) -> SpacePressure {
-        SpacePressure { index_bytes: 200 * MIB, entries_above: 0.0, target, oldest_snapshot, all_before: None }
+        SpacePressure {
+            index_bytes: 200 * MIB,
+            entries_above: 0.0,
+            overwritten: 0.0,
+            target,
+            oldest_snapshot,
+            all_before: None,
+        }
     }
 
     fn space(total: u64, emptied: u64) -> ValueSpace {

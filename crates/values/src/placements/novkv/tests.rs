@@ -126,8 +126,14 @@ impl Stage {
 
     /// Bytes that are dead as far as known, by file.
     fn dead(&self) -> BTreeMap<FileId, u64> {
-        let pressure =
-            SpacePressure { index_bytes: 0, entries_above: 0.0, target: 1.5, oldest_snapshot: None, all_before: None };
+        let pressure = SpacePressure {
+            index_bytes: 0,
+            entries_above: 0.0,
+            overwritten: 0.0,
+            target: 1.5,
+            oldest_snapshot: None,
+            all_before: None,
+        };
         let units = self.placement.explain(&pressure).into_iter();
         units.map(|unit| (unit.files[0], (unit.score * 1000.0).round() as u64)).collect()
     }
@@ -267,8 +273,14 @@ fn drop_files_are_merged() {
         stage.install(&edit);
     }
     let dead = stage.dead();
-    let pressure =
-        SpacePressure { index_bytes: 0, entries_above: 0.0, target: 1.5, oldest_snapshot: None, all_before: None };
+    let pressure = SpacePressure {
+        index_bytes: 0,
+        entries_above: 0.0,
+        overwritten: 0.0,
+        target: 1.5,
+        oldest_snapshot: None,
+        all_before: None,
+    };
     let Some(Collection::Units(units)) = stage.placement.pick(&pressure) else { panic!("there are too many") };
     assert!(units.len() > 2 && !units.contains(&versions[0].2.file));
     stage.collect(units);

@@ -90,8 +90,9 @@ impl NovKv {
 
     /// Bytes of values that are dead although no drop-key says so, of `live` that are live as far as known.
     pub(super) fn hidden_of(&self, live: u64, pressure: &SpacePressure) -> u64 {
-        let share = pressure.entries_above * f64::from(self.shared.shadowing.load(Relaxed)) / 1000.0;
-        (live as f64 * share) as u64
+        let shadowing = f64::from(self.shared.shadowing.load(Relaxed)) / 1000.0;
+        let others = (pressure.entries_above - pressure.overwritten).max(0.0);
+        (live as f64 * (pressure.overwritten + others * shadowing)) as u64
     }
 
     pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<Collection> {
