@@ -56,8 +56,8 @@ use crate::parts::{
     value_files::{DROPS, Home, Kept, SORTED, ValueFiles},
 };
 
-/// Of entries above others at least so many thousandths are taken to hide one: otherwise nobody would look again.
-const SHADOWING_MIN: u32 = 500;
+/// A rewrite tells all there is to know when this share of its entries stands above others.
+const LEARNT_WHOLE: u64 = 4;
 
 /// Compaction leaves drop-keys; collection reads them.
 pub struct NovKv {
@@ -129,7 +129,7 @@ impl NovKv {
             switch: Mutex::default(),
             handles: Handles::new(Arc::clone(&budget)),
             indexes: Indexes::new(budget),
-            shadowing: AtomicU32::new(SHADOWING_MIN),
+            shadowing: AtomicU32::new(1000),
             repaired_reads: AtomicU64::new(0),
             searched_reads: AtomicU64::new(0),
             files: Arc::clone(&files),
@@ -198,13 +198,19 @@ impl Shared {
         Ok(self.read_repaired(table, version, at, IoSource::Compaction)?.map(|_| at))
     }
 
-    /// Learns how many of the entries above others hide one. A flush sees no older ones, so it only tells that they are more.
+    /// Learns how many of the entries above others hide one: the more of them there are, the more it counts. A flush sees no
+    /// older ones, so it only tells that they are more.
     fn learn(&self, entries_above: u64, kept: u64, dropped: u64) {
         let before = self.shadowing.load(Relaxed);
+        let all = kept + dropped;
         let share = |of: u64| (1000 * dropped / of.max(1)).min(1000) as u32;
-        let now =
-            if entries_above == 0 { before.max(share(kept + dropped)) } else { (before + share(entries_above)) / 2 };
-        self.shadowing.store(now.max(SHADOWING_MIN), Relaxed);
+        let now = if entries_above == 0 || all == 0 {
+            before.max(share(all))
+        } else {
+            let weight = (LEARNT_WHOLE * entries_above).min(all);
+            ((u64::from(before) * (all - weight) + u64::from(share(entries_above)) * weight) / all) as u32
+        };
+        self.shadowing.store(now, Relaxed);
     }
 }
 

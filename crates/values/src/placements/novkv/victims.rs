@@ -90,8 +90,11 @@ impl NovKv {
 
     /// Bytes of values that are dead although no drop-key says so, of `live` that are live as far as known.
     pub(super) fn hidden_of(&self, live: u64, pressure: &SpacePressure) -> u64 {
-        let shadowing = f64::from(self.shared.shadowing.load(Relaxed)) / 1000.0;
-        let others = (pressure.entries_above - pressure.overwritten).max(0.0);
+        let above = pressure.entries_above;
+        // What was learnt holds for as much more as there was then: otherwise nobody would look again.
+        let unknown = (above / (1.0 - above).max(0.001)).min(1.0);
+        let shadowing = (f64::from(self.shared.shadowing.load(Relaxed)) / 1000.0).max(unknown);
+        let others = (above - pressure.overwritten).max(0.0);
         (live as f64 * (pressure.overwritten + others * shadowing)) as u64
     }
 
