@@ -9,7 +9,7 @@
 //!   spread evenly over the log, and no two looks ask about the same ones.
 //! * **Error.** A share `p` estimated from `n` records has a standard deviation of √(p(1 - p) / n): with 512 at most 2.2 % of
 //!   the log. Records are weighted by their length.
-//! * **Cost.** A look asks at most [`POINTS_MAX`] questions, and reads at most a 64th of the log (or 4 MiB, and a record).
+//! * **Cost.** A look asks at most `POINTS_MAX` questions, and reads at most a 64th of the log (or 4 MiB, and a record).
 //! * **Between looks** what is collected is subtracted, and of what is written so much is taken to have replaced something as
 //!   did before. [`GarbageEstimate::dead_at_most`] takes all of it for that.
 

@@ -18,7 +18,7 @@
 //! | SVTable (§III-A.2) | [`SortedTable`]; several numbers may lead to one, so that small ones are merged (ours) |
 //! | VMap, SVMMap | [`ValueFiles`], `Shared::tables` |
 //! | DropKeys, DropBlocks (§III-B) | [`drop_keys`](crate::parts::drop_keys): numbers of versions, in files of their own |
-//! | *gc_threshold*, *valid_rate* (§III-C) | [`victims`]; begun when space asks for it (ours) |
+//! | *gc_threshold*, *valid_rate* (§III-C) | `victims`; begun when space asks for it (ours) |
 //! | selective handle updating (§III-D) | [`Handles`], written into the index by the next compaction that meets the stale one (ours) |
 //!
 //! **What is exact.** Each version has one entry in the index, and it is dropped once; so the records of a file that no drop-key
