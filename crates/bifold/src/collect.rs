@@ -28,7 +28,7 @@ use bifold_contract::{
 use bifold_format::pointer;
 
 use crate::{
-    compact::entries_above,
+    compact::{beside_largest, entries_of_runs},
     engine::Engine,
     options::Durability,
     partition::Partition,
@@ -63,14 +63,17 @@ impl Engine {
     /// How tight space is in a keyspace.
     pub fn pressure(&self, partition: &Partition) -> SpacePressure {
         let view = partition.view();
-        let in_memtables: u64 = view.layers().map(|layer| layer.memtable.entries()).sum();
-        let keys_in_memtables: u64 = view.layers().map(|layer| layer.memtable.keys()).sum();
-        let (above, in_tables) = entries_above(&view.version, |_| true);
-        let entries = in_memtables + in_tables;
+        let memtables = || view.layers().map(|layer| &layer.memtable);
+        let overwritten: u64 = memtables().map(|memtable| memtable.entries().saturating_sub(memtable.keys())).sum();
+        let mut runs = entries_of_runs(&view.version, |_| true);
+        runs.extend(memtables().map(|memtable| memtable.keys()));
+        let tombstones: u64 = memtables().map(|memtable| memtable.tombstones()).sum();
+        let in_tables: u64 = view.version.tables().map(|table| table.meta().tombstones).sum();
+        let values = (runs.iter().sum::<u64>() + overwritten).saturating_sub(tombstones + in_tables).max(1) as f64;
         SpacePressure {
             index_bytes: view.version.tables().map(|table| table.meta().bytes).sum(),
-            entries_above: (in_memtables + above) as f64 / entries.max(1) as f64,
-            overwritten: in_memtables.saturating_sub(keys_in_memtables) as f64 / entries.max(1) as f64,
+            entries_above: beside_largest(runs) as f64 / values,
+            overwritten: overwritten as f64 / values,
             target: partition.options.values.space_target,
             oldest_snapshot: self.snapshots.oldest(),
             all_before: None,
@@ -107,7 +110,7 @@ impl Engine {
             let mut pressure = SpacePressure { all_before, ..self.pressure(partition) };
             if is_rewritten {
                 // What was written meanwhile was not asked for.
-                pressure.entries_above = 0.0;
+                (pressure.entries_above, pressure.overwritten) = (0.0, 0.0);
             }
             let picked = if partition.is_dropped() { None } else { partition.placement.pick(&pressure) };
             is_rewritten |= matches!(picked, Some(Collection::Rewrite { .. }));

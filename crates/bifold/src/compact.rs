@@ -5,7 +5,7 @@
 use std::{ops::Bound, sync::Arc};
 
 use bifold_contract::{
-    CompactionJob, FileId, IoSource, JobShape, LevelEdit, Levels, Result, TableMeta, ValueEdit,
+    CompactionJob, FileId, IoSource, JobShape, LevelEdit, Levels, Result, Run, TableMeta, ValueEdit,
     edit::{TableAdded, TableRemoved},
     placement::RewriteJob,
 };
@@ -73,7 +73,8 @@ impl Engine {
         let whole_bottom = cfg!(planted = "drop_tombstone_early");
         let snapshots =
             if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
-        let entries_above = entries_above(version, |table| job.inputs.iter().any(|input| input.2 == table)).0;
+        let is_input = |table| job.inputs.iter().any(|input| input.2 == table);
+        let entries_above = beside_largest(entries_of_runs(version, is_input));
         let (keyspace, to) = (partition.keyspace, job.output_level);
         let rewrite = RewriteJob { keyspace, from, to, bottom: false, entries_above };
         let output = run::rewrite(
@@ -158,16 +159,17 @@ fn inputs<'a>(version: &'a Version, job: &'a CompactionJob) -> impl Iterator<Ite
     job.inputs.iter().filter_map(|&(_, _, id)| version.tables().find(|t| t.meta().id == id))
 }
 
-/// Of the tables chosen, how many entries stand in all runs but the oldest, and how many in all.
-pub(crate) fn entries_above(version: &Version, is_chosen: impl Fn(FileId) -> bool) -> (u64, u64) {
-    let (mut above, mut oldest) = (0, 0);
-    for run in version.shape().levels.iter().flat_map(|level| &level.runs) {
-        let entries: u64 = run.tables.iter().filter(|table| is_chosen(table.id)).map(|table| table.entries).sum();
-        if entries > 0 {
-            above += std::mem::replace(&mut oldest, entries);
-        }
-    }
-    (above, above + oldest)
+/// Of the tables chosen, how many entries there are in each run.
+pub(crate) fn entries_of_runs(version: &Version, is_chosen: impl Fn(FileId) -> bool) -> Vec<u64> {
+    let shape = version.shape();
+    let runs = shape.levels.iter().flat_map(|level| &level.runs);
+    let entries = |run: &Run| run.tables.iter().filter(|table| is_chosen(table.id)).map(|table| table.entries).sum();
+    runs.map(entries).collect()
+}
+
+/// The entries outside the largest of several sorted runs: no more can hide others, or be hidden.
+pub(crate) fn beside_largest(runs: Vec<u64>) -> u64 {
+    runs.iter().sum::<u64>() - runs.iter().max().unwrap_or(&0)
 }
 
 fn may_move(partition: &Partition, job: &CompactionJob) -> bool {
@@ -245,7 +247,7 @@ fn whole_range(shape: &Levels, table_bytes: u64, start: Option<&[u8]>, end: Opti
 
 #[cfg(test)]
 mod tests {
-    use bifold_contract::{Level, Run, TableMeta};
+    use bifold_contract::{Level, TableMeta};
 
     use super::*;
 

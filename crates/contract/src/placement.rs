@@ -320,7 +320,7 @@ pub struct RewriteJob {
     pub to: u8,
     /// The output is the oldest data of its range.
     pub bottom: bool,
-    /// Entries of the inputs that stand above others: of all runs but the oldest.
+    /// Entries of the inputs that may hide others: of all sorted runs but the largest.
     pub entries_above: u64,
 }
 
@@ -381,10 +381,10 @@ pub trait IndexView {
 pub struct SpacePressure {
     /// Bytes of tables.
     pub index_bytes: u64,
-    /// The share of all entries that stand above others, in memtables and in all runs but the oldest: what they hide is not
-    /// known to be dead before a compaction meets both.
+    /// Entries that may hide others, of all memtables and sorted runs but the largest, for each entry that is a value: what they
+    /// hide is not known to be dead before a compaction meets both.
     pub entries_above: f64,
-    /// The share of all entries that a newer one in the same memtable hides.
+    /// Entries that a newer one in the same memtable hides, for each entry that is a value.
     pub overwritten: f64,
     /// Bytes that value files and tables may take for each byte of live values, each with its key.
     pub target: f64,

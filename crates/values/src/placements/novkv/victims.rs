@@ -94,15 +94,14 @@ impl NovKv {
         // What was learnt holds for as much more as there was then: otherwise nobody would look again.
         let unknown = (above / (1.0 - above).max(0.001)).min(1.0);
         let shadowing = (f64::from(self.shared.shadowing.load(Relaxed)) / 1000.0).max(unknown);
-        let others = (above - pressure.overwritten).max(0.0);
-        (live as f64 * (pressure.overwritten + others * shadowing)) as u64
+        (live as f64 * (pressure.overwritten + above * shadowing).min(1.0)) as u64
     }
 
     pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<Collection> {
         let units = self.units();
         let complete: Vec<&Unit> = units.iter().filter(|unit| unit.is_complete).collect();
         if let Some(before) = pressure.all_before {
-            if pressure.entries_above > 0.0 {
+            if pressure.entries_above + pressure.overwritten > 0.0 {
                 return Some(Collection::Rewrite { start: None, end: None });
             }
             let old: Vec<&Unit> = complete.into_iter().filter(|unit| unit.file.id < before).collect();
