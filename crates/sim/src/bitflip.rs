@@ -64,13 +64,19 @@ impl Fixture {
             driver.step(op)?;
         }
         driver.step(&Op::Flush)?;
-        let (log, len) = newest_log(&fs)?;
+        let (mut log, len) = newest_log(&fs)?;
         let mut lengths = vec![(len, driver.model.head())];
         let last = History::new(seed, Mix { ops: 400, ..mix }).ops.into_iter().map(|(_, op)| op);
         // Not those that stay in the log's buffer for a while.
         let logged = |op: &Op| matches!(op, Op::Write(_) | Op::Batch(Durability::Buffered | Durability::Sync, _));
         for op in last.filter(logged).skip(60).take(8) {
             driver.step(&op)?;
+            if newest_log(&fs)?.0 != log {
+                // A memtable was sealed. Whatever it held goes to tables: the newest log is the only one that is needed.
+                driver.step(&Op::Flush)?;
+                log = newest_log(&fs)?.0;
+                lengths.clear();
+            }
             lengths.push((newest_log(&fs)?.1, driver.model.head()));
         }
         driver.close()?;
