@@ -143,11 +143,8 @@ impl Engine {
             return Ok(());
         }
         while self.commit_moves(partition, collecting.as_mut())? {}
-        self.install_values(partition, || {
-            let edit = collecting.edit();
-            self.counters.gc.moved_bytes.fetch_add(edit.added.iter().map(|file| file.bytes).sum(), Relaxed);
-            edit
-        })?;
+        self.install_values(partition, || collecting.edit())?;
+        self.counters.gc.moved_bytes.fetch_add(collecting.copied(), Relaxed);
         self.counters.gc.jobs.fetch_add(1, Relaxed);
         self.pace.collected(collecting.freed(), self.env.clock.now().saturating_sub(begin));
         Ok(())

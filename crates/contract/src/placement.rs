@@ -93,13 +93,19 @@ pub trait Placement: Send + Sync {
 
     /// Files that nobody needs any more: emptied by moves that are durable (numbers up to `durable`) and seen by all
     /// snapshots. They are to be removed from the manifest and then, by [`Placement::installed`], deleted.
-    fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit;
+    fn retire(&self, _durable: SeqNo, _oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+        ValueEdit::default()
+    }
 
     /// Whether [`Placement::retire`] would find something after a sync.
-    fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool;
+    fn can_retire(&self, _oldest_snapshot: Option<SeqNo>) -> bool {
+        false
+    }
 
     /// Whether a table from `from` to `to` may be moved without being read.
-    fn may_move(&self, from: u8, to: u8) -> bool;
+    fn may_move(&self, _from: u8, _to: u8) -> bool {
+        true
+    }
 
     /// Files made by commits and collections that no edit names yet. The edit that is recorded next takes them along, after
     /// [`Placement::make_durable`].
@@ -140,7 +146,9 @@ pub trait Placement: Send + Sync {
     }
 
     /// Bytes of its emptied files that a snapshot of everything up to `seqno` may still read.
-    fn emptied_after(&self, seqno: SeqNo) -> u64;
+    fn emptied_after(&self, _seqno: SeqNo) -> u64 {
+        0
+    }
 
     /// Each file or group: what is in it, and whether and why it would be collected.
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained>;
@@ -240,6 +248,11 @@ pub trait Collecting: Send {
     /// to the copies. Called under the lock of the manifest, once.
     fn edit(&mut self) -> ValueEdit {
         ValueEdit::default()
+    }
+
+    /// Bytes of values in that edit's files: copies that no commit has counted.
+    fn copied(&self) -> u64 {
+        0
     }
 
     /// Bytes that all moves set free: those of the files that are emptied, without the copies.

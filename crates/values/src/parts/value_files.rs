@@ -9,6 +9,7 @@
 //! Readers find a file by its number with one atomic load. A file that is emptied stays readable until it is retired: a
 //! snapshot older than the moves, or a power loss that takes them back, still leads there.
 
+mod copies;
 mod listing;
 mod recovery;
 
@@ -25,13 +26,16 @@ use bifold_contract::{FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Valu
 use bifold_format::{
     compression::zeroed,
     names,
-    value::{self, Description, ValueRecord},
+    value::{self, Description},
 };
 use bifold_io::{Dir, Reader, Writer};
 
 use super::{budget::Budget, hash_map::HashMap, sync::LockExt};
 
-pub use self::recovery::{Kept, verify};
+pub use self::{
+    copies::Copy,
+    recovery::{Kept, verify},
+};
 
 /// Class of the files that commits append to.
 pub const APPENDED: u8 = 1;
@@ -47,12 +51,6 @@ pub const DROPS: u8 = 4;
 
 /// Class of files with values by key and an index.
 pub const SORTED: u8 = 5;
-
-/// Copies are written in pieces of this size: 0.3 µs per KiB instead of 0.9.
-const COPY_BUFFER_BYTES: usize = 256 << 10;
-
-/// They end at a multiple of this, but for the last.
-const COPY_ALIGNMENT: usize = 32 << 10;
 
 /// Whether values are in memory is asked at every so many announcements: it takes a system call.
 const LOOKS_EVERY: u64 = 4;
@@ -193,69 +191,6 @@ impl ValueFile {
             smallest: Box::default(),
             largest: Box::default(),
         }
-    }
-}
-
-/// What a collection appends to a file: a new one, or one that it goes on with.
-#[derive(Debug)]
-pub struct Copy {
-    file: Arc<ValueFile>,
-    /// Where the next record will stand. The file itself is as long as it was until the copy is finished.
-    end: u64,
-    /// Records not written yet.
-    buffer: Vec<u8>,
-}
-
-impl Copy {
-    /// Where the next record will stand.
-    #[must_use]
-    pub fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// Appends a copy of `record`; answers where it will stand.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn append(&mut self, record: &ValueRecord<'_>) -> Result<Pointer> {
-        self.append_with(|out, place| {
-            value::encode(out, place, record.kind, record.seqno, record.key, record.stored());
-        })
-    }
-
-    /// Appends a tag: the value of `record` stands at `to`.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn append_tag(&mut self, record: &ValueRecord<'_>, to: Pointer) -> Result<Pointer> {
-        self.append_with(|out, place| value::encode_tag(out, place, record.seqno, record.key, to))
-    }
-
-    /// Appends what `encode` appends to a buffer: one record that is to stand in this file, at this offset.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn append_with(&mut self, encode: impl FnOnce(&mut Vec<u8>, (FileId, u64))) -> Result<Pointer> {
-        let offset = self.end;
-        let begin = self.buffer.len();
-        encode(&mut self.buffer, (self.file.id, offset));
-        let len = self.buffer.len() - begin;
-        self.end += len as u64;
-        if self.buffer.len() >= COPY_BUFFER_BYTES + COPY_ALIGNMENT {
-            // So that the next piece begins where a piece of the system's memory does.
-            self.write_out(self.buffer.len() - (self.end % COPY_ALIGNMENT as u64) as usize)?;
-        }
-        Ok(Pointer { file: self.file.id, epoch: 0, offset, len: len as u32 })
-    }
-
-    /// Writes the first `bytes` of what is not written yet.
-    fn write_out(&mut self, bytes: usize) -> Result<()> {
-        if bytes > 0 {
-            let writer = self.file.writer.get().unwrap_or_else(|| unreachable!("set when the copy began"));
-            writer.append(&[&self.buffer[..bytes]])?;
-            self.buffer.drain(..bytes);
-        }
-        Ok(())
     }
 }
 
@@ -421,88 +356,6 @@ impl ValueFiles {
         self.unlisted.hold().push(Arc::clone(&file));
         self.dirty.hold().names = true;
         Ok(file)
-    }
-
-    /// Begins a file for what a collection copies. Nobody reads it before it is finished.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn begin_copy(&self, class: u8, group: u64) -> Result<Copy> {
-        let (file, writer) = self.create(class, group, IoSource::Collection)?;
-        let _it_had_none = file.writer.set(writer);
-        Ok(Copy { end: file.len(), file, buffer: Vec::new() })
-    }
-
-    /// Goes on with a file that no commit appends to. If the copy is not finished, nothing may be appended to the file any more.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn go_on_with(&self, file: &Arc<ValueFile>) -> Result<Copy> {
-        self.writer(file)?;
-        Ok(Copy { file: Arc::clone(file), end: file.len(), buffer: Vec::new() })
-    }
-
-    /// Lets readers find copies. The next sync covers them, and the next edit lists them. `None`: a file that was gone on
-    /// with has got another name meanwhile, so nothing was copied.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn finish_copies(&self, mut copies: Vec<Copy>) -> Result<Option<Vec<Arc<ValueFile>>>> {
-        copies.iter_mut().try_for_each(|copy| copy.write_out(copy.buffer.len()))?;
-        let files: Vec<_> = copies.iter().map(|copy| Arc::clone(&copy.file)).collect();
-        let alone = self.change.hold();
-        if files.iter().any(|file| file.is_sealed()) {
-            drop(alone);
-            files.iter().filter(|file| self.get(file.id).is_none()).for_each(|file| {
-                let _counted = self.home.dir.remove(&names::value(file.id));
-            });
-            return Ok(None);
-        }
-        let begun = files.iter().filter(|file| self.get(file.id).is_none());
-        self.unlisted.hold().extend(begun.map(Arc::clone));
-        self.dirty.hold().names = true;
-        for copy in copies {
-            copy.file.len.store(copy.end, Relaxed);
-            self.mark_dirty(&copy.file);
-        }
-        self.insert_alone(&files);
-        Ok(Some(files))
-    }
-
-    /// Completes a file that no commit has to do with: durable, but for its name, when this returns. Whoever asked for it names
-    /// it in an edit.
-    ///
-    /// # Errors
-    /// I/O errors; the file is gone then.
-    pub fn finish_alone(&self, mut copy: Copy) -> Result<ValueFileMeta> {
-        let written = copy.write_out(copy.buffer.len()).and_then(|()| {
-            let writer = self.writer(&copy.file)?;
-            if cfg!(planted = "skip_alone_sync") { Ok(()) } else { writer.sync() }
-        });
-        if let Err(error) = written {
-            self.give_up(copy);
-            return Err(error);
-        }
-        let file = copy.file;
-        file.len.store(copy.end, Relaxed);
-        file.synced.store(copy.end, Relaxed);
-        self.insert(std::slice::from_ref(&file));
-        Ok(file.meta(self.home.keyspace))
-    }
-
-    /// Removes a new file that is not finished.
-    pub fn give_up(&self, copy: Copy) {
-        let _counted = self.home.dir.remove(&names::value(copy.file.id));
-    }
-
-    /// Removes files that are finished and that no edit has named.
-    pub fn remove(&self, id: FileId) {
-        let _alone = self.change.hold();
-        let mut all = HashMap::clone(&self.all.load());
-        if all.remove(&id).is_some() {
-            self.all.store(Arc::new(all));
-            let _counted = self.home.dir.remove(&names::value(id));
-        }
     }
 
     /// Lets readers find files.

@@ -272,10 +272,6 @@ impl Placement for HashKv {
         self.files.can_retire(oldest_snapshot)
     }
 
-    fn may_move(&self, _from: u8, _to: u8) -> bool {
-        true
-    }
-
     fn unlisted(&self) -> Vec<ValueFileMeta> {
         self.files.unlisted()
     }

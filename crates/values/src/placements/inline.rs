@@ -52,18 +52,6 @@ impl Placement for Inline {
         Ok(Box::new(Nothing))
     }
 
-    fn retire(&self, _durable: SeqNo, _oldest_snapshot: Option<SeqNo>) -> ValueEdit {
-        ValueEdit::default()
-    }
-
-    fn can_retire(&self, _oldest_snapshot: Option<SeqNo>) -> bool {
-        false
-    }
-
-    fn may_move(&self, _from: u8, _to: u8) -> bool {
-        true
-    }
-
     fn unlisted(&self) -> Vec<ValueFileMeta> {
         Vec::new()
     }
@@ -84,10 +72,6 @@ impl Placement for Inline {
 
     fn space(&self) -> ValueSpace {
         ValueSpace::default()
-    }
-
-    fn emptied_after(&self, _seqno: SeqNo) -> u64 {
-        0
     }
 
     fn explain(&self, _pressure: &SpacePressure) -> Vec<Explained> {

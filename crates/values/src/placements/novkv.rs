@@ -292,18 +292,6 @@ impl Placement for NovKv {
         Ok(Box::new(Rebuild::new(&self.shared, units)?))
     }
 
-    fn retire(&self, _durable: SeqNo, _oldest_snapshot: Option<SeqNo>) -> ValueEdit {
-        ValueEdit::default()
-    }
-
-    fn can_retire(&self, _oldest_snapshot: Option<SeqNo>) -> bool {
-        false
-    }
-
-    fn may_move(&self, _from: u8, _to: u8) -> bool {
-        true
-    }
-
     fn unlisted(&self) -> Vec<ValueFileMeta> {
         self.shared.files.unlisted()
     }
@@ -343,10 +331,6 @@ impl Placement for NovKv {
     fn stale_reads(&self) -> StaleReads {
         let Shared { repaired_reads, searched_reads, .. } = &*self.shared;
         StaleReads { repaired: repaired_reads.load(Relaxed), searched: searched_reads.load(Relaxed) }
-    }
-
-    fn emptied_after(&self, _seqno: SeqNo) -> u64 {
-        0
     }
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {

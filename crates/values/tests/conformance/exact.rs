@@ -8,9 +8,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::Arc,
+    thread,
 };
 
-use bifold::Db;
+use bifold::{Db, Workers};
 use bifold_contract::{FileId, Kind, SeqNo, TableMeta};
 use bifold_format::{manifest::ManifestReader, names, sorted, value::ValueKind};
 use bifold_index::{
@@ -24,13 +25,13 @@ use bifold_io::{
 use bifold_sim::{
     camera::{Camera, Plan},
     env,
-    history::{KeyNo, Op},
+    history::{KeyNo, Op, key_bytes},
     random::Random,
 };
 
 use crate::{
     moves::one,
-    support::{Bed, Placement, files, options, walk_values},
+    support::{Bed, Placement, files, options, spec, threaded, walk_values},
 };
 
 type Versions = BTreeSet<(Vec<u8>, SeqNo)>;
@@ -206,6 +207,30 @@ fn a_crash_within_a_recovery_of_two_keyspaces_leaves_no_copy() {
         most = most.max(check(&fs));
     }
     assert_eq!(most, 60);
+}
+
+/// Flushes and merges drop versions on some threads while others switch tables and read.
+#[test]
+fn what_threads_drop_while_others_collect_is_exact() {
+    let fs = MemoryFs::default();
+    let mut options = options(Placement::NovKv);
+    options.workers = Workers::Threads(3);
+    options.keyspace.values.space_target = 1.05;
+    let db = Db::open_in(threaded(&fs), env::DIR, options).unwrap();
+    let put = |round: u32, key: KeyNo| {
+        db.put(key_bytes(key), spec(1000 * round + u32::from(key), 64 + round % 100).bytes()).unwrap();
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| (0..40).for_each(|round| (0..60).for_each(|key| put(round, key))));
+        scope.spawn(|| (0..40).for_each(|round| (60..120).step_by(3).for_each(|key| put(round, key))));
+        scope.spawn(|| (0..20).for_each(|_| db.compact().unwrap()));
+        scope.spawn(|| (0..20).for_each(|_| db.collect_garbage().unwrap()));
+    });
+    let found = db.default_keyspace().range::<&[u8]>(..).map(|pair| pair.unwrap().into_parts().unwrap());
+    assert_eq!(found.count(), 80);
+    db.flush().unwrap();
+    db.close().unwrap();
+    check(&fs);
 }
 
 /// A power loss that keeps nothing unsynced, right after everything that was asked for was done.

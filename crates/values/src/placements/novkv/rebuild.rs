@@ -129,13 +129,14 @@ pub(super) struct Rebuild {
     shared: Arc<Shared>,
     switch: Option<Switch>,
     added: Option<ValueFileMeta>,
+    copied: u64,
     freed: u64,
 }
 
 impl Rebuild {
     /// The collection of nothing.
     pub fn nothing(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), switch: None, added: None, freed: 0 }
+        Self { shared: Arc::clone(shared), switch: None, added: None, copied: 0, freed: 0 }
     }
 
     /// Makes the table.
@@ -163,12 +164,12 @@ impl Rebuild {
         // Of files without any valid value nothing needs to be known.
         let made = if live.is_empty() { None } else { table(shared, &sources, &blocks, &live, &regarded)? };
         let (added, table) = made.unzip();
-        let new_bytes = added.as_ref().map_or(0, |meta: &ValueFileMeta| meta.bytes);
+        let copied = added.as_ref().map_or(0, |meta: &ValueFileMeta| meta.bytes);
         let sources = sources.iter().map(|file| file.id).collect();
         let numbers = numbers.into_keys().collect();
         let switch = Switch { sources, numbers, regarded, table: table.map(Arc::new) };
-        let freed = old_bytes.saturating_sub(new_bytes);
-        Ok(Self { shared: Arc::clone(shared), switch: Some(switch), added, freed })
+        let freed = old_bytes.saturating_sub(copied);
+        Ok(Self { shared: Arc::clone(shared), switch: Some(switch), added, copied, freed })
     }
 }
 
@@ -226,6 +227,10 @@ impl Collecting for Rebuild {
         removed.extend(self.shared.drops.hold().only_about(switch.numbers.iter(), &switch.regarded));
         *self.shared.switch.hold() = Some(switch);
         ValueEdit { removed, added: self.added.take().into_iter().collect(), garbage: Vec::new() }
+    }
+
+    fn copied(&self) -> u64 {
+        self.copied
     }
 
     fn freed(&self) -> u64 {

@@ -140,15 +140,24 @@ impl Stage {
 }
 
 fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, listed: &BTreeMap<FileId, ValueFileMeta>) -> NovKv {
+    let placement = open_to_replay(fs, next, listed, &[]);
+    placement.cut().unwrap();
+    placement
+}
+
+fn open_to_replay(
+    fs: &MemoryFs,
+    next: &Arc<AtomicU64>,
+    listed: &BTreeMap<FileId, ValueFileMeta>,
+    present: &[FileId],
+) -> NovKv {
     let dir = Dir::new(Arc::new(fs.clone()) as Arc<dyn FileSystem>, Path::new("/db"));
     dir.create_dir().unwrap();
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
     let home = Home { dir, keyspace: 1, new_file, writes: true, filters: Budget::new(1 << 20) };
     let listed = ValueEdit { added: listed.values().cloned().collect(), ..ValueEdit::default() };
-    let placement = NovKv::open(home, OPTIONS, &listed, &[]).unwrap();
-    placement.cut().unwrap();
-    placement
+    NovKv::open(home, OPTIONS, &listed, present).unwrap()
 }
 
 /// All as long as each other.
@@ -320,12 +329,7 @@ fn a_replay_does_not_copy_a_value_that_a_table_has() {
     stage.collect(vec![file]);
     // A power loss, or a kill right after the manifest's record: the file is still there.
     stage.fs.write_durable(&path, &bytes);
-    let dir = Dir::new(Arc::new(stage.fs.clone()) as Arc<dyn FileSystem>, Path::new("/db"));
-    let next = Arc::clone(&stage.next);
-    let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-    let home = Home { dir, keyspace: 1, new_file, writes: true, filters: Budget::new(1 << 20) };
-    let listed = ValueEdit { added: stage.listed.values().cloned().collect(), ..ValueEdit::default() };
-    let placement = NovKv::open(home, OPTIONS, &listed, &[file]).unwrap();
+    let placement = open_to_replay(&stage.fs, &stage.next, &stage.listed, &[file]);
     let replayed = Replayed::Pointer { key: b"b", pointer: versions[1].2 };
     assert_eq!(placement.replay(replayed, 2).unwrap(), Some(versions[1].2));
 }
