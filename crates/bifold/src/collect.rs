@@ -17,7 +17,6 @@
 
 use std::{
     cell::Cell,
-    ops::Bound,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
@@ -127,13 +126,12 @@ impl Engine {
     }
 
     fn collect(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<()> {
-        if let Collection::Rewrite { start, end } = pick {
-            let bound = |key: &Option<Box<[u8]>>| key.clone().map_or(Bound::Unbounded, Bound::Included);
-            return self.compact_range(
-                partition,
-                bound(start).as_ref().map(|k| &**k),
-                bound(end).as_ref().map(|k| &**k),
-            );
+        if let Collection::Rewrite { start, end, moving } = pick {
+            if moving.is_empty() {
+                // What memtables hide is looked for.
+                self.flush(&[Arc::clone(partition)])?;
+            }
+            return self.rewrite_range(partition, (start.as_deref(), end.as_deref()), moving);
         }
         let begin = self.env.clock.now();
         let view = Asked { engine: self, partition, lookups: Cell::new(0) };

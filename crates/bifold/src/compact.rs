@@ -25,6 +25,12 @@ impl Engine {
     /// # Errors
     /// I/O errors and corruption; the inputs then stay in force and nothing is left behind.
     pub fn compact_job(&self, partition: &Arc<Partition>, job: &CompactionJob) -> Result<()> {
+        self.compact_moving(partition, job, &[])
+    }
+
+    /// Does one planned job. The values in the files `moving` move.
+    fn compact_moving(&self, partition: &Arc<Partition>, job: &CompactionJob, moving: &[FileId]) -> Result<()> {
+        let begin = self.env.clock.now();
         let version = Arc::clone(&partition.view().version);
         let shape = version.shape();
         let output_run = job.output_run.unwrap_or_else(|| self.new_file_id());
@@ -33,17 +39,22 @@ impl Engine {
         let (tables, values) = if moves {
             (inputs(&version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default())
         } else {
-            self.merge(partition, &version, job)?
+            self.merge(partition, &version, job, moving)?
         };
         let added =
             tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();
         let change = LevelEdit { keyspace: partition.keyspace, partition: partition.id, removed, added };
+        let moved_values = !values.added.is_empty();
         self.install(partition, change, values, None)?;
         let mut history = partition.history.hold();
         if moves {
             history.moves += 1;
         } else {
             history.merges += 1;
+            if moved_values {
+                history.value_merges += 1;
+                history.value_merge_time += self.env.clock.now().saturating_sub(begin);
+            }
             if let Some(alpha) = alpha(&shape, job) {
                 history.alpha_sum += alpha;
                 history.alpha_count += 1;
@@ -57,6 +68,7 @@ impl Engine {
         partition: &Arc<Partition>,
         version: &Version,
         job: &CompactionJob,
+        moving: &[FileId],
     ) -> Result<(Vec<Arc<TableMeta>>, ValueEdit)> {
         let inputs: Vec<&Arc<Table>> = inputs(version, job).collect();
         let tombstones = RangeTombstones::new(inputs.iter().flat_map(|t| t.range_tombstones()));
@@ -76,7 +88,8 @@ impl Engine {
         let is_input = |table| job.inputs.iter().any(|input| input.2 == table);
         let entries_above = beside_largest(entries_of_runs(version, is_input));
         let (keyspace, to) = (partition.keyspace, job.output_level);
-        let rewrite = RewriteJob { keyspace, from, to, bottom: false, entries_above };
+        let (deepest, moving) = (version.shape().deepest().max(to), moving.to_vec());
+        let rewrite = RewriteJob { keyspace, from, to, bottom: false, entries_above, deepest, moving };
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,
@@ -110,16 +123,31 @@ impl Engine {
     /// I/O errors, corruption, and every reason not to take writes.
     pub fn compact_range(&self, partition: &Arc<Partition>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
         self.flush(&[Arc::clone(partition)])?;
+        self.rewrite_range(partition, (bound_key(start), bound_key(end)), &[])
+    }
+
+    /// Merges all tables of the key range into the deepest level that has data of it. The values in the files `moving` move; if
+    /// there are none, tables that are as they should be stay as they are.
+    ///
+    /// # Errors
+    /// As [`Engine::compact_range`].
+    pub fn rewrite_range(
+        &self,
+        partition: &Arc<Partition>,
+        (start, end): (Option<&[u8]>, Option<&[u8]>),
+        moving: &[FileId],
+    ) -> Result<()> {
         let plan = || {
             let shape = partition.view().version.shape();
-            whole_range(&shape, partition.options.table_bytes, bound_key(start), bound_key(end))
+            let job = whole_range(&shape, partition.options.table_bytes, start, end)?;
+            (!moving.is_empty() || !is_in_order(&shape, &job)).then_some(job)
         };
         loop {
             // Running compactions may hold the tables: their end changes the plan, so it is made anew.
             match self.work.try_begin(partition.keyspace, plan) {
                 Begun::NothingToDo => return Ok(()),
                 Begun::Job(job) => {
-                    let outcome = self.compact_job(partition, &job);
+                    let outcome = self.compact_moving(partition, &job, moving);
                     self.end_compaction(partition.keyspace, &job);
                     self.tables.remover().wait();
                     return self.watch(outcome);
@@ -208,8 +236,15 @@ fn bound_key(bound: Bound<&[u8]>) -> Option<&[u8]> {
     }
 }
 
-/// One job that merges every table of the range, closed under overlap. `None` when there is nothing to gain: one run,
-/// no tombstones. Pure.
+/// Whether a merge of these tables would gain nothing: they are one run without tombstones.
+fn is_in_order(shape: &Levels, job: &CompactionJob) -> bool {
+    let is_input = |id| job.inputs.iter().any(|input| input.2 == id);
+    let is_one_run = job.inputs.iter().all(|input| (input.0, input.1) == (job.output_level, job.inputs[0].1));
+    let mut inputs = shape.tables().filter(|(_, _, table)| is_input(table.id));
+    is_one_run && inputs.all(|(_, _, table)| table.tombstones == 0 && table.range_tombstones == 0)
+}
+
+/// One job that merges every table of the range, closed under overlap. `None` when there is none. Pure.
 fn whole_range(shape: &Levels, table_bytes: u64, start: Option<&[u8]>, end: Option<&[u8]>) -> Option<CompactionJob> {
     let (mut start, mut end) = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
     let mut taken: Vec<_> = Vec::new();
@@ -225,13 +260,7 @@ fn whole_range(shape: &Levels, table_bytes: u64, start: Option<&[u8]>, end: Opti
             break;
         }
     }
-    let deepest = taken.iter().map(|t| t.0).max()?;
-    let runs: std::collections::BTreeSet<_> = taken.iter().map(|t| (t.0, t.1)).collect();
-    let clean = taken.iter().all(|(_, _, t)| t.tombstones == 0 && t.range_tombstones == 0);
-    if runs.len() == 1 && clean && deepest > 0 {
-        return None;
-    }
-    let output_level = deepest.max(1);
+    let output_level = taken.iter().map(|t| t.0).max()?.max(1);
     // Into the newest run of that level, whose overlapping tables are inputs; older runs there stay older.
     let output_run = shape.levels.get(usize::from(output_level)).and_then(|l| l.runs.first()).map(|r| r.id);
     Some(CompactionJob {

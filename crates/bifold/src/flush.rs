@@ -41,7 +41,7 @@ impl Engine {
             |p: &&Arc<Partition>| !Arc::ptr_eq(p, partition) && p.view().layers().any(|l| !l.memtable.is_empty());
         match layer.memtable.max_seqno() {
             // During recovery values are written anew under old numbers, so numbers do not say what is durable.
-            _ if partition.parts_from != usize::MAX => self.sync_everything(),
+            _ if partition.placement.has_unsynced() => self.sync_everything(),
             Some(last) if self.partitions().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
             _ => Ok(()),
         }
@@ -50,7 +50,9 @@ impl Engine {
     fn write_layer(&self, partition: &Arc<Partition>, view: &View, layer: &Layer) -> Result<(LevelEdit, ValueEdit)> {
         let empty_below = view.version.tables().next().is_none() && view.sealed.len() == 1;
         let run = self.new_file_id();
-        let job = RewriteJob { keyspace: partition.keyspace, from: None, to: 0, bottom: empty_below, entries_above: 0 };
+        let (deepest, moving) = (view.version.shape().deepest(), Vec::new());
+        let keyspace = partition.keyspace;
+        let job = RewriteJob { keyspace, from: None, to: 0, bottom: empty_below, entries_above: 0, deepest, moving };
         let output = run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
             layer.memtable.range_tombstones(),

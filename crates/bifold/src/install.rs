@@ -231,9 +231,12 @@ impl Engine {
         partition.mark_dropped();
         self.set_partitions(self.partitions().iter().filter(|p| p.name != name).cloned().collect());
         drop(wal);
+        // Where rewrites move values, iterators that go on need the present state to find those that moved since they began.
+        let stays = partition.placement.profile().parts_at_rewrite;
         let old = partition.change(|view| {
-            let empty = View { active: Layer::empty(), sealed: Vec::new(), version: Arc::default() };
-            (empty, Arc::clone(&view.version))
+            let old = Arc::clone(&view.version);
+            let version = if stays { Arc::clone(&old) } else { Arc::default() };
+            (View { active: Layer::empty(), sealed: Vec::new(), version }, old)
         });
         old.tables().for_each(|table| table.mark_obsolete());
         partition.placement.drop_files();

@@ -76,6 +76,9 @@ pub enum Placement {
     /// index or writing to it.
     #[serde(rename = "novkv")]
     NovKv,
+    /// Those of medium size in files by key, which compaction merges; large ones in logs.
+    #[serde(rename = "diffkv")]
+    DiffKv,
 }
 
 impl Placement {
@@ -87,6 +90,7 @@ impl Placement {
             Self::WiscKey => "wisckey",
             Self::HashKv => "hashkv",
             Self::NovKv => "novkv",
+            Self::DiffKv => "diffkv",
         }
     }
 }
@@ -119,6 +123,21 @@ pub enum Cold {
     Off,
 }
 
+/// Which compactions move values to files of their own (`diffkv`; DiffKV §3.3, §3.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MergePolicy {
+    /// None but to collect garbage: values stay in the order of the memtable they were flushed from.
+    Off,
+    /// Each that takes keys to a deeper level.
+    EachLevel,
+    /// Those that take keys to one of the last two levels.
+    Lazy,
+    /// The same, and values of files that overlap more than `max_sorted_run` others move whatever their level.
+    #[default]
+    ScanOptimised,
+}
+
 /// Options of values that are kept apart from their keys. Without effect where the placement is `inline`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -138,13 +157,21 @@ pub struct Values {
     pub group_bytes: u64,
     /// About the largest number of groups, each of which is an open file; then they grow instead (`hashkv`).
     pub groups_max: u32,
-    /// Files of values in the order of arrival are cut at about this size, in bytes (`wisckey`, `novkv`, and the cold log of
-    /// `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its
+    /// Files of values in the order of arrival or by key are cut at about this size, in bytes (`wisckey`, `novkv`, `diffkv`, and the
+    /// cold log of `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its
     /// collections hold the values of one in memory.
     #[serde(deserialize_with = "size")]
     pub file_bytes: u64,
-    /// A file of which a larger share than this is valid is not collected (`novkv`, §III-C there): 0.05 to 1.
+    /// A file of which a larger share than this is valid is not collected (`novkv`, §III-C there; `diffkv`, §3.5 there, which
+    /// gives the share that is invalid): 0.05 to 1.
     pub gc_threshold: f64,
+    /// Values of this length and above go to logs, in bytes, those below and from `min_bytes` on to files by key (`diffkv`).
+    #[serde(deserialize_with = "size")]
+    pub large_bytes: u64,
+    /// Which compactions move values (`diffkv`).
+    pub merge: MergePolicy,
+    /// A file whose keys overlap those of more files than this, itself included, is merged with them (`diffkv`): 1 to 1000.
+    pub max_sorted_run: u32,
     /// How values are compressed, each by itself.
     pub compression: Compression,
     /// Which values take room in the block cache.
@@ -162,6 +189,9 @@ impl Default for Values {
             groups_max: 128,
             file_bytes: 16 << 20,
             gc_threshold: 0.7,
+            large_bytes: 8 << 10,
+            merge: MergePolicy::default(),
+            max_sorted_run: 10,
             compression: Compression::None,
             cache: CachedValues::default(),
         }
@@ -473,6 +503,8 @@ impl Values {
         at_least("keyspace.values.group_bytes", self.group_bytes, 1 << 10)?;
         within("keyspace.values.file_bytes", self.file_bytes, 1 << 10, 1 << 40)?;
         within("keyspace.values.groups_max", u64::from(self.groups_max), 16, 65_536)?;
+        at_least("keyspace.values.large_bytes", self.large_bytes, 1)?;
+        within("keyspace.values.max_sorted_run", u64::from(self.max_sorted_run), 1, 1000)?;
         if let Victim::GreedyRandom(drawn) = self.victim {
             within("keyspace.values.victim.greedy_random", u64::from(drawn), 1, 65_536)?;
         }

@@ -18,6 +18,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -73,6 +74,9 @@ pub(crate) struct CompactionHistory {
     pub entries_in: u64,
     /// Entries written by merges.
     pub entries_out: u64,
+    /// Merges that moved values, and the time they took.
+    pub value_merges: u64,
+    pub value_merge_time: Duration,
 }
 
 /// What readers see of a tree.

@@ -10,10 +10,17 @@ use bifold_index::{
 };
 use bifold_values::{
     parts::{value_files::Home, victim},
-    placements::{self, ValueOptions, hashkv::HashKv, inline::Inline, novkv::NovKv, wisckey::WiscKey},
+    placements::{
+        self, ValueOptions,
+        diffkv::{DiffKv, order},
+        hashkv::HashKv,
+        inline::Inline,
+        novkv::NovKv,
+        wisckey::WiscKey,
+    },
 };
 
-use crate::options::{Cold, Compaction, Compression, KeyspaceOptions, Placement, Victim};
+use crate::options::{Cold, Compaction, Compression, KeyspaceOptions, MergePolicy, Placement, Victim};
 
 /// Zstandard level: the lowest, since tables are rewritten several times.
 const ZSTD_LEVEL: i32 = 1;
@@ -32,6 +39,7 @@ pub(crate) fn placement(
         Placement::WiscKey => Arc::new(WiscKey::open(home, value_options(options), listed, present)?),
         Placement::HashKv => Arc::new(HashKv::open(home, value_options(options), listed, present)?),
         Placement::NovKv => Arc::new(NovKv::open(home, value_options(options), listed, present)?),
+        Placement::DiffKv => Arc::new(DiffKv::open(home, value_options(options), listed, present)?),
     })
 }
 
@@ -64,6 +72,14 @@ fn value_options(options: &KeyspaceOptions) -> ValueOptions {
             Victim::Random => victim::Victim::Random,
         },
         gc_threshold: values.gc_threshold,
+        large_bytes: usize::try_from(values.large_bytes).unwrap_or(usize::MAX),
+        merge: match values.merge {
+            MergePolicy::Off => order::MergePolicy::Off,
+            MergePolicy::EachLevel => order::MergePolicy::EachLevel,
+            MergePolicy::Lazy => order::MergePolicy::Lazy,
+            MergePolicy::ScanOptimised => order::MergePolicy::ScanOptimised,
+        },
+        max_sorted_run: values.max_sorted_run as usize,
         compression: compression(values.compression),
     }
 }

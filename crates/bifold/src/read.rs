@@ -60,25 +60,9 @@ impl Engine {
     pub fn get(&self, partition: &Partition, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Value>> {
         self.readable(partition)?;
         let begin = self.counters.sample_get(|| self.env.clock.now());
-        let value = match snapshot {
-            Some(seqno) => self.find_in(partition, &partition.view(), key, seqno)?,
-            None => self.find_now(partition, key)?,
-        };
+        let value = self.find_now(partition, key, || snapshot.unwrap_or_else(|| self.visible()))?;
         self.counters.got(value.as_ref().map(|v| v.len()), || self.env.clock.now(), begin);
         Ok(value)
-    }
-
-    /// The newest value of `key`. Where values move, its address may be out of date when it is used: then it is looked up anew.
-    fn find_now(&self, partition: &Partition, key: &[u8]) -> Result<Option<Value>> {
-        let mut tries = 0;
-        loop {
-            let view = partition.view();
-            match self.look(partition, &view, key, self.visible())? {
-                Looked::Answer(value) => return Ok(value),
-                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(lost(partition, pointer)),
-                Looked::Moved(_) => tries += 1,
-            }
-        }
     }
 
     /// Whether `key` has a value, at `snapshot` or now. No value is copied or fetched for the answer.
@@ -97,14 +81,29 @@ impl Engine {
         Ok(found)
     }
 
-    /// The newest value of `key` in `view` that is not newer than `snapshot`, which is open.
+    /// The newest value of `key` in `view` that is not newer than `snapshot`, which is open. The view may be out of date: when
+    /// the value has moved since, a younger one knows where to.
     ///
     /// # Errors
     /// I/O errors and corruption.
     pub fn find_in(&self, partition: &Partition, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
         match self.look(partition, view, key, snapshot)? {
             Looked::Answer(value) => Ok(value),
-            Looked::Moved(pointer) => Err(lost(partition, pointer)),
+            Looked::Moved(_) => self.find_now(partition, key, || snapshot),
+        }
+    }
+
+    /// The newest value of `key` that is not newer than `snapshot` says. Where values move, its address may be out of date when
+    /// it is used: then it is looked up anew.
+    fn find_now(&self, partition: &Partition, key: &[u8], snapshot: impl Fn() -> SeqNo) -> Result<Option<Value>> {
+        let mut tries = 0;
+        loop {
+            let view = partition.view();
+            match self.look(partition, &view, key, snapshot())? {
+                Looked::Answer(value) => return Ok(value),
+                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(lost(partition, pointer)),
+                Looked::Moved(_) => tries += 1,
+            }
         }
     }
 
@@ -197,7 +196,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::get`].
     pub fn current(&self, partition: &Arc<Partition>, key: &[u8]) -> Result<Option<Value>> {
-        self.find_in(partition, &partition.view(), key, MAX_SEQNO)
+        self.find_now(partition, key, || MAX_SEQNO)
     }
 }
 
@@ -215,19 +214,25 @@ impl Engine {
     }
 }
 
-/// The value behind an encoded pointer.
-///
-/// # Errors
-/// I/O errors and corruption.
-pub(crate) fn resolve(
-    partition: &Partition,
-    (key, seqno): (&[u8], SeqNo),
-    encoded: &[u8],
-    source: IoSource,
-) -> Result<Value> {
-    let pointer = decode_pointer(partition, encoded)?;
-    let found = partition.placement.read(key, seqno, pointer, source)?;
-    found.map(|found| found.value).ok_or_else(|| lost(partition, pointer))
+impl Engine {
+    /// The value behind an encoded pointer, which an open snapshot sees.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn resolve(
+        &self,
+        partition: &Partition,
+        (key, seqno): (&[u8], SeqNo),
+        encoded: &[u8],
+        source: IoSource,
+    ) -> Result<Value> {
+        let pointer = decode_pointer(partition, encoded)?;
+        if let Some(found) = partition.placement.read(key, seqno, pointer, source)? {
+            return Ok(found.value);
+        }
+        // A merge has moved it since. The version is still there, and nothing that is as old hides it.
+        self.find_now(partition, key, || seqno)?.ok_or_else(|| lost(partition, pointer))
+    }
 }
 
 /// A pointer that is not out of date leads to no file.

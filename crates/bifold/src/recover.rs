@@ -282,6 +282,11 @@ impl ManifestState {
         for (id, bytes, _) in change.garbage {
             *self.garbage.entry(id).or_default() += bytes;
         }
+        for (id, tags) in change.tagged {
+            if let Some(file) = self.values.get_mut(&id) {
+                file.tags |= tags;
+            }
+        }
         let values = &self.values;
         self.garbage.retain(|id, _| values.contains_key(id));
         Ok(())
@@ -293,6 +298,7 @@ impl ManifestState {
             removed: Vec::new(),
             added: self.values.values().cloned().collect(),
             garbage: self.garbage.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect(),
+            tagged: Vec::new(),
         }
     }
 

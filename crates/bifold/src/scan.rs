@@ -32,7 +32,6 @@ use bifold_index::{
 use crate::{
     engine::Engine,
     partition::{Partition, View},
-    read,
     snapshot::SnapshotGuard,
 };
 
@@ -47,7 +46,6 @@ pub struct Range {
     state: State,
     front: Ahead,
     back: Ahead,
-    engine: Arc<Engine>,
     pinned: Arc<Pinned>,
 }
 
@@ -77,6 +75,7 @@ type Advance = fn(&mut Visible) -> Result<Option<Item>>;
 /// What an iterator and its pairs hold on to.
 #[derive(Debug)]
 struct Pinned {
+    engine: Arc<Engine>,
     partition: Arc<Partition>,
     /// Addresses stay right as long as it is open.
     _snapshot: Arc<SnapshotGuard>,
@@ -116,7 +115,12 @@ impl Pair {
         match self.kind {
             Kind::Pointer => {
                 self.pinned.note_value_asked();
-                read::resolve(&self.pinned.partition, (&self.key, self.seqno), &self.payload, IoSource::Scan)
+                self.pinned.engine.resolve(
+                    &self.pinned.partition,
+                    (&self.key, self.seqno),
+                    &self.payload,
+                    IoSource::Scan,
+                )
             }
             Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
         }
@@ -163,8 +167,8 @@ impl Engine {
             Err(error) => State::Failed(Some(error)),
         };
         let (partition, values_asked) = (Arc::clone(partition), AtomicBool::new(false));
-        let pinned = Arc::new(Pinned { partition, _snapshot: snapshot, values_asked });
-        Range { state, front: Ahead::default(), back: Ahead::default(), engine: Arc::clone(self), pinned }
+        let pinned = Arc::new(Pinned { engine: Arc::clone(self), partition, _snapshot: snapshot, values_asked });
+        Range { state, front: Ahead::default(), back: Ahead::default(), pinned }
     }
 }
 
@@ -239,7 +243,7 @@ impl Range {
                 State::Walking(_) | State::Done => other.items.pop_back()?,
             },
         };
-        self.engine.counters.scanned(item.key.len() + item.payload.len());
+        self.pinned.engine.counters.scanned(item.key.len() + item.payload.len());
         let pinned = Arc::clone(&self.pinned);
         Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
     }

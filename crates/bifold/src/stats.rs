@@ -4,6 +4,7 @@
 //! written; **read** = bytes read for gets and scans over user bytes they returned; **space** = bytes of tables, value
 //! files, logs and manifest over the estimated live bytes.
 
+mod order;
 mod space;
 
 use std::{
@@ -23,7 +24,10 @@ use bifold_format::names;
 use bifold_index::lookup::LookupCounters;
 use serde::Serialize;
 
-pub use self::space::SpaceStats;
+pub use self::{
+    order::{LevelOrderStats, OrderStats},
+    space::SpaceStats,
+};
 pub use crate::histogram::Quantiles;
 use crate::{
     engine::Engine,
@@ -277,6 +281,8 @@ pub struct KeyspaceStats {
     pub alpha: f64,
     /// How far the tree is from its shape; from 1.0 on a compaction is due.
     pub debt: f64,
+    /// How well values are sorted, where compactions sort them (`diffkv`).
+    pub values: Option<OrderStats>,
 }
 
 /// One level of a keyspace.
@@ -517,6 +523,7 @@ impl KeyspaceStats {
             moves: history.moves,
             alpha: if history.alpha_count == 0 { 0.0 } else { history.alpha_sum / history.alpha_count as f64 },
             debt: partition.policy.debt(&shape),
+            values: OrderStats::of(partition),
         }
     }
 }

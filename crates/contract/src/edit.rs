@@ -110,13 +110,15 @@ pub struct ValueEdit {
     pub added: Vec<ValueFileMeta>,
     /// Garbage that became known: file, bytes, records. Counters only grow while a file lives.
     pub garbage: Vec<(FileId, u64, u64)>,
+    /// Files and tags that they get beside those they have. Of a file that is gone meanwhile it means nothing.
+    pub tagged: Vec<(FileId, u32)>,
 }
 
 impl ValueEdit {
     /// Whether nothing changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.removed.is_empty() && self.added.is_empty() && self.garbage.is_empty()
+        self.removed.is_empty() && self.added.is_empty() && self.garbage.is_empty() && self.tagged.is_empty()
     }
 }
 

@@ -93,6 +93,13 @@ impl Levels {
         self.levels.iter().map(Level::bytes).sum()
     }
 
+    /// The deepest level with tables; 0 when there is none.
+    #[must_use]
+    pub fn deepest(&self) -> u8 {
+        let filled = self.levels.iter().rposition(|level| !level.runs.is_empty()).unwrap_or(0);
+        u8::try_from(filled).unwrap_or(u8::MAX)
+    }
+
     /// Every table with its level and run, newest data first.
     pub fn tables(&self) -> impl Iterator<Item = (u8, RunId, &Arc<TableMeta>)> {
         self.levels.iter().enumerate().flat_map(|(depth, level)| {

@@ -64,6 +64,9 @@ pub trait Placement: Send + Sync {
     /// Tells that the log was synced after the last [`Placement::sync`]: the commits of those values are durable.
     fn synced(&self);
 
+    /// Whether something was routed that no [`Placement::synced`] has covered: the tables that point there must wait.
+    fn has_unsynced(&self) -> bool;
+
     /// The hooks for one rewrite of a sorted stream.
     ///
     /// # Errors
@@ -143,6 +146,11 @@ pub trait Placement: Send + Sync {
     /// Reads that have met an address which was out of date.
     fn stale_reads(&self) -> StaleReads {
         StaleReads::default()
+    }
+
+    /// How well the values are sorted, where rewrites sort them (DiffKV §3.2).
+    fn order(&self) -> Order {
+        Order::default()
     }
 
     /// Bytes of its emptied files that a snapshot of everything up to `seqno` may still read.
@@ -277,6 +285,40 @@ pub struct StaleReads {
     pub searched: u64,
 }
 
+/// How well values are sorted, and what that took since the database was opened, in bytes of their records.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Order {
+    /// The levels that have files.
+    pub levels: Vec<LevelOrder>,
+    /// Parted from their keys by flushes.
+    pub parted_bytes: u64,
+    /// Moved because their keys went to a deeper level.
+    pub merged_bytes: u64,
+    /// Moved because files overlapped too many others.
+    pub untangled_bytes: u64,
+    /// Moved out of files with too much garbage.
+    pub collected_bytes: u64,
+}
+
+/// How well the values of one level are sorted (DiffKV §3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LevelOrder {
+    /// The level of the index whose keys they follow.
+    pub level: u8,
+    /// Sorted groups: sets of files whose key ranges do not overlap, each written by one flush or merge.
+    pub groups: u64,
+    /// Files.
+    pub files: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Of these, bytes that the index still needs.
+    pub live_bytes: u64,
+    /// Of how many files, itself included, the key ranges overlap that of a file: the mean.
+    pub overlap: f64,
+    /// Files whose values move with the next merge that meets them.
+    pub tagged: u64,
+}
+
 /// What value files hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ValueSpace {
@@ -335,6 +377,10 @@ pub struct RewriteJob {
     pub bottom: bool,
     /// Entries of the inputs that may hide others: of all sorted runs but the largest.
     pub entries_above: u64,
+    /// The deepest level that has tables, or the one of the output if that is deeper.
+    pub deepest: u8,
+    /// Values in these files are to move, since [`Collection::Rewrite`] has asked for that.
+    pub moving: Vec<FileId>,
 }
 
 /// Hooks of one rewrite, called in stream order from one thread.
@@ -364,8 +410,10 @@ pub trait Rewriter: Send {
 pub enum Kept {
     /// As it came.
     Unchanged,
-    /// With its value at this address.
+    /// With its value at this address, where nothing was written for it.
     Pointer(Pointer),
+    /// With its value at this address, where it was written now.
+    Moved(Pointer),
     /// With its value beside the key.
     Inline(Value),
 }
@@ -468,8 +516,10 @@ pub enum Collection {
     Rewrite {
         /// First key.
         start: Option<Box<[u8]>>,
-        /// First key after the range.
+        /// The last key; it may be exceeded.
         end: Option<Box<[u8]>>,
+        /// Files whose values are to move.
+        moving: Vec<FileId>,
     },
 }
 

@@ -42,6 +42,7 @@ mod tag {
     pub const VALUE_REMOVED: u64 = 21;
     pub const VALUE_ADDED: u64 = 23;
     pub const VALUE_GARBAGE: u64 = 25;
+    pub const VALUE_TAGGED: u64 = 27;
 }
 
 /// The first bytes of the manifest of the database with this id.
@@ -174,6 +175,12 @@ fn encode(edit: &Edit, out: &mut Vec<u8>) {
     }
     for &(file, bytes, entries) in &edit.values.garbage {
         field(tag::VALUE_GARBAGE, &|b| [file, bytes, entries].into_iter().for_each(|n| put_varint(b, n)));
+    }
+    for &(file, tags) in &edit.values.tagged {
+        field(tag::VALUE_TAGGED, &|b| {
+            put_varint(b, file);
+            put_varint(b, u64::from(tags));
+        });
     }
 }
 
@@ -311,6 +318,7 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
             let ValueEdit { garbage, .. } = &mut edit.values;
             garbage.push((body.varint()?, body.varint()?, body.varint()?));
         }
+        tag::VALUE_TAGGED => edit.values.tagged.push((body.varint()?, body.varint32()?)),
         _ => return Ok(Known::No),
     }
     Ok(Known::Yes)

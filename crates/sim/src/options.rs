@@ -3,7 +3,7 @@
 
 use bifold::{
     CachedValues, Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
-    options::{Cold, Leveled, Tiered, TwoLayer, Values, Victim},
+    options::{Cold, Leveled, MergePolicy, Tiered, TwoLayer, Values, Victim},
 };
 
 use crate::{model::NAMES, random::Random};
@@ -46,7 +46,13 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
         block_bytes: random.pick(&[128, 256, 1024, 4096]),
         restart_interval: random.pick(&[1, 2, 4, 16]),
         filter_bits_per_key: random.pick(&[0, 5, 10]),
-        placement: random.pick(&[Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv]),
+        placement: random.pick(&[
+            Placement::Inline,
+            Placement::WiscKey,
+            Placement::HashKv,
+            Placement::NovKv,
+            Placement::DiffKv,
+        ]),
         values: values(random),
     }
 }
@@ -62,6 +68,15 @@ fn values(random: &mut Random) -> Values {
         groups_max: random.pick(&[16, 20, 64]),
         file_bytes: 1024 << random.below(5),
         gc_threshold: 0.7,
+        large_bytes: random.pick(&[64, 500, 2000]),
+        merge: random.pick(&[
+            MergePolicy::Off,
+            MergePolicy::EachLevel,
+            MergePolicy::Lazy,
+            MergePolicy::ScanOptimised,
+            MergePolicy::ScanOptimised,
+        ]),
+        max_sorted_run: random.pick(&[1, 2, 10]),
         compression: random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
         cache: CachedValues::None,
     };

@@ -14,7 +14,7 @@ fn apart(placement: Placement) -> Options {
     Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
 }
 
-const APART: [Placement; 3] = [Placement::WiscKey, Placement::HashKv, Placement::NovKv];
+const APART: [Placement; 4] = [Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv];
 
 fn key(n: u32) -> String {
     format!("key{n:05}")

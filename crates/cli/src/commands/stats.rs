@@ -30,6 +30,7 @@ pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
     }
     for keyspace in &stats.keyspaces {
         levels(keyspace, out)?;
+        sorted_values(keyspace, out)?;
     }
     space(&stats, out)?;
     memory(&stats, out)?;
@@ -57,6 +58,20 @@ fn levels(keyspace: &KeyspaceStats, out: &mut Output) -> Result<()> {
             plural(level.tables, "table"),
             plural(level.entries, "entry").replace("entrys", "entries"),
         ))?;
+    }
+    Ok(())
+}
+
+/// The value files that follow the levels, where compactions sort values.
+fn sorted_values(keyspace: &KeyspaceStats, out: &mut Output) -> Result<()> {
+    let Some(values) = &keyspace.values else { return Ok(()) };
+    let largest = values.levels.iter().map(|level| level.bytes).max().unwrap_or(0);
+    for level in &values.levels {
+        let (bar, size) = (bar(level.bytes, largest, WIDTH), bytes(level.bytes));
+        let (groups, files, tagged) = (count(level.groups), count(level.files), count(level.tagged));
+        let dead = bytes(level.bytes - level.live_bytes);
+        let what = format!("{groups} sorted groups, {files} files, {:.1} side by side", level.overlap);
+        out.line(format!("  v{:<2} {bar} {size:>10}  {what}, {dead} dead, {tagged} tagged", level.level))?;
     }
     Ok(())
 }

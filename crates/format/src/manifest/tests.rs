@@ -58,6 +58,7 @@ fn rich_edit() -> Edit {
                 largest: b"m"[..].into(),
             }],
             garbage: vec![(11, 1000, 2)],
+            tagged: vec![(11, 2)],
         },
     }
 }

@@ -109,14 +109,19 @@ fn a_manifest_without_a_whole_first_record_is_an_error() {
 
 fn edit() -> impl Strategy<Value = Edit> {
     let numbers = (option::of(any::<u64>()), option::of(any::<u64>()), option::of(any::<(u64, u64)>()));
-    let values = (vec(any::<u64>(), 0..3), vec(value_file(), 0..2), vec(any::<(u64, u64, u64)>(), 0..3));
+    let values = (
+        vec(any::<u64>(), 0..3),
+        vec(value_file(), 0..2),
+        vec(any::<(u64, u64, u64)>(), 0..3),
+        vec(any::<(u64, u32)>(), 0..3),
+    );
     (numbers, vec(keyspace(), 0..4), vec(level(), 0..3), values).prop_map(|(numbers, keyspaces, levels, values)| Edit {
         next_file: numbers.0,
         last_seqno: numbers.1,
         log_floor: numbers.2.map(|(log, first)| LogFloor { log, first }),
         keyspaces,
         levels,
-        values: ValueEdit { removed: values.0, added: values.1, garbage: values.2 },
+        values: ValueEdit { removed: values.0, added: values.1, garbage: values.2, tagged: values.3 },
     })
 }
 

@@ -203,7 +203,10 @@ impl<'a> Run<'a> {
         let value;
         let entry = match kept {
             Kept::Unchanged => *entry,
-            Kept::Pointer(to) => {
+            Kept::Pointer(to) | Kept::Moved(to) => {
+                if matches!(kept, Kept::Moved(_)) {
+                    self.unreported_bytes_out += u64::from(to.len);
+                }
                 self.pointer.clear();
                 pointer::encode(to, &mut self.pointer);
                 Entry { kind: Kind::Pointer, payload: &self.pointer, ..*entry }

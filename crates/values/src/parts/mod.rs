@@ -7,6 +7,8 @@
 //! | [`sorted_table`] | values by key, with an index (NovKV §III-A.2) |
 //! | [`drop_keys`] | which versions compaction has dropped (NovKV §III-B) |
 //! | [`handles`] | where values are now whose pointers say where they were (NovKV §III-D) |
+//! | [`relocation`] | collecting files by asking the index (HashKV §2.2; DiffKV §4.2) |
+//! | [`dead_counts`] | what flush and compaction drop, by file |
 //! | [`scan`] | walking a value file from front to back |
 //! | [`salvage`] | what is whole in a value file of which nothing else is left |
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
@@ -19,11 +21,13 @@
 
 pub mod arrivals;
 pub mod budget;
+pub mod dead_counts;
 pub mod drop_keys;
 pub mod garbage_estimate;
 pub mod handles;
 pub mod hash_map;
 pub mod key_table;
+pub mod relocation;
 pub mod salvage;
 pub mod scan;
 pub mod segment_groups;

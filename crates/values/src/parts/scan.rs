@@ -89,15 +89,17 @@ impl Scan {
         }
     }
 
-    /// Goes on at `offset`, where a record begins, not before the present position.
-    pub fn skip_to(&mut self, offset: u64) {
-        let ahead = usize::try_from(offset - self.position).unwrap_or(usize::MAX);
+    /// Goes on at `offset`, where a record begins. Answers whether that is not before the present position; else nothing changes.
+    pub fn skip_to(&mut self, offset: u64) -> bool {
+        let Some(ahead) = offset.checked_sub(self.position) else { return false };
+        let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
         if ahead <= self.filled - self.passed {
             self.passed += ahead;
         } else {
             (self.passed, self.filled) = (0, 0);
         }
         self.position = offset;
+        true
     }
 
     /// Reads so much that `needed` bytes from the present position on are there.

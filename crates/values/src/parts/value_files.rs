@@ -17,7 +17,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -52,6 +52,9 @@ pub const DROPS: u8 = 4;
 /// Class of files with values by key and an index.
 pub const SORTED: u8 = 5;
 
+/// Class of files with values by key, which only the index of the keyspace leads to.
+pub const ORDERED: u8 = 6;
+
 /// Whether values are in memory is asked at every so many announcements: it takes a system call.
 const LOOKS_EVERY: u64 = 4;
 
@@ -60,6 +63,9 @@ const OPEN_FILE_BYTES: u64 = 1200;
 
 /// Tag of an entry of the manifest for a file that is deleted: logs may still point at what it held.
 const GONE: u32 = 1;
+
+/// Tag of a file whose key range overlaps those of too many others.
+pub const OVERLAPS: u32 = 2;
 
 /// Hands out numbers for new files.
 pub type NewFile = Arc<dyn Fn() -> FileId + Send + Sync>;
@@ -77,6 +83,19 @@ pub struct Home {
     pub writes: bool,
     /// Memory for filters; all keyspaces of a database share it.
     pub filters: Arc<Budget>,
+}
+
+/// What the manifest says of a file with values by key.
+#[derive(Clone, Debug, Default)]
+pub struct Extent {
+    /// The level of the index whose keys its values follow.
+    pub level: u8,
+    /// Records in it.
+    pub entries: u64,
+    /// The smallest key in it.
+    pub smallest: Box<[u8]>,
+    /// The largest key in it.
+    pub largest: Box<[u8]>,
 }
 
 /// One value file.
@@ -100,6 +119,9 @@ pub struct ValueFile {
     dirty: AtomicBool,
     /// Nothing is appended any more: it has another name, in a copy of the database.
     sealed: AtomicBool,
+    /// Where its values stand in the order of keys, if they do in some.
+    extent: OnceLock<Extent>,
+    tags: AtomicU32,
     /// Its length when the sync began that runs, and the one that last ended well.
     syncing: AtomicU64,
     synced: AtomicU64,
@@ -142,6 +164,18 @@ impl ValueFile {
         self.listed.load(Relaxed) == self.len()
     }
 
+    /// Where its values stand in the order of keys, if they do in some.
+    #[must_use]
+    pub fn extent(&self) -> Option<&Extent> {
+        self.extent.get()
+    }
+
+    /// Marks that the manifest remembers.
+    #[must_use]
+    pub fn tags(&self) -> u32 {
+        self.tags.load(Relaxed)
+    }
+
     /// Whether nothing may be appended any more.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
@@ -152,6 +186,13 @@ impl ValueFile {
     #[must_use]
     pub fn dead(&self) -> u64 {
         self.dead.load(Relaxed).min(self.len().saturating_sub(self.start))
+    }
+
+    /// Of its records, the share of bytes that is needed, as far as known.
+    #[must_use]
+    pub fn valid_share(&self) -> f64 {
+        let bytes = self.len().saturating_sub(self.start);
+        (bytes - self.dead()) as f64 / bytes.max(1) as f64
     }
 
     /// Notes that so many more bytes are not needed.
@@ -178,18 +219,19 @@ impl ValueFile {
 
     /// What the manifest is to know.
     fn meta(&self, keyspace: KeyspaceId) -> ValueFileMeta {
+        let Extent { level, entries, smallest, largest } = self.extent.get().cloned().unwrap_or_default();
         ValueFileMeta {
             id: self.id,
             class: self.description.class,
             keyspace,
             group: self.description.group,
-            level: 0,
+            level,
             epoch: 0,
-            tags: 0,
+            tags: self.tags(),
             bytes: self.len(),
-            entries: 0,
-            smallest: Box::default(),
-            largest: Box::default(),
+            entries,
+            smallest,
+            largest,
         }
     }
 }
@@ -339,6 +381,8 @@ impl ValueFiles {
             listed_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
             sealed: AtomicBool::new(false),
+            extent: OnceLock::new(),
+            tags: AtomicU32::new(0),
             syncing: AtomicU64::new(0),
             synced: AtomicU64::new(start),
         });
@@ -356,6 +400,12 @@ impl ValueFiles {
         self.unlisted.hold().push(Arc::clone(&file));
         self.dirty.hold().names = true;
         Ok(file)
+    }
+
+    /// A number that no file has: for a group of files.
+    #[must_use]
+    pub fn new_number(&self) -> u64 {
+        (self.home.new_file)()
     }
 
     /// Lets readers find files.
@@ -391,13 +441,13 @@ impl ValueFiles {
 
     /// Decides what the next [`ValueFiles::sync`] covers.
     pub fn begin_sync(&self) {
+        self.emptied.hold().values_mut().for_each(|emptied| emptied.is_syncing = true);
+        let mut syncing = self.syncing.hold();
         let dirty = std::mem::take(&mut *self.dirty.hold());
         for file in &dirty.files {
             file.dirty.store(false, Relaxed);
             file.syncing.store(file.len(), Relaxed);
         }
-        self.emptied.hold().values_mut().for_each(|emptied| emptied.is_syncing = true);
-        let mut syncing = self.syncing.hold();
         // What an earlier one began with and did not end is covered again.
         syncing.files.extend(dirty.files);
         syncing.names |= dirty.names;
@@ -424,6 +474,13 @@ impl ValueFiles {
             file.synced.fetch_max(file.syncing.load(Relaxed), Relaxed);
         }
         self.emptied.hold().values_mut().for_each(|emptied| emptied.is_synced = emptied.is_syncing);
+    }
+
+    /// Whether something was appended that no sync has covered whose commits are durable.
+    #[must_use]
+    pub fn has_unsynced(&self) -> bool {
+        // In this order: a sync takes what is dirty over while it holds the other.
+        !self.dirty.hold().files.is_empty() || !self.syncing.hold().files.is_empty()
     }
 
     /// The value at `pointer`; `None` when its file is retired.

@@ -226,6 +226,10 @@ impl Placement for HashKv {
         self.files.synced();
     }
 
+    fn has_unsynced(&self) -> bool {
+        self.files.has_unsynced()
+    }
+
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(Unmoved))
     }

@@ -32,6 +32,10 @@ impl Placement for Inline {
 
     fn synced(&self) {}
 
+    fn has_unsynced(&self) -> bool {
+        false
+    }
+
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(Unmoved))
     }

@@ -6,7 +6,9 @@
 //! | [`wisckey`] | WiscKey, FAST 2016, as HashKV §2 and §4 describe and compare it |
 //! | [`hashkv`] | HashKV, ATC 2018 |
 //! | [`novkv`] | NovKV, MSST 2020 |
+//! | [`diffkv`] | DiffKV, ATC 2021 |
 
+pub mod diffkv;
 pub mod hashkv;
 pub mod inline;
 pub mod novkv;
@@ -14,6 +16,7 @@ pub mod wisckey;
 
 use bifold_format::compression::Compression;
 
+use self::diffkv::order::MergePolicy;
 use crate::parts::victim::Victim;
 
 /// Where groups put values that were not updated between two collections.
@@ -43,8 +46,30 @@ pub struct ValueOptions {
     pub cold: Cold,
     /// Which group is collected.
     pub victim: Victim,
-    /// A file of which more than this share is valid is not collected (NovKV §III-C).
+    /// A file of which more than this share is valid is not collected (NovKV §III-C; DiffKV §3.5, which counts what is invalid).
     pub gc_threshold: f64,
+    /// Values of this length and above go to logs, in bytes (DiffKV §4.1, *value_large*).
+    pub large_bytes: usize,
+    /// Which merges move values (DiffKV §3.3, §3.4).
+    pub merge: MergePolicy,
+    /// A file that overlaps more others than this, with itself, is merged with them (DiffKV §3.4).
+    pub max_sorted_run: usize,
     /// How values are compressed, each by itself.
     pub compression: Compression,
 }
+
+/// For tests: files so small that a few values fill one.
+#[cfg(test)]
+pub(crate) const SMALL: ValueOptions = ValueOptions {
+    min_bytes: 1,
+    file_bytes: 4 << 10,
+    group_bytes: 1 << 20,
+    groups_max: 16,
+    cold: Cold::Parts,
+    victim: Victim::Greedy,
+    gc_threshold: 0.7,
+    large_bytes: 1 << 10,
+    merge: MergePolicy::ScanOptimised,
+    max_sorted_run: 10,
+    compression: Compression::None,
+};

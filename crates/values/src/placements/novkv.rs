@@ -240,6 +240,10 @@ impl Placement for NovKv {
         self.shared.files.synced();
     }
 
+    fn has_unsynced(&self) -> bool {
+        self.shared.files.has_unsynced()
+    }
+
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         let is_any_stale = !self.shared.tables.load().by_file.is_empty();
         let shared = Arc::clone(&self.shared);

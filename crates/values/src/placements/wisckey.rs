@@ -14,27 +14,23 @@
 //! sixteenth of what is live is dead: what is only written once is looked at each time it has grown by about a third, and never
 //! copied.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use bifold_contract::{
-    Entry, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
+    FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        self, Collecting, Collection, Explained, Found, IndexView, Moved, Moves, Replayed, RewriteJob, Routed,
-        SpacePressure, ValueSpace,
+        Collecting, Collection, Explained, Found, IndexView, Replayed, RewriteJob, Routed, SpacePressure, ValueSpace,
     },
 };
-use bifold_format::{pointer, value::ValueKind};
 
 use super::ValueOptions;
 use crate::parts::{
     arrivals::Arrivals,
+    dead_counts::CountDead,
     garbage_estimate::GarbageEstimate,
-    scan::Scan,
+    relocation::Relocation,
     sync::LockExt,
-    value_files::{COLLECTED, Copy, Home, Kept, ValueFile, ValueFiles},
+    value_files::{Home, Kept, ValueFile, ValueFiles},
 };
 
 /// One collection is of as many bytes as so many full files have: enough for a sync to be worth it.
@@ -145,6 +141,10 @@ impl Placement for WiscKey {
         self.files.synced();
     }
 
+    fn has_unsynced(&self) -> bool {
+        self.files.has_unsynced()
+    }
+
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(CountDead::default()))
     }
@@ -177,33 +177,12 @@ impl Placement for WiscKey {
     fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
         let Collection::Units(units) = pick else {
             self.garbage.look(&self.sealed(), view)?;
-            return Ok(Box::new(Copies::none(self)));
+            return Ok(Box::new(Relocation::of(&self.files, &self.busy, &[])));
         };
-        self.busy.hold().extend(units);
-        let mut copies = Copies::none(self);
-        copies.sources.clone_from(units);
-        let mut outputs = Vec::new();
-        for file in units.iter().filter_map(|&id| self.files.get(id)) {
-            copies.read += file.len();
-            copies.freed += file.len();
-            let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Collection);
-            while let Some((record, len)) = scan.sound()? {
-                let from = Pointer { file: file.id, epoch: 0, offset: record.offset, len };
-                if record.kind != ValueKind::Value || view.current(record.key)? != Some(from) {
-                    continue;
-                }
-                let is_full = |output: &mut Copy| output.end() >= self.options.file_bytes;
-                if outputs.last_mut().is_none_or(is_full) {
-                    outputs.push(self.files.begin_copy(COLLECTED, 0)?);
-                }
-                let Some(output) = outputs.last_mut() else { continue };
-                let to = output.append(&record)?;
-                copies.freed = copies.freed.saturating_sub(u64::from(to.len));
-                copies.moved.push(Moved { key: record.key.into(), from, to });
-            }
-        }
-        self.files.finish_copies(outputs)?;
-        Ok(Box::new(copies))
+        let mut copies = Relocation::of(&self.files, &self.busy, units);
+        let (read, freed) = copies.copy(self.options.file_bytes, view)?;
+        let garbage = Arc::clone(&self.garbage);
+        Ok(Box::new(copies.then(move || garbage.collect(read, freed))))
     }
 
     fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
@@ -306,91 +285,5 @@ impl Placement for WiscKey {
 
     fn live_files(&self) -> Vec<FileId> {
         self.files.present()
-    }
-}
-
-/// Counts what flush and compaction drop as dead in its file. The manifest learns it with the tables, so it is never forgotten.
-#[derive(Default)]
-struct CountDead {
-    dead: BTreeMap<FileId, (u64, u64)>,
-}
-
-impl Rewriter for CountDead {
-    fn keep(&mut self, _entry: &Entry<'_>) -> Result<placement::Kept> {
-        Ok(placement::Kept::Unchanged)
-    }
-
-    fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
-        if entry.kind == Kind::Pointer
-            && let Ok(pointer) = pointer::decode(entry.payload)
-        {
-            let (bytes, entries) = self.dead.entry(pointer.file).or_default();
-            *bytes += u64::from(pointer.len);
-            *entries += 1;
-        }
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        let garbage = self.dead.into_iter().map(|(file, (bytes, entries))| (file, bytes, entries)).collect();
-        Ok(ValueEdit { garbage, ..ValueEdit::default() })
-    }
-}
-
-/// Values copied out of a few files.
-struct Copies {
-    files: Arc<ValueFiles>,
-    busy: Arc<Mutex<Vec<FileId>>>,
-    sources: Vec<FileId>,
-    moved: Vec<Moved>,
-    garbage: Arc<GarbageEstimate>,
-    /// Bytes of the sources, and the same without those copied.
-    read: u64,
-    freed: u64,
-    done: bool,
-}
-
-impl Copies {
-    fn none(of: &WiscKey) -> Self {
-        Self {
-            files: Arc::clone(&of.files),
-            busy: Arc::clone(&of.busy),
-            sources: Vec::new(),
-            moved: Vec::new(),
-            garbage: Arc::clone(&of.garbage),
-            read: 0,
-            freed: 0,
-            done: false,
-        }
-    }
-}
-
-impl Collecting for Copies {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        if std::mem::replace(&mut self.done, true) {
-            return Ok(None);
-        }
-        Ok(Some(Moves { moved: std::mem::take(&mut self.moved), check: true }))
-    }
-
-    fn refused(&mut self, moved: &Moved) {
-        if let Some(output) = self.files.get(moved.to.file) {
-            output.add_dead(u64::from(moved.to.len));
-        }
-    }
-
-    fn committed(&mut self, last: SeqNo) {
-        self.files.empty(self.sources.iter().copied(), last);
-        self.garbage.collect(self.read, self.freed);
-    }
-
-    fn freed(&self) -> u64 {
-        self.freed
-    }
-}
-
-impl Drop for Copies {
-    fn drop(&mut self) {
-        self.busy.hold().retain(|id| !self.sources.contains(id));
     }
 }

@@ -11,7 +11,7 @@
 //! | [`readers`] | what those see who began before |
 //! | [`crashes`] | what a crash leaves |
 //! | [`faults`] | what errors and damage leave |
-//! | [`exact`] | what must be exact where compaction says what is dead |
+//! | [`exact`] | what must be exact where compaction says what is dead: a list of its own |
 //! | [`support`], [`meanwhile`] | databases, models and images; acts of another thread in the middle of a call |
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should panic")]
 
@@ -96,4 +96,30 @@ battery! {
     hashkv: HashKv;
     novkv: NovKv;
     hashkv_cold_log: HashKvColdLog;
+    diffkv: DiffKv;
+    diffkv_unmerged: DiffKvUnmerged;
+}
+
+/// The tests of [`exact`], for the placements that they are about.
+macro_rules! each_exact {
+    ($then:ident, $placement:ident) => {
+        $then! { $placement
+            exact: valid_records_are_the_versions_in_the_index_after_any_history
+            exact: a_crash_at_any_io_leaves_no_version_lost_or_kept_in_vain
+            exact: a_crash_within_a_recovery_of_two_keyspaces_leaves_no_copy
+            exact: what_threads_drop_while_others_collect_is_exact
+            exact: what_was_synced_is_exact_after_a_power_loss
+        }
+    };
+}
+
+macro_rules! exact {
+    ($($name:ident: $placement:ident;)+) => {
+        $(mod $name { each_exact!(tests_of, $placement); })+
+    };
+}
+
+exact! {
+    novkv_exact: NovKv;
+    diffkv_exact: DiffKv;
 }

@@ -8,7 +8,7 @@ use std::{
 
 use bifold::{
     Compaction, Db, Env, KeyspaceOptions, Options, Workers,
-    options::{Cold, Leveled, Values},
+    options::{Cold, Leveled, MergePolicy, Values},
 };
 
 use bifold_contract::FileId;
@@ -38,11 +38,14 @@ pub enum Placement {
     HashKv,
     HashKvColdLog,
     NovKv,
+    DiffKv,
+    DiffKvUnmerged,
 }
 
 impl Placement {
     fn options(self) -> (bifold::Placement, Cold) {
         match self {
+            Self::DiffKv | Self::DiffKvUnmerged => (bifold::Placement::DiffKv, Cold::Parts),
             Self::Inline => (bifold::Placement::Inline, Cold::Parts),
             Self::WiscKey => (bifold::Placement::WiscKey, Cold::Parts),
             Self::HashKv => (bifold::Placement::HashKv, Cold::Parts),
@@ -55,11 +58,18 @@ impl Placement {
 /// Values of this length and above are kept apart.
 pub const MIN_BYTES: u32 = 64;
 
+/// Values of this length and above go to logs, where those between do not.
+pub const LARGE_BYTES: u32 = 150;
+
 /// Files and groups of a few KiB. Nothing is collected unless a row asks for it.
 pub fn options(placement: Placement) -> Options {
+    let merge = if placement == Placement::DiffKvUnmerged { MergePolicy::Off } else { MergePolicy::ScanOptimised };
     let (placement, cold) = placement.options();
     let values = Values {
         cold,
+        large_bytes: u64::from(LARGE_BYTES),
+        merge,
+        max_sorted_run: 3,
         min_bytes: u64::from(MIN_BYTES),
         space_target: 100.0,
         group_bytes: 2 << 10,
@@ -189,8 +199,14 @@ impl Bed {
         self.db().collect_garbage().unwrap();
     }
 
-    /// Lets what there is become cold, where that goes to a log: the collections to come collect the log too.
+    /// Lets what there is become cold, where that goes to a log: the collections to come collect the log too. Where merges move
+    /// values, they are left with garbage to collect.
     pub fn cool(&mut self) {
+        if self.set.database.keyspace.placement == bifold::Placement::DiffKv {
+            self.step(&Op::Flush);
+            (0..24).step_by(3).for_each(|key| self.put(key, MIN_BYTES + u32::from(key) * 11 % 240));
+            self.step(&Op::Flush);
+        }
         if self.set.database.keyspace.values.cold == Cold::Log {
             self.collect();
         }

@@ -8,7 +8,7 @@ use bifold_format::{
     value::{self, ValueRecord},
 };
 
-use super::{ValueFile, ValueFiles};
+use super::{Extent, ValueFile, ValueFiles};
 use crate::parts::{hash_map::HashMap, sync::LockExt};
 
 /// Copies are written in pieces of this size: 0.3 µs per KiB instead of 0.9.
@@ -28,6 +28,12 @@ pub struct Copy {
 }
 
 impl Copy {
+    /// The number of its file.
+    #[must_use]
+    pub fn id(&self) -> FileId {
+        self.file.id
+    }
+
     /// Where the next record will stand.
     #[must_use]
     pub fn end(&self) -> u64 {
@@ -86,7 +92,15 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub fn begin_copy(&self, class: u8, group: u64) -> Result<Copy> {
-        let (file, writer) = self.create(class, group, IoSource::Collection)?;
+        self.begin_copy_for(class, group, IoSource::Collection)
+    }
+
+    /// As [`ValueFiles::begin_copy`], on whose behalf is said.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn begin_copy_for(&self, class: u8, group: u64, source: IoSource) -> Result<Copy> {
+        let (file, writer) = self.create(class, group, source)?;
         let _it_had_none = file.writer.set(writer);
         Ok(Copy { end: file.len(), file, buffer: Vec::new() })
     }
@@ -132,7 +146,15 @@ impl ValueFiles {
     ///
     /// # Errors
     /// I/O errors; the file is gone then.
-    pub fn finish_alone(&self, mut copy: Copy) -> Result<ValueFileMeta> {
+    pub fn finish_alone(&self, copy: Copy) -> Result<ValueFileMeta> {
+        self.finish_in_order(copy, None)
+    }
+
+    /// As [`ValueFiles::finish_alone`], of a file with values by key.
+    ///
+    /// # Errors
+    /// I/O errors; the file is gone then.
+    pub fn finish_in_order(&self, mut copy: Copy, extent: impl Into<Option<Extent>>) -> Result<ValueFileMeta> {
         let written = copy.write_out(copy.buffer.len()).and_then(|()| {
             let writer = self.writer(&copy.file)?;
             if cfg!(planted = "skip_alone_sync") { Ok(()) } else { writer.sync() }
@@ -144,6 +166,9 @@ impl ValueFiles {
         let file = copy.file;
         file.len.store(copy.end, Relaxed);
         file.synced.store(copy.end, Relaxed);
+        if let Some(extent) = extent.into() {
+            let _it_had_none = file.extent.set(extent);
+        }
         self.insert(std::slice::from_ref(&file));
         Ok(file.meta(self.home.keyspace))
     }

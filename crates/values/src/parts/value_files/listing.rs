@@ -93,6 +93,7 @@ impl ValueFiles {
                 .chain(self.gone.hold().iter().map(|(&id, &last)| self.gone_meta(id, last)))
                 .collect(),
             garbage: files.iter().map(dead).filter(|garbage| garbage.1 > 0).collect(),
+            tagged: Vec::new(),
         }
     }
 
@@ -142,6 +143,11 @@ impl ValueFiles {
             if let Some(file) = self.get(id) {
                 file.dead.fetch_add(bytes, Relaxed);
                 file.listed_dead.fetch_add(bytes, Relaxed);
+            }
+        }
+        for &(id, tags) in &edit.tagged {
+            if let Some(file) = self.get(id) {
+                file.tags.fetch_or(tags, Relaxed);
             }
         }
         for meta in edit.added.iter().filter(|meta| meta.tags & GONE == 0) {

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
 use bifold_contract::{
@@ -14,7 +14,7 @@ use bifold_format::{
 };
 use bifold_io::Dir;
 
-use super::{GONE, ValueFile, ValueFiles};
+use super::{Extent, GONE, ORDERED, ValueFile, ValueFiles};
 use crate::parts::{
     hash_map::HashMap,
     scan::{Met, Scan},
@@ -69,6 +69,12 @@ impl ValueFiles {
         } else {
             (OnceLock::new(), reader)
         };
+        let extent = meta.filter(|meta| meta.class == ORDERED).map(|meta| Extent {
+            level: meta.level,
+            entries: meta.entries,
+            smallest: meta.smallest.clone(),
+            largest: meta.largest.clone(),
+        });
         let file = Arc::new(ValueFile {
             id,
             description,
@@ -81,6 +87,8 @@ impl ValueFiles {
             listed_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
             sealed: AtomicBool::new(self.home.dir.is_shared(&name)?),
+            extent: extent.map_or_else(OnceLock::new, OnceLock::from),
+            tags: AtomicU32::new(meta.map_or(0, |meta| meta.tags)),
             syncing: AtomicU64::new(0),
             synced: AtomicU64::new(whole),
         });

@@ -226,7 +226,7 @@ impl Collecting for Rebuild {
         let mut removed = switch.sources.clone();
         removed.extend(self.shared.drops.hold().only_about(switch.numbers.iter(), &switch.regarded));
         *self.shared.switch.hold() = Some(switch);
-        ValueEdit { removed, added: self.added.take().into_iter().collect(), garbage: Vec::new() }
+        ValueEdit { removed, added: self.added.take().into_iter().collect(), ..ValueEdit::default() }
     }
 
     fn copied(&self) -> u64 {
@@ -281,7 +281,7 @@ impl Collecting for MergeDrops {
 
     fn edit(&mut self) -> ValueEdit {
         let added = self.added.take().into_iter().collect();
-        ValueEdit { removed: std::mem::take(&mut self.sources), added, garbage: Vec::new() }
+        ValueEdit { removed: std::mem::take(&mut self.sources), added, ..ValueEdit::default() }
     }
 
     fn freed(&self) -> u64 {

@@ -3,22 +3,12 @@
 use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
 
 use bifold_contract::placement::IndexView;
-use bifold_format::compression::Compression;
 use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
 use super::*;
-use crate::parts::{budget::Budget, victim::Victim};
+use crate::parts::budget::Budget;
 
-const OPTIONS: ValueOptions = ValueOptions {
-    min_bytes: 1,
-    file_bytes: 4 << 10,
-    group_bytes: 1 << 20,
-    groups_max: 16,
-    cold: crate::placements::Cold::Parts,
-    victim: Victim::Greedy,
-    gc_threshold: 0.7,
-    compression: Compression::None,
-};
+const OPTIONS: ValueOptions = crate::placements::SMALL;
 
 /// Nothing is asked of the index.
 struct NoIndex;
@@ -66,7 +56,15 @@ impl Stage {
 
     /// A rewrite that drops these versions; its edit is not in force yet.
     fn drop_versions(&self, versions: &[Version]) -> ValueEdit {
-        let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, entries_above: 0 };
+        let job = RewriteJob {
+            keyspace: 1,
+            from: Some(0),
+            to: 1,
+            bottom: true,
+            entries_above: 0,
+            deepest: 1,
+            moving: Vec::new(),
+        };
         let mut rewriter = self.placement.rewriter(&job).unwrap();
         for &(key, seqno, pointer) in versions {
             let mut payload = Vec::new();
@@ -108,7 +106,15 @@ impl Stage {
 
     /// How a rewrite writes it.
     fn kept(&self, (key, seqno, pointer): Version) -> placement::Kept {
-        let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, entries_above: 0 };
+        let job = RewriteJob {
+            keyspace: 1,
+            from: Some(0),
+            to: 1,
+            bottom: true,
+            entries_above: 0,
+            deepest: 1,
+            moving: Vec::new(),
+        };
         let mut payload = Vec::new();
         pointer::encode(pointer, &mut payload);
         let entry = Entry { key, seqno, kind: Kind::Pointer, payload: &payload };

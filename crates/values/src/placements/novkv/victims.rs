@@ -102,7 +102,7 @@ impl NovKv {
         let complete: Vec<&Unit> = units.iter().filter(|unit| unit.is_complete).collect();
         if let Some(before) = pressure.all_before {
             if pressure.entries_above + pressure.overwritten > 0.0 {
-                return Some(Collection::Rewrite { start: None, end: None });
+                return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
             }
             let old: Vec<&Unit> = complete.into_iter().filter(|unit| unit.file.id < before).collect();
             return self.fitting(&old);
@@ -165,7 +165,7 @@ impl NovKv {
         if hidden > 2 * self.options.file_bytes
             && hidden as f64 > space.live_bytes as f64 * (pressure.target - 1.0) / 2.0
         {
-            return Some(Collection::Rewrite { start: None, end: None });
+            return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
         }
         let is_worth = |unit: &&Unit| {
             let wanted = unit.dropped_bytes * DEAD_SHARE >= unit.value_bytes;

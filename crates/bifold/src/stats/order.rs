@@ -1,0 +1,71 @@
+//! How well values are sorted that rewrites sort (DiffKV §3.2), and what that took.
+
+use serde::Serialize;
+
+use crate::{partition::Partition, sync::LockExt};
+
+/// Values of one keyspace that are sorted in part. Byte counts are of records, since the database was opened.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OrderStats {
+    /// The levels that have value files.
+    pub levels: Vec<LevelOrderStats>,
+    /// Merges that moved values.
+    pub merges: u64,
+    /// Milliseconds that these took, with their tables.
+    pub merge_ms: u64,
+    /// Bytes parted from their keys by flushes.
+    pub parted_bytes: u64,
+    /// Bytes moved because their keys went to a deeper level.
+    pub merged_bytes: u64,
+    /// Bytes moved because files overlapped too many others.
+    pub untangled_bytes: u64,
+    /// Bytes moved out of files with too much garbage.
+    pub collected_bytes: u64,
+}
+
+/// The value files that follow one level of the tables.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LevelOrderStats {
+    /// Its number.
+    pub level: u32,
+    /// Sorted groups: files that one flush or merge has written do not overlap.
+    pub groups: u64,
+    /// Files in it.
+    pub files: u64,
+    /// Bytes in it.
+    pub bytes: u64,
+    /// Of these, bytes that are not known to be dead.
+    pub live_bytes: u64,
+    /// How many files have a part of the keys of one, that one included: the mean. A scan reads about so many side by side.
+    pub overlap: f64,
+    /// Files whose values move with the next merge that meets them.
+    pub tagged: u64,
+}
+
+impl OrderStats {
+    pub(super) fn of(partition: &Partition) -> Option<Self> {
+        if !partition.placement.profile().parts_at_rewrite {
+            return None;
+        }
+        let order = partition.placement.order();
+        let history = *partition.history.hold();
+        let level = |level: &bifold_contract::placement::LevelOrder| LevelOrderStats {
+            level: level.level.into(),
+            groups: level.groups,
+            files: level.files,
+            bytes: level.bytes,
+            live_bytes: level.live_bytes,
+            overlap: level.overlap,
+            tagged: level.tagged,
+        };
+        Some(Self {
+            levels: order.levels.iter().map(level).collect(),
+            merges: history.value_merges,
+            merge_ms: u64::try_from(history.value_merge_time.as_millis()).unwrap_or(u64::MAX),
+            parted_bytes: order.parted_bytes,
+            merged_bytes: order.merged_bytes,
+            untangled_bytes: order.untangled_bytes,
+            collected_bytes: order.collected_bytes,
+        })
+    }
+}

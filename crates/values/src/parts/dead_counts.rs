@@ -1,0 +1,57 @@
+//! What flush and compaction drop, counted as dead in its file. The manifest learns it with the tables, so it is never forgotten.
+
+use std::collections::BTreeMap;
+
+use bifold_contract::{Entry, FileId, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, placement::Kept};
+use bifold_format::pointer;
+
+/// Bytes and records that died, by file.
+#[derive(Clone, Debug, Default)]
+pub struct DeadCounts {
+    files: BTreeMap<FileId, (u64, u64)>,
+}
+
+impl DeadCounts {
+    /// Counts a record that nobody needs any more.
+    pub fn add(&mut self, pointer: Pointer) {
+        let (bytes, entries) = self.files.entry(pointer.file).or_default();
+        *bytes += u64::from(pointer.len);
+        *entries += 1;
+    }
+
+    /// Counts the value of a dropped entry, if it is kept apart.
+    pub fn drop_entry(&mut self, entry: &Entry<'_>) {
+        if entry.kind == Kind::Pointer
+            && let Ok(pointer) = pointer::decode(entry.payload)
+        {
+            self.add(pointer);
+        }
+    }
+
+    /// As the manifest is to learn it.
+    #[must_use]
+    pub fn into_garbage(self) -> Vec<(FileId, u64, u64)> {
+        self.files.into_iter().map(|(file, (bytes, entries))| (file, bytes, entries)).collect()
+    }
+}
+
+/// A rewrite that moves nothing and counts what it drops.
+#[derive(Debug, Default)]
+pub struct CountDead {
+    dead: DeadCounts,
+}
+
+impl Rewriter for CountDead {
+    fn keep(&mut self, _entry: &Entry<'_>) -> Result<Kept> {
+        Ok(Kept::Unchanged)
+    }
+
+    fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
+        self.dead.drop_entry(entry);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<ValueEdit> {
+        Ok(ValueEdit { garbage: self.dead.into_garbage(), ..ValueEdit::default() })
+    }
+}

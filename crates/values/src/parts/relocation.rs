@@ -1,0 +1,131 @@
+//! Files collected by asking the index which of their values it still leads to (HashKV §2.2; DiffKV §4.2, "GC for vLogs").
+//!
+//! ```text
+//! sources ─▶ each value: does the index lead here? ─▶ copied ─▶ moves, each checked once more under the commit lock
+//!                                                                └─▶ the sources are emptied
+//! ```
+
+use std::sync::{Arc, Mutex};
+
+use bifold_contract::{
+    FileId, IoSource, Pointer, Result, SeqNo,
+    placement::{Collecting, IndexView, Moved, Moves},
+};
+use bifold_format::value::ValueKind;
+
+use super::{
+    scan::Scan,
+    sync::LockExt,
+    value_files::{COLLECTED, Copy, ValueFile, ValueFiles},
+};
+
+/// Values copied out of a few files.
+pub struct Relocation {
+    files: Arc<ValueFiles>,
+    /// The files that collections are copying, of all of this keyspace.
+    busy: Arc<Mutex<Vec<FileId>>>,
+    sources: Vec<FileId>,
+    moved: Vec<Moved>,
+    /// Bytes of the sources, without those copied.
+    freed: u64,
+    is_done: bool,
+    then: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Relocation {
+    /// Of these files, which are busy as long as it lives. Nothing is copied yet.
+    #[must_use]
+    pub fn of(files: &Arc<ValueFiles>, busy: &Arc<Mutex<Vec<FileId>>>, sources: &[FileId]) -> Self {
+        busy.hold().extend(sources);
+        Self {
+            files: Arc::clone(files),
+            busy: Arc::clone(busy),
+            sources: sources.to_vec(),
+            moved: Vec::new(),
+            freed: 0,
+            is_done: false,
+            then: None,
+        }
+    }
+
+    /// Copies what the index leads to, into files of about `file_bytes`. Answers how many bytes the sources have, and how many
+    /// of them were not copied.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn copy(&mut self, file_bytes: u64, view: &dyn IndexView) -> Result<(u64, u64)> {
+        let mut outputs: Vec<Copy> = Vec::new();
+        let mut read = 0;
+        let sources: Vec<_> = self.sources.iter().filter_map(|&id| self.files.get(id)).collect();
+        for source in sources {
+            read += source.len();
+            self.freed += source.len();
+            self.copy_file(&source, &mut outputs, file_bytes, view)?;
+        }
+        self.files.finish_copies(outputs)?;
+        Ok((read, self.freed))
+    }
+
+    fn copy_file(
+        &mut self,
+        source: &ValueFile,
+        outputs: &mut Vec<Copy>,
+        file_bytes: u64,
+        view: &dyn IndexView,
+    ) -> Result<()> {
+        let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Collection);
+        while let Some((record, len)) = scan.sound()? {
+            let from = Pointer { file: source.id, epoch: 0, offset: record.offset, len };
+            if record.kind != ValueKind::Value || view.current(record.key)? != Some(from) {
+                continue;
+            }
+            if outputs.last().is_none_or(|output| output.end() >= file_bytes) {
+                outputs.push(self.files.begin_copy(COLLECTED, 0)?);
+            }
+            let Some(output) = outputs.last_mut() else { continue };
+            let to = output.append(&record)?;
+            self.freed = self.freed.saturating_sub(u64::from(to.len));
+            self.moved.push(Moved { key: record.key.into(), from, to });
+        }
+        Ok(())
+    }
+
+    /// Calls this when all moves are committed.
+    #[must_use]
+    pub fn then(mut self, act: impl FnOnce() + Send + 'static) -> Self {
+        self.then = Some(Box::new(act));
+        self
+    }
+}
+
+impl Collecting for Relocation {
+    fn advance(&mut self) -> Result<Option<Moves>> {
+        if std::mem::replace(&mut self.is_done, true) {
+            return Ok(None);
+        }
+        Ok(Some(Moves { moved: std::mem::take(&mut self.moved), check: true }))
+    }
+
+    fn refused(&mut self, moved: &Moved) {
+        if let Some(output) = self.files.get(moved.to.file) {
+            output.add_dead(u64::from(moved.to.len));
+        }
+    }
+
+    fn committed(&mut self, last: SeqNo) {
+        self.files.empty(self.sources.iter().copied(), last);
+        if let Some(act) = self.then.take() {
+            act();
+        }
+    }
+
+    fn freed(&self) -> u64 {
+        self.freed
+    }
+}
+
+impl Drop for Relocation {
+    fn drop(&mut self) {
+        self.busy.hold().retain(|id| !self.sources.contains(id));
+    }
+}

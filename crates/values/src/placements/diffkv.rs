@@ -1,0 +1,240 @@
+//! `diffkv`: values sorted in part, by the merges of the keys that run anyway (DiffKV, ATC 2021).
+//!
+//! ```text
+//! put ─┬─ small ────▶ beside its key, always
+//!      ├─ medium ───▶ beside its key until the flush ─▶ vTable of level 0 ─▶ merges ─▶ vTables of deeper levels   (§3.2, §3.3)
+//!      └─ large ────▶ hot vLog, before the memtable ─▶ collected by asking the index ─▶ cold vLog                 (§4)
+//! ```
+//!
+//! | paper | here |
+//! |---|---|
+//! | vTable, sorted group, vTree (§3.2) | a value file with an [`Extent`]; its `group`; the levels of all extents |
+//! | compaction-triggered merge (§3.3) | [`merge`] |
+//! | lazy merge, scan-optimised merge (§3.4) | [`order`] |
+//! | state-aware lazy GC (§3.5) | counters of dead bytes in the manifest; [`Shared::has_garbage_tag`] follows from them |
+//! | *value_small*, *value_large* (§4.1) | `min_bytes`, `large_bytes` |
+//! | hot and cold vLog, greedy GC (§4.2) | [`Arrivals`], files that [`Relocation`] writes; [`victims`] |
+//! | a vTable that no merge meets (ours) | past the space target `pick` asks for a rewrite of its keys |
+//!
+//! **What is exact.** One entry of the index leads to each record of a vTable, until a rewrite drops the entry or moves the value; the
+//! edit that installs the rewrite counts the record as dead. So a vTable is empty when its counter says so, after any crash.
+//!
+//! **Readers** of an older state may come to a vTable that is gone. Then they look the version up anew: whoever keeps a version alive
+//! keeps it in the present state too, at another place.
+//!
+//! [`Extent`]: crate::parts::value_files::Extent
+
+mod merge;
+pub mod order;
+#[cfg(test)]
+mod tests;
+mod victims;
+
+use std::sync::{Arc, Mutex};
+
+use bifold_contract::{
+    FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
+    placement::{
+        Collecting, Collection, Explained, Found, IndexView, Order, Replayed, RewriteJob, Routed, SpacePressure,
+        ValueSpace,
+    },
+};
+
+use self::{
+    merge::{Merge, Work},
+    victims::{Dropped, GarbageFirst},
+};
+use super::ValueOptions;
+use crate::parts::{
+    arrivals::Arrivals,
+    relocation::Relocation,
+    value_files::{Home, Kept, ORDERED, ValueFile, ValueFiles},
+};
+
+/// Medium values in vTables, large ones in logs.
+pub struct DiffKv {
+    shared: Arc<Shared>,
+    /// The hot vLog.
+    arrivals: Arrivals,
+    /// Log files that a collection is copying.
+    busy: Arc<Mutex<Vec<FileId>>>,
+}
+
+/// What merges need too.
+struct Shared {
+    options: ValueOptions,
+    files: Arc<ValueFiles>,
+    work: Work,
+}
+
+impl Shared {
+    /// Whether so much of a file is garbage that its values move with the next merge that meets them (§3.5, "GC tag").
+    fn has_garbage_tag(&self, file: &ValueFile) -> bool {
+        file.valid_share() < self.options.gc_threshold
+    }
+}
+
+impl DiffKv {
+    /// With the files that are there.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
+        let files = Arc::new(ValueFiles::open(home, listed, present)?);
+        let arrivals = Arrivals::new(Arc::clone(&files), options.file_bytes, options.compression);
+        let shared = Arc::new(Shared { options, files, work: Work::default() });
+        Ok(Self { shared, arrivals, busy: Arc::default() })
+    }
+
+    fn value_files(&self) -> &Arc<ValueFiles> {
+        &self.shared.files
+    }
+}
+
+impl Placement for DiffKv {
+    fn profile(&self) -> Profile {
+        Profile { name: "diffkv", parts_from: Some(self.shared.options.large_bytes), parts_at_rewrite: true }
+    }
+
+    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+        match op {
+            Routed::Put { key, value } if value.len() >= self.shared.options.large_bytes => {
+                self.arrivals.append(seqno, key, value).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn begin_sync(&self) {
+        self.value_files().begin_sync();
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.value_files().sync()
+    }
+
+    fn synced(&self) {
+        self.value_files().synced();
+    }
+
+    fn has_unsynced(&self) -> bool {
+        self.value_files().has_unsynced()
+    }
+
+    fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        Ok(Box::new(Merge::new(&self.shared, job)))
+    }
+
+    fn read(&self, key: &[u8], _seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
+        Ok(self.value_files().read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
+    }
+
+    fn prefetch(&self, pointers: &[Pointer]) {
+        self.value_files().prefetch(pointers);
+    }
+
+    fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
+        GarbageFirst::of(self).pick(pressure)
+    }
+
+    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
+        let Collection::Units(units) = pick else { return Ok(Box::new(Dropped::default())) };
+        let is_ordered =
+            |id: &FileId| self.value_files().get(*id).is_some_and(|file| file.description.class == ORDERED);
+        if units.iter().all(is_ordered) {
+            return Ok(Box::new(Dropped::of(self.value_files(), units)));
+        }
+        let mut copies = Relocation::of(self.value_files(), &self.busy, units);
+        copies.copy(self.shared.options.file_bytes, view)?;
+        Ok(Box::new(copies))
+    }
+
+    fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+        self.value_files().retire(durable, oldest_snapshot)
+    }
+
+    fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
+        self.value_files().can_retire(oldest_snapshot)
+    }
+
+    fn unlisted(&self) -> Vec<ValueFileMeta> {
+        self.value_files().unlisted()
+    }
+
+    fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
+        self.value_files().make_durable(files)
+    }
+
+    fn news(&self, flushed: SeqNo) -> ValueEdit {
+        self.value_files().news(flushed)
+    }
+
+    fn installed(&self, edit: &ValueEdit) {
+        self.value_files().installed(edit);
+    }
+
+    fn files(&self) -> ValueEdit {
+        self.shared.files.listed()
+    }
+
+    fn space(&self) -> ValueSpace {
+        let (files, total_bytes, emptied_bytes) = self.value_files().sizes();
+        let dead: u64 = self.value_files().in_use().iter().map(|file| file.dead()).sum();
+        ValueSpace { files, total_bytes, live_bytes: (total_bytes - emptied_bytes).saturating_sub(dead), emptied_bytes }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.value_files().memory_bytes()
+    }
+
+    fn order(&self) -> Order {
+        let mut files = self.value_files().in_use();
+        files.retain(|file| file.description.class == ORDERED);
+        let is_tagged = |file: &ValueFile| self.shared.has_garbage_tag(file) || order::has_overlap_tag(file);
+        self.shared.work.with(order::by_level(&files, is_tagged))
+    }
+
+    fn emptied_after(&self, seqno: SeqNo) -> u64 {
+        self.value_files().emptied_after(seqno)
+    }
+
+    fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
+        GarbageFirst::of(self).explain(pressure)
+    }
+
+    fn seal(&self) {
+        self.arrivals.seal();
+        self.value_files().seal();
+    }
+
+    fn resolves(&self, pointer: Pointer) -> bool {
+        self.value_files().resolves(pointer)
+    }
+
+    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+        match self.value_files().unlisted_value(op)? {
+            Kept::As(pointer) => Ok(pointer),
+            Kept::Value(key, value) => self.arrivals.append(seqno, key, &value).map(Some),
+        }
+    }
+
+    fn durable_before(&self) -> SeqNo {
+        self.value_files().durable_before()
+    }
+
+    fn settle(&self, last: SeqNo) -> Result<()> {
+        self.value_files().settle(last)
+    }
+
+    fn cut(&self) -> Result<()> {
+        self.value_files().cut()
+    }
+
+    fn drop_files(&self) {
+        self.value_files().drop_all();
+    }
+
+    fn live_files(&self) -> Vec<FileId> {
+        self.value_files().present()
+    }
+}

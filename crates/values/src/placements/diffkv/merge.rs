@@ -1,0 +1,298 @@
+//! Flushes part medium values, merges move some of them (DiffKV §3.3): both write one sorted group.
+//!
+//! ```text
+//! flush   value beside its key, not small ─────────▶ new vTables, level 0 ─▶ pointer
+//! merge   pointer to a vTable ─┬─ its values move ─▶ new vTables of the output's level, one group ─▶ pointer; the old record is dead
+//!                              └─ they stay
+//!         dropped entries ─▶ the record is dead
+//! end     vTables durable, counters and tags of the old ones: one edit with the tables
+//! ```
+//!
+//! The stream comes by key, so what is written is sorted, and each vTable that is read is read from front to back.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use bifold_contract::{
+    Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
+    placement::{Kept, LevelOrder, Order, RewriteJob},
+};
+use bifold_format::{
+    compression::Compressor,
+    pointer,
+    value::{self, ValueKind},
+};
+
+use super::{Shared, order};
+use crate::parts::{
+    dead_counts::DeadCounts,
+    hash_map::HashMap,
+    scan::Scan,
+    value_files::{Copy, Extent, ORDERED, OVERLAPS, ValueFile},
+};
+
+/// What merges have done since the database was opened, in bytes of records.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    /// Written by flushes.
+    parted: AtomicU64,
+    /// Moved because keys went to a deeper level.
+    merged: AtomicU64,
+    /// Moved because files overlapped too many others.
+    untangled: AtomicU64,
+    /// Moved out of files with too much garbage.
+    collected: AtomicU64,
+}
+
+/// Why the values of a file move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Level,
+    Overlap,
+    Garbage,
+}
+
+/// A file that pointers of the stream lead to.
+struct Source {
+    file: Arc<ValueFile>,
+    moves: Option<Why>,
+    /// Reads it from front to back; there when something moves.
+    scan: Option<Scan>,
+    /// An entry stays with its value here.
+    is_kept: bool,
+}
+
+/// The vTable that is being written.
+struct Output {
+    copy: Copy,
+    entries: u64,
+    smallest: Box<[u8]>,
+    /// The last key so far.
+    largest: Vec<u8>,
+}
+
+/// One rewrite.
+pub(super) struct Merge {
+    shared: Arc<Shared>,
+    job: RewriteJob,
+    source: IoSource,
+    compressor: Compressor,
+    sources: HashMap<FileId, Option<Source>>,
+    group: Option<u64>,
+    output: Option<Output>,
+    done: Vec<ValueFileMeta>,
+    dead: DeadCounts,
+}
+
+impl Merge {
+    pub fn new(shared: &Arc<Shared>, job: &RewriteJob) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            job: job.clone(),
+            source: if job.from.is_some() { IoSource::Compaction } else { IoSource::Flush },
+            compressor: Compressor::new(shared.options.compression),
+            sources: HashMap::default(),
+            group: None,
+            output: None,
+            done: Vec::new(),
+            dead: DeadCounts::default(),
+        }
+    }
+
+    /// Why the values of `file` take part in this merge, if they do.
+    fn why(&self, file: &ValueFile) -> Option<Why> {
+        let RewriteJob { from, to, deepest, ref moving, .. } = self.job;
+        let (_, extent) = (from?, file.extent()?);
+        let policy = self.shared.options.merge;
+        if policy.moves(extent.level, to, deepest) {
+            Some(Why::Level)
+        } else if moving.contains(&file.id) || self.shared.has_garbage_tag(file) {
+            Some(Why::Garbage)
+        } else {
+            order::has_overlap_tag(file).then_some(Why::Overlap)
+        }
+    }
+
+    /// The file that `pointer` leads to, if its values are sorted.
+    fn source_of(&mut self, id: FileId) -> Option<&mut Source> {
+        if !self.sources.contains_key(&id) {
+            let file = self.shared.files.get(id).filter(|file| file.description.class == ORDERED);
+            let source = file.map(|file| Source { moves: self.why(&file), file, scan: None, is_kept: false });
+            self.sources.insert(id, source);
+        }
+        self.sources.get_mut(&id)?.as_mut()
+    }
+
+    /// Moves the value at `from`, if it is to move.
+    fn follow(&mut self, key: &[u8], from: Pointer) -> Result<Kept> {
+        let Some(source) = self.source_of(from.file) else { return Ok(Kept::Unchanged) };
+        let Some(why) = source.moves else {
+            source.is_kept = true;
+            return Ok(Kept::Unchanged);
+        };
+        if source.scan.is_none() {
+            self.close_scans_before(key);
+        }
+        self.make_room(key)?;
+        let Some(Some(Source { file, scan, .. })) = self.sources.get_mut(&from.file) else {
+            return Ok(Kept::Unchanged);
+        };
+        let scan = scan.get_or_insert_with(|| Scan::new(file, from.offset, file.len(), IoSource::Compaction));
+        let record = record_at(scan, file, from, key)?;
+        let output = self.output.as_mut().unwrap_or_else(|| unreachable!("made above"));
+        let to = output.copy.append(&record)?;
+        output.note(key);
+        self.dead.add(from);
+        self.shared.work.of(why).fetch_add(u64::from(to.len), Relaxed);
+        Ok(Kept::Moved(to))
+    }
+
+    /// Writes a value that stood beside its key.
+    fn part(&mut self, key: &[u8], seqno: SeqNo, value: &[u8]) -> Result<Kept> {
+        self.make_room(key)?;
+        let output = self.output.as_mut().unwrap_or_else(|| unreachable!("made above"));
+        let compressor = &mut self.compressor;
+        let encode = |out: &mut Vec<u8>, place| value::encode_value(out, place, seqno, key, value, compressor);
+        let to = output.copy.append_with(encode)?;
+        output.note(key);
+        self.shared.work.parted.fetch_add(u64::from(to.len), Relaxed);
+        Ok(Kept::Moved(to))
+    }
+
+    /// Sees to it that there is a vTable with room. One that is full ends before the first version of a key.
+    fn make_room(&mut self, key: &[u8]) -> Result<()> {
+        let full = |output: &mut Output| output.copy.end() >= self.shared.options.file_bytes && *output.largest != *key;
+        if let Some(output) = self.output.take_if(full) {
+            self.finish_output(output)?;
+        }
+        if self.output.is_none() {
+            let group = *self.group.get_or_insert_with(|| self.shared.files.new_number());
+            let copy = self.shared.files.begin_copy_for(ORDERED, group, self.source)?;
+            self.output = Some(Output { copy, entries: 0, smallest: key.into(), largest: Vec::new() });
+        }
+        Ok(())
+    }
+
+    fn finish_output(&mut self, output: Output) -> Result<()> {
+        let Output { copy, entries, smallest, largest } = output;
+        let level = if self.job.from.is_some() { self.job.to } else { 0 };
+        let extent = Extent { level, entries, smallest, largest: largest.into() };
+        self.done.push(self.shared.files.finish_in_order(copy, extent)?);
+        Ok(())
+    }
+
+    /// Lets go of what was read ahead of files that are at their end.
+    fn close_scans_before(&mut self, key: &[u8]) {
+        for source in self.sources.values_mut().flatten() {
+            if source.file.extent().is_some_and(|extent| *extent.largest < *key) {
+                source.scan = None;
+            }
+        }
+    }
+
+    /// The files of the output's level that overlap too many others, of those that have to do with this merge (§3.4,
+    /// "Scan-optimized merge").
+    fn overlapping(&self) -> Vec<(FileId, u32)> {
+        if self.shared.options.merge != order::MergePolicy::ScanOptimised || self.job.from.is_none() {
+            return Vec::new();
+        }
+        let is_there =
+            |source: &&Source| source.is_kept && source.file.extent().is_some_and(|e| e.level == self.job.to);
+        let kept = self.sources.values().flatten().filter(is_there).map(|source| &source.file);
+        let mut ranges: Vec<(FileId, order::Range<'_>)> =
+            kept.filter_map(|file| Some((file.id, order::range_of(file)?))).collect();
+        ranges.extend(self.done.iter().map(|meta| (meta.id, (&*meta.smallest, &*meta.largest))));
+        ranges.sort_unstable_by_key(|&(id, _)| id);
+        let only_ranges: Vec<order::Range<'_>> = ranges.iter().map(|&(_, range)| range).collect();
+        let tags = order::to_tag(&only_ranges, self.shared.options.max_sorted_run);
+        ranges.iter().zip(tags).filter(|&(_, tag)| tag).map(|(&(id, _), _)| (id, OVERLAPS)).collect()
+    }
+}
+
+impl Output {
+    fn note(&mut self, key: &[u8]) {
+        self.entries += 1;
+        self.largest.clear();
+        self.largest.extend_from_slice(key);
+    }
+}
+
+impl Work {
+    /// For statistics.
+    pub fn with(&self, levels: Vec<LevelOrder>) -> Order {
+        Order {
+            levels,
+            parted_bytes: self.parted.load(Relaxed),
+            merged_bytes: self.merged.load(Relaxed),
+            untangled_bytes: self.untangled.load(Relaxed),
+            collected_bytes: self.collected.load(Relaxed),
+        }
+    }
+
+    fn of(&self, why: Why) -> &AtomicU64 {
+        match why {
+            Why::Level => &self.merged,
+            Why::Overlap => &self.untangled,
+            Why::Garbage => &self.collected,
+        }
+    }
+}
+
+/// The record at `from`, which must be the value of `key`.
+fn record_at<'s>(scan: &'s mut Scan, file: &ValueFile, from: Pointer, key: &[u8]) -> Result<value::ValueRecord<'s>> {
+    let wrong = |found: String| {
+        let expected = format!("the value of `{}`, {} bytes", key.escape_ascii(), from.len);
+        bifold_contract::Corruption::new(from.offset, "value record", expected, found).of(file.reader().path())
+    };
+    if !scan.skip_to(from.offset) {
+        return Err(wrong("a place that the merge has passed".into()));
+    }
+    match scan.sound()? {
+        Some((record, len)) if record.key == key && record.kind == ValueKind::Value && len == from.len => Ok(record),
+        Some((record, len)) => Err(wrong(format!("{:?} of `{}`, {len} bytes", record.kind, record.key.escape_ascii()))),
+        None => Err(wrong("the end of the file".into())),
+    }
+}
+
+impl Rewriter for Merge {
+    fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
+        match entry.kind {
+            Kind::Inline if entry.payload.len() >= self.shared.options.min_bytes => {
+                self.part(entry.key, entry.seqno, entry.payload)
+            }
+            Kind::Pointer => match pointer::decode(entry.payload) {
+                Ok(from) => self.follow(entry.key, from),
+                // Whoever reads it is told.
+                Err(_) => Ok(Kept::Unchanged),
+            },
+            Kind::Inline | Kind::Delete => Ok(Kept::Unchanged),
+        }
+    }
+
+    fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
+        self.dead.drop_entry(entry);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<ValueEdit> {
+        if let Some(output) = self.output.take() {
+            self.finish_output(output)?;
+        }
+        let tagged = self.overlapping();
+        let added = std::mem::take(&mut self.done);
+        let garbage = std::mem::take(&mut self.dead).into_garbage();
+        Ok(ValueEdit { added, garbage, tagged, ..ValueEdit::default() })
+    }
+}
+
+impl Drop for Merge {
+    /// A rewrite that is given up leaves nothing.
+    fn drop(&mut self) {
+        if let Some(output) = self.output.take() {
+            self.shared.files.give_up(output.copy);
+        }
+        self.done.iter().for_each(|meta| self.shared.files.remove(meta.id));
+    }
+}

@@ -1,0 +1,179 @@
+//! What to collect: vTables that are empty, logs by the index, and vTables whose turn no merge brings (DiffKV §3.5, §4.2).
+//!
+//! The paper's *gc_threshold* says what is worth it; when, is said by space, as for all placements. A vTable with a GC tag is emptied
+//! by the next merge that meets it. Only past the space target one is asked for.
+
+use std::sync::Arc;
+
+use bifold_contract::{
+    FileId, Result, SeqNo, ValueEdit,
+    placement::{Collecting, Collection, Explained, Moved, Moves, SpacePressure, ValueSpace},
+};
+
+use super::{DiffKv, order};
+use crate::parts::{
+    sync::LockExt,
+    value_files::{ORDERED, ValueFile, ValueFiles},
+};
+
+/// Files without any valid value go so many at once.
+const DROPPED_AT_ONCE: usize = 256;
+
+/// One collection of logs is of as many bytes as so many full files have.
+const FILES_AT_ONCE: u64 = 4;
+
+/// With all valid shares at this over the space target, files are as large as the target allows, and some more.
+const TARGET_SLACK: f64 = 1.05;
+
+/// All files that can be collected, the one with the smallest valid share first: the *GC queue* of §4.2.
+pub(super) struct GarbageFirst<'a> {
+    placement: &'a DiffKv,
+    files: Vec<Arc<ValueFile>>,
+}
+
+impl<'a> GarbageFirst<'a> {
+    pub fn of(placement: &'a DiffKv) -> Self {
+        let head = placement.arrivals.head();
+        let mut files = placement.value_files().in_use();
+        {
+            let busy = placement.busy.hold();
+            files.retain(|file| Some(file.id) != head && file.is_known() && !busy.contains(&file.id));
+        }
+        files.sort_by(|a, b| a.valid_share().total_cmp(&b.valid_share()).then(a.id.cmp(&b.id)));
+        Self { placement, files }
+    }
+
+    pub fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
+        let empty = self.files.iter().filter(|file| is_ordered(file) && file.dead() == file.len() - file.start());
+        let empty: Vec<FileId> = empty.take(DROPPED_AT_ONCE).map(|file| file.id).collect();
+        if !empty.is_empty() {
+            return Some(Collection::Units(empty));
+        }
+        if let Some(before) = pressure.all_before {
+            return self.all_before(before, pressure);
+        }
+        let space = bifold_contract::Placement::space(self.placement);
+        if pressure.excess(&space) == 0 {
+            return None;
+        }
+        let threshold = self.threshold(pressure);
+        let is_worth_it = |file: &&Arc<ValueFile>| {
+            file.valid_share() < threshold && (is_ordered(file) || !pressure.is_pinned(&space))
+        };
+        let victims: Vec<&Arc<ValueFile>> = self.files.iter().filter(is_worth_it).collect();
+        self.collection(&victims)
+    }
+
+    /// A file with a larger valid share than this is not worth it. Where space asks for more than *gc_threshold* allows, space
+    /// decides.
+    fn threshold(&self, pressure: &SpacePressure) -> f64 {
+        self.placement.shared.options.gc_threshold.max(TARGET_SLACK / pressure.target)
+    }
+
+    /// Whatever has garbage. First the index says what is dead.
+    fn all_before(&self, before: FileId, pressure: &SpacePressure) -> Option<Collection> {
+        if pressure.entries_above + pressure.overwritten > 0.0 {
+            return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
+        }
+        let victims: Vec<_> = self.files.iter().filter(|file| file.id < before && file.dead() > 0).collect();
+        self.collection(&victims)
+    }
+
+    /// The collection of the first of these files, and of those that go with it: of logs the next best, of vTables those that have
+    /// keys of the same range.
+    fn collection(&self, victims: &[&Arc<ValueFile>]) -> Option<Collection> {
+        let first = *victims.first()?;
+        let Some(extent) = first.extent() else {
+            let mut bytes = 0;
+            let enough = FILES_AT_ONCE * self.placement.shared.options.file_bytes;
+            let has_room = |file: &&&Arc<ValueFile>| {
+                bytes += file.len();
+                bytes - file.len() < enough
+            };
+            let logs = victims.iter().filter(|file| !is_ordered(file)).take_while(has_room);
+            return Some(Collection::Units(logs.map(|file| file.id).collect()));
+        };
+        let meets = |file: &&&Arc<ValueFile>| {
+            order::range_of(file).is_some_and(|range| range.0 <= &*extent.largest && range.1 >= &*extent.smallest)
+        };
+        Some(Collection::Rewrite {
+            start: Some(extent.smallest.clone()),
+            end: Some(extent.largest.clone()),
+            moving: victims.iter().filter(meets).map(|file| file.id).collect(),
+        })
+    }
+
+    pub fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
+        let next = match self.pick(pressure) {
+            Some(Collection::Units(files)) => files,
+            Some(Collection::Rewrite { moving, .. }) => moving,
+            Some(Collection::Look) | None => Vec::new(),
+        };
+        let space: ValueSpace = bifold_contract::Placement::space(self.placement);
+        let threshold = self.threshold(pressure);
+        let mut later: u64 = 0;
+        let mut ages: Vec<(FileId, u64)> = self.files.iter().map(|file| (file.id, file.len())).collect();
+        ages.sort_unstable_by_key(|&(id, _)| std::cmp::Reverse(id));
+        for (_, bytes) in &mut ages {
+            later += *bytes;
+            *bytes = later;
+        }
+        let age_of = |id: FileId| ages.iter().find(|&&(file, _)| file == id).map_or(0, |&(_, bytes)| bytes);
+        let held = |file: &ValueFile| match file {
+            file if next.contains(&file.id) => None,
+            file if file.valid_share() >= threshold => Some("too little of it is dead: gc_threshold"),
+            file if is_ordered(file) => Some("its values move with the next merge that meets them"),
+            _ => Some(pressure.reason(&space)),
+        };
+        let name = |file: &ValueFile| match file.extent() {
+            Some(extent) => format!("vTable {} of level {}, group {}", file.id, extent.level, file.description.group),
+            None => format!("log file {}", file.id),
+        };
+        let explain = |file: &Arc<ValueFile>| Explained {
+            unit: name(file),
+            files: vec![file.id],
+            total_bytes: file.len(),
+            live_bytes: file.len() - file.dead(),
+            age_bytes: age_of(file.id),
+            score: 1.0 - file.valid_share(),
+            held: held(file),
+        };
+        self.files.iter().map(explain).collect()
+    }
+}
+
+fn is_ordered(file: &ValueFile) -> bool {
+    file.description.class == ORDERED
+}
+
+/// vTables that nothing leads to any more.
+#[derive(Default)]
+pub(super) struct Dropped {
+    files: Vec<FileId>,
+    bytes: u64,
+}
+
+impl Dropped {
+    pub fn of(files: &ValueFiles, empty: &[FileId]) -> Self {
+        let bytes = empty.iter().filter_map(|&id| files.get(id)).map(|file| file.len()).sum();
+        Self { files: empty.to_vec(), bytes }
+    }
+}
+
+impl Collecting for Dropped {
+    fn advance(&mut self) -> Result<Option<Moves>> {
+        Ok(None)
+    }
+
+    fn refused(&mut self, _moved: &Moved) {}
+
+    fn committed(&mut self, _last: SeqNo) {}
+
+    fn edit(&mut self) -> ValueEdit {
+        ValueEdit { removed: std::mem::take(&mut self.files), ..ValueEdit::default() }
+    }
+
+    fn freed(&self) -> u64 {
+        self.bytes
+    }
+}
