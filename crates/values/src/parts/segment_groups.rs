@@ -42,8 +42,12 @@ pub struct Region {
     pub prefix: u64,
 }
 
-/// No group covers less than this many bits of hash.
+/// No group number has more bits of hash.
 const BITS_MAX: u32 = 32;
+
+/// No group splits that has so many: the directory has a place of 4 bytes for each combination of as many bits as any group has.
+/// A key that gets most writes would have its group split again and again, which helps nobody.
+const SPLIT_BITS_MAX: u32 = 18;
 
 impl Region {
     /// All hashes.
@@ -250,7 +254,7 @@ impl Groups {
     /// Splits the group of `hash`, if it can be.
     pub fn split_at(&mut self, hash: u64) {
         let at = self.position(hash);
-        if !self.groups[at].busy && self.groups[at].region.bits < BITS_MAX {
+        if !self.groups[at].busy && self.groups[at].region.bits < SPLIT_BITS_MAX {
             self.split(at);
         }
     }
@@ -316,6 +320,13 @@ mod tests {
             assert!(groups.at(hash).region.covers(hash));
             assert_eq!(groups.all().iter().filter(|g| g.region.covers(hash)).count(), 1);
         }
+    }
+
+    #[test]
+    fn the_directory_has_an_end_however_often_one_group_is_full() {
+        let mut groups = Groups::new(0, &[], &Budget::new(1 << 20));
+        (0..100).for_each(|_| groups.split_at(77));
+        assert_eq!((groups.all().len(), groups.directory.len()), (1 + SPLIT_BITS_MAX as usize, 1 << SPLIT_BITS_MAX));
     }
 
     #[test]
