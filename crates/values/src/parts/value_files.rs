@@ -9,6 +9,7 @@
 //! Readers find a file by its number with one atomic load. A file that is emptied stays readable until it is retired: a
 //! snapshot older than the moves, or a power loss that takes them back, still leads there.
 
+mod ahead;
 mod copies;
 mod listing;
 mod recovery;
@@ -54,9 +55,6 @@ pub const SORTED: u8 = 5;
 
 /// Class of files with values by key, which only the index of the keyspace leads to.
 pub const ORDERED: u8 = 6;
-
-/// Whether values are in memory is asked at every so many announcements: it takes a system call.
-const LOOKS_EVERY: u64 = 4;
 
 /// Memory that an open file takes: its record, its path, what reader and append region know of it. Measured with 8 000.
 const OPEN_FILE_BYTES: u64 = 1200;
@@ -492,20 +490,6 @@ impl ValueFiles {
         let Some(file) = all.get(&pointer.file) else { return Ok(None) };
         let (bytes, offset) = (file.read_bytes(pointer, source)?, pointer.offset);
         value::read_value(bytes, file.id, offset, key).map(Some).map_err(|damage| damage.of(file.reader.path()))
-    }
-
-    /// Announces reads to come. To ask the system for a value takes as long as to read it from memory, so it is only
-    /// asked when the first one is not there; and as long as all are, that is looked at now and then only.
-    pub fn prefetch(&self, pointers: &[Pointer]) {
-        let all = self.all.load();
-        let found = pointers.iter().filter_map(|pointer| Some((all.get(&pointer.file)?, pointer)));
-        let calls = self.prefetches.fetch_add(1, Relaxed);
-        if self.are_cold.load(Relaxed) || calls.is_multiple_of(LOOKS_EVERY) {
-            let is_cold = |(file, at): (&Arc<ValueFile>, &Pointer)| !file.reader.is_in_memory(at.offset, at.len.into());
-            self.are_cold.store(found.clone().next().is_some_and(is_cold), Relaxed);
-        }
-        let announce = if self.are_cold.load(Relaxed) { Reader::prefetch } else { Reader::touch };
-        found.for_each(|(file, pointer)| announce(&file.reader, pointer.offset, pointer.len.into()));
     }
 
     /// Nothing is appended to the present files any more.

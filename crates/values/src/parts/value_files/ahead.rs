@@ -1,0 +1,89 @@
+//! Reads that are announced before they are made (DiffKV §2.2: most of a scan's time goes into fetching values).
+//!
+//! ```text
+//! pointers of the next entries ─▶ by file and offset ─▶ neighbours as one stretch ─▶ asked of the device side by side
+//! ```
+//!
+//! Where values are sorted by key, or partly, the next entries of a scan have few stretches; where they are in the order of arrival,
+//! each is one.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use bifold_contract::{FileId, Pointer};
+
+use super::{ValueFile, ValueFiles};
+
+/// Whether values are in memory is asked at every so many announcements: it takes a system call.
+const LOOKS_EVERY: u64 = 4;
+
+/// Values that are no further apart than this, in bytes, are fetched with what is between them: four pages take a device about
+/// as long as one, and a second request longer.
+const GAP_BYTES: u64 = 16 << 10;
+
+/// A part of a file to fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stretch {
+    file: FileId,
+    start: u64,
+    end: u64,
+}
+
+/// The stretches that these places are in, by file and offset.
+fn stretches(pointers: &[Pointer]) -> Vec<Stretch> {
+    let stretch = |at: &Pointer| Stretch { file: at.file, start: at.offset, end: at.offset + u64::from(at.len) };
+    let mut all: Vec<Stretch> = pointers.iter().map(stretch).collect();
+    all.sort_unstable_by_key(|stretch| (stretch.file, stretch.start));
+    all.dedup_by(|next, last| {
+        let is_near = next.file == last.file && next.start <= last.end + GAP_BYTES;
+        if is_near {
+            last.end = last.end.max(next.end);
+        }
+        is_near
+    });
+    all
+}
+
+impl ValueFiles {
+    /// Announces reads to come. To ask the system for a value takes as long as to read it from memory, so it is only
+    /// asked when the first one is not there; and as long as all are, that is looked at now and then only.
+    pub fn prefetch(&self, pointers: &[Pointer]) {
+        let all = self.all.load();
+        let file_of = |id: FileId| -> Option<&Arc<ValueFile>> { all.get(&id) };
+        let calls = self.prefetches.fetch_add(1, Relaxed);
+        if self.are_cold.load(Relaxed) || calls.is_multiple_of(LOOKS_EVERY) {
+            let first = pointers.iter().find_map(|at| Some((file_of(at.file)?, at)));
+            let is_cold = first.is_some_and(|(file, at)| !file.reader.is_in_memory(at.offset, at.len.into()));
+            self.are_cold.store(is_cold, Relaxed);
+        }
+        if self.are_cold.load(Relaxed) {
+            for stretch in stretches(pointers) {
+                if let Some(file) = file_of(stretch.file) {
+                    file.reader.prefetch(stretch.start, stretch.end - stretch.start);
+                }
+            }
+            return;
+        }
+        for at in pointers {
+            if let Some(file) = file_of(at.file) {
+                file.reader.touch(at.offset, at.len.into());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_fetched_as_one_whatever_their_order() {
+        let at = |file, offset, len| Pointer { file, epoch: 0, offset, len };
+        let of = |file, start, end| Stretch { file, start, end };
+        let pointers = [at(2, 5000, 100), at(1, 90_000, 10), at(2, 4000, 1000), at(2, 4500, 10), at(1, 40, 1)];
+        assert_eq!(stretches(&pointers), [of(1, 40, 41), of(1, 90_000, 90_010), of(2, 4000, 5100)]);
+        assert_eq!(stretches(&[]), []);
+        let last = at(3, 10 + GAP_BYTES, 5);
+        assert_eq!(stretches(&[last, at(3, 0, 10)]), [of(3, 0, 15 + GAP_BYTES)]);
+        assert_eq!(stretches(&[last, at(3, 0, 9)]).len(), 2);
+    }
+}
