@@ -139,7 +139,7 @@ pub enum Command {
 
     /// Collect the garbage among values kept apart, or explain it.
     #[command(
-        long_about = "Collect the garbage among values kept apart (placements wisckey, hashkv and novkv), or with --explain say \
+        long_about = "Collect the garbage among values kept apart (placements wisckey, hashkv, novkv and diffkv), or with --explain say \
             of each group or file what is in it, how much the policy wants it, and why it is not collected now.",
         after_long_help = "Examples:\n  bifold gc my.db --explain\n  bifold gc my.db"
     )]
@@ -155,7 +155,7 @@ pub enum Command {
 
     /// Copy a database into a new one with another placement of values.
     #[command(
-        long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv or novkv. The \
+        long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv, novkv or diffkv. The \
             placement of a database cannot change; this makes another database.\n\n\
             All keyspaces are copied in key order, each with the options it has but for the placement and what --set \
             changes of all of them, such as keyspace.values.min_bytes=1KiB. What --options and --set say of the \
@@ -180,7 +180,7 @@ pub enum Command {
             those of two databases together.\n\n\
             What value files do not know, and salvage cannot either:\n\
             * values kept beside their keys: short ones, and all of placement inline. They are gone.\n\
-            * deletes and range deletes of placement wisckey: what was deleted comes back, if it was not collected \
+            * deletes and range deletes of placements wisckey and diffkv: what was deleted comes back, if it was not collected \
             yet.\n\
             * deletes of placement novkv that no flush or compaction has met together with what they delete, or whose \
             drop file is not given or damaged: what they deleted comes back, if it was not collected yet.\n\
@@ -325,7 +325,7 @@ pub struct ConvertArgs {
     pub src: PathBuf,
     /// The directory of the new one; must not exist, or be empty.
     pub dst: PathBuf,
-    /// Where it keeps values: inline, wisckey, hashkv or novkv.
+    /// Where it keeps values: inline, wisckey, hashkv, novkv or diffkv.
     #[arg(long, value_name = "NAME")]
     pub placement: String,
 }

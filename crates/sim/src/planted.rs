@@ -64,6 +64,9 @@ const POWER: Test = Test::Proof("power");
 const REGION: Test = Test::Unit("bifold-io", "region::");
 const DELETES: Test = Test::Integration("bifold-values", "conformance", "hashkv::a01_a_deleted_key");
 const EXACT: Test = Test::Integration("bifold-values", "conformance", "novkv_exact::");
+const DIFFKV: Test = Test::Unit("bifold-values", "diffkv::");
+const DIFFKV_EXACT: Test = Test::Integration("bifold-values", "conformance", "diffkv_exact::");
+const DIFFKV_READERS: Test = Test::Integration("bifold-values", "conformance", "diffkv::a16");
 const NOVKV: Test = Test::Unit("bifold-values", "novkv::");
 const COLD_LOG_DELETES: Test = Test::Integration("bifold-values", "conformance", "hashkv_cold_log::a01_a_deleted_key");
 const COLD_LOG_CRASHES: Test = Test::Integration("bifold-values", "conformance", "hashkv_cold_log::a03_copies");
@@ -110,6 +113,10 @@ pub const ALL: &[Planted] = &[
     bug("regard_all_drops", NOVKV),
     bug("trust_handles", NOVKV),
     bug("skip_alone_sync", POWER),
+    bug("forget_moved", DIFFKV_EXACT),
+    bug("count_moved_twice", DIFFKV_EXACT),
+    bug("forget_tags", DIFFKV),
+    bug("trust_old_views", DIFFKV_READERS),
 ];
 
 /// What became of one planted bug.

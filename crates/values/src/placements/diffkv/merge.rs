@@ -144,7 +144,12 @@ impl Merge {
         let output = self.output.as_mut().unwrap_or_else(|| unreachable!("made above"));
         let to = output.copy.append(&record)?;
         output.note(key);
-        self.dead.add(from);
+        if cfg!(not(planted = "forget_moved")) {
+            self.dead.add(from);
+        }
+        if cfg!(planted = "count_moved_twice") {
+            self.dead.add(from);
+        }
         self.shared.work.of(why).fetch_add(u64::from(to.len), Relaxed);
         Ok(Kept::Moved(to))
     }
