@@ -50,7 +50,7 @@ impl Engine {
     fn write_layer(&self, partition: &Arc<Partition>, view: &View, layer: &Layer) -> Result<(LevelEdit, ValueEdit)> {
         let empty_below = view.version.tables().next().is_none() && view.sealed.len() == 1;
         let run = self.new_file_id();
-        let job = RewriteJob { keyspace: partition.keyspace, from: None, to: 0, bottom: empty_below, entries_above: 0 };
+        let job = RewriteJob { keyspace: partition.keyspace, from: None, to: 0, bottom: empty_below };
         let output = run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
             layer.memtable.range_tombstones(),

@@ -28,6 +28,7 @@ use bifold_index::{memtable::Memtable, table::TableOptions, version::Version};
 
 use crate::{
     options::KeyspaceOptions,
+    overwrites::Overwrites,
     presets::{self, ValueHome},
     sync::LockExt,
 };
@@ -44,6 +45,8 @@ pub(crate) struct Partition {
     pub options: KeyspaceOptions,
     /// Values of this length and above are kept apart.
     pub parts_from: usize,
+    /// How much its commits hide, for a placement that learns of it from rewrites alone.
+    pub overwrites: Option<Overwrites>,
     /// Where its values live.
     pub placement: Arc<dyn Placement>,
     /// What it compacts next.
@@ -132,11 +135,14 @@ impl Partition {
         values: ValueHome<'_>,
     ) -> Result<Self> {
         let placement = presets::placement(&options, values)?;
+        let profile = placement.profile();
+        let entries = version.tables().map(|table| table.meta().entries).sum();
         Ok(Self {
             keyspace,
             id: 0,
             name,
-            parts_from: placement.profile().parts_from.unwrap_or(usize::MAX),
+            parts_from: profile.parts_from.unwrap_or(usize::MAX),
+            overwrites: profile.learns_from_rewrites.then(|| Overwrites::of(placement.space().live_bytes, entries)),
             placement,
             policy: presets::policy(&options)?,
             locator: Box::new(NewestFirst),
