@@ -64,7 +64,7 @@ impl Engine {
         let view = partition.view();
         let memtables = || view.layers().map(|layer| &layer.memtable);
         let overwritten: u64 = memtables().map(|memtable| memtable.entries().saturating_sub(memtable.keys())).sum();
-        let mut runs = entries_of_runs(&view.version, |_| true);
+        let mut runs = entries_of_runs(&view.version);
         runs.extend(memtables().map(|memtable| memtable.keys()));
         let tombstones: u64 = memtables().map(|memtable| memtable.tombstones()).sum();
         let in_tables: u64 = view.version.tables().map(|table| table.meta().tombstones).sum();
@@ -82,6 +82,11 @@ impl Engine {
     /// Whether there is garbage to collect in a keyspace.
     pub fn has_garbage(&self, partition: &Partition) -> bool {
         partition.parts_from != usize::MAX && partition.placement.pick(&self.pressure(partition)).is_some()
+    }
+
+    /// Whether garbage of a keyspace is being collected, or will be as soon as a worker is free.
+    pub fn is_freeing(&self, partition: &Partition) -> bool {
+        self.work.is_collecting(partition.keyspace) || self.has_garbage(partition)
     }
 
     /// Collects what the placement picks, if it picks something.
@@ -126,14 +131,16 @@ impl Engine {
     }
 
     fn collect(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<()> {
+        let begin = self.env.clock.now();
         if let Collection::Rewrite { start, end, moving } = pick {
             if moving.is_empty() {
                 // What memtables hide is looked for.
                 self.flush(&[Arc::clone(partition)])?;
             }
-            return self.rewrite_range(partition, (start.as_deref(), end.as_deref()), moving);
+            self.rewrite_range(partition, (start.as_deref(), end.as_deref()), moving)?;
+            self.pace.collected(0, self.env.clock.now().saturating_sub(begin));
+            return Ok(());
         }
-        let begin = self.env.clock.now();
         let view = Asked { engine: self, partition, lookups: Cell::new(0) };
         let mut collecting = partition.placement.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);

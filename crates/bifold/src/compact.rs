@@ -85,11 +85,9 @@ impl Engine {
         let whole_bottom = cfg!(planted = "drop_tombstone_early");
         let snapshots =
             if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
-        let is_input = |table| job.inputs.iter().any(|input| input.2 == table);
-        let entries_above = beside_largest(entries_of_runs(version, is_input));
         let (keyspace, to) = (partition.keyspace, job.output_level);
         let (deepest, moving) = (version.shape().deepest().max(to), moving.to_vec());
-        let rewrite = RewriteJob { keyspace, from, to, bottom: false, entries_above, deepest, moving };
+        let rewrite = RewriteJob { keyspace, from, to, bottom: false, deepest, moving };
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,
@@ -187,12 +185,11 @@ fn inputs<'a>(version: &'a Version, job: &'a CompactionJob) -> impl Iterator<Ite
     job.inputs.iter().filter_map(|&(_, _, id)| version.tables().find(|t| t.meta().id == id))
 }
 
-/// Of the tables chosen, how many entries there are in each run.
-pub(crate) fn entries_of_runs(version: &Version, is_chosen: impl Fn(FileId) -> bool) -> Vec<u64> {
+/// How many entries there are in each run.
+pub(crate) fn entries_of_runs(version: &Version) -> Vec<u64> {
     let shape = version.shape();
     let runs = shape.levels.iter().flat_map(|level| &level.runs);
-    let entries = |run: &Run| run.tables.iter().filter(|table| is_chosen(table.id)).map(|table| table.entries).sum();
-    runs.map(entries).collect()
+    runs.map(|run: &Run| run.tables.iter().map(|table| table.entries).sum()).collect()
 }
 
 /// The entries outside the largest of several sorted runs: no more can hide others, or be hidden.
@@ -276,7 +273,7 @@ fn whole_range(shape: &Levels, table_bytes: u64, start: Option<&[u8]>, end: Opti
 
 #[cfg(test)]
 mod tests {
-    use bifold_contract::{Level, TableMeta};
+    use bifold_contract::{FileId, Level, TableMeta};
 
     use super::*;
 

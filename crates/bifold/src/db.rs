@@ -297,7 +297,7 @@ impl Db {
         &self.engine().options
     }
 
-    fn engine(&self) -> &Arc<Engine> {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.handle.engine
     }
 }

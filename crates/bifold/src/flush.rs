@@ -52,7 +52,7 @@ impl Engine {
         let run = self.new_file_id();
         let (deepest, moving) = (view.version.shape().deepest(), Vec::new());
         let keyspace = partition.keyspace;
-        let job = RewriteJob { keyspace, from: None, to: 0, bottom: empty_below, entries_above: 0, deepest, moving };
+        let job = RewriteJob { keyspace, from: None, to: 0, bottom: empty_below, deepest, moving };
         let output = run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
             layer.memtable.range_tombstones(),

@@ -56,6 +56,7 @@ mod keyspace;
 mod manifest;
 mod memory;
 pub mod options;
+mod overwrites;
 mod pace;
 mod partition;
 mod presets;

@@ -39,6 +39,15 @@ const FILL_MOVES: f64 = 0.95;
 /// Slower than this, in bytes a second, writers are not made by debt alone.
 const RATE_MIN: f64 = 4.0 * 1024.0 * 1024.0;
 
+/// Bytes a second that collections are taken to free before one has shown it.
+const FREE_RATE_ASSUMED: u64 = 96 << 20;
+
+/// The first collections count for more than what was assumed, when they have taken so many seconds.
+const ASSUMED_SECONDS: f64 = 0.25;
+
+/// What collections have freed is forgotten over so many seconds of collecting.
+const FREEING_SECONDS: f64 = 2.0;
+
 /// The shortest sleep worth its system call.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
@@ -58,7 +67,8 @@ pub(crate) struct Pace {
     feedback: Mutex<Feedback>,
     /// How full the fullest keyspace is, in thousandths of its space target.
     fullness: AtomicU64,
-    /// Bytes a second that collections lately freed; 0 before the first.
+    freeing: Mutex<Freeing>,
+    /// Bytes a second that collections lately freed.
     free_rate: AtomicU64,
     /// What compactions may write.
     pub budget: RateBudget,
@@ -72,6 +82,31 @@ struct Feedback {
     ingest_rate: f64,
 }
 
+/// What collections lately freed, and how long that took.
+#[derive(Clone, Copy, Debug)]
+struct Freeing {
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Default for Freeing {
+    fn default() -> Self {
+        Self { bytes: FREE_RATE_ASSUMED as f64 * ASSUMED_SECONDS, seconds: ASSUMED_SECONDS }
+    }
+}
+
+impl Freeing {
+    /// After one more. Pure.
+    fn and(self, bytes: f64, seconds: f64) -> Self {
+        let kept = (-seconds / FREEING_SECONDS).exp();
+        Self { bytes: self.bytes * kept + bytes, seconds: self.seconds * kept + seconds }
+    }
+
+    fn rate(self) -> f64 {
+        (self.bytes / self.seconds).max(RATE_MIN)
+    }
+}
+
 impl Pace {
     /// A pace that allows everything at first.
     pub fn new(memtable_bytes: u64, background_bytes_per_second: Option<u64>, clock: &Arc<dyn Clock>) -> Self {
@@ -83,7 +118,8 @@ impl Pace {
             free_at_ns: AtomicU64::new(0),
             feedback: Mutex::default(),
             fullness: AtomicU64::new(0),
-            free_rate: AtomicU64::new(0),
+            freeing: Mutex::default(),
+            free_rate: AtomicU64::new(FREE_RATE_ASSUMED),
             budget,
         }
     }
@@ -95,12 +131,11 @@ impl Pace {
         self.flush_rate.store((0.5 * old + 0.5 * rate) as u64, Relaxed);
     }
 
-    /// Notes that a collection has freed `bytes` in `time`.
+    /// Notes that a collection has freed `bytes` in `time`; or none, because it only learnt what there is to free.
     pub fn collected(&self, bytes: u64, time: Duration) {
-        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
-        let old = self.free_rate.load(Relaxed) as f64;
-        let new = if old > 0.0 { 0.5 * old + 0.5 * rate } else { rate };
-        self.free_rate.store(new.max(RATE_MIN) as u64, Relaxed);
+        let mut freeing = self.freeing.hold();
+        *freeing = freeing.and(bytes as f64, time.as_secs_f64());
+        self.free_rate.store(freeing.rate() as u64, Relaxed);
     }
 
     /// The feedback on debt: `bytes` have been committed in all.
@@ -172,8 +207,7 @@ impl Engine {
             .map_or(0.0, |multiple| in_memtable as f64 / (multiple * flush_rate).max(1.0));
         let by_debt = if debt_rate == 0 { 0.0 } else { bytes as f64 / debt_rate as f64 };
         let free_rate = self.pace.free_rate.load(Relaxed) as f64;
-        let by_space =
-            space_rate.filter(|_| free_rate > 0.0).map_or(0.0, |multiple| bytes as f64 / (multiple * free_rate));
+        let by_space = space_rate.map_or(0.0, |multiple| bytes as f64 / (multiple * free_rate));
         let costs = [
             (by_memtables, StallCause::Memtables),
             (by_debt, StallCause::CompactionDebt),
@@ -243,7 +277,9 @@ impl Engine {
         let fullness = |p: &Arc<Partition>| {
             let (pressure, mut space) = (self.pressure(p), p.placement.space());
             space.live_bytes = space.live_bytes.saturating_sub(p.placement.hidden_bytes(&pressure));
-            pressure.fullness(&space)
+            let fullness = pressure.fullness(&space);
+            // Where there is nothing to collect yet, slower writers would only be longer in coming to where there is.
+            if space_rate(fullness).is_some() && self.is_freeing(p) { fullness } else { 0.0 }
         };
         let fullest = self.partitions().iter().filter(parted).map(fullness).fold(0.0, f64::max);
         self.pace.fullness.store((fullest * 1000.0) as u64, Relaxed);
@@ -272,6 +308,23 @@ mod tests {
         let rates: Vec<f64> = (93..=120).filter_map(|hundredths| space_rate(f64::from(hundredths) / 100.0)).collect();
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.7), "{rates:?}");
         assert_eq!((rates[0], rates[5], rates[27]), (4.0, 1.0, 0.1));
+    }
+
+    #[test]
+    fn the_rate_of_collections_is_assumed_first_then_learnt_with_the_time_that_learning_takes() {
+        let collect = |freeing: Freeing, bytes: f64, seconds: f64, times: usize| {
+            (0..times).fold(freeing, |freeing, _| freeing.and(bytes, seconds))
+        };
+        let first = Freeing::default();
+        assert_eq!(first.rate(), FREE_RATE_ASSUMED as f64);
+        let fast = collect(first, 6e6, 0.03, 300);
+        assert!((1.9e8..2.1e8).contains(&fast.rate()), "{fast:?}");
+        let with_rewrites = collect(fast, 0.0, 0.5, 1);
+        assert!((1.4e8..1.7e8).contains(&with_rewrites.rate()), "{with_rewrites:?}");
+        let idle = collect(fast, 0.0, 0.5, 100);
+        assert_eq!(idle.rate(), RATE_MIN, "nothing was freed for long");
+        let short = first.and(6e6, 1e-6);
+        assert!(short.rate() < 1.5 * first.rate(), "one short collection is not the measure of all: {short:?}");
     }
 
     #[test]

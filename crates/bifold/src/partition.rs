@@ -29,6 +29,7 @@ use bifold_index::{memtable::Memtable, table::TableOptions, version::Version};
 
 use crate::{
     options::KeyspaceOptions,
+    overwrites::Overwrites,
     presets::{self, ValueHome},
     sync::LockExt,
 };
@@ -45,6 +46,8 @@ pub(crate) struct Partition {
     pub options: KeyspaceOptions,
     /// Values of this length and above are kept apart.
     pub parts_from: usize,
+    /// How much its commits hide, for a placement that learns of it from rewrites alone.
+    pub overwrites: Option<Overwrites>,
     /// Where its values live.
     pub placement: Arc<dyn Placement>,
     /// What it compacts next.
@@ -136,11 +139,16 @@ impl Partition {
         values: ValueHome<'_>,
     ) -> Result<Self> {
         let placement = presets::placement(&options, values)?;
+        let profile = placement.profile();
+        let entries = version.tables().map(|table| table.meta().entries).sum();
         Ok(Self {
             keyspace,
             id: 0,
             name,
-            parts_from: placement.profile().parts_from.unwrap_or(usize::MAX),
+            parts_from: profile.parts_from.unwrap_or(usize::MAX),
+            overwrites: profile
+                .learns_from_rewrites
+                .map(|apart_from| Overwrites::of(apart_from, placement.space().live_bytes, entries)),
             placement,
             policy: presets::policy(&options)?,
             locator: Box::new(NewestFirst),

@@ -154,6 +154,11 @@ impl Work {
         Begun::Job(job)
     }
 
+    /// Whether values of a keyspace are being collected.
+    pub fn is_collecting(&self, keyspace: KeyspaceId) -> bool {
+        self.state.hold().collecting.contains(&keyspace)
+    }
+
     /// Takes the collection of a keyspace's values, unless it is running.
     pub fn try_collect(&self, keyspace: KeyspaceId) -> bool {
         let mut state = self.state.hold();

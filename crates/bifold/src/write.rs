@@ -21,6 +21,7 @@ use bifold_format::pointer;
 use crate::{
     engine::Engine,
     options::Durability,
+    overwrites::Drawn,
     partition::Partition,
     wal::{Upto, Wal},
 };
@@ -170,12 +171,15 @@ impl Engine {
         }
         let mut pointers = Vec::with_capacity(ops.len() * POINTER_BYTES);
         let mut ends = Vec::with_capacity(ops.len());
+        let mut drawn = Vec::new();
         for (op, seqno) in ops.iter().zip(wal.next_seqno()..) {
             let start = pointers.len();
-            if let Some(pointer) = op.route(seqno)? {
+            let pointer = op.route(seqno)?;
+            if let Some(pointer) = pointer {
                 pointer::encode(pointer, &mut pointers);
             }
             ends.push((start, pointers.len()));
+            drawn.extend(op.draw(seqno, pointer));
         }
         let parted: Vec<Op<'_>> = ops
             .iter()
@@ -187,6 +191,7 @@ impl Engine {
             )
             .collect();
         let last = self.log_and_apply(wal, &parted, durability)?;
+        drawn.iter().for_each(Drawn::tell);
         self.note_values(ops);
         Ok(last)
     }

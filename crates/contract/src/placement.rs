@@ -27,6 +27,9 @@ pub struct Profile {
     /// Some values are moved or parted while streams are rewritten, so a trivial move is allowed only if
     /// [`Placement::may_move`] agrees.
     pub parts_at_rewrite: bool,
+    /// Which values are dead it learns from rewrites alone, of those of this length and above: [`Placement::hides`] tells it what
+    /// they will find.
+    pub learns_from_rewrites: Option<usize>,
 }
 
 /// Where values live. One object per keyspace; all methods may be called from several threads.
@@ -131,6 +134,10 @@ pub trait Placement: Send + Sync {
 
     /// What value files hold now.
     fn space(&self) -> ValueSpace;
+
+    /// Tells that commits have hidden about so many more bytes of records from all but snapshots. That is an estimate, by a
+    /// sample of the commits and what is in memory of the index; told only to who [`Profile::learns_from_rewrites`].
+    fn hides(&self, _bytes: u64) {}
 
     /// Of the bytes that [`Placement::space`] counts as live, those that are probably dead: nobody knows which.
     fn hidden_bytes(&self, _pressure: &SpacePressure) -> u64 {
@@ -375,8 +382,6 @@ pub struct RewriteJob {
     pub to: u8,
     /// The output is the oldest data of its range.
     pub bottom: bool,
-    /// Entries of the inputs that may hide others: of all sorted runs but the largest.
-    pub entries_above: u64,
     /// The deepest level that has tables, or the one of the output if that is deeper.
     pub deepest: u8,
     /// Values in these files are to move, since [`Collection::Rewrite`] has asked for that.
@@ -463,6 +468,12 @@ const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 const UNCOLLECTED_SHARE: f64 = 0.15;
 
 impl SpacePressure {
+    /// Of values of so many bytes that are not known to be dead, more cannot be hidden.
+    #[must_use]
+    pub fn hidden_at_most(&self, live_bytes: u64) -> u64 {
+        (live_bytes as f64 * (self.entries_above + self.overwritten).min(1.0)) as u64
+    }
+
     /// Bytes by which value files and tables are larger than they should be, when what is emptied is gone: than their target
     /// without a quarter of the slack, which is for the copies of collections beside what they copy.
     #[must_use]
@@ -565,6 +576,14 @@ mod tests {
     fn a_target_below_the_tables_does_not_slow_writers_for_ever() {
         assert!(pressure(1.05, None).fullness(&space(1060, 0)) < 0.95);
         assert!(pressure(1.05, None).fullness(&space(1200, 0)) > 1.0);
+    }
+
+    #[test]
+    fn no_more_is_hidden_than_stands_above() {
+        let above = |entries_above, overwritten| SpacePressure { entries_above, overwritten, ..pressure(1.5, None) };
+        assert_eq!(above(0.0, 0.0).hidden_at_most(1000), 0);
+        assert_eq!(above(0.25, 0.25).hidden_at_most(1000), 500);
+        assert_eq!(above(0.7, 0.7).hidden_at_most(1000), 1000);
     }
 
     #[test]

@@ -56,6 +56,14 @@ impl Version {
         answer
     }
 
+    /// Whether a table may have a version of a key with this hash, by what is held in memory: tables whose filters are not
+    /// may have it. Range tombstones are not looked at.
+    #[must_use]
+    pub fn may_contain_as_held(&self, key: &[u8], key_hash: u64) -> bool {
+        let mut tables = self.levels().iter().flatten().filter_map(|run| run.find(key));
+        tables.any(|table| table.may_contain_as_held(key_hash))
+    }
+
     fn search(&self, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Option<FoundEntry>> {
         if lookup.covered_by > 0 {
             return Ok(None);

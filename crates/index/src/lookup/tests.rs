@@ -127,6 +127,24 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_is_held_in_memory_never_denies_a_key_that_is_there(
+        pieces in prop::collection::vec(prop::collection::vec(op(), 1..8), 1..7),
+        level0_runs in 1usize..4,
+    ) {
+        let disk = Disk::new();
+        let version = version(&disk, &pieces, level0_runs);
+        let written = |key| pieces.concat().iter().any(|op| matches!(op, Op::Put(k) | Op::Delete(k) if *k == key));
+        for key in 0u8..12 {
+            prop_assert!(!written(key) || version.may_contain_as_held(&[key], key_hash(&[key])), "key {}", key);
+        }
+        prop_assert!(!version.may_contain_as_held(&[200], key_hash(&[200])), "no table spans it");
+    }
+}
+
 #[test]
 fn a_range_tombstone_of_a_newer_layer_hides_all_tables() {
     let disk = Disk::new();

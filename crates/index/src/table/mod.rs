@@ -165,6 +165,15 @@ impl Table {
         Ok(filter.may_contain(key_hash))
     }
 
+    /// As [`Table::may_contain`], by what is held in memory: always, when the filter is not.
+    #[inline]
+    #[must_use]
+    pub fn may_contain_as_held(&self, key_hash: u64) -> bool {
+        let filter = self.held.as_ref().and_then(|held| held.filter.as_ref());
+        self.has_entries()
+            && filter.and_then(|filter| Filter::parse(filter).ok()).is_none_or(|f| f.may_contain(key_hash))
+    }
+
     /// Whether it has a filter.
     #[inline]
     #[must_use]

@@ -19,13 +19,11 @@ impl DeadCounts {
         *entries += 1;
     }
 
-    /// Counts the value of a dropped entry, if it is kept apart.
-    pub fn drop_entry(&mut self, entry: &Entry<'_>) {
-        if entry.kind == Kind::Pointer
-            && let Ok(pointer) = pointer::decode(entry.payload)
-        {
-            self.add(pointer);
-        }
+    /// Counts the value of a dropped entry, if it is kept apart. Answers how long its record is.
+    pub fn drop_entry(&mut self, entry: &Entry<'_>) -> u64 {
+        let at = if entry.kind == Kind::Pointer { pointer::decode(entry.payload).ok() } else { None };
+        at.iter().for_each(|&at| self.add(at));
+        at.map_or(0, |at| at.len.into())
     }
 
     /// As the manifest is to learn it.
@@ -47,7 +45,7 @@ impl Rewriter for CountDead {
     }
 
     fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
-        self.dead.drop_entry(entry);
+        let _bytes = self.dead.drop_entry(entry);
         Ok(())
     }
 

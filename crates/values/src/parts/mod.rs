@@ -14,6 +14,7 @@
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
 //! | [`budget`] | memory with a cap that keyspaces share |
 //! | [`garbage_estimate`] | how much of a row of files is dead, by a sample |
+//! | [`hidden`] | how much is dead of which no rewrite has learnt |
 //! | [`victim`] | which unit to collect (HashKV §3.3) |
 //! | [`hash_map`] | hash maps that are the same in every run |
 //! | [`key_table`] | the keys of a collection and what is known of each |
@@ -26,6 +27,7 @@ pub mod drop_keys;
 pub mod garbage_estimate;
 pub mod handles;
 pub mod hash_map;
+pub mod hidden;
 pub mod key_table;
 pub mod relocation;
 pub mod salvage;

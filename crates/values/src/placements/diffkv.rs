@@ -47,6 +47,7 @@ use self::{
 use super::ValueOptions;
 use crate::parts::{
     arrivals::Arrivals,
+    hidden::Hidden,
     relocation::Relocation,
     value_files::{Home, Kept, ORDERED, ValueFile, ValueFiles},
 };
@@ -65,6 +66,8 @@ struct Shared {
     options: ValueOptions,
     files: Arc<ValueFiles>,
     work: Work,
+    /// What is dead that no merge has met.
+    hidden: Hidden,
 }
 
 impl Shared {
@@ -82,7 +85,7 @@ impl DiffKv {
     pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
         let files = Arc::new(ValueFiles::open(home, listed, present)?);
         let arrivals = Arrivals::new(Arc::clone(&files), options.file_bytes, options.compression);
-        let shared = Arc::new(Shared { options, files, work: Work::default() });
+        let shared = Arc::new(Shared { options, files, work: Work::default(), hidden: Hidden::unknown() });
         Ok(Self { shared, arrivals, busy: Arc::default() })
     }
 
@@ -93,7 +96,12 @@ impl DiffKv {
 
 impl Placement for DiffKv {
     fn profile(&self) -> Profile {
-        Profile { name: "diffkv", parts_from: Some(self.shared.options.large_bytes), parts_at_rewrite: true }
+        Profile {
+            name: "diffkv",
+            parts_from: Some(self.shared.options.large_bytes),
+            parts_at_rewrite: true,
+            learns_from_rewrites: Some(self.shared.options.min_bytes.min(self.shared.options.large_bytes)),
+        }
     }
 
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
@@ -181,6 +189,14 @@ impl Placement for DiffKv {
         let (files, total_bytes, emptied_bytes) = self.value_files().sizes();
         let dead: u64 = self.value_files().in_use().iter().map(|file| file.dead()).sum();
         ValueSpace { files, total_bytes, live_bytes: (total_bytes - emptied_bytes).saturating_sub(dead), emptied_bytes }
+    }
+
+    fn hides(&self, bytes: u64) {
+        self.shared.hidden.come(bytes);
+    }
+
+    fn hidden_bytes(&self, pressure: &SpacePressure) -> u64 {
+        self.shared.hidden.keep_below(pressure.hidden_at_most(self.space().live_bytes))
     }
 
     fn memory_bytes(&self) -> u64 {

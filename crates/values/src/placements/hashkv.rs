@@ -201,7 +201,12 @@ impl Sorted {
 
 impl Placement for HashKv {
     fn profile(&self) -> Profile {
-        Profile { name: "hashkv", parts_from: Some(self.options.min_bytes), parts_at_rewrite: false }
+        Profile {
+            name: "hashkv",
+            parts_from: Some(self.options.min_bytes),
+            parts_at_rewrite: false,
+            learns_from_rewrites: None,
+        }
     }
 
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {

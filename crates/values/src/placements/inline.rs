@@ -17,7 +17,7 @@ pub struct Inline;
 
 impl Placement for Inline {
     fn profile(&self) -> Profile {
-        Profile { name: "inline", parts_from: None, parts_at_rewrite: false }
+        Profile { name: "inline", parts_from: None, parts_at_rewrite: false, learns_from_rewrites: None }
     }
 
     fn route(&self, _op: Routed<'_>, _seqno: SeqNo) -> Result<Option<Pointer>> {

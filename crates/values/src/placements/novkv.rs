@@ -31,7 +31,7 @@ mod victims;
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use arc_swap::ArcSwap;
@@ -51,13 +51,11 @@ use crate::parts::{
     drop_keys::{DropFile, DropKeys},
     handles::Handles,
     hash_map::HashMap,
+    hidden::Hidden,
     sorted_table::{Indexes, SortedTable},
     sync::LockExt,
     value_files::{DROPS, Home, Kept, SORTED, ValueFiles},
 };
-
-/// A rewrite tells all there is to know when this share of its entries stands above others.
-const LEARNT_WHOLE: u64 = 4;
 
 /// Compaction leaves drop-keys; collection reads them.
 pub struct NovKv {
@@ -75,8 +73,7 @@ struct Shared {
     switch: Mutex<Option<Switch>>,
     handles: Handles,
     indexes: Indexes,
-    /// Of the entries above others in a compaction, how many thousandths hid one, lately.
-    shadowing: AtomicU32,
+    hidden: Hidden,
     repaired_reads: AtomicU64,
     searched_reads: AtomicU64,
 }
@@ -129,7 +126,7 @@ impl NovKv {
             switch: Mutex::default(),
             handles: Handles::new(Arc::clone(&budget)),
             indexes: Indexes::new(budget),
-            shadowing: AtomicU32::new(1000),
+            hidden: Hidden::unknown(),
             repaired_reads: AtomicU64::new(0),
             searched_reads: AtomicU64::new(0),
             files: Arc::clone(&files),
@@ -197,26 +194,16 @@ impl Shared {
         let Some(at) = known.map(|offset| Pointer { epoch, offset, ..stale }) else { return Ok(None) };
         Ok(self.read_repaired(table, version, at, IoSource::Compaction)?.map(|_| at))
     }
-
-    /// Learns how many of the entries above others hide one: the more of them there are, the more it counts. A flush sees no
-    /// older ones, so it only tells that they are more.
-    fn learn(&self, entries_above: u64, kept: u64, dropped: u64) {
-        let before = self.shadowing.load(Relaxed);
-        let all = kept + dropped;
-        let share = |of: u64| (1000 * dropped / of.max(1)).min(1000) as u32;
-        let now = if entries_above == 0 || all == 0 {
-            before.max(share(all))
-        } else {
-            let weight = (LEARNT_WHOLE * entries_above).min(all);
-            ((u64::from(before) * (all - weight) + u64::from(share(entries_above)) * weight) / all) as u32
-        };
-        self.shadowing.store(now, Relaxed);
-    }
 }
 
 impl Placement for NovKv {
     fn profile(&self) -> Profile {
-        Profile { name: "novkv", parts_from: Some(self.options.min_bytes), parts_at_rewrite: false }
+        Profile {
+            name: "novkv",
+            parts_from: Some(self.options.min_bytes),
+            parts_at_rewrite: false,
+            learns_from_rewrites: Some(self.options.min_bytes),
+        }
     }
 
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
@@ -244,12 +231,11 @@ impl Placement for NovKv {
         self.shared.files.has_unsynced()
     }
 
-    fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+    fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         let is_any_stale = !self.shared.tables.load().by_file.is_empty();
         let shared = Arc::clone(&self.shared);
         let drops = DropFile::new(&shared.files);
-        let entries_above = job.entries_above;
-        Ok(Box::new(CollectDrops { shared, drops, kept: 0, entries_above, is_any_stale }))
+        Ok(Box::new(CollectDrops { shared, drops, dropped_bytes: 0, is_any_stale }))
     }
 
     fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
@@ -323,8 +309,13 @@ impl Placement for NovKv {
         ValueSpace { files, total_bytes, live_bytes, emptied_bytes: 0 }
     }
 
+    fn hides(&self, bytes: u64) {
+        self.shared.hidden.come(bytes);
+    }
+
     fn hidden_bytes(&self, pressure: &SpacePressure) -> u64 {
-        self.hidden_of(self.space().live_bytes, pressure)
+        let bound = pressure.hidden_at_most(self.space().live_bytes);
+        self.shared.hidden.keep_below(bound)
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -388,14 +379,12 @@ impl Placement for NovKv {
 struct CollectDrops {
     shared: Arc<Shared>,
     drops: DropFile,
-    kept: u64,
-    entries_above: u64,
+    dropped_bytes: u64,
     is_any_stale: bool,
 }
 
 impl Rewriter for CollectDrops {
     fn keep(&mut self, entry: &Entry<'_>) -> Result<placement::Kept> {
-        self.kept += 1;
         if self.is_any_stale
             && entry.kind == Kind::Pointer
             && let Ok(stale) = pointer::decode(entry.payload)
@@ -410,13 +399,14 @@ impl Rewriter for CollectDrops {
         if entry.kind == Kind::Pointer
             && let Ok(pointer) = pointer::decode(entry.payload)
         {
+            self.dropped_bytes += u64::from(pointer.len);
             self.drops.add(pointer.file, entry.seqno, pointer.len)?;
         }
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        self.shared.learn(self.entries_above, self.kept, self.drops.count());
+        self.shared.hidden.find(self.dropped_bytes);
         if cfg!(planted = "forget_drops") {
             return Ok(ValueEdit::default());
         }

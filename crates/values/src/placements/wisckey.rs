@@ -113,7 +113,12 @@ impl WiscKey {
 
 impl Placement for WiscKey {
     fn profile(&self) -> Profile {
-        Profile { name: "wisckey", parts_from: Some(self.options.min_bytes), parts_at_rewrite: false }
+        Profile {
+            name: "wisckey",
+            parts_from: Some(self.options.min_bytes),
+            parts_at_rewrite: false,
+            learns_from_rewrites: None,
+        }
     }
 
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {

@@ -84,6 +84,8 @@ pub(super) struct Merge {
     output: Option<Output>,
     done: Vec<ValueFileMeta>,
     dead: DeadCounts,
+    /// Of these bytes, those that dropped entries led to.
+    dropped: u64,
 }
 
 impl Merge {
@@ -98,6 +100,7 @@ impl Merge {
             output: None,
             done: Vec::new(),
             dead: DeadCounts::default(),
+            dropped: 0,
         }
     }
 
@@ -277,7 +280,7 @@ impl Rewriter for Merge {
     }
 
     fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
-        self.dead.drop_entry(entry);
+        self.dropped += self.dead.drop_entry(entry);
         Ok(())
     }
 
@@ -288,6 +291,7 @@ impl Rewriter for Merge {
         let tagged = self.overlapping();
         let added = std::mem::take(&mut self.done);
         let garbage = std::mem::take(&mut self.dead).into_garbage();
+        self.shared.hidden.find(self.dropped);
         Ok(ValueEdit { added, garbage, tagged, ..ValueEdit::default() })
     }
 }

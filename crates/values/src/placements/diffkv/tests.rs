@@ -46,7 +46,7 @@ struct Stage {
 }
 
 fn job(from: Option<u8>, to: u8) -> RewriteJob {
-    RewriteJob { keyspace: 1, from, to, bottom: true, entries_above: 0, deepest: 6, moving: Vec::new() }
+    RewriteJob { keyspace: 1, from, to, bottom: true, deepest: 6, moving: Vec::new() }
 }
 
 impl Stage {

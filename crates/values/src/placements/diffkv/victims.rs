@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bifold_contract::{
-    FileId, Result, SeqNo, ValueEdit,
+    FileId, Placement, Result, SeqNo, ValueEdit,
     placement::{Collecting, Collection, Explained, Moved, Moves, SpacePressure, ValueSpace},
 };
 
@@ -21,6 +21,12 @@ const DROPPED_AT_ONCE: usize = 256;
 
 /// One collection of logs is of as many bytes as so many full files have.
 const FILES_AT_ONCE: u64 = 4;
+
+/// What is dead and nobody knows where is looked for when it is more than this part of what the space target leaves.
+const HIDDEN_MUCH: f64 = 2.0;
+
+/// Or this part, when there is nothing else to collect.
+const HIDDEN_SOME: f64 = 8.0;
 
 /// With all valid shares at this over the space target, files are as large as the target allows, and some more.
 const TARGET_SLACK: f64 = 1.05;
@@ -52,7 +58,7 @@ impl<'a> GarbageFirst<'a> {
         if let Some(before) = pressure.all_before {
             return self.all_before(before, pressure);
         }
-        let space = bifold_contract::Placement::space(self.placement);
+        let space = self.space(pressure);
         if pressure.excess(&space) == 0 {
             return None;
         }
@@ -61,7 +67,22 @@ impl<'a> GarbageFirst<'a> {
             file.valid_share() < threshold && (is_ordered(file) || !pressure.is_pinned(&space))
         };
         let victims: Vec<&Arc<ValueFile>> = self.files.iter().filter(is_worth_it).collect();
+        let hidden = self.placement.space().live_bytes - space.live_bytes;
+        let slack = space.live_bytes as f64 * (pressure.target - 1.0);
+        let is_much = hidden as f64 > slack / if victims.is_empty() { HIDDEN_SOME } else { HIDDEN_MUCH };
+        if is_much && hidden > self.placement.shared.options.file_bytes {
+            return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
+        }
         self.collection(&victims)
+    }
+
+    /// With what is dead that no merge has met, which is estimated.
+    fn space(&self, pressure: &SpacePressure) -> ValueSpace {
+        let space = self.placement.space();
+        ValueSpace {
+            live_bytes: space.live_bytes - self.placement.hidden_bytes(pressure).min(space.live_bytes),
+            ..space
+        }
     }
 
     /// A file with a larger valid share than this is not worth it. Where space asks for more than *gc_threshold* allows, space
@@ -109,7 +130,7 @@ impl<'a> GarbageFirst<'a> {
             Some(Collection::Rewrite { moving, .. }) => moving,
             Some(Collection::Look) | None => Vec::new(),
         };
-        let space: ValueSpace = bifold_contract::Placement::space(self.placement);
+        let space = self.space(pressure);
         let threshold = self.threshold(pressure);
         let mut later: u64 = 0;
         let mut ages: Vec<(FileId, u64)> = self.files.iter().map(|file| (file.id, file.len())).collect();

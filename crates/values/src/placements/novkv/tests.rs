@@ -56,15 +56,7 @@ impl Stage {
 
     /// A rewrite that drops these versions; its edit is not in force yet.
     fn drop_versions(&self, versions: &[Version]) -> ValueEdit {
-        let job = RewriteJob {
-            keyspace: 1,
-            from: Some(0),
-            to: 1,
-            bottom: true,
-            entries_above: 0,
-            deepest: 1,
-            moving: Vec::new(),
-        };
+        let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, deepest: 1, moving: Vec::new() };
         let mut rewriter = self.placement.rewriter(&job).unwrap();
         for &(key, seqno, pointer) in versions {
             let mut payload = Vec::new();
@@ -106,15 +98,7 @@ impl Stage {
 
     /// How a rewrite writes it.
     fn kept(&self, (key, seqno, pointer): Version) -> placement::Kept {
-        let job = RewriteJob {
-            keyspace: 1,
-            from: Some(0),
-            to: 1,
-            bottom: true,
-            entries_above: 0,
-            deepest: 1,
-            moving: Vec::new(),
-        };
+        let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, deepest: 1, moving: Vec::new() };
         let mut payload = Vec::new();
         pointer::encode(pointer, &mut payload);
         let entry = Entry { key, seqno, kind: Kind::Pointer, payload: &payload };
@@ -132,15 +116,7 @@ impl Stage {
 
     /// Bytes that are dead as far as known, by file.
     fn dead(&self) -> BTreeMap<FileId, u64> {
-        let pressure = SpacePressure {
-            index_bytes: 0,
-            entries_above: 0.0,
-            overwritten: 0.0,
-            target: 1.5,
-            oldest_snapshot: None,
-            all_before: None,
-        };
-        let units = self.placement.explain(&pressure).into_iter();
+        let units = self.placement.explain(&pressure(0.0)).into_iter();
         units.map(|unit| (unit.files[0], (unit.score * 1000.0).round() as u64)).collect()
     }
 }
@@ -164,6 +140,18 @@ fn open_to_replay(
     let home = Home { dir, keyspace: 1, new_file, writes: true, filters: Budget::new(1 << 20) };
     let listed = ValueEdit { added: listed.values().cloned().collect(), ..ValueEdit::default() };
     NovKv::open(home, OPTIONS, &listed, present).unwrap()
+}
+
+/// So many of all entries stand above others.
+fn pressure(entries_above: f64) -> SpacePressure {
+    SpacePressure {
+        index_bytes: 0,
+        entries_above,
+        overwritten: 0.0,
+        target: 1.5,
+        oldest_snapshot: None,
+        all_before: None,
+    }
 }
 
 /// All as long as each other.
@@ -288,15 +276,7 @@ fn drop_files_are_merged() {
         stage.install(&edit);
     }
     let dead = stage.dead();
-    let pressure = SpacePressure {
-        index_bytes: 0,
-        entries_above: 0.0,
-        overwritten: 0.0,
-        target: 1.5,
-        oldest_snapshot: None,
-        all_before: None,
-    };
-    let Some(Collection::Units(units)) = stage.placement.pick(&pressure) else { panic!("there are too many") };
+    let Some(Collection::Units(units)) = stage.placement.pick(&pressure(0.0)) else { panic!("there are too many") };
     assert!(units.len() > 2 && !units.contains(&versions[0].2.file));
     stage.collect(units);
     assert_eq!(stage.dead(), dead);
@@ -338,4 +318,58 @@ fn a_replay_does_not_copy_a_value_that_a_table_has() {
     let placement = open_to_replay(&stage.fs, &stage.next, &stage.listed, &[file]);
     let replayed = Replayed::Pointer { key: b"b", pointer: versions[1].2 };
     assert_eq!(placement.replay(replayed, 2).unwrap(), Some(versions[1].2));
+}
+
+/// A stage with many files of values of the same length, and all versions in them.
+fn filled() -> (Stage, Vec<Version>) {
+    let mut stage = Stage::new();
+    let versions: Vec<Version> = (1..=1000).map(|seqno| stage.put(b"the one key", seqno)).collect();
+    stage.end_file();
+    assert_eq!(stage.placement.hidden_bytes(&pressure(0.0)), 0);
+    (stage, versions)
+}
+
+#[test]
+fn a_rewrite_is_asked_for_when_files_would_be_worth_collecting_after_it() {
+    let (stage, versions) = filled();
+    let live = stage.placement.space().live_bytes;
+    let pick = |hidden: u64| {
+        stage.placement.shared.hidden.keep_below(0);
+        stage.placement.hides(hidden);
+        stage.placement.pick(&pressure(0.9))
+    };
+    let rewrite = Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
+    assert_eq!(pick(live / 10), None, "space is within its target");
+    assert_eq!(pick(live * 28 / 100), None, "all files would be more than 0.7 valid");
+    assert_eq!(pick(live * 32 / 100), rewrite);
+    stage.placement.hides(live);
+    assert_eq!(stage.placement.pick(&pressure(0.1)), None, "but so much cannot be hidden");
+    assert_eq!(versions.len(), 1000);
+}
+
+#[test]
+fn what_is_known_is_collected_before_a_rewrite_looks_for_more_unless_much_is_hidden() {
+    let is_rewrite = |dropped: usize, hidden_percent: u64| {
+        let (mut stage, versions) = filled();
+        let dropped: Vec<Version> = versions.iter().step_by(dropped).copied().collect();
+        let edit = stage.drop_versions(&dropped);
+        stage.install(&edit);
+        stage.placement.shared.hidden.keep_below(0);
+        stage.placement.hides(stage.placement.space().live_bytes * hidden_percent / 100);
+        let pick = stage.placement.pick(&pressure(0.9));
+        matches!(pick.expect("space is wanted"), Collection::Rewrite { .. })
+    };
+    assert!(is_rewrite(5, 19), "files are 0.8 valid: not worth it as far as known");
+    assert!(!is_rewrite(2, 19), "there are files that are half dead");
+    assert!(is_rewrite(2, 30), "more than half of what may be dead is hidden");
+}
+
+#[test]
+fn what_a_rewrite_drops_is_hidden_no_more() {
+    let (stage, versions) = filled();
+    let each = u64::from(versions[0].2.len);
+    stage.placement.hides(500 * each);
+    assert_eq!(stage.placement.hidden_bytes(&pressure(0.9)), 500 * each);
+    let _edit = stage.drop_versions(&versions[..200]);
+    assert_eq!(stage.placement.hidden_bytes(&pressure(0.9)), 300 * each);
 }

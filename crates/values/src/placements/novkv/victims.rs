@@ -8,7 +8,7 @@
 //! entries stand above others, and by how many of such lately hid one. Past half of what the space target leaves, the
 //! key range is rewritten, which is little where values are apart, and then everything is known.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::Arc;
 
 use bifold_contract::{
     FileId,
@@ -41,6 +41,12 @@ const DEAD_SHARE: u64 = 16;
 
 /// With all valid rates at this over the space target, files are as large as the target allows, and some more.
 const TARGET_SLACK: f64 = 1.05;
+
+/// Much is hidden when it is more than this part of what the space target leaves for garbage.
+const HIDDEN_MUCH: u64 = 2;
+
+/// When nothing known is worth collecting, so much is enough.
+const HIDDEN_SOME: u64 = 8;
 
 /// A file that can be collected.
 #[derive(Clone, Debug)]
@@ -88,15 +94,6 @@ impl NovKv {
         units
     }
 
-    /// Bytes of values that are dead although no drop-key says so, of `live` that are live as far as known.
-    pub(super) fn hidden_of(&self, live: u64, pressure: &SpacePressure) -> u64 {
-        let above = pressure.entries_above;
-        // What was learnt holds for as much more as there was then: otherwise nobody would look again.
-        let unknown = (above / (1.0 - above).max(0.001)).min(1.0);
-        let shadowing = (f64::from(self.shared.shadowing.load(Relaxed)) / 1000.0).max(unknown);
-        (live as f64 * (pressure.overwritten + above * shadowing).min(1.0)) as u64
-    }
-
     pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<Collection> {
         let units = self.units();
         let complete: Vec<&Unit> = units.iter().filter(|unit| unit.is_complete).collect();
@@ -120,7 +117,7 @@ impl NovKv {
         let mut live = 0;
         let fits = |unit: &&&Unit| {
             live += unit.live_bytes();
-            live <= self.options.file_bytes
+            live <= 3 * self.options.file_bytes
         };
         let fitting = units.iter().take(FILES_AT_ONCE).take_while(fits).count().max(1);
         let ids: Vec<FileId> = units.iter().take(fitting).map(|unit| unit.file.id).collect();
@@ -157,21 +154,27 @@ impl NovKv {
     fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<Collection> {
         let (_, total_bytes, _) = self.shared.files.sizes();
         let known: u64 = units.iter().map(Unit::live_bytes).sum();
-        let hidden = self.hidden_of(known, pressure);
+        let hidden = self.shared.hidden.below(pressure.hidden_at_most(known));
         let space = ValueSpace { files: 0, total_bytes, live_bytes: known - hidden, emptied_bytes: 0 };
         if pressure.excess(&space) == 0 {
             return None;
         }
-        if hidden > 2 * self.options.file_bytes
-            && hidden as f64 > space.live_bytes as f64 * (pressure.target - 1.0) / 2.0
-        {
-            return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
-        }
+        let threshold = self.threshold(pressure);
         let is_worth = |unit: &&Unit| {
             let wanted = unit.dropped_bytes * DEAD_SHARE >= unit.value_bytes;
-            unit.is_complete && wanted && unit.valid_rate() < self.threshold(pressure)
+            unit.is_complete && wanted && unit.valid_rate() < threshold
         };
-        self.fitting(&units.iter().filter(is_worth).collect::<Vec<_>>())
+        let worth: Vec<&Unit> = units.iter().filter(is_worth).collect();
+        let slack = (space.live_bytes as f64 * (pressure.target - 1.0)) as u64;
+        let some = (slack / HIDDEN_SOME).max(pressure.index_bytes / 2);
+        let much = (slack / 5).max(2 * pressure.index_bytes).min(slack / HIDDEN_MUCH);
+        let is_much = hidden > much || worth.is_empty() && hidden > some;
+        let seen = 1.0 - hidden as f64 / known.max(1) as f64;
+        let is_worth_then = || units.iter().any(|unit| unit.valid_rate() * seen < threshold);
+        if is_much && hidden > self.options.file_bytes && is_worth_then() {
+            return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
+        }
+        self.fitting(&worth)
     }
 
     /// The *gc_threshold*. Where space asks for more than it allows, space decides.

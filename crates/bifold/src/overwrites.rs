@@ -1,0 +1,178 @@
+//! How much of the values kept apart commits hide, told to placements that would learn it from rewrites only, and late.
+//!
+//! ```text
+//! put, delete ─▶ drawn by lot? ─▶ apart in the memtables, or by a filter in memory in the tables? ─▶ Placement::hides
+//! ```
+//!
+//! * **The lot** falls by number and length: a record of 1000 bytes is drawn once in 33 times and then stands for 32 KiB, one of
+//!   32 KiB and more is drawn each time and stands for itself. So the questions cost little beside the bytes that are written,
+//!   and the sum is off by √n of n such pieces at most: 100 MiB are 3200, ± 1.8 %.
+//! * **The question** is answered from memory, and it is not one about liveness: a key that is there, deleted or not, has a version
+//!   that some rewrite will drop. A filter that is not in memory says yes.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bifold_contract::{Kind, Pointer, SeqNo};
+use bifold_format::filter::key_hash;
+
+use crate::{
+    partition::Partition,
+    write::{Act, Op},
+};
+
+/// A record that is drawn stands for two to the power of this many bytes, or for itself if it is longer.
+const DRAWN_BITS: u32 = 15;
+
+/// 2 to the power of 64, by the golden ratio: its multiples are spread evenly, over any row of numbers.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// So many puts count for as much as all before them in the mean length of records.
+const MEAN_OVER: u64 = 64;
+
+/// What is known of the puts of a tree.
+#[derive(Debug)]
+pub(crate) struct Overwrites {
+    /// Values of this length and above are kept apart, at once or when their memtable is written.
+    apart_from: usize,
+    /// Mean length of their records lately, in bytes: a delete does not say how much it hides.
+    mean_bytes: AtomicU64,
+}
+
+impl Overwrites {
+    /// Of a tree whose entries have values of so many bytes together, those from a length on apart.
+    pub fn of(apart_from: usize, live_bytes: u64, entries: u64) -> Self {
+        Self { apart_from, mean_bytes: AtomicU64::new(live_bytes / entries.max(1)) }
+    }
+
+    fn put(&self, bytes: u64) {
+        let mean = self.mean_bytes.load(Relaxed);
+        let new = if mean == 0 { bytes } else { (mean * (MEAN_OVER - 1) + bytes).div_ceil(MEAN_OVER) };
+        self.mean_bytes.store(new, Relaxed);
+    }
+}
+
+/// How many bytes the operation of this number stands for if it is about so many, unless it is not drawn. Pure.
+fn lot(seqno: SeqNo, bytes: u64) -> Option<u64> {
+    let stands_for = bytes.max(1 << DRAWN_BITS);
+    (seqno.wrapping_mul(GOLDEN) >> (u64::BITS - DRAWN_BITS) < bytes).then_some(stands_for)
+}
+
+/// An operation that was drawn.
+pub(crate) struct Drawn<'a> {
+    partition: &'a Partition,
+    key: &'a [u8],
+    seqno: SeqNo,
+    bytes: u64,
+}
+
+impl Op<'_> {
+    /// Draws lots for it, when its value was written to `pointer`.
+    pub fn draw(&self, seqno: SeqNo, pointer: Option<Pointer>) -> Option<Drawn<'_>> {
+        let overwrites = self.partition.overwrites.as_ref()?;
+        let bytes = match (self.act, pointer) {
+            (_, Some(pointer)) => {
+                overwrites.put(u64::from(pointer.len));
+                u64::from(pointer.len)
+            }
+            // It will be, when its memtable is written.
+            (Act::Put(value), None) if value.len() >= overwrites.apart_from => {
+                let bytes = self.bytes();
+                overwrites.put(bytes);
+                bytes
+            }
+            (Act::Delete, None) => overwrites.mean_bytes.load(Relaxed),
+            _ => return None,
+        };
+        lot(seqno, bytes).map(|bytes| Drawn { partition: self.partition, key: self.key, seqno, bytes })
+    }
+}
+
+impl Drawn<'_> {
+    /// Tells the placement how much it hides. It is in its memtable, and no other commit is under way.
+    pub fn tell(&self) {
+        if self.hides() {
+            self.partition.placement.hides(self.bytes);
+        }
+    }
+
+    fn hides(&self) -> bool {
+        let view = self.partition.view();
+        let older = view.layers().find_map(|layer| layer.memtable.get(self.key, self.seqno - 1));
+        match older {
+            // What it hid in its turn was counted then.
+            Some(entry) => entry.kind == Kind::Pointer,
+            None => view.version.may_contain_as_held(self.key, key_hash(self.key)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bifold_io::{Env, memory::MemoryFs};
+
+    use super::*;
+    use crate::{Db, KeyspaceOptions, Options, Placement, options::Values};
+
+    #[test]
+    fn what_is_drawn_stands_for_all_there_is_whatever_the_lengths_and_the_order() {
+        let lengths: [fn(u64) -> u64; 5] = [|_| 100, |_| 1000, |n| 1 + n * 37 % 5000, |_| 40_000, |n| 30 << (n % 12)];
+        for (case, length) in lengths.into_iter().enumerate() {
+            for step in [1, 2, 3, 64, 100] {
+                let rows = || (0..40_000).map(|n| (7 + n * step, length(n)));
+                let all: u64 = rows().map(|(_, bytes)| bytes).sum();
+                let drawn: u64 = rows().filter_map(|(seqno, bytes)| lot(seqno, bytes)).sum();
+                let off = drawn.abs_diff(all) as f64 / all as f64;
+                assert!(off < 0.05, "case {case}, each {step}th: {drawn} for {all}");
+            }
+        }
+        assert!((0..1000).all(|seqno| lot(seqno, 1 << DRAWN_BITS) == Some(1 << DRAWN_BITS)));
+        assert!((0..1000).all(|seqno| lot(seqno, 0).is_none()));
+    }
+
+    fn open(fs: &MemoryFs) -> Db {
+        let values = Values { space_target: 100.0, ..Values::default() };
+        let keyspace = KeyspaceOptions { placement: Placement::NovKv, values, ..KeyspaceOptions::default() };
+        let env = Env { fs: std::sync::Arc::new(fs.clone()), ..Env::system() };
+        let options = Options { workers: crate::Workers::Caller, keyspace, ..Options::default() };
+        Db::open_in(env, "/db", options).unwrap()
+    }
+
+    /// What is hidden as far as known, in values of 1000 bytes.
+    fn hidden(db: &Db) -> u64 {
+        let partition = db.default_keyspace().partition();
+        partition.placement.hidden_bytes(&db.engine().pressure(partition)) / 1040
+    }
+
+    fn near(found: u64, expected: u64) {
+        assert!(found.abs_diff(expected) <= 150 + expected / 16, "{found} values are hidden, not {expected}");
+    }
+
+    #[test]
+    fn the_placement_knows_what_commits_hide_before_a_merge_meets_it() {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        let key = |n: u64| n.wrapping_mul(GOLDEN).to_be_bytes();
+        let put = |db: &Db, keys: std::ops::Range<u64>| keys.for_each(|n| db.put(key(n), [1; 1000]).unwrap());
+        put(&db, 0..4000);
+        db.flush().unwrap();
+        put(&db, 4000..8000);
+        assert!(hidden(&db) < 100, "new keys hide nothing: {}", hidden(&db));
+        put(&db, 6000..8000);
+        near(hidden(&db), 2000);
+        db.flush().unwrap();
+        assert!(hidden(&db) < 150, "the flush has met both: {}", hidden(&db));
+        put(&db, 0..2000);
+        (2000..3000).for_each(|n| db.delete(key(n)).unwrap());
+        near(hidden(&db), 3000);
+        db.flush().unwrap();
+        near(hidden(&db), 3000);
+        drop(db);
+        let db = open(&fs);
+        assert!(hidden(&db) >= 3000, "after opening as much as there may be: {}", hidden(&db));
+        db.default_keyspace().compact_range::<&[u8]>(..).unwrap();
+        assert_eq!(hidden(&db), 0);
+        (3000..4000).for_each(|n| db.delete(key(n)).unwrap());
+        near(hidden(&db), 1000);
+        assert_eq!(db.stats().gc.index_lookups, 0);
+    }
+}

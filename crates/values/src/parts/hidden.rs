@@ -1,0 +1,98 @@
+//! How many bytes of values are dead without anybody knowing which: newer versions hide them that no rewrite has met with them yet.
+//!
+//! ```text
+//! commits hide some (a sample of them tells) ─▶ + ┐
+//! rewrites drop what they find hidden ────────▶ - ├─ never more than stands above the largest sorted run
+//! ```
+//!
+//! Each of the two is only about right: a filter may say of a new key that it is there, and a snapshot keeps what is hidden. The
+//! bound is exact, and it is near nothing after a rewrite of everything; so an error does not outlast the next one.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The account.
+#[derive(Debug)]
+pub struct Hidden {
+    bytes: AtomicU64,
+}
+
+impl Hidden {
+    /// Of files whose history nobody knows: as much as there may be.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self { bytes: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Commits have hidden about so many bytes.
+    pub fn come(&self, bytes: u64) {
+        self.change(|hidden| hidden.saturating_add(bytes));
+    }
+
+    /// A rewrite has dropped so many bytes that were hidden.
+    pub fn find(&self, bytes: u64) {
+        self.change(|hidden| hidden.saturating_sub(bytes));
+    }
+
+    /// What is hidden, when it is `bound` at most.
+    #[must_use]
+    pub fn below(&self, bound: u64) -> u64 {
+        self.bytes.load(Relaxed).min(bound)
+    }
+
+    /// As [`Hidden::below`]: what cannot be there now is not counted from now on.
+    pub fn keep_below(&self, bound: u64) -> u64 {
+        self.bytes.fetch_min(bound, Relaxed).min(bound)
+    }
+
+    fn change(&self, next: impl Fn(u64) -> u64) {
+        let _always_changed = self.bytes.fetch_update(Relaxed, Relaxed, |bytes| Some(next(bytes)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays so many random steps.
+    fn play(hidden: &Hidden, mut draw: u64, steps: u64) {
+        for _ in 0..steps {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let bytes = (draw >> 33) % 1000;
+            match draw >> 62 {
+                0 => hidden.find(bytes),
+                1 => assert_eq!(hidden.keep_below(3 * bytes), hidden.below(u64::MAX)),
+                _ => hidden.come(bytes),
+            }
+        }
+    }
+
+    /// Two accounts that differ are one from then on.
+    #[test]
+    fn a_bound_of_nothing_mends_all_errors_before_it() {
+        for seed in 0..200 {
+            let (one, other) = (Hidden::unknown(), Hidden::unknown());
+            play(&one, seed, seed % 20);
+            play(&other, seed + 1000, seed % 7);
+            for hidden in [&one, &other] {
+                assert_eq!(hidden.keep_below(0), 0);
+                play(hidden, seed + 2000, 20);
+            }
+            assert_eq!(one.below(u64::MAX), other.below(u64::MAX), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_known_at_first() {
+        let hidden = Hidden::unknown();
+        hidden.come(5);
+        assert_eq!(hidden.below(70), 70);
+        hidden.find(u64::MAX / 2);
+        assert_eq!(hidden.below(70), 70, "of an unknown sum nothing is known after a part of it either");
+        assert_eq!(hidden.keep_below(70), 70);
+        hidden.find(30);
+        hidden.come(2);
+        assert_eq!(hidden.below(1000), 42);
+        hidden.find(43);
+        assert_eq!(hidden.below(1000), 0);
+    }
+}
