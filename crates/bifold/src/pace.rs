@@ -6,7 +6,8 @@
 //! * **memtables**: `x` = sealed memtables + how full the active one is. From x = 1.5 on the allowed rate falls from four
 //!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
 //! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.93 on the allowed rate
-//!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 0.98.
+//!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 0.98; but only
+//!   while something is or could be collected.
 //! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
 //!   grows and rises by a tenth if it shrinks.
 //!
@@ -39,7 +40,8 @@ const FILL_MOVES: f64 = 0.95;
 /// Slower than this, in bytes a second, writers are not made by debt alone.
 const RATE_MIN: f64 = 4.0 * 1024.0 * 1024.0;
 
-/// Bytes a second that collections are taken to free before one has shown it.
+/// Bytes a second that collections are taken to free before one has shown it: about what they do free of values of 1000 bytes,
+/// rewrites included, on two cores.
 const FREE_RATE_ASSUMED: u64 = 96 << 20;
 
 /// The first collections count for more than what was assumed, when they have taken so many seconds.
@@ -67,8 +69,8 @@ pub(crate) struct Pace {
     feedback: Mutex<Feedback>,
     /// How full the fullest keyspace is, in thousandths of its space target.
     fullness: AtomicU64,
+    /// What collections lately freed, and the bytes a second that follow from it.
     freeing: Mutex<Freeing>,
-    /// Bytes a second that collections lately freed.
     free_rate: AtomicU64,
     /// What compactions may write.
     pub budget: RateBudget,

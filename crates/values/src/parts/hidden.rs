@@ -10,6 +10,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bifold_contract::placement::SpacePressure;
+
+/// Of what the space target leaves for garbage, a part is hidden always: half as much as there is at the next rewrite. With this
+/// part at each, files are collected when they are about 0.6 valid; the less, the less is copied, and the more often the
+/// index is rewritten.
+const HIDDEN_SHARE: u64 = 5;
+
+/// So often what it writes a rewrite must find: index bytes are dearer than copied values, and there are two of each meanwhile.
+const HIDDEN_FOR_INDEX: u64 = 2;
+
+/// But more than this part is not left hidden.
+const HIDDEN_SHARE_MAX: u64 = 2;
+
+/// When nothing known is worth collecting, this part is enough, and a fourth of the multiple.
+const HIDDEN_SHARE_IDLE: u64 = 8;
+
 /// The account.
 #[derive(Debug)]
 pub struct Hidden {
@@ -46,6 +62,37 @@ impl Hidden {
 
     fn change(&self, next: impl Fn(u64) -> u64) {
         let _always_changed = self.bytes.fetch_update(Relaxed, Relaxed, |bytes| Some(next(bytes)));
+    }
+}
+
+/// What decides whether the tables are rewritten to find out what is hidden.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Bytes that are hidden, of `known` that are live as far as known.
+    pub hidden: u64,
+    /// See there.
+    pub known: u64,
+    /// The smallest valid share of a file, as far as known.
+    pub valid: f64,
+    /// Nothing is worth collecting that is known to be dead.
+    pub is_idle: bool,
+    /// Bytes of a full file: less is not looked for.
+    pub file_bytes: u64,
+}
+
+impl Look {
+    /// Whether enough is hidden, and files would be worth collecting when it is known: their valid share would be below
+    /// `threshold`, as if it were hidden in all files alike.
+    #[must_use]
+    pub fn is_due(&self, pressure: &SpacePressure, threshold: f64) -> bool {
+        let slack = ((self.known - self.hidden) as f64 * (pressure.target - 1.0)) as u64;
+        let for_index = HIDDEN_FOR_INDEX * pressure.index_bytes;
+        let enough = match self.is_idle {
+            true => (slack / HIDDEN_SHARE_IDLE).max(for_index / 4),
+            false => (slack / HIDDEN_SHARE).max(for_index),
+        };
+        let found = 1.0 - self.hidden as f64 / self.known.max(1) as f64;
+        self.hidden > enough.min(slack / HIDDEN_SHARE_MAX).max(self.file_bytes) && self.valid * found < threshold
     }
 }
 

@@ -12,6 +12,7 @@ use bifold_contract::{
 
 use super::{DiffKv, order};
 use crate::parts::{
+    hidden::Look,
     sync::LockExt,
     value_files::{ORDERED, ValueFile, ValueFiles},
 };
@@ -21,12 +22,6 @@ const DROPPED_AT_ONCE: usize = 256;
 
 /// One collection of logs is of as many bytes as so many full files have.
 const FILES_AT_ONCE: u64 = 4;
-
-/// What is dead and nobody knows where is looked for when it is more than this part of what the space target leaves.
-const HIDDEN_MUCH: f64 = 2.0;
-
-/// Or this part, when there is nothing else to collect.
-const HIDDEN_SOME: f64 = 8.0;
 
 /// With all valid shares at this over the space target, files are as large as the target allows, and some more.
 const TARGET_SLACK: f64 = 1.05;
@@ -67,10 +62,11 @@ impl<'a> GarbageFirst<'a> {
             file.valid_share() < threshold && (is_ordered(file) || !pressure.is_pinned(&space))
         };
         let victims: Vec<&Arc<ValueFile>> = self.files.iter().filter(is_worth_it).collect();
-        let hidden = self.placement.space().live_bytes - space.live_bytes;
-        let slack = space.live_bytes as f64 * (pressure.target - 1.0);
-        let is_much = hidden as f64 > slack / if victims.is_empty() { HIDDEN_SOME } else { HIDDEN_MUCH };
-        if is_much && hidden > self.placement.shared.options.file_bytes {
+        let known = self.placement.space().live_bytes;
+        let valid = self.files.first().map_or(1.0, |file| file.valid_share());
+        let file_bytes = self.placement.shared.options.file_bytes;
+        let look = Look { hidden: known - space.live_bytes, known, valid, is_idle: victims.is_empty(), file_bytes };
+        if look.is_due(pressure, threshold) {
             return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
         }
         self.collection(&victims)

@@ -360,8 +360,8 @@ fn what_is_known_is_collected_before_a_rewrite_looks_for_more_unless_much_is_hid
         matches!(pick.expect("space is wanted"), Collection::Rewrite { .. })
     };
     assert!(is_rewrite(5, 19), "files are 0.8 valid: not worth it as far as known");
-    assert!(!is_rewrite(2, 19), "there are files that are half dead");
-    assert!(is_rewrite(2, 30), "more than half of what may be dead is hidden");
+    assert!(!is_rewrite(2, 8), "there are files that are half dead");
+    assert!(is_rewrite(2, 12), "but more than a fifth of what may be dead is hidden");
 }
 
 #[test]

@@ -4,9 +4,9 @@
 //! what is worth it, and space decides when: a file that waits has more that is dead, so less is copied for each byte that
 //! comes free.
 //!
-//! What compaction has not met yet is dead all the same, and no drop-key says so. How much that is can be estimated: by how many
-//! entries stand above others, and by how many of such lately hid one. Past half of what the space target leaves, the
-//! key range is rewritten, which is little where values are apart, and then everything is known.
+//! What compaction has not met yet is dead all the same, and no drop-key says so. How much that is, is estimated as it comes to be
+//! ([`Hidden`](crate::parts::hidden::Hidden)). When it is much, or nothing else is worth collecting, the key range is rewritten
+//! ([`Look`]), which is little where values are apart, and then everything is known.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use bifold_contract::{
 
 use super::NovKv;
 use crate::parts::{
+    hidden::Look,
     sync::LockExt,
     value_files::{DROPS, ValueFile},
 };
@@ -41,12 +42,6 @@ const DEAD_SHARE: u64 = 16;
 
 /// With all valid rates at this over the space target, files are as large as the target allows, and some more.
 const TARGET_SLACK: f64 = 1.05;
-
-/// Much is hidden when it is more than this part of what the space target leaves for garbage.
-const HIDDEN_MUCH: u64 = 2;
-
-/// When nothing known is worth collecting, so much is enough.
-const HIDDEN_SOME: u64 = 8;
 
 /// A file that can be collected.
 #[derive(Clone, Debug)]
@@ -117,7 +112,7 @@ impl NovKv {
         let mut live = 0;
         let fits = |unit: &&&Unit| {
             live += unit.live_bytes();
-            live <= 3 * self.options.file_bytes
+            live <= self.options.file_bytes
         };
         let fitting = units.iter().take(FILES_AT_ONCE).take_while(fits).count().max(1);
         let ids: Vec<FileId> = units.iter().take(fitting).map(|unit| unit.file.id).collect();
@@ -165,13 +160,9 @@ impl NovKv {
             unit.is_complete && wanted && unit.valid_rate() < threshold
         };
         let worth: Vec<&Unit> = units.iter().filter(is_worth).collect();
-        let slack = (space.live_bytes as f64 * (pressure.target - 1.0)) as u64;
-        let some = (slack / HIDDEN_SOME).max(pressure.index_bytes / 2);
-        let much = (slack / 5).max(2 * pressure.index_bytes).min(slack / HIDDEN_MUCH);
-        let is_much = hidden > much || worth.is_empty() && hidden > some;
-        let seen = 1.0 - hidden as f64 / known.max(1) as f64;
-        let is_worth_then = || units.iter().any(|unit| unit.valid_rate() * seen < threshold);
-        if is_much && hidden > self.options.file_bytes && is_worth_then() {
+        let valid = units.iter().map(Unit::valid_rate).fold(1.0, f64::min);
+        let look = Look { hidden, known, valid, is_idle: worth.is_empty(), file_bytes: self.options.file_bytes };
+        if look.is_due(pressure, threshold) {
             return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
         }
         self.fitting(&worth)
