@@ -14,8 +14,9 @@ use bifold_format::{
     log::{self, LogReader, Tail},
     manifest::{self, ManifestReader},
     pointer,
+    sorted::{self, Dropped, PROPERTIES_END_BYTES},
     table::{FOOTER_BYTES, Footer, index::Index, properties::Properties, tombstones},
-    value,
+    value::{self, Stored, ValueKind},
 };
 
 /// Uncompressed blocks in these tests are no longer than this, in bytes.
@@ -82,6 +83,60 @@ pub fn value(bytes: &[u8]) {
         if let Ok(record) = value::decode(record) {
             let _any_answer = (record.value(), record.range_end(), record.check());
         }
+    }
+}
+
+/// Where the records below stand: file and offset.
+const PLACE: (u64, u64) = (9, 4000);
+
+/// The one record in `bytes`, which stand at [`PLACE`].
+fn record(bytes: &[u8]) -> value::ValueRecord<'_> {
+    let frame = value::frame_at(bytes, PLACE.0, PLACE.1);
+    let Ok(Ok(record)) = frame.map(value::decode) else { panic!("a record that does not come back") };
+    record
+}
+
+/// The body of a drop block.
+pub fn drop_block(body: &[u8]) {
+    let mut seqnos = Vec::new();
+    let read = sorted::decode_drops(body, |seqno| seqnos.push(seqno));
+    assert!(seqnos.len() <= body.len() && seqnos.is_sorted(), "{} numbers of {} bytes", seqnos.len(), body.len());
+    if read.is_err() {
+        return;
+    }
+    let Ok(totals) = sorted::drop_totals(body) else { panic!("numbers without totals") };
+    assert_eq!(totals.count, seqnos.len() as u64);
+    // What was understood is written and read again without loss.
+    let mut again = Vec::new();
+    sorted::encode_drops(&mut again, PLACE, 14, &mut Dropped { seqnos: seqnos.clone(), bytes: totals.bytes });
+    let record = record(&again);
+    assert_eq!((record.kind, record.seqno, sorted::drop_totals(record.body())), (ValueKind::Drops, 14, Ok(totals)));
+    let mut read = Vec::new();
+    assert_eq!((sorted::decode_drops(record.body(), |seqno| read.push(seqno)), read), (Ok(()), seqnos));
+}
+
+/// The body of a sorted table's properties.
+pub fn sorted_properties(body: &[u8]) {
+    black_box(sorted::properties_len(body, body.len() as u64));
+    let Ok(found) = sorted::properties(body) else { return };
+    assert!(found.aliases.len() + found.regarded.len() <= body.len(), "more in it than it has bytes");
+    // They are found from the end of a file, whatever stands before them.
+    let mut file = vec![7; 30];
+    sorted::encode_properties(&mut file, PLACE, &found);
+    let end = &file[file.len() - PROPERTIES_END_BYTES..];
+    assert_eq!(sorted::properties_len(end, file.len() as u64), Some(file.len() as u64 - 30));
+    assert_eq!(sorted::decode_properties(&file[30..], PLACE.0, PLACE.1), Ok(found));
+}
+
+/// The body of a sorted table's index: searched for what may well be in it, pieces of itself.
+pub fn sorted_index(body: &[u8]) {
+    let mut record = Vec::new();
+    value::encode(&mut record, PLACE, ValueKind::Index, 0, &[], Stored::plain(body));
+    let Ok(index) = sorted::Index::new(record.into(), PLACE.0, PLACE.1) else { return };
+    let half = &body[body.len() / 2..];
+    let pieces = [body, half, &half[..half.len().min(5)], &half[..half.len().min(7)], b"key0005", b"", b"\xff\xff"];
+    for (key, seqno) in pieces.iter().flat_map(|piece| [(piece, 0), (piece, 7), (piece, u64::MAX)]) {
+        black_box(index.find(key, seqno).is_ok());
     }
 }
 

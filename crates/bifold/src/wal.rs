@@ -341,3 +341,31 @@ fn sync_now(wal: &FairLock<Wal>, values: &[Arc<Partition>], health: &Health) -> 
     wal.hold().synced(&task);
     Ok(task.upto)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bifold_io::{
+        faulty::{FaultKind, FaultyFs},
+        memory::MemoryFs,
+    };
+
+    use super::*;
+
+    /// As soon as it returns, [`GroupSync`] lets the next one begin. Threads that race hardly ever meet in between.
+    #[test]
+    fn a_sync_that_has_failed_is_known_before_another_can_begin() {
+        let faulty = FaultyFs::over_memory(MemoryFs::default());
+        let dir = Dir::new(Arc::new(faulty.clone()), Path::new("/db"));
+        dir.create_dir().unwrap();
+        let mut wal = Wal::begin(&dir, 1, 1).unwrap();
+        wal.append(1, |commit| commit.put(1, b"key", b"value")).unwrap();
+        let (wal, health) = (FairLock::new(wal), Health::default());
+        faulty.decide_by(Box::new(|call| (call.op == "sync").then_some(FaultKind::EIO)));
+        assert!(sync_now(&wal, &[], &health).is_err());
+        assert!(health.well().is_err());
+        faulty.clear();
+        assert!(matches!(sync_now(&wal, &[], &health), Err(Error::Poisoned { .. })));
+    }
+}

@@ -45,13 +45,13 @@ fn fail_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     let faulty = FaultyFs::over_memory(memory.clone());
     let mut options = OptionSet::new(seed, 0, Durability::Sync).database;
     options.workers = Workers::Threads(2);
-    let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
-    let db = Db::open_in(env, env::DIR, options.clone())?;
-    let trees = [db.default_keyspace().clone(), db.keyspace(NAMES[1], options.keyspace.clone())?];
     let of_log = random.chance(70);
     if of_log && random.chance(70) {
         options.memtable_bytes = 1 << 20;
     }
+    let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+    let db = Db::open_in(env, env::DIR, options.clone())?;
+    let trees = [db.default_keyspace().clone(), db.keyspace(NAMES[1], options.keyspace.clone())?];
     let doomed = random.within(2, if of_log { 60 } else { 12 });
     let syncs = AtomicU64::new(0);
     faulty.decide_by(Box::new(move |call: &Call<'_>| {

@@ -58,9 +58,9 @@ const fn bug(name: &'static str, caught_by: Test) -> Planted {
 
 const BITFLIP: Test = Test::Proof("bitflip");
 const ERRNO: Test = Test::Proof("errno");
-const LOST_SYNC: Test = Test::Proof("lost_sync");
 const METAMORPHIC: Test = Test::Proof("metamorphic");
 const POWER: Test = Test::Proof("power");
+const SYNCS: Test = Test::Unit("bifold", "wal::");
 const REGION: Test = Test::Unit("bifold-io", "region::");
 const DELETES: Test = Test::Integration("bifold-values", "conformance", "hashkv::a01_a_deleted_key");
 const EXACT: Test = Test::Integration("bifold-values", "conformance", "novkv_exact::");
@@ -89,7 +89,7 @@ pub const ALL: &[Planted] = &[
     bug("ignore_range_tombstone", METAMORPHIC),
     bug("reuse_seqno", METAMORPHIC),
     bug("half_batch", POWER),
-    bug("poison_late", LOST_SYNC),
+    bug("poison_late", SYNCS),
     bug("swallow_flush_error", ERRNO),
     bug("skip_value_sync", POWER),
     bug("trust_pointers", POWER),

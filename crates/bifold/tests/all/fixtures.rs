@@ -4,11 +4,13 @@
 //! the tests do it to maps and compare. So a history never changes once its fixture is committed; a new format version
 //! gets a new directory.
 
+mod novkv;
 mod values_apart;
 
 use std::{
     collections::BTreeMap,
     fs,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -38,7 +40,7 @@ struct Fixture {
 /// A keyspace of a fixture.
 type Named = (&'static str, KeyspaceOptions);
 
-const FIXTURES: [Fixture; 3] = [
+const FIXTURES: [Fixture; 4] = [
     Fixture {
         name: "v1",
         versions: [1, 1, 1, 0],
@@ -63,6 +65,14 @@ const FIXTURES: [Fixture; 3] = [
         keyspaces: values_apart::keyspaces_with_a_cold_log,
         history: values_apart::history,
     },
+    Fixture {
+        name: "v1-novkv",
+        versions: [1, 1, 1, 1],
+        fingerprint: 0xdf09_8210_a544_cca4,
+        files_min: [(".tbl", 3), (".log", 2), (".val", 20)],
+        keyspaces: novkv::keyspaces,
+        history: novkv::history,
+    },
 ];
 
 impl Fixture {
@@ -79,12 +89,16 @@ enum Step {
     Flush,
     /// All tables are merged.
     Compact,
+    /// All tables of one keyspace are merged.
+    CompactOne(&'static str),
     /// From here on a snapshot is open: older versions stay in the tables.
     Snapshot,
     /// The snapshots are dropped.
     Release,
     /// All garbage of values is collected.
     Collect,
+    /// The keys of these numbers are read, one by one.
+    Read(Range<usize>),
 }
 
 struct Op {
@@ -328,12 +342,23 @@ fn make(fixture: &Fixture, path: &Path) -> Db {
             Step::Commit(ops) => commit(&db, &ops),
             Step::Flush => db.flush().unwrap(),
             Step::Compact => db.compact().unwrap(),
+            Step::CompactOne(name) => {
+                db.existing_keyspace(name).unwrap().unwrap().compact_range::<&str>(..).unwrap();
+            }
             Step::Snapshot => snapshots.push(db.snapshot()),
             Step::Release => snapshots.clear(),
             Step::Collect => db.collect_garbage().unwrap(),
+            Step::Read(numbers) => read(&db, numbers),
         }
     }
     db
+}
+
+fn read(db: &Db, numbers: Range<usize>) {
+    for name in db.keyspace_names() {
+        let keyspace = db.existing_keyspace(&name).unwrap().unwrap();
+        numbers.clone().for_each(|number| drop(keyspace.get(key(number)).unwrap()));
+    }
 }
 
 fn commit(db: &Db, ops: &[Op]) {

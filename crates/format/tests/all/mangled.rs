@@ -12,6 +12,7 @@ use bifold_format::{
     frame::{FILE_HEADER_BYTES, HEADER_BYTES, TRAILER_BYTES},
     log::{self, Before, LogEncoder},
     manifest, pointer,
+    sorted::{self, Dropped},
     table::{Footer, index::IndexBuilder, properties::Properties, tombstones},
     value,
 };
@@ -161,6 +162,28 @@ fn value_files() {
         value::encode_value(&mut bytes, (7, 64), 900, b"key", &b"value ".repeat(50), &mut compressor);
         survive(&bytes, drive::value);
     }
+}
+
+/// The bodies of records that are about no key: kind, method and a key length of one byte stand before them.
+#[test]
+fn drop_files_and_sorted_tables() {
+    let body = |record: &[u8]| record[HEADER_BYTES + 3..record.len() - TRAILER_BYTES].to_vec();
+    let mut bytes = Vec::new();
+    let seqnos = (0..40).map(|n| 1000 + n * n * n).chain([1 << 55]).collect();
+    sorted::encode_drops(&mut bytes, (9, 4000), 14, &mut Dropped { seqnos, bytes: 40_000 });
+    survive(&body(&bytes), drive::drop_block);
+
+    let mut bytes = Vec::new();
+    let aliases = (1..20).map(|n| (n * n, n * 10_000)).collect();
+    let properties = sorted::Properties { epoch: 3, values_end: 1 << 24, aliases, regarded: vec![17, 400, 1 << 40] };
+    sorted::encode_properties(&mut bytes, (9, 4000), &properties);
+    survive(&body(&bytes), drive::sorted_properties);
+
+    let mut builder = sorted::IndexBuilder::default();
+    (1..20u64).for_each(|n| builder.add(format!("key{n:04}").as_bytes(), 1000 - n, n * 8192));
+    let mut bytes = Vec::new();
+    builder.finish(&mut bytes, (9, 4000));
+    survive(&body(&bytes), drive::sorted_index);
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl ValueFiles {
     #[must_use]
     pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         let is_free = |emptied: &Emptied| {
-            emptied.is_synced
+            (emptied.is_synced || cfg!(planted = "retire_unsynced"))
                 && emptied.last <= durable
                 && oldest_snapshot.is_none_or(|snapshot| snapshot >= emptied.last)
         };
