@@ -25,7 +25,7 @@ fn every_placement_holds_the_same_pairs() {
     let scratch = Scratch::new();
     let mut from = database(&scratch);
     let all = exported(&from);
-    for placement in ["hashkv", "novkv", "wisckey", "inline"] {
+    for placement in ["hashkv", "novkv", "diffkv", "wisckey", "inline"] {
         let to = scratch.path(placement);
         let said = bifold(&["convert", text(&from), text(&to), "--placement", placement, "--json"]).json();
         assert_eq!(
@@ -69,8 +69,8 @@ fn what_is_in_the_way_is_named_and_left_alone() {
     let line = convert(text(&scratch.path("new")));
     assert!(line.contains(text(&partial)) && line.contains("remove it"), "{line}");
     assert_eq!(fs::read_dir(&used).unwrap().count() + fs::read_dir(&partial).unwrap().count(), 2);
-    let line = bifold(&["convert", text(&db), text(&scratch.path("x")), "--placement", "diffkv"]).refused(2);
-    assert!(line.contains("diffkv") && !scratch.path("x.partial").exists(), "{line}");
+    let line = bifold(&["convert", text(&db), text(&scratch.path("x")), "--placement", "nonesuch"]).refused(2);
+    assert!(line.contains("nonesuch") && !scratch.path("x.partial").exists(), "{line}");
     // An empty directory is as good as none.
     fs::create_dir(scratch.path("empty")).unwrap();
     bifold(&["convert", text(&db), &format!("{}/", text(&scratch.path("empty"))), "--placement", "hashkv"]).ok();

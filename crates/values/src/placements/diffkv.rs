@@ -9,11 +9,11 @@
 //! | paper | here |
 //! |---|---|
 //! | vTable, sorted group, vTree (§3.2) | a value file with an [`Extent`]; its `group`; the levels of all extents |
-//! | compaction-triggered merge (§3.3) | [`merge`] |
+//! | compaction-triggered merge (§3.3) | `merge` |
 //! | lazy merge, scan-optimised merge (§3.4) | [`order`] |
-//! | state-aware lazy GC (§3.5) | counters of dead bytes in the manifest; [`Shared::has_garbage_tag`] follows from them |
+//! | state-aware lazy GC (§3.5) | counters of dead bytes in the manifest; `has_garbage_tag` follows from them |
 //! | *value_small*, *value_large* (§4.1) | `min_bytes`, `large_bytes` |
-//! | hot and cold vLog, greedy GC (§4.2) | [`Arrivals`], files that [`Relocation`] writes; [`victims`] |
+//! | hot and cold vLog, greedy GC (§4.2) | [`Arrivals`], files that [`Relocation`] writes; `victims` |
 //! | a vTable that no merge meets (ours) | past the space target `pick` asks for a rewrite of its keys |
 //!
 //! **What is exact.** One entry of the index leads to each record of a vTable, until a rewrite drops the entry or moves the value; the
