@@ -190,7 +190,7 @@ impl ValueFile {
     #[must_use]
     pub fn valid_share(&self) -> f64 {
         let bytes = self.len().saturating_sub(self.start);
-        (bytes - self.dead()) as f64 / bytes.max(1) as f64
+        bytes.saturating_sub(self.dead()) as f64 / bytes.max(1) as f64
     }
 
     /// Notes that so many more bytes are not needed.

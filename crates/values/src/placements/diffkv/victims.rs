@@ -53,7 +53,7 @@ impl<'a> GarbageFirst<'a> {
         if let Some(before) = pressure.all_before {
             return self.all_before(before, pressure);
         }
-        let space = self.space(pressure);
+        let (space, hidden) = self.space(pressure);
         if pressure.excess(&space) == 0 {
             return None;
         }
@@ -62,23 +62,22 @@ impl<'a> GarbageFirst<'a> {
             file.valid_share() < threshold && (is_ordered(file) || !pressure.is_pinned(&space))
         };
         let victims: Vec<&Arc<ValueFile>> = self.files.iter().filter(is_worth_it).collect();
-        let known = self.placement.space().live_bytes;
+        let known = space.live_bytes + hidden;
         let valid = self.files.first().map_or(1.0, |file| file.valid_share());
         let file_bytes = self.placement.shared.options.file_bytes;
-        let look = Look { hidden: known - space.live_bytes, known, valid, is_idle: victims.is_empty(), file_bytes };
+        let look = Look { hidden, known, valid, is_idle: victims.is_empty(), file_bytes };
         if look.is_due(pressure, threshold) {
             return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
         }
         self.collection(&victims)
     }
 
-    /// With what is dead that no merge has met, which is estimated.
-    fn space(&self, pressure: &SpacePressure) -> ValueSpace {
+    /// With what is dead that no merge has met, which is estimated; and how much that is.
+    fn space(&self, pressure: &SpacePressure) -> (ValueSpace, u64) {
+        // Looked at once: merges of other threads count what they drop meanwhile.
         let space = self.placement.space();
-        ValueSpace {
-            live_bytes: space.live_bytes - self.placement.hidden_bytes(pressure).min(space.live_bytes),
-            ..space
-        }
+        let hidden = self.placement.shared.hidden.below(pressure.hidden_at_most(space.live_bytes));
+        (ValueSpace { live_bytes: space.live_bytes - hidden, ..space }, hidden)
     }
 
     /// A file with a larger valid share than this is not worth it. Where space asks for more than *gc_threshold* allows, space
@@ -126,7 +125,7 @@ impl<'a> GarbageFirst<'a> {
             Some(Collection::Rewrite { moving, .. }) => moving,
             Some(Collection::Look) | None => Vec::new(),
         };
-        let space = self.space(pressure);
+        let (space, _) = self.space(pressure);
         let threshold = self.threshold(pressure);
         let mut later: u64 = 0;
         let mut ages: Vec<(FileId, u64)> = self.files.iter().map(|file| (file.id, file.len())).collect();
