@@ -2,7 +2,7 @@
 //!
 //! What to do was planned by a pure policy; here it is done, by the one merge loop of `bifold-index`, and installed.
 
-use std::{ops::Bound, sync::Arc};
+use std::sync::Arc;
 
 use bifold_contract::{
     CompactionJob, FileId, IoSource, JobShape, LevelEdit, Levels, Result, Run, TableMeta, ValueEdit,
@@ -10,14 +10,23 @@ use bifold_contract::{
     placement::RewriteJob,
 };
 use bifold_index::{
-    compaction::run::{self, RewritePlan},
+    compaction::{
+        parts,
+        run::{self, RewritePlan},
+    },
     merge::{MergeCursor, Source},
     range_tombstones::RangeTombstones,
     table::{ReadMode, Table},
     version::Version,
 };
 
-use crate::{engine::Engine, partition::Partition, schedule::Begun, sync::LockExt};
+use crate::{engine::Engine, partition::Partition, sync::LockExt};
+
+/// Level 0 is cut into about so many parts at most. What a merge of one replaces is on disk with what it writes: a sixteenth.
+const PARTS_MAX: u64 = 16;
+
+/// Where merges move values, a table leads to as many bytes of them as so many tables have.
+const REACH_TABLES: u64 = 4;
 
 impl Engine {
     /// Does one planned job.
@@ -25,11 +34,20 @@ impl Engine {
     /// # Errors
     /// I/O errors and corruption; the inputs then stay in force and nothing is left behind.
     pub fn compact_job(&self, partition: &Arc<Partition>, job: &CompactionJob) -> Result<()> {
-        self.compact_moving(partition, job, &[])
+        let begin = self.env.clock.now();
+        let freed = self.compact_moving(partition, job, &[])?;
+        // A merge that frees nothing says nothing about how fast merges do.
+        if freed > 0 {
+            self.pace.freed(freed, self.env.clock.now().saturating_sub(begin));
+        }
+        Ok(())
     }
 
-    /// Does one planned job. The values in the files `moving` move.
-    fn compact_moving(&self, partition: &Arc<Partition>, job: &CompactionJob, moving: &[FileId]) -> Result<()> {
+    /// Does one planned job. The values in the files `moving` move. Answers by how many bytes the value files have become smaller.
+    ///
+    /// # Errors
+    /// As [`Engine::compact_job`].
+    pub fn compact_moving(&self, partition: &Arc<Partition>, job: &CompactionJob, moving: &[FileId]) -> Result<u64> {
         let begin = self.env.clock.now();
         let version = Arc::clone(&partition.view().version);
         let shape = version.shape();
@@ -45,7 +63,8 @@ impl Engine {
             tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();
         let change = LevelEdit { keyspace: partition.keyspace, partition: partition.id, removed, added };
         let moved_values = !values.added.is_empty();
-        self.install(partition, change, values, None)?;
+        let moved_bytes: u64 = values.added.iter().map(|file| file.bytes).sum();
+        let freed = self.install(partition, change, values, None)?.saturating_sub(moved_bytes);
         let mut history = partition.history.hold();
         if moves {
             history.moves += 1;
@@ -60,7 +79,7 @@ impl Engine {
                 history.alpha_count += 1;
             }
         }
-        Ok(())
+        Ok(freed)
     }
 
     fn merge(
@@ -95,8 +114,11 @@ impl Engine {
                 snapshots: &snapshots,
                 bottom: &|start, end| whole_bottom || !older(start, end),
                 table_bytes: job.table_bytes,
+                reach_bytes: reach_bytes(partition),
                 max_overlap_bytes: job.max_overlap_bytes,
                 grandparents: &grandparents,
+                // So that what lies under a part of level 0 ends where it ends.
+                cuts: &parts::cuts(&version.shape(), count_of_parts(partition, self.plan.memtable)),
                 source: IoSource::Compaction,
                 table: partition.table_options(),
                 progress: &|bytes| {
@@ -113,53 +135,6 @@ impl Engine {
         history.entries_in += output.entries_in;
         history.entries_out += output.entries_out;
         Ok((output.tables.into_iter().map(Arc::new).collect(), output.values))
-    }
-
-    /// Merges everything in the key range, memtables included, into the deepest level that has data of it.
-    ///
-    /// # Errors
-    /// I/O errors, corruption, and every reason not to take writes.
-    pub fn compact_range(&self, partition: &Arc<Partition>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
-        self.flush(&[Arc::clone(partition)])?;
-        self.rewrite_range(partition, (bound_key(start), bound_key(end)), &[])
-    }
-
-    /// Merges all tables of the key range into the deepest level that has data of it. The values in the files `moving` move; if
-    /// there are none, tables that are as they should be stay as they are.
-    ///
-    /// # Errors
-    /// As [`Engine::compact_range`].
-    pub fn rewrite_range(
-        &self,
-        partition: &Arc<Partition>,
-        (start, end): (Option<&[u8]>, Option<&[u8]>),
-        moving: &[FileId],
-    ) -> Result<()> {
-        let plan = || {
-            let shape = partition.view().version.shape();
-            let job = whole_range(&shape, partition.options.table_bytes, start, end)?;
-            (!moving.is_empty() || !is_in_order(&shape, &job)).then_some(job)
-        };
-        loop {
-            // Running compactions may hold the tables: their end changes the plan, so it is made anew.
-            match self.work.try_begin(partition.keyspace, plan) {
-                Begun::NothingToDo => return Ok(()),
-                Begun::Job(job) => {
-                    let outcome = self.compact_moving(partition, &job, moving);
-                    self.end_compaction(partition.keyspace, &job);
-                    self.tables.remover().wait();
-                    return self.watch(outcome);
-                }
-                Begun::Busy => self.wait_until_free(partition)?,
-            }
-        }
-    }
-
-    fn wait_until_free(&self, partition: &Partition) -> Result<()> {
-        self.wait_until(|| {
-            let busy = self.work.busy(partition.keyspace);
-            busy.tables.is_empty() && busy.outputs.is_empty()
-        })
     }
 
     /// Writes all memtables of `trees` as tables and waits for that.
@@ -197,6 +172,19 @@ pub(crate) fn beside_largest(runs: Vec<u64>) -> u64 {
     runs.iter().sum::<u64>() - runs.iter().max().unwrap_or(&0)
 }
 
+/// Into how many parts level 0 is cut at most where memtables have so many bytes: each with a quarter of what a table may hold, since
+/// files of few bytes cost more to make durable than they gain.
+pub(crate) fn count_of_parts(partition: &Partition, memtable_bytes: u64) -> usize {
+    let bytes = (partition.options.table_bytes / 4).max(1);
+    (memtable_bytes / bytes).clamp(1, PARTS_MAX) as usize
+}
+
+/// To how many bytes of values a table may lead. Where merges move values, that is what a part of the tree takes twice while it is merged.
+fn reach_bytes(partition: &Partition) -> u64 {
+    let moves = partition.placement.profile().parts_at_rewrite;
+    if moves { partition.options.table_bytes.saturating_mul(REACH_TABLES) } else { u64::MAX }
+}
+
 fn may_move(partition: &Partition, job: &CompactionJob) -> bool {
     job.inputs.iter().all(|&(level, _, _)| partition.placement.may_move(level, job.output_level))
 }
@@ -224,51 +212,6 @@ pub(crate) fn alpha(shape: &Levels, job: &CompactionJob) -> Option<f64> {
         return None;
     }
     Some(share(job.output_level)? / share(upper)?)
-}
-
-fn bound_key(bound: Bound<&[u8]>) -> Option<&[u8]> {
-    match bound {
-        Bound::Included(key) | Bound::Excluded(key) => Some(key),
-        Bound::Unbounded => None,
-    }
-}
-
-/// Whether a merge of these tables would gain nothing: they are one run without tombstones.
-fn is_in_order(shape: &Levels, job: &CompactionJob) -> bool {
-    let is_input = |id| job.inputs.iter().any(|input| input.2 == id);
-    let is_one_run = job.inputs.iter().all(|input| (input.0, input.1) == (job.output_level, job.inputs[0].1));
-    let mut inputs = shape.tables().filter(|(_, _, table)| is_input(table.id));
-    is_one_run && inputs.all(|(_, _, table)| table.tombstones == 0 && table.range_tombstones == 0)
-}
-
-/// One job that merges every table of the range, closed under overlap. `None` when there is none. Pure.
-fn whole_range(shape: &Levels, table_bytes: u64, start: Option<&[u8]>, end: Option<&[u8]>) -> Option<CompactionJob> {
-    let (mut start, mut end) = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
-    let mut taken: Vec<_> = Vec::new();
-    loop {
-        let before = taken.len();
-        taken = shape.tables().filter(|(_, _, t)| t.overlaps(start.as_deref(), end.as_deref())).collect();
-        // The output covers all its inputs, so whatever overlaps any of them must take part too.
-        for (_, _, table) in &taken {
-            start = start.map(|s| s.min(table.smallest.to_vec()));
-            end = if table.unbounded { None } else { end.map(|e| e.max(table.largest.to_vec())) };
-        }
-        if taken.len() == before {
-            break;
-        }
-    }
-    let output_level = taken.iter().map(|t| t.0).max()?.max(1);
-    // Into the newest run of that level, whose overlapping tables are inputs; older runs there stay older.
-    let output_run = shape.levels.get(usize::from(output_level)).and_then(|l| l.runs.first()).map(|r| r.id);
-    Some(CompactionJob {
-        shape: JobShape::Merge,
-        inputs: taken.iter().map(|(level, run, table)| (*level, *run, table.id)).collect(),
-        output_level,
-        output_run,
-        table_bytes,
-        max_overlap_bytes: u64::MAX,
-        reason: "asked for".into(),
-    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use bifold_contract::{Error, FileId, KeyspaceId, LogFloor, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
-use bifold_values::parts::{budget::Budget, value_files::Home};
+use bifold_values::parts::{budget::Memory, value_files::Home};
 
 use crate::{
     health::Health,
@@ -40,8 +40,8 @@ pub(crate) struct Engine {
     pub plan: MemoryPlan,
     /// Cache and metadata budget of its tables.
     pub tables: Arc<TableContext>,
-    /// Memory for the filters of placements.
-    pub filters: Arc<Budget>,
+    /// Memory that placements share.
+    pub value_memory: Memory,
     /// The commit lock, around the log.
     pub wal: FairLock<Wal>,
     /// Syncs of the log, shared by those who wait.
@@ -75,7 +75,7 @@ pub(crate) struct Recovered {
     pub options: Options,
     pub plan: MemoryPlan,
     pub tables: Arc<TableContext>,
-    pub filters: Arc<Budget>,
+    pub value_memory: Memory,
     pub lock: Box<dyn FileLock>,
     pub manifest: ManifestFile,
     pub wal: Wal,
@@ -95,7 +95,7 @@ impl Engine {
             options: found.options,
             plan: found.plan,
             tables: found.tables,
-            filters: found.filters,
+            value_memory: found.value_memory,
             wal: FairLock::new(found.wal),
             group_sync: GroupSync::default(),
             visible: AtomicU64::new(found.visible),
@@ -161,7 +161,7 @@ impl Engine {
 
     /// Where value files of a keyspace go that is made now.
     pub fn value_home(&self, keyspace: KeyspaceId) -> Home {
-        value_home(&self.dir, keyspace, &self.next_file, &self.filters, true)
+        value_home(&self.dir, keyspace, &self.next_file, &self.value_memory, true)
     }
 
     /// No new file gets this number or one below it.
@@ -226,12 +226,12 @@ pub(crate) fn value_home(
     dir: &Dir,
     keyspace: KeyspaceId,
     next: &Arc<AtomicU64>,
-    filters: &Arc<Budget>,
+    memory: &Memory,
     writes: bool,
 ) -> Home {
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
-    Home { dir: dir.clone(), keyspace, new_file, writes, filters: Arc::clone(filters) }
+    Home { dir: dir.clone(), keyspace, new_file, writes, memory: memory.clone() }
 }
 
 impl fmt::Debug for Engine {

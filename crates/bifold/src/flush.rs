@@ -8,11 +8,15 @@ use std::sync::Arc;
 
 use bifold_contract::{IoSource, LevelEdit, Result, ValueEdit, edit::TableAdded, placement::RewriteJob};
 use bifold_index::{
-    compaction::run::{self, RewritePlan},
+    compaction::{
+        parts,
+        run::{self, RewritePlan},
+    },
     merge::{MergeCursor, Source},
 };
 
 use crate::{
+    compact::count_of_parts,
     engine::Engine,
     partition::{Layer, Partition, View},
 };
@@ -53,15 +57,21 @@ impl Engine {
         let (deepest, moving) = (view.version.shape().deepest(), Vec::new());
         let keyspace = partition.keyspace;
         let job = RewriteJob { keyspace, from: None, to: 0, bottom: empty_below, deepest, moving };
+        let bytes = layer.memtable.data_bytes() as u64;
+        let parts = count_of_parts(partition, bytes);
+        // The first run is cut by its bytes, the others as it is.
+        let cut_bytes = if empty_below { bytes.div_ceil(parts as u64).max(1) } else { u64::MAX };
         let output = run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
             layer.memtable.range_tombstones(),
             &RewritePlan {
                 snapshots: &self.snapshots.seqnos(),
                 bottom: &|_start, _end| empty_below,
-                table_bytes: u64::MAX,
+                table_bytes: cut_bytes,
+                reach_bytes: cut_bytes,
                 max_overlap_bytes: u64::MAX,
                 grandparents: &[],
+                cuts: &parts::cuts(&view.version.shape(), parts),
                 source: IoSource::Flush,
                 table: partition.table_options(),
                 progress: &|_bytes| self.health.open(),

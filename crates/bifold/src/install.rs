@@ -33,7 +33,7 @@ use crate::{
 
 impl Engine {
     /// Puts the result of a flush or compaction of `partition` in force. `written` is the memtable that the new tables
-    /// replace, if any.
+    /// replace, if any. Answers how many bytes of value files went with it.
     ///
     /// # Errors
     /// I/O errors; the state in memory is then unchanged.
@@ -43,11 +43,11 @@ impl Engine {
         change: LevelEdit,
         values: ValueEdit,
         written: Option<&Arc<Layer>>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut manifest = self.manifest.hold();
         if partition.is_dropped() {
             self.discard_tables(&change);
-            return Ok(());
+            return Ok(0);
         }
         let log_floor = self.log_floor(written);
         // Also makes the name of the log durable at which recovery will begin.
@@ -65,6 +65,7 @@ impl Engine {
             edit.values.added.extend(news.added);
             edit.values.garbage.extend(news.garbage);
         }
+        let freed = remove_emptied(partition, &mut edit.values);
         edit.levels.push(change);
         self.record(&mut manifest, &mut edit)?;
         if cfg!(planted = "manifest_before_table") {
@@ -79,7 +80,10 @@ impl Engine {
         }
         partition.placement.installed(&edit.values);
         self.delete_logs_below(log_floor);
-        if manifest.is_long() { self.rewrite_manifest(&mut manifest, log_floor) } else { Ok(()) }
+        if manifest.is_long() {
+            self.rewrite_manifest(&mut manifest, log_floor)?;
+        }
+        Ok(freed)
     }
 
     /// Puts a change of value files in force.
@@ -305,6 +309,14 @@ impl View {
         let stays = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
         Self { active: Arc::clone(&self.active), sealed: self.sealed.iter().filter(stays).cloned().collect(), version }
     }
+}
+
+/// Adds to an edit that the value files go in which it leaves nothing. Answers how many bytes they have.
+fn remove_emptied(partition: &Partition, values: &mut ValueEdit) -> u64 {
+    let emptied = partition.placement.emptied_by(values);
+    values.garbage.retain(|&(file, _, _)| emptied.iter().all(|&(id, _)| id != file));
+    values.removed.extend(emptied.iter().map(|&(id, _)| id));
+    emptied.iter().map(|&(_, bytes)| bytes).sum()
 }
 
 /// Lets go of a removed table, unless the edit only moved it.

@@ -62,6 +62,7 @@ mod partition;
 mod presets;
 mod read;
 mod recover;
+mod rewrite;
 pub mod salvage;
 mod scan;
 mod schedule;

@@ -7,12 +7,16 @@
 //! ├─ appends      what commits have appended to logs and value files and no write has taken along yet: at most a sixteenth
 //! ├─ metadata     indexes and filters held outside the cache: up to 15 %; beyond that they go through the cache
 //! ├─ filters      of groups of values kept apart: up to 5 %; the fuller, the fewer bits for each key
+//! ├─ buffers      through which merges and collections move values: 16 MiB for each worker, at most a thirty-second; the fuller, the
+//! │               smaller
 //! └─ cache        the rest, or `cache_bytes`
 //! ```
 //!
-//! What placements hold, filters and open value files, is `stats.memory.values`. Open files are counted there and not capped:
-//! each takes about 1200 bytes, so 1 TiB of values in files of 64 MiB takes 19 MiB. Not counted at all are the keys that a
-//! running collection holds, and the page cache, of which value files may be mapped: the system takes it back when it needs it.
+//! What placements hold, filters, buffers and open value files, is `stats.memory.values`. Open files are counted there and not
+//! capped: each takes about 1200 bytes, so 1 TiB of values in files of 64 MiB takes 19 MiB. Buffers may exceed their share by the
+//! least that each must have (8 KiB to read a file, 32 to write one), by records that are longer, and by the keys that running
+//! collections hold of `wisckey` and of the logs of `diffkv`. Not counted at all are those of `hashkv` and `novkv`, and the page
+//! cache, of which value files may be mapped: the system takes it back when it needs it.
 
 use bifold_io::fs::{self, APPEND_SLOT_BYTES as SLOT_BYTES, Appending};
 
@@ -32,6 +36,8 @@ pub(crate) struct MemoryPlan {
     pub metadata: u64,
     /// Filters of groups of values kept apart.
     pub filters: u64,
+    /// Buffers through which values are moved.
+    pub buffers: u64,
     /// The block cache.
     pub cache: u64,
     /// Buffers of compactions.
@@ -42,6 +48,10 @@ pub(crate) struct MemoryPlan {
 
 /// Files with a slot in the append region, at most: the groups of a keyspace and its log, with some to spare.
 const APPENDED_FILES_MAX: u64 = 320;
+
+/// A worker that merges values reads 64 files at once with full buffers of 256 KiB: those of `diffkv` that overlap at a key are
+/// about `max_sorted_run`, 10, in each of a few levels.
+const VALUE_BUFFERS_BYTES: u64 = 16 << 20;
 
 impl MemoryPlan {
     /// Shares out `options.memory_limit`.
@@ -54,10 +64,11 @@ impl MemoryPlan {
         let memtable = options.memtable_bytes.min(limit * 2 / 5 / MEMTABLES_MAX as u64);
         let compaction = (workers * (3 << 20)).min(limit / 10);
         let (metadata, filters) = (limit * 3 / 20, limit / 20);
+        let buffers = (workers * VALUE_BUFFERS_BYTES).min(limit / 32);
         let appends = (limit / 16).min(APPENDED_FILES_MAX * SLOT_BYTES);
-        let rest = limit - memtable * MEMTABLES_MAX as u64 - compaction - metadata - filters - appends;
+        let rest = limit - memtable * MEMTABLES_MAX as u64 - compaction - metadata - filters - buffers - appends;
         let cache = options.cache_bytes.map_or(rest, |bytes| bytes.min(rest));
-        Self { limit, memtable, metadata, filters, cache, compaction, appends }
+        Self { limit, memtable, metadata, filters, buffers, cache, compaction, appends }
     }
 
     /// For how many files there is a slot in the append region, and how they are read.
@@ -81,7 +92,7 @@ mod tests {
                 let options = Options { memory_limit: limit, memtable_bytes, ..Options::default() };
                 let plan = MemoryPlan::of(&options);
                 let tables = plan.metadata + plan.cache + plan.compaction;
-                let sum = plan.memtable * MEMTABLES_MAX as u64 + tables + plan.filters + plan.appends;
+                let sum = plan.memtable * MEMTABLES_MAX as u64 + tables + plan.filters + plan.buffers + plan.appends;
                 assert!(sum <= limit, "{plan:?}");
                 assert!(plan.cache >= limit / 5, "a cache that starves: {plan:?}");
             }

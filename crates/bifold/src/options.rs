@@ -46,7 +46,8 @@ pub enum IfMissing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workers {
-    /// This many background threads: one for flushes, the others (at least one) for compactions.
+    /// This many background threads: one for flushes, the others (at least one) for compactions and
+    /// collections.
     Threads(u32),
     /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic.
     Caller,

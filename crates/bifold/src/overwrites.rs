@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bifold_contract::{Kind, Pointer, SeqNo};
+use bifold_contract::{Entry, Kind, Pointer, SeqNo};
 use bifold_format::filter::key_hash;
 
 use crate::{
@@ -97,12 +97,15 @@ impl Drawn<'_> {
 
     fn hides(&self) -> bool {
         let view = self.partition.view();
-        let older = view.layers().find_map(|layer| layer.memtable.get(self.key, self.seqno - 1));
-        match older {
-            // What it hid in its turn was counted then.
-            Some(entry) => entry.kind == Kind::Pointer,
-            None => view.version.may_contain_as_held(self.key, key_hash(self.key)),
-        }
+        let overwrites = self.partition.overwrites.as_ref();
+        let is_apart = |entry: &Entry<'_>| overwrites.is_some_and(|o| entry.payload.len() >= o.apart_from);
+        let older = view.layers().enumerate().find_map(|(layers_above, layer)| {
+            let entry = layer.memtable.get(self.key, self.seqno - 1)?;
+            // In one memtable with what hides it a value is dropped before it is parted.
+            Some(entry.kind == Kind::Pointer || (entry.kind == Kind::Inline && layers_above > 0 && is_apart(&entry)))
+        });
+        // What the older one hid in its turn was counted then.
+        older.unwrap_or_else(|| view.version.may_contain_as_held(self.key, key_hash(self.key)))
     }
 }
 

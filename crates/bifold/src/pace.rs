@@ -71,6 +71,7 @@ pub(crate) struct Pace {
     fullness: AtomicU64,
     /// What collections lately freed, and the bytes a second that follow from it.
     freeing: Mutex<Freeing>,
+    collecting: Mutex<Collecting>,
     free_rate: AtomicU64,
     /// What compactions may write.
     pub budget: RateBudget,
@@ -89,6 +90,24 @@ struct Feedback {
 struct Freeing {
     bytes: f64,
     seconds: f64,
+}
+
+/// Collections that run, and since when what they take has not been counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Collecting {
+    running: u32,
+    since: Duration,
+}
+
+impl Collecting {
+    fn begin(self, now: Duration) -> Self {
+        Self { running: self.running + 1, since: if self.running == 0 { now } else { self.since } }
+    }
+
+    /// Answers the time that is to be counted too: that of several at once only once.
+    fn end(self, now: Duration) -> (Self, Duration) {
+        (Self { running: self.running - 1, since: now }, now.saturating_sub(self.since))
+    }
 }
 
 impl Default for Freeing {
@@ -121,6 +140,7 @@ impl Pace {
             feedback: Mutex::default(),
             fullness: AtomicU64::new(0),
             freeing: Mutex::default(),
+            collecting: Mutex::default(),
             free_rate: AtomicU64::new(FREE_RATE_ASSUMED),
             budget,
         }
@@ -133,8 +153,28 @@ impl Pace {
         self.flush_rate.store((0.5 * old + 0.5 * rate) as u64, Relaxed);
     }
 
-    /// Notes that a collection has freed `bytes` in `time`; or none, because it only learnt what there is to free.
-    pub fn collected(&self, bytes: u64, time: Duration) {
+    /// Notes that a collection begins.
+    pub fn collection_begins(&self, now: Duration) {
+        let mut collecting = self.collecting.hold();
+        *collecting = collecting.begin(now);
+    }
+
+    /// Notes that a collection has ended and freed so many bytes; or none, because it only learnt what there is to free. `None`: its
+    /// time does not count.
+    pub fn collection_ends(&self, freed_bytes: Option<u64>, now: Duration) {
+        let time = {
+            let mut collecting = self.collecting.hold();
+            let (after, time) = collecting.end(now);
+            *collecting = after;
+            time
+        };
+        if let Some(bytes) = freed_bytes {
+            self.freed(bytes, time);
+        }
+    }
+
+    /// Notes that in `time` so many bytes of values came free.
+    pub fn freed(&self, bytes: u64, time: Duration) {
         let mut freeing = self.freeing.hold();
         *freeing = freeing.and(bytes as f64, time.as_secs_f64());
         self.free_rate.store(freeing.rate() as u64, Relaxed);
@@ -295,6 +335,16 @@ fn nanos(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two from 10 to 40 and from 20 to 50 have taken 40 seconds together, as long as one from 10 to 50.
+    #[test]
+    fn the_time_of_collections_that_run_at_once_counts_once() {
+        let at = Duration::from_secs;
+        let (one, first) = Collecting::default().begin(at(10)).begin(at(20)).end(at(40));
+        let (none, second) = one.end(at(50));
+        assert_eq!((first, second, none.running), (at(30), at(10), 0));
+        assert_eq!(none.begin(at(70)).end(at(75)).1, at(5));
+    }
 
     #[test]
     fn the_rate_falls_smoothly_as_memtables_fill() {

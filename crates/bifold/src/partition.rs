@@ -56,6 +56,8 @@ pub(crate) struct Partition {
     pub locator: Box<dyn Locator>,
     /// What its compactions did.
     pub history: Mutex<CompactionHistory>,
+    /// The values that iterators lately asked for came from the device.
+    pub scans_are_cold: AtomicBool,
     view: ArcSwap<View>,
     change: Mutex<()>,
     flushed: AtomicU64,
@@ -153,6 +155,7 @@ impl Partition {
             policy: presets::policy(&options)?,
             locator: Box::new(NewestFirst),
             history: Mutex::default(),
+            scans_are_cold: AtomicBool::new(false),
             view: ArcSwap::from_pointee(View {
                 active: Layer::empty(),
                 sealed: Vec::new(),

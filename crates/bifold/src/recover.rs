@@ -42,7 +42,7 @@ use bifold_index::{
     version::Version,
 };
 use bifold_io::{Dir, Env, LockMode};
-use bifold_values::parts::budget::Budget;
+use bifold_values::parts::budget::Memory;
 
 use crate::{
     engine::{Engine, Recovered, value_home},
@@ -90,9 +90,9 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         }
     };
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
-    let filters = Budget::new(plan.filters);
+    let value_memory = Memory::new(plan.filters, plan.buffers);
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
-    let partitions = state.open_partitions(&dir, (&tables, &filters), &next_file, &files.values, writes)?;
+    let partitions = state.open_partitions(&dir, (&tables, &value_memory), &next_file, &files.values, writes)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
     let next_seqno = state.last_seqno + 1;
     let replaying = (!logs.is_empty()).then_some(state.log_floor);
@@ -114,7 +114,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         options,
         plan,
         tables,
-        filters,
+        value_memory,
         lock,
         manifest,
         wal,
@@ -339,7 +339,7 @@ impl ManifestState {
     fn open_partitions(
         &self,
         dir: &Dir,
-        (context, filters): (&Arc<TableContext>, &Arc<Budget>),
+        (context, memory): (&Arc<TableContext>, &Memory),
         next_file: &Arc<AtomicU64>,
         present: &[FileId],
         writes: bool,
@@ -355,7 +355,7 @@ impl ManifestState {
             let added = keyspace.tables.values().cloned().collect();
             let edit = LevelEdit { keyspace: id, partition: 0, removed: Vec::new(), added };
             let version = Version::default().apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
-            let home = value_home(dir, id, next_file, filters, writes);
+            let home = value_home(dir, id, next_file, memory, writes);
             let values = ValueHome { home, listed: &listed, present };
             Ok(Arc::new(Partition::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
         };

@@ -5,11 +5,14 @@
 //! Values are fetched when asked for; a scan that reads only keys never touches values kept apart.
 //!
 //! ```text
-//! one pair at a time ──▶ a value kept apart is asked for ──▶ 2, 4, 8 … pairs ahead; their values are announced
+//! one pair at a time ──▶ a value kept apart is asked for ──▶ 2, 4, 8 … 16 pairs ahead; their values are announced
+//!                                                     not in memory? ──▶ 4, 16, 64, 128
 //! ```
 //!
 //! Values kept apart lie all over their files. Announced ahead, they come from memory or from the device side by side
-//! instead of one after the other. How far ahead doubles, so a short scan pays for little that it does not use.
+//! instead of one after the other. How far ahead grows as the scan goes on, so a short one pays for little that it does not use. Each
+//! announcement whose values come from the device costs its latency, so there they are few and large, and an iterator that follows one
+//! like that begins with one.
 
 use std::{
     collections::VecDeque,
@@ -58,9 +61,14 @@ struct Ahead {
     window: usize,
 }
 
-/// Pairs ahead, at most. Of values in memory the processor fetches 4 to 8 at a time; of those that are not, the device
-/// does well with as many.
+/// Pairs ahead, at most, of values in memory: the processor fetches 4 to 8 at a time.
 const WINDOW_MAX: usize = 16;
+
+/// Pairs ahead, at most, of values that come from the device.
+const WINDOW_MAX_COLD: usize = 128;
+
+/// Of these, how many first, and how many times more each time.
+const WINDOW_GROWTH_COLD: usize = 4;
 
 /// One of the two ends.
 #[derive(Clone, Copy)]
@@ -149,7 +157,28 @@ impl Pinned {
         let pointers = items.filter(|item| item.kind == Kind::Pointer);
         // One that is damaged is reported when it is read.
         let pointers: Vec<Pointer> = pointers.filter_map(|item| pointer::decode(&item.payload).ok()).collect();
-        self.partition.placement.prefetch(&pointers);
+        if !pointers.is_empty() {
+            self.note_cold(self.partition.placement.prefetch(&pointers));
+        }
+    }
+
+    /// Whether values are to be announced: some were asked for, or this is the beginning and an iterator before it has asked
+    /// for some that came from the device.
+    fn is_ahead(&self, is_beginning: bool) -> bool {
+        if self.values_asked.load(Relaxed) {
+            return true;
+        }
+        if !is_beginning {
+            // This one wants keys alone: the next is not to begin as if it wanted more.
+            self.note_cold(false);
+        }
+        is_beginning && self.partition.scans_are_cold.load(Relaxed)
+    }
+
+    fn note_cold(&self, is_cold: bool) {
+        if self.partition.scans_are_cold.load(Relaxed) != is_cold {
+            self.partition.scans_are_cold.store(is_cold, Relaxed);
+        }
     }
 }
 
@@ -259,8 +288,14 @@ impl Range {
         if there > ahead.window / 2 {
             return;
         }
-        let is_ahead = self.pinned.values_asked.load(Relaxed);
-        ahead.window = if is_ahead { (ahead.window * 2).clamp(2, WINDOW_MAX) } else { 1 };
+        let is_ahead = self.pinned.is_ahead(ahead.window == 0);
+        ahead.window = match is_ahead {
+            true if self.pinned.partition.scans_are_cold.load(Relaxed) => {
+                (ahead.window * WINDOW_GROWTH_COLD).clamp(WINDOW_GROWTH_COLD, WINDOW_MAX_COLD)
+            }
+            true => (ahead.window * 2).clamp(2, WINDOW_MAX),
+            false => 1,
+        };
         while ahead.items.len() < ahead.window {
             match advance(visible) {
                 Ok(Some(item)) => ahead.items.push_back(item),

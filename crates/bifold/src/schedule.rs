@@ -3,17 +3,18 @@
 //! Flushes come first: they free memory and logs. Next emptied value files go: that is a sync, and frees space. Then the
 //! tree with the largest debt is compacted. With threads, one
 //! worker does nothing else than the first two, so that neither waits behind a long compaction; the others compact and
-//! collect, and flush when that worker is busy. With [`Workers::Caller`] the calling thread does whatever
+//! collect, and flush when that worker is busy. A keyspace that is being collected is collected by one more only when nothing else is
+//! due. With [`Workers::Caller`] the calling thread does whatever
 //! is due, in the same order.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Condvar, Mutex},
     thread::JoinHandle,
     time::Duration,
 };
 
-use bifold_contract::{Busy, CompactionJob, Error, KeyspaceId, Result};
+use bifold_contract::{Busy, CompactionJob, Error, KeyspaceId, Result, placement::Collection};
 
 use crate::{
     engine::Engine,
@@ -39,8 +40,8 @@ pub(crate) enum Task {
     Flush(Arc<Partition>),
     /// Rewrite or move tables of this tree.
     Compact(Arc<Partition>, CompactionJob),
-    /// Collect garbage among the values of this tree that are kept apart.
-    Collect(Arc<Partition>),
+    /// Collect this garbage among the values of this tree that are kept apart.
+    Collect(Arc<Partition>, Collection),
     /// Sync, and let go of the value files of this tree that collections have emptied.
     Retire(Arc<Partition>),
 }
@@ -54,8 +55,8 @@ pub(crate) struct Load {
     pub flushing: bool,
     /// The compaction policy's measure; 1.0 and more is due.
     pub debt: f64,
-    /// There is garbage that nobody collects yet.
-    pub garbage: bool,
+    /// Whether there is garbage that nobody collects yet.
+    pub garbage: Garbage,
     /// There are emptied value files that nobody retires yet.
     pub emptied: bool,
 }
@@ -79,6 +80,17 @@ const IDLE_LOOK: Duration = Duration::from_millis(20);
 /// From this debt on compaction goes before collection.
 const DEBT_URGENT: f64 = 2.0;
 
+/// Garbage of a tree that nobody collects yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Garbage {
+    /// None that is worth it.
+    None,
+    /// Nobody collects in this tree.
+    Due,
+    /// More than those will free who collect in this tree: something for another worker, not for a caller.
+    Beside,
+}
+
 /// The work due, most urgent first. Under steady updates collection is always due: compaction that is due takes turns with it.
 /// Pure.
 pub(crate) fn choose(loads: &[Load], role: Role, collected_last: bool) -> Vec<Choice> {
@@ -94,8 +106,12 @@ pub(crate) fn choose(loads: &[Load], role: Role, collected_last: bool) -> Vec<Ch
         let is_urgent = |&&i: &&usize| collected_last || loads[i].debt >= DEBT_URGENT;
         let urgent = merges.iter().take_while(is_urgent).count();
         choices.extend(merges[..urgent].iter().copied().map(Choice::Compact));
-        choices.extend((0..loads.len()).filter(|&i| loads[i].garbage).map(Choice::Collect));
+        let with = |garbage| (0..loads.len()).filter(move |&i| loads[i].garbage == garbage).map(Choice::Collect);
+        choices.extend(with(Garbage::Due));
         choices.extend(merges[urgent..].iter().copied().map(Choice::Compact));
+        if role != Role::Alone {
+            choices.extend(with(Garbage::Beside));
+        }
     }
     choices
 }
@@ -111,15 +127,26 @@ pub(crate) struct Work {
 #[derive(Default)]
 struct WorkState {
     flushing: BTreeSet<KeyspaceId>,
-    collecting: BTreeSet<KeyspaceId>,
+    collecting: BTreeMap<KeyspaceId, Collections>,
     retiring: BTreeSet<KeyspaceId>,
     /// The last task that was neither a flush nor a retirement was a collection.
     collected_last: bool,
-    busy: std::collections::BTreeMap<KeyspaceId, Busy>,
+    busy: BTreeMap<KeyspaceId, Busy>,
     running: usize,
     /// Grows with every change that can make work due, so that none is slept through.
     epoch: u64,
     stopping: bool,
+}
+
+/// Collections of one tree.
+#[derive(Default)]
+struct Collections {
+    /// By workers.
+    running: Vec<Collection>,
+    /// Callers that collect everything: workers begin nothing, or those would wait for a moment without any for ever.
+    callers: u32,
+    /// One of these is at it.
+    by_caller: bool,
 }
 
 impl Work {
@@ -156,13 +183,27 @@ impl Work {
 
     /// Whether values of a keyspace are being collected.
     pub fn is_collecting(&self, keyspace: KeyspaceId) -> bool {
-        self.state.hold().collecting.contains(&keyspace)
+        let state = self.state.hold();
+        state.collecting.get(&keyspace).is_some_and(|of| of.by_caller || !of.running.is_empty())
     }
 
-    /// Takes the collection of a keyspace's values, unless it is running.
+    /// From now on workers begin no collection of this keyspace.
+    pub fn reserve_collections(&self, keyspace: KeyspaceId) {
+        self.state.hold().collecting.entry(keyspace).or_default().callers += 1;
+    }
+
+    /// Takes [`Work::reserve_collections`] back.
+    pub fn release_collections(&self, keyspace: KeyspaceId) {
+        self.state.hold().collecting.entry(keyspace).or_default().callers -= 1;
+        self.notify();
+    }
+
+    /// Takes all collections of a keyspace's values for a caller, unless one is running.
     pub fn try_collect(&self, keyspace: KeyspaceId) -> bool {
         let mut state = self.state.hold();
-        let taken = state.collecting.insert(keyspace);
+        let collections = state.collecting.entry(keyspace).or_default();
+        let taken = !collections.by_caller && collections.running.is_empty();
+        collections.by_caller |= taken;
         state.running += usize::from(taken);
         taken
     }
@@ -253,7 +294,8 @@ impl Engine {
     fn take_task(&self, role: Role) -> Option<Task> {
         let mut state = self.work.state.hold();
         let partitions = self.partitions();
-        let loads: Vec<Load> = partitions.iter().map(|p| self.load(p, &state)).collect();
+        let (loads, mut picks): (Vec<Load>, Vec<Option<Collection>>) =
+            partitions.iter().map(|p| self.load(p, &state)).unzip();
         choose(&loads, role, state.collected_last).into_iter().find_map(|choice| match choice {
             Choice::Flush(at) => {
                 let partition = Arc::clone(&partitions[at]);
@@ -272,11 +314,11 @@ impl Engine {
                 Some(Task::Compact(partition, job))
             }
             Choice::Collect(at) => {
-                let partition = Arc::clone(&partitions[at]);
-                state.collecting.insert(partition.keyspace);
+                let (partition, pick) = (Arc::clone(&partitions[at]), picks[at].take()?);
+                state.collecting.entry(partition.keyspace).or_default().running.push(pick.clone());
                 state.collected_last = true;
                 state.running += 1;
-                Some(Task::Collect(partition))
+                Some(Task::Collect(partition, pick))
             }
             Choice::Retire(at) => {
                 let partition = Arc::clone(&partitions[at]);
@@ -291,7 +333,7 @@ impl Engine {
         let outcome = match task {
             Task::Flush(partition) => self.flush_oldest(partition),
             Task::Compact(partition, job) => self.compact_job(partition, job),
-            Task::Collect(partition) => self.collect_garbage(partition),
+            Task::Collect(partition, pick) => self.collect(partition, pick),
             Task::Retire(partition) => self.retire_values(partition),
         };
         match outcome {
@@ -310,7 +352,7 @@ impl Engine {
                 self.end_work();
             }
             Task::Compact(partition, job) => self.end_compaction(partition.keyspace, job),
-            Task::Collect(partition) => self.end_collection(partition.keyspace),
+            Task::Collect(partition, pick) => self.end_collection(partition.keyspace, Some(pick)),
             Task::Retire(partition) => {
                 self.work.state.hold().retiring.remove(&partition.keyspace);
                 self.end_work();
@@ -334,9 +376,16 @@ impl Engine {
         self.end_work();
     }
 
-    /// Gives back what [`Work::try_collect`] or a worker took.
-    pub fn end_collection(&self, keyspace: KeyspaceId) {
-        self.work.state.hold().collecting.remove(&keyspace);
+    /// Gives back what a worker took, or what [`Work::try_collect`] did.
+    pub fn end_collection(&self, keyspace: KeyspaceId, pick: Option<&Collection>) {
+        {
+            let mut state = self.work.state.hold();
+            let collections = state.collecting.entry(keyspace).or_default();
+            match pick.and_then(|pick| collections.running.iter().position(|running| running == pick)) {
+                Some(at) => drop(collections.running.swap_remove(at)),
+                None => collections.by_caller = false,
+            }
+        }
         self.end_work();
     }
 
@@ -405,25 +454,38 @@ impl Engine {
     fn is_idle(&self) -> bool {
         let state = self.work.state.hold();
         let quiet = |p: &Arc<Partition>| {
-            let load = self.load(p, &state);
+            let load = self.load(p, &state).0;
             let due = load.debt >= 1.0 && {
                 let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
                 p.policy.choose(&p.view().version.shape(), &busy).is_some()
             };
-            load.sealed == 0 && !due && !load.garbage && !load.emptied
+            load.sealed == 0 && !due && load.garbage == Garbage::None && !load.emptied
         };
         state.running == 0 && self.partitions().iter().all(quiet)
     }
 
-    fn load(&self, partition: &Partition, state: &WorkState) -> Load {
+    /// And what would be collected.
+    fn load(&self, partition: &Partition, state: &WorkState) -> (Load, Option<Collection>) {
         let view = partition.view();
-        Load {
+        let collections = state.collecting.get(&partition.keyspace);
+        let running = collections.map_or(&[][..], |of| &of.running);
+        let pick = match collections {
+            Some(of) if of.callers > 0 => None,
+            _ => self.next_collection(partition, running),
+        };
+        let garbage = match &pick {
+            None => Garbage::None,
+            Some(_) if running.is_empty() => Garbage::Due,
+            Some(_) => Garbage::Beside,
+        };
+        let load = Load {
             sealed: view.sealed.len(),
             flushing: state.flushing.contains(&partition.keyspace),
             debt: partition.policy.debt(&view.version.shape()),
-            garbage: !state.collecting.contains(&partition.keyspace) && self.has_garbage(partition),
+            garbage,
             emptied: !state.retiring.contains(&partition.keyspace) && self.can_retire(partition),
-        }
+        };
+        (load, pick)
     }
 }
 
@@ -432,7 +494,7 @@ mod tests {
     use super::*;
 
     fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
-        Load { sealed, flushing, debt, garbage: false, emptied: false }
+        Load { sealed, flushing, debt, garbage: Garbage::None, emptied: false }
     }
 
     #[test]
@@ -446,12 +508,23 @@ mod tests {
 
     #[test]
     fn compaction_takes_turns_with_collection() {
-        let garbage = Load { garbage: true, emptied: true, ..load(0, false, 1.2) };
+        let garbage = Load { garbage: Garbage::Due, emptied: true, ..load(0, false, 1.2) };
         use Choice::{Collect, Compact, Retire};
         assert_eq!(choose(&[garbage], Role::Alone, false), [Retire(0), Collect(0), Compact(0)]);
         assert_eq!(choose(&[garbage], Role::Alone, true), [Retire(0), Compact(0), Collect(0)]);
         assert_eq!(choose(&[Load { debt: 2.0, ..garbage }], Role::Merger, false), [Compact(0), Collect(0)]);
         assert_eq!(choose(&[garbage], Role::Flusher, false), [Retire(0)]);
+    }
+
+    #[test]
+    fn a_second_collection_of_a_tree_comes_after_everything_else() {
+        let beside = Load { garbage: Garbage::Beside, ..load(0, false, 0.0) };
+        let due = Load { garbage: Garbage::Due, ..load(0, false, 1.2) };
+        use Choice::{Collect, Compact};
+        assert_eq!(choose(&[beside, due], Role::Merger, false), [Collect(1), Compact(1), Collect(0)]);
+        assert_eq!(choose(&[beside, due], Role::Merger, true), [Compact(1), Collect(1), Collect(0)]);
+        assert_eq!(choose(&[beside], Role::Flusher, false), []);
+        assert_eq!(choose(&[beside], Role::Alone, false), []);
     }
 
     #[test]

@@ -235,7 +235,7 @@ pub struct MemoryStats {
     pub cache: u64,
     /// In indexes and filters outside the cache.
     pub metadata: u64,
-    /// In filters of groups of values kept apart, and for open value files.
+    /// In filters of groups of values kept apart, for open value files, and in buffers through which values are moved.
     pub values: u64,
     /// Set aside for buffers of compactions.
     pub compaction: u64,

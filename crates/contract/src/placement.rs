@@ -12,6 +12,7 @@
 //! | [`Rewriter::discard`] | – | dead bytes of files | – | drop-keys | garbage counters | garbage counters |
 //! | [`Placement::read`] | – | by address | by address | by epoch, else by key, and a fresher pointer | by address | by address |
 //! | [`Placement::pick`] | – | a look, log tail | segment group, cold file | files under the valid rate | large logs; tags | a partition's range |
+//! | [`Placement::pick_beside`] | – | – | – | – | logs, and vTables beside logs | – |
 //! | [`Placement::collect`] | – | asks the index | the group itself; asks the index (cold log) | drop-keys | asks the index (large logs) | – (a rewrite) |
 
 use crate::{Entry, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
@@ -83,11 +84,17 @@ pub trait Placement: Send + Sync {
     /// I/O errors, or corruption when the record there is not of `key`.
     fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>>;
 
-    /// Announces reads to come, in the order in which they will be asked for.
-    fn prefetch(&self, pointers: &[Pointer]);
+    /// Announces reads to come, in the order in which they will be asked for. Answers whether they must come from the device.
+    fn prefetch(&self, pointers: &[Pointer]) -> bool;
 
     /// What to collect next under this pressure, or `None`. Pure: changes nothing.
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection>;
+
+    /// What to collect beside the collections that run: nothing of what they have taken, and as if all that they will free were
+    /// free. `None` also where no two may run at once. Pure; the engine asks under a lock, so no two answers are of the same state.
+    fn pick_beside(&self, _pressure: &SpacePressure, _running: &[Collection]) -> Option<Collection> {
+        None
+    }
 
     /// Copies what is live of one pick to new files, which the next sync covers; or only looks. `view` answers questions about
     /// liveness; a
@@ -125,6 +132,12 @@ pub trait Placement: Send + Sync {
 
     /// What the manifest should learn when all commits up to `flushed` are in tables, whose edit takes it along.
     fn news(&self, flushed: SeqNo) -> ValueEdit;
+
+    /// Files, with their bytes, in which nothing is needed any more when the garbage of `edit` is counted, and which no log leads to:
+    /// they go with it.
+    fn emptied_by(&self, _edit: &ValueEdit) -> Vec<(FileId, u64)> {
+        Vec::new()
+    }
 
     /// Tells that `edit` is durable and in force: files it removed are deleted.
     fn installed(&self, edit: &ValueEdit);
@@ -401,6 +414,14 @@ pub trait Rewriter: Send {
     /// # Errors
     /// As [`Rewriter::keep`].
     fn discard(&mut self, entry: &Entry<'_>, newer: SeqNo) -> Result<()>;
+
+    /// A table ends: what follows goes into another one, which later rewrites may take without this one.
+    ///
+    /// # Errors
+    /// As [`Rewriter::keep`].
+    fn end_table(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// The stream is at its end: whatever was written is made durable, and the changes of value files are returned.
     /// They go into the same manifest record as the tables.

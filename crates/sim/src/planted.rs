@@ -116,6 +116,7 @@ pub const ALL: &[Planted] = &[
     bug("forget_moved", DIFFKV_EXACT),
     bug("count_moved_twice", DIFFKV_EXACT),
     bug("forget_tags", DIFFKV),
+    bug("drop_nearly_empty", DIFFKV_EXACT),
     bug("trust_old_views", DIFFKV_READERS),
 ];
 

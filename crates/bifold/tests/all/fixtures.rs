@@ -4,6 +4,7 @@
 //! the tests do it to maps and compare. So a history never changes once its fixture is committed; a new format version
 //! gets a new directory.
 
+mod diffkv;
 mod novkv;
 mod values_apart;
 
@@ -40,7 +41,7 @@ struct Fixture {
 /// A keyspace of a fixture.
 type Named = (&'static str, KeyspaceOptions);
 
-const FIXTURES: [Fixture; 4] = [
+const FIXTURES: [Fixture; 5] = [
     Fixture {
         name: "v1",
         versions: [1, 1, 1, 0],
@@ -72,6 +73,14 @@ const FIXTURES: [Fixture; 4] = [
         files_min: [(".tbl", 3), (".log", 2), (".val", 20)],
         keyspaces: novkv::keyspaces,
         history: novkv::history,
+    },
+    Fixture {
+        name: "v1-diffkv",
+        versions: [1, 1, 1, 1],
+        fingerprint: 0xffdc_ae7d_3197_7894,
+        files_min: [(".tbl", 3), (".log", 2), (".val", 20)],
+        keyspaces: diffkv::keyspaces,
+        history: diffkv::history,
     },
 ];
 

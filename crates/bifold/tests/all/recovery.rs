@@ -16,11 +16,12 @@ fn commits_that_were_not_flushed_are_replayed() {
         names.filter(|n| n.ends_with(suffix)).count()
     };
     assert_eq!(files(".tbl"), 0, "the test is meant to replay");
-    for _again in 0..3 {
-        let db = Db::open_with(dir.join("db"), tiny()).unwrap();
-        check_filled(db.default_keyspace(), 50, "r");
-    }
-    assert_eq!((files(".tbl"), files(".log")), (1, 1));
+    let open = || check_filled(Db::open_with(dir.join("db"), tiny()).unwrap().default_keyspace(), 50, "r");
+    open();
+    let tables = files(".tbl");
+    assert!(tables > 0);
+    (0..2).for_each(|_| open());
+    assert_eq!((files(".tbl"), files(".log")), (tables, 1), "they were replayed once");
 }
 
 #[test]

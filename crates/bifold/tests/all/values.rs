@@ -47,7 +47,11 @@ fn garbage_is_collected_by_itself_and_nothing_changes() {
         assert!(stats.gc.jobs > 0, "{placement:?}: {:?}", stats.gc);
         let asks = matches!(placement, Placement::WiscKey | Placement::DiffKv);
         assert_eq!(stats.gc.index_lookups > 0, asks, "{:?}", stats.gc);
-        assert_eq!(stats.gc.index_inserts == 0, placement == Placement::NovKv, "{:?}", stats.gc);
+        match placement {
+            // Its merges may have brought it about that all of a log is dead.
+            Placement::DiffKv => {}
+            _ => assert_eq!(stats.gc.index_inserts == 0, placement == Placement::NovKv, "{:?}", stats.gc),
+        }
         db.close().unwrap();
         let db = Db::open_with(dir.join("db"), apart(placement)).unwrap();
         check_all(&db, 1000, 5);

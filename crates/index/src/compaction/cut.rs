@@ -1,11 +1,33 @@
 //! Where one output table ends and the next begins.
 //!
-//! A table ends when it is large enough, or when it would overlap too much of the level below the output: merging it down
-//! later would then rewrite far more than the table itself (LevelDB calls those tables grandparents).
+//! A table ends
+//!
+//! * before each key that the plan names: flushes cut level 0 into parts that go down one by one (see `parts`);
+//! * when it is full. If tables of the level below its own (LevelDB calls them grandparents) lie ahead, it waits for the end of one, up to
+//!   a quarter more: where tables of one level end where some of the next do, they can be merged without their neighbours;
+//! * when it would overlap too much of that level: merging it down later would then rewrite far more than the table itself.
 
 use std::sync::Arc;
 
 use bifold_contract::TableMeta;
+
+/// What the open table has by now, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Open {
+    /// Of its file.
+    pub bytes: u64,
+    /// Of the values it points at.
+    pub reach: u64,
+}
+
+/// How large a table may become, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub bytes: u64,
+    pub reach: u64,
+    /// Of the tables that it overlaps a level deeper.
+    pub overlap: u64,
+}
 
 /// Follows the keys of an output and says when a table is over.
 pub(super) struct Cut<'a> {
@@ -15,69 +37,116 @@ pub(super) struct Cut<'a> {
     passed: usize,
     /// Their bytes, since the table began.
     overlap_bytes: u64,
-    table_bytes: u64,
-    max_overlap_bytes: u64,
+    /// The keys still ahead before which a table ends.
+    ahead: &'a [Box<[u8]>],
+    limits: Limits,
 }
 
 impl<'a> Cut<'a> {
-    pub(super) fn new(grandparents: &'a [Arc<TableMeta>], table_bytes: u64, max_overlap_bytes: u64) -> Self {
+    pub(super) fn new(grandparents: &'a [Arc<TableMeta>], cuts: &'a [Box<[u8]>], limits: Limits) -> Self {
         let mut grandparents: Vec<&TableMeta> = grandparents.iter().map(|table| &**table).collect();
         grandparents.sort_unstable_by(|a, b| a.largest.cmp(&b.largest));
-        Self { grandparents, passed: 0, overlap_bytes: 0, table_bytes, max_overlap_bytes }
+        Self { grandparents, passed: 0, overlap_bytes: 0, ahead: cuts, limits }
     }
 
-    /// Whether the table that has `open_bytes` by now (`None`: there is none) must end before `key`. Keys ascend.
-    pub(super) fn is_due(&mut self, key: &[u8], open_bytes: Option<u64>) -> bool {
-        while let Some(next) = self.grandparents.get(self.passed).filter(|next| &*next.largest < key) {
-            self.passed += 1;
-            // What lies before the first key of the output overlaps none of it.
-            if open_bytes.is_some() {
-                self.overlap_bytes = self.overlap_bytes.saturating_add(next.bytes);
-            }
-        }
-        let Some(open_bytes) = open_bytes else { return false };
-        let due = open_bytes >= self.table_bytes || self.overlap_bytes > self.max_overlap_bytes;
+    /// Whether the table that is open by now must end before `key`. Keys ascend.
+    pub(super) fn is_due(&mut self, key: &[u8], open: Option<Open>) -> bool {
+        let is_named = self.pass_named(key);
+        let is_between = self.pass_grandparents(key, open.is_some());
+        let Some(open) = open else { return false };
+        let is_aligned = is_between || self.passed == self.grandparents.len();
+        let exceeds =
+            |bytes: u64, limit: u64| bytes >= if is_aligned { limit } else { limit.saturating_add(limit / 4) };
+        let is_full = exceeds(open.bytes, self.limits.bytes) || exceeds(open.reach, self.limits.reach);
+        let due = is_named || is_full || self.overlap_bytes > self.limits.overlap;
         if due {
             self.overlap_bytes = 0;
         }
         due
+    }
+
+    /// Whether a key at which the plan cuts is behind the last key, and not behind `key`.
+    fn pass_named(&mut self, key: &[u8]) -> bool {
+        let passed = self.ahead.iter().take_while(|cut| &***cut <= key).count();
+        self.ahead = &self.ahead[passed..];
+        passed > 0
+    }
+
+    /// Whether a table of the level below the output ends between the last key and `key`.
+    fn pass_grandparents(&mut self, key: &[u8], is_open: bool) -> bool {
+        let before = self.passed;
+        while let Some(next) = self.grandparents.get(self.passed).filter(|next| &*next.largest < key) {
+            self.passed += 1;
+            // What lies before the first key of the output overlaps none of it.
+            if is_open {
+                self.overlap_bytes = self.overlap_bytes.saturating_add(next.bytes);
+            }
+        }
+        self.passed > before
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compaction::model::table;
 
-    fn table(smallest: &str, largest: &str, bytes: u64) -> Arc<TableMeta> {
-        Arc::new(TableMeta {
-            id: 1,
-            bytes,
-            entries: 1,
-            tombstones: 0,
-            range_tombstones: 0,
-            smallest: smallest.as_bytes().into(),
-            largest: largest.as_bytes().into(),
-            unbounded: false,
-            min_seqno: 1,
-            max_seqno: 1,
-        })
+    fn limits(bytes: u64, overlap: u64) -> Limits {
+        Limits { bytes, reach: u64::MAX, overlap }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "as `is_due` takes it")]
+    fn open(bytes: u64) -> Option<Open> {
+        Some(Open { bytes, reach: 0 })
     }
 
     #[test]
     fn a_full_table_ends() {
-        let mut cut = Cut::new(&[], 100, u64::MAX);
+        let mut cut = Cut::new(&[], &[], limits(100, u64::MAX));
         assert!(!cut.is_due(b"a", None));
-        assert!(!cut.is_due(b"b", Some(99)));
-        assert!(cut.is_due(b"c", Some(100)));
+        assert!(!cut.is_due(b"b", open(99)));
+        assert!(cut.is_due(b"c", open(100)));
+    }
+
+    #[test]
+    fn a_table_ends_that_points_at_too_much() {
+        let mut cut = Cut::new(&[], &[], Limits { bytes: 100, reach: 400, overlap: u64::MAX });
+        assert!(!cut.is_due(b"a", Some(Open { bytes: 50, reach: 399 })));
+        assert!(cut.is_due(b"b", Some(Open { bytes: 51, reach: 400 })));
+    }
+
+    #[test]
+    fn a_full_table_waits_for_the_end_of_one_below_it() {
+        let below = [table("a", "c", 1), table("d", "k", 1), table("x", "z", 1)];
+        let mut cut = Cut::new(&below, &[], limits(100, u64::MAX));
+        assert!(!cut.is_due(b"b", open(90)));
+        assert!(!cut.is_due(b"e", open(99)), "not full yet");
+        assert!(!cut.is_due(b"f", open(100)), "in the middle of one");
+        assert!(cut.is_due(b"l", open(110)), "behind it");
+        assert!(!cut.is_due(b"y", open(124)));
+        assert!(cut.is_due(b"yy", open(125)), "a quarter more is enough");
+        assert!(cut.is_due(b"zz", open(100)), "nothing is ahead");
     }
 
     #[test]
     fn a_table_ends_before_it_overlaps_too_much() {
         let below = [table("a", "c", 40), table("d", "f", 40), table("g", "i", 40), table("j", "l", 40)];
-        let mut cut = Cut::new(&below, 100, 60);
+        let mut cut = Cut::new(&below, &[], limits(100, 60));
         assert!(!cut.is_due(b"d", None), "what lies before the output does not count");
-        assert!(!cut.is_due(b"g", Some(1)), "40 bytes passed");
-        assert!(cut.is_due(b"j", Some(2)), "80 bytes passed");
-        assert!(!cut.is_due(b"m", Some(1)), "the count begins anew");
+        assert!(!cut.is_due(b"g", open(1)), "40 bytes passed");
+        assert!(cut.is_due(b"j", open(2)), "80 bytes passed");
+        assert!(!cut.is_due(b"m", open(1)), "the count begins anew");
+    }
+
+    #[test]
+    fn a_table_ends_where_the_plan_says() {
+        let cuts = [b"c".as_slice(), b"d", b"m"].map(Box::from);
+        let mut cut = Cut::new(&[], &cuts, limits(100, u64::MAX));
+        assert!(!cut.is_due(b"b", None));
+        assert!(!cut.is_due(b"bb", open(1)));
+        assert!(cut.is_due(b"e", open(1)), "two of them at once");
+        assert!(!cut.is_due(b"f", open(1)));
+        assert!(cut.is_due(b"m", open(1)));
+        assert!(!cut.is_due(b"n", open(1)));
     }
 }

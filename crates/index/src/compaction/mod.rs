@@ -8,11 +8,13 @@
 //! | `shape` | what the policies ask of a tree: which tables overlap and must go together |
 //! | [`run`] | the merge loop of flush, compaction and split |
 //! | `cut` | where one output table ends and the next begins |
+//! | [`parts`] | where flushes cut level 0, so that it goes down in parts |
 //!
 //! A policy looks at the tree's shape and at what is running, and answers a plan; it changes nothing and remembers nothing.
 
 mod cut;
 pub mod leveled;
+pub mod parts;
 pub mod run;
 mod shape;
 pub mod tiered;

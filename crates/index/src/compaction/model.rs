@@ -37,6 +37,22 @@ impl Version {
     }
 }
 
+/// A table of which only its place and its size matter.
+pub(super) fn table(smallest: &str, largest: &str, bytes: u64) -> Arc<TableMeta> {
+    Arc::new(TableMeta {
+        id: 1,
+        bytes,
+        entries: 1,
+        tombstones: 0,
+        range_tombstones: 0,
+        smallest: smallest.as_bytes().into(),
+        largest: largest.as_bytes().into(),
+        unbounded: false,
+        min_seqno: 1,
+        max_seqno: 1,
+    })
+}
+
 fn key(n: u8) -> Box<[u8]> {
     [b'A' + n].into()
 }

@@ -23,7 +23,7 @@ use bifold_contract::{
 use bifold_format::{names, pointer};
 use bifold_io::Dir;
 
-use super::cut::Cut;
+use super::cut::{Cut, Limits, Open};
 use crate::{
     cursor::Cursor,
     range_tombstones::{Hint, RangeTombstones},
@@ -47,10 +47,14 @@ pub struct RewritePlan<'a> {
     pub bottom: &'a IsBottom<'a>,
     /// Cut output tables at about this size, in bytes.
     pub table_bytes: u64,
+    /// Cut an output table when it points at so many bytes of values.
+    pub reach_bytes: u64,
     /// Cut an output table before it overlaps more than this many bytes of `grandparents`.
     pub max_overlap_bytes: u64,
     /// The tables of the level below the output.
     pub grandparents: &'a [Arc<TableMeta>],
+    /// Cut before each of these keys, which ascend.
+    pub cuts: &'a [Box<[u8]>],
     /// On whose behalf is written.
     pub source: IoSource,
     /// How tables are written.
@@ -166,7 +170,9 @@ impl<'a> Run<'a> {
     fn take(&mut self, entry: &Entry<'_>, tables: &mut Tables<'_>) -> Result<()> {
         self.count_in(entry)?;
         if self.key != entry.key {
-            tables.begin_key(entry.key)?;
+            if tables.begin_key(entry.key)? {
+                self.rewriter.end_table()?;
+            }
             self.key.clear();
             self.key.extend_from_slice(entry.key);
             self.hider = None;
@@ -245,6 +251,8 @@ struct Tables<'a> {
     surviving: RangeTombstones,
     cut: Cut<'a>,
     open: Option<(FileId, TableWriter)>,
+    /// Bytes of values that the open table points at, counted where the plan bounds them.
+    reach: u64,
     /// Where the open table begins: the first key behind the last finished one.
     start: Option<Box<[u8]>>,
     done: Vec<TableMeta>,
@@ -258,21 +266,26 @@ impl<'a> Tables<'a> {
         dir: &'a Dir,
     ) -> Self {
         let surviving = surviving(tombstones, plan);
-        let cut = Cut::new(plan.grandparents, plan.table_bytes, plan.max_overlap_bytes);
-        Self { plan, new_id, dir, surviving, cut, open: None, start: None, done: Vec::new() }
+        let limits = Limits { bytes: plan.table_bytes, reach: plan.reach_bytes, overlap: plan.max_overlap_bytes };
+        let cut = Cut::new(plan.grandparents, plan.cuts, limits);
+        Self { plan, new_id, dir, surviving, cut, open: None, reach: 0, start: None, done: Vec::new() }
     }
 
-    /// Ends the open table if it is full: between two keys, so that none has versions in two tables.
-    fn begin_key(&mut self, key: &[u8]) -> Result<()> {
-        let bytes = self.open.as_ref().map(|(_, writer)| writer.bytes());
-        if self.cut.is_due(key, bytes) && self.open.is_some() {
+    /// Ends the open table if it is to end: between two keys, so that none has versions in two tables. Answers whether it has.
+    fn begin_key(&mut self, key: &[u8]) -> Result<bool> {
+        let open = self.open.as_ref().map(|(_, writer)| Open { bytes: writer.bytes(), reach: self.reach });
+        let is_due = self.cut.is_due(key, open);
+        if is_due {
             self.finish_table(Some(key))?;
             self.start = Some(key.into());
         }
-        Ok(())
+        Ok(is_due)
     }
 
     fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
+        if self.plan.reach_bytes < u64::MAX && entry.kind == Kind::Pointer {
+            self.reach += pointer::decode(entry.payload).map_or(0, |at| u64::from(at.len));
+        }
         self.writer()?.add(entry)
     }
 
@@ -293,6 +306,7 @@ impl<'a> Tables<'a> {
         for tombstone in &tombstones {
             self.writer()?.add_range_tombstone(tombstone)?;
         }
+        self.reach = 0;
         let Some((id, writer)) = self.open.take() else { return Ok(()) };
         match writer.finish() {
             Ok(table) => {

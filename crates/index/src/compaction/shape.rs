@@ -22,7 +22,7 @@ pub(super) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    fn of_table(table: &'a TableMeta) -> Self {
+    pub(super) fn of_table(table: &'a TableMeta) -> Self {
         Self { start: &table.smallest, end: (!table.unbounded).then_some(&table.largest) }
     }
 
@@ -30,7 +30,7 @@ impl<'a> Span<'a> {
         tables.iter().map(|placed| Self::of_table(placed.table)).reduce(Self::union)
     }
 
-    fn union(self, other: Self) -> Self {
+    pub(super) fn union(self, other: Self) -> Self {
         let end = match (self.end, other.end) {
             (Some(a), Some(b)) => Some(a.max(b)),
             _ => None,

@@ -1,15 +1,14 @@
 //! Memory that is handed out bit by bit and given back all at once.
 //!
-//! Chunks come from the global allocator, never move and are freed together when the arena is dropped: that is why
+//! Chunks come from `spare`, never move and are given back together when the arena is dropped: that is why
 //! readers need no lock and no count to follow a pointer into it. Tree nodes and entries get chunks of their own. A
 //! search touches many nodes and at most one or two entries, so the nodes are kept dense: fewer pages to translate.
 //!
 //! Invariant: a space handed out is never handed out again, and nobody but its owner holds a pointer to it.
 
-use std::{
-    alloc::{Layout, alloc, dealloc, handle_alloc_error},
-    ptr::NonNull,
-};
+mod spare;
+
+use std::{alloc::Layout, ptr::NonNull};
 
 /// A cache line. Nodes fill whole ones.
 pub(super) const LINE_BYTES: usize = 64;
@@ -39,7 +38,7 @@ struct Region {
     used_bytes: usize,
 }
 
-/// What came from the global allocator.
+/// The chunks of one arena.
 struct Chunks {
     list: Vec<(NonNull<u8>, Layout)>,
     bytes: usize,
@@ -65,7 +64,7 @@ impl Arena {
         self.entries.take(bytes.next_multiple_of(ENTRY_ALIGN_BYTES), &mut self.chunks)
     }
 
-    /// Bytes taken from the global allocator.
+    /// Bytes of all chunks.
     pub(super) fn allocated_bytes(&self) -> usize {
         self.chunks.bytes
     }
@@ -115,8 +114,7 @@ impl Chunks {
     fn allocate(&mut self, bytes: usize) -> NonNull<u8> {
         assert!(bytes > 0 && bytes < isize::MAX as usize / 2, "a chunk of {bytes} bytes");
         let Ok(layout) = Layout::from_size_align(bytes, LINE_BYTES) else { unreachable!("checked above") };
-        // SAFETY: the layout has a size above zero.
-        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        let chunk = spare::take(layout);
         self.list.push((chunk, layout));
         self.bytes += bytes;
         chunk
@@ -125,11 +123,9 @@ impl Chunks {
 
 impl Drop for Chunks {
     fn drop(&mut self) {
-        for (chunk, layout) in self.list.drain(..) {
-            // SAFETY: `allocate` got this chunk with this layout. Whoever points into it has borrowed the memtable, or
-            // keeps it alive, so nobody does any more. What lies in it is plain data that needs no drop of its own.
-            unsafe { dealloc(chunk.as_ptr(), layout) };
-        }
+        // Whoever points into them has borrowed the memtable, or keeps it alive, so nobody does any more. What lies in them is plain
+        // data that needs no drop of its own.
+        self.list.drain(..).for_each(|(chunk, layout)| spare::give_back(chunk, layout));
     }
 }
 

@@ -5,6 +5,23 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+/// What all keyspaces of a database share.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// For filters, handles and indexes of value files.
+    pub filters: Arc<Budget>,
+    /// For what rewrites and collections of values hold while they run.
+    pub buffers: Arc<Budget>,
+}
+
+impl Memory {
+    /// With so many bytes for each use.
+    #[must_use]
+    pub fn new(filters: u64, buffers: u64) -> Self {
+        Self { filters: Budget::new(filters), buffers: Budget::new(buffers) }
+    }
+}
+
 /// A cap, and what is taken of it.
 #[derive(Debug)]
 pub struct Budget {
@@ -51,6 +68,13 @@ impl Budget {
         self.used_bytes.fetch_update(Relaxed, Relaxed, grown).ok()?;
         Some(Taken { from: Arc::clone(self), bytes })
     }
+
+    /// Takes so many bytes whether or not they are left: they are in use already.
+    #[must_use]
+    pub fn take_anyway(self: &Arc<Self>, bytes: u64) -> Taken {
+        self.used_bytes.fetch_add(bytes, Relaxed);
+        Taken { from: Arc::clone(self), bytes }
+    }
 }
 
 impl Taken {
@@ -58,6 +82,12 @@ impl Taken {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Takes so many more whether or not they are left.
+    pub fn grow_anyway(&mut self, bytes: u64) {
+        self.from.used_bytes.fetch_add(bytes, Relaxed);
+        self.bytes += bytes;
     }
 }
 

@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
     use crate::parts::{
-        budget::Budget,
+        budget::Memory,
         value_files::{Home, ValueFiles},
     };
 
@@ -258,7 +258,7 @@ mod tests {
         dir.create_dir().unwrap();
         let next = AtomicU64::new(1);
         let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-        let home = Home { dir, keyspace: 1, new_file, writes: true, filters: Budget::new(1 << 20) };
+        let home = Home { dir, keyspace: 1, new_file, writes: true, memory: Memory::new(1 << 20, 1 << 20) };
         (fs, ValueFiles::open(home, &ValueEdit::default(), &[]).unwrap())
     }
 

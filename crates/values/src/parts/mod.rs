@@ -22,6 +22,7 @@
 
 pub mod arrivals;
 pub mod budget;
+pub mod buffers;
 pub mod dead_counts;
 pub mod drop_keys;
 pub mod garbage_estimate;

@@ -14,6 +14,7 @@ use bifold_contract::{
 use bifold_format::value::ValueKind;
 
 use super::{
+    buffers::Held,
     scan::Scan,
     sync::LockExt,
     value_files::{COLLECTED, Copy, ValueFile, ValueFiles},
@@ -25,7 +26,11 @@ pub struct Relocation {
     /// The files that collections are copying, of all of this keyspace.
     busy: Arc<Mutex<Vec<FileId>>>,
     sources: Vec<FileId>,
+    /// Of the busy ones, the sources and the copies.
+    claimed: Vec<FileId>,
     moved: Vec<Moved>,
+    /// The memory of these, keys included.
+    held: Held,
     /// Bytes of the sources, without those copied.
     freed: u64,
     is_done: bool,
@@ -33,15 +38,21 @@ pub struct Relocation {
 }
 
 impl Relocation {
-    /// Of these files, which are busy as long as it lives. Nothing is copied yet.
+    /// Of these files, which are busy as long as it lives, and so are their copies: what no move leads to yet would be taken for
+    /// garbage by a collection that runs beside it. Nothing is copied yet.
     #[must_use]
     pub fn of(files: &Arc<ValueFiles>, busy: &Arc<Mutex<Vec<FileId>>>, sources: &[FileId]) -> Self {
-        busy.hold().extend(sources);
+        let mut taken = busy.hold();
+        debug_assert!(sources.iter().all(|id| !taken.contains(id)), "collected by another: {sources:?} of {taken:?}");
+        taken.extend(sources);
+        drop(taken);
         Self {
             files: Arc::clone(files),
             busy: Arc::clone(busy),
             sources: sources.to_vec(),
+            claimed: sources.to_vec(),
             moved: Vec::new(),
+            held: files.buffers().hold(0, 0),
             freed: 0,
             is_done: false,
             then: None,
@@ -73,18 +84,23 @@ impl Relocation {
         file_bytes: u64,
         view: &dyn IndexView,
     ) -> Result<()> {
-        let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Collection);
+        let mut scan =
+            Scan::new(source, source.start(), source.len(), IoSource::Collection).within(self.files.buffers());
         while let Some((record, len)) = scan.sound()? {
             let from = Pointer { file: source.id, epoch: 0, offset: record.offset, len };
             if record.kind != ValueKind::Value || view.current(record.key)? != Some(from) {
                 continue;
             }
             if outputs.last().is_none_or(|output| output.end() >= file_bytes) {
-                outputs.push(self.files.begin_copy(COLLECTED, 0)?);
+                let output = self.files.begin_copy(COLLECTED, 0)?;
+                self.busy.hold().push(output.id());
+                self.claimed.push(output.id());
+                outputs.push(output);
             }
             let Some(output) = outputs.last_mut() else { continue };
             let to = output.append(&record)?;
             self.freed = self.freed.saturating_sub(u64::from(to.len));
+            self.held.grow_by(size_of::<Moved>() + record.key.len());
             self.moved.push(Moved { key: record.key.into(), from, to });
         }
         Ok(())
@@ -126,6 +142,6 @@ impl Collecting for Relocation {
 
 impl Drop for Relocation {
     fn drop(&mut self) {
-        self.busy.hold().retain(|id| !self.sources.contains(id));
+        self.busy.hold().retain(|id| !self.claimed.contains(id));
     }
 }

@@ -1,5 +1,7 @@
 //! A value file from front to back, in bounded memory.
 
+use std::sync::Arc;
+
 use bifold_contract::{Corruption, FileId, IoSource, Result};
 use bifold_format::{
     frame::{self, Frame, Step},
@@ -7,10 +9,16 @@ use bifold_format::{
 };
 use bifold_io::Reader;
 
-use super::value_files::ValueFile;
+use super::{
+    buffers::{Buffers, Held},
+    value_files::ValueFile,
+};
 
-/// Bytes read at a time.
+/// Bytes read at a time, where there is memory for it.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// The least that is read at a time: a request for one page takes a device about as long.
+const CHUNK_BYTES_MIN: usize = 8 << 10;
 
 /// Walks the records of a file between two offsets.
 pub struct Scan {
@@ -24,6 +32,8 @@ pub struct Scan {
     /// How much of the buffer is passed, and how much has been read.
     passed: usize,
     filled: usize,
+    chunk_bytes: usize,
+    held: Option<Held>,
 }
 
 /// What a scan meets.
@@ -47,7 +57,26 @@ impl Scan {
     /// Walks the file number `file`, open as `reader`.
     #[must_use]
     pub fn of(file: FileId, reader: Reader, start: u64, end: u64, source: IoSource) -> Self {
-        Self { file, reader, source, position: start, end, buffer: Vec::new(), passed: 0, filled: 0 }
+        Self {
+            file,
+            reader,
+            source,
+            position: start,
+            end,
+            buffer: Vec::new(),
+            passed: 0,
+            filled: 0,
+            chunk_bytes: CHUNK_BYTES,
+            held: None,
+        }
+    }
+
+    /// The same with a buffer that is counted, and smaller where memory for such is short.
+    #[must_use]
+    pub fn within(self, buffers: &Arc<Buffers>) -> Self {
+        let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
+        let held = buffers.hold(CHUNK_BYTES_MIN.min(left), CHUNK_BYTES.min(left));
+        Self { chunk_bytes: held.bytes(), held: Some(held), ..self }
     }
 
     /// The next record.
@@ -108,8 +137,11 @@ impl Scan {
         self.filled -= self.passed;
         self.passed = 0;
         let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
-        let wanted = needed.max(CHUNK_BYTES).min(left);
+        let wanted = needed.max(self.chunk_bytes).min(left);
         self.buffer.resize(self.buffer.len().max(wanted), 0);
+        if let Some(held) = &mut self.held {
+            held.grow_to(self.buffer.capacity());
+        }
         let position = self.position + self.filled as u64;
         self.reader.read_at(&mut self.buffer[self.filled..wanted], position, self.source)?;
         self.filled = wanted;

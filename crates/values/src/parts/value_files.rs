@@ -31,7 +31,7 @@ use bifold_format::{
 };
 use bifold_io::{Dir, Reader, Writer};
 
-use super::{budget::Budget, hash_map::HashMap, sync::LockExt};
+use super::{budget::Memory, buffers::Buffers, hash_map::HashMap, sync::LockExt};
 
 pub use self::{
     copies::Copy,
@@ -79,8 +79,8 @@ pub struct Home {
     pub new_file: NewFile,
     /// Whether anything may be written.
     pub writes: bool,
-    /// Memory for filters; all keyspaces of a database share it.
-    pub filters: Arc<Budget>,
+    /// Memory that all keyspaces of a database share.
+    pub memory: Memory,
 }
 
 /// What the manifest says of a file with values by key.
@@ -237,6 +237,7 @@ impl ValueFile {
 /// All value files of one keyspace.
 pub struct ValueFiles {
     home: Home,
+    buffers: Arc<Buffers>,
     all: ArcSwap<HashMap<FileId, Arc<ValueFile>>>,
     change: Mutex<()>,
     /// Files with bytes that no sync has covered, and whether names were added.
@@ -295,6 +296,7 @@ impl ValueFiles {
     /// I/O errors; corruption when a listed file is missing or damaged.
     pub fn open(home: Home, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
         let files = Self {
+            buffers: Buffers::new(Arc::clone(&home.memory.buffers)),
             home,
             all: ArcSwap::default(),
             change: Mutex::default(),
@@ -509,10 +511,16 @@ impl ValueFiles {
         self.all.load().keys().copied().collect()
     }
 
-    /// Bytes of memory for the files that are open.
+    /// Bytes of memory for the files that are open, and of the buffers through which they are rewritten.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.all.load().len() as u64 * OPEN_FILE_BYTES
+        self.all.load().len() as u64 * OPEN_FILE_BYTES + self.buffers.bytes()
+    }
+
+    /// Memory for what rewrites and collections hold.
+    #[must_use]
+    pub fn buffers(&self) -> &Arc<Buffers> {
+        &self.buffers
     }
 
     /// Number of files, bytes in them, and of these bytes in emptied files.

@@ -42,7 +42,7 @@ use bifold_contract::{
 
 use self::{
     merge::{Merge, Work},
-    victims::{Dropped, GarbageFirst},
+    victims::GarbageFirst,
 };
 use super::ValueOptions;
 use crate::parts::{
@@ -57,7 +57,7 @@ pub struct DiffKv {
     shared: Arc<Shared>,
     /// The hot vLog.
     arrivals: Arrivals,
-    /// Log files that a collection is copying.
+    /// Log files that collections are copying, and the copies.
     busy: Arc<Mutex<Vec<FileId>>>,
 }
 
@@ -137,21 +137,20 @@ impl Placement for DiffKv {
         Ok(self.value_files().read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
     }
 
-    fn prefetch(&self, pointers: &[Pointer]) {
-        self.value_files().prefetch(pointers);
+    fn prefetch(&self, pointers: &[Pointer]) -> bool {
+        self.value_files().prefetch(pointers)
     }
 
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
         GarbageFirst::of(self).pick(pressure)
     }
 
+    fn pick_beside(&self, pressure: &SpacePressure, running: &[Collection]) -> Option<Collection> {
+        GarbageFirst::beside(self, running)?.pick(pressure)
+    }
+
     fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
-        let Collection::Units(units) = pick else { return Ok(Box::new(Dropped::default())) };
-        let is_ordered =
-            |id: &FileId| self.value_files().get(*id).is_some_and(|file| file.description.class == ORDERED);
-        if units.iter().all(is_ordered) {
-            return Ok(Box::new(Dropped::of(self.value_files(), units)));
-        }
+        let units = if let Collection::Units(units) = pick { units.as_slice() } else { &[] };
         let mut copies = Relocation::of(self.value_files(), &self.busy, units);
         copies.copy(self.shared.options.file_bytes, view)?;
         Ok(Box::new(copies))
@@ -175,6 +174,16 @@ impl Placement for DiffKv {
 
     fn news(&self, flushed: SeqNo) -> ValueEdit {
         self.value_files().news(flushed)
+    }
+
+    fn emptied_by(&self, edit: &ValueEdit) -> Vec<(FileId, u64)> {
+        let files = edit.garbage.iter().filter_map(|&(id, bytes, _)| Some((self.value_files().get(id)?, bytes)));
+        let is_empty = |(file, bytes): &(Arc<ValueFile>, u64)| {
+            let (dead, all) = (file.dead() + bytes, file.len() - file.start());
+            let is_empty = dead == all || (cfg!(planted = "drop_nearly_empty") && dead + 200 >= all);
+            file.description.class == ORDERED && is_empty
+        };
+        files.filter(is_empty).map(|(file, _)| (file.id, file.len())).collect()
     }
 
     fn installed(&self, edit: &ValueEdit) {

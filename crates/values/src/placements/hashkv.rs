@@ -84,7 +84,7 @@ impl HashKv {
     /// # Errors
     /// I/O errors and corruption.
     pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
-        let filters = Arc::clone(&home.filters);
+        let filters = Arc::clone(&home.memory.filters);
         let files = Arc::new(ValueFiles::open(home, listed, present)?);
         let Sorted { grouped, cold_log, .. } = Sorted::new(&files);
         let mut groups = Groups::new(GROUP_BITS, &grouped, &filters);
@@ -243,8 +243,8 @@ impl Placement for HashKv {
         Ok(self.files.read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
     }
 
-    fn prefetch(&self, pointers: &[Pointer]) {
-        self.files.prefetch(pointers);
+    fn prefetch(&self, pointers: &[Pointer]) -> bool {
+        self.files.prefetch(pointers)
     }
 
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {

@@ -46,7 +46,9 @@ impl Placement for Inline {
         Err(Corruption::new(pointer.offset, "entry", "a value beside its key (placement inline)", found).of("tables"))
     }
 
-    fn prefetch(&self, _pointers: &[Pointer]) {}
+    fn prefetch(&self, _pointers: &[Pointer]) -> bool {
+        false
+    }
 
     fn pick(&self, _pressure: &SpacePressure) -> Option<Collection> {
         None

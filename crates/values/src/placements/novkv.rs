@@ -105,7 +105,7 @@ impl NovKv {
     /// # Errors
     /// I/O errors and corruption.
     pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
-        let budget = Arc::clone(&home.filters);
+        let budget = Arc::clone(&home.memory.filters);
         let files = Arc::new(ValueFiles::open(home, listed, present)?);
         let listed = files.in_use().into_iter().filter(|file| file.is_listed());
         let (sorted, other): (Vec<_>, Vec<_>) = listed.partition(|file| file.description.class == SORTED);
@@ -253,7 +253,7 @@ impl Placement for NovKv {
         }
     }
 
-    fn prefetch(&self, pointers: &[Pointer]) {
+    fn prefetch(&self, pointers: &[Pointer]) -> bool {
         let tables = self.shared.tables.load();
         if tables.by_file.is_empty() {
             return self.shared.files.prefetch(pointers);
@@ -266,7 +266,7 @@ impl Placement for NovKv {
                 Some(Pointer { file: table.file.id, offset, ..*pointer })
             }
         };
-        self.shared.files.prefetch(&pointers.iter().filter_map(physical).collect::<Vec<_>>());
+        self.shared.files.prefetch(&pointers.iter().filter_map(physical).collect::<Vec<_>>())
     }
 
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {

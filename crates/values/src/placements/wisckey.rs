@@ -158,8 +158,8 @@ impl Placement for WiscKey {
         Ok(self.files.read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
     }
 
-    fn prefetch(&self, pointers: &[Pointer]) {
-        self.files.prefetch(pointers);
+    fn prefetch(&self, pointers: &[Pointer]) -> bool {
+        self.files.prefetch(pointers)
     }
 
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {

@@ -45,8 +45,8 @@ fn stretches(pointers: &[Pointer]) -> Vec<Stretch> {
 
 impl ValueFiles {
     /// Announces reads to come. To ask the system for a value takes as long as to read it from memory, so it is only
-    /// asked when the first one is not there; and as long as all are, that is looked at now and then only.
-    pub fn prefetch(&self, pointers: &[Pointer]) {
+    /// asked when the first one is not there; and as long as all are, that is looked at now and then only. Answers whether it was asked.
+    pub fn prefetch(&self, pointers: &[Pointer]) -> bool {
         let all = self.all.load();
         let file_of = |id: FileId| -> Option<&Arc<ValueFile>> { all.get(&id) };
         let calls = self.prefetches.fetch_add(1, Relaxed);
@@ -61,13 +61,14 @@ impl ValueFiles {
                     file.reader.prefetch(stretch.start, stretch.end - stretch.start);
                 }
             }
-            return;
+            return true;
         }
         for at in pointers {
             if let Some(file) = file_of(at.file) {
                 file.reader.touch(at.offset, at.len.into());
             }
         }
+        false
     }
 }
 

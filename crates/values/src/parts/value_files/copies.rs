@@ -9,12 +9,12 @@ use bifold_format::{
 };
 
 use super::{Extent, ValueFile, ValueFiles};
-use crate::parts::{hash_map::HashMap, sync::LockExt};
+use crate::parts::{buffers::Held, hash_map::HashMap, sync::LockExt};
 
-/// Copies are written in pieces of this size: 0.3 µs per KiB instead of 0.9.
+/// Copies are written in pieces of this size, where there is memory for it: 0.3 µs per KiB instead of 0.9.
 const COPY_BUFFER_BYTES: usize = 256 << 10;
 
-/// They end at a multiple of this, but for the last.
+/// They end at a multiple of this, but for the last. So no piece is smaller.
 const COPY_ALIGNMENT: usize = 32 << 10;
 
 /// What a collection appends to a file: a new one, or one that it goes on with.
@@ -25,6 +25,9 @@ pub struct Copy {
     end: u64,
     /// Records not written yet.
     buffer: Vec<u8>,
+    /// They are written in pieces of this size.
+    piece_bytes: usize,
+    held: Held,
 }
 
 impl Copy {
@@ -68,7 +71,8 @@ impl Copy {
         encode(&mut self.buffer, (self.file.id, offset));
         let len = self.buffer.len() - begin;
         self.end += len as u64;
-        if self.buffer.len() >= COPY_BUFFER_BYTES + COPY_ALIGNMENT {
+        self.held.grow_to(self.buffer.capacity());
+        if self.buffer.len() >= self.piece_bytes + COPY_ALIGNMENT {
             // So that the next piece begins where a piece of the system's memory does.
             self.write_out(self.buffer.len() - (self.end % COPY_ALIGNMENT as u64) as usize)?;
         }
@@ -102,7 +106,7 @@ impl ValueFiles {
     pub fn begin_copy_for(&self, class: u8, group: u64, source: IoSource) -> Result<Copy> {
         let (file, writer) = self.create(class, group, source)?;
         let _it_had_none = file.writer.set(writer);
-        Ok(Copy { end: file.len(), file, buffer: Vec::new() })
+        Ok(self.copy_to(file))
     }
 
     /// Goes on with a file that no commit appends to. If the copy is not finished, nothing may be appended to the file any more.
@@ -111,7 +115,12 @@ impl ValueFiles {
     /// I/O errors.
     pub fn go_on_with(&self, file: &Arc<ValueFile>) -> Result<Copy> {
         self.writer(file)?;
-        Ok(Copy { file: Arc::clone(file), end: file.len(), buffer: Vec::new() })
+        Ok(self.copy_to(Arc::clone(file)))
+    }
+
+    fn copy_to(&self, file: Arc<ValueFile>) -> Copy {
+        let held = self.buffers().hold(COPY_ALIGNMENT, COPY_BUFFER_BYTES);
+        Copy { end: file.len(), file, buffer: Vec::new(), piece_bytes: held.bytes(), held }
     }
 
     /// Lets readers find copies. The next sync covers them, and the next edit lists them. `None`: a file that was gone on

@@ -208,7 +208,7 @@ mod tests {
     use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
     use super::*;
-    use crate::parts::{budget::Budget, value_files::Home};
+    use crate::parts::{budget::Memory, value_files::Home};
 
     fn files() -> ValueFiles {
         let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
@@ -216,7 +216,7 @@ mod tests {
         dir.create_dir().unwrap();
         let next = AtomicU64::new(1);
         let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-        let home = Home { dir, keyspace: 1, new_file, writes: true, filters: Budget::new(1 << 20) };
+        let home = Home { dir, keyspace: 1, new_file, writes: true, memory: Memory::new(1 << 20, 1 << 20) };
         let files = ValueFiles::open(home, &ValueEdit::default(), &[]).unwrap();
         files.cut().unwrap();
         files

@@ -142,7 +142,9 @@ impl Merge {
         let Some(Some(Source { file, scan, .. })) = self.sources.get_mut(&from.file) else {
             return Ok(Kept::Unchanged);
         };
-        let scan = scan.get_or_insert_with(|| Scan::new(file, from.offset, file.len(), IoSource::Compaction));
+        let buffers = self.shared.files.buffers();
+        let scan =
+            scan.get_or_insert_with(|| Scan::new(file, from.offset, file.len(), IoSource::Compaction).within(buffers));
         let record = record_at(scan, file, from, key)?;
         let output = self.output.as_mut().unwrap_or_else(|| unreachable!("made above"));
         let to = output.copy.append(&record)?;
@@ -282,6 +284,11 @@ impl Rewriter for Merge {
     fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
         self.dropped += self.dead.drop_entry(entry);
         Ok(())
+    }
+
+    /// Then a later merge of either table empties whole files.
+    fn end_table(&mut self) -> Result<()> {
+        self.output.take().map_or(Ok(()), |output| self.finish_output(output))
     }
 
     fn finish(mut self: Box<Self>) -> Result<ValueEdit> {

@@ -8,7 +8,11 @@ use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
 use super::{order::MergePolicy, *};
 use crate::{
-    parts::{budget::Budget, value_files::OVERLAPS},
+    parts::{
+        budget::Memory,
+        sync::LockExt,
+        value_files::{COLLECTED, OVERLAPS},
+    },
     placements::SMALL,
 };
 
@@ -51,8 +55,12 @@ fn job(from: Option<u8>, to: u8) -> RewriteJob {
 
 impl Stage {
     fn new(options: ValueOptions) -> Self {
+        Self::with_memory(options, &Memory::new(1 << 20, 1 << 20))
+    }
+
+    fn with_memory(options: ValueOptions, memory: &Memory) -> Self {
         let (fs, next) = (MemoryFs::new(), Arc::new(AtomicU64::new(1)));
-        let placement = open(&fs, &next, options, &ValueEdit::default());
+        let placement = open(&fs, &next, options, &ValueEdit::default(), memory);
         Self { fs, next, options, placement, listed: BTreeMap::new(), dead: BTreeMap::new() }
     }
 
@@ -86,6 +94,8 @@ impl Stage {
     }
 
     fn install(&mut self, edit: &ValueEdit) {
+        let emptied = self.placement.emptied_by(edit).into_iter().map(|(id, _)| id);
+        let edit = &ValueEdit { removed: edit.removed.iter().copied().chain(emptied).collect(), ..edit.clone() };
         edit.removed.iter().for_each(|id| assert!(self.listed.remove(id).is_some(), "file {id} is not there"));
         for meta in &edit.added {
             assert!(self.listed.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
@@ -97,10 +107,15 @@ impl Stage {
         self.placement.installed(edit);
     }
 
+    /// The edit of some other job takes along what commits and collections have begun.
+    fn list(&mut self) {
+        self.install(&ValueEdit { added: self.placement.unlisted(), ..ValueEdit::default() });
+    }
+
     fn reopen(&mut self) {
         let mut listed = ValueEdit { added: self.listed.values().cloned().collect(), ..ValueEdit::default() };
         listed.garbage = self.dead.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect();
-        self.placement = open(&self.fs, &self.next, self.options, &listed);
+        self.placement = open(&self.fs, &self.next, self.options, &listed, &Memory::new(1 << 20, 1 << 20));
     }
 
     fn check(&self, rows: &[Row], len: usize) {
@@ -115,13 +130,13 @@ impl Stage {
     }
 }
 
-fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, options: ValueOptions, listed: &ValueEdit) -> DiffKv {
+fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, options: ValueOptions, listed: &ValueEdit, memory: &Memory) -> DiffKv {
     let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
     let dir = Dir::new(fs, Path::new("/db"));
     dir.create_dir().unwrap();
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    let home = Home { dir, keyspace: 1, new_file, writes: true, filters: Budget::new(1 << 20) };
+    let home = Home { dir, keyspace: 1, new_file, writes: true, memory: memory.clone() };
     let placement = DiffKv::open(home, options, listed, &[]).unwrap();
     placement.cut().unwrap();
     placement
@@ -182,29 +197,13 @@ fn a_merge_empties_files_with_too_much_garbage() {
     let (more, rest) = rest.split_at(8);
     let (rest, _) = stage.rewrite(&job(Some(6), 6), rest, more);
     assert_eq!(rest[0].pointer().file, old, "it was not known before");
-    assert_eq!(
-        stage.placement.order().levels.iter().map(|level| level.tagged).sum::<u64>(),
-        3,
-        "two of level 0, one of level 6"
-    );
+    assert_eq!(stage.placement.order().levels.iter().map(|level| level.tagged).sum::<u64>(), 1);
     stage.reopen();
     let (rest, _) = stage.rewrite(&job(Some(6), 6), &rest, &[]);
     assert_ne!(rest[0].pointer().file, old);
     stage.check(&rest, 100);
     assert!(stage.placement.order().collected_bytes > 1000);
-    let pressure = SpacePressure {
-        index_bytes: 0,
-        entries_above: 0.0,
-        overwritten: 0.0,
-        target: 100.0,
-        oldest_snapshot: None,
-        all_before: None,
-    };
-    let Some(Collection::Units(empty)) = stage.placement.pick(&pressure) else { panic!("nothing is empty") };
-    assert!(empty.contains(&old) && !empty.contains(&rest[0].pointer().file), "{empty:?}");
-    let edit = stage.placement.collect(&Collection::Units(empty), &NoIndex).unwrap().edit();
-    stage.install(&edit);
-    assert_eq!(stage.placement.pick(&pressure), None);
+    assert!(!stage.listed.contains_key(&old) && stage.listed.contains_key(&rest[0].pointer().file));
     assert_eq!(stage.placement.read(&rows[0].key, 1, rows[0].pointer(), IoSource::Get).unwrap().map(|_| ()), None);
     stage.check(&rest, 100);
 }
@@ -223,7 +222,7 @@ fn a_merge_untangles_groups_that_overlap_too_much() {
         let tagged = edit.tagged.iter().filter(|tag| tag.1 == OVERLAPS).count();
         assert_eq!(tagged, if round == 2 { 3 } else { 0 }, "round {round}: {:?}", edit.tagged);
     }
-    assert_eq!(stage.levels(), [(0, 3), (6, 3)]);
+    assert_eq!(stage.levels(), [(6, 3)], "those of level 0 are empty and gone");
     stage.reopen();
     let (merged, edit) = stage.rewrite(&job(Some(0), 6), &rows, &[]);
     assert_eq!((edit.added.len(), edit.tagged.len()), (1, 0));
@@ -261,11 +260,176 @@ fn a_rewrite_that_is_given_up_leaves_nothing() {
     stage.check(&merged, 100);
 }
 
-/// Nothing is asked of the index.
-struct NoIndex;
+/// Files of 512 KiB that all overlap: with memory for two buffers they are read in smaller pieces, and what comes out is the same.
+#[test]
+fn buffers_of_a_merge_are_counted_and_keep_to_their_share() {
+    const SHARE_BYTES: u64 = 512 << 10;
+    const FILES: u32 = 40;
+    let options = ValueOptions { file_bytes: 1 << 20, max_sorted_run: 1000, ..SMALL };
+    let merge = |memory: &Memory| {
+        let mut stage = Stage::with_memory(options, memory);
+        let mut rows: Vec<Row> = (0..FILES).flat_map(|n| stage.flush(&values(n..20_000, 40, 1, 900))).collect();
+        rows.sort_by(|a, b| a.key.cmp(&b.key));
+        let of_files = stage.placement.memory_bytes();
+        let mut rewriter = stage.placement.rewriter(&job(Some(0), 6)).unwrap();
+        let mut most = 0;
+        let moved = rows.iter().map(|row| {
+            let kept = rewriter.keep(&row.entry()).unwrap();
+            most = most.max(stage.placement.memory_bytes() - of_files);
+            kept
+        });
+        let moved: Vec<Written> = moved.collect();
+        drop(rewriter);
+        assert_eq!((stage.placement.memory_bytes(), memory.buffers.used_bytes()), (of_files, 0));
+        (moved, most)
+    };
+    let (plenty, scarce) = (merge(&Memory::new(0, 1 << 30)), merge(&Memory::new(0, SHARE_BYTES)));
+    assert!(plenty.1 > u64::from(FILES) * (200 << 10), "{} bytes", plenty.1);
+    assert!(scarce.1 < SHARE_BYTES + u64::from(FILES) * (16 << 10), "{} bytes", scarce.1);
+    assert!(plenty.0 == scarce.0 && plenty.0.iter().all(|kept| matches!(kept, Written::Moved(_))));
+}
 
-impl IndexView for NoIndex {
-    fn current(&self, _key: &[u8]) -> Result<Option<Pointer>> {
-        panic!("the index was asked")
+/// The newest place of each key, as tables and memtables would say.
+#[derive(Default)]
+struct Places(Mutex<BTreeMap<Vec<u8>, Pointer>>);
+
+impl IndexView for Places {
+    fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
+        Ok(self.0.hold().get(key).copied())
     }
+}
+
+impl Places {
+    /// Plays the engine's part in a collection whose copies are made.
+    fn commit(&self, collecting: &mut dyn Collecting) {
+        while let Some(moves) = collecting.advance().unwrap() {
+            for moved in &moves.moved {
+                let mut places = self.0.hold();
+                match places.get_mut(&*moved.key) {
+                    Some(place) if *place == moved.from => *place = moved.to,
+                    _ => collecting.refused(moved),
+                }
+            }
+            collecting.committed(10_000);
+        }
+    }
+}
+
+/// Logs of which two thirds are overwritten, again and again, and the index that says so.
+fn overwritten_logs() -> (Stage, Places) {
+    let (mut stage, places) = (Stage::new(SMALL), Places::default());
+    for round in 0..5 {
+        for n in (0..60).filter(|n| round == 0 || n % 3 != 0) {
+            let (key, seqno) = (format!("{n:05}"), round * 60 + n + 1);
+            let put = Routed::Put { key: key.as_bytes(), value: &vec![seqno as u8; 1100] };
+            let to = stage.placement.route(put, seqno).unwrap().unwrap();
+            if let Some(from) = places.0.hold().insert(key.into(), to) {
+                stage.placement.value_files().get(from.file).unwrap().add_dead(u64::from(from.len));
+            }
+        }
+    }
+    stage.list();
+    (stage, places)
+}
+
+fn pressure(target: f64) -> SpacePressure {
+    SpacePressure {
+        index_bytes: 0,
+        entries_above: 0.0,
+        overwritten: 0.0,
+        target,
+        oldest_snapshot: None,
+        all_before: None,
+    }
+}
+
+/// Collects logs until nothing is worth it, so many at once; answers what was collected, in order.
+fn collect_logs(stage: &mut Stage, places: &Places, at_once: usize) -> Vec<Vec<u64>> {
+    let pressure = pressure(1.5);
+    let mut collected = Vec::new();
+    loop {
+        let mut running: Vec<Collection> = stage.placement.pick(&pressure).into_iter().collect();
+        while let Some(next) = stage.placement.pick_beside(&pressure, &running)
+            && running.len() < at_once
+        {
+            running.push(next);
+        }
+        let collect = |pick| stage.placement.collect(pick, places).unwrap();
+        let mut copied: Vec<Box<dyn Collecting>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = running.iter().map(|pick| scope.spawn(move || collect(pick))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        // An edit of another thread lists the copies before any move leads there.
+        stage.list();
+        copied.iter_mut().rev().for_each(|collecting| places.commit(collecting.as_mut()));
+        if running.is_empty() {
+            return collected;
+        }
+        collected.extend(running.into_iter().map(|pick| match pick {
+            Collection::Units(logs) => logs,
+            other => panic!("{other:?}"),
+        }));
+    }
+}
+
+/// Paper §4.2: several threads collect the logs, each its own, and what comes of it is what comes of one alone.
+#[test]
+fn threads_that_collect_different_logs_do_what_one_does() {
+    let ((mut alone, its_places), (mut several, their_places)) = (overwritten_logs(), overwritten_logs());
+    let (by_one, by_many) = (collect_logs(&mut alone, &its_places, 1), collect_logs(&mut several, &their_places, 3));
+    assert!(by_many.len() > 3, "{by_many:?}");
+    let logs: Vec<u64> = by_many.iter().flatten().copied().collect();
+    assert_eq!(logs.iter().collect::<std::collections::BTreeSet<_>>().len(), logs.len(), "twice: {by_many:?}");
+    assert_eq!(by_one, by_many);
+    assert_eq!(alone.placement.space(), several.placement.space());
+    for (key, place) in &*their_places.0.hold() {
+        let read = |stage: &Stage, at| stage.placement.read(key, 0, at, IoSource::Get).unwrap().unwrap().value;
+        assert_eq!(read(&several, *place), read(&alone, its_places.0.hold()[key]));
+        assert!(!logs.contains(&place.file));
+    }
+}
+
+/// What runs is taken for done: no more is collected than space asks for, and nothing beside a search for what is hidden.
+#[test]
+fn what_runs_is_not_collected_again() {
+    let (stage, _) = overwritten_logs();
+    let all: Vec<FileId> = stage.placement.value_files().in_use().iter().map(|file| file.id).collect();
+    let first = stage.placement.pick(&pressure(1.5)).unwrap();
+    let second = stage.placement.pick_beside(&pressure(1.5), std::slice::from_ref(&first)).unwrap();
+    assert_ne!(first, second);
+    let (total, dead) = (stage.placement.space().total_bytes, |pick: &Collection| match pick {
+        Collection::Units(files) => files.iter().map(|&id| stage.placement.value_files().get(id).unwrap().dead()).sum(),
+        _ => 0,
+    });
+    // The target at which space without what the first frees is just small enough.
+    let live = stage.placement.space().live_bytes;
+    let enough = ((total - dead(&first)) as f64 / live as f64 - 1.0) / 0.75 + 1.001;
+    assert_eq!(stage.placement.pick(&pressure(enough)), Some(first.clone()));
+    assert_eq!(stage.placement.pick_beside(&pressure(enough), &[first]), None);
+    assert_eq!(stage.placement.pick_beside(&pressure(1.5), &[Collection::Units(all)]), None);
+    let look = Collection::Rewrite { start: None, end: None, moving: Vec::new() };
+    assert_eq!(stage.placement.pick_beside(&pressure(1.5), &[look]), None);
+}
+
+/// Copies that an edit lists, and of which the first moves were refused, look like garbage until the others are committed.
+#[test]
+fn copies_are_not_collected_before_moves_lead_to_them() {
+    let (mut stage, places) = overwritten_logs();
+    let oldest = stage.placement.value_files().in_use();
+    let first = Collection::Units(oldest.iter().take(4).map(|file| file.id).collect());
+    let mut collecting = stage.placement.collect(&first, &places).unwrap();
+    stage.list();
+    let copies: Vec<_> =
+        stage.placement.value_files().in_use().into_iter().filter(|f| f.description.class == COLLECTED).collect();
+    assert!(copies.iter().all(|copy| copy.is_known()) && !copies.is_empty());
+    copies.iter().for_each(|copy| copy.add_dead(copy.len() * 9 / 10));
+    let can_be_collected = |stage: &Stage| {
+        let queue = stage.placement.explain(&pressure(1.05));
+        copies.iter().any(|copy| queue.iter().any(|unit| unit.files.contains(&copy.id)))
+    };
+    assert!(!can_be_collected(&stage));
+    places.commit(collecting.as_mut());
+    assert!(!can_be_collected(&stage));
+    drop(collecting);
+    assert!(can_be_collected(&stage));
 }

@@ -1,24 +1,25 @@
-//! What to collect: vTables that are empty, logs by the index, and vTables whose turn no merge brings (DiffKV §3.5, §4.2).
+//! What to collect: logs by the index, and vTables whose turn no merge brings (DiffKV §3.5, §4.2).
 //!
 //! The paper's *gc_threshold* says what is worth it; when, is said by space, as for all placements. A vTable with a GC tag is emptied
 //! by the next merge that meets it. Only past the space target one is asked for.
+//!
+//! **Several at once** (§4.2, "multiple GC threads"). Collections of different logs have nothing to do with each other: each move is
+//! checked against the index by itself. Rewrites have tables in common, so there is one at a time, beside any number of those. What
+//! runs is taken for done when the next one is looked for. (The engine does not ask for a second one yet: decision 0009.)
 
 use std::sync::Arc;
 
 use bifold_contract::{
-    FileId, Placement, Result, SeqNo, ValueEdit,
-    placement::{Collecting, Collection, Explained, Moved, Moves, SpacePressure, ValueSpace},
+    FileId, Placement,
+    placement::{Collection, Explained, SpacePressure, ValueSpace},
 };
 
 use super::{DiffKv, order};
 use crate::parts::{
     hidden::Look,
     sync::LockExt,
-    value_files::{ORDERED, ValueFile, ValueFiles},
+    value_files::{ORDERED, ValueFile},
 };
-
-/// Files without any valid value go so many at once.
-const DROPPED_AT_ONCE: usize = 256;
 
 /// One collection of logs is of as many bytes as so many full files have.
 const FILES_AT_ONCE: u64 = 4;
@@ -30,6 +31,8 @@ const TARGET_SLACK: f64 = 1.05;
 pub(super) struct GarbageFirst<'a> {
     placement: &'a DiffKv,
     files: Vec<Arc<ValueFile>>,
+    /// What the collections that run will free; `None` when there are none.
+    promised_bytes: Option<u64>,
 }
 
 impl<'a> GarbageFirst<'a> {
@@ -40,21 +43,37 @@ impl<'a> GarbageFirst<'a> {
             let busy = placement.busy.hold();
             files.retain(|file| Some(file.id) != head && file.is_known() && !busy.contains(&file.id));
         }
-        files.sort_by(|a, b| a.valid_share().total_cmp(&b.valid_share()).then(a.id.cmp(&b.id)));
-        Self { placement, files }
+        // Each share is looked at once: merges of other threads change it. Of numbers from 0 on the bits are in their order.
+        files.sort_by_cached_key(|file| (file.valid_share().to_bits(), file.id));
+        Self { placement, files, promised_bytes: None }
+    }
+
+    /// Those that can be collected beside what runs; `None` while it is looked for what is hidden: that decides what is next.
+    pub fn beside(placement: &'a DiffKv, running: &[Collection]) -> Option<Self> {
+        let mut taken = Vec::new();
+        let mut queue = Self::of(placement);
+        for collection in running {
+            match collection {
+                Collection::Units(files) => taken.extend(files),
+                Collection::Rewrite { moving, .. } if !moving.is_empty() => {
+                    taken.extend(moving);
+                    queue.files.retain(|file| !is_ordered(file));
+                }
+                Collection::Rewrite { .. } | Collection::Look => return None,
+            }
+        }
+        queue.files.retain(|file| !taken.contains(&file.id));
+        let in_use = placement.value_files().in_use();
+        let promised = in_use.iter().filter(|file| taken.contains(&file.id)).map(|file| file.dead()).sum();
+        Some(Self { promised_bytes: Some(promised), ..queue })
     }
 
     pub fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
-        let empty = self.files.iter().filter(|file| is_ordered(file) && file.dead() == file.len() - file.start());
-        let empty: Vec<FileId> = empty.take(DROPPED_AT_ONCE).map(|file| file.id).collect();
-        if !empty.is_empty() {
-            return Some(Collection::Units(empty));
-        }
         if let Some(before) = pressure.all_before {
             return self.all_before(before, pressure);
         }
         let (space, hidden) = self.space(pressure);
-        if pressure.excess(&space) == 0 {
+        if pressure.excess(&space) <= self.promised_bytes.unwrap_or(0) {
             return None;
         }
         let threshold = self.threshold(pressure);
@@ -65,9 +84,11 @@ impl<'a> GarbageFirst<'a> {
         let known = space.live_bytes + hidden;
         let valid = self.files.first().map_or(1.0, |file| file.valid_share());
         let file_bytes = self.placement.shared.options.file_bytes;
-        let look = Look { hidden, known, valid, is_idle: victims.is_empty(), file_bytes };
+        let is_alone = self.promised_bytes.is_none();
+        let look = Look { hidden, known, valid, is_idle: is_alone && victims.is_empty(), file_bytes };
         if look.is_due(pressure, threshold) {
-            return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
+            // What runs is waited for, and nothing more begins.
+            return is_alone.then_some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
         }
         self.collection(&victims)
     }
@@ -160,36 +181,4 @@ impl<'a> GarbageFirst<'a> {
 
 fn is_ordered(file: &ValueFile) -> bool {
     file.description.class == ORDERED
-}
-
-/// vTables that nothing leads to any more.
-#[derive(Default)]
-pub(super) struct Dropped {
-    files: Vec<FileId>,
-    bytes: u64,
-}
-
-impl Dropped {
-    pub fn of(files: &ValueFiles, empty: &[FileId]) -> Self {
-        let bytes = empty.iter().filter_map(|&id| files.get(id)).map(|file| file.len()).sum();
-        Self { files: empty.to_vec(), bytes }
-    }
-}
-
-impl Collecting for Dropped {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        Ok(None)
-    }
-
-    fn refused(&mut self, _moved: &Moved) {}
-
-    fn committed(&mut self, _last: SeqNo) {}
-
-    fn edit(&mut self) -> ValueEdit {
-        ValueEdit { removed: std::mem::take(&mut self.files), ..ValueEdit::default() }
-    }
-
-    fn freed(&self) -> u64 {
-        self.bytes
-    }
 }
