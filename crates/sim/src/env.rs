@@ -38,10 +38,22 @@ pub fn over(fs: Arc<dyn FileSystem>) -> Env {
 #[derive(Debug, Default)]
 pub struct StepClock {
     now_ns: AtomicU64,
+    looks: AtomicU64,
+    /// 0: as many as one likes.
+    looks_max: AtomicU64,
+}
+
+impl StepClock {
+    /// From now on it may be looked at so often: who looks more often goes in circles, and is stopped by a panic.
+    pub fn allow(&self, looks: u64) {
+        self.looks_max.store(self.looks.load(Ordering::Relaxed) + looks, Ordering::Relaxed);
+    }
 }
 
 impl Clock for StepClock {
     fn now(&self) -> Duration {
+        let (looks, most) = (self.looks.fetch_add(1, Ordering::Relaxed), self.looks_max.load(Ordering::Relaxed));
+        assert!(most == 0 || looks < most, "work goes in circles: the clock was looked at {looks} times");
         Duration::from_nanos(self.now_ns.fetch_add(1000, Ordering::Relaxed))
     }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bifold_io::{
+    Env,
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
     memory::MemoryFs,
 };
 
 use crate::{
     driver::{Blind, Driver},
-    env,
+    env::{self, StepClock},
     history::{Flavor, History, Mix},
     model::Model,
     options::OptionSet,
@@ -29,6 +30,9 @@ const SHRINK_TRIES_MAX: usize = 400;
 /// No operation makes so many calls of the file system: a whole run makes about 40 000. One that does goes in circles, and would
 /// for ever: then every call fails, which ends background work, and the run is a failure.
 const CALLS_MAX: u64 = 20_000;
+
+/// Nor looks at the clock so often, which every piece of background work does: circles without calls of the file system.
+const LOOKS_MAX: u64 = 200_000;
 
 /// Runs the history of `seed` under all its option sets.
 #[must_use]
@@ -57,16 +61,19 @@ pub fn run_one(history: &History, set: u64) -> Result<(), Trouble> {
     guarded(|| {
         let fs = MemoryFs::default();
         let limited = FaultyFs::new(Arc::new(fs.clone()));
-        let env = env::over(Arc::new(limited.clone()));
+        let clock = Arc::new(StepClock::default());
+        let env = Env { clock: Arc::<StepClock>::clone(&clock), ..env::over(Arc::new(limited.clone())) };
         let mut driver = Driver::new(env, env::DIR.as_ref(), options.clone(), Model::default(), Blind);
         driver.open().map_err(|t| t.during("first open"))?;
         for (at, op) in &history.ops {
             limited.clear();
             let at_last = limited.calls() + CALLS_MAX;
+            clock.allow(LOOKS_MAX);
             limited.plan(Fault { at: at_last, kind: FaultKind::EIO, persistence: Persistence::Sticky });
             driver.step(op).map_err(|t| t.during(format!("operation {at} ({op})")))?;
         }
         limited.clear();
+        clock.allow(LOOKS_MAX);
         driver.compare_everything().map_err(|t| t.during("at the end"))?;
         driver.step(&crate::history::Op::Reopen).map_err(|t| t.during("reopen at the end"))?;
         driver.compare_everything().map_err(|t| t.during("after the last reopen"))?;
