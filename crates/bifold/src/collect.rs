@@ -104,7 +104,7 @@ impl Engine {
     pub fn collect_all(&self, partition: &Arc<Partition>) -> Result<()> {
         let keyspace = partition.keyspace;
         self.work.reserve_collections(keyspace);
-        let outcome = self.collect_all_alone(partition);
+        let outcome = self.guard("a collection", || self.collect_all_alone(partition));
         self.work.release_collections(keyspace);
         outcome
     }

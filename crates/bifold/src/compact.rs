@@ -148,7 +148,7 @@ impl Engine {
             let filled: Vec<_> =
                 trees.iter().filter(|p| !p.view().active.memtable.is_empty()).map(Arc::clone).collect();
             if !filled.is_empty() {
-                self.watch(self.seal(&mut wal, &filled))?;
+                self.watch(self.guard("a flush", || self.seal(&mut wal, &filled)))?;
             }
         }
         self.wait_until(|| trees.iter().all(|p| p.view().sealed.is_empty() || p.is_dropped()))

@@ -133,7 +133,7 @@ impl Db {
         }
         let partition = match self.engine().find(name) {
             Some(there) => there,
-            None => self.engine().create_keyspace(name, &options)?,
+            None => self.engine().guard("making a keyspace", || self.engine().create_keyspace(name, &options))?,
         };
         // Another thread may have made it meanwhile, with options of its own.
         let partition = has_placement(partition, options.placement)?;
@@ -165,7 +165,7 @@ impl Db {
         if name == DEFAULT_KEYSPACE {
             return Err(Error::invalid("keyspace", "the default keyspace stays; clear it with `delete_range(..)`"));
         }
-        if self.engine().drop_keyspace(name)? {
+        if self.engine().guard("dropping a keyspace", || self.engine().drop_keyspace(name))? {
             return Ok(());
         }
         Err(Error::invalid("keyspace", format!("there is no keyspace `{name}`")))

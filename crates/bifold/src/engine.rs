@@ -133,6 +133,13 @@ impl Engine {
         outcome
     }
 
+    /// Does `work`, which changes what all share. If it panics, no more writes are taken, whoever waits for background work
+    /// learns it, and the panic goes on.
+    pub fn guard<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
+        let _tells = self.work.notify_on_panic();
+        self.health.guard(what, work)
+    }
+
     /// Whether reads of `partition` are answered.
     ///
     /// # Errors

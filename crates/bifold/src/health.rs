@@ -2,14 +2,19 @@
 //!
 //! The first failure of a write, a sync or a background job decides: from then on every write answers
 //! [`Error::Poisoned`] with that cause. What was acknowledged is in the files, reads go on, and reopening repairs.
-//! Going on to write would risk the hole that RocksDB and others had: a lost record followed by later ones.
+//! Going on to write would risk the hole that RocksDB and others had: a lost record followed by later ones. A panic is
+//! such a failure: of what it interrupts nobody knows how much is done, and who waits for it would wait for ever.
 //!
 //! **Invariant.** Whoever fails to append to or to sync the log or the manifest says so here before it lets go of the lock
 //! that the next writer of that file waits for, and the next writer looks here first.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    any::Any,
+    panic::{self, AssertUnwindSafe},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bifold_contract::{Error, Result};
@@ -28,6 +33,15 @@ impl Health {
             let _first_cause_stays = self.first_failure.set(error.clone());
         }
         outcome
+    }
+
+    /// Does `work`, of which nobody knows how much is done if it panics: then no more writes are taken, and the panic goes on.
+    pub fn guard<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
+        panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panicked| {
+            let failure = Error::Panicked { what, message: message(panicked.as_ref()) };
+            let _told_to_all_others = self.watch(Err::<(), _>(failure));
+            panic::resume_unwind(panicked)
+        })
     }
 
     /// Whether writes are taken.
@@ -67,4 +81,10 @@ impl Health {
     pub fn close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
     }
+}
+
+/// What a panic said.
+fn message(panicked: &(dyn Any + Send)) -> String {
+    let text = panicked.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
 }

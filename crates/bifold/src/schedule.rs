@@ -156,6 +156,11 @@ impl Work {
         self.changed.notify_all();
     }
 
+    /// Does that when it is dropped by a panic.
+    pub fn notify_on_panic(&self) -> NotifyOnPanic<'_> {
+        NotifyOnPanic(self)
+    }
+
     /// Ends all workers and waits for them. A worker that calls this itself is not waited for.
     pub fn stop(&self) {
         self.state.hold().stopping = true;
@@ -214,6 +219,17 @@ impl Work {
     }
 }
 
+/// See [`Work::notify_on_panic`].
+pub(crate) struct NotifyOnPanic<'a>(&'a Work);
+
+impl Drop for NotifyOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.notify();
+        }
+    }
+}
+
 /// What became of a manual compaction's plan.
 pub(crate) enum Begun {
     /// There is nothing to merge.
@@ -242,7 +258,7 @@ impl Engine {
         for number in 0..count.max(2) {
             let engine = Arc::clone(self);
             let role = if number == 0 { Role::Flusher } else { Role::Merger };
-            let work = Box::new(move || engine.serve(role));
+            let work = Box::new(move || engine.guard("a background thread", || engine.serve(role)));
             let thread = self.env.threads.spawn(&format!("bifold-{number}"), work)?;
             self.work.threads.hold().push(thread);
         }
@@ -282,11 +298,13 @@ impl Engine {
         if !self.works_in_caller() {
             return Ok(());
         }
-        while self.health.writable().is_ok()
-            && let Some(task) = self.take_task(Role::Alone)
-        {
-            self.do_task(&task);
-        }
+        self.guard("background work in a caller's thread", || {
+            while self.health.writable().is_ok()
+                && let Some(task) = self.take_task(Role::Alone)
+            {
+                self.do_task(&task);
+            }
+        });
         Ok(())
     }
 

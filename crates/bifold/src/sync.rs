@@ -1,7 +1,8 @@
 //! Locks without poisoning.
 //!
-//! A panic while a lock is held is a bug that the panicking thread reports; the state under our locks is changed in
-//! single steps, so others may go on, and [`crate::Error::Poisoned`] covers what was in flight.
+//! A panic while a lock is held is a bug that the panicking thread reports. The state under our locks is changed in
+//! single steps, so readers may go on; writers may not where several steps belong together, see
+//! [`Health::guard`](crate::health::Health::guard).
 
 use std::{
     sync::{

@@ -311,14 +311,21 @@ impl GroupSync {
         progress.running = true;
         drop(progress);
 
-        let outcome = sync_now(wal, values, health);
+        let _ends = Syncing(self);
+        let upto = health.guard("a sync", || sync_now(wal, values, health))?;
         let mut progress = self.progress.hold();
-        progress.running = false;
-        if let Ok(upto) = outcome {
-            progress.durable = progress.durable.max(upto);
-        }
-        self.changed.notify_all();
-        outcome.map(drop)
+        progress.durable = progress.durable.max(upto);
+        Ok(())
+    }
+}
+
+/// A sync that runs, until this is dropped, by a panic as well: those who wait must not wait for ever.
+struct Syncing<'a>(&'a GroupSync);
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        self.0.progress.hold().running = false;
+        self.0.changed.notify_all();
     }
 }
 

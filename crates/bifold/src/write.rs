@@ -152,8 +152,11 @@ impl Engine {
             if let Some(gone) = ops.iter().find(|op| op.partition.is_dropped()) {
                 return Err(Error::Closed { what: format!("keyspace `{}`", gone.partition.name) });
             }
-            self.watch(self.make_room(&mut wal, ops, in_memtable))?;
-            self.watch(self.part_log_and_apply(&mut wal, ops, durability))?
+            let write = || {
+                self.make_room(&mut wal, ops, in_memtable)?;
+                self.part_log_and_apply(&mut wal, ops, durability)
+            };
+            self.watch(self.guard("a commit", write))?
         };
         self.counters.commit(ops);
         if durability == Durability::Sync {

@@ -56,6 +56,13 @@ pub enum Error {
         /// What failed first.
         cause: Box<Error>,
     },
+    /// Bifold itself is wrong: one of its assertions failed. The database takes no more writes until reopened.
+    Panicked {
+        /// Which thread was doing what.
+        what: &'static str,
+        /// What the panic said.
+        message: String,
+    },
     /// The database was opened read-only.
     ReadOnly,
     /// The database or keyspace was closed or dropped.
@@ -159,6 +166,11 @@ impl fmt::Display for Error {
                 f,
                 "the database stopped taking writes after an earlier failure ({cause}); reads still work, \
                  mend the cause and reopen it"
+            ),
+            Self::Panicked { what, message } => write!(
+                f,
+                "{what} panicked: {message}; this is a bug in Bifold: please report it, with these words, the options and \
+                 the release"
             ),
             Self::ReadOnly => write!(f, "the database was opened read-only: open it for writing to change it"),
             Self::Closed { what } => write!(f, "{what} is closed or dropped"),

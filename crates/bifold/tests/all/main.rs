@@ -7,6 +7,7 @@ mod checkpoints;
 mod fixtures;
 mod keyspaces;
 mod limits;
+mod panics;
 mod ranges;
 mod recovery;
 mod salvage;

@@ -104,10 +104,10 @@ fn swaps_of_several_threads_count_every_step() {
 
 /// What each thread is doing, for the one who waits for them.
 #[derive(Clone, Default)]
-struct Doing(Arc<Mutex<Vec<(&'static str, String)>>>);
+pub struct Doing(Arc<Mutex<Vec<(&'static str, String)>>>);
 
 impl Doing {
-    fn now(&self, thread: &'static str, step: String) {
+    pub fn now(&self, thread: &'static str, step: String) {
         let mut all = self.0.lock().unwrap();
         match all.iter_mut().find(|(name, _)| *name == thread) {
             Some(found) => found.1 = step,
@@ -118,7 +118,7 @@ impl Doing {
 
 /// Runs `work` on a thread of its own. When it does not come to an end the test fails, saying what each thread was doing,
 /// and leaves the threads behind: a test that hangs says nothing.
-fn must_end(work: impl FnOnce(Doing) + Send + 'static) {
+pub fn must_end(work: impl FnOnce(Doing) + Send + 'static) {
     const PATIENCE: Duration = Duration::from_secs(60);
     let doing = Doing::default();
     let (ended, end) = mpsc::channel();
