@@ -13,8 +13,8 @@
 //! with them all that was counted as newer than what it holds: until then a power loss leads back to it. Another worker
 //! syncs and retires while the next collection copies.
 //!
-//! One collection of a keyspace runs at a time. Several of different files would do as well
-//! ([`Placement::pick_beside`](bifold_contract::Placement::pick_beside)), and are off (decision 0009).
+//! Several collections of a keyspace run at once where the placement says which files have nothing to do with those being
+//! collected ([`Placement::pick_beside`](bifold_contract::Placement::pick_beside), decision 0009).
 //!
 //! What is picked may also be a look: the placement asks the index about some values, and nothing moves.
 
@@ -88,8 +88,11 @@ impl Engine {
         if partition.parts_from == usize::MAX {
             return None;
         }
-        // `Placement::pick_beside` would say more. It is not asked until a failure of its test is understood (decision 0009).
-        if running.is_empty() { partition.placement.pick(&self.pressure(partition)) } else { None }
+        let pressure = self.pressure(partition);
+        match running {
+            [] => partition.placement.pick(&pressure),
+            _ => partition.placement.pick_beside(&pressure, running),
+        }
     }
 
     /// Whether garbage of a keyspace is being collected, or will be as soon as a worker is free.

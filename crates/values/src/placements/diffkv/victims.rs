@@ -5,7 +5,7 @@
 //!
 //! **Several at once** (§4.2, "multiple GC threads"). Collections of different logs have nothing to do with each other: each move is
 //! checked against the index by itself. Rewrites have tables in common, so there is one at a time, beside any number of those. What
-//! runs is taken for done when the next one is looked for. (The engine does not ask for a second one yet: decision 0009.)
+//! runs is taken for done when the next one is looked for.
 
 use std::sync::Arc;
 
