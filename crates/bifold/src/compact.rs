@@ -20,7 +20,11 @@ use bifold_index::{
     version::Version,
 };
 
-use crate::{engine::Engine, partition::Partition, sync::LockExt};
+use crate::{
+    engine::Engine,
+    partition::{Partition, View},
+    sync::LockExt,
+};
 
 /// Level 0 is cut into about so many parts at most. What a merge of one replaces is on disk with what it writes: a sixteenth.
 const PARTS_MAX: u64 = 16;
@@ -49,19 +53,19 @@ impl Engine {
     /// As [`Engine::compact_job`].
     pub fn compact_moving(&self, partition: &Arc<Partition>, job: &CompactionJob, moving: &[FileId]) -> Result<u64> {
         let begin = self.env.clock.now();
-        let version = Arc::clone(&partition.view().version);
-        let shape = version.shape();
+        let view = partition.view_to_hold();
+        let version = &view.version;
         let output_run = job.output_run.unwrap_or_else(|| self.new_file_id());
         let removed = job.inputs.iter().map(|&(level, run, table)| TableRemoved { level, run, table }).collect();
         let moves = job.shape == JobShape::Move && may_move(partition, job);
         let (tables, values) = if moves {
-            (inputs(&version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default())
+            (inputs(version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default())
         } else {
-            self.merge(partition, &version, job, moving)?
+            self.merge(partition, &view, job, moving)?
         };
         let added =
             tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();
-        let change = LevelEdit { keyspace: partition.keyspace, partition: partition.id, removed, added };
+        let change = LevelEdit { keyspace: partition.keyspace, removed, added, ..LevelEdit::default() };
         let moved_values = !values.added.is_empty();
         let moved_bytes: u64 = values.added.iter().map(|file| file.bytes).sum();
         let freed = self.install(partition, change, values, None)?.saturating_sub(moved_bytes);
@@ -74,29 +78,31 @@ impl Engine {
                 history.value_merges += 1;
                 history.value_merge_time += self.env.clock.now().saturating_sub(begin);
             }
-            if let Some(alpha) = alpha(&shape, job) {
+            if let Some(alpha) = alpha(&partition.shape(&view).levels, job) {
                 history.alpha_sum += alpha;
                 history.alpha_count += 1;
             }
         }
+        drop(history);
+        self.split_large(partition)?;
         Ok(freed)
     }
 
     fn merge(
         &self,
         partition: &Arc<Partition>,
-        version: &Version,
+        view: &View,
         job: &CompactionJob,
         moving: &[FileId],
     ) -> Result<(Vec<Arc<TableMeta>>, ValueEdit)> {
-        let inputs: Vec<&Arc<Table>> = inputs(version, job).collect();
+        let levels = &partition.shape(view).levels;
+        let inputs: Vec<&Arc<Table>> = inputs(&view.version, job).collect();
         let tombstones = RangeTombstones::new(inputs.iter().flat_map(|t| t.range_tombstones()));
         let sources = inputs.iter().map(|t| Source::Table(t.cursor(ReadMode::Compaction))).collect();
         let from = job.inputs.iter().map(|i| i.0).min();
         // Older data of a key lies below the output, or in runs of the inputs' levels that are not inputs.
-        let older = |start: &[u8], end: Option<&[u8]>| older_data(version, job, start, end);
-        let grandparents: Vec<Arc<TableMeta>> = version
-            .shape()
+        let older = |start: &[u8], end: Option<&[u8]>| older_data(levels, job, start, end);
+        let grandparents: Vec<Arc<TableMeta>> = levels
             .levels
             .get(usize::from(job.output_level) + 1)
             .map(|level| level.runs.iter().flat_map(|run| run.tables.iter().cloned()).collect())
@@ -105,7 +111,7 @@ impl Engine {
         let snapshots =
             if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
         let (keyspace, to) = (partition.keyspace, job.output_level);
-        let (deepest, moving) = (version.shape().deepest().max(to), moving.to_vec());
+        let (deepest, moving) = (levels.deepest().max(to), moving.to_vec());
         let rewrite = RewriteJob { keyspace, from, to, bottom: false, deepest, moving };
         let output = run::rewrite(
             MergeCursor::new(sources),
@@ -118,7 +124,7 @@ impl Engine {
                 max_overlap_bytes: job.max_overlap_bytes,
                 grandparents: &grandparents,
                 // So that what lies under a part of level 0 ends where it ends.
-                cuts: &parts::cuts(&version.shape(), count_of_parts(partition, self.plan.memtable)),
+                cuts: &parts::cuts_of_merges(levels, count_of_parts(partition, self.plan.memtable)),
                 source: IoSource::Compaction,
                 table: partition.table_options(),
                 progress: &|bytes| {
@@ -190,11 +196,11 @@ fn may_move(partition: &Partition, job: &CompactionJob) -> bool {
 }
 
 /// Whether tables that are older than the output and not inputs may hold a key of the range (`end` inclusive).
-fn older_data(version: &Version, job: &CompactionJob, start: &[u8], end: Option<&[u8]>) -> bool {
+fn older_data(levels: &Levels, job: &CompactionJob, start: &[u8], end: Option<&[u8]>) -> bool {
     let from = job.inputs.iter().map(|i| i.0).min().unwrap_or(0);
     let is_input = |id| job.inputs.iter().any(|i| i.2 == id);
     let newest_run = |level: u8| job.inputs.iter().filter(|i| i.0 == level).map(|i| i.1).max();
-    version.shape().tables().any(|(level, run, table)| {
+    levels.tables().any(|(level, run, table)| {
         let older = level > from || (level == from && newest_run(level).is_some_and(|newest| run < newest));
         older && !is_input(table.id) && table.overlaps(Some(start), end)
     })
@@ -240,7 +246,7 @@ mod tests {
     #[test]
     fn alpha_is_the_share_taken_below_over_the_share_taken_above() {
         let levels = [vec![run(9, 40..42), run(8, 42..44)], vec![run(7, 30..40)], vec![]];
-        let shape = Levels { levels: levels.map(|runs| Level { runs }).into() };
+        let shape = Levels { levels: levels.map(|runs| Level { runs }).into(), ..Levels::default() };
         let job = |above: &[FileId], below: std::ops::Range<FileId>, output_level: u8| CompactionJob {
             shape: JobShape::Merge,
             inputs: above.iter().map(|&id| (0, 9, id)).chain(below.map(|id| (1, 7, id))).collect(),

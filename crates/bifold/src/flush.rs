@@ -54,7 +54,8 @@ impl Engine {
     fn write_layer(&self, partition: &Arc<Partition>, view: &View, layer: &Layer) -> Result<(LevelEdit, ValueEdit)> {
         let empty_below = view.version.tables().next().is_none() && view.sealed.len() == 1;
         let run = self.new_file_id();
-        let (deepest, moving) = (view.version.shape().deepest(), Vec::new());
+        let levels = &partition.shape(view).levels;
+        let (deepest, moving) = (levels.deepest(), Vec::new());
         let keyspace = partition.keyspace;
         let job = RewriteJob { keyspace, from: None, to: 0, bottom: empty_below, deepest, moving };
         let bytes = layer.memtable.data_bytes() as u64;
@@ -71,7 +72,7 @@ impl Engine {
                 reach_bytes: cut_bytes,
                 max_overlap_bytes: u64::MAX,
                 grandparents: &[],
-                cuts: &parts::cuts(&view.version.shape(), parts),
+                cuts: &parts::cuts(levels, parts),
                 source: IoSource::Flush,
                 table: partition.table_options(),
                 progress: &|_bytes| self.health.open(),
@@ -80,15 +81,11 @@ impl Engine {
             &mut || self.new_file_id(),
             &self.dir,
         )?;
+        let added = |table| TableAdded { level: 0, run, table: Arc::new(table) };
         let change = LevelEdit {
             keyspace: partition.keyspace,
-            partition: partition.id,
-            removed: Vec::new(),
-            added: output
-                .tables
-                .into_iter()
-                .map(|table| TableAdded { level: 0, run, table: Arc::new(table) })
-                .collect(),
+            added: output.tables.into_iter().map(added).collect(),
+            ..LevelEdit::default()
         };
         Ok((change, output.values))
     }

@@ -240,7 +240,7 @@ impl Engine {
         let old = partition.change(|view| {
             let old = Arc::clone(&view.version);
             let version = if stays { Arc::clone(&old) } else { Arc::default() };
-            (View { active: Layer::empty(), sealed: Vec::new(), version }, old)
+            (View::new(Layer::empty(), Vec::new(), version), old)
         });
         old.tables().for_each(|table| table.mark_obsolete());
         partition.placement.drop_files();
@@ -307,7 +307,7 @@ impl View {
     /// This view with `version`, and without the memtable that was `written`.
     fn with(&self, written: Option<&Arc<Layer>>, version: Arc<Version>) -> Self {
         let stays = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
-        Self { active: Arc::clone(&self.active), sealed: self.sealed.iter().filter(stays).cloned().collect(), version }
+        Self::new(Arc::clone(&self.active), self.sealed.iter().filter(stays).cloned().collect(), version)
     }
 }
 
@@ -348,13 +348,10 @@ pub(crate) fn state_of(partitions: &[Arc<Partition>], next_file: FileId, last_se
             .tables()
             .map(|(level, run, table)| TableAdded { level, run, table: Arc::clone(table) })
             .collect::<Vec<_>>();
-        if !added.is_empty() {
-            edit.levels.push(LevelEdit {
-                keyspace: partition.keyspace,
-                partition: partition.id,
-                removed: Vec::new(),
-                added,
-            });
+        let boundaries = shape.boundaries.to_vec();
+        if !added.is_empty() || !boundaries.is_empty() {
+            let keyspace = partition.keyspace;
+            edit.levels.push(LevelEdit { keyspace, added, boundaries, ..LevelEdit::default() });
         }
     }
     edit

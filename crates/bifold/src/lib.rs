@@ -67,6 +67,7 @@ pub mod salvage;
 mod scan;
 mod schedule;
 mod snapshot;
+mod split;
 pub mod stats;
 mod sync;
 mod verify;

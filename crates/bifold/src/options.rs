@@ -374,6 +374,11 @@ pub struct KeyspaceOptions {
     /// Tables are cut at about this size, in bytes.
     #[serde(deserialize_with = "size")]
     pub table_bytes: u64,
+    /// A key range with more bytes than this, values included, is split in two, each compacted on its own (UniKV §III-D): merges
+    /// then cost as much as a range is large and not as the keyspace is. A split rewrites nothing and holds up nobody. Unset: one
+    /// range. Meant for `compaction.two_layer`; with other policies a split is in force only when no table spans it.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub partition_bytes: Option<u64>,
     /// Data blocks are cut at about this size before compression, in bytes: 64 to 16 MiB.
     pub block_bytes: u32,
     /// Every so many entries a block stores a whole key: 1 to 1024.
@@ -391,6 +396,7 @@ impl Default for KeyspaceOptions {
             values: Values::default(),
             compression: Compression::default(),
             table_bytes: 16 << 20,
+            partition_bytes: None,
             block_bytes: 4096,
             restart_interval: 16,
             filter_bits_per_key: 10,
@@ -471,6 +477,7 @@ impl KeyspaceOptions {
     /// [`Error::InvalidArgument`] naming the option.
     pub fn check(&self) -> Result<()> {
         at_least("keyspace.table_bytes", self.table_bytes, 1 << 10)?;
+        at_least("keyspace.partition_bytes", self.partition_bytes.unwrap_or(u64::MAX), 4 << 10)?;
         within("keyspace.block_bytes", u64::from(self.block_bytes), 64, 16 << 20)?;
         within("keyspace.restart_interval", u64::from(self.restart_interval), 1, 1024)?;
         within("keyspace.filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;

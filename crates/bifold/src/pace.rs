@@ -308,7 +308,7 @@ impl Engine {
         let partitions = self.partitions();
         let sealed = partitions.iter().map(|p| p.view().sealed.len()).max().unwrap_or(0);
         self.pace.sealed_max.store(sealed as u64, Relaxed);
-        let debt = partitions.iter().map(|p| p.policy.debt(&p.view().version.shape())).fold(0.0, f64::max);
+        let debt = partitions.iter().map(|p| p.debt()).fold(0.0, f64::max);
         self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
         self.update_fullness();
     }

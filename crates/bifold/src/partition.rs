@@ -15,7 +15,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -23,9 +23,9 @@ use std::{
 
 use arc_swap::ArcSwap;
 use bifold_contract::{
-    CompactionPolicy, FileId, KeyspaceId, Locator, PartitionId, Placement, Result, SeqNo, policy::NewestFirst,
+    Busy, CompactionJob, CompactionPolicy, FileId, KeyspaceId, Locator, Placement, Result, SeqNo, policy::NewestFirst,
 };
-use bifold_index::{memtable::Memtable, table::TableOptions, version::Version};
+use bifold_index::{compaction::by_partition::Shape, memtable::Memtable, table::TableOptions, version::Version};
 
 use crate::{
     options::KeyspaceOptions,
@@ -38,8 +38,6 @@ use crate::{
 pub(crate) struct Partition {
     /// Its keyspace.
     pub keyspace: KeyspaceId,
-    /// Its number within the keyspace; 0 as long as keyspaces are not split.
-    pub id: PartitionId,
     /// The keyspace's name.
     pub name: String,
     /// The keyspace's options.
@@ -93,6 +91,8 @@ pub(crate) struct View {
     pub sealed: Vec<Arc<Layer>>,
     /// The tables.
     pub version: Arc<Version>,
+    /// What these look like.
+    shape: OnceLock<Arc<Shape>>,
 }
 
 /// A memtable and the oldest log that holds an entry of it.
@@ -121,6 +121,11 @@ impl Layer {
 }
 
 impl View {
+    /// These memtables and tables.
+    pub fn new(active: Arc<Layer>, sealed: Vec<Arc<Layer>>, version: Arc<Version>) -> Self {
+        Self { active, sealed, version, shape: OnceLock::new() }
+    }
+
     /// All memtables, newest first.
     pub fn layers(&self) -> impl Iterator<Item = &Arc<Layer>> {
         std::iter::once(&self.active).chain(&self.sealed)
@@ -145,7 +150,6 @@ impl Partition {
         let entries = version.tables().map(|table| table.meta().entries).sum();
         Ok(Self {
             keyspace,
-            id: 0,
             name,
             parts_from: profile.parts_from.unwrap_or(usize::MAX),
             overwrites: profile
@@ -156,11 +160,7 @@ impl Partition {
             locator: Box::new(NewestFirst),
             history: Mutex::default(),
             scans_are_cold: AtomicBool::new(false),
-            view: ArcSwap::from_pointee(View {
-                active: Layer::empty(),
-                sealed: Vec::new(),
-                version: Arc::new(version),
-            }),
+            view: ArcSwap::from_pointee(View::new(Layer::empty(), Vec::new(), Arc::new(version))),
             change: Mutex::new(()),
             flushed: AtomicU64::new(flushed),
             dropped: AtomicBool::new(false),
@@ -191,8 +191,23 @@ impl Partition {
         self.change(|view| {
             let mut sealed = vec![Arc::clone(&view.active)];
             sealed.extend(view.sealed.iter().cloned());
-            (View { active: Layer::empty(), sealed, version: Arc::clone(&view.version) }, ())
+            (View { active: Layer::empty(), sealed, ..view.clone() }, ())
         });
+    }
+
+    /// What the tables of `view`, which is one of this tree, look like.
+    pub fn shape<'v>(&self, view: &'v View) -> &'v Shape {
+        view.shape.get_or_init(|| Arc::new(Shape::new(view.version.shape(), self.policy.as_ref())))
+    }
+
+    /// How far the tree is from its shape; from 1.0 on a compaction is due.
+    pub fn debt(&self) -> f64 {
+        self.shape(&self.view()).debt()
+    }
+
+    /// The most useful compaction that meets no busy table.
+    pub fn choose(&self, busy: &Busy) -> Option<CompactionJob> {
+        self.shape(&self.view()).choose(self.policy.as_ref(), busy)
     }
 
     /// How tables are written.

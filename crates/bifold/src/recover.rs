@@ -203,6 +203,7 @@ pub(crate) struct KeyspaceState {
     pub options: String,
     pub flushed: SeqNo,
     pub tables: BTreeMap<FileId, TableAdded>,
+    pub boundaries: Vec<Box<[u8]>>,
 }
 
 /// The state that the manifest of `dir` describes; `None` when there is no manifest.
@@ -315,6 +316,7 @@ impl ManifestState {
                 return Err(format!("table {id} added twice"));
             }
         }
+        keyspace.boundaries.extend(change.boundaries);
         Ok(())
     }
 
@@ -353,7 +355,8 @@ impl ManifestState {
                 )
             })?;
             let added = keyspace.tables.values().cloned().collect();
-            let edit = LevelEdit { keyspace: id, partition: 0, removed: Vec::new(), added };
+            let boundaries = keyspace.boundaries.clone();
+            let edit = LevelEdit { keyspace: id, added, boundaries, ..LevelEdit::default() };
             let version = Version::default().apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
             let home = value_home(dir, id, next_file, memory, writes);
             let values = ValueHome { home, listed: &listed, present };

@@ -27,10 +27,11 @@ impl Engine {
     pub fn compact_range(&self, partition: &Arc<Partition>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
         self.flush(&[Arc::clone(partition)])?;
         let (start, end) = (bound_key(start), bound_key(end));
-        let shape = partition.view().version.shape();
-        let parts = parts::parts(&shape, start.map_or(Bound::Unbounded, Bound::Included), end);
+        let view = partition.view_to_hold();
+        let levels = &partition.shape(&view).levels;
+        let parts = parts::parts(levels, start.map_or(Bound::Unbounded, Bound::Included), end);
         // What is not in order may have been so because of a snapshot: then older versions stand in all parts.
-        let which = if parts.into_iter().all(|part| is_in_order(&shape, &part)) { Which::Due } else { Which::All };
+        let which = if parts.into_iter().all(|part| is_in_order(levels, &part)) { Which::Due } else { Which::All };
         self.rewrite_range(partition, (start, end), which, &[]).map(drop)
     }
 
@@ -51,12 +52,13 @@ impl Engine {
         loop {
             let mut part_end = None;
             let plan = || {
-                let shape = partition.view().version.shape();
+                let view = partition.view_to_hold();
+                let levels = &partition.shape(&view).levels;
                 let from = passed.as_deref().map(Bound::Excluded).or(start.map(Bound::Included));
-                let is_due = |part: &Part| which == Which::All || !is_in_order(&shape, part);
-                let part = parts::parts(&shape, from.unwrap_or(Bound::Unbounded), end).find(is_due)?;
+                let is_due = |part: &Part| which == Which::All || !is_in_order(levels, part);
+                let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(is_due)?;
                 part_end.clone_from(&part.end);
-                Some(part_job(&shape, part, partition.options.table_bytes))
+                Some(part_job(levels, part, partition.options.table_bytes))
             };
             // Running compactions may hold the tables: their end changes the plan, so it is made anew.
             let job = match self.work.try_begin(partition.keyspace, plan) {
@@ -150,7 +152,7 @@ mod tests {
         let run =
             |(id, keys): (usize, &&[u8])| Run { id: 100 - id as u64, tables: keys.iter().map(|&k| table(k)).collect() };
         let level = Level { runs: runs.iter().enumerate().map(run).collect() };
-        let shape = Levels { levels: vec![Level::default(), level] };
+        let shape = Levels { levels: vec![Level::default(), level], ..Levels::default() };
         let parts = parts::parts(&shape, Bound::Unbounded, None).filter(|part| is_in_order(&shape, part));
         parts.flat_map(|part| part.end.expect("no table is unbounded").into_vec()).collect()
     }

@@ -325,7 +325,7 @@ impl Engine {
                 let partition = Arc::clone(&partitions[at]);
                 let busy = state.busy.entry(partition.keyspace).or_default();
                 busy.oldest_snapshot = self.snapshots.seqnos().first().copied();
-                let job = partition.policy.choose(&partition.view().version.shape(), busy)?;
+                let job = partition.choose(busy)?;
                 mark(busy, &job);
                 state.collected_last = false;
                 state.running += 1;
@@ -475,7 +475,7 @@ impl Engine {
             let load = self.load(p, &state).0;
             let due = load.debt >= 1.0 && {
                 let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
-                p.policy.choose(&p.view().version.shape(), &busy).is_some()
+                p.choose(&busy).is_some()
             };
             load.sealed == 0 && !due && load.garbage == Garbage::None && !load.emptied
         };
@@ -499,7 +499,7 @@ impl Engine {
         let load = Load {
             sealed: view.sealed.len(),
             flushing: state.flushing.contains(&partition.keyspace),
-            debt: partition.policy.debt(&view.version.shape()),
+            debt: partition.debt(),
             garbage,
             emptied: !state.retiring.contains(&partition.keyspace) && self.can_retire(partition),
         };

@@ -273,6 +273,8 @@ pub struct KeyspaceStats {
     pub sealed_memtables: u64,
     /// Its levels.
     pub levels: Vec<LevelStats>,
+    /// Key ranges that are compacted each on its own (`partition_bytes`).
+    pub partitions: u64,
     /// Compactions that merged tables.
     pub merges: u64,
     /// Compactions that only moved tables.
@@ -494,9 +496,9 @@ impl LookupStats {
 impl KeyspaceStats {
     fn of(partition: &Partition) -> Self {
         let view = partition.view();
-        let shape = view.version.shape();
+        let shape = partition.shape(&view);
         let levels: Vec<LevelStats> = (0u32..)
-            .zip(&shape.levels)
+            .zip(&shape.levels.levels)
             .map(|(level, l)| {
                 let tables = || l.runs.iter().flat_map(|r| &r.tables);
                 LevelStats {
@@ -519,10 +521,11 @@ impl KeyspaceStats {
             memtable_bytes: view.layers().map(|l| l.memtable.bytes() as u64).sum(),
             sealed_memtables: view.sealed.len() as u64,
             levels,
+            partitions: shape.partitions.len() as u64,
             merges: history.merges,
             moves: history.moves,
             alpha: if history.alpha_count == 0 { 0.0 } else { history.alpha_sum / history.alpha_count as f64 },
-            debt: partition.policy.debt(&shape),
+            debt: shape.debt(),
             values: OrderStats::of(partition),
         }
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::{FileId, KeyspaceId, PartitionId, RunId, SeqNo, TableMeta};
+use crate::{FileId, KeyspaceId, RunId, SeqNo, TableMeta};
 
 /// One record of the manifest. Applying all records in order to an empty database yields its present state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Edit {
     pub log_floor: Option<LogFloor>,
     /// Changes of keyspaces.
     pub keyspaces: Vec<KeyspaceEdit>,
-    /// Changes of tables, by partition.
+    /// Changes of tables, by keyspace.
     pub levels: Vec<LevelEdit>,
     /// Changes of value files.
     pub values: ValueEdit,
@@ -66,17 +66,17 @@ pub enum KeyspaceEdit {
     },
 }
 
-/// Tables added to and removed from one partition.
+/// Tables added to and removed from one tree, and keys at which it is split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelEdit {
     /// Which keyspace.
     pub keyspace: KeyspaceId,
-    /// Which partition of it.
-    pub partition: PartitionId,
     /// Tables removed; done before `added`, so a moved table stands in both.
     pub removed: Vec<TableRemoved>,
     /// Tables added.
     pub added: Vec<TableAdded>,
+    /// Boundaries added to those there are: see [`Levels::partitions`](crate::Levels::partitions).
+    pub boundaries: Vec<Box<[u8]>>,
 }
 
 /// A table takes its place.

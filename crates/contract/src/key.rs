@@ -15,9 +15,6 @@ pub type FileId = u64;
 /// Names a keyspace in the log and the manifest. Never used twice within a database.
 pub type KeyspaceId = u32;
 
-/// Names a key-range partition of a keyspace. Unpartitioned keyspaces have only partition 0.
-pub type PartitionId = u32;
-
 /// Names a sorted run. Within a level a larger id holds newer data.
 pub type RunId = u64;
 

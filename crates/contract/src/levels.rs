@@ -84,6 +84,8 @@ impl Level {
 pub struct Levels {
     /// Level `i` at index `i`.
     pub levels: Vec<Level>,
+    /// Keys before which the tree is split, ascending: see [`Levels::partitions`].
+    pub boundaries: Arc<[Box<[u8]>]>,
 }
 
 impl Levels {
@@ -100,6 +102,59 @@ impl Levels {
         u8::try_from(filled).unwrap_or(u8::MAX)
     }
 
+    /// The partitions (UniKV §III-D): what lies between two neighbouring boundaries, with its own level 0 and its own deeper
+    /// levels, so that each can be compacted without the others.
+    ///
+    /// A boundary that a table spans is not in force yet; it stands among those of the partition it lies in. What is written is
+    /// cut at it from now on, so it is in force when the tables that span it have been merged.
+    #[must_use]
+    pub fn partitions(&self) -> Vec<Self> {
+        let in_force = self.unspanned();
+        let partition_of = |key: &[u8]| in_force.partition_point(|boundary| *boundary <= key);
+        let mut partitions = vec![Self::default(); in_force.len() + 1];
+        for (depth, level) in self.levels.iter().enumerate() {
+            for run in &level.runs {
+                let mut rest = &run.tables[..];
+                while let Some(first) = rest.first() {
+                    let at = partition_of(&first.smallest);
+                    let is_before_end =
+                        |table: &Arc<TableMeta>| in_force.get(at).is_none_or(|end| *table.smallest < **end);
+                    let (tables, others) = rest.split_at(rest.partition_point(is_before_end));
+                    let levels = &mut partitions[at].levels;
+                    if levels.len() <= depth {
+                        levels.resize(depth + 1, Level::default());
+                    }
+                    levels[depth].runs.push(Run { id: run.id, tables: tables.to_vec() });
+                    rest = others;
+                }
+            }
+        }
+        if in_force.len() < self.boundaries.len() {
+            let spanned = self.boundaries.iter().filter(|boundary| in_force.binary_search(&&***boundary).is_err());
+            let spanned: Vec<&[u8]> = spanned.map(|boundary| &**boundary).collect();
+            for group in spanned.chunk_by(|a, b| partition_of(a) == partition_of(b)) {
+                partitions[partition_of(group[0])].boundaries = group.iter().map(|&boundary| boundary.into()).collect();
+            }
+        }
+        partitions
+    }
+
+    /// The boundaries that no table spans.
+    fn unspanned(&self) -> Vec<&[u8]> {
+        if cfg!(planted = "split_within_tables") {
+            return self.boundaries.iter().map(|boundary| &**boundary).collect();
+        }
+        let boundaries = &self.boundaries;
+        let behind = |key: &[u8]| boundaries.partition_point(|boundary| **boundary <= *key);
+        let mut is_spanned = vec![false; boundaries.len()];
+        for (.., table) in self.tables() {
+            let end = if table.unbounded { boundaries.len() } else { behind(&table.largest) };
+            is_spanned[behind(&table.smallest)..end].fill(true);
+        }
+        let unspanned = boundaries.iter().zip(is_spanned).filter(|(_, is_spanned)| !is_spanned);
+        unspanned.map(|(boundary, _)| &**boundary).collect()
+    }
+
     /// Every table with its level and run, newest data first.
     pub fn tables(&self) -> impl Iterator<Item = (u8, RunId, &Arc<TableMeta>)> {
         self.levels.iter().enumerate().flat_map(|(depth, level)| {
@@ -112,4 +167,65 @@ impl Levels {
 /// Whether an exclusive upper bound (`None`: none) lies after `key`.
 pub(crate) fn upper_bound_is_after(end: Option<&[u8]>, key: &[u8]) -> bool {
     end.is_none_or(|end| key < end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keys of one letter: `bd` is a table from b to d, `b+` one that is unbounded.
+    fn levels(runs: &[&[&[&str]]], boundaries: &str) -> Levels {
+        let table = |text: &&str| {
+            let (smallest, largest) = (text.as_bytes()[0], text.as_bytes()[1]);
+            Arc::new(TableMeta {
+                id: 1,
+                bytes: 1,
+                entries: 1,
+                tombstones: 0,
+                range_tombstones: 0,
+                smallest: [smallest].into(),
+                largest: [if largest == b'+' { smallest } else { largest }].into(),
+                unbounded: largest == b'+',
+                min_seqno: 1,
+                max_seqno: 1,
+            })
+        };
+        let run = |tables: &&[&str]| Run { id: 1, tables: tables.iter().map(table).collect() };
+        let level = |runs: &&[&[&str]]| Level { runs: runs.iter().map(run).collect() };
+        let boundaries = boundaries.bytes().map(|key| [key].into()).collect();
+        Levels { levels: runs.iter().map(level).collect(), boundaries }
+    }
+
+    /// Each partition as its tables, by level, and the boundaries in it that are not in force.
+    fn partitions(levels: &Levels) -> Vec<String> {
+        let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+        let show = |partition: &Levels| {
+            let level = |level: &Level| {
+                let tables = level.runs.iter().flat_map(|run| &run.tables);
+                tables.map(|t| text(&t.smallest) + &text(&t.largest)).collect::<Vec<_>>().join(" ")
+            };
+            let tables = partition.levels.iter().map(level).collect::<Vec<_>>().join("/");
+            let waiting: String = partition.boundaries.iter().map(|boundary| text(boundary)).collect();
+            if waiting.is_empty() { tables } else { format!("{tables} waits for {waiting}") }
+        };
+        levels.partitions().iter().map(show).collect()
+    }
+
+    #[test]
+    fn partitions_have_the_tables_between_boundaries() {
+        let tables: &[&[&[&str]]] = &[&[&["ab", "ef"], &["ac", "gh"]], &[&["ac", "df", "gk"]]];
+        assert_eq!(partitions(&levels(tables, "")), ["ab ef ac gh/ac df gk"]);
+        assert_eq!(partitions(&levels(tables, "d")), ["ab ac/ac", "ef gh/df gk"]);
+        assert_eq!(partitions(&levels(tables, "dg")), ["ab ac/ac", "ef/df", "gh/gk"]);
+        assert_eq!(partitions(&levels(tables, "dgz")), ["ab ac/ac", "ef/df", "gh/gk", ""]);
+        assert_eq!(partitions(&levels(&[], "d")), ["", ""]);
+    }
+
+    #[test]
+    fn a_boundary_waits_for_the_tables_that_span_it() {
+        assert_eq!(partitions(&levels(&[&[&["ae"]], &[&["ac", "df"]]], "d")), ["ae/ac df waits for d"]);
+        assert_eq!(partitions(&levels(&[&[&["ae"]], &[&["ac", "df", "gk"]]], "dg")), ["ae/ac df waits for d", "/gk"]);
+        assert_eq!(partitions(&levels(&[&[&["a+"]], &[&["df"]]], "dg")), ["aa/df waits for dg"]);
+        assert_eq!(partitions(&levels(&[&[&["ad"]]], "d")), ["ad waits for d"], "d itself is behind the boundary");
+    }
 }

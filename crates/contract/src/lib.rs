@@ -30,7 +30,7 @@ pub mod value;
 pub use edit::{Edit, KeyspaceEdit, LevelEdit, LogFloor, TableAdded, TableRemoved, ValueEdit, ValueFileMeta};
 pub use entry::{Entry, Kind, RangeTombstone};
 pub use error::{Corruption, Error, Result};
-pub use key::{FileId, KeyspaceId, MAX_KEY_LEN, MAX_VALUE_LEN, PartitionId, RunId, SeqNo};
+pub use key::{FileId, KeyspaceId, MAX_KEY_LEN, MAX_VALUE_LEN, RunId, SeqNo};
 pub use levels::{Level, Levels, Run, TableMeta};
 pub use placement::{Placement, Profile, Rewriter};
 pub use pointer::Pointer;

@@ -26,6 +26,9 @@ const MAGIC: [u8; 8] = *b"bifldman";
 /// The version this release writes and the newest it reads.
 pub const VERSION: u32 = 1;
 
+/// The number of the one tree that a keyspace has. (It could have had several, as partitions.)
+const THE_TREE: u64 = 0;
+
 /// Tags of fields. All are odd: none may be skipped.
 mod tag {
     pub const NEXT_FILE: u64 = 1;
@@ -35,7 +38,7 @@ mod tag {
     pub const KEYSPACE_CONFIGURED: u64 = 9;
     pub const KEYSPACE_DROPPED: u64 = 11;
     pub const KEYSPACE_FLUSHED: u64 = 13;
-    /// Opens the changes of one partition; removals and additions that follow belong to it.
+    /// Opens the changes of one tree; removals, additions and boundaries that follow belong to it.
     pub const LEVELS: u64 = 15;
     pub const TABLE_REMOVED: u64 = 17;
     pub const TABLE_ADDED: u64 = 19;
@@ -43,6 +46,8 @@ mod tag {
     pub const VALUE_ADDED: u64 = 23;
     pub const VALUE_GARBAGE: u64 = 25;
     pub const VALUE_TAGGED: u64 = 27;
+    /// A key at which the tree of the last [`LEVELS`] is split.
+    pub const BOUNDARY: u64 = 29;
 }
 
 /// The first bytes of the manifest of the database with this id.
@@ -154,7 +159,7 @@ fn encode(edit: &Edit, out: &mut Vec<u8>) {
     for change in &edit.levels {
         field(tag::LEVELS, &|b| {
             put_varint(b, u64::from(change.keyspace));
-            put_varint(b, u64::from(change.partition));
+            put_varint(b, THE_TREE);
         });
         for removed in &change.removed {
             field(tag::TABLE_REMOVED, &|b| {
@@ -165,6 +170,9 @@ fn encode(edit: &Edit, out: &mut Vec<u8>) {
         }
         for added in &change.added {
             field(tag::TABLE_ADDED, &|b| encode_added(added, b));
+        }
+        for boundary in &change.boundaries {
+            field(tag::BOUNDARY, &|b| put_slice(b, boundary));
         }
     }
     for &file in &edit.values.removed {
@@ -300,8 +308,12 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
             edit.keyspaces.push(decode_keyspace(tag, body)?);
         }
         tag::LEVELS => {
-            let change = LevelEdit { keyspace: body.varint32()?, partition: body.varint32()?, ..LevelEdit::default() };
-            edit.levels.push(change);
+            edit.levels.push(LevelEdit { keyspace: body.varint32()?, ..LevelEdit::default() });
+            let tree = *body;
+            match body.varint()? {
+                THE_TREE => {}
+                other => return Err(tree.damage("tree 0, the one that a keyspace has", other.to_string())),
+            }
         }
         tag::TABLE_REMOVED => {
             let removed = TableRemoved { level: body.u8()?, run: body.varint()?, table: body.varint()? };
@@ -311,6 +323,10 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
             let (level, run) = (body.u8()?, body.varint()?);
             let table = Arc::new(decode_table(body)?);
             levels(edit, body)?.added.push(TableAdded { level, run, table });
+        }
+        tag::BOUNDARY => {
+            let boundary = body.slice()?.into();
+            levels(edit, body)?.boundaries.push(boundary);
         }
         tag::VALUE_REMOVED => edit.values.removed.push(body.varint()?),
         tag::VALUE_ADDED => edit.values.added.push(decode_value_file(body)?),
@@ -325,7 +341,7 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
 }
 
 fn levels<'e>(edit: &'e mut Edit, body: &Input<'_>) -> Result<&'e mut LevelEdit, Corruption> {
-    edit.levels.last_mut().ok_or_else(|| body.damage("a partition before its tables", "a table alone"))
+    edit.levels.last_mut().ok_or_else(|| body.damage("a tree before its tables and boundaries", "one alone"))
 }
 
 fn decode_keyspace(tag: u64, body: &mut Input<'_>) -> Result<KeyspaceEdit, Corruption> {

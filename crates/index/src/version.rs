@@ -12,7 +12,10 @@
 
 pub mod run;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bifold_contract::{Error, FileId, Level, LevelEdit, Levels, Result, Run, RunId, TableMeta, edit::TableRemoved};
 pub use run::{RunCursor, TableRun};
@@ -28,6 +31,8 @@ pub struct Version {
     /// Runs, newest first, by level.
     levels: Vec<Vec<Arc<TableRun>>>,
     has_range_tombstones: bool,
+    /// Where it is split, ascending.
+    boundaries: Arc<[Box<[u8]>]>,
 }
 
 impl Version {
@@ -52,7 +57,8 @@ impl Version {
             change.runs.entry((added.level, added.run)).or_default().insert(0, table);
             change.touched.insert((added.level, added.run), ());
         }
-        change.finish(self)
+        let boundaries = with_boundaries(&self.boundaries, &edit.boundaries);
+        Ok(Self { boundaries, ..change.finish(self)? })
     }
 
     /// Its tables as plain data.
@@ -60,7 +66,14 @@ impl Version {
     pub fn shape(&self) -> Levels {
         let metas = |run: &Arc<TableRun>| run.tables().iter().map(|table| Arc::clone(table.meta())).collect();
         let run = |run: &Arc<TableRun>| Run { id: run.id(), tables: metas(run) };
-        Levels { levels: self.levels.iter().map(|runs| Level { runs: runs.iter().map(run).collect() }).collect() }
+        let levels = self.levels.iter().map(|runs| Level { runs: runs.iter().map(run).collect() }).collect();
+        Levels { levels, boundaries: Arc::clone(&self.boundaries) }
+    }
+
+    /// The keys at which it is split, ascending: see [`Levels::partitions`].
+    #[must_use]
+    pub fn boundaries(&self) -> &[Box<[u8]>] {
+        &self.boundaries
     }
 
     /// Every table, newest data first.
@@ -98,6 +111,14 @@ impl Version {
     pub(crate) fn levels(&self) -> &[Vec<Arc<TableRun>>] {
         &self.levels
     }
+}
+
+/// The boundaries there are, and new ones.
+fn with_boundaries(old: &Arc<[Box<[u8]>]>, new: &[Box<[u8]>]) -> Arc<[Box<[u8]>]> {
+    if new.is_empty() {
+        return Arc::clone(old);
+    }
+    old.iter().chain(new).collect::<BTreeSet<_>>().into_iter().cloned().collect()
 }
 
 /// A version being changed.

@@ -22,7 +22,12 @@ impl OptionSet {
     #[must_use]
     pub fn new(seed: u64, index: u64, durability: Durability) -> Self {
         let mut random = Random::new(seed ^ index.rotate_left(40), "options");
-        let keyspaces: Vec<KeyspaceOptions> = NAMES.iter().map(|_| keyspace(&mut random)).collect();
+        let mut keyspaces: Vec<KeyspaceOptions> = NAMES.iter().map(|_| keyspace(&mut random)).collect();
+        // Drawn by itself, so that seeds which have found something go on finding it.
+        let mut random_partitions = Random::new(seed ^ index.rotate_left(40), "partitions");
+        for keyspace in &mut keyspaces {
+            keyspace.partition_bytes = random_partitions.pick(&[None, None, Some(4 << 10), Some(16 << 10)]);
+        }
         let memory_limit = random.pick(&[1 << 20, 2 << 20, 8 << 20, 64 << 20]);
         let database = Options {
             durability,
@@ -43,6 +48,7 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
         compression: random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
         compaction: compaction(random),
         table_bytes: 2048 << random.below(5),
+        partition_bytes: None,
         block_bytes: random.pick(&[128, 256, 1024, 4096]),
         restart_interval: random.pick(&[1, 2, 4, 16]),
         filter_bits_per_key: random.pick(&[0, 5, 10]),

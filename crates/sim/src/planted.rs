@@ -71,6 +71,7 @@ const NOVKV: Test = Test::Unit("bifold-values", "novkv::");
 const COLD_LOG_DELETES: Test = Test::Integration("bifold-values", "conformance", "hashkv_cold_log::a01_a_deleted_key");
 const COLD_LOG_CRASHES: Test = Test::Integration("bifold-values", "conformance", "hashkv_cold_log::a03_copies");
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
+const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
 /// All planted bugs.
@@ -117,6 +118,7 @@ pub const ALL: &[Planted] = &[
     bug("count_moved_twice", DIFFKV_EXACT),
     bug("forget_tags", DIFFKV),
     bug("drop_nearly_empty", DIFFKV_EXACT),
+    bug("split_within_tables", POLICIES),
     bug("trust_old_views", DIFFKV_READERS),
 ];
 

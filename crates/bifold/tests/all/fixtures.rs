@@ -130,6 +130,7 @@ fn keyspaces() -> [Named; 3] {
         placement: Placement::Inline,
         compression: Compression::None,
         table_bytes: 8 << 10,
+        partition_bytes: None,
         block_bytes: 1 << 10,
         restart_interval: 16,
         filter_bits_per_key: 10,

@@ -8,6 +8,7 @@ mod fixtures;
 mod keyspaces;
 mod limits;
 mod panics;
+mod partitions;
 mod ranges;
 mod recovery;
 mod salvage;

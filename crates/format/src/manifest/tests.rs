@@ -33,14 +33,14 @@ fn rich_edit() -> Edit {
         levels: vec![
             LevelEdit {
                 keyspace: 1,
-                partition: 0,
                 removed: vec![TableRemoved { level: 0, run: 9, table: 8 }],
                 added: vec![
                     TableAdded { level: 1, run: 4, table: table(7) },
                     TableAdded { level: 6, run: 4, table: table(10) },
                 ],
+                boundaries: vec![b"m"[..].into()],
             },
-            LevelEdit { keyspace: 3, partition: 2, ..LevelEdit::default() },
+            LevelEdit { keyspace: 3, ..LevelEdit::default() },
         ],
         values: ValueEdit {
             removed: vec![4, 5],

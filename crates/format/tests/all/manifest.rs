@@ -142,8 +142,9 @@ fn level() -> impl Strategy<Value = LevelEdit> {
         run,
         table: Arc::new(table),
     });
-    (any::<u32>(), any::<u32>(), vec(removed, 0..3), vec(added, 0..3))
-        .prop_map(|(keyspace, partition, removed, added)| LevelEdit { keyspace, partition, removed, added })
+    let boundaries = vec(vec(any::<u8>(), 0..9).prop_map(Vec::into_boxed_slice), 0..3);
+    (any::<u32>(), vec(removed, 0..3), vec(added, 0..3), boundaries)
+        .prop_map(|(keyspace, removed, added, boundaries)| LevelEdit { keyspace, removed, added, boundaries })
 }
 
 fn table() -> impl Strategy<Value = TableMeta> {

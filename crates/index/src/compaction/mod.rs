@@ -5,6 +5,8 @@
 //! | [`leveled`] | policy: one run a level, few runs to read, little dead space |
 //! | [`tiered`] | policy: several runs a level, few bytes written |
 //! | [`two_layer`] | policy: an unsorted layer and a sorted one (UniKV) |
+//! | [`by_partition`] | what a policy says of each partition of a tree |
+//! | [`split`] | where a partition is split |
 //! | `shape` | what the policies ask of a tree: which tables overlap and must go together |
 //! | [`run`] | the merge loop of flush, compaction and split |
 //! | `cut` | where one output table ends and the next begins |
@@ -12,11 +14,13 @@
 //!
 //! A policy looks at the tree's shape and at what is running, and answers a plan; it changes nothing and remembers nothing.
 
+pub mod by_partition;
 mod cut;
 pub mod leveled;
 pub mod parts;
 pub mod run;
 mod shape;
+pub mod split;
 pub mod tiered;
 pub mod two_layer;
 

@@ -3,7 +3,7 @@
 //! Random flushes, jobs that run side by side and end in any order, and changes of policy on the way: after each step, what
 //! stands further up must be newer, for every key. That is all a policy can break.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bifold_contract::{
     Busy, CompactionJob, CompactionPolicy, FileId, JobShape, Level, Levels, Run, RunId, SeqNo, TableMeta,
@@ -11,6 +11,7 @@ use bifold_contract::{
 use proptest::prelude::*;
 
 use super::{
+    by_partition::Shape,
     leveled::{Leveled, LeveledOptions},
     shape::{Placed, Span},
     tiered::{Tiered, TieredOptions},
@@ -71,6 +72,7 @@ struct Model {
     next_id: u64,
     seqno: SeqNo,
     running: Vec<(CompactionJob, RunId, bifold_contract::BusyOutput)>,
+    boundaries: BTreeSet<u8>,
 }
 
 impl Model {
@@ -80,7 +82,8 @@ impl Model {
     }
 
     fn levels(&self) -> Levels {
-        let mut levels = Levels::default();
+        let boundaries = self.boundaries.iter().map(|&boundary| key(boundary)).collect();
+        let mut levels = Levels { boundaries, ..Levels::default() };
         let mut tables: Vec<&ModelTable> = self.tables.iter().collect();
         tables.sort_by_key(|t| (t.level, std::cmp::Reverse(t.run), t.meta.smallest.clone(), t.meta.largest.clone()));
         for table in tables {
@@ -132,9 +135,10 @@ impl Model {
         self.tables.push(ModelTable { level, run, meta, versions });
     }
 
-    /// Adds `versions` as a run, cut before each of `cuts`.
+    /// Adds `versions` as a run, cut before each of `cuts` and at all boundaries.
     fn add_run(&mut self, level: u8, run: RunId, versions: &[Version], cuts: &[u8]) {
         let mut edges: Vec<u8> = [&[0], cuts, &[u8::MAX]].concat();
+        edges.extend(&self.boundaries);
         edges.sort_unstable();
         edges.dedup();
         for edge in edges.windows(2) {
@@ -165,8 +169,9 @@ impl Model {
     /// Asks the policy, checks its plan and begins it. `wide`: other jobs are told of no key range, as the engine does.
     fn begin(&mut self, policy: &dyn CompactionPolicy, wide: bool) -> Result<bool, TestCaseError> {
         let (levels, busy) = (self.levels(), self.busy());
-        let Some(job) = policy.choose(&levels, &busy) else { return Ok(false) };
-        prop_assert!(policy.debt(&levels) >= 1.0, "work is due only where debt says so: {job:?}");
+        let shape = Shape::new(levels.clone(), policy);
+        let Some(job) = shape.choose(policy, &busy) else { return Ok(false) };
+        prop_assert!(shape.debt() >= 1.0, "work is due only where debt says so: {job:?}");
         prop_assert!(!job.inputs.is_empty());
         let position = |input: &(u8, RunId, FileId)| levels.tables().position(|(l, r, t)| *input == (l, r, t.id));
         let positions: Option<Vec<usize>> = job.inputs.iter().map(position).collect();
@@ -233,6 +238,7 @@ enum Step {
     Flush { keys: Vec<u8>, ranges: Vec<(u8, u8)>, cuts: Vec<u8> },
     Begin { wide: bool },
     End { at: usize, cuts: Vec<u8> },
+    Split(u8),
     Policy(usize),
 }
 
@@ -248,6 +254,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (keys, ranges, cuts()).prop_map(|(keys, ranges, cuts)| Step::Flush { keys, ranges, cuts }),
         6 => prop::bool::ANY.prop_map(|wide| Step::Begin { wide }),
         4 => (0..4usize, cuts()).prop_map(|(at, cuts)| Step::End { at, cuts }),
+        1 => (1..KEYS).prop_map(Step::Split),
         1 => (0..POLICIES).prop_map(Step::Policy),
     ]
 }
@@ -289,6 +296,7 @@ proptest! {
                 Step::Begin { wide } => drop(model.begin(policy_now.as_ref(), *wide)?),
                 Step::End { at, cuts } if !model.running.is_empty() => model.end(*at, cuts)?,
                 Step::End { .. } => {}
+                Step::Split(at) => drop(model.boundaries.insert(*at)),
                 // A tree gets another policy when it is opened, so jobs that were running have come to nothing.
                 Step::Policy(number) => {
                     model.running.clear();
@@ -308,6 +316,6 @@ proptest! {
             jobs += 1;
             prop_assert!(jobs < 200, "it never comes to rest");
         }
-        prop_assert!(policy_now.debt(&model.levels()) < 1.0, "debt without a job: {:?}", model.levels());
+        prop_assert!(Shape::new(model.levels(), policy_now.as_ref()).debt() < 1.0, "debt without a job: {:?}", model.levels());
     }
 }

@@ -65,15 +65,33 @@ pub fn parts<'a>(levels: &'a Levels, start: Bound<&'a [u8]>, end: Option<&'a [u8
     })
 }
 
+/// The keys before which to cut what is merged, ascending: those of flushes, and all boundaries.
+#[must_use]
+pub fn cuts_of_merges(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
+    let mut cuts = cuts(levels, most);
+    if !levels.boundaries.is_empty() {
+        cuts.extend(levels.boundaries.iter().cloned());
+        cuts.sort_unstable();
+        cuts.dedup();
+    }
+    cuts
+}
+
 /// The keys before which to cut what is flushed, ascending: where the newest run of level 0 is cut, and into about `most` parts with
-/// equally many bytes of the base.
+/// equally many bytes of the base. Of a tree that is split, boundaries alone, and all of them where there are no more than that: of more,
+/// each flush would make as many tables, however small. Neighbours that share a table then go down together.
 #[must_use]
 pub fn cuts(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
+    let boundaries = &levels.boundaries;
+    if (1..=most).contains(&boundaries.len()) {
+        return boundaries.to_vec();
+    }
     let (base, newest) = (base_tables(levels), newest_spans(levels));
     let step = shape::bytes(&base).div_ceil(most.max(1) as u64).max(1);
     // Of a gap's keys the first is taken, so that cuts follow the base where it has a table that begins there.
     let mut candidates: Vec<(&[u8], u64)> = base.iter().map(|t| (&*t.table.smallest, t.table.bytes)).collect();
     candidates.extend(newest.iter().map(|span| (span.start, 0)));
+    candidates.extend(boundaries.iter().map(|boundary| (&**boundary, 0)));
     candidates.sort_by_key(|&(key, _)| key);
     let mut cuts: Vec<Box<[u8]>> = Vec::new();
     let (mut bytes, mut last_gap) = (0, 0);
@@ -88,7 +106,8 @@ pub fn cuts(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
             true => step,
             false => 2 * step,
         };
-        if bytes >= enough {
+        let may_cut = boundaries.is_empty() || boundaries.binary_search_by(|boundary| (**boundary).cmp(key)).is_ok();
+        if may_cut && bytes >= enough {
             cuts.push(key.into());
             (bytes, last_gap) = (0, gap);
         }
@@ -126,7 +145,7 @@ mod tests {
             starts.windows(2).map(|pair| table(&format!("{0}{0}", pair[0]), &format!("{1}{0}", pair[0], pair[1]), 10));
         let runs = level0.iter().map(|tables| run(tables.iter().map(|t| table(&t[..1], &t[1..], 10))));
         let level0 = Level { runs: runs.collect() };
-        Levels { levels: vec![level0, Level::default(), Level { runs: vec![run(base)] }] }
+        Levels { levels: vec![level0, Level::default(), Level { runs: vec![run(base)] }], ..Levels::default() }
     }
 
     fn run(tables: impl Iterator<Item = Arc<TableMeta>>) -> Run {
@@ -160,6 +179,20 @@ mod tests {
     fn parts_that_grow_too_large_or_too_small_are_cut_anew() {
         assert_eq!(cut(&tree("abcdefghi", &[&["az"]]), 4), "ee", "not one larger part of two, but twice that");
         assert_eq!(cut(&tree("abcdefghi", &[&["aa", "bb", "cz"]]), 1), "c", "a part of one is too small");
+    }
+
+    #[test]
+    fn a_tree_that_is_split_is_cut_at_boundaries_alone() {
+        let split = |tree: Levels, boundaries: &str| Levels {
+            boundaries: boundaries.bytes().map(|key| [key].into()).collect(),
+            ..tree
+        };
+        assert_eq!(cut(&split(tree("abcdefghi", &[]), "cg"), 4), "c g");
+        assert_eq!(cut(&split(tree("abcdefghi", &[]), "bcdefgh"), 4), "c e g", "too many for one flush");
+        let levels = split(tree("abcdefghi", &[&["ac", "eh"]]), "bcdefgh");
+        assert_eq!(cut(&levels, 4), "d h", "first where the newest run is cut");
+        assert_eq!(cut(&levels, 1), "d");
+        assert_eq!(cuts_of_merges(&levels, 1).len(), 7);
     }
 
     #[test]

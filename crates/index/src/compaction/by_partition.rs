@@ -1,0 +1,49 @@
+//! The shape of a tree and of its partitions (UniKV §III-D), each with what a policy says of it: worked out once for each version,
+//! since it is asked for with every piece of background work.
+//!
+//! A partition is closed under overlap (see [`Levels::partitions`]), so a job that is right for it alone is right for the tree.
+
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Levels};
+
+use super::shape;
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Shape {
+    /// The whole tree.
+    pub levels: Levels,
+    /// Its partitions in the order of their keys.
+    pub partitions: Vec<Levels>,
+    /// How far they are from their shape, the worst first.
+    debts: Vec<(f64, usize)>,
+}
+
+impl Shape {
+    /// Of a tree whose partitions are compacted by `policy`.
+    #[must_use]
+    pub fn new(levels: Levels, policy: &dyn CompactionPolicy) -> Self {
+        let partitions = levels.partitions();
+        let mut debts: Vec<(f64, usize)> = partitions.iter().map(|partition| policy.debt(partition)).zip(0..).collect();
+        debts.sort_by(|a, b| b.0.total_cmp(&a.0));
+        Self { levels, partitions, debts }
+    }
+
+    /// How far the worst partition is from its shape; from 1.0 on a compaction is due.
+    #[must_use]
+    pub fn debt(&self) -> f64 {
+        self.debts.first().map_or(0.0, |worst| worst.0)
+    }
+
+    /// What `policy`, by which the debts were worked out, has due in the worst partition in which it finds a job.
+    #[must_use]
+    pub fn choose(&self, policy: &dyn CompactionPolicy, busy: &Busy) -> Option<CompactionJob> {
+        self.debts.iter().find_map(|&(_, at)| {
+            let partition = &self.partitions[at];
+            let job = policy.choose(partition, busy)?;
+            // Where others have a run it gets none of its own: a lookup would have to ask each.
+            let is_first = shape::newest_run(partition, job.output_level).is_none();
+            let output_run = if is_first { shape::newest_run(&self.levels, job.output_level) } else { job.output_run };
+            Some(CompactionJob { output_run, ..job })
+        })
+    }
+}
