@@ -3,7 +3,6 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use bifold_contract::{FileId, Result, SeqNo, ValueEdit, ValueFileMeta};
-use bifold_format::names;
 
 use super::{Emptied, GONE, ValueFile, ValueFiles};
 use crate::parts::{hash_map::HashMap, sync::LockExt};
@@ -158,18 +157,18 @@ impl ValueFiles {
         let is_gone = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.tags & GONE != 0);
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());
-        let gone: Vec<FileId> =
-            edit.removed.iter().copied().filter(is_gone).filter(|id| all.remove(id).is_some()).collect();
+        let gone: Vec<Arc<ValueFile>> =
+            edit.removed.iter().copied().filter(is_gone).filter_map(|id| all.remove(&id)).collect();
         if gone.is_empty() {
             return;
         }
         self.all.store(Arc::new(all));
-        for id in gone {
-            if let Some(emptied) = self.emptied.hold().remove(&id) {
-                self.gone.hold().insert(id, emptied.last);
+        for file in gone {
+            if let Some(emptied) = self.emptied.hold().remove(&file.id) {
+                self.gone.hold().insert(file.id, emptied.last);
             }
-            self.dirty.hold().files.retain(|file| file.id != id);
-            let _counted = self.home.dir.remove(&names::value(id));
+            self.dirty.hold().files.retain(|dirty| dirty.id != file.id);
+            file.reader.remove_when_unused();
         }
     }
 
