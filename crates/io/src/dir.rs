@@ -68,6 +68,9 @@ impl IoCounters {
     }
 }
 
+/// No more files are ever open, were there no limit: what Linux allows a process at most unless told otherwise.
+const OPEN_MAX: usize = 1 << 20;
+
 /// One directory. Cheap to clone.
 #[derive(Clone)]
 pub struct Dir {
@@ -82,7 +85,7 @@ impl Dir {
     /// have.
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>, path: &Path) -> Self {
-        let files = OpenFiles::new(fs.open_files_max().map_or(usize::MAX, |max| max / 2));
+        let files = OpenFiles::new(fs.open_files_max().map_or(OPEN_MAX, |max| (max / 2).clamp(2, OPEN_MAX)));
         Self { fs, path: Arc::from(path), counters: Arc::default(), files }
     }
 

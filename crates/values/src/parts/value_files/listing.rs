@@ -203,7 +203,11 @@ impl ValueFiles {
 mod tests {
     use std::{path::Path, sync::atomic::AtomicU64};
 
-    use bifold_format::value::{self, Stored, ValueKind};
+    use bifold_contract::IoSource;
+    use bifold_format::{
+        names,
+        value::{self, Stored, ValueKind},
+    };
     use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
     use super::*;
@@ -211,7 +215,7 @@ mod tests {
 
     fn files() -> ValueFiles {
         let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
-        let dir = Dir::new(fs, Path::new("/db"));
+        let dir = Dir::new(fs, Path::new("/db")).with_open_files_max(2);
         dir.create_dir().unwrap();
         let next = AtomicU64::new(1);
         let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
@@ -255,5 +259,47 @@ mod tests {
         assert_eq!(lengths, [(goes.id, GONE, 0), (stays.id, 0, durable)]);
         files.installed(&edit);
         assert!(files.get(goes.id).is_none() && files.get(stays.id).is_some());
+    }
+
+    #[test]
+    fn a_retired_file_is_there_for_who_found_it_before() {
+        let files = files();
+        let (stays, goes) = (files.begin(1).unwrap(), files.begin(1).unwrap());
+        append(&files, &goes, 1);
+        append(&files, &stays, 1);
+        sync(&files);
+        let _listed = files.unlisted();
+        files.empty([goes.id].into_iter(), 1);
+        sync(&files);
+        files.installed(&files.retire(1, None));
+        assert!(files.get(goes.id).is_none());
+        let reader = goes.reader().clone();
+        drop(goes);
+        for _ in 0..3 {
+            // Each of them makes room for itself.
+            for file in [stays.reader(), &files.home.dir.open(&names::value(stays.id)).unwrap(), &reader] {
+                file.read_at(&mut [0; 40], 0, IoSource::Get).unwrap();
+            }
+        }
+        assert_eq!(files.home.dir.list().unwrap().len(), 2);
+        drop(reader);
+        assert_eq!(files.home.dir.list().unwrap(), [names::value(stays.id)]);
+    }
+
+    #[test]
+    fn files_that_rest_are_closed_and_go_on_when_something_is_appended() {
+        let files = files();
+        let all: Vec<_> = (0..5).map(|_| files.begin(1).unwrap()).collect();
+        for round in 1..4 {
+            for file in &all {
+                append(&files, file, round);
+                let unsynced = all.iter().filter(|file| file.dirty.load(Relaxed)).count();
+                assert!(files.home.dir.open_files().written >= unsynced, "they stay open until they are durable");
+            }
+            sync(&files);
+            assert_eq!(files.home.dir.open_files().written, 0);
+        }
+        let record = all[0].len() - all[0].start();
+        assert!(all.iter().all(|file| file.len() - file.start() == record && record % 3 == 0));
     }
 }
