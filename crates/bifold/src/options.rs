@@ -329,6 +329,10 @@ pub struct Options {
     /// Bytes for the block cache; unset, it gets what `memory_limit` leaves.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
+    /// How many files may be open at once, 2 to 1 048 576; 0 means half of what the process may have (`ulimit -n`), and more than
+    /// that is never used. Others are opened again when they are read. Those being written stay open and count, were they
+    /// more. With several databases in a process the half is for each: say less then.
+    pub open_files_max: u32,
     /// How values kept apart are read.
     pub reads: Reads,
     /// Who runs flushes and compactions.
@@ -352,6 +356,7 @@ impl Default for Options {
             memory_limit: 512 << 20,
             memtable_bytes: 64 << 20,
             cache_bytes: None,
+            open_files_max: 0,
             reads: Reads::default(),
             workers: Workers::default(),
             background_bytes_per_second: None,
@@ -462,6 +467,10 @@ impl Options {
         }
         if self.background_bytes_per_second == Some(0) {
             return Err(Error::invalid("option `background_bytes_per_second`", "0 would stop compactions for ever"));
+        }
+        if self.open_files_max > 0 {
+            // One that is read beside one that is written.
+            within("open_files_max", u64::from(self.open_files_max), 2, 1 << 20)?;
         }
         if let Workers::Threads(threads) = self.workers {
             within("workers.threads", u64::from(threads), 1, 256)?;
@@ -636,6 +645,7 @@ mod tests {
         for word in [
             "memory_limit=256MiB",
             "cache_bytes=1.5 MiB",
+            "open_files_max=100",
             "durability=sync",
             "workers.threads=3",
             "keyspace.compression=zstd",
@@ -648,6 +658,7 @@ mod tests {
         }
         assert_eq!(options.memory_limit, 256 << 20);
         assert_eq!(options.cache_bytes, Some(3 << 19));
+        assert_eq!(options.open_files_max, 100);
         assert_eq!(options.durability, Durability::Sync);
         assert_eq!(options.workers, Workers::Threads(3));
         assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { growth: 8, ..Leveled::default() }));
@@ -668,6 +679,7 @@ mod tests {
             ("memory_limit=64MX", "not a unit"),
             ("memry_limit=64MiB", "memry_limit"),
             ("cache_bytes=1TiB", "memory_limit"),
+            ("open_files_max=1", "not between 2 and"),
             ("keyspace.restart_interval=0", "between"),
             ("keyspace.compaction.leveled.levels=1", "between"),
             ("durability=maybe", "durability"),

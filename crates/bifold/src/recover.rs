@@ -62,7 +62,10 @@ use crate::{
 /// # Errors
 /// I/O errors, corruption, [`Error::Locked`], [`Error::NotFound`].
 pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Engine>> {
-    let dir = Dir::new(Arc::clone(&env.fs), path);
+    let mut dir = Dir::new(Arc::clone(&env.fs), path);
+    if options.open_files_max > 0 {
+        dir = dir.with_open_files_max(options.open_files_max as usize);
+    }
     let writes = options.access == Access::ReadWrite;
     let exists = dir.len(names::MANIFEST)?.is_some();
     if !exists && (!writes || options.if_missing == IfMissing::Fail) {

@@ -193,6 +193,8 @@ pub struct Stats {
     pub space_amp: f64,
     /// Where memory is.
     pub memory: MemoryStats,
+    /// How many files are open.
+    pub files: FileStats,
     /// Where space is.
     pub space: SpaceStats,
     /// What lookups in tables met.
@@ -243,6 +245,19 @@ pub struct MemoryStats {
     pub cache_hits: u64,
     /// Reads that it did not.
     pub cache_misses: u64,
+}
+
+/// Open files.
+#[derive(Clone, Debug, Serialize)]
+pub struct FileStats {
+    /// Open now.
+    pub open: u64,
+    /// Of these, being written.
+    pub open_written: u64,
+    /// How many may be open (`open_files_max`), those being written included unless they are more.
+    pub open_max: u64,
+    /// Times that a read had to open a file again since the database was opened.
+    pub reopened: u64,
 }
 
 /// What lookups in tables met.
@@ -447,6 +462,7 @@ impl Stats {
             read_amp: ratio(read, user_read),
             space_amp: ratio(files, live),
             memory: MemoryStats::of(engine, memtables),
+            files: FileStats::of(engine),
             space,
             lookups: LookupStats::of(counters),
             keyspaces,
@@ -479,6 +495,18 @@ impl MemoryStats {
             compaction: engine.plan.compaction,
             cache_hits: cache.hits(),
             cache_misses: cache.misses(),
+        }
+    }
+}
+
+impl FileStats {
+    fn of(engine: &Engine) -> Self {
+        let files = engine.dir.open_files();
+        Self {
+            open: files.open as u64,
+            open_written: files.written as u64,
+            open_max: files.max as u64,
+            reopened: files.reopened,
         }
     }
 }

@@ -1,17 +1,24 @@
 //! A database directory: files by name, every byte counted by the part of the engine that moved it.
 
+mod reader;
+mod writer;
+
 use std::{
     fmt,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
 use bifold_contract::{Error, IoSource, Result};
 
-use crate::fs::{Appended, Appending, DirLock, FileLock, FileSystem, LockMode, ReadFile, WriteFile};
+pub use self::{reader::Reader, writer::Writer};
+use crate::{
+    fs::{Appending, DirLock, FileLock, FileSystem, LockMode, WriteFile},
+    open_files::{OpenFiles, OpenFilesTotals, Written},
+};
 
 /// Bytes and calls per [`IoSource`] since the directory was opened. One writer per counter is not needed: all are atomic.
 #[derive(Debug, Default)]
@@ -61,19 +68,44 @@ impl IoCounters {
     }
 }
 
+/// No more files are ever open, were there no limit: what Linux allows a process at most unless told otherwise.
+const OPEN_MAX: usize = 1 << 20;
+
 /// One directory. Cheap to clone.
 #[derive(Clone)]
 pub struct Dir {
     fs: Arc<dyn FileSystem>,
     path: Arc<Path>,
     counters: Arc<IoCounters>,
+    files: Arc<OpenFiles>,
 }
 
 impl Dir {
-    /// The directory `path` of `fs`, which need not exist yet.
+    /// The directory `path` of `fs`, which need not exist yet. Of its files at most half as many are open as the process may
+    /// have.
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>, path: &Path) -> Self {
-        Self { fs, path: Arc::from(path), counters: Arc::default() }
+        let files = OpenFiles::new(fs.open_files_max().map_or(OPEN_MAX, |max| (max / 2).clamp(2, OPEN_MAX)));
+        Self { fs, path: Arc::from(path), counters: Arc::default(), files }
+    }
+
+    /// The same with so many files open at most; but not more than the process may have.
+    #[must_use]
+    pub fn with_open_files_max(self, max: usize) -> Self {
+        let max = self.fs.open_files_max().map_or(max, |process| process.min(max));
+        Self { files: OpenFiles::new(max), ..self }
+    }
+
+    /// How many files are open, of this directory and of its clones.
+    #[must_use]
+    pub fn open_files(&self) -> OpenFilesTotals {
+        self.files.totals()
+    }
+
+    /// Whether files being written take more than half of what may be open: those that can wait had better be closed.
+    #[must_use]
+    pub fn is_crowded_by_writers(&self) -> bool {
+        self.files.is_crowded_by_writers()
     }
 
     /// Where it is.
@@ -107,7 +139,8 @@ impl Dir {
     /// # Errors
     /// The file system's; it is an error when the file is there.
     pub fn create(&self, name: &str, source: IoSource) -> Result<Writer> {
-        Ok(self.writer(self.fs.create(&self.file(name))?, name, 0, source))
+        let (path, counted) = (self.file(name), self.files.write());
+        Ok(self.writer(self.fs.create(&path)?, path, (0, source), (Weak::new(), counted)))
     }
 
     /// Opens a file for appending at its end.
@@ -117,7 +150,8 @@ impl Dir {
     pub fn open_append(&self, name: &str, source: IoSource) -> Result<Writer> {
         let path = self.file(name);
         let len = self.fs.len(&path)?.ok_or_else(|| Error::io("open", &path, std::io::ErrorKind::NotFound.into()))?;
-        Ok(self.writer(self.fs.open_append(&path)?, name, len, source))
+        let counted = self.files.write();
+        Ok(self.writer(self.fs.open_append(&path)?, path, (len, source), (Weak::new(), counted)))
     }
 
     /// Makes a new file for many small appends, which can be read at once.
@@ -125,29 +159,35 @@ impl Dir {
     /// # Errors
     /// The file system's; it is an error when the file is there.
     pub fn create_appended(&self, name: &str, source: IoSource) -> Result<(Writer, Reader)> {
-        self.appended(self.fs.create_appended(&self.file(name))?, name, source)
+        let (path, counted) = (self.file(name), self.files.write());
+        let file = self.fs.create_appended(&path)?;
+        let reader = Reader::pinned(self, Arc::from(&*path), file.reader)?;
+        let readers = Arc::downgrade(reader.slot());
+        Ok((self.writer(file.writer, path, (reader.len(), source), (readers, counted)), reader))
     }
 
-    /// Opens a file for many small appends at its end, and for reading.
+    /// Opens the file of `reader` for many small appends at its end, which it can read at once.
     ///
     /// # Errors
     /// The file system's.
-    pub fn open_appended(&self, name: &str, source: IoSource) -> Result<(Writer, Reader)> {
-        self.appended(self.fs.open_appended(&self.file(name))?, name, source)
+    pub fn append_to(&self, reader: &Reader, source: IoSource) -> Result<Writer> {
+        let counted = self.files.write();
+        let file = self.fs.open_appended(reader.path())?;
+        let len = file.reader.len()?;
+        reader.slot().pin(file.reader);
+        let readers = Arc::downgrade(reader.slot());
+        Ok(self.writer(file.writer, reader.path().into(), (len, source), (readers, counted)))
     }
 
-    fn appended(&self, file: Appended, name: &str, source: IoSource) -> Result<(Writer, Reader)> {
-        let reader = self.reader(file.reader, name)?;
-        Ok((self.writer(file.writer, name, reader.len(), source), reader))
-    }
-
-    fn reader(&self, file: Arc<dyn ReadFile>, name: &str) -> Result<Reader> {
-        let path = Arc::from(self.file(name));
-        Ok(Reader { len: file.len()?, file, path, counters: Arc::clone(&self.counters) })
-    }
-
-    fn writer(&self, file: Arc<dyn WriteFile>, name: &str, len: u64, source: IoSource) -> Writer {
-        Writer { file, path: self.file(name), len: AtomicU64::new(len), source, counters: Arc::clone(&self.counters) }
+    fn writer(
+        &self,
+        file: Arc<dyn WriteFile>,
+        path: PathBuf,
+        (len, source): (u64, IoSource),
+        (readers, _counted): (Weak<reader::Slot>, Written),
+    ) -> Writer {
+        let counters = Arc::clone(&self.counters);
+        Writer { file, path, len: AtomicU64::new(len), source, counters, readers, _counted }
     }
 
     /// Opens a file for reading.
@@ -155,7 +195,17 @@ impl Dir {
     /// # Errors
     /// The file system's.
     pub fn open(&self, name: &str) -> Result<Reader> {
-        self.reader(self.fs.open(&self.file(name))?, name)
+        let path = self.file(name);
+        Reader::open(self, Arc::from(&*path), || self.fs.open(&path))
+    }
+
+    /// Opens a file for many short reads ([`FileSystem::open_mapped`]).
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open_mapped(&self, name: &str) -> Result<Reader> {
+        let path = self.file(name);
+        Reader::open(self, Arc::from(&*path), || self.fs.open_mapped(&path))
     }
 
     /// Makes everything durable that these writers appended before the call.
@@ -215,7 +265,11 @@ impl Dir {
     /// # Errors
     /// The file system's.
     pub fn remove(&self, name: &str) -> Result<()> {
-        match self.fs.remove(&self.file(name)) {
+        self.remove_path(&self.file(name))
+    }
+
+    fn remove_path(&self, path: &Path) -> Result<()> {
+        match self.fs.remove(path) {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => {
                 self.counters.failed_removals.fetch_add(1, Relaxed);
@@ -233,10 +287,15 @@ impl Dir {
         self.fs.link(&self.file(name), &other.file(name))
     }
 
-    /// Another directory of the same file system, with counters of its own.
+    /// Another directory of the same file system, with counters of its own. Open files count together.
     #[must_use]
     pub fn sibling(&self, path: &Path) -> Self {
-        Self::new(Arc::clone(&self.fs), path)
+        Self {
+            fs: Arc::clone(&self.fs),
+            path: Arc::from(path),
+            counters: Arc::default(),
+            files: Arc::clone(&self.files),
+        }
     }
 
     /// Makes creations, renames and removals durable.
@@ -271,119 +330,5 @@ impl Dir {
 impl fmt::Debug for Dir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Dir").field(&self.path).finish()
-    }
-}
-
-/// A file being appended to.
-#[derive(Debug)]
-pub struct Writer {
-    file: Arc<dyn WriteFile>,
-    path: PathBuf,
-    len: AtomicU64,
-    source: IoSource,
-    counters: Arc<IoCounters>,
-}
-
-impl Writer {
-    /// Appends `parts` in order as one piece; see [`WriteFile::append`]. Appends must not run concurrently.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn append(&self, parts: &[&[u8]]) -> Result<()> {
-        self.file.append(parts)?;
-        let bytes = parts.iter().map(|p| p.len()).sum::<usize>();
-        self.len.fetch_add(bytes as u64, Relaxed);
-        self.counters.count_written(self.source, bytes);
-        Ok(())
-    }
-
-    /// Makes everything appended before the call durable.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn sync(&self) -> Result<()> {
-        self.counters.syncs.fetch_add(1, Relaxed);
-        self.file.sync()
-    }
-
-    /// Asks the system to begin writing out what was appended, without waiting.
-    pub fn start_writeback(&self) {
-        self.file.start_writeback();
-    }
-
-    /// Bytes in the file, counting all that was appended.
-    pub fn len(&self) -> u64 {
-        self.len.load(Relaxed)
-    }
-
-    /// Whether nothing was appended.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Where the file is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-/// A file open for reading. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Reader {
-    file: Arc<dyn ReadFile>,
-    path: Arc<Path>,
-    len: u64,
-    counters: Arc<IoCounters>,
-}
-
-impl Reader {
-    /// Fills `buffer` from `offset` on.
-    ///
-    /// # Errors
-    /// The file system's; "unexpected end of file" when the file is too short.
-    pub fn read_at(&self, buffer: &mut [u8], offset: u64, source: IoSource) -> Result<()> {
-        self.file.read_at(buffer, offset)?;
-        self.counters.count_read(source, buffer.len());
-        Ok(())
-    }
-
-    /// Announces that `len` bytes from `offset` on will be read soon.
-    pub fn prefetch(&self, offset: u64, len: u64) {
-        self.file.prefetch(offset, len);
-    }
-
-    /// Has the processor fetch what is in memory of `len` bytes from `offset` on, if that needs no system call.
-    pub fn touch(&self, offset: u64, len: u64) {
-        self.file.touch(offset, len);
-    }
-
-    /// Whether a short read of `len` bytes from `offset` on can do without the device, as far as is known.
-    #[must_use]
-    pub fn is_in_memory(&self, offset: u64, len: u64) -> bool {
-        self.file.is_in_memory(offset, len)
-    }
-
-    /// The file's length, in bytes, when it was opened.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether the file held nothing when it was opened.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Where the file is.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Where the file is, to keep.
-    #[must_use]
-    pub fn path_arc(&self) -> Arc<Path> {
-        Arc::clone(&self.path)
     }
 }

@@ -38,6 +38,11 @@ impl FileSystem for DiskFs {
         Ok(Arc::new(DiskFile { file, path: path.into() }))
     }
 
+    fn open_files_max(&self) -> Option<usize> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        limit.and_then(|files| usize::try_from(files).ok())
+    }
+
     fn truncate(&self, path: &Path, len: u64) -> Result<()> {
         let cut = || {
             let file = OpenOptions::new().write(true).open(path)?;
@@ -138,9 +143,9 @@ fn open_with(op: &'static str, path: &Path, options: &mut OpenOptions) -> Result
 }
 
 #[derive(Debug)]
-struct DiskFile {
-    file: File,
-    path: PathBuf,
+pub(crate) struct DiskFile {
+    pub file: File,
+    pub path: PathBuf,
 }
 
 impl WriteFile for DiskFile {

@@ -54,6 +54,19 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's.
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>>;
 
+    /// Opens a file for many short reads: where they can do without the file being open, [`ReadFile::mapped`] says how.
+    ///
+    /// # Errors
+    /// The system's.
+    fn open_mapped(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
+        self.open(path)
+    }
+
+    /// How many files this process may have open, if there is a limit.
+    fn open_files_max(&self) -> Option<usize> {
+        None
+    }
+
     /// Cuts a file to `len` bytes and syncs it.
     ///
     /// # Errors
@@ -244,11 +257,23 @@ pub trait ReadFile: Send + Sync + Debug {
     /// Announces that `len` bytes from `offset` on will be read soon.
     fn prefetch(&self, _offset: u64, _len: u64) {}
 
-    /// Has the processor fetch what is in memory of `len` bytes from `offset` on, if that needs no system call.
-    fn touch(&self, _offset: u64, _len: u64) {}
+    /// What can be read of the file after it is closed, if anything.
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        None
+    }
+}
+
+/// A file that is mapped into the process, or parts of it: these need nobody to have it open.
+pub trait MappedRead: Send + Sync + Debug {
+    /// Fills `buffer` with the bytes from `offset` on, if they are mapped and that is the better way.
+    fn read(&self, buffer: &mut [u8], offset: u64) -> bool;
+
+    /// Announces that `len` bytes from `offset` on will be read soon, if they are mapped.
+    fn prefetch(&self, offset: u64, len: u64) -> bool;
+
+    /// Has the processor fetch what is in memory of `len` bytes from `offset` on, if they are mapped.
+    fn touch(&self, offset: u64, len: u64);
 
     /// Whether a short read of `len` bytes from `offset` on can do without the device, as far as is known.
-    fn is_in_memory(&self, _offset: u64, _len: u64) -> bool {
-        true
-    }
+    fn is_in_memory(&self, offset: u64, len: u64) -> bool;
 }

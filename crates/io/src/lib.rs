@@ -10,6 +10,8 @@
 //! | [`region`] | many small appends to many files without a system call for each |
 //! | [`memory`] | a file system in memory that can be cloned as it might look after a power loss |
 //! | [`faulty`] | a wrapper that fails chosen calls |
+//! | [`counting`] | a wrapper that counts what is open |
+//! | [`open_files`] | which files are open |
 //! | [`dir`] | a database directory: files by name, every byte counted by [`IoSource`](bifold_contract::IoSource) |
 //! | [`clock`] | time, real or simulated |
 //! | [`random`] | seeded random numbers |
@@ -18,11 +20,13 @@
 //! | [`rate`] | a byte budget per second, shared by background jobs |
 
 pub mod clock;
+pub mod counting;
 pub mod dir;
 pub mod disk;
 pub mod faulty;
 pub mod fs;
 pub mod memory;
+pub mod open_files;
 pub mod random;
 pub mod rate;
 #[cfg(target_os = "linux")]

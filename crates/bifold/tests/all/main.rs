@@ -7,6 +7,7 @@ mod checkpoints;
 mod fixtures;
 mod keyspaces;
 mod limits;
+mod open_files;
 mod panics;
 mod partitions;
 mod ranges;

@@ -127,7 +127,10 @@ fn memory(stats: &Stats, out: &mut Output) -> Result<()> {
         bytes(m.metadata),
         bytes(m.values),
         bytes(m.compaction)
-    ))
+    ))?;
+    let f = &stats.files;
+    let (open, max) = (count(f.open), count(f.open_max));
+    out.line(format!("      open files {open} of {max}, {} being written", count(f.open_written)))
 }
 
 /// Bytes moved since the database was opened: here, by opening it.

@@ -37,6 +37,10 @@ impl FileSystem for FaultyFs {
         Ok(Arc::new(FaultyReader { fs: self.clone(), inner: self.inner.open(path)?, path: path.into() }))
     }
 
+    fn open_files_max(&self) -> Option<usize> {
+        self.inner.open_files_max()
+    }
+
     fn truncate(&self, path: &Path, len: u64) -> Result<()> {
         self.pass("truncate", path)?;
         self.inner.truncate(path, len)
@@ -156,13 +160,5 @@ impl ReadFile for FaultyReader {
 
     fn prefetch(&self, offset: u64, len: u64) {
         self.inner.prefetch(offset, len);
-    }
-
-    fn touch(&self, offset: u64, len: u64) {
-        self.inner.touch(offset, len);
-    }
-
-    fn is_in_memory(&self, offset: u64, len: u64) -> bool {
-        self.inner.is_in_memory(offset, len)
     }
 }

@@ -47,37 +47,60 @@ pub(super) struct Mapped {
 
 impl Mapped {
     /// Fills `buffer` from `offset` on, unless that is better done by a call. All these bytes are in the file and stay
-    /// as they are, as long as only this crate writes to it.
+    /// as they are, as long as only this crate writes to it. Without the open file only what is mapped already is read.
     #[inline]
-    pub fn read(&self, file: &File, buffer: &mut [u8], offset: u64) -> bool {
+    pub fn read(&self, file: Option<&File>, buffer: &mut [u8], offset: u64) -> bool {
         if buffer.len() > READ_MAX {
             return false;
         }
-        self.span(file, offset + buffer.len() as u64).is_some_and(|map| map.copy(buffer, offset))
+        let end = offset + buffer.len() as u64;
+        let map = match file {
+            Some(file) => self.map(file, end),
+            None => self.span(end),
+        };
+        map.is_some_and(|map| map.copy(buffer, offset))
+    }
+
+    /// Announces reads of the `len` bytes from `offset` on, if they are mapped.
+    pub fn prefetch(&self, offset: u64, len: u64) -> bool {
+        self.span(offset + len).is_some_and(|map| map.prefetch(offset as usize, len as usize))
     }
 
     /// Has the processor fetch what is in memory of the `len` bytes from `offset` on.
-    pub fn touch(&self, file: &File, offset: u64, len: u64) {
+    pub fn touch(&self, offset: u64, len: u64) {
         let len = len.min(READ_MAX as u64);
-        if let Some(map) = self.span(file, offset + len) {
+        if let Some(map) = self.span(offset + len) {
             map.touch(offset as usize, len as usize);
         }
     }
 
     /// Whether the first of the `len` bytes from `offset` on are in memory, as far as is known.
-    pub fn is_in_memory(&self, file: &File, offset: u64, len: u64) -> bool {
+    pub fn is_in_memory(&self, offset: u64, len: u64) -> bool {
         let len = len.min(READ_MAX as u64);
-        self.span(file, offset + len).is_none_or(|map| map.is_in_memory(offset as usize, len as usize))
+        self.span(offset + len).is_none_or(|map| map.is_in_memory(offset as usize, len as usize))
     }
 
-    fn span(&self, file: &File, end: u64) -> Option<&Mapping> {
-        let at = SPANS.iter().position(|&bytes| end <= bytes)?;
+    /// The mapping that reaches up to `end`, made if need be.
+    pub fn map(&self, file: &File, end: u64) -> Option<&Mapping> {
+        let at = Self::at(end)?;
         self.spans[at].get_or_init(|| Mapping::of(file, SPANS[at])).as_ref()
+    }
+
+    /// A mapping that reaches up to `end`, if there is one.
+    #[inline]
+    fn span(&self, end: u64) -> Option<&Mapping> {
+        let mut spans = self.spans[Self::at(end)?..].iter();
+        spans.find_map(|span| span.get().and_then(Option::as_ref))
+    }
+
+    fn at(end: u64) -> Option<usize> {
+        SPANS.iter().position(|&bytes| end <= bytes)
     }
 }
 
+/// A part of a file, from its beginning.
 #[derive(Debug)]
-struct Mapping {
+pub(super) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
     /// Some of it could not be read.
@@ -139,6 +162,16 @@ impl Mapping {
             prefetch_line(unsafe { self.start.as_ptr().add(at) });
             at += CACHE_LINE;
         }
+    }
+
+    /// A read past the end of the file is no error, and one that the system refuses only makes the reads themselves slower.
+    fn prefetch(&self, offset: usize, len: usize) -> bool {
+        let first = offset / page_bytes() * page_bytes();
+        if len == 0 || offset + len > self.bytes {
+            return false;
+        }
+        // SAFETY: within the mapping, where a page begins; the advice does not change what is in it.
+        unsafe { madvise(self.start.as_ptr().add(first).cast(), offset + len - first, Advice::WillNeed) }.is_ok()
     }
 
     fn is_in_memory(&self, offset: usize, len: usize) -> bool {
@@ -317,7 +350,7 @@ mod tests {
 
     fn read(mapped: &Mapped, file: &File, page: usize) -> Option<Vec<u8>> {
         let mut buffer = vec![0; 1000];
-        mapped.read(file, &mut buffer, (page * page_bytes()) as u64 + 7).then_some(buffer)
+        mapped.read(Some(file), &mut buffer, (page * page_bytes()) as u64 + 7).then_some(buffer)
     }
 
     #[test]
@@ -325,12 +358,24 @@ mod tests {
         let pages = Pages::new("short");
         let (mapped, file) = (Mapped::default(), pages.open());
         for page in 0..PAGES {
-            mapped.touch(&file, (page * page_bytes()) as u64, 1000);
+            mapped.touch((page * page_bytes()) as u64, 1000);
             assert_eq!(read(&mapped, &file, page), Some(vec![page as u8 + 1; 1000]));
-            assert!(mapped.is_in_memory(&file, (page * page_bytes()) as u64, 90));
+            assert!(mapped.is_in_memory((page * page_bytes()) as u64, 90));
+            assert!(mapped.prefetch((page * page_bytes()) as u64 + 5, 9000));
         }
-        assert!(!mapped.read(&file, &mut vec![0; READ_MAX + 1], 0));
-        assert!(!mapped.read(&file, &mut [0; 10], SPANS[1]), "beyond what is ever mapped");
+        assert!(!mapped.read(Some(&file), &mut vec![0; READ_MAX + 1], 0));
+        assert!(!mapped.read(Some(&file), &mut [0; 10], SPANS[1]), "beyond what is ever mapped");
+    }
+
+    #[test]
+    fn a_closed_file_is_read_as_far_as_it_was_mapped() {
+        let pages = Pages::new("closed");
+        let (mapped, mut buffer) = (Mapped::default(), [0; 10]);
+        assert!(!mapped.read(None, &mut buffer, 7) && !mapped.prefetch(7, 10), "nothing is mapped");
+        assert!(mapped.map(&pages.open(), 1).is_some());
+        assert!(mapped.read(None, &mut buffer, 7) && mapped.prefetch(7, 10));
+        assert_eq!(buffer, [1; 10]);
+        assert!(!mapped.read(None, &mut buffer, SPANS[0] - 9), "behind what is mapped");
     }
 
     #[test]
@@ -369,7 +414,7 @@ mod tests {
         let (mapped, file) = (Mapped::default(), pages.open());
         assert!(read(&mapped, &file, 0).is_some());
         file.set_len(0).unwrap();
-        let map = mapped.span(&file, 1).unwrap();
+        let map = mapped.span(1).unwrap();
         // SAFETY: none: this is the fault that is to end the process.
         let byte = unsafe { map.start.as_ptr().read_volatile() };
         println!("read {byte}");

@@ -16,6 +16,7 @@
 //! Costs measured beside plain appends are in `docs/decisions/0005-append-region.md`.
 
 mod mapped;
+mod pages;
 mod slots;
 mod staged;
 #[cfg(test)]
@@ -33,13 +34,15 @@ use std::{
 use bifold_contract::{Error, Result};
 
 use self::{
+    pages::Pages,
     slots::{Left, Slot, Slots},
     staged::{StagedFile, StagedWriter},
 };
 use crate::{
-    disk::DiskFs,
+    disk::{DiskFile, DiskFs},
     fs::{
-        APPENDS_NAME, AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode, ReadFile, WriteFile,
+        APPENDS_NAME, AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode, MappedRead, ReadFile,
+        Reads, WriteFile,
     },
 };
 
@@ -57,6 +60,8 @@ pub(super) struct Region {
     /// Made by the first append; `None` where the system cannot do it.
     slots: OnceLock<Option<Arc<Slots>>>,
     files: Mutex<HashMap<PathBuf, Weak<StagedFile>>>,
+    /// Of files that are read through their mapping, open or not.
+    pages: Mutex<HashMap<PathBuf, Weak<Pages>>>,
     /// What a killed process has left, when nothing may be written.
     left: HashMap<PathBuf, Arc<Left>>,
 }
@@ -73,7 +78,8 @@ impl RegionFs {
             Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
             Err(e) => return Err(Error::io("read", &path, e)),
         };
-        let mut region = Region { path, how, slots: OnceLock::new(), files: Mutex::default(), left: HashMap::new() };
+        let (slots, files, pages) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        let mut region = Region { path, how, slots, files, pages, left: HashMap::new() };
         if lock.mode == LockMode::Shared {
             region.left = left.into_iter().map(|left| (dir.join(&left.name), Arc::new(left))).collect();
         } else {
@@ -108,6 +114,26 @@ impl Region {
 
     fn staged(&self, path: &Path) -> Option<Arc<StagedFile>> {
         self.files().get(path).and_then(Weak::upgrade)
+    }
+
+    fn all_pages(&self) -> MutexGuard<'_, HashMap<PathBuf, Weak<Pages>>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pages of a file that has `len` bytes, for whoever opens it and for who has read it before.
+    fn pages(&self, path: &Path, len: u64) -> Arc<Pages> {
+        let mut all = self.all_pages();
+        if let Some(pages) = all.get(path).and_then(Weak::upgrade) {
+            pages.set_written(len);
+            return pages;
+        }
+        // Now and then, so that it costs little: when as many have come as there are.
+        if all.len() == all.capacity() {
+            all.retain(|_, pages| pages.strong_count() > 0);
+        }
+        let pages = Arc::new(Pages::new(len, self.how.reads));
+        all.insert(path.into(), Arc::downgrade(&pages));
+        pages
     }
 
     pub(super) fn take(&self, holder: &Arc<StagedFile>, path: &Path, base: u64) -> Option<Slot> {
@@ -151,12 +177,20 @@ impl RegionFs {
             Ok((file.metadata()?.len(), file))
         };
         let (len, file) = opened().map_err(|e| Error::io(op, path, e))?;
-        let staged = StagedFile::new(file, path.into(), len, Arc::clone(&self.region));
         let mut files = self.region.files();
         files.retain(|_, file| file.strong_count() > 0);
-        if files.contains_key(path) && cfg!(not(planted = "append_to_any")) {
+        // One that is closed is only read.
+        let is_open = files.get(path).and_then(Weak::upgrade).is_some_and(|file| !file.is_closed());
+        if is_open && cfg!(not(planted = "append_to_any")) {
             return Err(Error::io(op, path, std::io::Error::other("it is being appended to already")));
         }
+        let pages = if cfg!(planted = "append_to_any") {
+            // Each of the two places believes in a length of its own.
+            Arc::new(Pages::new(len, self.region.how.reads))
+        } else {
+            self.region.pages(path, len)
+        };
+        let staged = StagedFile::new(file, path.into(), pages, Arc::clone(&self.region));
         files.insert(path.into(), Arc::downgrade(&staged));
         Ok(Appended { writer: Arc::new(StagedWriter(Arc::clone(&staged))), reader: staged })
     }
@@ -190,11 +224,33 @@ impl FileSystem for RegionFs {
         }
     }
 
-    fn truncate(&self, path: &Path, len: u64) -> Result<()> {
-        match self.region.staged(path) {
-            Some(staged) => staged.truncate(len),
-            None => DiskFs.truncate(path, len),
+    fn open_mapped(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
+        let is_plain = self.region.how.reads == Reads::Called || self.region.left.contains_key(path);
+        if is_plain || self.region.staged(path).is_some() {
+            return self.open(path);
         }
+        let opened = || {
+            let file = File::open(path)?;
+            Ok((file.metadata()?.len(), file))
+        };
+        let (len, file) = opened().map_err(|e| Error::io("open", path, e))?;
+        let pages = self.region.pages(path, len);
+        pages.map(&file);
+        Ok(Arc::new(MappedFile { file: DiskFile { file, path: path.into() }, pages }))
+    }
+
+    fn open_files_max(&self) -> Option<usize> {
+        DiskFs.open_files_max()
+    }
+
+    fn truncate(&self, path: &Path, len: u64) -> Result<()> {
+        if let Some(staged) = self.region.staged(path).filter(|staged| !staged.is_closed()) {
+            return staged.truncate(len);
+        }
+        if let Some(pages) = self.region.all_pages().get(path).and_then(Weak::upgrade) {
+            pages.set_written(len.min(pages.written()));
+        }
+        DiskFs.truncate(path, len)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -239,6 +295,31 @@ impl FileSystem for RegionFs {
 
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
         DiskFs.lock(path, mode)
+    }
+}
+
+/// A file that nobody appends to, mapped.
+#[derive(Debug)]
+struct MappedFile {
+    file: DiskFile,
+    pages: Arc<Pages>,
+}
+
+impl ReadFile for MappedFile {
+    fn len(&self) -> Result<u64> {
+        ReadFile::len(&self.file)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn prefetch(&self, offset: u64, len: u64) {
+        self.file.prefetch(offset, len);
+    }
+
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        Some(Arc::clone(&self.pages) as Arc<dyn MappedRead>)
     }
 }
 

@@ -5,20 +5,17 @@ use std::{
     io::{self, ErrorKind},
     os::unix::fs::FileExt,
     path::PathBuf,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
 use bifold_contract::{Error, Result};
 
 use super::{
     Region,
-    mapped::Mapped,
+    pages::Pages,
     slots::{APPENDS_MAX, ROOM, Slot},
 };
-use crate::fs::{ReadFile, Reads, WriteFile};
+use crate::fs::{MappedRead, ReadFile, WriteFile};
 
 /// Larger appends go to the file at once.
 const STAGED_MAX: usize = ROOM / 2;
@@ -29,10 +26,8 @@ pub struct StagedFile {
     file: File,
     path: PathBuf,
     region: Arc<Region>,
-    /// Bytes in the file itself: what is before them is read without the lock.
-    written: AtomicU64,
-    /// The file itself, where short reads are not done by calls.
-    mapped: Option<Mapped>,
+    /// The file itself: what is written to it is read without the lock.
+    pages: Arc<Pages>,
     staged: Mutex<Staged>,
 }
 
@@ -44,12 +39,13 @@ struct Staged {
     bytes: usize,
     /// Nothing is written any more: the file is closed, or a write has failed.
     ended: bool,
+    /// Who appended has let go of it.
+    is_closed: bool,
 }
 
 impl StagedFile {
-    pub(super) fn new(file: File, path: PathBuf, len: u64, region: Arc<Region>) -> Arc<Self> {
-        let mapped = (region.how.reads == Reads::Mapped).then(Mapped::default);
-        Arc::new(Self { file, path, region, written: AtomicU64::new(len), mapped, staged: Mutex::default() })
+    pub(super) fn new(file: File, path: PathBuf, pages: Arc<Pages>, region: Arc<Region>) -> Arc<Self> {
+        Arc::new(Self { file, path, region, pages, staged: Mutex::default() })
     }
 
     fn staged(&self) -> MutexGuard<'_, Staged> {
@@ -57,7 +53,7 @@ impl StagedFile {
     }
 
     fn written(&self) -> u64 {
-        self.written.load(Ordering::Acquire)
+        self.pages.written()
     }
 
     /// Writes what is staged to the file.
@@ -68,7 +64,7 @@ impl StagedFile {
         let Some(slot) = staged.slot.as_ref().filter(|_| staged.bytes > 0) else { return Ok(()) };
         let (base, bytes) = (self.written(), staged.bytes);
         self.file.write_all_at(slot.bytes(bytes), base).inspect_err(|_| staged.ended = true)?;
-        self.written.store(base + bytes as u64, Ordering::Release);
+        self.pages.set_written(base + bytes as u64);
         slot.flushed(base + bytes as u64);
         (staged.bytes, staged.appends) = (0, 0);
         Ok(())
@@ -81,7 +77,7 @@ impl StagedFile {
             self.file.write_all_at(part, end).inspect_err(|_| staged.ended = true)?;
             end += part.len() as u64;
         }
-        self.written.store(end, Ordering::Release);
+        self.pages.set_written(end);
         staged.slot.iter().for_each(|slot| slot.flushed(end));
         Ok(())
     }
@@ -146,7 +142,13 @@ impl StagedFile {
             (Some(slot), Err(_)) => slot.leave(),
             (None, _) => {}
         }
-        staged.ended = true;
+        (staged.ended, staged.is_closed) = (true, true);
+        self.pages.map(&self.file);
+    }
+
+    /// Whether nobody appends to it any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.staged().is_closed
     }
 
     /// Bytes in the file and staged.
@@ -164,7 +166,7 @@ impl StagedFile {
             self.file.sync_data()?;
             // Offsets after the cut are used again: appends of before must not count there.
             staged.slot.take().into_iter().for_each(Slot::free);
-            self.written.store(len, Ordering::Release);
+            self.pages.set_written(len);
             Ok(())
         };
         cut().map_err(|e| Error::io("truncate", &self.path, e))
@@ -206,10 +208,8 @@ impl ReadFile for StagedFile {
         let mut read = || {
             let end = offset + buffer.len() as u64;
             if end <= self.written() {
-                return match &self.mapped {
-                    Some(mapped) if mapped.read(&self.file, buffer, offset) => Ok(()),
-                    _ => self.file.read_exact_at(buffer, offset),
-                };
+                let is_read = self.pages.read_or_map(&self.file, buffer, offset);
+                return if is_read { Ok(()) } else { self.file.read_exact_at(buffer, offset) };
             }
             let staged = self.staged();
             let written = self.written();
@@ -228,14 +228,7 @@ impl ReadFile for StagedFile {
         crate::disk::will_need(&self.file, offset, len);
     }
 
-    fn touch(&self, offset: u64, len: u64) {
-        if let Some(mapped) = self.mapped.as_ref().filter(|_| offset + len <= self.written()) {
-            mapped.touch(&self.file, offset, len);
-        }
-    }
-
-    fn is_in_memory(&self, offset: u64, len: u64) -> bool {
-        let mapped = self.mapped.as_ref().filter(|_| offset + len <= self.written());
-        mapped.is_none_or(|mapped| mapped.is_in_memory(&self.file, offset, len))
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        self.pages.is_mapped().then(|| Arc::clone(&self.pages) as Arc<dyn MappedRead>)
     }
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Readers find a file by its number with one atomic load. A file that is emptied stays readable until it is retired: a
-//! snapshot older than the moves, or a power loss that takes them back, still leads there.
+//! snapshot older than the moves, or a power loss that takes them back, still leads there. It is deleted when the last of those lets
+//! go that found it before it was retired: until then it may be closed, and opened again by its name.
 
 mod ahead;
 mod copies;
@@ -104,7 +105,8 @@ pub struct ValueFile {
     /// What it says about itself.
     pub description: Description,
     reader: Reader,
-    writer: OnceLock<Writer>,
+    /// While it is open for appending.
+    writer: Mutex<Option<Arc<Writer>>>,
     /// Where its records begin.
     start: u64,
     /// Bytes in it that count.
@@ -215,6 +217,15 @@ impl ValueFile {
         Ok(bytes)
     }
 
+    /// Closes it for appending if all of it is durable and nobody appends to it just now.
+    fn close_if_idle(&self) {
+        let mut writer = self.writer.hold();
+        let is_durable = !self.dirty.load(Relaxed) && self.synced.load(Relaxed) == self.len();
+        if is_durable && writer.as_ref().is_some_and(|writer| Arc::strong_count(writer) == 1) {
+            *writer = None;
+        }
+    }
+
     /// What the manifest is to know.
     fn meta(&self, keyspace: KeyspaceId) -> ValueFileMeta {
         let Extent { level, entries, smallest, largest } = self.extent.get().cloned().unwrap_or_default();
@@ -265,9 +276,7 @@ pub struct ValueFiles {
 impl Drop for ValueFiles {
     fn drop(&mut self) {
         if self.dropped.load(Relaxed) {
-            for id in self.all.load().keys() {
-                let _counted = self.home.dir.remove(&names::value(*id));
-            }
+            self.all.load().values().for_each(|file| file.reader.remove_when_unused());
         }
     }
 }
@@ -337,12 +346,23 @@ impl ValueFiles {
         self.dropped.store(true, Relaxed);
     }
 
-    fn writer<'a>(&self, file: &'a ValueFile) -> Result<&'a Writer> {
-        if file.writer.get().is_none() {
-            let writer = self.home.dir.open_append(&names::value(file.id), IoSource::Value)?;
-            let _opened_by_another = file.writer.set(writer);
+    /// To append to the file, which is opened for that if need be.
+    fn writer(&self, file: &ValueFile) -> Result<Arc<Writer>> {
+        self.open_in(&mut file.writer.hold(), file).map(Arc::clone)
+    }
+
+    fn open_in<'a>(&self, writer: &'a mut Option<Arc<Writer>>, file: &ValueFile) -> Result<&'a Arc<Writer>> {
+        if writer.is_none() {
+            *writer = Some(Arc::new(self.home.dir.append_to(&file.reader, IoSource::Value)?));
         }
-        Ok(file.writer.get().unwrap_or_else(|| unreachable!("set above")))
+        Ok(writer.as_ref().unwrap_or_else(|| unreachable!("set above")))
+    }
+
+    /// Closes files to which nothing was appended since the last sync, where too many are open for appending.
+    fn close_idle(&self) {
+        if self.home.dir.is_crowded_by_writers() {
+            self.all.load().values().for_each(|file| file.close_if_idle());
+        }
     }
 
     /// The file of this number, unless it is retired.
@@ -361,19 +381,19 @@ impl ValueFiles {
         files
     }
 
-    fn create(&self, class: u8, group: u64, source: IoSource) -> Result<(Arc<ValueFile>, Writer)> {
+    fn create(&self, class: u8, group: u64, source: IoSource) -> Result<(Arc<ValueFile>, Arc<Writer>)> {
         let description = Description { class, keyspace: self.home.keyspace, group };
         let id = (self.home.new_file)();
         let name = names::value(id);
         let (writer, reader) = self.home.dir.create_appended(&name, source)?;
         let header = value::header(id, description);
         writer.append(&[&header])?;
-        let start = header.len() as u64;
+        let (writer, start) = (Arc::new(writer), header.len() as u64);
         let file = Arc::new(ValueFile {
             id,
             description,
             reader,
-            writer: OnceLock::new(),
+            writer: Mutex::new(Some(Arc::clone(&writer))),
             start,
             len: AtomicU64::new(start),
             listed: AtomicU64::new(0),
@@ -394,8 +414,7 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub fn begin(&self, group: u64) -> Result<Arc<ValueFile>> {
-        let (file, writer) = self.create(APPENDED, group, IoSource::Value)?;
-        let _it_had_none = file.writer.set(writer);
+        let (file, _writer) = self.create(APPENDED, group, IoSource::Value)?;
         self.insert(std::slice::from_ref(&file));
         self.unlisted.hold().push(Arc::clone(&file));
         self.dirty.hold().names = true;
@@ -426,8 +445,10 @@ impl ValueFiles {
     /// I/O errors; nothing must be appended after one.
     pub fn append(&self, file: &Arc<ValueFile>, record: &[u8]) -> Result<Pointer> {
         let offset = file.len();
-        self.writer(file)?.append(&[record])?;
+        let mut writer = file.writer.hold();
+        self.open_in(&mut writer, file)?.append(&[record])?;
         file.len.store(offset + record.len() as u64, Relaxed);
+        // Before the writer is let go of: a file is only closed while nothing in it waits for a sync.
         self.mark_dirty(file);
         Ok(Pointer { file: file.id, epoch: 0, offset, len: record.len() as u32 })
     }
@@ -474,6 +495,7 @@ impl ValueFiles {
             file.synced.fetch_max(file.syncing.load(Relaxed), Relaxed);
         }
         self.emptied.hold().values_mut().for_each(|emptied| emptied.is_synced = emptied.is_syncing);
+        self.close_idle();
     }
 
     /// Whether something was appended that no sync has covered whose commits are durable.
@@ -501,8 +523,8 @@ impl ValueFiles {
     }
 
     fn sync_files(&self, files: &[Arc<ValueFile>]) -> Result<()> {
-        let writers: Vec<&Writer> = files.iter().map(|file| self.writer(file)).collect::<Result<_>>()?;
-        self.home.dir.sync_files(writers)
+        let writers: Vec<Arc<Writer>> = files.iter().map(|file| self.writer(file)).collect::<Result<_>>()?;
+        self.home.dir.sync_files(writers.iter().map(|writer| &**writer))
     }
 
     /// All files that exist.

@@ -7,6 +7,7 @@ use bifold_format::{
     names,
     value::{self, ValueRecord},
 };
+use bifold_io::Writer;
 
 use super::{Extent, ValueFile, ValueFiles};
 use crate::parts::{buffers::Held, hash_map::HashMap, sync::LockExt};
@@ -21,6 +22,8 @@ const COPY_ALIGNMENT: usize = 32 << 10;
 #[derive(Debug)]
 pub struct Copy {
     file: Arc<ValueFile>,
+    /// As long as this is here the file stays open for appending.
+    writer: Arc<Writer>,
     /// Where the next record will stand. The file itself is as long as it was until the copy is finished.
     end: u64,
     /// Records not written yet.
@@ -82,8 +85,7 @@ impl Copy {
     /// Writes the first `bytes` of what is not written yet.
     fn write_out(&mut self, bytes: usize) -> Result<()> {
         if bytes > 0 {
-            let writer = self.file.writer.get().unwrap_or_else(|| unreachable!("set when the copy began"));
-            writer.append(&[&self.buffer[..bytes]])?;
+            self.writer.append(&[&self.buffer[..bytes]])?;
             self.buffer.drain(..bytes);
         }
         Ok(())
@@ -105,8 +107,7 @@ impl ValueFiles {
     /// I/O errors.
     pub fn begin_copy_for(&self, class: u8, group: u64, source: IoSource) -> Result<Copy> {
         let (file, writer) = self.create(class, group, source)?;
-        let _it_had_none = file.writer.set(writer);
-        Ok(self.copy_to(file))
+        Ok(self.copy_to(file, writer))
     }
 
     /// Goes on with a file that no commit appends to. If the copy is not finished, nothing may be appended to the file any more.
@@ -114,13 +115,13 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub fn go_on_with(&self, file: &Arc<ValueFile>) -> Result<Copy> {
-        self.writer(file)?;
-        Ok(self.copy_to(Arc::clone(file)))
+        let writer = self.writer(file)?;
+        Ok(self.copy_to(Arc::clone(file), writer))
     }
 
-    fn copy_to(&self, file: Arc<ValueFile>) -> Copy {
+    fn copy_to(&self, file: Arc<ValueFile>, writer: Arc<Writer>) -> Copy {
         let held = self.buffers().hold(COPY_ALIGNMENT, COPY_BUFFER_BYTES);
-        Copy { end: file.len(), file, buffer: Vec::new(), piece_bytes: held.bytes(), held }
+        Copy { end: file.len(), file, writer, buffer: Vec::new(), piece_bytes: held.bytes(), held }
     }
 
     /// Lets readers find copies. The next sync covers them, and the next edit lists them. `None`: a file that was gone on
@@ -164,15 +165,17 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors; the file is gone then.
     pub fn finish_in_order(&self, mut copy: Copy, extent: impl Into<Option<Extent>>) -> Result<ValueFileMeta> {
-        let written = copy.write_out(copy.buffer.len()).and_then(|()| {
-            let writer = self.writer(&copy.file)?;
-            if cfg!(planted = "skip_alone_sync") { Ok(()) } else { writer.sync() }
-        });
+        let written = copy
+            .write_out(copy.buffer.len())
+            .and_then(|()| if cfg!(planted = "skip_alone_sync") { Ok(()) } else { copy.writer.sync() });
         if let Err(error) = written {
             self.give_up(copy);
             return Err(error);
         }
-        let file = copy.file;
+        let Copy { file, writer, .. } = copy;
+        // Nothing is appended any more.
+        drop(writer);
+        *file.writer.hold() = None;
         file.len.store(copy.end, Relaxed);
         file.synced.store(copy.end, Relaxed);
         if let Some(extent) = extent.into() {
@@ -191,9 +194,9 @@ impl ValueFiles {
     pub fn remove(&self, id: FileId) {
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());
-        if all.remove(&id).is_some() {
+        if let Some(file) = all.remove(&id) {
+            file.reader.remove_when_unused();
             self.all.store(Arc::new(all));
-            let _counted = self.home.dir.remove(&names::value(id));
         }
     }
 }

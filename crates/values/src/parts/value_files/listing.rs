@@ -3,7 +3,6 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use bifold_contract::{FileId, Result, SeqNo, ValueEdit, ValueFileMeta};
-use bifold_format::names;
 
 use super::{Emptied, GONE, ValueFile, ValueFiles};
 use crate::parts::{hash_map::HashMap, sync::LockExt};
@@ -158,18 +157,18 @@ impl ValueFiles {
         let is_gone = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.tags & GONE != 0);
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());
-        let gone: Vec<FileId> =
-            edit.removed.iter().copied().filter(is_gone).filter(|id| all.remove(id).is_some()).collect();
+        let gone: Vec<Arc<ValueFile>> =
+            edit.removed.iter().copied().filter(is_gone).filter_map(|id| all.remove(&id)).collect();
         if gone.is_empty() {
             return;
         }
         self.all.store(Arc::new(all));
-        for id in gone {
-            if let Some(emptied) = self.emptied.hold().remove(&id) {
-                self.gone.hold().insert(id, emptied.last);
+        for file in gone {
+            if let Some(emptied) = self.emptied.hold().remove(&file.id) {
+                self.gone.hold().insert(file.id, emptied.last);
             }
-            self.dirty.hold().files.retain(|file| file.id != id);
-            let _counted = self.home.dir.remove(&names::value(id));
+            self.dirty.hold().files.retain(|dirty| dirty.id != file.id);
+            file.reader.remove_when_unused();
         }
     }
 
@@ -204,7 +203,11 @@ impl ValueFiles {
 mod tests {
     use std::{path::Path, sync::atomic::AtomicU64};
 
-    use bifold_format::value::{self, Stored, ValueKind};
+    use bifold_contract::IoSource;
+    use bifold_format::{
+        names,
+        value::{self, Stored, ValueKind},
+    };
     use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
     use super::*;
@@ -212,7 +215,7 @@ mod tests {
 
     fn files() -> ValueFiles {
         let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
-        let dir = Dir::new(fs, Path::new("/db"));
+        let dir = Dir::new(fs, Path::new("/db")).with_open_files_max(2);
         dir.create_dir().unwrap();
         let next = AtomicU64::new(1);
         let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
@@ -256,5 +259,47 @@ mod tests {
         assert_eq!(lengths, [(goes.id, GONE, 0), (stays.id, 0, durable)]);
         files.installed(&edit);
         assert!(files.get(goes.id).is_none() && files.get(stays.id).is_some());
+    }
+
+    #[test]
+    fn a_retired_file_is_there_for_who_found_it_before() {
+        let files = files();
+        let (stays, goes) = (files.begin(1).unwrap(), files.begin(1).unwrap());
+        append(&files, &goes, 1);
+        append(&files, &stays, 1);
+        sync(&files);
+        let _listed = files.unlisted();
+        files.empty([goes.id].into_iter(), 1);
+        sync(&files);
+        files.installed(&files.retire(1, None));
+        assert!(files.get(goes.id).is_none());
+        let reader = goes.reader().clone();
+        drop(goes);
+        for _ in 0..3 {
+            // Each of them makes room for itself.
+            for file in [stays.reader(), &files.home.dir.open(&names::value(stays.id)).unwrap(), &reader] {
+                file.read_at(&mut [0; 40], 0, IoSource::Get).unwrap();
+            }
+        }
+        assert_eq!(files.home.dir.list().unwrap().len(), 2);
+        drop(reader);
+        assert_eq!(files.home.dir.list().unwrap(), [names::value(stays.id)]);
+    }
+
+    #[test]
+    fn files_that_rest_are_closed_and_go_on_when_something_is_appended() {
+        let files = files();
+        let all: Vec<_> = (0..5).map(|_| files.begin(1).unwrap()).collect();
+        for round in 1..4 {
+            for file in &all {
+                append(&files, file, round);
+                let unsynced = all.iter().filter(|file| file.dirty.load(Relaxed)).count();
+                assert!(files.home.dir.open_files().written >= unsynced, "they stay open until they are durable");
+            }
+            sync(&files);
+            assert_eq!(files.home.dir.open_files().written, 0);
+        }
+        let record = all[0].len() - all[0].start();
+        assert!(all.iter().all(|file| file.len() - file.start() == record && record % 3 == 0));
     }
 }

@@ -1,7 +1,7 @@
 //! Value files of an earlier session: opening them, what logs may find in them, and cutting off what never happened.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc, Mutex, OnceLock,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
@@ -39,7 +39,7 @@ impl ValueFiles {
             return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
         }
         if cfg!(planted = "append_to_any") && self.home.writes {
-            drop(self.home.dir.open_appended(&name, IoSource::Value)?);
+            drop(self.home.dir.append_to(&self.home.dir.open(&name)?, IoSource::Value)?);
         }
         let reader = self.home.dir.open(&name)?;
         let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
@@ -62,13 +62,8 @@ impl ValueFiles {
             return Err(Corruption::new(reader.len(), "value file", expected, found).of(path));
         }
         let end = reader.len();
-        // Not before it is known to be ours: other keyspaces look at it too, and there is one place to append to a file.
-        let (writer, reader) = if self.home.writes {
-            let (writer, reader) = self.home.dir.open_appended(&name, IoSource::Value)?;
-            (OnceLock::from(writer), reader)
-        } else {
-            (OnceLock::new(), reader)
-        };
+        // Not before it is known to be ours: other keyspaces look at it too. For appending it is opened by what is appended.
+        let reader = if self.home.writes { self.home.dir.open_mapped(&name)? } else { reader };
         let extent = meta.filter(|meta| meta.class == ORDERED).map(|meta| Extent {
             level: meta.level,
             entries: meta.entries,
@@ -79,7 +74,7 @@ impl ValueFiles {
             id,
             description,
             reader,
-            writer,
+            writer: Mutex::default(),
             start,
             len: AtomicU64::new(whole),
             listed: AtomicU64::new(meta.map_or(0, |_| whole)),

@@ -1,0 +1,158 @@
+//! A file for reading, which is open when it is read.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bifold_contract::{IoSource, Result};
+
+use super::Dir;
+use crate::{
+    fs::{MappedRead, ReadFile},
+    open_files::{Entry, Handle},
+};
+
+/// A file for reading. Cheap to clone; clones share what is open. It may be closed while nobody reads it, so as to keep to the
+/// number of open files of its directory, and is opened again by its name.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    slot: Arc<Slot>,
+    /// What can be read without the file being open.
+    mapped: Option<Arc<dyn MappedRead>>,
+    len: u64,
+}
+
+/// What all clones share.
+#[derive(Debug)]
+pub(super) struct Slot {
+    dir: Dir,
+    path: Arc<Path>,
+    entry: Arc<Entry>,
+    /// Nobody needs the file but those who have it.
+    is_obsolete: AtomicBool,
+}
+
+impl Reader {
+    /// Opens the file `path` by `open`; later by [`FileSystem::open`](crate::FileSystem::open).
+    pub(super) fn open(dir: &Dir, path: Arc<Path>, open: impl FnOnce() -> Result<Handle>) -> Result<Self> {
+        let entry = Entry::new();
+        let file = dir.files.open(&entry, open)?;
+        Self::new(Slot { dir: dir.clone(), path, entry, is_obsolete: AtomicBool::new(false) }, &**file)
+    }
+
+    /// Reads by `file` as long as [`Slot::release`] is not called.
+    pub(super) fn pinned(dir: &Dir, path: Arc<Path>, file: Handle) -> Result<Self> {
+        let entry = Entry::new();
+        dir.files.pin(&entry, Arc::clone(&file));
+        Self::new(Slot { dir: dir.clone(), path, entry, is_obsolete: AtomicBool::new(false) }, &*file)
+    }
+
+    fn new(slot: Slot, file: &dyn ReadFile) -> Result<Self> {
+        Ok(Self { len: file.len()?, mapped: file.mapped(), slot: Arc::new(slot) })
+    }
+
+    pub(super) fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+
+    /// Fills `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// The file system's, those of opening the file among them; "unexpected end of file" when the file is too short.
+    #[inline]
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64, source: IoSource) -> Result<()> {
+        if !self.mapped.as_ref().is_some_and(|mapped| mapped.read(buffer, offset)) {
+            self.slot.with(|file| file.read_at(buffer, offset))?;
+        }
+        self.slot.dir.counters.count_read(source, buffer.len());
+        Ok(())
+    }
+
+    /// Announces that `len` bytes from `offset` on will be read soon.
+    pub fn prefetch(&self, offset: u64, len: u64) {
+        if !self.mapped.as_ref().is_some_and(|mapped| mapped.prefetch(offset, len)) {
+            // A file that cannot be opened is told of by the read.
+            let _a_hint = self.slot.with(|file| {
+                file.prefetch(offset, len);
+                Ok(())
+            });
+        }
+    }
+
+    /// Has the processor fetch what is in memory of `len` bytes from `offset` on, if that needs no system call.
+    pub fn touch(&self, offset: u64, len: u64) {
+        if let Some(mapped) = &self.mapped {
+            mapped.touch(offset, len);
+        }
+    }
+
+    /// Whether a short read of `len` bytes from `offset` on can do without the device, as far as is known.
+    #[must_use]
+    pub fn is_in_memory(&self, offset: u64, len: u64) -> bool {
+        self.mapped.as_ref().is_none_or(|mapped| mapped.is_in_memory(offset, len))
+    }
+
+    /// Has the file removed when the last clone is let go of: until then it can be opened again. A failure is counted.
+    pub fn remove_when_unused(&self) {
+        self.slot.is_obsolete.store(true, Ordering::Release);
+    }
+
+    /// The file's length, in bytes, when it was opened first.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the file held nothing when it was opened first.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.slot.path
+    }
+
+    /// Where the file is, to keep.
+    #[must_use]
+    pub fn path_arc(&self) -> Arc<Path> {
+        Arc::clone(&self.slot.path)
+    }
+}
+
+impl Slot {
+    /// Does something with the file, which is opened if need be.
+    #[inline]
+    fn with<T>(&self, act: impl FnOnce(&dyn ReadFile) -> Result<T>) -> Result<T> {
+        match &*self.entry.get() {
+            Some(file) => act(&***file),
+            None => act(&**self.dir.files.reopen(&self.entry, || self.dir.fs.open(&self.path))?),
+        }
+    }
+
+    /// Reads by `file` from now on, until [`Slot::release`].
+    pub(super) fn pin(&self, file: Handle) {
+        self.dir.files.pin(&self.entry, file);
+    }
+
+    /// Closes the file.
+    pub(super) fn release(&self) {
+        self.dir.files.release(&self.entry);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.release();
+        if *self.is_obsolete.get_mut() {
+            // One that stays is only space; it was counted, and recovery removes what the manifest does not name.
+            let _counted = self.dir.remove_path(&self.path);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What of a file can be read through its mapping: all that is written to it, staged appends not.
+//!
+//! It outlives the open file: whoever reads keeps it, and opening the file again finds it.
+
+use std::{
+    fs::File,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use super::mapped::Mapped;
+use crate::fs::{MappedRead, Reads};
+
+/// The pages of one file.
+#[derive(Debug)]
+pub(super) struct Pages {
+    /// Bytes in the file itself.
+    written: AtomicU64,
+    /// `None` where short reads are done by calls.
+    mapped: Option<Mapped>,
+}
+
+impl Pages {
+    /// Of a file with so many bytes.
+    pub fn new(written: u64, reads: Reads) -> Self {
+        Self { written: AtomicU64::new(written), mapped: (reads == Reads::Mapped).then(Mapped::default) }
+    }
+
+    /// Bytes in the file itself: they are read without a lock.
+    #[inline]
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// So many bytes are in the file from now on.
+    pub fn set_written(&self, bytes: u64) {
+        self.written.store(bytes, Ordering::Release);
+    }
+
+    pub fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
+    }
+
+    /// Fills `buffer` with what is written at `offset`, which is mapped now if it was not yet.
+    pub fn read_or_map(&self, file: &File, buffer: &mut [u8], offset: u64) -> bool {
+        self.mapped.as_ref().is_some_and(|mapped| mapped.read(Some(file), buffer, offset))
+    }
+
+    /// Maps what is written, for the time when the file is closed.
+    pub fn map(&self, file: &File) {
+        if let Some(mapped) = self.mapped.as_ref().filter(|_| self.written() > 0) {
+            mapped.map(file, self.written());
+        }
+    }
+
+    #[inline]
+    fn mapped_up_to(&self, end: u64) -> Option<&Mapped> {
+        self.mapped.as_ref().filter(|_| end <= self.written())
+    }
+}
+
+impl MappedRead for Pages {
+    #[inline]
+    fn read(&self, buffer: &mut [u8], offset: u64) -> bool {
+        self.mapped_up_to(offset + buffer.len() as u64).is_some_and(|mapped| mapped.read(None, buffer, offset))
+    }
+
+    fn prefetch(&self, offset: u64, len: u64) -> bool {
+        self.mapped_up_to(offset + len).is_some_and(|mapped| mapped.prefetch(offset, len))
+    }
+
+    fn touch(&self, offset: u64, len: u64) {
+        if let Some(mapped) = self.mapped_up_to(offset + len) {
+            mapped.touch(offset, len);
+        }
+    }
+
+    fn is_in_memory(&self, offset: u64, len: u64) -> bool {
+        self.mapped_up_to(offset + len).is_none_or(|mapped| mapped.is_in_memory(offset, len))
+    }
+}
