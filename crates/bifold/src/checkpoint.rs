@@ -62,7 +62,7 @@ struct End {
 /// Ends the present logs and value files, for the copy's purposes, after the same commit.
 fn end_here(engine: &Engine) -> Result<End> {
     let partitions = engine.partitions();
-    let apart = partitions.iter().any(|p| p.parts_from != usize::MAX) && engine.options.access == Access::ReadWrite;
+    let apart = partitions.iter().any(|p| p.keeps_apart) && engine.options.access == Access::ReadWrite;
     let mut wal = engine.wal.hold();
     engine.health.well()?;
     engine.watch(wal.write_out())?;

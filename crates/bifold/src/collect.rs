@@ -85,7 +85,7 @@ impl Engine {
 
     /// What to collect next in a keyspace, beside what is being collected.
     pub fn next_collection(&self, partition: &Partition, running: &[Collection]) -> Option<Collection> {
-        if partition.parts_from == usize::MAX {
+        if !partition.keeps_apart {
             return None;
         }
         let pressure = self.pressure(partition);
@@ -175,7 +175,7 @@ impl Engine {
 
     /// Whether files of a keyspace are emptied and wait for a sync only.
     pub fn can_retire(&self, partition: &Partition) -> bool {
-        partition.parts_from != usize::MAX && partition.placement.can_retire(self.snapshots.oldest())
+        partition.keeps_apart && partition.placement.can_retire(self.snapshots.oldest())
     }
 
     /// Makes everything durable, and lets go of the files that moves have emptied which are durable now.

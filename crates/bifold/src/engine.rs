@@ -197,7 +197,7 @@ impl Engine {
     }
 
     fn list_values(&self) -> Result<()> {
-        match self.partitions().iter().any(|p| p.parts_from != usize::MAX) {
+        match self.partitions().iter().any(|p| p.keeps_apart) {
             true => self.list_lengths(&mut self.manifest.hold()),
             false => Ok(()),
         }

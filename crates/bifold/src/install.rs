@@ -145,7 +145,7 @@ impl Engine {
     /// I/O errors.
     pub fn list_lengths(&self, manifest: &mut ManifestFile) -> Result<()> {
         let mut edit = Edit::default();
-        for partition in self.partitions().iter().filter(|p| p.parts_from != usize::MAX) {
+        for partition in self.partitions().iter().filter(|p| p.keeps_apart) {
             let news = partition.placement.news(partition.flushed());
             edit.values.removed.extend(news.removed);
             edit.values.added.extend(news.added);

@@ -80,6 +80,10 @@ pub enum Placement {
     /// Those of medium size in files by key, which compaction merges; large ones in logs.
     #[serde(rename = "diffkv")]
     DiffKv,
+    /// Beside their keys in level 0, from level 1 on in files by key. Meant for `compaction.two_layer` and `partition_bytes`:
+    /// [`KeyspaceOptions::unikv`] has both.
+    #[serde(rename = "unikv")]
+    UniKv,
 }
 
 impl Placement {
@@ -92,6 +96,7 @@ impl Placement {
             Self::HashKv => "hashkv",
             Self::NovKv => "novkv",
             Self::DiffKv => "diffkv",
+            Self::UniKv => "unikv",
         }
     }
 }
@@ -406,6 +411,20 @@ impl Default for KeyspaceOptions {
             restart_interval: 16,
             filter_bits_per_key: 10,
             compaction: Compaction::default(),
+        }
+    }
+}
+
+impl KeyspaceOptions {
+    /// UniKV's design: an unsorted layer above a sorted one, values apart in the sorted one, key ranges that split as they grow. The
+    /// sizes are a fourth of the paper's.
+    #[must_use]
+    pub fn unikv() -> Self {
+        Self {
+            placement: Placement::UniKv,
+            compaction: Compaction::TwoLayer(TwoLayer::default()),
+            partition_bytes: Some(10 << 30),
+            ..Self::default()
         }
     }
 }

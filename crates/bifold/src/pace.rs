@@ -315,7 +315,7 @@ impl Engine {
 
     /// Looks anew at how full the space is that value files may take.
     pub fn update_fullness(&self) {
-        let parted = |p: &&Arc<Partition>| p.parts_from != usize::MAX;
+        let parted = |p: &&Arc<Partition>| p.keeps_apart;
         let fullness = |p: &Arc<Partition>| {
             let (pressure, mut space) = (self.pressure(p), p.placement.space());
             space.live_bytes = space.live_bytes.saturating_sub(p.placement.hidden_bytes(&pressure));

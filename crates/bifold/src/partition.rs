@@ -42,8 +42,10 @@ pub(crate) struct Partition {
     pub name: String,
     /// The keyspace's options.
     pub options: KeyspaceOptions,
-    /// Values of this length and above are kept apart.
+    /// Commits write values of this length and above apart.
     pub parts_from: usize,
+    /// Some values are apart, whoever writes them so.
+    pub keeps_apart: bool,
     /// How much its commits hide, for a placement that learns of it from rewrites alone.
     pub overwrites: Option<Overwrites>,
     /// Where its values live.
@@ -152,6 +154,7 @@ impl Partition {
             keyspace,
             name,
             parts_from: profile.parts_from.unwrap_or(usize::MAX),
+            keeps_apart: profile.keeps_apart(),
             overwrites: profile
                 .learns_from_rewrites
                 .map(|apart_from| Overwrites::of(apart_from, placement.space().live_bytes, entries)),

@@ -16,6 +16,7 @@ use bifold_values::{
         hashkv::HashKv,
         inline::Inline,
         novkv::NovKv,
+        unikv,
         wisckey::WiscKey,
     },
 };
@@ -40,6 +41,7 @@ pub(crate) fn placement(
         Placement::HashKv => Arc::new(HashKv::open(home, value_options(options), listed, present)?),
         Placement::NovKv => Arc::new(NovKv::open(home, value_options(options), listed, present)?),
         Placement::DiffKv => Arc::new(DiffKv::open(home, value_options(options), listed, present)?),
+        Placement::UniKv => Arc::new(unikv::open(home, value_options(options), listed, present)?),
     })
 }
 

@@ -139,7 +139,7 @@ pub enum Command {
 
     /// Collect the garbage among values kept apart, or explain it.
     #[command(
-        long_about = "Collect the garbage among values kept apart (placements wisckey, hashkv, novkv and diffkv), or with --explain say \
+        long_about = "Collect the garbage among values kept apart (placements wisckey, hashkv, novkv, diffkv and unikv), or with --explain say \
             of each group or file what is in it, how much the policy wants it, and why it is not collected now.",
         after_long_help = "Examples:\n  bifold gc my.db --explain\n  bifold gc my.db"
     )]
@@ -155,7 +155,7 @@ pub enum Command {
 
     /// Copy a database into a new one with another placement of values.
     #[command(
-        long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv, novkv or diffkv. The \
+        long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv, novkv, diffkv or unikv. The \
             placement of a database cannot change; this makes another database.\n\n\
             All keyspaces are copied in key order, each with the options it has but for the placement and what --set \
             changes of all of them, such as keyspace.values.min_bytes=1KiB. What --options and --set say of the \
@@ -325,7 +325,7 @@ pub struct ConvertArgs {
     pub src: PathBuf,
     /// The directory of the new one; must not exist, or be empty.
     pub dst: PathBuf,
-    /// Where it keeps values: inline, wisckey, hashkv, novkv or diffkv.
+    /// Where it keeps values: inline, wisckey, hashkv, novkv, diffkv or unikv.
     #[arg(long, value_name = "NAME")]
     pub placement: String,
 }

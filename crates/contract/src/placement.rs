@@ -33,6 +33,14 @@ pub struct Profile {
     pub learns_from_rewrites: Option<usize>,
 }
 
+impl Profile {
+    /// Whether any value is ever written apart, by commits or by rewrites.
+    #[must_use]
+    pub fn keeps_apart(&self) -> bool {
+        self.parts_from.is_some() || self.parts_at_rewrite
+    }
+}
+
 /// Where values live. One object per keyspace; all methods may be called from several threads.
 ///
 /// **How a value moves** (HashKV §3.2 to 3.4, without its journals):

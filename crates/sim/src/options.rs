@@ -27,6 +27,9 @@ impl OptionSet {
         let mut random_partitions = Random::new(seed ^ index.rotate_left(40), "partitions");
         for keyspace in &mut keyspaces {
             keyspace.partition_bytes = random_partitions.pick(&[None, None, Some(4 << 10), Some(16 << 10)]);
+            if random_partitions.below(6) == 0 {
+                keyspace.placement = Placement::UniKv;
+            }
         }
         let memory_limit = random.pick(&[1 << 20, 2 << 20, 8 << 20, 64 << 20]);
         let database = Options {

@@ -9,8 +9,8 @@ use crate::support::{TempDir, pairs, tiny};
 
 const OPEN_MAX: usize = 8;
 
-const PLACEMENTS: [Placement; 5] =
-    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv];
+const PLACEMENTS: [Placement; 6] =
+    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
 
 /// Tables and value files so small that there are hundreds.
 fn options(placement: Placement, workers: Workers) -> Options {

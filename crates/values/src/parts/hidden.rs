@@ -39,6 +39,12 @@ impl Hidden {
         Self { bytes: AtomicU64::new(u64::MAX) }
     }
 
+    /// Of a placement that waits for what merges find.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { bytes: AtomicU64::new(0) }
+    }
+
     /// Commits have hidden about so many bytes.
     pub fn come(&self, bytes: u64) {
         self.change(|hidden| hidden.saturating_add(bytes));

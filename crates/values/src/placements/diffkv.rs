@@ -61,8 +61,23 @@ pub struct DiffKv {
     busy: Arc<Mutex<Vec<FileId>>>,
 }
 
+/// What differs between placements whose values rewrites part and sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Design {
+    /// The placement's name.
+    pub name: &'static str,
+    /// Values that are not small are apart in tables of this level and below it.
+    pub parted_from: u8,
+    /// Large values go to logs as they come, and what commits hide is sampled, since logs make space tight within a burst.
+    pub has_logs: bool,
+}
+
+/// DiffKV's own: apart from the flush on.
+const DESIGN: Design = Design { name: "diffkv", parted_from: 0, has_logs: true };
+
 /// What merges need too.
 struct Shared {
+    design: Design,
     options: ValueOptions,
     files: Arc<ValueFiles>,
     work: Work,
@@ -83,9 +98,24 @@ impl DiffKv {
     /// # Errors
     /// I/O errors and corruption.
     pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
+        Self::open_as(DESIGN, home, options, listed, present)
+    }
+
+    /// The same, of another design.
+    ///
+    /// # Errors
+    /// As [`DiffKv::open`].
+    pub fn open_as(
+        design: Design,
+        home: Home,
+        options: ValueOptions,
+        listed: &ValueEdit,
+        present: &[FileId],
+    ) -> Result<Self> {
         let files = Arc::new(ValueFiles::open(home, listed, present)?);
         let arrivals = Arrivals::new(Arc::clone(&files), options.file_bytes, options.compression);
-        let shared = Arc::new(Shared { options, files, work: Work::default(), hidden: Hidden::unknown() });
+        let hidden = if design.has_logs { Hidden::unknown() } else { Hidden::none() };
+        let shared = Arc::new(Shared { design, options, files, work: Work::default(), hidden });
         Ok(Self { shared, arrivals, busy: Arc::default() })
     }
 
@@ -96,11 +126,12 @@ impl DiffKv {
 
 impl Placement for DiffKv {
     fn profile(&self) -> Profile {
+        let Shared { design, options, .. } = &*self.shared;
         Profile {
-            name: "diffkv",
-            parts_from: Some(self.shared.options.large_bytes),
+            name: design.name,
+            parts_from: design.has_logs.then_some(options.large_bytes),
             parts_at_rewrite: true,
-            learns_from_rewrites: Some(self.shared.options.min_bytes.min(self.shared.options.large_bytes)),
+            learns_from_rewrites: design.has_logs.then_some(options.min_bytes.min(options.large_bytes)),
         }
     }
 
@@ -158,6 +189,11 @@ impl Placement for DiffKv {
 
     fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         self.value_files().retire(durable, oldest_snapshot)
+    }
+
+    fn may_move(&self, from: u8, to: u8) -> bool {
+        let parted_from = self.shared.design.parted_from;
+        from >= parted_from || to < parted_from
     }
 
     fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {

@@ -7,11 +7,13 @@
 //! | [`hashkv`] | HashKV, ATC 2018 |
 //! | [`novkv`] | NovKV, MSST 2020 |
 //! | [`diffkv`] | DiffKV, ATC 2021 |
+//! | [`unikv`] | UniKV, ICDE 2020 |
 
 pub mod diffkv;
 pub mod hashkv;
 pub mod inline;
 pub mod novkv;
+pub mod unikv;
 pub mod wisckey;
 
 use bifold_format::compression::Compression;

@@ -21,7 +21,9 @@ use bifold_sim::{
 };
 
 use crate::meanwhile::at_change;
-use crate::support::{Bed, EVERYTHING, Placement, contents, files, keeps_apart, number, options, path};
+use crate::support::{
+    Bed, EVERYTHING, Placement, contents, files, keeps_apart, keeps_apart_at_commit, number, options, path,
+};
 
 /// One in so many images is also read in every way, crashed again and worked on.
 const THOROUGH: u64 = 16;
@@ -179,7 +181,7 @@ fn unsynced(placement: Placement) -> Bed {
 /// The files that hold what is not durable, and how much of each is: value files, or the log where there are none.
 fn grown(bed: &Bed) -> Vec<(String, usize, Vec<u8>)> {
     let old = files(&bed.fs.power_loss(Fate::DropUnsynced));
-    let end = if keeps_apart(bed.db()) { ".val" } else { ".log" };
+    let end = if keeps_apart_at_commit(bed.db()) { ".val" } else { ".log" };
     let grown = files(&bed.fs).into_iter().filter(|(name, _)| name.ends_with(end)).map(|(name, bytes)| {
         let durable = old.get(&name).map_or(0, Vec::len);
         (name, durable, bytes)

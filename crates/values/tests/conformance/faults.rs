@@ -16,7 +16,8 @@ use bifold_sim::{
 };
 
 use crate::support::{
-    Bed, EVERYTHING, Placement, Prepared, compare, contents, files, holders, keeps_apart, options, path,
+    Bed, EVERYTHING, Placement, Prepared, compare, contents, files, holders, keeps_apart, keeps_apart_at_commit,
+    options, path,
 };
 
 fn prepared(placement: Placement) -> Prepared {
@@ -266,7 +267,7 @@ pub fn b04_damage_before_a_synced_commit_drops_none_behind_it(placement: Placeme
     bed.step(&Op::Sync);
     let killed = Prepared { fs: bed.fs.fork(), model: bed.model().clone(), set: bed.set().clone() };
     let names: Vec<String> = files(&killed.fs).into_keys().filter(|name| name.ends_with(".val")).collect();
-    assert_eq!(names.is_empty(), !keeps_apart(bed.db()));
+    assert_eq!(names.is_empty(), !keeps_apart_at_commit(bed.db()));
     let mut met = 0;
     for name in &names {
         let bits = files(&killed.fs)[name].len() as u64 * 8;

@@ -98,6 +98,7 @@ battery! {
     hashkv_cold_log: HashKvColdLog;
     diffkv: DiffKv;
     diffkv_unmerged: DiffKvUnmerged;
+    unikv: UniKv;
 }
 
 /// The tests of [`exact`], for the placements that they are about.
@@ -122,4 +123,5 @@ macro_rules! exact {
 exact! {
     novkv_exact: NovKv;
     diffkv_exact: DiffKv;
+    unikv_exact: UniKv;
 }

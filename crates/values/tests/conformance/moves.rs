@@ -20,7 +20,8 @@ use bifold_sim::{
 use crate::{
     meanwhile::{Act, at_change, at_every_change_of_a_collection, delete, put},
     support::{
-        Bed, MIN_BYTES, Placement, Record, compare, contents, eager, files, keeps_apart, options, records, spec,
+        Bed, MIN_BYTES, Placement, Record, compare, contents, eager, files, keeps_apart, keeps_apart_at_commit,
+        options, records, spec,
     },
 };
 
@@ -142,11 +143,13 @@ pub fn a12_a_moved_record_keeps_number_kind_and_body(placement: Placement) {
     options.keyspace.values.compression = Compression::Lz4;
     let mut bed = Bed::new(options);
     bed.fill(0..KEYS);
+    bed.part();
     (0..KEYS).step_by(4).for_each(|key| bed.delete(key));
     (1..KEYS).step_by(4).for_each(|key| bed.put(key, 10));
     (2..KEYS).step_by(4).for_each(|key| bed.put(key, 500));
-    // A flush may part values that stood beside their keys.
+    // A flush may part values that stood beside their keys, and so may a merge.
     bed.step(&Op::Flush);
+    bed.part();
     let before: BTreeSet<Record> = records(&bed.fs).into_iter().collect();
     let files_before = files(&bed.fs);
     for _ in 0..3 {
@@ -161,6 +164,10 @@ pub fn a12_a_moved_record_keeps_number_kind_and_body(placement: Placement) {
 
 /// The same of records that another thread appends while their group is collected. A snapshot keeps all copies.
 pub fn a12_a_record_carried_over_keeps_number_kind_and_body(placement: Placement) {
+    if placement == Placement::UniKv {
+        // Nobody appends to what merges read, and they write each record for the first time.
+        return;
+    }
     let mut bed = Bed::new(options(placement));
     bed.fill(0..20);
     bed.cool();
@@ -238,6 +245,8 @@ pub fn a11_garbage_is_remembered_across_reopening(placement: Placement) {
     bed.collect();
     let collected = bed.db().stats().space;
     let is_freed = collected.values_bytes <= before.values_bytes / 2 || collected.values_bytes <= written / 4;
+    // What dies before it is parted leaves none.
+    let is_freed = is_freed || (dead(&before) == 0 && !keeps_apart_at_commit(bed.db()));
     assert!(is_freed, "{before:?} became {collected:?}");
     bed.check_thoroughly();
 }

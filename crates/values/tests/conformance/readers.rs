@@ -182,7 +182,7 @@ pub fn g14_snapshots_stay_the_same_while_every_value_moves(placement: Placement)
     match placement {
         Placement::Inline => {}
         // What has no garbage beside it moves with its key or, unmerged, never.
-        Placement::DiffKv | Placement::DiffKvUnmerged => {
+        Placement::DiffKv | Placement::DiffKvUnmerged | Placement::UniKv => {
             let moved = db
                 .stats()
                 .keyspaces

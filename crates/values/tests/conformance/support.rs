@@ -8,7 +8,7 @@ use std::{
 
 use bifold::{
     Compaction, Db, Env, KeyspaceOptions, Options, Workers,
-    options::{Cold, Leveled, MergePolicy, Values},
+    options::{Cold, Leveled, MergePolicy, TwoLayer, Values},
 };
 
 use bifold_contract::FileId;
@@ -40,6 +40,7 @@ pub enum Placement {
     NovKv,
     DiffKv,
     DiffKvUnmerged,
+    UniKv,
 }
 
 impl Placement {
@@ -51,6 +52,7 @@ impl Placement {
             Self::HashKv => (bifold::Placement::HashKv, Cold::Parts),
             Self::HashKvColdLog => (bifold::Placement::HashKv, Cold::Log),
             Self::NovKv => (bifold::Placement::NovKv, Cold::Parts),
+            Self::UniKv => (bifold::Placement::UniKv, Cold::Parts),
         }
     }
 }
@@ -64,6 +66,7 @@ pub const LARGE_BYTES: u32 = 150;
 /// Files and groups of a few KiB. Nothing is collected unless a row asks for it.
 pub fn options(placement: Placement) -> Options {
     let merge = if placement == Placement::DiffKvUnmerged { MergePolicy::Off } else { MergePolicy::ScanOptimised };
+    let is_unikv = placement == Placement::UniKv;
     let (placement, cold) = placement.options();
     let values = Values {
         cold,
@@ -78,12 +81,14 @@ pub fn options(placement: Placement) -> Options {
         ..Values::default()
     };
     let leveled = Leveled { growth: 3, levels: 4, level0_runs: 2, base_bytes: 8 << 10 };
+    let two_layer = TwoLayer { unsorted_bytes: 12 << 10, scan_merge_runs: 3 };
     let keyspace = KeyspaceOptions {
         placement,
         values,
         table_bytes: 4 << 10,
+        partition_bytes: is_unikv.then_some(24 << 10),
         block_bytes: 512,
-        compaction: Compaction::Leveled(leveled),
+        compaction: if is_unikv { Compaction::TwoLayer(two_layer) } else { Compaction::Leveled(leveled) },
         ..KeyspaceOptions::default()
     };
     Options {
@@ -110,6 +115,11 @@ pub fn threaded(fs: &MemoryFs) -> Env {
 /// Whether values of these options are kept in files of their own.
 pub fn keeps_apart(db: &Db) -> bool {
     db.options().keyspace.placement != bifold::Placement::Inline
+}
+
+/// Whether commits put values there; else only flushes or merges do.
+pub fn keeps_apart_at_commit(db: &Db) -> bool {
+    keeps_apart(db) && db.options().keyspace.placement != bifold::Placement::UniKv
 }
 
 /// The value of length `len` that write number `tag` puts.
@@ -207,9 +217,23 @@ impl Bed {
             (0..24).step_by(3).for_each(|key| self.put(key, MIN_BYTES + u32::from(key) * 11 % 240));
             self.step(&Op::Flush);
         }
+        if self.part() {
+            (0..24).step_by(3).for_each(|key| self.put(key, MIN_BYTES + u32::from(key) * 11 % 240));
+            self.step(&Op::Flush);
+        }
         if self.set.database.keyspace.values.cold == Cold::Log {
             self.collect();
         }
+    }
+
+    /// Where merges part values, these do. Answers whether it is so.
+    pub fn part(&mut self) -> bool {
+        let merges_part = self.set.database.keyspace.placement == bifold::Placement::UniKv;
+        if merges_part {
+            self.step(&Op::Flush);
+            self.db().default_keyspace().compact_range::<&[u8]>(..).unwrap();
+        }
+        merges_part
     }
 
     /// Closes and opens it, and demands that the files are those it knows.

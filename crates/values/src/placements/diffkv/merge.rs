@@ -78,6 +78,8 @@ pub(super) struct Merge {
     shared: Arc<Shared>,
     job: RewriteJob,
     source: IoSource,
+    /// Values beside their keys are written apart, if they are not small.
+    parts: bool,
     compressor: Compressor,
     sources: HashMap<FileId, Option<Source>>,
     group: Option<u64>,
@@ -93,6 +95,7 @@ impl Merge {
         Self {
             shared: Arc::clone(shared),
             job: job.clone(),
+            parts: job.to >= shared.design.parted_from,
             source: if job.from.is_some() { IoSource::Compaction } else { IoSource::Flush },
             compressor: Compressor::new(shared.options.compression),
             sources: HashMap::default(),
@@ -269,7 +272,7 @@ fn record_at<'s>(scan: &'s mut Scan, file: &ValueFile, from: Pointer, key: &[u8]
 impl Rewriter for Merge {
     fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
         match entry.kind {
-            Kind::Inline if entry.payload.len() >= self.shared.options.min_bytes => {
+            Kind::Inline if self.parts && entry.payload.len() >= self.shared.options.min_bytes => {
                 self.part(entry.key, entry.seqno, entry.payload)
             }
             Kind::Pointer => match pointer::decode(entry.payload) {

@@ -1,0 +1,41 @@
+//! `unikv`: values leave their keys when these leave level 0 (UniKV, ICDE 2020, §III-C, "partial KV separation").
+//!
+//! ```text
+//! put ─▶ memtable ─flush─▶ level 0: values beside their keys       the UnsortedStore
+//!                            │ merge of level 0 and 1
+//!                            ├─ small ─────────▶ level 1, beside its key                 (ours: the paper's future work)
+//!                            └─ from min_bytes ─▶ log file, sorted by key ─▶ level 1: key and address    the SortedStore
+//! ```
+//!
+//! | paper | here |
+//! |---|---|
+//! | partial KV separation (§III-C) | a merge into level 1 or deeper parts what is not small: [`DESIGN`] |
+//! | a log for each merge | value files with an extent, cut at `file_bytes` |
+//! | GC: the partition with most garbage, its valid values to a new log (§III-C) | past the space target `pick` asks for a rewrite of the keys of the file with most garbage, and all other files of these keys with too much garbage move with it |
+//! | values that two partitions share are split by later GC (§III-D) | the file's counter knows how much of it is dead, whoever drops it |
+//!
+//! That is what [`diffkv`](super::diffkv) does one level further up, with the same files, exact counters of what is dead, and readers that look a
+//! version up anew when its file is gone. So the two share all of their code.
+//!
+//! **Space.** What is overwritten in level 0 is found by the merge that takes it down. Until then it is there twice: up to `unsorted_bytes` for each
+//! partition beyond `space_target`.
+
+use bifold_contract::{FileId, Result, ValueEdit};
+
+use super::{
+    ValueOptions,
+    diffkv::{Design, DiffKv, order::MergePolicy},
+};
+use crate::parts::value_files::Home;
+
+/// Apart from level 1 on, and never as they come.
+pub const DESIGN: Design = Design { name: "unikv", parted_from: 1, has_logs: false };
+
+/// With the files that are there.
+///
+/// # Errors
+/// I/O errors and corruption.
+pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<DiffKv> {
+    // Level 1 is the last: values move for garbage alone.
+    DiffKv::open_as(DESIGN, home, ValueOptions { merge: MergePolicy::Off, ..options }, listed, present)
+}
