@@ -41,7 +41,9 @@ fn levels(keyspace: &KeyspaceStats, out: &mut Output) -> Result<()> {
     let name = out.paint(Tone::Strong, &keyspace.name);
     let (placement, compaction) = (&keyspace.placement, &keyspace.compaction);
     let entries = count(keyspace.entries_estimate);
-    out.line(format!("\nkeyspace {name}  {placement}, {compaction}, about {entries} entries"))?;
+    let split =
+        if keyspace.partitions > 1 { format!(", {} partitions", count(keyspace.partitions)) } else { String::new() };
+    out.line(format!("\nkeyspace {name}  {placement}, {compaction}{split}, about {entries} entries"))?;
     let largest = keyspace.levels.iter().map(|l| l.bytes).max().unwrap_or(0).max(keyspace.memtable_bytes);
     let memtable = bar(keyspace.memtable_bytes, largest, WIDTH);
     out.line(format!("  mem {memtable} {:>10}", bytes(keyspace.memtable_bytes)))?;

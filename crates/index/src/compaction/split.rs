@@ -5,19 +5,20 @@
 
 use bifold_contract::{Level, Levels};
 
-/// The boundaries to add, one for each of these partitions of more than `most` bytes, where each entry has `apart` bytes of values beyond its
-/// table. A partition with a boundary that is not in force yet has to wait for that.
+/// The boundaries to add, one at most for each of these partitions of more than `most` bytes, where each entry has `apart` bytes of values
+/// beyond its table. One with boundaries that are not in force yet may have as much more for each.
 #[must_use]
 pub fn due(partitions: &[Levels], most: u64, apart: f64) -> Vec<Box<[u8]>> {
     let is_large = |partition: &&Levels| {
         let entries: u64 = partition.levels.iter().map(entries).sum();
-        partition.bytes() as f64 + entries as f64 * apart > most as f64
+        let allowed = most as f64 * (partition.boundaries.len() + 1) as f64;
+        partition.bytes() as f64 + entries as f64 * apart > allowed
     };
-    let large = partitions.iter().filter(|partition| partition.boundaries.is_empty()).filter(is_large);
-    large
-        .filter_map(|partition| partition.levels.iter().skip(1).max_by_key(|level| entries(level)))
-        .filter_map(median)
-        .collect()
+    let split = |partition: &Levels| {
+        let largest = partition.levels.iter().skip(1).max_by_key(|level| entries(level))?;
+        median(largest).filter(|key| !partition.boundaries.contains(key))
+    };
+    partitions.iter().filter(is_large).filter_map(split).collect()
 }
 
 /// The key before which half of the entries of a level are, as nearly as its tables tell.
@@ -75,8 +76,14 @@ mod tests {
     }
 
     #[test]
-    fn each_large_partition_is_split_once_its_last_split_is_in_force() {
+    fn each_large_partition_is_split_and_one_that_waits_for_a_split_must_be_larger() {
         assert_eq!(due_at(&[], &["ab", "cd", "ef", "gh"], "e", 19, 0.0), "cg");
-        assert_eq!(due_at(&["bg"], &["ab", "cd", "ef", "gh"], "e", 19, 0.0), "");
+        assert_eq!(
+            due_at(&["bg"], &["ab", "cd", "ef", "gh"], "e", 19, 0.0),
+            "",
+            "its median is the boundary it waits for"
+        );
+        assert_eq!(due_at(&["bg"], &["ab", "cd", "ef", "gh"], "g", 25, 0.0), "");
+        assert_eq!(due_at(&["bg"], &["ab", "cd", "ef", "gh"], "g", 24, 0.0), "e");
     }
 }
