@@ -385,7 +385,7 @@ pub struct KeyspaceOptions {
     #[serde(deserialize_with = "size")]
     pub table_bytes: u64,
     /// A key range with more bytes than this, values included, is split in two, each compacted on its own (UniKV §III-D): merges
-    /// then cost as much as a range is large and not as the keyspace is. A split rewrites nothing and holds up nobody. Unset: one
+    /// then cost as much as a range is large and not as the keyspace is. A split is one edit of the manifest and rewrites nothing. Unset: one
     /// range. Meant for `compaction.two_layer`; with other policies a split is in force only when no table spans it.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub partition_bytes: Option<u64>,

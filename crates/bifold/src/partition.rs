@@ -1,4 +1,5 @@
-//! One tree: the memtables and tables of a keyspace (or of a key range of it), and what readers take of it.
+//! One tree: the memtables and tables of a keyspace, and what readers take of it. Its key ranges that are compacted each on their own, which UniKV
+//! calls partitions, are in [`Shape`].
 //!
 //! ```text
 //! reads ──▶ View ─┬─ active   the memtable that commits go to

@@ -183,6 +183,8 @@ impl Site<'_> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(self.workspace).env("CARGO_TARGET_DIR", self.target);
         cargo.env("BIFOLD_SIM_FAILURES", "1").env("BIFOLD_SIM_SCALE", SCALE_PERCENT);
+        // What fails because of a planted bug is no regression to be kept beside the sources.
+        cargo.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
         if let Some(wrapper) = wrapper {
             cargo.env("RUSTC_WORKSPACE_WRAPPER", wrapper);
         }
