@@ -5,7 +5,7 @@
 //!                               what is written is cut there from now on; when no table spans it, the halves are compacted each on its own
 //! ```
 //!
-//! The paper moves keys and values of one half to new files, and writers wait for that (§III-D). Here both halves stay in one tree, so a split is
+//! The paper writes all keys of the partition anew, and its writers wait for that. Here both halves stay in one tree, so a split is
 //! a key: no table is rewritten, and values that both halves have in one file are parted when they are collected next. Memtables and
 //! the log are the keyspace's, so a thousand partitions cost no more memory than one.
 //!
