@@ -126,7 +126,7 @@ impl Engine {
                 // So that what lies under a part of level 0 ends where it ends.
                 cuts: &parts::cuts_of_merges(levels, count_of_parts(partition, self.plan.memtable)),
                 source: IoSource::Compaction,
-                table: partition.table_options(),
+                table: partition.table_options(to),
                 progress: &|bytes| {
                     self.health.open()?;
                     self.pace.budget.acquire(bytes);

@@ -74,7 +74,7 @@ impl Engine {
                 grandparents: &[],
                 cuts: &parts::cuts(levels, parts),
                 source: IoSource::Flush,
-                table: partition.table_options(),
+                table: partition.table_options(0),
                 progress: &|_bytes| self.health.open(),
             },
             partition.placement.rewriter(&job)?,

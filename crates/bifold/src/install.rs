@@ -26,7 +26,7 @@ use crate::{
     manifest::ManifestFile,
     options::KeyspaceOptions,
     partition::{Layer, Partition, View},
-    presets::ValueHome,
+    presets::{self, ValueHome},
     sync::LockExt,
     wal::Wal,
 };
@@ -205,7 +205,8 @@ impl Engine {
         let id = KeyspaceId::try_from(self.new_file_id())
             .map_err(|_| bifold_contract::Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
         let values = ValueHome { home: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
-        let partition = Arc::new(Partition::new(id, name.to_owned(), options.clone(), Version::default(), 0, values)?);
+        let version = presets::empty_version(options, &self.tables)?;
+        let partition = Arc::new(Partition::new(id, name.to_owned(), options.clone(), version, 0, values)?);
         // There is no log with anything of it.
         partition.placement.cut()?;
         let text = toml::to_string(options).unwrap_or_default();

@@ -314,6 +314,28 @@ impl Default for TwoLayer {
     }
 }
 
+/// Options of the hash index over level 0 (UniKV §III-B). It takes some 10 bytes of memory for each key in level 0, within the share of
+/// `memory_limit` that indexes and filters have; where that has no room, there is none, and reads ask every run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HashIndex {
+    /// Places a key may have, 1 to 8 (the paper's n).
+    pub ways: u32,
+    /// Bits of an entry that tell keys apart, 1 to 32.
+    pub tag_bits: u32,
+    /// Bits of an entry that tell runs apart, 1 to 32; with the tag's at most 48. More runs than they can tell are searched without the index.
+    pub run_bits: u32,
+    /// Whether the hashes of keys are written with their table, 8 bytes each, so that opening a database need not read all keys of
+    /// level 0.
+    pub written: bool,
+}
+
+impl Default for HashIndex {
+    fn default() -> Self {
+        Self { ways: 4, tag_bits: 16, run_bits: 16, written: true }
+    }
+}
+
 /// Options of a database.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -393,10 +415,14 @@ pub struct KeyspaceOptions {
     pub block_bytes: u32,
     /// Every so many entries a block stores a whole key: 1 to 1024.
     pub restart_interval: u32,
-    /// Bits of Bloom filter for each key, 0 to 64; 0 means no filter.
+    /// Bits of Bloom filter for each key, 0 to 63; 0 means no filter. Level 0 has none where there is a hash index.
     pub filter_bits_per_key: u32,
     /// How tables are rewritten.
     pub compaction: Compaction,
+    /// An index in memory of the keys in level 0, in place of filters there. Unset: none. Meant for a large level 0, as `compaction.two_layer`
+    /// has it: a read then asks the one run that has its key, however many there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_index: Option<HashIndex>,
 }
 
 impl Default for KeyspaceOptions {
@@ -411,19 +437,22 @@ impl Default for KeyspaceOptions {
             restart_interval: 16,
             filter_bits_per_key: 10,
             compaction: Compaction::default(),
+            hash_index: None,
         }
     }
 }
 
 impl KeyspaceOptions {
-    /// UniKV's design: an unsorted layer above a sorted one, values apart in the sorted one, key ranges that split as they grow. The
-    /// sizes are a fourth of the paper's.
+    /// UniKV's design: an unsorted layer under a hash index, above a sorted one, values apart in the sorted one, key ranges that split as they
+    /// grow, no filters. The sizes are a fourth of the paper's.
     #[must_use]
     pub fn unikv() -> Self {
         Self {
             placement: Placement::UniKv,
             compaction: Compaction::TwoLayer(TwoLayer::default()),
             partition_bytes: Some(10 << 30),
+            filter_bits_per_key: 0,
+            hash_index: Some(HashIndex::default()),
             ..Self::default()
         }
     }
@@ -508,7 +537,10 @@ impl KeyspaceOptions {
         at_least("keyspace.partition_bytes", self.partition_bytes.unwrap_or(u64::MAX), 4 << 10)?;
         within("keyspace.block_bytes", u64::from(self.block_bytes), 64, 16 << 20)?;
         within("keyspace.restart_interval", u64::from(self.restart_interval), 1, 1024)?;
-        within("keyspace.filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;
+        within("keyspace.filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 63)?;
+        if let Some(index) = self.hash_index {
+            index.check()?;
+        }
         self.values.check()?;
         if self.placement == Placement::NovKv {
             // A collection holds the values of one file in memory, and one record has the index of all.
@@ -530,6 +562,19 @@ impl KeyspaceOptions {
                 within("keyspace.compaction.two_layer.scan_merge_runs", u64::from(o.scan_merge_runs), 2, 1000)
             }
         }
+    }
+}
+
+impl HashIndex {
+    fn check(self) -> Result<()> {
+        within("keyspace.hash_index.ways", u64::from(self.ways), 1, 8)?;
+        within("keyspace.hash_index.tag_bits", u64::from(self.tag_bits), 1, 32)?;
+        within("keyspace.hash_index.run_bits", u64::from(self.run_bits), 1, 32)?;
+        if self.tag_bits + self.run_bits > 48 {
+            let reason = format!("{} and run_bits = {} are more than 48 together", self.tag_bits, self.run_bits);
+            return Err(Error::invalid("option `keyspace.hash_index.tag_bits`", reason));
+        }
+        Ok(())
     }
 }
 
@@ -672,6 +717,7 @@ mod tests {
             "keyspace.placement=hashkv",
             "keyspace.values.victim.greedy_random=8",
             "keyspace.values.space_target=1.3",
+            "keyspace.hash_index.tag_bits=12",
         ] {
             options.set(word).unwrap_or_else(|e| panic!("{word}: {e}"));
         }
@@ -704,6 +750,8 @@ mod tests {
             ("durability=maybe", "durability"),
             ("keyspace.values.space_target=1", "1.05"),
             ("keyspace.placement=hashkw", "hashkw"),
+            ("keyspace.hash_index.ways=9", "between"),
+            ("keyspace.hash_index.run_bits=33", "between"),
         ] {
             let error = options.set(word).unwrap_err().to_string();
             assert!(error.contains(says), "{word}: {error}");

@@ -23,9 +23,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{
-    Busy, CompactionJob, CompactionPolicy, FileId, KeyspaceId, Locator, Placement, Result, SeqNo, policy::NewestFirst,
-};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, KeyspaceId, Placement, Result, SeqNo};
 use bifold_index::{compaction::by_partition::Shape, memtable::Memtable, table::TableOptions, version::Version};
 
 use crate::{
@@ -53,8 +51,6 @@ pub(crate) struct Partition {
     pub placement: Arc<dyn Placement>,
     /// What it compacts next.
     pub policy: Box<dyn CompactionPolicy>,
-    /// Which level-0 runs may hold a key.
-    pub locator: Box<dyn Locator>,
     /// What its compactions did.
     pub history: Mutex<CompactionHistory>,
     /// The values that iterators lately asked for came from the device.
@@ -161,7 +157,6 @@ impl Partition {
                 .map(|apart_from| Overwrites::of(apart_from, placement.space().live_bytes, entries)),
             placement,
             policy: presets::policy(&options)?,
-            locator: Box::new(NewestFirst),
             history: Mutex::default(),
             scans_are_cold: AtomicBool::new(false),
             view: ArcSwap::from_pointee(View::new(Layer::empty(), Vec::new(), Arc::new(version))),
@@ -214,9 +209,9 @@ impl Partition {
         self.shape(&self.view()).choose(self.policy.as_ref(), busy)
     }
 
-    /// How tables are written.
-    pub fn table_options(&self) -> TableOptions {
-        presets::table_options(&self.options)
+    /// How tables of a level are written.
+    pub fn table_options(&self, level: u8) -> TableOptions {
+        presets::table_options(&self.options, level)
     }
 
     /// All commits of the tree up to this number are in tables: replay of the log skips them.

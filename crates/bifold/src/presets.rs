@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use bifold_contract::{CompactionPolicy, FileId, Result, ValueEdit};
-use bifold_format::compression::Compression as BlockCompression;
+use bifold_format::{compression::Compression as BlockCompression, filter::HASH_BITS};
 use bifold_index::{
     compaction::{leveled, tiered, two_layer},
-    table::TableOptions,
+    hash_index::HashIndexOptions,
+    table::{TableContext, TableOptions},
+    version::Version,
 };
 use bifold_values::{
     parts::{value_files::Home, victim},
@@ -21,7 +23,7 @@ use bifold_values::{
     },
 };
 
-use crate::options::{Cold, Compaction, Compression, KeyspaceOptions, MergePolicy, Placement, Victim};
+use crate::options::{Cold, Compaction, Compression, HashIndex, KeyspaceOptions, MergePolicy, Placement, Victim};
 
 /// Zstandard level: the lowest, since tables are rewritten several times.
 const ZSTD_LEVEL: i32 = 1;
@@ -115,12 +117,36 @@ pub(crate) fn policy(options: &KeyspaceOptions) -> Result<Box<dyn CompactionPoli
     })
 }
 
-/// How tables are written.
-pub(crate) fn table_options(options: &KeyspaceOptions) -> TableOptions {
+/// A version without tables.
+///
+/// # Errors
+/// Options that cannot be used together.
+pub(crate) fn empty_version(options: &KeyspaceOptions, context: &Arc<TableContext>) -> Result<Version> {
+    let Some(index) = options.hash_index else { return Ok(Version::default()) };
+    let level0_bytes = match options.compaction {
+        Compaction::TwoLayer(o) => Some(o.unsorted_bytes),
+        Compaction::Leveled(_) | Compaction::Tiered(_) => None,
+    };
+    let HashIndex { ways, tag_bits, run_bits, written: _ } = index;
+    Version::with_hash_index(HashIndexOptions { ways, tag_bits, run_bits, level0_bytes }, context)
+}
+
+/// How tables of a level are written.
+pub(crate) fn table_options(options: &KeyspaceOptions, level: u8) -> TableOptions {
+    let filter_bits_per_key = match options.hash_index {
+        Some(index) if level == 0 => {
+            if index.written {
+                HASH_BITS
+            } else {
+                0
+            }
+        }
+        _ => options.filter_bits_per_key,
+    };
     TableOptions {
         block_bytes: options.block_bytes as usize,
         restart_interval: options.restart_interval as usize,
-        filter_bits_per_key: options.filter_bits_per_key,
+        filter_bits_per_key,
         compression: compression(options.compression),
     }
 }

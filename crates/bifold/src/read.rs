@@ -75,7 +75,7 @@ impl Engine {
         let found = {
             let view = partition.view();
             let seqno = snapshot.unwrap_or_else(|| self.visible());
-            self.newest(partition, &view, key, seqno)?.is_some()
+            self.newest(&view, key, seqno)?.is_some()
         };
         self.counters.got(found.then_some(0), || self.env.clock.now(), begin);
         Ok(found)
@@ -108,7 +108,7 @@ impl Engine {
     }
 
     fn look(&self, partition: &Partition, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Looked> {
-        let (pointer, seqno) = match self.newest(partition, view, key, snapshot)? {
+        let (pointer, seqno) = match self.newest(view, key, snapshot)? {
             None => return Ok(Looked::Answer(None)),
             Some(Live::InMemtable(value)) => return Ok(Looked::Answer(Some(Value::copy_of(value)))),
             Some(Live::InBlock(value)) => return Ok(Looked::Answer(Some(value))),
@@ -149,13 +149,7 @@ impl Engine {
 
     /// The newest version of `key` in `view` that is not newer than `snapshot`, unless that is a deletion.
     #[inline]
-    fn newest<'v>(
-        &self,
-        partition: &Partition,
-        view: &'v View,
-        key: &[u8],
-        snapshot: SeqNo,
-    ) -> Result<Option<Live<'v>>> {
+    fn newest<'v>(&self, view: &'v View, key: &[u8], snapshot: SeqNo) -> Result<Option<Live<'v>>> {
         let mut covered_by: SeqNo = 0;
         for layer in view.layers() {
             covered_by = covered_by.max(layer.memtable.range_tombstones().covering(key, snapshot));
@@ -168,7 +162,7 @@ impl Engine {
                 });
             }
         }
-        let lookup = Lookup { key, key_hash: key_hash(key), snapshot, covered_by, locator: partition.locator.as_ref() };
+        let lookup = Lookup { key, key_hash: key_hash(key), snapshot, covered_by, locator: view.version.locator() };
         Ok(view.version.get(&lookup, &self.counters.lookups)?.and_then(|found| match found.kind {
             Kind::Delete => None,
             Kind::Inline => Some(Live::InBlock(found.payload)),
@@ -206,7 +200,7 @@ impl Engine {
     /// # Errors
     /// I/O errors and corruption.
     pub fn current_pointer(&self, partition: &Partition, key: &[u8]) -> Result<Option<Pointer>> {
-        match self.newest(partition, &partition.view(), key, MAX_SEQNO)? {
+        match self.newest(&partition.view(), key, MAX_SEQNO)? {
             Some(Live::PointerInMemtable(pointer, _)) => decode_pointer(partition, pointer).map(Some),
             Some(Live::PointerInBlock(pointer, _)) => decode_pointer(partition, &pointer).map(Some),
             Some(Live::InMemtable(_) | Live::InBlock(_)) | None => Ok(None),

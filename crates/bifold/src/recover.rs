@@ -37,10 +37,7 @@ use bifold_format::{
     names::{self, FileKind},
     pointer,
 };
-use bifold_index::{
-    table::{Table, TableContext},
-    version::Version,
-};
+use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Env, LockMode};
 use bifold_values::parts::budget::Memory;
 
@@ -51,7 +48,7 @@ use crate::{
     memory::MemoryPlan,
     options::{Access, IfMissing, KeyspaceOptions, Options},
     partition::Partition,
-    presets::ValueHome,
+    presets::{self, ValueHome},
     sync::LockExt,
     wal::{LogFile, Wal},
     write::{Act, Op, apply},
@@ -360,7 +357,8 @@ impl ManifestState {
             let added = keyspace.tables.values().cloned().collect();
             let boundaries = keyspace.boundaries.clone();
             let edit = LevelEdit { keyspace: id, added, boundaries, ..LevelEdit::default() };
-            let version = Version::default().apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
+            let version = presets::empty_version(&options, context)?
+                .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
             let home = value_home(dir, id, next_file, memory, writes);
             let values = ValueHome { home, listed: &listed, present };
             Ok(Arc::new(Partition::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))

@@ -1,7 +1,9 @@
-//! A filter that says of most absent keys that they are absent: a Bloom filter in blocks of one cache line.
+//! A filter that says of most absent keys that they are absent: a Bloom filter in blocks of one cache line. Or, in its place, the
+//! hashes of the keys themselves, from which a hash index is made without reading the keys.
 //!
 //! ```text
-//! filter   line 64 B │ line │ … │ probes u8
+//! filter       line 64 B │ line │ … │ probes u8
+//! key hashes   hash u64 │ … │ 0 u8                  ascending
 //! ```
 //!
 //! The high half of a key's hash chooses a line of 512 bits; all its probes fall into that line, so a question costs one
@@ -31,6 +33,9 @@ pub fn key_hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
+/// So many bits a key are the hash itself: no Bloom filter but [`key_hashes`].
+pub const HASH_BITS: u32 = 64;
+
 /// Collects the hashes of a table's keys.
 #[derive(Clone, Debug, Default)]
 pub struct FilterBuilder {
@@ -46,11 +51,20 @@ impl FilterBuilder {
     /// Bytes of the filter as it stands.
     #[must_use]
     pub fn bytes(&self, bits_per_key: u32) -> usize {
+        if bits_per_key == HASH_BITS {
+            return self.hashes.len() * size_of::<u64>() + 1;
+        }
         lines_for(self.hashes.len(), bits_per_key) * LINE_BYTES + 1
     }
 
-    /// Appends the filter to `out`.
+    /// Appends the filter to `out`; with [`HASH_BITS`] a key, the hashes.
     pub fn finish(&self, bits_per_key: u32, out: &mut Vec<u8>) {
+        if bits_per_key == HASH_BITS {
+            let mut hashes = self.hashes.clone();
+            hashes.sort_unstable();
+            hashes.iter().for_each(|hash| out.extend_from_slice(&hash.to_le_bytes()));
+            return out.push(0);
+        }
         let probes = probes_for(bits_per_key);
         let start = out.len();
         out.resize(start + self.bytes(bits_per_key), 0);
@@ -94,6 +108,22 @@ impl<'a> Filter<'a> {
         let line = &self.lines[line_of(hash, self.lines.len())];
         positions(hash, self.probes).all(|bit| line[bit / 8] & 1 << (bit % 8) != 0)
     }
+}
+
+/// The hashes that [`FilterBuilder::finish`] wrote in place of a filter, ascending.
+///
+/// # Errors
+/// When the bytes are no such hashes.
+pub fn key_hashes(bytes: &[u8]) -> Result<Vec<u64>, Corruption> {
+    let expected = "ascending hashes of 8 bytes and a 0";
+    let damage = |found: String| Err(Corruption::new(0, "key hashes", expected, found));
+    let Some((0, hashes)) = bytes.split_last() else { return damage(format!("a last byte of {:?}", bytes.last())) };
+    let (hashes, rest) = hashes.as_chunks::<8>();
+    if !rest.is_empty() {
+        return damage(format!("{} bytes", bytes.len()));
+    }
+    let hashes: Vec<u64> = hashes.iter().map(|&hash| u64::from_le_bytes(hash)).collect();
+    if hashes.is_sorted() { Ok(hashes) } else { damage("some that descend".into()) }
 }
 
 #[cold]
@@ -162,6 +192,21 @@ mod tests {
             let measured = wrong as f64 * 100.0 / f64::from(asked);
             assert!((measured - percent).abs() < 0.15 * percent + 0.01, "{bits} bits a key: {measured} %");
         }
+    }
+
+    #[test]
+    fn key_hashes_come_back_and_are_no_filter() {
+        let bytes = filter_of(1000, HASH_BITS);
+        let mut hashes: Vec<u64> = (0..1000u32).map(|key| key_hash(&key.to_be_bytes())).collect();
+        hashes.sort_unstable();
+        assert_eq!(key_hashes(&bytes), Ok(hashes));
+        assert!(Filter::parse(&bytes).is_err());
+        assert!(key_hashes(&filter_of(1000, 10)).is_err());
+        let descending = [2u64.to_le_bytes(), 1u64.to_le_bytes()].concat();
+        for damaged in [vec![], vec![1], vec![0; 8], [descending, vec![0]].concat()] {
+            assert!(key_hashes(&damaged).is_err(), "{damaged:?}");
+        }
+        assert_eq!(key_hashes(&[0]), Ok(Vec::new()));
     }
 
     #[test]

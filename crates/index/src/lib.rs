@@ -8,6 +8,7 @@
 //! | [`cache`] | the block cache |
 //! | [`range_tombstones`] | deleted key ranges, ready to be asked about a key |
 //! | [`version`] | the immutable set of tables at one moment, and its successor under an edit |
+//! | [`hash_index`] | which runs of level 0 may hold a key |
 //! | [`lookup`] | one key in one version |
 //! | [`merge`] | several sorted streams as one |
 //! | [`visible`] | a merged stream as one snapshot sees it, both ways |
@@ -16,6 +17,7 @@
 pub mod cache;
 pub mod compaction;
 pub mod cursor;
+pub mod hash_index;
 pub mod lookup;
 pub mod memtable;
 pub mod merge;

@@ -60,8 +60,14 @@ impl Version {
     /// may have it. Range tombstones are not looked at.
     #[must_use]
     pub fn may_contain_as_held(&self, key: &[u8], key_hash: u64) -> bool {
-        let mut tables = self.levels().iter().flatten().filter_map(|run| run.find(key));
-        tables.any(|table| table.may_contain_as_held(key_hash))
+        let may_contain = |run: &Arc<TableRun>| run.find(key).is_some_and(|table| table.may_contain_as_held(key_hash));
+        let Some((level0, deeper)) = self.levels().split_first() else { return false };
+        let mut is_above = false;
+        self.locator().candidates(key_hash, level0.len(), &mut |at| {
+            is_above = level0.get(at).is_some_and(may_contain);
+            !is_above
+        });
+        is_above || deeper.iter().flatten().any(may_contain)
     }
 
     fn search(&self, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Option<FoundEntry>> {

@@ -10,6 +10,7 @@
 //! Invariants, checked by [`Version::apply`]: the runs of a level descend by id; the tables of a run ascend and do not
 //! overlap; no table stands in two places; no run is empty.
 
+mod level0;
 pub mod run;
 
 use std::{
@@ -17,10 +18,17 @@ use std::{
     sync::Arc,
 };
 
-use bifold_contract::{Error, FileId, Level, LevelEdit, Levels, Result, Run, RunId, TableMeta, edit::TableRemoved};
+use bifold_contract::{
+    Error, FileId, Level, LevelEdit, Levels, Locator, Result, Run, RunId, TableMeta, edit::TableRemoved,
+    policy::NewestFirst,
+};
+use level0::Level0Index;
 pub use run::{RunCursor, TableRun};
 
-use crate::table::Table;
+use crate::{
+    hash_index::{HashIndexOptions, HashIndexUse},
+    table::{Table, TableContext},
+};
 
 /// Opens a table that an edit adds.
 pub type Open<'a> = dyn FnMut(&Arc<TableMeta>) -> Result<Arc<Table>> + 'a;
@@ -33,9 +41,20 @@ pub struct Version {
     has_range_tombstones: bool,
     /// Where it is split, ascending.
     boundaries: Arc<[Box<[u8]>]>,
+    /// Which runs of level 0 may hold a key, where that is to be known.
+    level0: Option<Level0Index>,
 }
 
 impl Version {
+    /// A version without tables, whose successors have a hash index over level 0, within the budget of `context`.
+    ///
+    /// # Errors
+    /// Options that cannot be used.
+    pub fn with_hash_index(options: HashIndexOptions, context: &Arc<TableContext>) -> Result<Self> {
+        options.check()?;
+        Ok(Self { level0: Some(Level0Index::new(options, context)), ..Self::default() })
+    }
+
     /// This version with the tables of `edit` removed and added. Tables that only move keep what they have open; others are
     /// opened by `open`.
     ///
@@ -54,11 +73,31 @@ impl Version {
                 None => open(&added.table)?,
             };
             change.places.insert(id, ());
+            if added.level == 0 {
+                change.new_in_level0.push((added.run, Arc::clone(&table)));
+            }
             change.runs.entry((added.level, added.run)).or_default().insert(0, table);
             change.touched.insert((added.level, added.run), ());
         }
         let boundaries = with_boundaries(&self.boundaries, &edit.boundaries);
-        Ok(Self { boundaries, ..change.finish(self)? })
+        let new_in_level0 = std::mem::take(&mut change.new_in_level0);
+        let next = change.finish(self)?;
+        let runs = next.levels.first().map_or(&[][..], |runs| runs);
+        let level0 = self.level0.as_ref().map(|index| index.after(runs, &new_in_level0, boundaries.len() + 1));
+        Ok(Self { level0: level0.transpose()?, boundaries, ..next })
+    }
+
+    /// Which runs of level 0 may hold a key.
+    #[inline]
+    #[must_use]
+    pub fn locator(&self) -> &dyn Locator {
+        self.level0.as_ref().map_or(&NewestFirst, |index| index)
+    }
+
+    /// What is in its hash index, if it has one.
+    #[must_use]
+    pub fn hash_index(&self) -> Option<HashIndexUse> {
+        self.level0.as_ref().and_then(Level0Index::usage)
     }
 
     /// Its tables as plain data.
@@ -128,6 +167,7 @@ struct Change {
     /// Where tables are now.
     places: BTreeMap<FileId, ()>,
     removed: BTreeMap<FileId, Arc<Table>>,
+    new_in_level0: Vec<(RunId, Arc<Table>)>,
     touched: BTreeMap<(u8, RunId), ()>,
 }
 

@@ -3,7 +3,7 @@
 
 use bifold::{
     CachedValues, Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
-    options::{Cold, Leveled, MergePolicy, Tiered, TwoLayer, Values, Victim},
+    options::{Cold, HashIndex, Leveled, MergePolicy, Tiered, TwoLayer, Values, Victim},
 };
 
 use crate::{model::NAMES, random::Random};
@@ -31,6 +31,8 @@ impl OptionSet {
                 keyspace.placement = Placement::UniKv;
             }
         }
+        let mut random_indexes = Random::new(seed ^ index.rotate_left(40), "hash indexes");
+        keyspaces.iter_mut().for_each(|keyspace| keyspace.hash_index = hash_index(&mut random_indexes));
         let memory_limit = random.pick(&[1 << 20, 2 << 20, 8 << 20, 64 << 20]);
         let database = Options {
             durability,
@@ -54,6 +56,17 @@ fn open_files_max(seed: u64, index: u64) -> u32 {
     random.pick(&[2, 3, 4, 8, 1 << 20])
 }
 
+/// Half of the time none; else with tags so short that they lead to wrong runs, and few runs that it can tell.
+fn hash_index(random: &mut Random) -> Option<HashIndex> {
+    let index = HashIndex {
+        ways: random.pick(&[1, 2, 4, 8]),
+        tag_bits: random.pick(&[1, 4, 16]),
+        run_bits: random.pick(&[2, 5, 16]),
+        written: random.below(3) > 0,
+    };
+    (random.below(2) == 0).then_some(index)
+}
+
 fn keyspace(random: &mut Random) -> KeyspaceOptions {
     KeyspaceOptions {
         compression: random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
@@ -71,6 +84,7 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
             Placement::DiffKv,
         ]),
         values: values(random),
+        hash_index: None,
     }
 }
 

@@ -131,6 +131,7 @@ fn keyspaces() -> [Named; 3] {
         compression: Compression::None,
         table_bytes: 8 << 10,
         partition_bytes: None,
+        hash_index: None,
         block_bytes: 1 << 10,
         restart_interval: 16,
         filter_bits_per_key: 10,

@@ -12,6 +12,7 @@ use bifold_contract::{Corruption, FileId, TableMeta};
 use crate::{
     block::sealed::BLOCK_BYTES_MAX,
     bytes::{Input, put_slice, put_varint},
+    filter::HASH_BITS,
 };
 
 /// The properties of a table.
@@ -25,11 +26,18 @@ pub struct Properties {
     pub block_bytes_max: usize,
     /// Every so many entries of a block one has its whole key.
     pub restart_interval: usize,
-    /// Size of the filter; 0 when there is none.
+    /// Size of the filter; 0 when there is none; [`HASH_BITS`](crate::filter::HASH_BITS) when the hashes of the keys stand in its
+    /// place.
     pub filter_bits_per_key: u32,
 }
 
 impl Properties {
+    /// Whether the hashes of the keys stand where others have a filter.
+    #[must_use]
+    pub fn has_key_hashes(&self) -> bool {
+        self.filter_bits_per_key == HASH_BITS
+    }
+
     /// Appends them to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let meta = &self.meta;

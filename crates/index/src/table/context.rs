@@ -49,13 +49,13 @@ impl TableContext {
     }
 
     /// Takes `bytes` of the budget if there is room.
-    pub(super) fn take(&self, bytes: u64) -> bool {
+    pub(crate) fn take(&self, bytes: u64) -> bool {
         let grown = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.metadata_capacity_bytes);
         self.metadata_bytes.fetch_update(Relaxed, Relaxed, grown).is_ok()
     }
 
     /// Returns what [`TableContext::take`] took.
-    pub(super) fn give_back(&self, bytes: u64) {
+    pub(crate) fn give_back(&self, bytes: u64) {
         self.metadata_bytes.fetch_sub(bytes, Relaxed);
     }
 }

@@ -28,6 +28,7 @@ pub(super) struct TableFile {
 /// What stands behind the data blocks, checked.
 #[derive(Debug)]
 pub(super) struct Tail {
+    /// Not the hashes of keys that may stand in its place: those are read when they are asked for.
     pub(super) filter: Option<Value>,
     pub(super) index: Option<Value>,
     pub(super) tombstones: Vec<RangeTombstone>,
@@ -65,7 +66,8 @@ impl TableFile {
         };
         let properties = self.decode_properties(section(self.footer.properties())?)?;
         let tombstones = self.decode_tombstones(section(self.footer.tombstones())?)?;
-        let (filter, index) = (section(self.footer.filter())?, section(self.footer.index())?);
+        let filter = if properties.has_key_hashes() { None } else { section(self.footer.filter())? };
+        let index = section(self.footer.index())?;
         let tail = Tail { filter, index, tombstones, properties };
         self.check(&tail)?;
         Ok(tail)

@@ -34,7 +34,7 @@ use bifold_contract::{Corruption, IoSource, Kind, RangeTombstone, Result, SeqNo,
 use bifold_format::{
     block::{self, Answer},
     compression::zeroed,
-    filter::{Filter, LINE_BYTES},
+    filter::{self, Filter, LINE_BYTES},
     table::{Place, index::Index},
 };
 pub use context::TableContext;
@@ -42,7 +42,7 @@ pub use cursor::{ReadMode, TableCursor};
 use file::{TableFile, Tail};
 pub use writer::{TableOptions, TableWriter};
 
-use crate::range_tombstones::RangeTombstones;
+use crate::{cursor::Cursor, range_tombstones::RangeTombstones};
 
 /// A version of a key found in a table.
 #[derive(Clone, Debug)]
@@ -61,6 +61,8 @@ pub struct Table {
     meta: Arc<TableMeta>,
     file: TableFile,
     context: Arc<TableContext>,
+    /// Where its filter is; nowhere, if it has none.
+    filter: Place,
     /// Filter and index, where the budget had room for them.
     held: Option<Held>,
     tombstones: Vec<RangeTombstone>,
@@ -107,8 +109,9 @@ impl Table {
         }
         let covering = RangeTombstones::new(&tail.tombstones);
         let held = Held::take(&tail, context);
+        let filter = if tail.properties.has_key_hashes() { Place::default() } else { file.footer.filter() };
         let (context, obsolete) = (Arc::clone(context), AtomicBool::new(false));
-        Ok(Arc::new(Self { meta, file, context, held, tombstones: tail.tombstones, covering, obsolete }))
+        Ok(Arc::new(Self { meta, file, context, filter, held, tombstones: tail.tombstones, covering, obsolete }))
     }
 
     /// What the table `id` says of itself: for salvage, when the manifest cannot say it.
@@ -158,10 +161,10 @@ impl Table {
     pub fn may_contain(&self, key_hash: u64) -> Result<bool> {
         let filter = match &self.held {
             Some(held) => held.filter.as_ref().map(Section::Held),
-            None => self.load(self.file.footer.filter())?,
+            None => self.load(self.filter)?,
         };
         let Some(filter) = filter else { return Ok(true) };
-        let filter = Filter::parse(&filter).map_err(|damage| self.damage(damage, self.file.footer.filter()))?;
+        let filter = Filter::parse(&filter).map_err(|damage| self.damage(damage, self.filter))?;
         Ok(filter.may_contain(key_hash))
     }
 
@@ -174,11 +177,45 @@ impl Table {
             && filter.and_then(|filter| Filter::parse(filter).ok()).is_none_or(|f| f.may_contain(key_hash))
     }
 
+    /// The hashes of its keys, each once, in any order. They stand in the file where there is to be a hash index; where they do
+    /// not, or are damaged, all entries are read.
+    ///
+    /// # Errors
+    /// I/O errors and corruption of entries.
+    pub fn key_hashes(self: &Arc<Self>) -> Result<Vec<u64>> {
+        if self.has_filter() {
+            return self.hashes_of_entries();
+        }
+        match self.file.section(self.file.footer.filter(), IoSource::Metadata) {
+            Ok(Some(section)) => filter::key_hashes(&section).or_else(|_damaged| self.hashes_of_entries()),
+            Ok(None) => self.hashes_of_entries(),
+            Err(error) if error.is_corruption() => self.hashes_of_entries(),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn hashes_of_entries(self: &Arc<Self>) -> Result<Vec<u64>> {
+        let mut hashes = Vec::new();
+        let mut last: Option<Vec<u8>> = None;
+        let mut cursor = self.cursor(ReadMode::Compaction);
+        cursor.first()?;
+        while let Some(entry) = cursor.entry() {
+            if last.as_deref() != Some(entry.key) {
+                hashes.push(filter::key_hash(entry.key));
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(entry.key);
+            }
+            cursor.next()?;
+        }
+        Ok(hashes)
+    }
+
     /// Whether it has a filter.
     #[inline]
     #[must_use]
     pub fn has_filter(&self) -> bool {
-        self.file.footer.filter_bytes > 0
+        !self.filter.is_empty()
     }
 
     /// Whether it has entries, not range tombstones only.

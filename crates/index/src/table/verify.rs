@@ -8,7 +8,7 @@
 use bifold_contract::{Corruption, Entry, Error, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, Value};
 use bifold_format::{
     block::{BlockCursor, check_restarts},
-    filter::{Filter, key_hash},
+    filter::{self, Filter, key_hash},
     table::{Place, index::Index},
 };
 use bifold_io::Dir;
@@ -50,7 +50,7 @@ impl Check {
         let properties = self.section(footer.properties(), |file, content| file.decode_properties(content));
         let tombstones = self.section(footer.tombstones(), |file, content| file.decode_tombstones(content));
         let filter = self.section(footer.filter(), |file, content| match content {
-            Some(content) => match Filter::parse(&content) {
+            Some(content) => match Keys::parse(&content) {
                 Ok(_) => Ok(Some(content)),
                 Err(damage) => Err(file.error(damage.at(footer.filter().start))),
             },
@@ -83,7 +83,7 @@ impl Check {
             Ok(index) => index,
             Err(damage) => return self.fail(self.file.error(damage.at(place.start))),
         };
-        let filter = filter.and_then(|filter| Filter::parse(filter).ok());
+        let keys = filter.and_then(|content| Keys::parse(content).ok());
         if !index.heads_match() {
             self.damage(place, "table index", "heads that match their fences", "others");
         }
@@ -98,7 +98,7 @@ impl Check {
             }
             end = block.end;
             let fences = (at.checked_sub(1).and_then(|before| index.fence(before)), index.fence(at));
-            if let Err(error) = self.block(block, &fences, filter.as_ref()) {
+            if let Err(error) = self.block(block, &fences, keys.as_ref()) {
                 self.fail(error);
             }
         }
@@ -111,7 +111,7 @@ impl Check {
         &mut self,
         place: Place,
         fences: &(Option<Vec<u8>>, Option<Vec<u8>>),
-        filter: Option<&Filter<'_>>,
+        keys: Option<&Keys<'_>>,
     ) -> Result<()> {
         let at_block = |damage: Corruption| self.file.error(damage.at(place.start));
         let block = self.file.block(place, IoSource::Maintenance)?;
@@ -119,7 +119,7 @@ impl Check {
         let mut cursor = BlockCursor::default();
         cursor.set_block(block).and_then(|()| cursor.first()).map_err(at_block)?;
         while let Some(entry) = cursor.entry() {
-            if let Err(expected) = self.sums.add(&entry, fences, filter) {
+            if let Err(expected) = self.sums.add(&entry, fences, keys) {
                 let found = format!("key {}, number {}", entry.key.escape_ascii(), entry.seqno);
                 return Err(at_block(Corruption::new(0, "data block", expected, found)));
             }
@@ -145,13 +145,35 @@ impl Check {
     }
 }
 
+/// What stands where a table has its filter.
+enum Keys<'a> {
+    Filter(Filter<'a>),
+    Hashes(Vec<u64>),
+}
+
+impl<'a> Keys<'a> {
+    fn parse(content: &'a [u8]) -> std::result::Result<Self, Corruption> {
+        match content.last() {
+            Some(0) => filter::key_hashes(content).map(Self::Hashes),
+            _ => Filter::parse(content).map(Self::Filter),
+        }
+    }
+
+    fn may_contain(&self, hash: u64) -> bool {
+        match self {
+            Self::Filter(filter) => filter.may_contain(hash),
+            Self::Hashes(hashes) => hashes.binary_search(&hash).is_ok(),
+        }
+    }
+}
+
 impl Sums {
     /// Counts an entry; `Err` says what is expected of it.
     fn add(
         &mut self,
         entry: &Entry<'_>,
         (lower, upper): &(Option<Vec<u8>>, Option<Vec<u8>>),
-        filter: Option<&Filter<'_>>,
+        keys: Option<&Keys<'_>>,
     ) -> std::result::Result<(), &'static str> {
         let follows = |(key, seqno): &(Vec<u8>, SeqNo)| (&key[..], entry.seqno) < (entry.key, *seqno);
         if !self.last.as_ref().is_none_or(follows) {
@@ -163,8 +185,8 @@ impl Sums {
         if !between {
             return Err("a key between the fences of its block");
         }
-        if filter.is_some_and(|filter| !filter.may_contain(key_hash(entry.key))) {
-            return Err("a key that the filter knows");
+        if keys.is_some_and(|keys| !keys.may_contain(key_hash(entry.key))) {
+            return Err("a key that the filter, or the hashes in its place, know");
         }
         self.entries += 1;
         self.tombstones += u64::from(entry.kind == Kind::Delete);

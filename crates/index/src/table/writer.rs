@@ -35,7 +35,7 @@ pub struct TableOptions {
     pub block_bytes: usize,
     /// Every so many entries of a block one has its whole key.
     pub restart_interval: usize,
-    /// Size of the filter; 0 for none.
+    /// Size of the filter; 0 for none; [`HASH_BITS`](bifold_format::filter::HASH_BITS) for the hashes of the keys instead.
     pub filter_bits_per_key: u32,
     /// How data blocks are compressed.
     pub compression: Compression,

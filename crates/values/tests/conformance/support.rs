@@ -8,7 +8,7 @@ use std::{
 
 use bifold::{
     Compaction, Db, Env, KeyspaceOptions, Options, Workers,
-    options::{Cold, Leveled, MergePolicy, TwoLayer, Values},
+    options::{Cold, HashIndex, Leveled, MergePolicy, TwoLayer, Values},
 };
 
 use bifold_contract::FileId;
@@ -89,6 +89,9 @@ pub fn options(placement: Placement) -> Options {
         partition_bytes: is_unikv.then_some(24 << 10),
         block_bytes: 512,
         compaction: if is_unikv { Compaction::TwoLayer(two_layer) } else { Compaction::Leveled(leveled) },
+        // Tags that lead to wrong runs now and then.
+        hash_index: is_unikv.then_some(HashIndex { tag_bits: 6, ..HashIndex::default() }),
+        filter_bits_per_key: if is_unikv { 0 } else { 10 },
         ..KeyspaceOptions::default()
     };
     Options {

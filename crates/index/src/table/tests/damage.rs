@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use bifold_contract::{Error, IoSource, Kind, RangeTombstone, TableMeta};
-use bifold_format::{compression::Compression, filter::key_hash};
+use bifold_format::{
+    block::sealed::SEAL_BYTES,
+    compression::Compression,
+    filter::{HASH_BITS, key_hash},
+};
 
 use super::samples::{Disk, OwnedEntry, options, sample};
 use crate::{
@@ -82,6 +86,38 @@ fn every_flipped_bit_is_an_error_or_harmless_and_verification_finds_it() {
             assert!(!problems.is_empty(), "{compression:?}, bit {bit}: not verified");
             assert!(problems.iter().all(Error::is_corruption), "{problems:?}");
             disk.fs.flip_bit(&path, bit);
+        }
+    }
+}
+
+/// The hashes of keys stand in the file only so that the keys need not be read.
+#[test]
+fn hashes_that_are_missing_or_damaged_are_made_of_the_keys() {
+    for bits in [HASH_BITS, 0, 10] {
+        let disk = Disk::new();
+        let options = TableOptions { block_bytes: 100, filter_bits_per_key: bits, ..options() };
+        let entries = sample(40);
+        let twice =
+            |entry: &OwnedEntry| [OwnedEntry { seqno: 100, ..entry.clone() }, OwnedEntry { seqno: 9, ..entry.clone() }];
+        let meta = disk.write(5, &entries.iter().flat_map(twice).collect::<Vec<_>>(), &options);
+        let sorted = |mut hashes: Vec<u64>| {
+            hashes.sort_unstable();
+            hashes
+        };
+        let expected = sorted(entries.iter().map(|entry| key_hash(&entry.key)).collect());
+        let hashes = || sorted(disk.open(&meta).key_hashes().unwrap());
+        assert_eq!(hashes(), expected, "{bits} bits a key");
+        let place = disk.open(&meta).file.footer.filter();
+        if bits != HASH_BITS {
+            continue;
+        }
+        assert_eq!(place.len() as usize, 40 * 8 + 1 + SEAL_BYTES);
+        assert!(!disk.open(&meta).has_filter() && disk.open(&meta).verify().is_empty());
+        for bit in place.start * 8..place.end * 8 {
+            disk.fs.flip_bit(&disk.dir.file("000005.tbl"), bit);
+            assert_eq!(hashes(), expected, "bit {bit}");
+            assert_eq!(disk.open(&meta).verify().len(), 1, "bit {bit}: verification tells of it all the same");
+            disk.fs.flip_bit(&disk.dir.file("000005.tbl"), bit);
         }
     }
 }

@@ -1,0 +1,303 @@
+//! The hash index over level 0 (UniKV §III-B): which of its runs may hold a key.
+//!
+//! ```text
+//! entry      tag 16 bits │ run 16 │ next 32        8 bytes; widths are options
+//!
+//! buckets    ┌───┬───┬───┬───┬───┬───┬───┬───┐     a key has `ways` buckets (n in the paper, 4) and takes the first that is empty
+//!            │ h₁│   │ h₃│   │   │ h₂│   │ h₄│─┐
+//!            └───┴───┴───┴───┴───┴───┴───┴───┘ │   none is: it joins the chain of the last one, right behind it
+//! overflow   ┌───┬───┬───┐                     │
+//!            │ ◀─┼─┐ │ ◀─┼─────────────────────┘
+//!            └───┴─┴─┴─┬─┘
+//!                  ▲───┘ next
+//! ```
+//!
+//! The tag is of the key's hash, so an entry may be another key's: then a table is searched in vain. What the paper leaves open, and what we do:
+//!
+//! * **Runs, not tables, and never removed.** A run that has gone down leaves its entries behind; views pass over runs they do not know.
+//!   So an index only gains entries, a merge costs it nothing, and readers of older views share it. When it is full, a new one
+//!   is made of the tables that are left.
+//! * **Nothing is removed, so an empty bucket ends a search**: had the key more entries, one would stand there.
+//! * **The order of places says nothing about age**, since runs merged within level 0 come in again: a lookup gathers all runs
+//!   and asks them newest first.
+//! * An entry that another key with the same tag and run has left in one of the key's places is as good as its own.
+//!
+//! With as many entries as buckets and four ways 0.86 of the buckets are used, and 0.14 of the entries are chained.
+//!
+//! **Concurrency.** Entries are words that are written whole. One thread adds at a time (a mutex), and what it adds is found by
+//! whoever learns of the run afterwards: a view is published after its entries.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+};
+
+use bifold_contract::{Error, Result, RunId};
+
+use crate::table::TableContext;
+
+/// Ways at most.
+const WAYS_MAX: u32 = 8;
+
+/// By what hashes are multiplied for one way after the other: odd, and unlike each other.
+const MIXES: [u64; WAYS_MAX as usize] = [
+    1,
+    0x9E37_79B9_7F4A_7C15,
+    0xC2B2_AE3D_27D4_EB4F,
+    0x1656_67B1_9E37_79F9,
+    0xD6E8_FEB8_6659_FD93,
+    0xA076_1D64_78BD_642F,
+    0xE703_7ED1_A0B4_28DB,
+    0x8EBC_6AF0_9C88_C6E3,
+];
+
+/// Of so many buckets one has an entry chained to it, at most, when the index is full: for one to eight ways, what was measured and a tenth.
+const CHAINED_MAX: [f64; WAYS_MAX as usize] = [0.42, 0.27, 0.20, 0.165, 0.14, 0.125, 0.11, 0.10];
+
+/// How entries are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashIndexOptions {
+    /// Buckets a key may stand in (the paper's n): 1 to 8.
+    pub ways: u32,
+    /// Bits of an entry that tell keys apart: 1 to 32.
+    pub tag_bits: u32,
+    /// Bits of an entry that tell runs apart: 1 to 32. With the tag's at most 48; the rest leads to the next entry of a chain.
+    pub run_bits: u32,
+    /// How many bytes level 0 of a partition has at most, as far as known: the index is not made larger than that needs.
+    pub level0_bytes: Option<u64>,
+}
+
+impl Default for HashIndexOptions {
+    fn default() -> Self {
+        Self { ways: 4, tag_bits: 16, run_bits: 16, level0_bytes: None }
+    }
+}
+
+impl HashIndexOptions {
+    /// Checks them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] naming the option.
+    pub fn check(&self) -> Result<()> {
+        let bad = |what: &str, reason: String| Err(Error::invalid(format!("hash index: {what}"), reason));
+        let Self { ways, tag_bits, run_bits, .. } = *self;
+        match () {
+            () if !(1..=WAYS_MAX).contains(&ways) => bad("ways", format!("{ways} is not between 1 and {WAYS_MAX}")),
+            () if !(1..=32).contains(&tag_bits) => bad("tag_bits", format!("{tag_bits} is not between 1 and 32")),
+            () if !(1..=32).contains(&run_bits) => bad("run_bits", format!("{run_bits} is not between 1 and 32")),
+            () if tag_bits + run_bits > 48 => {
+                let reason = format!("{tag_bits} and {run_bits} leave less than 16 of 64 bits for chains");
+                bad("tag_bits and run_bits", reason)
+            }
+            () => Ok(()),
+        }
+    }
+
+    fn next_bits(&self) -> u32 {
+        u64::BITS - self.tag_bits - self.run_bits
+    }
+
+    /// The entry of a key in the run with this number, at the end of its chain.
+    fn entry(&self, hash: u64, run: u32) -> u64 {
+        let tag = hash & mask(self.tag_bits);
+        (tag << self.run_bits | u64::from(run)) << self.next_bits()
+    }
+
+    /// The run of an entry, if that has the key's tag.
+    fn run_of(&self, entry: u64, hash: u64) -> Option<u32> {
+        let tagged = entry >> self.next_bits();
+        (tagged >> self.run_bits == hash & mask(self.tag_bits)).then_some((tagged & mask(self.run_bits)) as u32)
+    }
+
+    /// Where the chain of an entry goes on, counted from 1; 0 where it ends.
+    fn next_of(&self, entry: u64) -> usize {
+        (entry & mask(self.next_bits())) as usize
+    }
+}
+
+fn mask(bits: u32) -> u64 {
+    u64::MAX >> (u64::BITS - bits)
+}
+
+/// Entries of keys by their hashes. Runs are numbered from 1 in the order in which they came.
+#[derive(Debug)]
+pub struct HashIndex {
+    options: HashIndexOptions,
+    buckets: Box<[AtomicU64]>,
+    overflow: Box<[AtomicU64]>,
+    filling: Mutex<Filling>,
+    /// Gives back what was taken of its budget.
+    context: Arc<TableContext>,
+}
+
+/// What whoever adds must know.
+#[derive(Clone, Debug, Default)]
+struct Filling {
+    /// The run with number n at n − 1.
+    runs: Vec<RunId>,
+    buckets_used: usize,
+    overflow_used: usize,
+}
+
+/// What is in an index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashIndexUse {
+    /// Runs it has entries of, those gone included.
+    pub runs: u64,
+    /// Buckets.
+    pub buckets: u64,
+    /// Buckets with an entry.
+    pub buckets_used: u64,
+    /// Entries in chains behind them.
+    pub chained: u64,
+    /// Bytes of memory.
+    pub bytes: u64,
+}
+
+impl HashIndex {
+    /// An empty index with room for about so many entries; `None` when the budget has no room for it.
+    #[must_use]
+    pub fn with_room(entries: usize, options: &HashIndexOptions, context: &Arc<TableContext>) -> Option<Self> {
+        let buckets = entries.clamp(1, u32::MAX as usize);
+        let chained = buckets as f64 * CHAINED_MAX.get(options.ways as usize - 1).unwrap_or(&1.0);
+        // Few keys do not spread evenly.
+        let overflow = (chained as usize + 16).min(mask(options.next_bits()) as usize);
+        context.take(bytes_of(buckets + overflow)).then(|| Self {
+            options: *options,
+            buckets: empty(buckets),
+            overflow: empty(overflow),
+            filling: Mutex::default(),
+            context: Arc::clone(context),
+        })
+    }
+
+    /// Adds the keys with these hashes as keys of `run`. Answers whether there was room for all; some may be there if not.
+    pub fn add(&self, run: RunId, hashes: &[u64]) -> bool {
+        let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = filling.buckets_used + filling.overflow_used;
+        let Some(number) = self.number_of(run, &mut filling).filter(|_| entries + hashes.len() <= self.buckets.len())
+        else {
+            return false;
+        };
+        hashes.iter().all(|&hash| self.add_one(hash, number, &mut filling))
+    }
+
+    /// Calls `found` with the number of each run that may hold the key with this hash, in no order, some perhaps twice.
+    #[inline]
+    pub fn find(&self, hash: u64, mut found: impl FnMut(u32)) {
+        let mut bucket = 0;
+        for place in self.places(hash) {
+            bucket = self.buckets[place].load(Acquire);
+            if bucket == 0 {
+                return;
+            }
+            self.options.run_of(bucket, hash).into_iter().for_each(&mut found);
+        }
+        self.chained_to(bucket).filter_map(|entry| self.options.run_of(entry, hash)).for_each(found);
+    }
+
+    /// The runs it has entries of: number n at n − 1.
+    #[must_use]
+    pub fn runs(&self) -> Vec<RunId> {
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner).runs.clone()
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn usage(&self) -> HashIndexUse {
+        let filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        HashIndexUse {
+            runs: filling.runs.len() as u64,
+            buckets: self.buckets.len() as u64,
+            buckets_used: filling.buckets_used as u64,
+            chained: filling.overflow_used as u64,
+            bytes: bytes_of(self.buckets.len() + self.overflow.len()),
+        }
+    }
+
+    /// The number of `run`, a new one if it has none; `None` when there are no more.
+    fn number_of(&self, run: RunId, filling: &mut Filling) -> Option<u32> {
+        let known = filling.runs.iter().rposition(|&there| there == run);
+        let at = known.or_else(|| {
+            let has_room = (filling.runs.len() as u64) < mask(self.options.run_bits);
+            has_room.then(|| {
+                filling.runs.push(run);
+                filling.runs.len() - 1
+            })
+        });
+        at.and_then(|at| u32::try_from(at + 1).ok())
+    }
+
+    fn add_one(&self, hash: u64, run: u32, filling: &mut Filling) -> bool {
+        let mut last = 0;
+        for place in self.places(hash) {
+            let there = self.buckets[place].load(Relaxed);
+            if there == 0 {
+                self.buckets[place].store(self.options.entry(hash, run), Release);
+                filling.buckets_used += 1;
+                return true;
+            }
+            if self.options.run_of(there, hash) == Some(run) {
+                return true;
+            }
+            last = place;
+        }
+        self.chain(last, hash, run, filling)
+    }
+
+    /// Adds an entry right behind the bucket `head`.
+    fn chain(&self, head: usize, hash: u64, run: u32, filling: &mut Filling) -> bool {
+        let bucket = self.buckets[head].load(Relaxed);
+        if self.chained_to(bucket).any(|entry| self.options.run_of(entry, hash) == Some(run)) {
+            return true;
+        }
+        let Some(free) = self.overflow.get(filling.overflow_used) else { return false };
+        let behind = self.options.next_of(bucket) as u64;
+        free.store(self.options.entry(hash, run) | behind, Release);
+        filling.overflow_used += 1;
+        let next = filling.overflow_used as u64;
+        self.buckets[head].store(bucket & !mask(self.options.next_bits()) | next, Release);
+        true
+    }
+
+    /// The entries behind one, up to the end of its chain.
+    #[inline]
+    fn chained_to(&self, entry: u64) -> impl Iterator<Item = u64> {
+        let behind = |entry: u64| {
+            let next = self.options.next_of(entry).checked_sub(1)?;
+            self.overflow.get(next).map(|entry| entry.load(Acquire))
+        };
+        std::iter::successors(behind(entry), move |&entry| behind(entry))
+    }
+
+    /// The places of a key, first to last.
+    #[inline]
+    fn places(&self, hash: u64) -> impl Iterator<Item = usize> {
+        let buckets = self.buckets.len() as u64;
+        // The high half, scaled. That of a product depends on all bits of the hash.
+        MIXES.iter().take(self.options.ways as usize).map(move |mix| {
+            let high = hash.wrapping_mul(*mix) >> 32;
+            (high * buckets >> 32) as usize
+        })
+    }
+}
+
+impl Drop for HashIndex {
+    fn drop(&mut self) {
+        self.context.give_back(bytes_of(self.buckets.len() + self.overflow.len()));
+    }
+}
+
+fn empty(entries: usize) -> Box<[AtomicU64]> {
+    (0..entries).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn bytes_of(entries: usize) -> u64 {
+    (entries * size_of::<AtomicU64>()) as u64
+}
+
+#[cfg(test)]
+mod tests;

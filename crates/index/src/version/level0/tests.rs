@@ -1,0 +1,189 @@
+//! Every version of a history, the old ones too, finds the runs that have a key.
+
+use std::collections::BTreeSet;
+
+use bifold_contract::{
+    Entry, FileId, IoSource, LevelEdit,
+    edit::{TableAdded, TableRemoved},
+};
+use bifold_format::filter::{HASH_BITS, key_hash};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    table::{
+        TableOptions, TableWriter,
+        tests::samples::{Disk, options as table_options},
+    },
+    version::Version,
+};
+
+/// What happens to level 0. Keys are bytes.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A new run of these keys, in a table for the lower half of all keys and one for the upper.
+    Flush(BTreeSet<u8>),
+    /// The newest runs become one, in place of the newest.
+    MergeWithin(usize),
+    /// Lower or upper halves of the oldest runs go down.
+    MergeDown(bool, usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        5 => prop::collection::btree_set(0u8..80, 1..25).prop_map(Step::Flush),
+        1 => (2usize..5).prop_map(Step::MergeWithin),
+        2 => (any::<bool>(), 1usize..6).prop_map(|(upper, runs)| Step::MergeDown(upper, runs)),
+    ]
+}
+
+struct History {
+    disk: Disk,
+    version: Version,
+    next: FileId,
+    filter_bits_per_key: u32,
+}
+
+impl History {
+    fn apply(&mut self, edit: &LevelEdit) {
+        let disk = &self.disk;
+        self.version = self.version.apply(edit, &mut |meta| Ok(disk.open(meta))).unwrap();
+    }
+
+    fn runs(&self) -> &[Arc<TableRun>] {
+        self.version.levels().first().map_or(&[], |runs| runs)
+    }
+
+    /// Tables with these keys as tables of `run`.
+    fn added(&mut self, run: RunId, keys: &BTreeSet<u8>) -> Vec<TableAdded> {
+        let mut added = Vec::new();
+        for half in [0..40u8, 40..80] {
+            let keys: Vec<u8> = keys.range(half).copied().collect();
+            if keys.is_empty() {
+                continue;
+            }
+            self.next += 1;
+            let options = TableOptions { filter_bits_per_key: self.filter_bits_per_key, ..table_options() };
+            let mut writer = TableWriter::create(&self.disk.dir, self.next, IoSource::Flush, &options).unwrap();
+            keys.iter().for_each(|&key| writer.add(&Entry::inline(&[key], self.next, b"")).unwrap());
+            added.push(TableAdded { level: 0, run, table: Arc::new(writer.finish().unwrap()) });
+        }
+        added
+    }
+
+    fn step(&mut self, step: &Step) {
+        let mut edit = LevelEdit::default();
+        let gone = |edit: &mut LevelEdit, run: &TableRun, table: &Table| {
+            edit.removed.push(TableRemoved { level: 0, run: run.id(), table: table.meta().id });
+        };
+        match step {
+            Step::Flush(keys) => {
+                self.next += 1;
+                edit.added = self.added(self.next, keys);
+            }
+            Step::MergeWithin(count) => {
+                let merged: Vec<_> = self.runs().iter().take(*count).cloned().collect();
+                let Some(newest) = merged.first().map(|run| run.id()) else { return };
+                merged.iter().for_each(|run| run.tables().iter().for_each(|table| gone(&mut edit, run, table)));
+                let keys = merged.iter().flat_map(|run| keys_of(run)).collect();
+                edit.added = self.added(newest, &keys);
+            }
+            Step::MergeDown(upper, count) => {
+                for run in self.runs().iter().rev().take(*count) {
+                    let of_half = |table: &&Arc<Table>| (table.meta().smallest[0] >= 40) == *upper;
+                    run.tables().iter().filter(of_half).for_each(|table| gone(&mut edit, run, table));
+                }
+            }
+        }
+        self.apply(&edit);
+    }
+}
+
+fn keys_of(run: &TableRun) -> BTreeSet<u8> {
+    let hashes: BTreeSet<u64> = run.tables().iter().flat_map(|table| table.key_hashes().unwrap()).collect();
+    (0..80).filter(|&key| hashes.contains(&key_hash(&[key]))).collect()
+}
+
+/// Compares what a version's locator says with what is in its tables. Answers how many runs it named beyond those.
+fn check(version: &Version) -> usize {
+    let runs = version.levels().first().map_or(&[][..], |runs| runs);
+    let keys: Vec<_> = runs.iter().map(|run| keys_of(run)).collect();
+    let mut beyond = 0;
+    for key in 0..80u8 {
+        let mut named = Vec::new();
+        version.locator().candidates(key_hash(&[key]), runs.len(), &mut |at| {
+            named.push(at);
+            true
+        });
+        assert!(named.is_sorted_by(|a, b| a < b), "newest first, each once: {named:?}");
+        let has = |at: &usize| keys[*at].contains(&key);
+        let missing: Vec<_> = (0..runs.len()).filter(has).filter(|at| !named.contains(at)).collect();
+        assert!(missing.is_empty(), "key {key} is in runs {missing:?} too, named were {named:?}");
+        beyond += named.iter().filter(|at| !has(at)).count();
+    }
+    beyond
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_version_finds_every_run_of_a_key(
+        steps in prop::collection::vec(step(), 1..30),
+        (ways, tag_bits, run_bits) in (1u32..=8, 1u32..=16, prop_oneof![Just(2u32), Just(16)]),
+        level0_bytes in prop_oneof![Just(None), Just(Some(3000u64))],
+        filter_bits_per_key in prop_oneof![Just(HASH_BITS), Just(0), Just(10)],
+        memory in prop_oneof![4 => Just(1u64 << 20), 1 => 100u64..3000],
+    ) {
+        let options = HashIndexOptions { ways, tag_bits, run_bits, level0_bytes };
+        let context = Arc::new(TableContext::new(0, memory));
+        let version = Version::with_hash_index(options, &context).unwrap();
+        let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key };
+        let mut versions = Vec::new();
+        for step in &steps {
+            history.step(step);
+            check(&history.version);
+            versions.push(history.version.clone());
+        }
+        versions.iter().for_each(|version| { check(version); });
+        prop_assert!(context.metadata_bytes() <= memory);
+        drop((versions, history));
+        prop_assert_eq!(context.metadata_bytes(), 0, "the last version gives its memory back");
+    }
+}
+
+/// Flushes of all keys, and what is merged down now and then.
+fn usual() -> Vec<Step> {
+    let keys = |from: u8| (from..80).step_by(3).collect();
+    let flushes = (0..8).map(|at| Step::Flush(keys(at % 3)));
+    let mut steps: Vec<_> = flushes.collect();
+    steps.insert(5, Step::MergeDown(true, 4));
+    steps.insert(7, Step::MergeWithin(2));
+    steps
+}
+
+#[test]
+fn few_runs_are_named_in_vain() {
+    let context = Arc::new(TableContext::new(0, 1 << 20));
+    let version = Version::with_hash_index(HashIndexOptions::default(), &context).unwrap();
+    let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: HASH_BITS };
+    for step in usual() {
+        history.step(&step);
+        // What has gone down is named where its run still has the other half: its tables do not span the key.
+        let runs = history.runs().len();
+        let beyond = check(&history.version);
+        assert!(beyond <= 30 * runs, "{beyond} beyond in {runs} runs");
+    }
+    let usage = history.version.hash_index().unwrap();
+    assert!(usage.buckets_used + usage.chained <= usage.buckets && usage.runs >= 5, "{usage:?}");
+}
+
+#[test]
+fn without_memory_every_run_is_asked() {
+    let context = Arc::new(TableContext::new(0, 50));
+    let version = Version::with_hash_index(HashIndexOptions::default(), &context).unwrap();
+    let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: 0 };
+    usual().iter().for_each(|step| history.step(step));
+    assert_eq!(history.version.hash_index(), None);
+    assert!(check(&history.version) > 0);
+}
