@@ -443,6 +443,20 @@ impl Default for KeyspaceOptions {
 }
 
 impl KeyspaceOptions {
+    /// These options with another placement. To and from [`Placement::UniKv`] the tree changes, too: to that of
+    /// [`KeyspaceOptions::unikv`], or to the default one.
+    #[must_use]
+    pub fn with_placement(self, placement: Placement) -> Self {
+        let is_unikv = |placement| placement == Placement::UniKv;
+        let tree = match placement {
+            _ if is_unikv(placement) == is_unikv(self.placement) => return Self { placement, ..self },
+            Placement::UniKv => Self::unikv(),
+            _ => Self::default(),
+        };
+        let Self { compaction, partition_bytes, filter_bits_per_key, hash_index, .. } = tree;
+        Self { placement, compaction, partition_bytes, filter_bits_per_key, hash_index, ..self }
+    }
+
     /// UniKV's design: an unsorted layer under a hash index, above a sorted one, values apart in the sorted one, key ranges that split as they
     /// grow, no filters. The sizes are a fourth of the paper's.
     #[must_use]
@@ -482,7 +496,8 @@ impl Options {
     }
 
     /// Changes one option given as `name=value`, nested names joined by dots: `memory_limit=256MiB`,
-    /// `keyspace.compression=lz4`, `keyspace.compaction.leveled.growth=8`.
+    /// `keyspace.compression=lz4`, `keyspace.compaction.leveled.growth=8`. `keyspace.preset=unikv` stands for a placement and the tree it
+    /// is meant for: see [`KeyspaceOptions::with_placement`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for unknown names and unusable values; nothing is changed then.
@@ -491,9 +506,13 @@ impl Options {
         let (name, value) = key_value
             .split_once('=')
             .ok_or_else(|| invalid("write it as name=value, such as memory_limit=1GiB".into()))?;
+        let preset = name.trim() == "keyspace.preset";
         let mut tree = toml::Table::try_from(&*self).map_err(|e| invalid(e.to_string()))?;
-        insert_at(&mut tree, name.trim(), value.trim());
-        let changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
+        insert_at(&mut tree, if preset { "keyspace.placement" } else { name.trim() }, value.trim());
+        let mut changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
+        if preset {
+            changed.keyspace = self.keyspace.clone().with_placement(changed.keyspace.placement);
+        }
         changed.check()?;
         *self = changed;
         Ok(())
@@ -733,6 +752,22 @@ mod tests {
         assert_eq!(options.keyspace.compaction, Compaction::Tiered(Tiered { growth: 5, ..Tiered::default() }));
         options.set("workers=caller").unwrap();
         assert_eq!(options.workers, Workers::Caller);
+    }
+
+    #[test]
+    fn a_preset_brings_its_tree_and_takes_it_away() {
+        let mut options = Options::default();
+        options.set("keyspace.values.min_bytes=100").unwrap();
+        options.set("keyspace.preset=unikv").unwrap();
+        let values = options.keyspace.values.clone();
+        assert_eq!(options.keyspace, KeyspaceOptions { values: values.clone(), ..KeyspaceOptions::unikv() });
+        options.set("keyspace.partition_bytes=1GiB").unwrap();
+        options.set("keyspace.preset=unikv").unwrap();
+        assert_eq!(options.keyspace.partition_bytes, Some(1 << 30), "it is one already");
+        options.set("keyspace.preset=diffkv").unwrap();
+        let diffkv = KeyspaceOptions { placement: Placement::DiffKv, values, ..KeyspaceOptions::default() };
+        assert_eq!(options.keyspace, diffkv);
+        assert!(options.set("keyspace.preset=rocks").unwrap_err().to_string().contains("rocks"));
     }
 
     #[test]

@@ -269,6 +269,8 @@ pub struct LookupStats {
     pub filters_denied: u64,
     /// Tables searched without result although the filter had said "perhaps".
     pub false_positives: u64,
+    /// Tables searched beyond their filter: each costs a block, from the cache or read.
+    pub tables_searched: u64,
 }
 
 /// One keyspace.
@@ -290,6 +292,8 @@ pub struct KeyspaceStats {
     pub levels: Vec<LevelStats>,
     /// Key ranges that are compacted each on its own (`partition_bytes`).
     pub partitions: u64,
+    /// The hash index over level 0, where there is one and it has something in it (`hash_index`).
+    pub hash_index: Option<HashIndexStats>,
     /// Compactions that merged tables.
     pub merges: u64,
     /// Compactions that only moved tables.
@@ -300,6 +304,21 @@ pub struct KeyspaceStats {
     pub debt: f64,
     /// How well values are sorted, where compactions sort them (`diffkv`).
     pub values: Option<OrderStats>,
+}
+
+/// A hash index over level 0.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct HashIndexStats {
+    /// Runs it has keys of, those that have left level 0 since it was made included.
+    pub runs: u64,
+    /// Buckets, each with room for one entry.
+    pub buckets: u64,
+    /// Buckets with an entry.
+    pub buckets_used: u64,
+    /// Entries chained to a full bucket.
+    pub chained: u64,
+    /// Bytes of memory, which are part of `memory.metadata`.
+    pub bytes: u64,
 }
 
 /// One level of a keyspace.
@@ -517,6 +536,7 @@ impl LookupStats {
             filters_asked: counters.lookups.filters_asked(),
             filters_denied: counters.lookups.filters_denied(),
             false_positives: counters.lookups.false_positives(),
+            tables_searched: counters.lookups.tables_searched(),
         }
     }
 }
@@ -550,6 +570,13 @@ impl KeyspaceStats {
             sealed_memtables: view.sealed.len() as u64,
             levels,
             partitions: shape.partitions.len() as u64,
+            hash_index: view.version.hash_index().map(|index| HashIndexStats {
+                runs: index.runs,
+                buckets: index.buckets,
+                buckets_used: index.buckets_used,
+                chained: index.chained,
+                bytes: index.bytes,
+            }),
             merges: history.merges,
             moves: history.moves,
             alpha: if history.alpha_count == 0 { 0.0 } else { history.alpha_sum / history.alpha_count as f64 },

@@ -11,6 +11,11 @@ use crate::{
 
 /// The options of --options, --set and --durability, the later overriding the earlier.
 pub fn options(global: &Global) -> Result<Options> {
+    options_for(global, None)
+}
+
+/// The same, with a placement that overrides the one of --options, and the tree it is meant for.
+pub fn options_for(global: &Global, placement: Option<&str>) -> Result<Options> {
     let mut options = match &global.options {
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
@@ -18,6 +23,9 @@ pub fn options(global: &Global) -> Result<Options> {
         }
         None => Options::default(),
     };
+    if let Some(placement) = placement {
+        options.set(&format!("keyspace.preset={placement}"))?;
+    }
     for set in &global.set {
         options.set(set)?;
     }

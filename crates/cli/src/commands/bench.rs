@@ -48,7 +48,7 @@ pub const EXAMPLES: &str = "Examples:
 
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Where values live; the same as --set keyspace.placement=NAME.
+    /// Where values live; the same as a first --set keyspace.preset=NAME.
     #[arg(long, value_name = "NAME")]
     pub placement: Option<String>,
 
@@ -248,11 +248,7 @@ impl BenchArgs {
     }
 
     fn options(&self, global: &Global) -> Result<Options> {
-        let mut options = open::options(global)?;
-        if let Some(placement) = &self.placement {
-            options.set(&format!("keyspace.placement={placement}"))?;
-        }
-        Ok(options)
+        open::options_for(global, self.placement.as_deref())
     }
 
     fn line<'a>(&self, report: &'a PhaseReport, placement: Placement) -> Line<'a> {

@@ -99,6 +99,7 @@ pub fn run(args: &ConvertArgs, global: &Global, out: &mut Output) -> Result<()> 
 fn options(args: &ConvertArgs, global: &Global, had: &KeyspaceOptions) -> Result<Options> {
     // What --options says of keyspaces does not count: theirs come from SRC.
     let mut options = Options { keyspace: had.clone(), ..open::options(global)? };
+    options.set(&format!("keyspace.preset={}", args.placement))?;
     for set in &global.set {
         options.set(set)?;
     }

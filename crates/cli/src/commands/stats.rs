@@ -61,6 +61,14 @@ fn levels(keyspace: &KeyspaceStats, out: &mut Output) -> Result<()> {
             plural(level.entries, "entry").replace("entrys", "entries"),
         ))?;
     }
+    if let Some(index) = keyspace.hash_index {
+        let (used, chained, size) = (index.buckets_used, count(index.chained), bytes(index.bytes));
+        let percent = used as f64 * 100.0 / index.buckets.max(1) as f64;
+        let buckets = count(index.buckets);
+        out.line(format!(
+            "  hash index of L0: {percent:.0} % of {buckets} buckets used, {chained} entries chained, {size}"
+        ))?;
+    }
     Ok(())
 }
 
