@@ -158,7 +158,9 @@ impl Engine {
                 self.flush(&[Arc::clone(partition)])?;
             }
             let which = if moving.is_empty() { Which::Due } else { Which::All };
-            return self.rewrite_range(partition, (start.as_deref(), end.as_deref()), which, moving).map(Some);
+            let freed = self.rewrite_range(partition, (start.as_deref(), end.as_deref()), which, moving)?;
+            self.counters.gc.jobs.fetch_add(1, Relaxed);
+            return Ok(Some(freed));
         }
         let view = Asked { engine: self, partition, lookups: Cell::new(0) };
         let mut collecting = partition.placement.collect(pick, &view)?;

@@ -2,7 +2,7 @@
 //!
 //! What to do was planned by a pure policy; here it is done, by the one merge loop of `bifold-index`, and installed.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use bifold_contract::{
     CompactionJob, FileId, IoSource, JobShape, LevelEdit, Levels, Result, Run, TableMeta, ValueEdit,
@@ -68,6 +68,9 @@ impl Engine {
         let change = LevelEdit { keyspace: partition.keyspace, removed, added, ..LevelEdit::default() };
         let moved_values = !values.added.is_empty();
         let moved_bytes: u64 = values.added.iter().map(|file| file.bytes).sum();
+        if !moving.is_empty() {
+            self.counters.gc.moved_bytes.fetch_add(moved_bytes, Relaxed);
+        }
         let freed = self.install(partition, change, values, None)?.saturating_sub(moved_bytes);
         let mut history = partition.history.hold();
         if moves {

@@ -12,6 +12,7 @@
 //! | [`judge`] | what is demanded of an image |
 //! | [`power`], [`nested`] | power loss at every I/O; crashes in recovery |
 //! | [`exhaustive`] | power loss in every short history |
+//! | [`splits`] | power loss while partitions split and are collected |
 //! | [`errno`] | every call fails, once or for good |
 //! | [`full`] | the disk fills up |
 //! | [`metamorphic`] | one history, many option sets |
@@ -44,5 +45,6 @@ pub mod power;
 pub mod random;
 pub mod read;
 pub mod report;
+pub mod splits;
 pub mod themes;
 pub mod value;

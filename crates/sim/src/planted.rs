@@ -119,6 +119,8 @@ pub const ALL: &[Planted] = &[
     bug("forget_tags", DIFFKV),
     bug("drop_nearly_empty", DIFFKV_EXACT),
     bug("split_within_tables", POLICIES),
+    bug("first_place_wins", METAMORPHIC),
+    bug("forget_merged_runs", METAMORPHIC),
     bug("trust_old_views", DIFFKV_READERS),
 ];
 

@@ -8,6 +8,7 @@ use crate::{
     history::{History, RangeInclusiveOf},
     kill, lost_sync, metamorphic, nested, power,
     report::{Report, guarded},
+    splits,
 };
 
 /// One test.
@@ -34,6 +35,7 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "power", soak: |seed| power::run("power", seed, power::Sizes::usual(), None) },
     Theme { name: "nested", soak: |seed| power::run("nested", seed, nested_sizes(), None) },
     Theme { name: "exhaustive", soak: |seed| exhaustive::run(seed, None) },
+    Theme { name: "splits", soak: |seed| splits::run(seed, None) },
     Theme { name: "errno", soak: |seed| errno::run(seed, errno::Sizes::usual()) },
     Theme { name: "full", soak: full::run },
     Theme { name: "metamorphic", soak: metamorphic::run },
@@ -85,6 +87,7 @@ pub fn history(name: &str, replay: &Replay) -> Result<History, String> {
         "metamorphic" => metamorphic::history(replay.seed),
         "power" | "nested" => History::new(replay.seed, power::Sizes::usual().mix),
         "exhaustive" => exhaustive::history(replay.seed),
+        "splits" => splits::history(replay.seed),
         "errno" => errno::history(replay.seed),
         "determinism" => determinism::history(replay.seed),
         other => return Err(format!("`{other}` has no history to show")),
@@ -107,6 +110,7 @@ pub fn replay(name: &str, replay: &Replay) -> Result<Report, String> {
         ("power", image, _) => return Ok(power::run("power", seed, power::Sizes::usual(), image)),
         ("nested", image, _) => return Ok(power::run("nested", seed, nested_sizes(), image)),
         ("exhaustive", image, _) => return Ok(exhaustive::run(seed, image)),
+        ("splits", image, _) => return Ok(splits::run(seed, image)),
         ("metamorphic", _, Some(set)) => {
             if let Err(trouble) = metamorphic::run_one(&history(name, replay)?, set) {
                 report.fail("metamorphic (as given)", &trouble);

@@ -17,5 +17,6 @@ mod snapshots;
 mod stats;
 mod support;
 mod threads;
+mod unikv;
 mod values;
 mod write_back_model;
