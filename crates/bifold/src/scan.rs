@@ -216,8 +216,8 @@ fn walk(view: Arc<View>, (lower, upper): KeyBounds, snapshot: SeqNo) -> Visible 
     let (from, to) = (key_of(&lower), key_of(&upper));
     let make = Box::new(move || {
         let memtables = view.layers().filter(|l| !l.memtable.is_empty()).map(|l| Source::Memtable(l.memtable.cursor()));
-        let runs = view.version.runs_overlapping(from.as_deref(), to.as_deref());
-        MergeCursor::new(memtables.chain(runs.map(|run| Source::Run(run.cursor(ReadMode::Scan)))).collect())
+        let streams = view.version.streams_overlapping(from.as_deref(), to.as_deref());
+        MergeCursor::new(memtables.chain(streams.map(|stream| Source::Run(stream.cursor(ReadMode::Scan)))).collect())
     });
     Visible::new(make, tombstones, snapshot, lower, upper)
 }

@@ -159,7 +159,7 @@ fn scans(version: &Version, count: u64) {
     for _ in 0..count {
         state = next(state);
         let key = key(state % (KEYS - 100));
-        for run in version.runs_overlapping(Some(&key), None) {
+        for run in version.streams_overlapping(Some(&key), None) {
             let mut cursor = run.cursor(ReadMode::Scan);
             cursor.seek(&key, SeqNo::MAX).unwrap();
             for _ in 0..100 {
@@ -173,7 +173,7 @@ fn scans(version: &Version, count: u64) {
 
 fn walk(version: &Version, mode: ReadMode) {
     let mut entries = 0;
-    for run in version.runs_overlapping(None, None) {
+    for run in version.streams_overlapping(None, None) {
         let mut cursor = run.cursor(mode);
         cursor.first().unwrap();
         while let Some(entry) = cursor.entry() {

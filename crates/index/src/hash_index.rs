@@ -280,7 +280,7 @@ impl HashIndex {
         // The high half, scaled. That of a product depends on all bits of the hash.
         MIXES.iter().take(self.options.ways as usize).map(move |mix| {
             let high = hash.wrapping_mul(*mix) >> 32;
-            (high * buckets >> 32) as usize
+            ((high * buckets) >> 32) as usize
         })
     }
 }

@@ -12,10 +12,11 @@
 
 mod level0;
 pub mod run;
+mod streams;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use bifold_contract::{
@@ -43,6 +44,8 @@ pub struct Version {
     boundaries: Arc<[Box<[u8]>]>,
     /// Which runs of level 0 may hold a key, where that is to be known.
     level0: Option<Level0Index>,
+    /// Each level as scans read it, once one does.
+    streams: OnceLock<Vec<Vec<Arc<TableRun>>>>,
 }
 
 impl Version {
@@ -129,13 +132,16 @@ impl Version {
         self.tables().filter(move |table| table.meta().overlaps(start, end))
     }
 
-    /// The runs of which a table may hold a key in `start..=end` (`None`: unbounded), newest data first.
-    pub fn runs_overlapping<'a>(
+    /// As few sorted streams as can be of all tables that may hold a key in `start..=end` (`None`: unbounded), and of others, the newest level
+    /// first.
+    pub fn streams_overlapping<'a>(
         &'a self,
         start: Option<&'a [u8]>,
         end: Option<&'a [u8]>,
     ) -> impl Iterator<Item = &'a Arc<TableRun>> {
-        self.levels.iter().flatten().filter(move |run| run.overlaps(start, end))
+        let of_level = |runs: &Vec<Arc<TableRun>>| if runs.len() > 1 { streams::of_runs(runs) } else { runs.clone() };
+        let levels = self.streams.get_or_init(|| self.levels.iter().map(of_level).collect());
+        levels.iter().flatten().filter(move |stream| stream.overlaps(start, end))
     }
 
     /// Whether any table has range tombstones.

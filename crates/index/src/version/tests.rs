@@ -110,7 +110,7 @@ fn edits_that_do_not_fit_are_refused_and_change_nothing() {
     }
     // A range tombstone's end is not in its range, so the next table may begin there.
     let touching = apply(&disk, &version, "+1.3.17[k-z]").unwrap();
-    let run = touching.runs_overlapping(Some(b"k"), Some(b"k")).find(|run| run.id() == 3).unwrap();
+    let run = touching.levels()[1].iter().find(|run| run.id() == 3).unwrap();
     assert_eq!(run.find(b"k").unwrap().meta().id, 17);
 }
 
@@ -142,11 +142,9 @@ fn a_version_knows_what_overlaps_a_range() {
     let tables = |start: &str, end: &str| {
         let bounds = [start, end].map(|key| (!key.is_empty()).then_some(key.as_bytes()));
         let ids: Vec<_> = version.overlapping(bounds[0], bounds[1]).map(|t| t.meta().id).collect();
-        let runs: Vec<_> = version.runs_overlapping(bounds[0], bounds[1]).map(|run| run.id()).collect();
-        let mut of_tables: Vec<_> =
-            version.shape().tables().filter(|(_, _, table)| ids.contains(&table.id)).map(|(_, run, _)| run).collect();
-        of_tables.dedup();
-        assert_eq!(runs, of_tables, "{start}..={end}");
+        let streams = version.streams_overlapping(bounds[0], bounds[1]).flat_map(|stream| stream.tables());
+        let in_streams: BTreeSet<_> = streams.map(|t| t.meta().id).collect();
+        assert!(ids.iter().all(|id| in_streams.contains(id)), "{start}..={end}: {in_streams:?}");
         ids
     };
     assert_eq!(tables("", ""), [2, 1, 3, 4]);
@@ -157,6 +155,29 @@ fn a_version_knows_what_overlaps_a_range() {
     assert_eq!(tables("", "a"), [3]);
     let plain = apply(&disk, &version, "-0.6.2 -0.5.1").unwrap();
     assert!(!plain.has_range_tombstones());
+}
+
+/// Tables of a level as streams: each table once, and no more streams than overlap at one key.
+fn streams(text: &str) -> Vec<Vec<u64>> {
+    let disk = Disk::new();
+    let version = apply(&disk, &Version::default(), text).unwrap();
+    let ids = |stream: &Arc<TableRun>| stream.tables().iter().map(|table| table.meta().id).collect();
+    version.streams_overlapping(None, None).map(ids).collect()
+}
+
+#[test]
+fn tables_of_several_runs_stand_one_behind_the_other() {
+    assert_eq!(streams("+0.9.1[a-c] +0.8.2[d-f] +0.7.3[g-i] +0.6.4[j-)"), [vec![1, 2, 3, 4]]);
+    assert_eq!(
+        streams("+0.9.1[a-c] +0.9.2[m-o] +0.8.3[b-e] +0.7.4[f-l] +0.6.5[c-d]"),
+        [vec![1, 4], vec![3], vec![5, 2]]
+    );
+    assert_eq!(streams("+0.9.1[a-z] +0.8.2[b-c] +0.7.3[c-d] +0.6.4[d-e]"), [vec![1], vec![2, 4], vec![3]]);
+    assert_eq!(
+        streams("+0.9.1[a-) +0.8.2[b-c] +0.7.3[d-e] +1.5.7[a-c] +1.5.8[d-e]"),
+        [vec![1], vec![2, 3], vec![7, 8]]
+    );
+    assert_eq!(streams(""), Vec::<Vec<u64>>::new());
 }
 
 fn entries() -> impl Strategy<Value = Vec<OwnedEntry>> {
