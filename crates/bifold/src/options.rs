@@ -453,8 +453,8 @@ impl KeyspaceOptions {
             Placement::UniKv => Self::unikv(),
             _ => Self::default(),
         };
-        let Self { compaction, partition_bytes, filter_bits_per_key, hash_index, .. } = tree;
-        Self { placement, compaction, partition_bytes, filter_bits_per_key, hash_index, ..self }
+        let Self { compaction, partition_bytes, block_bytes, filter_bits_per_key, hash_index, .. } = tree;
+        Self { placement, compaction, partition_bytes, block_bytes, filter_bits_per_key, hash_index, ..self }
     }
 
     /// UniKV's design: an unsorted layer under a hash index, above a sorted one, values apart in the sorted one, key ranges that split as they
@@ -465,6 +465,8 @@ impl KeyspaceOptions {
             placement: Placement::UniKv,
             compaction: Compaction::TwoLayer(TwoLayer::default()),
             partition_bytes: Some(10 << 30),
+            // A read of a value in level 0 is one block: it need not hold others.
+            block_bytes: 1 << 10,
             filter_bits_per_key: 0,
             hash_index: Some(HashIndex::default()),
             ..Self::default()

@@ -19,8 +19,12 @@ pub enum Workload {
     Missing,
     /// Reads runs of neighbouring keys.
     Scan,
+    /// Three reads to seven overwrites.
+    Mix30,
     /// Half reads, half overwrites.
     Mix,
+    /// Seven reads to three overwrites.
+    Mix70,
     /// YCSB A: half reads, half overwrites, Zipf.
     YcsbA,
     /// YCSB B: 95 % reads, 5 % overwrites, Zipf.
@@ -91,13 +95,15 @@ pub struct Mix {
 }
 
 /// Every workload with its name.
-const NAMES: [(&str, Workload); 14] = [
+const NAMES: [(&str, Workload); 16] = [
     ("load", Workload::Load),
     ("update", Workload::Update),
     ("read", Workload::Read),
     ("missing", Workload::Missing),
     ("scan", Workload::Scan),
+    ("mix-30", Workload::Mix30),
     ("mix", Workload::Mix),
+    ("mix-70", Workload::Mix70),
     ("ycsb-a", Workload::YcsbA),
     ("ycsb-b", Workload::YcsbB),
     ("ycsb-c", Workload::YcsbC),
@@ -127,7 +133,9 @@ impl Workload {
             Self::Read => ((Read, 100), Read, plan.reads),
             Self::Missing => ((Missing, 100), Missing, plan.reads),
             Self::Scan => ((Scan, 100), Scan, plan.reads),
+            Self::Mix30 => ((Read, 30), Update, plan.updates),
             Self::Mix => ((Read, 50), Update, plan.updates),
+            Self::Mix70 => ((Read, 70), Update, plan.updates),
             Self::YcsbA => ((Read, 50), Update, zipf),
             Self::YcsbB => ((Read, 95), Update, zipf),
             Self::YcsbC => ((Read, 100), Read, zipf),

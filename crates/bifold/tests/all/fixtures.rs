@@ -6,6 +6,7 @@
 
 mod diffkv;
 mod novkv;
+mod unikv;
 mod values_apart;
 
 use std::{
@@ -41,7 +42,7 @@ struct Fixture {
 /// A keyspace of a fixture.
 type Named = (&'static str, KeyspaceOptions);
 
-const FIXTURES: [Fixture; 5] = [
+const FIXTURES: [Fixture; 6] = [
     Fixture {
         name: "v1",
         versions: [1, 1, 1, 0],
@@ -81,6 +82,14 @@ const FIXTURES: [Fixture; 5] = [
         files_min: [(".tbl", 3), (".log", 2), (".val", 20)],
         keyspaces: diffkv::keyspaces,
         history: diffkv::history,
+    },
+    Fixture {
+        name: "v1-unikv",
+        versions: [1, 1, 1, 1],
+        fingerprint: 0x93fd_374a_18e6_aa0e,
+        files_min: [(".tbl", 10), (".log", 1), (".val", 5)],
+        keyspaces: unikv::keyspaces,
+        history: unikv::history,
     },
 ];
 
