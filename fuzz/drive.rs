@@ -9,7 +9,7 @@ use bifold_contract::Value;
 use bifold_format::{
     block::{self, BlockCursor, heads, sealed},
     checksum::checksum,
-    filter::{Filter, key_hash},
+    filter::{Filter, key_hash, key_hashes},
     frame::{self, Before},
     log::{self, LogReader, Tail},
     manifest::{self, ManifestReader},
@@ -227,8 +227,12 @@ pub fn index(bytes: &[u8]) {
     black_box(index.heads_match());
 }
 
-/// The filter of a table.
+/// The filter of a table, or the hashes in its place.
 pub fn filter(bytes: &[u8]) {
+    if let Ok(hashes) = key_hashes(bytes) {
+        let again: Vec<u8> = hashes.iter().flat_map(|hash| hash.to_le_bytes()).chain([0]).collect();
+        assert_eq!(again, bytes);
+    }
     if let Ok(filter) = Filter::parse(bytes) {
         for hash in [0, u64::MAX, key_hash(bytes), key_hash(b"key")] {
             black_box(filter.may_contain(hash));

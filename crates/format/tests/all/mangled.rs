@@ -8,7 +8,7 @@ use bifold_contract::{Edit, Entry, KeyspaceEdit, LevelEdit, Pointer, RangeTombst
 use bifold_format::{
     block::{BlockBuilder, sealed},
     compression::{Compression, Compressor},
-    filter::{FilterBuilder, key_hash},
+    filter::{FilterBuilder, HASH_BITS, key_hash},
     frame::{FILE_HEADER_BYTES, HEADER_BYTES, TRAILER_BYTES},
     log::{self, Before, LogEncoder},
     manifest, pointer,
@@ -234,9 +234,11 @@ fn indexes() {
 fn filters() {
     let mut builder = FilterBuilder::default();
     (0..100u32).for_each(|key| builder.add(key_hash(&key.to_le_bytes())));
-    let mut bytes = Vec::new();
-    builder.finish(10, &mut bytes);
-    survive(&bytes, drive::filter);
+    for bits in [10, HASH_BITS] {
+        let mut bytes = Vec::new();
+        builder.finish(bits, &mut bytes);
+        survive(&bytes, drive::filter);
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A table's file: its blocks, checked as they are read.
 //!
-//! Opening takes two reads: the footer, then everything from the filter to the footer at once.
+//! Opening takes two reads: the footer, then everything from the filter to the footer at once. Where blocks are short, they are read through
+//! pages that are mapped, as short values are: without a system call.
 
 use std::sync::Arc;
 
@@ -13,6 +14,10 @@ use bifold_format::{
     table::{FOOTER_BYTES, Footer, Place, index::Index, properties::Properties, tombstones},
 };
 use bifold_io::{Dir, Reader, remover::Remover};
+
+/// Blocks of at most so many bytes, uncompressed, are read through mapped pages. Longer ones lie on several, which a device would be asked for
+/// one after the other.
+const MAPPED_BLOCK_BYTES_MAX: usize = 2 << 10;
 
 /// An open file.
 #[derive(Debug)]
@@ -41,6 +46,9 @@ impl TableFile {
         let mut file = Self::open_footer(dir, id)?;
         let tail = file.read_tail()?;
         file.block_bytes_max = tail.properties.block_bytes_max;
+        if file.block_bytes_max <= MAPPED_BLOCK_BYTES_MAX {
+            file.reader = dir.open_mapped(&names::table(id))?;
+        }
         Ok((file, tail))
     }
 
