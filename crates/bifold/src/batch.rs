@@ -126,6 +126,6 @@ impl Owned {
             OwnedAct::Delete => Act::Delete,
             OwnedAct::DeleteRange(end) => Act::DeleteRange(end.as_deref()),
         };
-        Op { partition: self.keyspace.partition(), key: &self.key, act }
+        Op { tree: self.keyspace.tree(), key: &self.key, act }
     }
 }

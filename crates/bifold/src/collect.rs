@@ -33,8 +33,8 @@ use crate::{
     compact::{beside_largest, entries_of_runs},
     engine::Engine,
     options::Durability,
-    partition::Partition,
     rewrite::Which,
+    tree::Tree,
     wal::Wal,
     write::{Act, Op},
 };
@@ -51,21 +51,21 @@ const LOOK_BYTES_MIN: u64 = 64 << 10;
 /// The index as a collection may ask it.
 struct Asked<'a> {
     engine: &'a Engine,
-    partition: &'a Partition,
+    tree: &'a Tree,
     lookups: Cell<u64>,
 }
 
 impl IndexView for Asked<'_> {
     fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
-        self.engine.current_pointer(self.partition, key)
+        self.engine.current_pointer(self.tree, key)
     }
 }
 
 impl Engine {
     /// How tight space is in a keyspace.
-    pub fn pressure(&self, partition: &Partition) -> SpacePressure {
-        let view = partition.view();
+    pub fn pressure(&self, tree: &Tree) -> SpacePressure {
+        let view = tree.view();
         let memtables = || view.layers().map(|layer| &layer.memtable);
         let overwritten: u64 = memtables().map(|memtable| memtable.entries().saturating_sub(memtable.keys())).sum();
         let mut runs = entries_of_runs(&view.version);
@@ -77,61 +77,61 @@ impl Engine {
             index_bytes: view.version.tables().map(|table| table.meta().bytes).sum(),
             entries_above: beside_largest(runs) as f64 / values,
             overwritten: overwritten as f64 / values,
-            target: partition.options.values.space_target,
+            target: tree.options.values.space_target,
             oldest_snapshot: self.snapshots.oldest(),
             all_before: None,
         }
     }
 
     /// What to collect next in a keyspace, beside what is being collected.
-    pub fn next_collection(&self, partition: &Partition, running: &[Collection]) -> Option<Collection> {
-        if !partition.keeps_apart {
+    pub fn next_collection(&self, tree: &Tree, running: &[Collection]) -> Option<Collection> {
+        if !tree.keeps_apart {
             return None;
         }
-        let pressure = self.pressure(partition);
+        let pressure = self.pressure(tree);
         match running {
-            [] => partition.placement.pick(&pressure),
-            _ => partition.placement.pick_beside(&pressure, running),
+            [] => tree.placement.pick(&pressure),
+            _ => tree.placement.pick_beside(&pressure, running),
         }
     }
 
     /// Whether garbage of a keyspace is being collected, or will be as soon as a worker is free.
-    pub fn is_freeing(&self, partition: &Partition) -> bool {
-        self.work.is_collecting(partition.keyspace) || self.next_collection(partition, &[]).is_some()
+    pub fn is_freeing(&self, tree: &Tree) -> bool {
+        self.work.is_collecting(tree.keyspace) || self.next_collection(tree, &[]).is_some()
     }
 
     /// Collects all garbage of a keyspace, whatever the target, and waits for that.
     ///
     /// # Errors
     /// I/O errors and corruption, and every reason not to take writes.
-    pub fn collect_all(&self, partition: &Arc<Partition>) -> Result<()> {
-        let keyspace = partition.keyspace;
+    pub fn collect_all(&self, tree: &Arc<Tree>) -> Result<()> {
+        let keyspace = tree.keyspace;
         self.work.reserve_collections(keyspace);
-        let outcome = self.guard("a collection", || self.collect_all_alone(partition));
+        let outcome = self.guard("a collection", || self.collect_all_alone(tree));
         self.work.release_collections(keyspace);
         outcome
     }
 
     /// The same, when workers begin no more collections of the keyspace.
-    fn collect_all_alone(&self, partition: &Arc<Partition>) -> Result<()> {
+    fn collect_all_alone(&self, tree: &Arc<Tree>) -> Result<()> {
         let all_before = Some(self.next_file());
         let mut is_rewritten = false;
         loop {
             // Picked when no other collection runs: what another is about to empty must not be picked.
-            self.wait_until(|| self.work.try_collect(partition.keyspace))?;
+            self.wait_until(|| self.work.try_collect(tree.keyspace))?;
             // Of a dropped keyspace nothing moves any more: the same would be picked for ever.
-            let mut pressure = SpacePressure { all_before, ..self.pressure(partition) };
+            let mut pressure = SpacePressure { all_before, ..self.pressure(tree) };
             if is_rewritten {
                 // What was written meanwhile was not asked for.
                 (pressure.entries_above, pressure.overwritten) = (0.0, 0.0);
             }
-            let picked = if partition.is_dropped() { None } else { partition.placement.pick(&pressure) };
+            let picked = if tree.is_dropped() { None } else { tree.placement.pick(&pressure) };
             is_rewritten |= matches!(picked, Some(Collection::Rewrite { .. }));
             let outcome = match &picked {
-                Some(pick) => self.collect(partition, pick),
-                None => self.retire_values(partition),
+                Some(pick) => self.collect(tree, pick),
+                None => self.retire_values(tree),
             };
-            self.end_collection(partition.keyspace, None);
+            self.end_collection(tree.keyspace, None);
             self.watch(outcome)?;
             if picked.is_none() {
                 return Ok(());
@@ -143,49 +143,49 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn collect(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<()> {
+    pub fn collect(&self, tree: &Arc<Tree>, pick: &Collection) -> Result<()> {
         self.pace.collection_begins(self.env.clock.now());
-        let freed = self.collect_unpaced(partition, pick);
+        let freed = self.collect_unpaced(tree, pick);
         self.pace.collection_ends(freed.as_ref().map_or(None, |freed| *freed), self.env.clock.now());
         freed.map(drop)
     }
 
     /// Answers how many bytes come free, where that says how fast they do.
-    fn collect_unpaced(&self, partition: &Arc<Partition>, pick: &Collection) -> Result<Option<u64>> {
+    fn collect_unpaced(&self, tree: &Arc<Tree>, pick: &Collection) -> Result<Option<u64>> {
         if let Collection::Rewrite { start, end, moving } = pick {
             if moving.is_empty() {
                 // What memtables hide is looked for.
-                self.flush(&[Arc::clone(partition)])?;
+                self.flush(&[Arc::clone(tree)])?;
             }
             let which = if moving.is_empty() { Which::Due } else { Which::All };
-            let freed = self.rewrite_range(partition, (start.as_deref(), end.as_deref()), which, moving)?;
+            let freed = self.rewrite_range(tree, (start.as_deref(), end.as_deref()), which, moving)?;
             self.counters.gc.jobs.fetch_add(1, Relaxed);
             return Ok(Some(freed));
         }
-        let view = Asked { engine: self, partition, lookups: Cell::new(0) };
-        let mut collecting = partition.placement.collect(pick, &view)?;
+        let view = Asked { engine: self, tree, lookups: Cell::new(0) };
+        let mut collecting = tree.placement.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
         if *pick == Collection::Look {
             return Ok(None);
         }
-        while self.commit_moves(partition, collecting.as_mut())? {}
-        self.install_values(partition, || collecting.edit())?;
+        while self.commit_moves(tree, collecting.as_mut())? {}
+        self.install_values(tree, || collecting.edit())?;
         self.counters.gc.moved_bytes.fetch_add(collecting.copied(), Relaxed);
         self.counters.gc.jobs.fetch_add(1, Relaxed);
         Ok(Some(collecting.freed()))
     }
 
     /// Whether files of a keyspace are emptied and wait for a sync only.
-    pub fn can_retire(&self, partition: &Partition) -> bool {
-        partition.keeps_apart && partition.placement.can_retire(self.snapshots.oldest())
+    pub fn can_retire(&self, tree: &Tree) -> bool {
+        tree.keeps_apart && tree.placement.can_retire(self.snapshots.oldest())
     }
 
     /// Makes everything durable, and lets go of the files that moves have emptied which are durable now.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn retire_values(&self, partition: &Partition) -> Result<()> {
-        if !self.can_retire(partition) {
+    pub fn retire_values(&self, tree: &Tree) -> Result<()> {
+        if !self.can_retire(tree) {
             return Ok(());
         }
         let durable = if cfg!(planted = "retire_unsynced") {
@@ -194,26 +194,26 @@ impl Engine {
             self.sync_everything()?;
             self.group_sync.durable()
         };
-        self.install_values(partition, || partition.placement.retire(durable, self.snapshots.oldest()))
+        self.install_values(tree, || tree.placement.retire(durable, self.snapshots.oldest()))
     }
 
     /// Commits the next moves; answers whether there were any.
-    fn commit_moves(&self, partition: &Arc<Partition>, collecting: &mut dyn Collecting) -> Result<bool> {
+    fn commit_moves(&self, tree: &Arc<Tree>, collecting: &mut dyn Collecting) -> Result<bool> {
         self.pace_moves()?;
         let mut wal = self.wal.hold();
         self.writable()?;
-        if partition.is_dropped() {
+        if tree.is_dropped() {
             return Ok(false);
         }
         let Some(moves) = self.watch(collecting.advance())? else { return Ok(false) };
         if moves.check {
             drop(wal);
             for chunk in moves.moved.chunks(CHECKED_AT_ONCE) {
-                self.commit_checked(partition, chunk, collecting)?;
+                self.commit_checked(tree, chunk, collecting)?;
             }
             wal = self.wal.hold();
         } else {
-            self.write_back(&mut wal, partition, &moves.moved)?;
+            self.write_back(&mut wal, tree, &moves.moved)?;
         }
         collecting.committed(self.visible());
         drop(wal);
@@ -222,27 +222,22 @@ impl Engine {
     }
 
     /// Commits those moves whose old address is still the newest of its key.
-    fn commit_checked(
-        &self,
-        partition: &Arc<Partition>,
-        moves: &[Moved],
-        collecting: &mut dyn Collecting,
-    ) -> Result<()> {
+    fn commit_checked(&self, tree: &Arc<Tree>, moves: &[Moved], collecting: &mut dyn Collecting) -> Result<()> {
         let mut wal = self.wal.hold();
         self.writable()?;
         let mut current = Vec::with_capacity(moves.len());
         for moved in moves {
-            if self.current_pointer(partition, &moved.key)? == Some(moved.from) {
+            if self.current_pointer(tree, &moved.key)? == Some(moved.from) {
                 current.push(moved.clone());
             } else {
                 collecting.refused(moved);
             }
         }
         self.counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
-        self.write_back(&mut wal, partition, &current)
+        self.write_back(&mut wal, tree, &current)
     }
 
-    fn write_back(&self, wal: &mut Wal, partition: &Arc<Partition>, moves: &[Moved]) -> Result<()> {
+    fn write_back(&self, wal: &mut Wal, tree: &Arc<Tree>, moves: &[Moved]) -> Result<()> {
         if moves.is_empty() {
             return Ok(());
         }
@@ -256,7 +251,7 @@ impl Engine {
         let ops: Vec<Op<'_>> = moves
             .iter()
             .zip(ends)
-            .map(|(moved, (start, end))| Op { partition, key: &moved.key, act: Act::Pointer(&pointers[start..end]) })
+            .map(|(moved, (start, end))| Op { tree, key: &moved.key, act: Act::Pointer(&pointers[start..end]) })
             .collect();
         let bytes = ops.iter().map(Op::memtable_bytes).sum();
         self.watch(self.make_room(wal, &ops, bytes))?;
@@ -268,11 +263,11 @@ impl Engine {
     /// Wakes the workers when commits have written so much apart that there may be garbage to collect, and looks anew at how
     /// full the space is.
     pub fn note_values(&self, ops: &[Op<'_>]) {
-        let bytes: u64 = ops.iter().filter(|op| op.partition.parts_from != usize::MAX).map(Op::bytes).sum();
+        let bytes: u64 = ops.iter().filter(|op| op.tree.parts_from != usize::MAX).map(Op::bytes).sum();
         let due = self.counters.gc.look_at.load(Relaxed);
         let written = self.counters.gc.parted.fetch_add(bytes, Relaxed) + bytes;
         if written >= due {
-            let space: u64 = self.partitions().iter().map(|p| p.placement.space().total_bytes).sum();
+            let space: u64 = self.trees().iter().map(|p| p.placement.space().total_bytes).sum();
             self.counters.gc.look_at.store(written + (space / LOOK_SHARE).max(LOOK_BYTES_MIN), Relaxed);
             self.update_fullness();
             self.work.notify();

@@ -22,8 +22,8 @@ use bifold_index::{
 
 use crate::{
     engine::Engine,
-    partition::{Partition, View},
     sync::LockExt,
+    tree::{Tree, View},
 };
 
 /// Level 0 is cut into about so many parts at most. What a merge of one replaces is on disk with what it writes: a sixteenth.
@@ -37,9 +37,9 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors and corruption; the inputs then stay in force and nothing is left behind.
-    pub fn compact_job(&self, partition: &Arc<Partition>, job: &CompactionJob) -> Result<()> {
+    pub fn compact_job(&self, tree: &Arc<Tree>, job: &CompactionJob) -> Result<()> {
         let begin = self.env.clock.now();
-        let freed = self.compact_moving(partition, job, &[])?;
+        let freed = self.compact_moving(tree, job, &[])?;
         // A merge that frees nothing says nothing about how fast merges do.
         if freed > 0 {
             self.pace.freed(freed, self.env.clock.now().saturating_sub(begin));
@@ -51,28 +51,28 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::compact_job`].
-    pub fn compact_moving(&self, partition: &Arc<Partition>, job: &CompactionJob, moving: &[FileId]) -> Result<u64> {
+    pub fn compact_moving(&self, tree: &Arc<Tree>, job: &CompactionJob, moving: &[FileId]) -> Result<u64> {
         let begin = self.env.clock.now();
-        let view = partition.view_to_hold();
+        let view = tree.view_to_hold();
         let version = &view.version;
         let output_run = job.output_run.unwrap_or_else(|| self.new_file_id());
         let removed = job.inputs.iter().map(|&(level, run, table)| TableRemoved { level, run, table }).collect();
-        let moves = job.shape == JobShape::Move && may_move(partition, job);
+        let moves = job.shape == JobShape::Move && may_move(tree, job);
         let (tables, values) = if moves {
             (inputs(version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default())
         } else {
-            self.merge(partition, &view, job, moving)?
+            self.merge(tree, &view, job, moving)?
         };
         let added =
             tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();
-        let change = LevelEdit { keyspace: partition.keyspace, removed, added, ..LevelEdit::default() };
+        let change = LevelEdit { keyspace: tree.keyspace, removed, added, ..LevelEdit::default() };
         let moved_values = !values.added.is_empty();
         let moved_bytes: u64 = values.added.iter().map(|file| file.bytes).sum();
         if !moving.is_empty() {
             self.counters.gc.moved_bytes.fetch_add(moved_bytes, Relaxed);
         }
-        let freed = self.install(partition, change, values, None)?.saturating_sub(moved_bytes);
-        let mut history = partition.history.hold();
+        let freed = self.install(tree, change, values, None)?.saturating_sub(moved_bytes);
+        let mut history = tree.history.hold();
         if moves {
             history.moves += 1;
         } else {
@@ -81,24 +81,24 @@ impl Engine {
                 history.value_merges += 1;
                 history.value_merge_time += self.env.clock.now().saturating_sub(begin);
             }
-            if let Some(alpha) = alpha(&partition.shape(&view).levels, job) {
+            if let Some(alpha) = alpha(&tree.shape(&view).levels, job) {
                 history.alpha_sum += alpha;
                 history.alpha_count += 1;
             }
         }
         drop(history);
-        self.split_large(partition)?;
+        self.split_large(tree)?;
         Ok(freed)
     }
 
     fn merge(
         &self,
-        partition: &Arc<Partition>,
+        tree: &Arc<Tree>,
         view: &View,
         job: &CompactionJob,
         moving: &[FileId],
     ) -> Result<(Vec<Arc<TableMeta>>, ValueEdit)> {
-        let levels = &partition.shape(view).levels;
+        let levels = &tree.shape(view).levels;
         let inputs: Vec<&Arc<Table>> = inputs(&view.version, job).collect();
         let tombstones = RangeTombstones::new(inputs.iter().flat_map(|t| t.range_tombstones()));
         let sources = inputs.iter().map(|t| Source::Table(t.cursor(ReadMode::Compaction))).collect();
@@ -113,7 +113,7 @@ impl Engine {
         let whole_bottom = cfg!(planted = "drop_tombstone_early");
         let snapshots =
             if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
-        let (keyspace, to) = (partition.keyspace, job.output_level);
+        let (keyspace, to) = (tree.keyspace, job.output_level);
         let (deepest, moving) = (levels.deepest().max(to), moving.to_vec());
         let rewrite = RewriteJob { keyspace, from, to, bottom: false, deepest, moving };
         let output = run::rewrite(
@@ -123,24 +123,24 @@ impl Engine {
                 snapshots: &snapshots,
                 bottom: &|start, end| whole_bottom || !older(start, end),
                 table_bytes: job.table_bytes,
-                reach_bytes: reach_bytes(partition),
+                reach_bytes: reach_bytes(tree),
                 max_overlap_bytes: job.max_overlap_bytes,
                 grandparents: &grandparents,
                 // So that what lies under a part of level 0 ends where it ends.
-                cuts: &parts::cuts_of_merges(levels, count_of_parts(partition, self.plan.memtable)),
+                cuts: &parts::cuts_of_merges(levels, count_of_parts(tree, self.plan.memtable)),
                 source: IoSource::Compaction,
-                table: partition.table_options(to),
+                table: tree.table_options(to),
                 progress: &|bytes| {
                     self.health.open()?;
                     self.pace.budget.acquire(bytes);
                     Ok(())
                 },
             },
-            partition.placement.rewriter(&rewrite)?,
+            tree.placement.rewriter(&rewrite)?,
             &mut || self.new_file_id(),
             &self.dir,
         )?;
-        let mut history = partition.history.hold();
+        let mut history = tree.history.hold();
         history.entries_in += output.entries_in;
         history.entries_out += output.entries_out;
         Ok((output.tables.into_iter().map(Arc::new).collect(), output.values))
@@ -150,7 +150,7 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors, and every reason not to take writes.
-    pub fn flush(&self, trees: &[Arc<Partition>]) -> Result<()> {
+    pub fn flush(&self, trees: &[Arc<Tree>]) -> Result<()> {
         {
             let mut wal = self.wal.hold();
             self.writable()?;
@@ -183,19 +183,19 @@ pub(crate) fn beside_largest(runs: Vec<u64>) -> u64 {
 
 /// Into how many parts level 0 is cut at most where memtables have so many bytes: each with a quarter of what a table may hold, since
 /// files of few bytes cost more to make durable than they gain.
-pub(crate) fn count_of_parts(partition: &Partition, memtable_bytes: u64) -> usize {
-    let bytes = (partition.options.table_bytes / 4).max(1);
+pub(crate) fn count_of_parts(tree: &Tree, memtable_bytes: u64) -> usize {
+    let bytes = (tree.options.table_bytes / 4).max(1);
     (memtable_bytes / bytes).clamp(1, PARTS_MAX) as usize
 }
 
 /// To how many bytes of values a table may lead. Where merges move values, that is what a part of the tree takes twice while it is merged.
-fn reach_bytes(partition: &Partition) -> u64 {
-    let moves = partition.placement.profile().parts_at_rewrite;
-    if moves { partition.options.table_bytes.saturating_mul(REACH_TABLES) } else { u64::MAX }
+fn reach_bytes(tree: &Tree) -> u64 {
+    let moves = tree.placement.profile().parts_at_rewrite;
+    if moves { tree.options.table_bytes.saturating_mul(REACH_TABLES) } else { u64::MAX }
 }
 
-fn may_move(partition: &Partition, job: &CompactionJob) -> bool {
-    job.inputs.iter().all(|&(level, _, _)| partition.placement.may_move(level, job.output_level))
+fn may_move(tree: &Tree, job: &CompactionJob) -> bool {
+    job.inputs.iter().all(|&(level, _, _)| tree.placement.may_move(level, job.output_level))
 }
 
 /// Whether tables that are older than the output and not inputs may hold a key of the range (`end` inclusive).

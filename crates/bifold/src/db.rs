@@ -11,11 +11,11 @@ use crate::{
     engine::Engine,
     keyspace::{Keyspace, Swap, owned_bounds, prefix_bounds},
     options::{Access, Durability, KeyspaceOptions, Options, Placement},
-    partition::Partition,
     recover,
     scan::Range,
     snapshot::{Holder, SnapshotGuard},
     stats::{GarbageStats, Stats},
+    tree::Tree,
 };
 
 /// The keyspace that is always there, and that the short forms on [`Db`] use.
@@ -68,7 +68,7 @@ impl Drop for Handle {
 
 /// Refuses an existing keyspace where another placement is asked for. What is not mentioned has its default, so the default
 /// asks for nothing: a keyspace remembers its placement.
-fn has_placement(there: Arc<Partition>, asked: Placement) -> Result<Arc<Partition>> {
+fn has_placement(there: Arc<Tree>, asked: Placement) -> Result<Arc<Tree>> {
     let is = there.options.placement;
     if is == asked || asked == Placement::default() {
         return Ok(there);
@@ -131,13 +131,13 @@ impl Db {
             let reason = format!("a name has 1 to {KEYSPACE_NAME_MAX} bytes, this one has {}", name.len());
             return Err(Error::invalid("keyspace name", reason));
         }
-        let partition = match self.engine().find(name) {
+        let tree = match self.engine().find(name) {
             Some(there) => there,
             None => self.engine().guard("making a keyspace", || self.engine().create_keyspace(name, &options))?,
         };
         // Another thread may have made it meanwhile, with options of its own.
-        let partition = has_placement(partition, options.placement)?;
-        Ok(Keyspace::new(Arc::clone(&self.handle), partition))
+        let tree = has_placement(tree, options.placement)?;
+        Ok(Keyspace::new(Arc::clone(&self.handle), tree))
     }
 
     /// The keyspace called `name`, if there is one.
@@ -146,13 +146,13 @@ impl Db {
     /// [`Error::Closed`].
     pub fn existing_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
         self.engine().health.open()?;
-        Ok(self.engine().find(name).map(|partition| Keyspace::new(Arc::clone(&self.handle), partition)))
+        Ok(self.engine().find(name).map(|tree| Keyspace::new(Arc::clone(&self.handle), tree)))
     }
 
     /// The names of all keyspaces, sorted.
     #[must_use]
     pub fn keyspace_names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.engine().partitions().iter().map(|p| p.name.clone()).collect();
+        let mut names: Vec<String> = self.engine().trees().iter().map(|p| p.name.clone()).collect();
         names.sort_unstable();
         names
     }
@@ -222,7 +222,7 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`].
     pub fn flush(&self) -> Result<()> {
-        self.engine().flush(&self.engine().partitions().to_vec())
+        self.engine().flush(&self.engine().trees().to_vec())
     }
 
     /// Merges all data of every keyspace into one sorted run each, and lets go of what is deleted or overwritten, values kept
@@ -231,9 +231,9 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`]; corruption.
     pub fn compact(&self) -> Result<()> {
-        let partitions = self.engine().partitions().to_vec();
+        let trees = self.engine().trees().to_vec();
         let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-        partitions.iter().try_for_each(|p| self.engine().compact_range(p, everything().0, everything().1))?;
+        trees.iter().try_for_each(|p| self.engine().compact_range(p, everything().0, everything().1))?;
         self.collect_garbage()
     }
 
@@ -243,8 +243,8 @@ impl Db {
     /// As [`Db::sync`]; corruption.
     pub fn collect_garbage(&self) -> Result<()> {
         self.engine().writable()?;
-        let partitions = self.engine().partitions().to_vec();
-        partitions.iter().try_for_each(|p| self.engine().collect_all(p))
+        let trees = self.engine().trees().to_vec();
+        trees.iter().try_for_each(|p| self.engine().collect_all(p))
     }
 
     /// What garbage collection knows of each group or file of values kept apart, and why it would collect it or not.
@@ -401,7 +401,7 @@ impl Snapshot {
     /// # Errors
     /// I/O errors, corruption, [`Error::Closed`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.handle.engine.get(keyspace.partition(), key.as_ref(), Some(self.seqno()))
+        self.handle.engine.get(keyspace.tree(), key.as_ref(), Some(self.seqno()))
     }
 
     /// Whether `key` of `keyspace` had a value; see [`Keyspace::contains_key`].
@@ -409,7 +409,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.handle.engine.contains(keyspace.partition(), key.as_ref(), Some(self.seqno()))
+        self.handle.engine.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
     }
 
     /// The values several keys had, in their order.
@@ -421,7 +421,7 @@ impl Snapshot {
         keyspace: &Keyspace,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>> {
-        self.handle.engine.multi_get(keyspace.partition(), keys, self.seqno())
+        self.handle.engine.multi_get(keyspace.tree(), keys, self.seqno())
     }
 
     /// All pairs of `keyspace`, in key order.
@@ -433,13 +433,13 @@ impl Snapshot {
     /// The pairs of `keyspace` whose keys lie in `range`.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
-        self.handle.engine.range(keyspace.partition(), owned_bounds(&range), Arc::clone(&self.guard))
+        self.handle.engine.range(keyspace.tree(), owned_bounds(&range), Arc::clone(&self.guard))
     }
 
     /// The pairs of `keyspace` whose keys begin with `prefix`.
     #[must_use]
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
-        self.handle.engine.range(keyspace.partition(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
+        self.handle.engine.range(keyspace.tree(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
     }
 }
 

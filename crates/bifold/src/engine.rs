@@ -20,11 +20,11 @@ use crate::{
     memory::MemoryPlan,
     options::{Access, Options, Workers},
     pace::Pace,
-    partition::Partition,
     schedule::Work,
     snapshot::Snapshots,
     stats::Counters,
     sync::{FairLock, LockExt},
+    tree::Tree,
     wal::{GroupSync, Wal},
 };
 
@@ -63,7 +63,7 @@ pub(crate) struct Engine {
     /// The logs that recovery has not finished with, if any.
     pub replaying: Mutex<Option<LogFloor>>,
     next_file: Arc<AtomicU64>,
-    partitions: ArcSwap<Vec<Arc<Partition>>>,
+    trees: ArcSwap<Vec<Arc<Tree>>>,
     /// Held for its drop: other processes may open the database from then on.
     _lock: Box<dyn FileLock>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Recovered {
     pub visible: SeqNo,
     pub replaying: Option<LogFloor>,
     pub next_file: Arc<AtomicU64>,
-    pub partitions: Vec<Arc<Partition>>,
+    pub trees: Vec<Arc<Tree>>,
 }
 
 impl Engine {
@@ -107,7 +107,7 @@ impl Engine {
             counters: Counters::default(),
             replaying: Mutex::new(found.replaying),
             next_file: found.next_file,
-            partitions: ArcSwap::from_pointee(found.partitions),
+            trees: ArcSwap::from_pointee(found.trees),
             _lock: found.lock,
         })
     }
@@ -140,25 +140,25 @@ impl Engine {
         self.health.guard(what, work)
     }
 
-    /// Whether reads of `partition` are answered.
+    /// Whether reads of `tree` are answered.
     ///
     /// # Errors
     /// [`Error::Closed`].
-    pub fn readable(&self, partition: &Partition) -> Result<()> {
-        if partition.is_dropped() {
-            return Err(Error::Closed { what: format!("keyspace `{}`", partition.name) });
+    pub fn readable(&self, tree: &Tree) -> Result<()> {
+        if tree.is_dropped() {
+            return Err(Error::Closed { what: format!("keyspace `{}`", tree.name) });
         }
         self.health.open()
     }
 
     /// All trees.
-    pub fn partitions(&self) -> arc_swap::Guard<Arc<Vec<Arc<Partition>>>> {
-        self.partitions.load()
+    pub fn trees(&self) -> arc_swap::Guard<Arc<Vec<Arc<Tree>>>> {
+        self.trees.load()
     }
 
     /// Replaces the set of trees; only `install` does.
-    pub fn set_partitions(&self, partitions: Vec<Arc<Partition>>) {
-        self.partitions.store(Arc::new(partitions));
+    pub fn set_trees(&self, trees: Vec<Arc<Tree>>) {
+        self.trees.store(Arc::new(trees));
     }
 
     /// A number for a new file or run, larger than all before.
@@ -197,7 +197,7 @@ impl Engine {
     }
 
     fn list_values(&self) -> Result<()> {
-        match self.partitions().iter().any(|p| p.keeps_apart) {
+        match self.trees().iter().any(|p| p.keeps_apart) {
             true => self.list_lengths(&mut self.manifest.hold()),
             false => Ok(()),
         }

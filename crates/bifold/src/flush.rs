@@ -18,21 +18,21 @@ use bifold_index::{
 use crate::{
     compact::count_of_parts,
     engine::Engine,
-    partition::{Layer, Partition, View},
+    tree::{Layer, Tree, View},
 };
 
 impl Engine {
-    /// Writes the oldest sealed memtable of `partition`, if there is one.
+    /// Writes the oldest sealed memtable of `tree`, if there is one.
     ///
     /// # Errors
     /// I/O errors; the memtable then stays, in memory and in the log.
-    pub fn flush_oldest(&self, partition: &Arc<Partition>) -> Result<()> {
-        let view = partition.view_to_hold();
+    pub fn flush_oldest(&self, tree: &Arc<Tree>) -> Result<()> {
+        let view = tree.view_to_hold();
         let Some(layer) = view.sealed.last() else { return Ok(()) };
         let begin = self.env.clock.now();
-        self.sync_log_for_others(partition, layer)?;
-        let (change, values) = self.write_layer(partition, &view, layer)?;
-        self.install(partition, change, values, Some(layer))?;
+        self.sync_log_for_others(tree, layer)?;
+        let (change, values) = self.write_layer(tree, &view, layer)?;
+        self.install(tree, change, values, Some(layer))?;
         self.pace.flushed(layer.memtable.data_bytes() as u64, self.env.clock.now().saturating_sub(begin));
         Ok(())
     }
@@ -40,26 +40,25 @@ impl Engine {
     /// Tables must not be durable before older commits of **other** trees are: a crash in between would leave the newer
     /// commit without the older one, and could tear a batch that touches both. Nor before the values are that they point
     /// at. With one tree that has its values in it nothing needs to be done.
-    fn sync_log_for_others(&self, partition: &Arc<Partition>, layer: &Layer) -> Result<()> {
-        let unwritten =
-            |p: &&Arc<Partition>| !Arc::ptr_eq(p, partition) && p.view().layers().any(|l| !l.memtable.is_empty());
+    fn sync_log_for_others(&self, tree: &Arc<Tree>, layer: &Layer) -> Result<()> {
+        let unwritten = |p: &&Arc<Tree>| !Arc::ptr_eq(p, tree) && p.view().layers().any(|l| !l.memtable.is_empty());
         match layer.memtable.max_seqno() {
             // During recovery values are written anew under old numbers, so numbers do not say what is durable.
-            _ if partition.placement.has_unsynced() => self.sync_everything(),
-            Some(last) if self.partitions().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
+            _ if tree.placement.has_unsynced() => self.sync_everything(),
+            Some(last) if self.trees().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
             _ => Ok(()),
         }
     }
 
-    fn write_layer(&self, partition: &Arc<Partition>, view: &View, layer: &Layer) -> Result<(LevelEdit, ValueEdit)> {
+    fn write_layer(&self, tree: &Arc<Tree>, view: &View, layer: &Layer) -> Result<(LevelEdit, ValueEdit)> {
         let empty_below = view.version.tables().next().is_none() && view.sealed.len() == 1;
         let run = self.new_file_id();
-        let levels = &partition.shape(view).levels;
+        let levels = &tree.shape(view).levels;
         let (deepest, moving) = (levels.deepest(), Vec::new());
-        let keyspace = partition.keyspace;
+        let keyspace = tree.keyspace;
         let job = RewriteJob { keyspace, from: None, to: 0, bottom: empty_below, deepest, moving };
         let bytes = layer.memtable.data_bytes() as u64;
-        let parts = count_of_parts(partition, bytes);
+        let parts = count_of_parts(tree, bytes);
         // The first run is cut by its bytes, the others as it is.
         let cut_bytes = if empty_below { bytes.div_ceil(parts as u64).max(1) } else { u64::MAX };
         let output = run::rewrite(
@@ -74,16 +73,16 @@ impl Engine {
                 grandparents: &[],
                 cuts: &parts::cuts(levels, parts),
                 source: IoSource::Flush,
-                table: partition.table_options(0),
+                table: tree.table_options(0),
                 progress: &|_bytes| self.health.open(),
             },
-            partition.placement.rewriter(&job)?,
+            tree.placement.rewriter(&job)?,
             &mut || self.new_file_id(),
             &self.dir,
         )?;
         let added = |table| TableAdded { level: 0, run, table: Arc::new(table) };
         let change = LevelEdit {
-            keyspace: partition.keyspace,
+            keyspace: tree.keyspace,
             added: output.tables.into_iter().map(added).collect(),
             ..LevelEdit::default()
         };

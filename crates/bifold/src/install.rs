@@ -25,27 +25,27 @@ use crate::{
     engine::Engine,
     manifest::ManifestFile,
     options::KeyspaceOptions,
-    partition::{Layer, Partition, View},
     presets::{self, ValueHome},
     sync::LockExt,
+    tree::{Layer, Tree, View},
     wal::Wal,
 };
 
 impl Engine {
-    /// Puts the result of a flush or compaction of `partition` in force. `written` is the memtable that the new tables
+    /// Puts the result of a flush or compaction of `tree` in force. `written` is the memtable that the new tables
     /// replace, if any. Answers how many bytes of value files went with it.
     ///
     /// # Errors
     /// I/O errors; the state in memory is then unchanged.
     pub fn install(
         &self,
-        partition: &Arc<Partition>,
+        tree: &Arc<Tree>,
         change: LevelEdit,
         values: ValueEdit,
         written: Option<&Arc<Layer>>,
     ) -> Result<u64> {
         let mut manifest = self.manifest.hold();
-        if partition.is_dropped() {
+        if tree.is_dropped() {
             self.discard_tables(&change);
             return Ok(0);
         }
@@ -55,30 +55,30 @@ impl Engine {
         if cfg!(not(any(planted = "skip_dir_sync", planted = "manifest_before_table"))) && !unnamed {
             self.dir.sync()?;
         }
-        let old = Arc::clone(&partition.view().version);
+        let old = Arc::clone(&tree.view().version);
         let new = Arc::new(old.apply(&change, &mut |meta| self.open_table(meta))?);
         let mut edit = Edit { last_seqno: Some(self.visible()), log_floor: Some(log_floor), values, ..Edit::default() };
         if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
-            edit.keyspaces.push(KeyspaceEdit::Flushed { id: partition.keyspace, seqno });
-            let news = partition.placement.news(seqno);
+            edit.keyspaces.push(KeyspaceEdit::Flushed { id: tree.keyspace, seqno });
+            let news = tree.placement.news(seqno);
             edit.values.removed.extend(news.removed);
             edit.values.added.extend(news.added);
             edit.values.garbage.extend(news.garbage);
         }
-        let freed = remove_emptied(partition, &mut edit.values);
+        let freed = remove_emptied(tree, &mut edit.values);
         edit.levels.push(change);
         self.record(&mut manifest, &mut edit)?;
         if cfg!(planted = "manifest_before_table") {
             self.dir.sync()?;
         }
         if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
-            partition.note_flushed(seqno);
+            tree.note_flushed(seqno);
         }
-        partition.change(|view| (view.with(written, new), ()));
+        tree.change(|view| (view.with(written, new), ()));
         for removed in edit.levels.iter().flat_map(|e| &e.removed) {
             release(&old, removed.table, &edit);
         }
-        partition.placement.installed(&edit.values);
+        tree.placement.installed(&edit.values);
         self.delete_logs_below(log_floor);
         if manifest.is_long() {
             self.rewrite_manifest(&mut manifest, log_floor)?;
@@ -90,16 +90,16 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn install_values(&self, partition: &Partition, change: impl FnOnce() -> ValueEdit) -> Result<()> {
+    pub fn install_values(&self, tree: &Tree, change: impl FnOnce() -> ValueEdit) -> Result<()> {
         let mut manifest = self.manifest.hold();
         let values = change();
-        if values.is_empty() || partition.is_dropped() {
+        if values.is_empty() || tree.is_dropped() {
             return Ok(());
         }
         self.dir.sync()?;
         let mut edit = Edit { values, ..Edit::default() };
         self.record(&mut manifest, &mut edit)?;
-        partition.placement.installed(&edit.values);
+        tree.placement.installed(&edit.values);
         Ok(())
     }
 
@@ -117,9 +117,9 @@ impl Engine {
     /// Adds the value files that commits and collections have begun, when they are durable with their names. Answers those
     /// that the edit removes: the manifest has never heard of them.
     fn list_new_values(&self, edit: &mut Edit) -> Result<Vec<FileId>> {
-        let (files, partitions) = (self.begun_values(&self.wal.hold(), edit), self.partitions());
-        for (partition, files) in partitions.iter().zip(&files) {
-            partition.placement.make_durable(files)?;
+        let (files, trees) = (self.begun_values(&self.wal.hold(), edit), self.trees());
+        for (tree, files) in trees.iter().zip(&files) {
+            tree.placement.make_durable(files)?;
         }
         if files.iter().all(Vec::is_empty) {
             return Ok(Vec::new());
@@ -135,7 +135,7 @@ impl Engine {
     /// edit's next one is among them.
     fn begun_values(&self, _commit_lock: &Wal, edit: &mut Edit) -> Vec<Vec<ValueFileMeta>> {
         edit.next_file = Some(self.next_file());
-        self.partitions().iter().map(|p| p.placement.unlisted()).collect()
+        self.trees().iter().map(|p| p.placement.unlisted()).collect()
     }
 
     /// Tells the manifest how long all value files are, as far as they are durable: what it does not know the next opening
@@ -145,14 +145,14 @@ impl Engine {
     /// I/O errors.
     pub fn list_lengths(&self, manifest: &mut ManifestFile) -> Result<()> {
         let mut edit = Edit::default();
-        for partition in self.partitions().iter().filter(|p| p.keeps_apart) {
-            let news = partition.placement.news(partition.flushed());
+        for tree in self.trees().iter().filter(|p| p.keeps_apart) {
+            let news = tree.placement.news(tree.flushed());
             edit.values.removed.extend(news.removed);
             edit.values.added.extend(news.added);
             edit.values.garbage.extend(news.garbage);
         }
         self.record(manifest, &mut edit)?;
-        self.partitions().iter().for_each(|p| p.placement.installed(&edit.values));
+        self.trees().iter().for_each(|p| p.placement.installed(&edit.values));
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn seal(&self, wal: &mut Wal, trees: &[Arc<Partition>]) -> Result<()> {
+    pub fn seal(&self, wal: &mut Wal, trees: &[Arc<Tree>]) -> Result<()> {
         wal.rotate(self.new_file_id())?;
         trees.iter().for_each(|tree| tree.seal());
         self.work.notify();
@@ -194,7 +194,7 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors and unusable options.
-    pub fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<Arc<Partition>> {
+    pub fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<Arc<Tree>> {
         self.writable()?;
         options.check()?;
         let mut manifest = self.manifest.hold();
@@ -206,17 +206,17 @@ impl Engine {
             .map_err(|_| bifold_contract::Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
         let values = ValueHome { home: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
         let version = presets::empty_version(options, &self.tables)?;
-        let partition = Arc::new(Partition::new(id, name.to_owned(), options.clone(), version, 0, values)?);
+        let tree = Arc::new(Tree::new(id, name.to_owned(), options.clone(), version, 0, values)?);
         // There is no log with anything of it.
-        partition.placement.cut()?;
+        tree.placement.cut()?;
         let text = toml::to_string(options).unwrap_or_default();
         let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: text };
         let mut edit = Edit { keyspaces: vec![created], ..Edit::default() };
         self.record(&mut manifest, &mut edit)?;
-        let mut all = self.partitions().to_vec();
-        all.push(Arc::clone(&partition));
-        self.set_partitions(all);
-        Ok(partition)
+        let mut all = self.trees().to_vec();
+        all.push(Arc::clone(&tree));
+        self.set_trees(all);
+        Ok(tree)
     }
 
     /// Drops a keyspace: its tables go as soon as no reader holds them. Answers whether there was one.
@@ -229,28 +229,28 @@ impl Engine {
         // The commit lock keeps commits that have passed their check from landing in a tree that is gone.
         // Order of locks everywhere: manifest, then commit lock.
         let wal = self.wal.hold();
-        let Some(partition) = self.find(name) else { return Ok(false) };
-        let edit = Edit { keyspaces: vec![KeyspaceEdit::Dropped { id: partition.keyspace }], ..Edit::default() };
+        let Some(tree) = self.find(name) else { return Ok(false) };
+        let edit = Edit { keyspaces: vec![KeyspaceEdit::Dropped { id: tree.keyspace }], ..Edit::default() };
         self.health.well()?;
         self.watch(manifest.append(&edit))?;
-        partition.mark_dropped();
-        self.set_partitions(self.partitions().iter().filter(|p| p.name != name).cloned().collect());
+        tree.mark_dropped();
+        self.set_trees(self.trees().iter().filter(|p| p.name != name).cloned().collect());
         drop(wal);
         // Where rewrites move values, iterators that go on need the present state to find those that moved since they began.
-        let stays = partition.placement.profile().parts_at_rewrite;
-        let old = partition.change(|view| {
+        let stays = tree.placement.profile().parts_at_rewrite;
+        let old = tree.change(|view| {
             let old = Arc::clone(&view.version);
             let version = if stays { Arc::clone(&old) } else { Arc::default() };
             (View::new(Layer::empty(), Vec::new(), version), old)
         });
         old.tables().for_each(|table| table.mark_obsolete());
-        partition.placement.drop_files();
+        tree.placement.drop_files();
         Ok(true)
     }
 
     /// The tree called `name`.
-    pub fn find(&self, name: &str) -> Option<Arc<Partition>> {
-        self.partitions().iter().find(|p| p.name == name).cloned()
+    pub fn find(&self, name: &str) -> Option<Arc<Tree>> {
+        self.trees().iter().find(|p| p.name == name).cloned()
     }
 
     /// Opens a table for reading.
@@ -263,7 +263,7 @@ impl Engine {
 
     /// The whole state as one edit: what a new manifest begins with. The log of `floor` must be durable with its name.
     pub fn state(&self, floor: LogFloor) -> Edit {
-        state_of(&self.partitions(), self.next_file(), self.visible(), floor)
+        state_of(&self.trees(), self.next_file(), self.visible(), floor)
     }
 
     /// From where on any memtable but `written` still needs the logs.
@@ -276,12 +276,12 @@ impl Engine {
         if let Some(floor) = *self.replaying.hold() {
             return floor;
         }
-        let needed = |partition: &Arc<Partition>| {
-            let view = partition.view();
+        let needed = |tree: &Arc<Tree>| {
+            let view = tree.view();
             let kept = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
             view.layers().filter(kept).filter_map(|layer| layer.first_log()).min()
         };
-        let oldest = self.partitions().iter().filter_map(needed).min().map_or(current, |needed| needed.min(current));
+        let oldest = self.trees().iter().filter_map(needed).min().map_or(current, |needed| needed.min(current));
         self.wal.hold().floor_at(oldest)
     }
 
@@ -313,8 +313,8 @@ impl View {
 }
 
 /// Adds to an edit that the value files go in which it leaves nothing. Answers how many bytes they have.
-fn remove_emptied(partition: &Partition, values: &mut ValueEdit) -> u64 {
-    let emptied = partition.placement.emptied_by(values);
+fn remove_emptied(tree: &Tree, values: &mut ValueEdit) -> u64 {
+    let emptied = tree.placement.emptied_by(values);
     values.garbage.retain(|&(file, _, _)| emptied.iter().all(|&(id, _)| id != file));
     values.removed.extend(emptied.iter().map(|&(id, _)| id));
     emptied.iter().map(|&(_, bytes)| bytes).sum()
@@ -329,21 +329,21 @@ fn release(old: &Version, id: FileId, edit: &Edit) {
 }
 
 /// The state of a database as one edit.
-pub(crate) fn state_of(partitions: &[Arc<Partition>], next_file: FileId, last_seqno: u64, log_floor: LogFloor) -> Edit {
+pub(crate) fn state_of(trees: &[Arc<Tree>], next_file: FileId, last_seqno: u64, log_floor: LogFloor) -> Edit {
     let mut edit = Edit {
         next_file: Some(next_file),
         last_seqno: Some(last_seqno),
         log_floor: Some(log_floor),
         ..Edit::default()
     };
-    for partition in partitions {
-        let options = toml::to_string(&partition.options).unwrap_or_default();
-        edit.keyspaces.push(KeyspaceEdit::Created { id: partition.keyspace, name: partition.name.clone(), options });
-        let values = partition.placement.files();
+    for tree in trees {
+        let options = toml::to_string(&tree.options).unwrap_or_default();
+        edit.keyspaces.push(KeyspaceEdit::Created { id: tree.keyspace, name: tree.name.clone(), options });
+        let values = tree.placement.files();
         edit.values.added.extend(values.added);
         edit.values.garbage.extend(values.garbage);
-        let view = partition.view();
-        edit.keyspaces.push(KeyspaceEdit::Flushed { id: partition.keyspace, seqno: partition.flushed() });
+        let view = tree.view();
+        edit.keyspaces.push(KeyspaceEdit::Flushed { id: tree.keyspace, seqno: tree.flushed() });
         let shape = view.version.shape();
         let added = shape
             .tables()
@@ -351,7 +351,7 @@ pub(crate) fn state_of(partitions: &[Arc<Partition>], next_file: FileId, last_se
             .collect::<Vec<_>>();
         let boundaries = shape.boundaries.to_vec();
         if !added.is_empty() || !boundaries.is_empty() {
-            let keyspace = partition.keyspace;
+            let keyspace = tree.keyspace;
             edit.levels.push(LevelEdit { keyspace, added, boundaries, ..LevelEdit::default() });
         }
     }

@@ -11,9 +11,9 @@ use bifold_contract::{Result, Value};
 use crate::{
     db::Handle,
     options::KeyspaceOptions,
-    partition::Partition,
     scan::{KeyBounds, Range, prefix_end},
     snapshot::Holder,
+    tree::Tree,
     write::{Act, Op},
 };
 
@@ -24,7 +24,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Keyspace {
     handle: Arc<Handle>,
-    partition: Arc<Partition>,
+    tree: Arc<Tree>,
 }
 
 /// The outcome of [`Keyspace::compare_and_swap`].
@@ -40,12 +40,12 @@ pub enum Swap {
 }
 
 impl Keyspace {
-    pub(crate) fn new(handle: Arc<Handle>, partition: Arc<Partition>) -> Self {
-        Self { handle, partition }
+    pub(crate) fn new(handle: Arc<Handle>, tree: Arc<Tree>) -> Self {
+        Self { handle, tree }
     }
 
-    pub(crate) fn partition(&self) -> &Arc<Partition> {
-        &self.partition
+    pub(crate) fn tree(&self) -> &Arc<Tree> {
+        &self.tree
     }
 
     pub(crate) fn belongs_to(&self, handle: &Arc<Handle>) -> bool {
@@ -55,13 +55,13 @@ impl Keyspace {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.partition.name
+        &self.tree.name
     }
 
     /// Its options.
     #[must_use]
     pub fn options(&self) -> &KeyspaceOptions {
-        &self.partition.options
+        &self.tree.options
     }
 
     /// Sets `key` to `value`, with the database's durability.
@@ -94,7 +94,7 @@ impl Keyspace {
     }
 
     fn write(&self, key: &[u8], act: Act<'_>) -> Result<()> {
-        let op = Op { partition: &self.partition, key, act };
+        let op = Op { tree: &self.tree, key, act };
         op.check()?;
         self.handle.engine.commit(&[op], self.handle.engine.options.durability)
     }
@@ -104,7 +104,7 @@ impl Keyspace {
     /// # Errors
     /// I/O errors, corruption, [`Closed`](crate::Error::Closed).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.handle.engine.get(&self.partition, key.as_ref(), None)
+        self.handle.engine.get(&self.tree, key.as_ref(), None)
     }
 
     /// Whether `key` has a value. Cheaper than [`Keyspace::get`]: no value is copied, and none is fetched that is kept
@@ -113,7 +113,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.handle.engine.contains(&self.partition, key.as_ref(), None)
+        self.handle.engine.contains(&self.tree, key.as_ref(), None)
     }
 
     /// The values of several keys, in their order, all from one moment.
@@ -122,7 +122,7 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
         let snapshot = self.handle.open_snapshot(Holder::Snapshot);
-        self.handle.engine.multi_get(&self.partition, keys, snapshot.seqno)
+        self.handle.engine.multi_get(&self.tree, keys, snapshot.seqno)
     }
 
     /// All pairs, in key order.
@@ -145,7 +145,7 @@ impl Keyspace {
 
     fn scan(&self, bounds: KeyBounds) -> Range {
         let snapshot = Arc::new(self.handle.open_snapshot(Holder::Iterator));
-        self.handle.engine.range(&self.partition, bounds, snapshot)
+        self.handle.engine.range(&self.tree, bounds, snapshot)
     }
 
     /// Sets `key` to `new` (`None`: deletes it) if its value is `expected` (`None`: if it has none), with no other write
@@ -155,12 +155,12 @@ impl Keyspace {
     /// As [`Keyspace::put`] and [`Keyspace::get`].
     pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         let key = key.as_ref();
-        let op = Op { partition: &self.partition, key, act: new.map_or(Act::Delete, Act::Put) };
+        let op = Op { tree: &self.tree, key, act: new.map_or(Act::Delete, Act::Put) };
         op.check()?;
         let engine = &self.handle.engine;
         let mut current = None;
         let swapped = engine.commit_if(&[op], engine.options.durability, || {
-            current = engine.current(&self.partition, key)?;
+            current = engine.current(&self.tree, key)?;
             Ok(current.as_deref() == expected)
         })?;
         Ok(if swapped { Swap::Done } else { Swap::Mismatch { current } })
@@ -172,7 +172,7 @@ impl Keyspace {
     /// I/O errors, corruption, and every reason not to take writes.
     pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         let (start, end) = (range.start_bound().map(K::as_ref), range.end_bound().map(K::as_ref));
-        self.handle.engine.compact_range(&self.partition, start, end)
+        self.handle.engine.compact_range(&self.tree, start, end)
     }
 }
 

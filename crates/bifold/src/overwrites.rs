@@ -16,7 +16,7 @@ use bifold_contract::{Entry, Kind, Pointer, SeqNo};
 use bifold_format::filter::key_hash;
 
 use crate::{
-    partition::Partition,
+    tree::Tree,
     write::{Act, Op},
 };
 
@@ -59,7 +59,7 @@ fn lot(seqno: SeqNo, bytes: u64) -> Option<u64> {
 
 /// An operation that was drawn.
 pub(crate) struct Drawn<'a> {
-    partition: &'a Partition,
+    tree: &'a Tree,
     key: &'a [u8],
     seqno: SeqNo,
     bytes: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Drawn<'a> {
 impl Op<'_> {
     /// Draws lots for it, when its value was written to `pointer`.
     pub fn draw(&self, seqno: SeqNo, pointer: Option<Pointer>) -> Option<Drawn<'_>> {
-        let overwrites = self.partition.overwrites.as_ref()?;
+        let overwrites = self.tree.overwrites.as_ref()?;
         let bytes = match (self.act, pointer) {
             (_, Some(pointer)) => {
                 overwrites.put(u64::from(pointer.len));
@@ -83,7 +83,7 @@ impl Op<'_> {
             (Act::Delete, None) => overwrites.mean_bytes.load(Relaxed),
             _ => return None,
         };
-        lot(seqno, bytes).map(|bytes| Drawn { partition: self.partition, key: self.key, seqno, bytes })
+        lot(seqno, bytes).map(|bytes| Drawn { tree: self.tree, key: self.key, seqno, bytes })
     }
 }
 
@@ -91,13 +91,13 @@ impl Drawn<'_> {
     /// Tells the placement how much it hides. It is in its memtable, and no other commit is under way.
     pub fn tell(&self) {
         if self.hides() {
-            self.partition.placement.hides(self.bytes);
+            self.tree.placement.hides(self.bytes);
         }
     }
 
     fn hides(&self) -> bool {
-        let view = self.partition.view();
-        let overwrites = self.partition.overwrites.as_ref();
+        let view = self.tree.view();
+        let overwrites = self.tree.overwrites.as_ref();
         let is_apart = |entry: &Entry<'_>| overwrites.is_some_and(|o| entry.payload.len() >= o.apart_from);
         let older = view.layers().enumerate().find_map(|(layers_above, layer)| {
             let entry = layer.memtable.get(self.key, self.seqno - 1)?;
@@ -142,8 +142,8 @@ mod tests {
 
     /// What is hidden as far as known, in values of 1000 bytes.
     fn hidden(db: &Db) -> u64 {
-        let partition = db.default_keyspace().partition();
-        partition.placement.hidden_bytes(&db.engine().pressure(partition)) / 1040
+        let tree = db.default_keyspace().tree();
+        tree.placement.hidden_bytes(&db.engine().pressure(tree)) / 1040
     }
 
     fn near(found: u64, expected: u64) {

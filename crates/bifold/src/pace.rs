@@ -26,7 +26,7 @@ use std::{
 use bifold_contract::Result;
 use bifold_io::{Clock, rate::RateBudget};
 
-use crate::{engine::Engine, memory::MEMTABLES_MAX, partition::Partition, stats::StallCause, sync::LockExt};
+use crate::{engine::Engine, memory::MEMTABLES_MAX, stats::StallCause, sync::LockExt, tree::Tree};
 
 /// Debt (see `CompactionPolicy::debt`) at which writers begin to be slowed: with a trigger of 8 level-0 runs, 16 runs.
 const DEBT_SLOW: f64 = 3.0;
@@ -298,32 +298,32 @@ impl Engine {
 
     /// How full the fullest active memtable is, 0 to 1.
     fn fill(&self) -> f64 {
-        let bytes = |p: &Arc<Partition>| p.view().active.memtable.bytes();
-        let fullest = self.partitions().iter().map(bytes).max().unwrap_or(0);
+        let bytes = |p: &Arc<Tree>| p.view().active.memtable.bytes();
+        let fullest = self.trees().iter().map(bytes).max().unwrap_or(0);
         (fullest as f64 / self.plan.memtable as f64).min(1.0)
     }
 
     /// Looks anew at how far background work is behind. Called whenever that may have changed.
     pub fn update_pace(&self) {
-        let partitions = self.partitions();
-        let sealed = partitions.iter().map(|p| p.view().sealed.len()).max().unwrap_or(0);
+        let trees = self.trees();
+        let sealed = trees.iter().map(|p| p.view().sealed.len()).max().unwrap_or(0);
         self.pace.sealed_max.store(sealed as u64, Relaxed);
-        let debt = partitions.iter().map(|p| p.debt()).fold(0.0, f64::max);
+        let debt = trees.iter().map(|p| p.debt()).fold(0.0, f64::max);
         self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
         self.update_fullness();
     }
 
     /// Looks anew at how full the space is that value files may take.
     pub fn update_fullness(&self) {
-        let parted = |p: &&Arc<Partition>| p.keeps_apart;
-        let fullness = |p: &Arc<Partition>| {
+        let parted = |p: &&Arc<Tree>| p.keeps_apart;
+        let fullness = |p: &Arc<Tree>| {
             let (pressure, mut space) = (self.pressure(p), p.placement.space());
             space.live_bytes = space.live_bytes.saturating_sub(p.placement.hidden_bytes(&pressure));
             let fullness = pressure.fullness(&space);
             // Where there is nothing to collect yet, slower writers would only be longer in coming to where there is.
             if space_rate(fullness).is_some() && self.is_freeing(p) { fullness } else { 0.0 }
         };
-        let fullest = self.partitions().iter().filter(parted).map(fullness).fold(0.0, f64::max);
+        let fullest = self.trees().iter().filter(parted).map(fullness).fold(0.0, f64::max);
         self.pace.fullness.store((fullest * 1000.0) as u64, Relaxed);
     }
 }

@@ -20,7 +20,7 @@ use bifold_index::lookup::Lookup;
 use crate::{
     engine::Engine,
     options::CachedValues,
-    partition::{Partition, View},
+    tree::{Tree, View},
 };
 
 /// The outcome of a read.
@@ -57,10 +57,10 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors, corruption, [`Error::Closed`].
-    pub fn get(&self, partition: &Partition, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Value>> {
-        self.readable(partition)?;
+    pub fn get(&self, tree: &Tree, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Value>> {
+        self.readable(tree)?;
         let begin = self.counters.sample_get(|| self.env.clock.now());
-        let value = self.find_now(partition, key, || snapshot.unwrap_or_else(|| self.visible()))?;
+        let value = self.find_now(tree, key, || snapshot.unwrap_or_else(|| self.visible()))?;
         self.counters.got(value.as_ref().map(|v| v.len()), || self.env.clock.now(), begin);
         Ok(value)
     }
@@ -69,11 +69,11 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::get`].
-    pub fn contains(&self, partition: &Partition, key: &[u8], snapshot: Option<SeqNo>) -> Result<bool> {
-        self.readable(partition)?;
+    pub fn contains(&self, tree: &Tree, key: &[u8], snapshot: Option<SeqNo>) -> Result<bool> {
+        self.readable(tree)?;
         let begin = self.counters.sample_get(|| self.env.clock.now());
         let found = {
-            let view = partition.view();
+            let view = tree.view();
             let seqno = snapshot.unwrap_or_else(|| self.visible());
             self.newest(&view, key, seqno)?.is_some()
         };
@@ -86,59 +86,52 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn find_in(&self, partition: &Partition, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
-        match self.look(partition, view, key, snapshot)? {
+    pub fn find_in(&self, tree: &Tree, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
+        match self.look(tree, view, key, snapshot)? {
             Looked::Answer(value) => Ok(value),
-            Looked::Moved(_) => self.find_now(partition, key, || snapshot),
+            Looked::Moved(_) => self.find_now(tree, key, || snapshot),
         }
     }
 
     /// The newest value of `key` that is not newer than `snapshot` says. Where values move, its address may be out of date when
     /// it is used: then it is looked up anew.
-    fn find_now(&self, partition: &Partition, key: &[u8], snapshot: impl Fn() -> SeqNo) -> Result<Option<Value>> {
+    fn find_now(&self, tree: &Tree, key: &[u8], snapshot: impl Fn() -> SeqNo) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
-            let view = partition.view();
-            match self.look(partition, &view, key, snapshot())? {
+            let view = tree.view();
+            match self.look(tree, &view, key, snapshot())? {
                 Looked::Answer(value) => return Ok(value),
-                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(lost(partition, pointer)),
+                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(lost(tree, pointer)),
                 Looked::Moved(_) => tries += 1,
             }
         }
     }
 
-    fn look(&self, partition: &Partition, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Looked> {
+    fn look(&self, tree: &Tree, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Looked> {
         let (pointer, seqno) = match self.newest(view, key, snapshot)? {
             None => return Ok(Looked::Answer(None)),
             Some(Live::InMemtable(value)) => return Ok(Looked::Answer(Some(Value::copy_of(value)))),
             Some(Live::InBlock(value)) => return Ok(Looked::Answer(Some(value))),
-            Some(Live::PointerInMemtable(pointer, seqno)) => (decode_pointer(partition, pointer)?, seqno),
-            Some(Live::PointerInBlock(pointer, seqno)) => (decode_pointer(partition, &pointer)?, seqno),
+            Some(Live::PointerInMemtable(pointer, seqno)) => (decode_pointer(tree, pointer)?, seqno),
+            Some(Live::PointerInBlock(pointer, seqno)) => (decode_pointer(tree, &pointer)?, seqno),
         };
-        let value = match partition.options.values.cache {
-            CachedValues::None => {
-                partition.placement.read(key, seqno, pointer, IoSource::Get)?.map(|found| found.value)
-            }
-            CachedValues::Gets => self.read_through_cache(partition, (key, seqno), pointer)?,
+        let value = match tree.options.values.cache {
+            CachedValues::None => tree.placement.read(key, seqno, pointer, IoSource::Get)?.map(|found| found.value),
+            CachedValues::Gets => self.read_through_cache(tree, (key, seqno), pointer)?,
         };
         Ok(value.map_or(Looked::Moved(pointer), |value| Looked::Answer(Some(value))))
     }
 
     /// The value at `pointer`, from the cache that blocks are in, or into it. What an address leads to never changes,
     /// and value files and tables draw their numbers from one row that repeats none.
-    fn read_through_cache(
-        &self,
-        partition: &Partition,
-        (key, seqno): (&[u8], SeqNo),
-        pointer: Pointer,
-    ) -> Result<Option<Value>> {
+    fn read_through_cache(&self, tree: &Tree, (key, seqno): (&[u8], SeqNo), pointer: Pointer) -> Result<Option<Value>> {
         let cache = self.tables.cache();
         // No value file is that long, so the epoch has room beside the offset.
         let place = pointer.offset ^ u64::from(pointer.epoch).rotate_right(EPOCH_BITS);
         if let Some(value) = cache.get(pointer.file, place) {
             return Ok(Some(value));
         }
-        let Some(found) = partition.placement.read(key, seqno, pointer, IoSource::Get)? else { return Ok(None) };
+        let Some(found) = tree.placement.read(key, seqno, pointer, IoSource::Get)? else { return Ok(None) };
         // The value keeps its whole record in memory, and the cache counts the value: a long key is not to be kept with
         // it.
         let with_record = pointer.len as usize <= found.value.len() + RECORD_OVERHEAD_MAX;
@@ -176,21 +169,21 @@ impl Engine {
     /// As [`Engine::get`].
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
-        partition: &Partition,
+        tree: &Tree,
         keys: impl IntoIterator<Item = K>,
         snapshot: SeqNo,
     ) -> Result<Vec<Option<Value>>> {
-        self.readable(partition)?;
-        let view = partition.view_to_hold();
-        keys.into_iter().map(|key| self.find_in(partition, &view, key.as_ref(), snapshot)).collect()
+        self.readable(tree)?;
+        let view = tree.view_to_hold();
+        keys.into_iter().map(|key| self.find_in(tree, &view, key.as_ref(), snapshot)).collect()
     }
 
     /// The newest value of `key` whatever the snapshots: for conditions checked under the commit lock.
     ///
     /// # Errors
     /// As [`Engine::get`].
-    pub fn current(&self, partition: &Arc<Partition>, key: &[u8]) -> Result<Option<Value>> {
-        self.find_now(partition, key, || MAX_SEQNO)
+    pub fn current(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Value>> {
+        self.find_now(tree, key, || MAX_SEQNO)
     }
 }
 
@@ -199,10 +192,10 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn current_pointer(&self, partition: &Partition, key: &[u8]) -> Result<Option<Pointer>> {
-        match self.newest(&partition.view(), key, MAX_SEQNO)? {
-            Some(Live::PointerInMemtable(pointer, _)) => decode_pointer(partition, pointer).map(Some),
-            Some(Live::PointerInBlock(pointer, _)) => decode_pointer(partition, &pointer).map(Some),
+    pub fn current_pointer(&self, tree: &Tree, key: &[u8]) -> Result<Option<Pointer>> {
+        match self.newest(&tree.view(), key, MAX_SEQNO)? {
+            Some(Live::PointerInMemtable(pointer, _)) => decode_pointer(tree, pointer).map(Some),
+            Some(Live::PointerInBlock(pointer, _)) => decode_pointer(tree, &pointer).map(Some),
             Some(Live::InMemtable(_) | Live::InBlock(_)) | None => Ok(None),
         }
     }
@@ -215,32 +208,31 @@ impl Engine {
     /// I/O errors and corruption.
     pub fn resolve(
         &self,
-        partition: &Partition,
+        tree: &Tree,
         (key, seqno): (&[u8], SeqNo),
         encoded: &[u8],
         source: IoSource,
     ) -> Result<Value> {
-        let pointer = decode_pointer(partition, encoded)?;
-        if let Some(found) = partition.placement.read(key, seqno, pointer, source)? {
+        let pointer = decode_pointer(tree, encoded)?;
+        if let Some(found) = tree.placement.read(key, seqno, pointer, source)? {
             return Ok(found.value);
         }
         if cfg!(planted = "trust_old_views") {
-            return Err(lost(partition, pointer));
+            return Err(lost(tree, pointer));
         }
         // A merge has moved it since. The version is still there, and nothing that is as old hides it.
-        self.find_now(partition, key, || seqno)?.ok_or_else(|| lost(partition, pointer))
+        self.find_now(tree, key, || seqno)?.ok_or_else(|| lost(tree, pointer))
     }
 }
 
 /// A pointer that is not out of date leads to no file.
-fn lost(partition: &Partition, pointer: Pointer) -> Error {
+fn lost(tree: &Tree, pointer: Pointer) -> Error {
     let found = format!("a pointer to value file {}, which is not there", pointer.file);
-    Corruption::new(pointer.offset, "entry", "a pointer to a value file", found)
-        .of(format!("keyspace {}", partition.name))
+    Corruption::new(pointer.offset, "entry", "a pointer to a value file", found).of(format!("keyspace {}", tree.name))
 }
 
 /// # Errors
 /// Corruption.
-fn decode_pointer(partition: &Partition, encoded: &[u8]) -> Result<Pointer> {
-    pointer::decode(encoded).map_err(|damage| damage.of(format!("keyspace {}", partition.name)))
+fn decode_pointer(tree: &Tree, encoded: &[u8]) -> Result<Pointer> {
+    pointer::decode(encoded).map_err(|damage| damage.of(format!("keyspace {}", tree.name)))
 }

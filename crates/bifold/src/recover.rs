@@ -47,9 +47,9 @@ use crate::{
     manifest::ManifestFile,
     memory::MemoryPlan,
     options::{Access, IfMissing, KeyspaceOptions, Options},
-    partition::Partition,
     presets::{self, ValueHome},
     sync::LockExt,
+    tree::Tree,
     wal::{LogFile, Wal},
     write::{Act, Op, apply},
 };
@@ -92,7 +92,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
     let value_memory = Memory::new(plan.filters, plan.buffers);
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
-    let partitions = state.open_partitions(&dir, (&tables, &value_memory), &next_file, &files.values, writes)?;
+    let trees = state.open_trees(&dir, (&tables, &value_memory), &next_file, &files.values, writes)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
     let next_seqno = state.last_seqno + 1;
     let replaying = (!logs.is_empty()).then_some(state.log_floor);
@@ -103,7 +103,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
             dir.sync()?;
         }
         let floor = replaying.unwrap_or_else(|| wal.floor_at(log));
-        let snapshot = state_of(&partitions, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
+        let snapshot = state_of(&trees, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
         (ManifestFile::create(&dir, state.database_id, &snapshot)?, wal)
     } else {
         (ManifestFile::frozen(&dir, state.database_id), Wal::none(&dir, next_seqno))
@@ -121,7 +121,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         visible: state.last_seqno,
         replaying,
         next_file,
-        partitions,
+        trees,
     });
     engine.replay(&logs, &state)?;
     if writes {
@@ -338,14 +338,14 @@ impl ManifestState {
         Err(Corruption::new(0, "log", format!("{name}, which MANIFEST says is needed"), found).of(dir.file(&name)))
     }
 
-    fn open_partitions(
+    fn open_trees(
         &self,
         dir: &Dir,
         (context, memory): (&Arc<TableContext>, &Memory),
         next_file: &Arc<AtomicU64>,
         present: &[FileId],
         writes: bool,
-    ) -> Result<Vec<Arc<Partition>>> {
+    ) -> Result<Vec<Arc<Tree>>> {
         let listed = self.value_edit();
         let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
             let options: KeyspaceOptions = toml::from_str(&keyspace.options).map_err(|e| {
@@ -361,7 +361,7 @@ impl ManifestState {
                 .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
             let home = value_home(dir, id, next_file, memory, writes);
             let values = ValueHome { home, listed: &listed, present };
-            Ok(Arc::new(Partition::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
+            Ok(Arc::new(Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
         };
         self.keyspaces.iter().map(open).collect()
     }
@@ -397,13 +397,13 @@ impl Engine {
         self.visible.store(last, Ordering::Release);
         self.wal.hold().resume_at(last + 1);
         // Not `last`, which may be that of a commit that is lost: the manifest only says which numbers were in use.
-        self.partitions().iter().try_for_each(|p| p.placement.settle(next - 1))?;
+        self.trees().iter().try_for_each(|p| p.placement.settle(next - 1))?;
         if !writes {
             return Ok(());
         }
         self.wal.hold().adopt(&adopted);
         self.flush_replayed(logs)?;
-        self.partitions().iter().try_for_each(|p| p.placement.cut())
+        self.trees().iter().try_for_each(|p| p.placement.cut())
     }
 
     /// No new value file gets a number that a log has a pointer to, were it one that a power loss has taken away: the pointer
@@ -437,7 +437,7 @@ impl Engine {
 
     /// Value files are deleted when the moves out of them are durable. Logs that end before those have lost their end.
     fn refuse_if_moves_are_lost(&self, logs: &[FileId], next: SeqNo) -> Result<()> {
-        let needed = self.partitions().iter().map(|p| p.placement.durable_before()).max().unwrap_or(0);
+        let needed = self.trees().iter().map(|p| p.placement.durable_before()).max().unwrap_or(0);
         match logs.last() {
             Some(&log) if needed >= next => {
                 let name = names::log(log);
@@ -453,8 +453,7 @@ impl Engine {
     fn replay_log(&self, log: FileId, bytes: &[u8], next_file: FileId, next: &mut SeqNo) -> Result<Tail> {
         let path = self.dir.file(&names::log(log));
         let mut reader = LogReader::new(bytes, log).map_err(|e| e.of(&path))?;
-        let partitions: BTreeMap<KeyspaceId, Arc<Partition>> =
-            self.partitions().iter().map(|p| (p.keyspace, Arc::clone(p))).collect();
+        let trees: BTreeMap<KeyspaceId, Arc<Tree>> = self.trees().iter().map(|p| (p.keyspace, Arc::clone(p))).collect();
         let mut is_first = true;
         let writes = self.options.access == Access::ReadWrite;
         for record in reader.by_ref() {
@@ -471,7 +470,7 @@ impl Engine {
                 return Err(Corruption::new(record.offset, "log record", expected, found).of(path));
             }
             is_first = false;
-            if let Some(pointer) = dangling(&record, &partitions).map_err(|e| e.of(&path))? {
+            if let Some(pointer) = dangling(&record, &trees).map_err(|e| e.of(&path))? {
                 if synced_behind(bytes, log, record.offset) {
                     let file = self.dir.file(&names::value(pointer.file));
                     let expected = format!("the value of a commit in {} that was synced", names::log(log));
@@ -488,8 +487,8 @@ impl Engine {
                     let known = format!("a keyspace below {next_file}, which MANIFEST says is the next number");
                     return Err(Corruption::new(record.offset, "log record", known, keyspace.to_string()).of(path));
                 }
-                if let Some(partition) = partitions.get(&keyspace).filter(|p| seqno > p.flushed()) {
-                    replay_operation(partition, &operation, seqno, log, writes)?;
+                if let Some(tree) = trees.get(&keyspace).filter(|p| seqno > p.flushed()) {
+                    replay_operation(tree, &operation, seqno, log, writes)?;
                 }
                 seqno += 1;
                 if cfg!(planted = "half_batch") && !bytes.len().is_multiple_of(2) {
@@ -504,38 +503,36 @@ impl Engine {
 
     /// Keeps replay within the memory limit: a memtable that has grown full becomes tables at once.
     fn flush_overfull(&self) -> Result<()> {
-        let overfull = |p: &&Arc<Partition>| p.view().active.memtable.bytes() as u64 > self.plan.memtable;
+        let overfull = |p: &&Arc<Tree>| p.view().active.memtable.bytes() as u64 > self.plan.memtable;
         if self.options.access == Access::ReadOnly {
             return Ok(());
         }
-        let partitions = self.partitions();
-        partitions.iter().filter(overfull).try_for_each(|partition| {
-            partition.seal();
-            self.flush_oldest(partition)
+        let trees = self.trees();
+        trees.iter().filter(overfull).try_for_each(|tree| {
+            tree.seal();
+            self.flush_oldest(tree)
         })
     }
 
     /// Writes everything replayed as tables; from then on the old logs are not needed.
     fn flush_replayed(&self, logs: &[FileId]) -> Result<()> {
         *self.replaying.hold() = None;
-        for partition in self.partitions().iter().filter(|p| !p.view().active.memtable.is_empty()) {
-            partition.seal();
-            self.flush_oldest(partition)?;
+        for tree in self.trees().iter().filter(|p| !p.view().active.memtable.is_empty()) {
+            tree.seal();
+            self.flush_oldest(tree)?;
         }
         if logs.is_empty() { Ok(()) } else { self.retire_logs() }
     }
 
     /// Deletes what nothing refers to: remains of jobs that a crash cut short.
     fn remove_unreferenced(&self, files: &Files) -> Result<()> {
-        let partitions = self.partitions();
-        let live: BTreeSet<FileId> = partitions
-            .iter()
-            .flat_map(|p| p.view().version.tables().map(|t| t.meta().id).collect::<Vec<_>>())
-            .collect();
+        let trees = self.trees();
+        let live: BTreeSet<FileId> =
+            trees.iter().flat_map(|p| p.view().version.tables().map(|t| t.meta().id).collect::<Vec<_>>()).collect();
         for id in files.tables.iter().filter(|id| !live.contains(id)) {
             self.dir.remove(&names::table(*id))?;
         }
-        let live: BTreeSet<FileId> = partitions.iter().flat_map(|p| p.placement.live_files()).collect();
+        let live: BTreeSet<FileId> = trees.iter().flat_map(|p| p.placement.live_files()).collect();
         for id in files.values.iter().filter(|id| !live.contains(id)) {
             self.dir.remove(&names::value(*id))?;
         }
@@ -563,29 +560,23 @@ fn synced_behind(bytes: &[u8], log: FileId, offset: u64) -> bool {
 /// A pointer of a commit whose value is not there, if any: the power went before it was on the disk.
 fn dangling(
     record: &LogRecord<'_>,
-    partitions: &BTreeMap<KeyspaceId, Arc<Partition>>,
+    trees: &BTreeMap<KeyspaceId, Arc<Tree>>,
 ) -> std::result::Result<Option<Pointer>, Corruption> {
     if cfg!(planted = "trust_pointers") {
         return Ok(None);
     }
     for (seqno, operation) in (record.first_seqno..).zip(record.operations()) {
         let Operation::Pointer { keyspace, pointer, .. } = operation? else { continue };
-        let Some(partition) = partitions.get(&keyspace).filter(|p| seqno > p.flushed()) else { continue };
+        let Some(tree) = trees.get(&keyspace).filter(|p| seqno > p.flushed()) else { continue };
         let pointer = pointer::decode(pointer).map_err(|damage| damage.at(record.offset))?;
-        if !partition.placement.resolves(pointer) {
+        if !tree.placement.resolves(pointer) {
             return Ok(Some(pointer));
         }
     }
     Ok(None)
 }
 
-fn replay_operation(
-    partition: &Arc<Partition>,
-    operation: &Operation<'_>,
-    seqno: SeqNo,
-    log: u64,
-    writes: bool,
-) -> Result<()> {
+fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, log: u64, writes: bool) -> Result<()> {
     let mut encoded = Vec::new();
     let (key, mut act, replayed) = match *operation {
         Operation::Put { key, value, .. } => (key, Act::Put(value), Replayed::Whole(Routed::Put { key, value })),
@@ -598,10 +589,10 @@ fn replay_operation(
             (key, Act::Pointer(pointer), Replayed::Pointer { key, pointer: decoded })
         }
     };
-    if writes && let Some(pointer) = partition.placement.replay(replayed, seqno)? {
+    if writes && let Some(pointer) = tree.placement.replay(replayed, seqno)? {
         pointer::encode(pointer, &mut encoded);
         act = Act::Pointer(&encoded);
     }
-    apply(&Op { partition, key, act }, seqno, log);
+    apply(&Op { tree, key, act }, seqno, log);
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::{ops::Bound, sync::Arc};
 use bifold_contract::{CompactionJob, FileId, JobShape, Levels, Result, RunId};
 use bifold_index::compaction::parts::{self, Part};
 
-use crate::{engine::Engine, partition::Partition, schedule::Begun};
+use crate::{engine::Engine, schedule::Begun, tree::Tree};
 
 /// Which parts of a key range to rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,15 +24,15 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors, corruption, and every reason not to take writes.
-    pub fn compact_range(&self, partition: &Arc<Partition>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
-        self.flush(&[Arc::clone(partition)])?;
+    pub fn compact_range(&self, tree: &Arc<Tree>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
+        self.flush(&[Arc::clone(tree)])?;
         let (start, end) = (bound_key(start), bound_key(end));
-        let view = partition.view_to_hold();
-        let levels = &partition.shape(&view).levels;
+        let view = tree.view_to_hold();
+        let levels = &tree.shape(&view).levels;
         let parts = parts::parts(levels, start.map_or(Bound::Unbounded, Bound::Included), end);
         // What is not in order may have been so because of a snapshot: then older versions stand in all parts.
         let which = if parts.into_iter().all(|part| is_in_order(levels, &part)) { Which::Due } else { Which::All };
-        self.rewrite_range(partition, (start, end), which, &[]).map(drop)
+        self.rewrite_range(tree, (start, end), which, &[]).map(drop)
     }
 
     /// Merges tables of the key range into the deepest level, one part after the other: what a part replaces is gone before the
@@ -42,7 +42,7 @@ impl Engine {
     /// As [`Engine::compact_range`].
     pub fn rewrite_range(
         &self,
-        partition: &Arc<Partition>,
+        tree: &Arc<Tree>,
         (start, end): (Option<&[u8]>, Option<&[u8]>),
         which: Which,
         moving: &[FileId],
@@ -52,25 +52,25 @@ impl Engine {
         loop {
             let mut part_end = None;
             let plan = || {
-                let view = partition.view_to_hold();
-                let levels = &partition.shape(&view).levels;
+                let view = tree.view_to_hold();
+                let levels = &tree.shape(&view).levels;
                 let from = passed.as_deref().map(Bound::Excluded).or(start.map(Bound::Included));
                 let is_due = |part: &Part| which == Which::All || !is_in_order(levels, part);
                 let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(is_due)?;
                 part_end.clone_from(&part.end);
-                Some(part_job(levels, part, partition.options.table_bytes))
+                Some(part_job(levels, part, tree.options.table_bytes))
             };
             // Running compactions may hold the tables: their end changes the plan, so it is made anew.
-            let job = match self.work.try_begin(partition.keyspace, plan) {
+            let job = match self.work.try_begin(tree.keyspace, plan) {
                 Begun::NothingToDo => return Ok(freed),
                 Begun::Busy => {
-                    self.wait_until_free(partition)?;
+                    self.wait_until_free(tree)?;
                     continue;
                 }
                 Begun::Job(job) => job,
             };
-            let outcome = self.guard("a rewrite", || self.compact_moving(partition, &job, moving));
-            self.end_compaction(partition.keyspace, &job);
+            let outcome = self.guard("a rewrite", || self.compact_moving(tree, &job, moving));
+            self.end_compaction(tree.keyspace, &job);
             self.tables.remover().wait();
             freed += self.watch(outcome)?;
             passed = match part_end {
@@ -80,9 +80,9 @@ impl Engine {
         }
     }
 
-    fn wait_until_free(&self, partition: &Partition) -> Result<()> {
+    fn wait_until_free(&self, tree: &Tree) -> Result<()> {
         self.wait_until(|| {
-            let busy = self.work.busy(partition.keyspace);
+            let busy = self.work.busy(tree.keyspace);
             busy.tables.is_empty() && busy.outputs.is_empty()
         })
     }

@@ -34,8 +34,8 @@ use bifold_index::{
 
 use crate::{
     engine::Engine,
-    partition::{Partition, View},
     snapshot::SnapshotGuard,
+    tree::{Tree, View},
 };
 
 /// Lower and upper bound of an iterator.
@@ -84,7 +84,7 @@ type Advance = fn(&mut Visible) -> Result<Option<Item>>;
 #[derive(Debug)]
 struct Pinned {
     engine: Arc<Engine>,
-    partition: Arc<Partition>,
+    tree: Arc<Tree>,
     /// Addresses stay right as long as it is open.
     _snapshot: Arc<SnapshotGuard>,
     /// Whether a value that is kept apart was asked for.
@@ -123,12 +123,7 @@ impl Pair {
         match self.kind {
             Kind::Pointer => {
                 self.pinned.note_value_asked();
-                self.pinned.engine.resolve(
-                    &self.pinned.partition,
-                    (&self.key, self.seqno),
-                    &self.payload,
-                    IoSource::Scan,
-                )
+                self.pinned.engine.resolve(&self.pinned.tree, (&self.key, self.seqno), &self.payload, IoSource::Scan)
             }
             Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
         }
@@ -158,7 +153,7 @@ impl Pinned {
         // One that is damaged is reported when it is read.
         let pointers: Vec<Pointer> = pointers.filter_map(|item| pointer::decode(&item.payload).ok()).collect();
         if !pointers.is_empty() {
-            self.note_cold(self.partition.placement.prefetch(&pointers));
+            self.note_cold(self.tree.placement.prefetch(&pointers));
         }
     }
 
@@ -172,31 +167,26 @@ impl Pinned {
             // This one wants keys alone: the next is not to begin as if it wanted more.
             self.note_cold(false);
         }
-        is_beginning && self.partition.scans_are_cold.load(Relaxed)
+        is_beginning && self.tree.scans_are_cold.load(Relaxed)
     }
 
     fn note_cold(&self, is_cold: bool) {
-        if self.partition.scans_are_cold.load(Relaxed) != is_cold {
-            self.partition.scans_are_cold.store(is_cold, Relaxed);
+        if self.tree.scans_are_cold.load(Relaxed) != is_cold {
+            self.tree.scans_are_cold.store(is_cold, Relaxed);
         }
     }
 }
 
 impl Engine {
     /// An iterator over the keys between the bounds as `snapshot` sees them.
-    pub fn range(
-        self: &Arc<Self>,
-        partition: &Arc<Partition>,
-        bounds: KeyBounds,
-        snapshot: Arc<SnapshotGuard>,
-    ) -> Range {
-        let state = match self.readable(partition) {
+    pub fn range(self: &Arc<Self>, tree: &Arc<Tree>, bounds: KeyBounds, snapshot: Arc<SnapshotGuard>) -> Range {
+        let state = match self.readable(tree) {
             Ok(()) if is_empty(&bounds) => State::Done,
-            Ok(()) => State::Walking(Box::new(walk(partition.view_to_hold(), bounds, snapshot.seqno))),
+            Ok(()) => State::Walking(Box::new(walk(tree.view_to_hold(), bounds, snapshot.seqno))),
             Err(error) => State::Failed(Some(error)),
         };
-        let (partition, values_asked) = (Arc::clone(partition), AtomicBool::new(false));
-        let pinned = Arc::new(Pinned { engine: Arc::clone(self), partition, _snapshot: snapshot, values_asked });
+        let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
+        let pinned = Arc::new(Pinned { engine: Arc::clone(self), tree, _snapshot: snapshot, values_asked });
         Range { state, front: Ahead::default(), back: Ahead::default(), pinned }
     }
 }
@@ -290,7 +280,7 @@ impl Range {
         }
         let is_ahead = self.pinned.is_ahead(ahead.window == 0);
         ahead.window = match is_ahead {
-            true if self.pinned.partition.scans_are_cold.load(Relaxed) => {
+            true if self.pinned.tree.scans_are_cold.load(Relaxed) => {
                 (ahead.window * WINDOW_GROWTH_COLD).clamp(WINDOW_GROWTH_COLD, WINDOW_MAX_COLD)
             }
             true => (ahead.window * 2).clamp(2, WINDOW_MAX),
@@ -331,7 +321,7 @@ impl DoubleEndedIterator for Range {
 
 impl std::fmt::Debug for Range {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Range").field("keyspace", &self.pinned.partition.name).finish_non_exhaustive()
+        f.debug_struct("Range").field("keyspace", &self.pinned.tree.name).finish_non_exhaustive()
     }
 }
 

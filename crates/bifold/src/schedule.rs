@@ -19,8 +19,8 @@ use bifold_contract::{Busy, CompactionJob, Error, KeyspaceId, Result, placement:
 use crate::{
     engine::Engine,
     options::{Access, Workers},
-    partition::Partition,
     sync::{LockExt, wait, wait_for},
+    tree::Tree,
 };
 
 /// What a worker may take.
@@ -37,13 +37,13 @@ pub(crate) enum Role {
 /// A piece of background work.
 pub(crate) enum Task {
     /// Write the oldest sealed memtable of this tree.
-    Flush(Arc<Partition>),
+    Flush(Arc<Tree>),
     /// Rewrite or move tables of this tree.
-    Compact(Arc<Partition>, CompactionJob),
+    Compact(Arc<Tree>, CompactionJob),
     /// Collect this garbage among the values of this tree that are kept apart.
-    Collect(Arc<Partition>, Collection),
+    Collect(Arc<Tree>, Collection),
     /// Sync, and let go of the value files of this tree that collections have emptied.
-    Retire(Arc<Partition>),
+    Retire(Arc<Tree>),
 }
 
 /// How loaded a tree is: what [`choose`] decides by.
@@ -311,48 +311,48 @@ impl Engine {
     /// Takes the most urgent task that nobody has.
     fn take_task(&self, role: Role) -> Option<Task> {
         let mut state = self.work.state.hold();
-        let partitions = self.partitions();
+        let trees = self.trees();
         let (loads, mut picks): (Vec<Load>, Vec<Option<Collection>>) =
-            partitions.iter().map(|p| self.load(p, &state)).unzip();
+            trees.iter().map(|p| self.load(p, &state)).unzip();
         choose(&loads, role, state.collected_last).into_iter().find_map(|choice| match choice {
             Choice::Flush(at) => {
-                let partition = Arc::clone(&partitions[at]);
-                state.flushing.insert(partition.keyspace);
+                let tree = Arc::clone(&trees[at]);
+                state.flushing.insert(tree.keyspace);
                 state.running += 1;
-                Some(Task::Flush(partition))
+                Some(Task::Flush(tree))
             }
             Choice::Compact(at) => {
-                let partition = Arc::clone(&partitions[at]);
-                let busy = state.busy.entry(partition.keyspace).or_default();
+                let tree = Arc::clone(&trees[at]);
+                let busy = state.busy.entry(tree.keyspace).or_default();
                 busy.oldest_snapshot = self.snapshots.seqnos().first().copied();
-                let job = partition.choose(busy)?;
+                let job = tree.choose(busy)?;
                 mark(busy, &job);
                 state.collected_last = false;
                 state.running += 1;
-                Some(Task::Compact(partition, job))
+                Some(Task::Compact(tree, job))
             }
             Choice::Collect(at) => {
-                let (partition, pick) = (Arc::clone(&partitions[at]), picks[at].take()?);
-                state.collecting.entry(partition.keyspace).or_default().running.push(pick.clone());
+                let (tree, pick) = (Arc::clone(&trees[at]), picks[at].take()?);
+                state.collecting.entry(tree.keyspace).or_default().running.push(pick.clone());
                 state.collected_last = true;
                 state.running += 1;
-                Some(Task::Collect(partition, pick))
+                Some(Task::Collect(tree, pick))
             }
             Choice::Retire(at) => {
-                let partition = Arc::clone(&partitions[at]);
-                state.retiring.insert(partition.keyspace);
+                let tree = Arc::clone(&trees[at]);
+                state.retiring.insert(tree.keyspace);
                 state.running += 1;
-                Some(Task::Retire(partition))
+                Some(Task::Retire(tree))
             }
         })
     }
 
     fn do_task(&self, task: &Task) {
         let outcome = match task {
-            Task::Flush(partition) => self.flush_oldest(partition),
-            Task::Compact(partition, job) => self.compact_job(partition, job),
-            Task::Collect(partition, pick) => self.collect(partition, pick),
-            Task::Retire(partition) => self.retire_values(partition),
+            Task::Flush(tree) => self.flush_oldest(tree),
+            Task::Compact(tree, job) => self.compact_job(tree, job),
+            Task::Collect(tree, pick) => self.collect(tree, pick),
+            Task::Retire(tree) => self.retire_values(tree),
         };
         match outcome {
             // Closing cancels long jobs; their inputs stay in force.
@@ -365,14 +365,14 @@ impl Engine {
 
     fn end_task(&self, task: &Task) {
         match task {
-            Task::Flush(partition) => {
-                self.work.state.hold().flushing.remove(&partition.keyspace);
+            Task::Flush(tree) => {
+                self.work.state.hold().flushing.remove(&tree.keyspace);
                 self.end_work();
             }
-            Task::Compact(partition, job) => self.end_compaction(partition.keyspace, job),
-            Task::Collect(partition, pick) => self.end_collection(partition.keyspace, Some(pick)),
-            Task::Retire(partition) => {
-                self.work.state.hold().retiring.remove(&partition.keyspace);
+            Task::Compact(tree, job) => self.end_compaction(tree.keyspace, job),
+            Task::Collect(tree, pick) => self.end_collection(tree.keyspace, Some(pick)),
+            Task::Retire(tree) => {
+                self.work.state.hold().retiring.remove(&tree.keyspace);
                 self.end_work();
             }
         }
@@ -471,7 +471,7 @@ impl Engine {
 
     fn is_idle(&self) -> bool {
         let state = self.work.state.hold();
-        let quiet = |p: &Arc<Partition>| {
+        let quiet = |p: &Arc<Tree>| {
             let load = self.load(p, &state).0;
             let due = load.debt >= 1.0 && {
                 let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
@@ -479,17 +479,17 @@ impl Engine {
             };
             load.sealed == 0 && !due && load.garbage == Garbage::None && !load.emptied
         };
-        state.running == 0 && self.partitions().iter().all(quiet)
+        state.running == 0 && self.trees().iter().all(quiet)
     }
 
     /// And what would be collected.
-    fn load(&self, partition: &Partition, state: &WorkState) -> (Load, Option<Collection>) {
-        let view = partition.view();
-        let collections = state.collecting.get(&partition.keyspace);
+    fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<Collection>) {
+        let view = tree.view();
+        let collections = state.collecting.get(&tree.keyspace);
         let running = collections.map_or(&[][..], |of| &of.running);
         let pick = match collections {
             Some(of) if of.callers > 0 => None,
-            _ => self.next_collection(partition, running),
+            _ => self.next_collection(tree, running),
         };
         let garbage = match &pick {
             None => Garbage::None,
@@ -498,10 +498,10 @@ impl Engine {
         };
         let load = Load {
             sealed: view.sealed.len(),
-            flushing: state.flushing.contains(&partition.keyspace),
-            debt: partition.debt(),
+            flushing: state.flushing.contains(&tree.keyspace),
+            debt: tree.debt(),
             garbage,
-            emptied: !state.retiring.contains(&partition.keyspace) && self.can_retire(partition),
+            emptied: !state.retiring.contains(&tree.keyspace) && self.can_retire(tree),
         };
         (load, pick)
     }

@@ -16,14 +16,14 @@ use std::sync::Arc;
 use bifold_contract::{LevelEdit, Result, ValueEdit};
 use bifold_index::compaction::split;
 
-use crate::{engine::Engine, partition::Partition};
+use crate::{engine::Engine, tree::Tree};
 
 impl Engine {
     /// Splits those partitions of a tree that have grown too large.
     ///
     /// # Errors
     /// I/O errors; nothing is split then.
-    pub fn split_large(&self, tree: &Arc<Partition>) -> Result<()> {
+    pub fn split_large(&self, tree: &Arc<Tree>) -> Result<()> {
         let Some(most) = tree.options.partition_bytes else { return Ok(()) };
         let view = tree.view_to_hold();
         let shape = tree.shape(&view);

@@ -32,9 +32,9 @@ pub use crate::histogram::Quantiles;
 use crate::{
     engine::Engine,
     histogram::Histogram,
-    partition::Partition,
     snapshot::Holder,
     sync::LockExt,
+    tree::Tree,
     write::{Act, Op},
 };
 
@@ -413,8 +413,8 @@ pub struct GarbageStats {
 impl GarbageStats {
     /// All units of a database.
     pub(crate) fn of(engine: &Engine) -> Vec<Self> {
-        let partitions = engine.partitions();
-        let units = partitions.iter().flat_map(|p| {
+        let trees = engine.trees();
+        let units = trees.iter().flat_map(|p| {
             let explained = p.placement.explain(&engine.pressure(p));
             explained.into_iter().map(move |unit| Self {
                 keyspace: p.name.clone(),
@@ -434,7 +434,7 @@ impl GarbageStats {
 impl GcStats {
     fn of(engine: &Engine) -> Self {
         let gc = &engine.counters.gc;
-        let stale: Vec<StaleReads> = engine.partitions().iter().map(|p| p.placement.stale_reads()).collect();
+        let stale: Vec<StaleReads> = engine.trees().iter().map(|p| p.placement.stale_reads()).collect();
         Self {
             index_lookups: gc.lookups.load(Relaxed),
             index_inserts: gc.inserts.load(Relaxed),
@@ -453,13 +453,13 @@ impl Stats {
         let written: u64 = totals.written_bytes.iter().sum();
         let read = totals.read_bytes[IoSource::Get as usize] + totals.read_bytes[IoSource::Scan as usize];
         let (user_written, user_read) = (counters.user_bytes_written(), counters.user_bytes_read.load(Relaxed));
-        let keyspaces: Vec<KeyspaceStats> = engine.partitions().iter().map(|p| KeyspaceStats::of(p)).collect();
+        let keyspaces: Vec<KeyspaceStats> = engine.trees().iter().map(|p| KeyspaceStats::of(p)).collect();
         let space = SpaceStats::of(engine, &keyspaces);
         let files = space.tables_bytes + space.values_bytes + space.logs_bytes + space.manifest_bytes;
         let memtables: u64 = keyspaces.iter().map(|k| k.memtable_bytes).sum();
         let live = space.live_bytes_estimate
             + space.live_values_estimate
-            + engine.partitions().iter().map(|p| memtable_data_bytes(p)).sum::<u64>();
+            + engine.trees().iter().map(|p| memtable_data_bytes(p)).sum::<u64>();
         let source = |s: IoSource| SourceStats {
             source: s.name(),
             bytes_read: totals.read_bytes[s as usize],
@@ -498,8 +498,8 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-fn memtable_data_bytes(partition: &Partition) -> u64 {
-    partition.view().layers().map(|l| l.memtable.data_bytes() as u64).sum()
+fn memtable_data_bytes(tree: &Tree) -> u64 {
+    tree.view().layers().map(|l| l.memtable.data_bytes() as u64).sum()
 }
 
 impl MemoryStats {
@@ -510,7 +510,7 @@ impl MemoryStats {
             memtables,
             cache: cache.bytes(),
             metadata: engine.tables.metadata_bytes(),
-            values: engine.partitions().iter().map(|p| p.placement.memory_bytes()).sum(),
+            values: engine.trees().iter().map(|p| p.placement.memory_bytes()).sum(),
             compaction: engine.plan.compaction,
             cache_hits: cache.hits(),
             cache_misses: cache.misses(),
@@ -542,9 +542,9 @@ impl LookupStats {
 }
 
 impl KeyspaceStats {
-    fn of(partition: &Partition) -> Self {
-        let view = partition.view();
-        let shape = partition.shape(&view);
+    fn of(tree: &Tree) -> Self {
+        let view = tree.view();
+        let shape = tree.shape(&view);
         let levels: Vec<LevelStats> = (0u32..)
             .zip(&shape.levels.levels)
             .map(|(level, l)| {
@@ -559,12 +559,12 @@ impl KeyspaceStats {
                 }
             })
             .collect();
-        let history = *partition.history.hold();
+        let history = *tree.history.hold();
         let in_memtables: u64 = view.layers().map(|l| l.memtable.entries()).sum();
         Self {
-            name: partition.name.clone(),
-            placement: partition.placement.profile().name,
-            compaction: partition.policy.name(),
+            name: tree.name.clone(),
+            placement: tree.placement.profile().name,
+            compaction: tree.policy.name(),
             entries_estimate: in_memtables + levels.iter().map(|l| l.entries).sum::<u64>(),
             memtable_bytes: view.layers().map(|l| l.memtable.bytes() as u64).sum(),
             sealed_memtables: view.sealed.len() as u64,
@@ -581,7 +581,7 @@ impl KeyspaceStats {
             moves: history.moves,
             alpha: if history.alpha_count == 0 { 0.0 } else { history.alpha_sum / history.alpha_count as f64 },
             debt: shape.debt(),
-            values: OrderStats::of(partition),
+            values: OrderStats::of(tree),
         }
     }
 }

@@ -23,8 +23,8 @@ use bifold_io::{Dir, Writer};
 
 use crate::{
     health::Health,
-    partition::Partition,
     sync::{FairLock, LockExt, wait},
+    tree::Tree,
 };
 
 /// Pending bytes of `Memory` commits are written out at this size: large enough that the system call costs little
@@ -296,7 +296,7 @@ impl GroupSync {
     ///
     /// # Errors
     /// I/O errors. A sync is never tried again: the system may have dropped what it could not write.
-    pub fn sync(&self, wal: &FairLock<Wal>, upto: Upto, values: &[Arc<Partition>], health: &Health) -> Result<()> {
+    pub fn sync(&self, wal: &FairLock<Wal>, upto: Upto, values: &[Arc<Tree>], health: &Health) -> Result<()> {
         let mut progress = self.progress.hold();
         loop {
             if matches!(upto, Upto::Commit(seqno) if progress.durable >= seqno) {
@@ -330,7 +330,7 @@ impl Drop for Syncing<'_> {
 }
 
 /// Syncs the values first: a log record that is durable must not point at a value that is not.
-fn sync_now(wal: &FairLock<Wal>, values: &[Arc<Partition>], health: &Health) -> Result<SeqNo> {
+fn sync_now(wal: &FairLock<Wal>, values: &[Arc<Tree>], health: &Health) -> Result<SeqNo> {
     let (task, dir) = {
         let mut wal = wal.hold();
         health.well()?;

@@ -22,7 +22,7 @@ use crate::{
     engine::Engine,
     options::Durability,
     overwrites::Drawn,
-    partition::Partition,
+    tree::Tree,
     wal::{Upto, Wal},
 };
 
@@ -30,7 +30,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op<'a> {
     /// The tree it goes to.
-    pub partition: &'a Arc<Partition>,
+    pub tree: &'a Arc<Tree>,
     /// The key, or the first key of a range.
     pub key: &'a [u8],
     /// What is done to it.
@@ -95,19 +95,19 @@ impl Op<'_> {
 
     fn route(&self, seqno: SeqNo) -> Result<Option<Pointer>> {
         let op = match self.act {
-            _ if self.partition.parts_from == usize::MAX => return Ok(None),
+            _ if self.tree.parts_from == usize::MAX => return Ok(None),
             Act::Put(value) => Routed::Put { key: self.key, value },
             Act::Delete => Routed::Delete { key: self.key },
             Act::DeleteRange(end) => Routed::DeleteRange { start: self.key, end },
             Act::Pointer(_) => return Ok(None),
         };
-        self.partition.placement.route(op, seqno)
+        self.tree.placement.route(op, seqno)
     }
 
     /// Bytes it takes in a memtable.
     pub fn memtable_bytes(&self) -> u64 {
         match self.act {
-            Act::Put(value) if value.len() >= self.partition.parts_from => self.key.len() as u64 + OP_OVERHEAD_BYTES,
+            Act::Put(value) if value.len() >= self.tree.parts_from => self.key.len() as u64 + OP_OVERHEAD_BYTES,
             _ => self.bytes(),
         }
     }
@@ -149,8 +149,8 @@ impl Engine {
             if !condition()? {
                 return Ok(false);
             }
-            if let Some(gone) = ops.iter().find(|op| op.partition.is_dropped()) {
-                return Err(Error::Closed { what: format!("keyspace `{}`", gone.partition.name) });
+            if let Some(gone) = ops.iter().find(|op| op.tree.is_dropped()) {
+                return Err(Error::Closed { what: format!("keyspace `{}`", gone.tree.name) });
             }
             let write = || {
                 self.make_room(&mut wal, ops, in_memtable)?;
@@ -169,7 +169,7 @@ impl Engine {
 
     /// First values to their files, where they are kept apart.
     fn part_log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
-        if ops.iter().all(|op| op.partition.parts_from == usize::MAX) {
+        if ops.iter().all(|op| op.tree.parts_from == usize::MAX) {
             return self.log_and_apply(wal, ops, durability);
         }
         let mut pointers = Vec::with_capacity(ops.len() * POINTER_BYTES);
@@ -206,7 +206,7 @@ impl Engine {
         let log = wal.current();
         let first = wal.append(count, |encoder| {
             for op in ops {
-                let keyspace = op.partition.keyspace;
+                let keyspace = op.tree.keyspace;
                 match op.act {
                     Act::Put(value) => encoder.put(keyspace, op.key, value),
                     Act::Pointer(pointer) => encoder.pointer(keyspace, op.key, pointer),
@@ -229,15 +229,15 @@ impl Engine {
     /// Seals the memtables that this commit would overfill, and when logs have grown too long the memtable that holds on to
     /// the oldest of them.
     pub fn make_room(&self, wal: &mut Wal, ops: &[Op<'_>], bytes: u64) -> Result<()> {
-        let overfull = |partition: &Arc<Partition>| {
-            let view = partition.view();
+        let overfull = |tree: &Arc<Tree>| {
+            let view = tree.view();
             let memtable = &view.active.memtable;
             !memtable.is_empty() && memtable.bytes() as u64 + bytes > self.plan.memtable
         };
-        let mut full: Vec<Arc<Partition>> = Vec::new();
+        let mut full: Vec<Arc<Tree>> = Vec::new();
         for op in ops {
-            if full.iter().all(|p| !Arc::ptr_eq(p, op.partition)) && overfull(op.partition) {
-                full.push(Arc::clone(op.partition));
+            if full.iter().all(|p| !Arc::ptr_eq(p, op.tree)) && overfull(op.tree) {
+                full.push(Arc::clone(op.tree));
             }
         }
         if wal.bytes() > self.options.log_bytes
@@ -250,10 +250,10 @@ impl Engine {
     }
 
     /// The tree whose unsealed memtable needs the oldest log, unless that log is the current one.
-    fn pins_oldest_log(&self) -> Option<Arc<Partition>> {
-        let partitions = self.partitions();
-        let active_log = |p: &&Arc<Partition>| p.view().active.first_log();
-        partitions.iter().filter(|p| active_log(p).is_some()).min_by_key(active_log).cloned()
+    fn pins_oldest_log(&self) -> Option<Arc<Tree>> {
+        let trees = self.trees();
+        let active_log = |p: &&Arc<Tree>| p.view().active.first_log();
+        trees.iter().filter(|p| active_log(p).is_some()).min_by_key(active_log).cloned()
     }
 
     /// Returns when everything up to `seqno` survives a power loss.
@@ -273,13 +273,13 @@ impl Engine {
     }
 
     fn sync_as_far_as(&self, upto: Upto) -> Result<()> {
-        self.watch(self.group_sync.sync(&self.wal, upto, &self.partitions(), &self.health))
+        self.watch(self.group_sync.sync(&self.wal, upto, &self.trees(), &self.health))
     }
 }
 
 /// Puts one operation, already in the log, into its memtable.
 pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) {
-    let view = op.partition.view();
+    let view = op.tree.view();
     view.active.fed_by(log);
     let mut memtable = view.active.memtable.writer();
     match op.act {

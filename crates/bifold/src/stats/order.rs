@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{partition::Partition, sync::LockExt};
+use crate::{sync::LockExt, tree::Tree};
 
 /// Values of one keyspace that are sorted in part. Byte counts are of records, since the database was opened.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -43,12 +43,12 @@ pub struct LevelOrderStats {
 }
 
 impl OrderStats {
-    pub(super) fn of(partition: &Partition) -> Option<Self> {
-        if !partition.placement.profile().parts_at_rewrite {
+    pub(super) fn of(tree: &Tree) -> Option<Self> {
+        if !tree.placement.profile().parts_at_rewrite {
             return None;
         }
-        let order = partition.placement.order();
-        let history = *partition.history.hold();
+        let order = tree.placement.order();
+        let history = *tree.history.hold();
         let level = |level: &bifold_contract::placement::LevelOrder| LevelOrderStats {
             level: level.level.into(),
             groups: level.groups,

@@ -109,11 +109,11 @@ struct ValueBytes {
 
 impl ValueBytes {
     fn of(engine: &Engine, snapshots: &[SnapshotStats]) -> Self {
-        let partitions = engine.partitions();
+        let trees = engine.trees();
         let oldest = snapshots.iter().map(|open| open.seqno).min();
-        let pinned = |seqno| partitions.iter().map(|p| p.placement.emptied_after(seqno)).sum();
+        let pinned = |seqno| trees.iter().map(|p| p.placement.emptied_after(seqno)).sum();
         let pinned: u64 = oldest.map_or(0, pinned);
-        let all = partitions.iter().map(|p| p.placement.space()).fold(ValueSpace::default(), ValueSpace::plus);
+        let all = trees.iter().map(|p| p.placement.space()).fold(ValueSpace::default(), ValueSpace::plus);
         // A file may have gone between the two questions.
         Self { pinned: pinned.min(all.emptied_bytes), all }
     }

@@ -168,7 +168,7 @@ fn common_arguments(args: &BenchArgs, global: &Global) -> Vec<String> {
         ("--seed", args.seed.to_string()),
     ];
     // As --set, so that the other side's own choice of a placement comes later and wins.
-    pairs.extend(args.placement.iter().map(|name| ("--set", format!("keyspace.placement={name}"))));
+    pairs.extend(args.placement.iter().map(|name| ("--set", format!("keyspace.preset={name}"))));
     pairs.extend(args.ops.map(|ops| ("--ops", ops.to_string())));
     pairs.extend(args.seconds.map(|seconds| ("--seconds", seconds.to_string())));
     pairs.extend(global.options.iter().map(|file| ("--options", file.display().to_string())));

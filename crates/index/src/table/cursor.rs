@@ -141,12 +141,10 @@ impl TableCursor {
                 self.ahead.reset();
                 table.block(place, IoSource::Scan)?
             }
-            (None, ReadMode::Scan, Step::On(direction)) => {
-                match table.context.cache().get(table.meta.id, place.start) {
-                    Some(block) => block,
-                    None => self.ahead.read(&table.file, index, at, direction)?,
-                }
-            }
+            (None, ReadMode::Scan, Step::On(direction)) => match table.cached_block(place) {
+                Some(block) => block,
+                None => self.ahead.read(&table.file, index, at, direction)?,
+            },
             (None, ReadMode::Compaction, Step::On(direction)) => self.ahead.read(&table.file, index, at, direction)?,
             (None, ReadMode::Compaction, Step::Jump) => {
                 self.ahead.reset();

@@ -59,6 +59,12 @@ impl TableFile {
         Ok(Self { id, dir: dir.clone(), reader, footer, block_bytes_max: BLOCK_BYTES_MAX })
     }
 
+    /// Whether its blocks are read through mapped pages.
+    #[inline]
+    pub(super) fn is_mapped(&self) -> bool {
+        self.reader.is_mapped()
+    }
+
     fn read_tail(&self) -> Result<Tail> {
         let place = Place { start: self.footer.filter().start, end: self.footer.properties().end };
         let buffer = self.read(place, IoSource::Metadata)?;

@@ -292,13 +292,23 @@ impl Table {
         Ok(Some(Section::Loaded(section)))
     }
 
-    /// A data block, from the cache or from the file.
+    /// A data block in the cache.
+    #[inline]
+    fn cached_block(&self, place: Place) -> Option<Value> {
+        if self.file.is_mapped() { None } else { self.context.cache().get(self.meta.id, place.start) }
+    }
+
+    /// A data block, from the cache or from the file. One that is mapped takes no room in the cache: it would be twice in memory, and a copy
+    /// with its checksum takes less than finding it there (decision 0006).
     #[inline]
     fn block(&self, place: Place, source: IoSource) -> Result<Value> {
-        if let Some(block) = self.context.cache().get(self.meta.id, place.start) {
+        if let Some(block) = self.cached_block(place) {
             return Ok(block);
         }
         let block = self.file.block(place, source)?;
+        if self.file.is_mapped() {
+            return Ok(block);
+        }
         self.context.cache().insert(self.meta.id, place.start, block.clone());
         Ok(block)
     }

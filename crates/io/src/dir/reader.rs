@@ -72,6 +72,13 @@ impl Reader {
         Ok(())
     }
 
+    /// Whether short reads may do without a system call.
+    #[inline]
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
+    }
+
     /// Announces that `len` bytes from `offset` on will be read soon.
     pub fn prefetch(&self, offset: u64, len: u64) {
         if !self.mapped.as_ref().is_some_and(|mapped| mapped.prefetch(offset, len)) {

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// One tree.
-pub(crate) struct Partition {
+pub(crate) struct Tree {
     /// Its keyspace.
     pub keyspace: KeyspaceId,
     /// The keyspace's name.
@@ -131,7 +131,7 @@ impl View {
     }
 }
 
-impl Partition {
+impl Tree {
     /// A tree that begins with the tables of `version`, which hold all commits up to `flushed`.
     ///
     /// # Errors
@@ -219,7 +219,7 @@ impl Partition {
         self.flushed.load(Ordering::Acquire)
     }
 
-    /// Raises [`Partition::flushed`]; only `install` and recovery do.
+    /// Raises [`Tree::flushed`]; only `install` and recovery do.
     pub fn note_flushed(&self, seqno: SeqNo) {
         self.flushed.fetch_max(seqno, Ordering::AcqRel);
     }
@@ -235,8 +235,8 @@ impl Partition {
     }
 }
 
-impl fmt::Debug for Partition {
+impl fmt::Debug for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Partition").field("keyspace", &self.keyspace).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Tree").field("keyspace", &self.keyspace).field("name", &self.name).finish_non_exhaustive()
     }
 }
