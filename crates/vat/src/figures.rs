@@ -17,6 +17,9 @@ pub const NUMBERS: [u32; 4] = [2, 4, 5, 6];
 /// α = 0.1 (§6) are 24 and 7.7 here.
 const SIZE: SizeRatio = SizeRatio(1000.0);
 
+/// N where it is the parameter.
+const SIZES: [(&str, f64); 4] = [("N = 100", 1e2), ("N = 1000", 1e3), ("N = 10 000", 1e4), ("N = 1 000 000", 1e6)];
+
 /// The numbers of levels along an axis.
 const LEVELS: std::ops::RangeInclusive<u32> = 1..=12;
 
@@ -148,7 +151,7 @@ fn figure_4a() -> Panel {
         let in_place = design.optimum(SIZE);
         let tree = Tree::of_size(SIZE, in_place.levels);
         let gain = |p| in_place.amplification / design.with_log(KeyShare(p)).amplification(tree);
-        let points = steps_of_ratio(0.001, 1.0, 120).map(|p| (p, gain(p))).collect();
+        let points = steps_of_ratio(0.001, 1.0, 80).map(|p| (p, gain(p))).collect();
         let (levels, s) = (in_place.levels.get(), if in_place.levels.get() == 1 { "" } else { "s" });
         Curve { name: format!("alpha = {alpha} ({levels} level{s})"), kind: CurveKind::Line, points }
     });
@@ -168,7 +171,7 @@ fn figure_4b() -> Panel {
         let tiered = Tree::of_size(SIZE, Levels(levels));
         let tiering = Design::new(Compaction::Tiering).amplification(tiered);
         let gain = |alpha| Design::new(leveling(alpha)).optimum(SIZE).amplification / tiering;
-        let points = (0..=200).map(|step| f64::from(step) / 200.0).map(|alpha| (alpha, gain(alpha))).collect();
+        let points = (0..=100).map(|step| f64::from(step) / 100.0).map(|alpha| (alpha, gain(alpha))).collect();
         let growth = tiered.growth();
         Curve { name: format!("tiering with {levels} levels (f = {growth:.0})"), kind: CurveKind::Line, points }
     });
@@ -184,9 +187,9 @@ fn figure_4b() -> Panel {
 /// §6: "when using tiering with in-place values, one should probably use a growth factor of around 10, which is the point
 /// of diminishing returns".
 fn figure_5a() -> Panel {
-    let curves = [1e2, 1e3, 1e4, 1e6].map(|ratio| {
+    let curves = SIZES.map(|(name, ratio)| {
         let design = Design::new(Compaction::Tiering);
-        over_growth(format!("N = {ratio}"), SizeRatio(ratio), |tree| design.amplification(tree))
+        over_growth(name.to_owned(), SizeRatio(ratio), |tree| design.amplification(tree))
     });
     Panel {
         title: "Tiering, values in place",
@@ -235,9 +238,9 @@ fn figure_6a() -> Panel {
 /// §6: "as data grows […] we have to increase the number of levels, as opposed to increasing their relative size".
 fn figure_6b() -> Panel {
     let design = Design::new(leveling(1.0));
-    let curves = [1e2, 1e3, 1e4, 1e6].map(|ratio| {
+    let curves = SIZES.map(|(name, ratio)| {
         let size = SizeRatio(ratio);
-        over_levels_of(format!("N = {ratio}"), size, |tree| design.write_amplification(tree))
+        over_levels_of(name.to_owned(), size, |tree| design.write_amplification(tree))
     });
     Panel {
         title: "Leveling, alpha = 1: writes alone",
@@ -263,7 +266,7 @@ fn over_levels_of(name: String, size: SizeRatio, y: impl Fn(Tree) -> f64) -> Cur
 
 /// A curve over the growth, through numbers of levels that are not whole.
 fn over_growth(name: String, size: SizeRatio, y: impl Fn(Tree) -> f64) -> Curve {
-    let trees = steps_of_ratio(2.0, 100.0, 120).filter_map(|f| Tree::with_growth(size, Growth(f)).ok());
+    let trees = steps_of_ratio(2.0, 100.0, 80).filter_map(|f| Tree::with_growth(size, Growth(f)).ok());
     Curve { name, kind: CurveKind::Line, points: trees.map(|tree| (tree.growth(), y(tree))).collect() }
 }
 

@@ -25,7 +25,7 @@ impl fmt::Display for OutOfRange {
         let Self { name, given, allowed } = self;
         // `{}` would spell 1e300 out in 301 digits.
         if given.is_finite() && (given.abs() >= 1e16 || (*given != 0.0 && given.abs() < 1e-5)) {
-            return write!(f, "{name} must be {allowed}, not {given:e}");
+            return write!(f, "{name} must be {allowed}, not {given:.2e}");
         }
         write!(f, "{name} must be {allowed}, not {given}")
     }
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn an_error_says_what_was_given_in_a_few_digits() {
         let far = Growth::new(1e300).unwrap_err();
-        assert_eq!(far.to_string(), "growth must be a number above 1 and at most 1e15, not 1e300");
-        assert_eq!(Throughput::new(1e-300).unwrap_err().to_string().rsplit(' ').next(), Some("1e-300"));
+        assert_eq!(far.to_string(), "growth must be a number above 1 and at most 1e15, not 1.00e300");
+        assert_eq!(Throughput::new(1e-300).unwrap_err().to_string().rsplit(' ').next(), Some("1.00e-300"));
     }
 }

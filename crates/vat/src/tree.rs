@@ -25,8 +25,7 @@ impl Tree {
     pub fn new(levels: Levels, growth: Growth) -> Result<Self, OutOfRange> {
         let ratio = growth.0.powi(levels.0.cast_signed());
         if ratio > SIZE_RATIO_MAX {
-            let allowed = "at most 1e15: take fewer levels or less growth";
-            return Err(OutOfRange { name: "growth to the power of levels", given: ratio, allowed });
+            return Err(OutOfRange { name: "growth to the power of levels", given: ratio, allowed: "at most 1e15" });
         }
         let (levels, growth) = (f64::from(levels.0), growth.0);
         Ok(Self { levels, growth, growth_less_one: growth - 1.0, size_ratio: SizeRatio(ratio) })
@@ -87,7 +86,7 @@ mod tests {
     #[test]
     fn what_no_tree_has_is_refused() {
         let far = Tree::new(Levels(100), Growth(10.0)).unwrap_err().to_string();
-        assert!(far.contains("levels") && far.contains("1e100") && far.contains("1e15"), "{far}");
+        assert!(far.contains("levels") && far.contains("1.00e100") && far.contains("1e15"), "{far}");
         assert!(Tree::with_growth(SizeRatio(10.0), Growth(11.0)).is_err());
         // So far that the power is infinite.
         assert!(Tree::new(Levels(100), Growth(1e15)).is_err());
