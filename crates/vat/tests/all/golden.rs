@@ -44,8 +44,9 @@ fn growth_10_costs_1_33_times_what_growth_4_costs() {
 
 /// App. B.1, Eq. 24: f* by Lambert's W, 1/W(1/e) = 3.59 at α = 1, which §6 calls close to 4.
 ///
-/// The number itself is lost from the text. What is left says that the value of W "is about 0.5", where W(1/e) is 0.278;
-/// with 0.5 for W, f* would be 2. We keep 3.59: the search for the minimum, which needs no W, finds it too.
+/// The number itself is lost from the text. What is left says of a lost term, by its reference a value of W, that it "is
+/// about 0.5", where W(1/e) is 0.278; with 0.5 for it, f* would be 2. We keep 3.59: the search for the
+/// minimum, which needs no W, finds it too.
 #[test]
 fn the_best_growth_is_3_59() {
     about(leveling(1.0).best_growth(), 3.591, 0.0005);
