@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use bifold::Durability;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::{commands::bench::BenchArgs, formats::Format};
+use crate::{
+    commands::{bench::BenchArgs, vat::VatArgs},
+    formats::Format,
+};
 
 /// An embedded, persistent, ordered key-value store, at the command line.
 #[derive(Parser, Debug)]
@@ -201,6 +204,10 @@ pub enum Command {
     #[command(long_about = crate::commands::bench::LONG_ABOUT, after_long_help = crate::commands::bench::EXAMPLES)]
     Bench(Box<BenchArgs>),
 
+    /// What a design should cost, by the VAT model: bytes moved, time, space, the best levels.
+    #[command(long_about = crate::commands::vat::LONG_ABOUT, after_long_help = crate::commands::vat::EXAMPLES)]
+    Vat(VatArgs),
+
     /// The part of `demo` that gets killed.
     #[command(hide = true)]
     DemoWriter(DbArgs),
@@ -355,9 +362,17 @@ fn id_and_name(text: &str) -> Result<(u32, String), String> {
     Ok((id, name.to_owned()))
 }
 
-/// Whether `word` is the name of a command.
-pub fn is_command(word: &str) -> bool {
-    Cli::command().get_subcommands().any(|command| command.get_name() == word && !command.is_hide_set())
+/// The command that `words` begin with, such as `get` or `vat model`: empty when the first is none.
+pub fn command_of(words: impl Iterator<Item = String>) -> String {
+    let mut at = Cli::command();
+    let mut names = Vec::new();
+    for word in words {
+        let found = at.get_subcommands().find(|command| command.get_name() == word && !command.is_hide_set());
+        let Some(found) = found.cloned() else { break };
+        at = found;
+        names.push(word);
+    }
+    names.join(" ")
 }
 
 fn durability(text: &str) -> Result<Durability, String> {
@@ -380,9 +395,28 @@ mod tests {
 
     #[test]
     fn every_command_has_an_example() {
-        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
-            let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains(&format!("bifold {}", command.get_name())), "{}: {help}", command.get_name());
+        fn check(name: &str, commands: &clap::Command) {
+            for command in commands.get_subcommands().filter(|c| !c.is_hide_set()) {
+                let name = format!("{name} {}", command.get_name());
+                let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains(&name), "{name}: {help}");
+                check(&name, command);
+            }
+        }
+        check("bifold", &Cli::command());
+    }
+
+    #[test]
+    fn the_command_is_found_in_what_was_typed() {
+        let of = |line: &str| command_of(line.split(' ').map(str::to_owned));
+        for (line, command) in [
+            ("get db key", "get"),
+            ("vat model --levels 5", "vat model"),
+            ("vat frobnicate", "vat"),
+            ("gett db", ""),
+            ("demo-writer db", ""),
+        ] {
+            assert_eq!(of(line), command, "{line}");
         }
     }
 }

@@ -71,15 +71,18 @@ pub fn usage(error: &clap::Error) -> Result<()> {
     if !error.use_stderr() {
         return error.print().map_err(|e| Failure::output(&e));
     }
+    // Up to a word that is not UTF-8, which is no command.
+    let words = std::env::args_os().skip(1).map_while(|word| word.into_string().ok());
+    let command = crate::args::command_of(words);
+    let help = if command.is_empty() { "bifold --help".to_owned() } else { format!("bifold {command} --help") };
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Err(Failure::trouble("no command: start with `bifold demo`, or see `bifold --help`"));
+        let start = if command.is_empty() { "start with `bifold demo`, or " } else { "" };
+        return Err(Failure::trouble(format!("no command: {start}see `{help}`")));
     }
     let text = error.render().to_string();
     // What is wrong comes first; usage and hints follow after a line of their own.
     let wrong = text.split("\nUsage:").next().unwrap_or(&text).split("\nFor more").next().unwrap_or_default();
     let wrong = one_line(wrong.trim_start_matches("error:"));
-    let command = std::env::args().nth(1).filter(|word| crate::args::is_command(word));
-    let help = command.map_or_else(|| "bifold --help".to_owned(), |command| format!("bifold {command} --help"));
     Err(Failure::Trouble(format!("{wrong}; see `{help}`")))
 }
 

@@ -10,6 +10,7 @@ mod maintain;
 mod pairs;
 mod salvage;
 mod stats;
+pub mod vat;
 mod verify;
 
 use crate::{
@@ -39,6 +40,7 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Convert(args) => convert::run(args, global, &mut out),
         Command::Salvage(args) => salvage::run(args, global, &mut out),
         Command::Bench(args) => bench::run(args, global, &mut out),
+        Command::Vat(args) => vat::run(args, global, &mut out),
     }?;
     out.flush()
 }

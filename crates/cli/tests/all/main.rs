@@ -9,6 +9,7 @@ mod fixtures;
 mod pairs;
 mod round_trips;
 mod salvage;
+mod vat;
 mod verify;
 
 use std::{

@@ -1,0 +1,45 @@
+//! `vat`: the cost model of the VAT paper. No database is read or made.
+
+mod model;
+mod plot;
+
+use clap::{Args, Subcommand};
+
+use crate::{args::Global, failure::Result, output::Output};
+
+pub const LONG_ABOUT: &str = "\
+What a design should cost, by the VAT model (Variable Amplification-Throughput, 2020).
+
+The model counts the bytes that a store reads and writes on its device until data have come down through all levels, and \
+how long that takes. It needs no database and no device, only figures: how many levels, how much each is larger than the \
+one above, what share of the lower level a merge touches. docs/cost-model.md explains it.";
+
+pub const EXAMPLES: &str = "Examples:
+  bifold vat model --levels 5 --growth 4 --alpha 1
+  bifold vat plot --out pictures";
+
+#[derive(Args, Debug)]
+#[command(subcommand_required = true)]
+pub struct VatArgs {
+    #[command(subcommand)]
+    pub command: VatCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum VatCommand {
+    /// Print what a design costs, and the best levels and growth for its size.
+    #[command(long_about = model::LONG_ABOUT, after_long_help = model::EXAMPLES)]
+    Model(model::ModelArgs),
+
+    /// Draw the projections of the paper as SVG and PNG.
+    #[command(long_about = plot::LONG_ABOUT, after_long_help = plot::EXAMPLES)]
+    Plot(plot::PlotArgs),
+}
+
+/// `bifold vat`
+pub fn run(args: &VatArgs, global: &Global, out: &mut Output) -> Result<()> {
+    match &args.command {
+        VatCommand::Model(args) => model::run(args, global, out),
+        VatCommand::Plot(args) => plot::run(args, global, out),
+    }
+}

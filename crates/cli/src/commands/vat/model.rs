@@ -1,0 +1,228 @@
+//! `vat model`: what a design costs, in a small table or as JSON.
+
+use bifold_vat::{
+    Compaction, Design, Growth, KeyShare, Levels, MergeAmplification, OutOfRange, Throughput, Tree, ValuePlace,
+};
+use clap::Args;
+use serde::Serialize;
+
+use crate::{
+    args::Global,
+    failure::{Failure, Result},
+    output::{Output, Tone},
+};
+
+pub const LONG_ABOUT: &str = "\
+Print what a design costs, and the best levels and growth for its size.
+
+The size is growth to the power of levels: how many times more than memory the last level holds. Levels on the device \
+count, not the one in memory.
+
+  alpha      the share of the lower level that a merge reads and writes. 1: all of it; 0: none. `bifold stats DB --json` has \
+a database's; the paper measured 0.68 for RocksDB, 0.8 for BlobDB, 0.25 for Kreon.
+  beta       what the device gives at the size of reads and writes that the store makes, over what it gives at best. \
+1 for large tables; the paper measured 0.91 for reads of 8 KiB on NVMe.
+  key share  bytes of a key and its pointer over bytes of key and value. With it, values are in a log.
+
+Figures with --json: `amplification`, `write_amplification`, `cost_ratio`, `space_amplification`, and `optimum` with \
+`levels`, `growth` and `amplification` of the best whole number of levels for that size; beside them what was put in, \
+with alpha as it counts: 0 for tiering.";
+
+pub const EXAMPLES: &str = "Examples:
+  bifold vat model --levels 5 --growth 4 --alpha 1                     # leveling at its best
+  bifold vat model --levels 3 --growth 10 --alpha 0.68 --per-table     # as RocksDB compacts
+  bifold vat model --levels 3 --growth 8 --alpha 0.25 --beta 0.91 --key-share 0.03
+  bifold vat model --levels 3 --growth 10 --tiering --json | jq .cost_ratio";
+
+#[derive(Args, Debug)]
+pub struct ModelArgs {
+    /// How many levels are on the device, 1 to 100.
+    #[arg(long, value_name = "L", value_parser = levels, allow_hyphen_values = true)]
+    pub levels: Levels,
+
+    /// How many times larger each level is than the one above it; above 1.
+    #[arg(long, value_name = "F", value_parser = |text: &str| number(text, Growth::new), allow_hyphen_values = true)]
+    pub growth: Growth,
+
+    /// The share of the lower level that a merge reads and writes, 0 to 1; tiering has none.
+    #[arg(long, value_name = "A", value_parser = |text: &str| number(text, MergeAmplification::new),
+        allow_hyphen_values = true, required_unless_present = "tiering")]
+    pub alpha: Option<MergeAmplification>,
+
+    /// The share of the device's throughput that the store achieves, above 0 to 1.
+    #[arg(long, value_name = "B", value_parser = |text: &str| number(text, Throughput::new), default_value = "1",
+        allow_hyphen_values = true)]
+    pub beta: Throughput,
+
+    /// Values are in a log, and keys are this share of keys and values, above 0 to 1.
+    #[arg(long, value_name = "P", value_parser = |text: &str| number(text, KeyShare::new), allow_hyphen_values = true)]
+    pub key_share: Option<KeyShare>,
+
+    /// Levels are handed down without merging them with the next: alpha counts as 0.
+    #[arg(long)]
+    pub tiering: bool,
+
+    /// One table is merged at a time, into a level that is nearly full.
+    #[arg(long, conflicts_with = "tiering")]
+    pub per_table: bool,
+}
+
+/// What was put in and what comes out. The names are documented.
+#[derive(Serialize)]
+struct Report {
+    compaction: &'static str,
+    levels: u32,
+    growth: f64,
+    alpha: f64,
+    beta: f64,
+    key_share: Option<f64>,
+    size_ratio: f64,
+    amplification: f64,
+    write_amplification: f64,
+    cost_ratio: f64,
+    space_amplification: f64,
+    optimum: Best,
+}
+
+/// The best whole number of levels for the size.
+#[derive(Serialize)]
+struct Best {
+    levels: u32,
+    growth: f64,
+    amplification: f64,
+}
+
+/// `bifold vat model`
+pub fn run(args: &ModelArgs, global: &Global, out: &mut Output) -> Result<()> {
+    let tree = Tree::new(args.levels, args.growth).map_err(|error| Failure::trouble(error.to_string()))?;
+    let design = args.design()?;
+    let report = report(args.levels, tree, design);
+    if global.json { out.json(&report) } else { print(&report, out) }
+}
+
+impl ModelArgs {
+    fn design(&self) -> Result<Design> {
+        let compaction = match (self.tiering, self.alpha) {
+            (true, _) => Compaction::Tiering,
+            (false, Some(alpha)) if self.per_table => Compaction::PerTable(alpha),
+            (false, Some(alpha)) => Compaction::Leveling(alpha),
+            (false, None) => return Err(Failure::trouble("--alpha is needed unless --tiering is given")),
+        };
+        let design = Design::new(compaction).with_throughput(self.beta);
+        Ok(self.key_share.map_or(design, |p| design.with_log(p)))
+    }
+}
+
+fn report(levels: Levels, tree: Tree, design: Design) -> Report {
+    let best = design.optimum(tree.size_ratio());
+    Report {
+        compaction: match design.compaction {
+            Compaction::Leveling(_) => "leveling",
+            Compaction::PerTable(_) => "per-table",
+            Compaction::Tiering => "tiering",
+        },
+        levels: levels.get(),
+        growth: tree.growth(),
+        alpha: design.compaction.alpha(),
+        beta: design.throughput.get(),
+        key_share: match design.values {
+            ValuePlace::InPlace => None,
+            ValuePlace::Log(p) => Some(p.get()),
+        },
+        size_ratio: tree.size_ratio().get(),
+        amplification: design.amplification(tree),
+        write_amplification: design.write_amplification(tree),
+        cost_ratio: design.cost_ratio(tree),
+        space_amplification: design.space_amplification(tree),
+        optimum: Best { levels: best.levels.get(), growth: best.growth, amplification: best.amplification },
+    }
+}
+
+fn print(report: &Report, out: &mut Output) -> Result<()> {
+    let kind = match report.compaction {
+        "per-table" => "leveling, one table at a time",
+        other => other,
+    };
+    let values = report.key_share.map_or_else(|| "values in place".to_owned(), |p| format!("values in a log, p = {p}"));
+    let head = format!("{kind}, {} of growth {}", plural(report.levels), figure(report.growth));
+    out.line(format!(
+        "{}  alpha = {}, beta = {}, {values}",
+        out.paint(Tone::Strong, &head),
+        report.alpha,
+        report.beta
+    ))?;
+    out.line(format!("the last level holds {} times what memory holds\n", figure(report.size_ratio)))?;
+    for (name, value, meaning) in [
+        ("amplification", report.amplification, "bytes read and written on the device for each byte of data"),
+        ("  of it written", report.write_amplification, "bytes written for each byte of data"),
+        ("cost ratio", report.cost_ratio, "time over that of appending all data to one file: amplification / beta"),
+        (
+            "space amplification",
+            report.space_amplification,
+            "bytes beside each byte of data while upper levels are full",
+        ),
+    ] {
+        out.line(format!("  {name:<20} {:>9}   {}", figure(value), out.paint(Tone::Dim, meaning)))?;
+    }
+    let best = &report.optimum;
+    out.line(format!("\n{}", out.paint(Tone::Strong, "the best for this size")))?;
+    for (name, value, meaning) in [
+        ("levels", f64::from(best.levels), "the whole number that moves the fewest bytes"),
+        ("growth", best.growth, "what gives the same size with that many levels"),
+        ("amplification", best.amplification, "bytes read and written there for each byte of data"),
+    ] {
+        out.line(format!("  {name:<20} {:>9}   {}", figure(value), out.paint(Tone::Dim, meaning)))?;
+    }
+    Ok(())
+}
+
+fn plural(levels: u32) -> String {
+    format!("{levels} level{}", if levels == 1 { "" } else { "s" })
+}
+
+/// A figure with three digits or more, and none that say nothing: `24`, `7.7`, `0.333`, `1 024`.
+fn figure(value: f64) -> String {
+    if value >= 1e9 || (value > 0.0 && value < 1e-3) {
+        return format!("{value:.2e}");
+    }
+    let decimals = match value {
+        v if v >= 1000.0 => return bifold_lab::report::grouped(v),
+        v if v >= 100.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 4,
+    };
+    let text = format!("{value:.decimals$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn levels(text: &str) -> std::result::Result<Levels, String> {
+    let levels = text.parse().map_err(|_| format!("levels must be a whole number from 1 to 100, not {text}"))?;
+    Levels::new(levels).map_err(|error| error.to_string())
+}
+
+/// A number that `new` takes.
+fn number<T>(text: &str, new: impl Fn(f64) -> std::result::Result<T, OutOfRange>) -> std::result::Result<T, String> {
+    let number = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    new(number).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_the_digits_that_say_something() {
+        for (value, text) in [
+            (24.0, "24"),
+            (7.7, "7.7"),
+            (1.0 / 3.0, "0.3333"),
+            (3.981, "3.98"),
+            (100.04, "100"),
+            (1024.0, "1 024"),
+            (1e15, "1.00e15"),
+            (1e-9, "1.00e-9"),
+        ] {
+            assert_eq!(figure(value), text);
+        }
+    }
+}
