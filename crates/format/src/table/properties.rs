@@ -26,7 +26,7 @@ pub struct Properties {
     pub block_bytes_max: usize,
     /// Every so many entries of a block one has its whole key.
     pub restart_interval: usize,
-    /// Size of the filter; 0 when there is none; [`HASH_BITS`](crate::filter::HASH_BITS) when the hashes of the keys stand in its
+    /// Size of the filter; 0 when there is none; [`HASH_BITS`] when the hashes of the keys stand in its
     /// place.
     pub filter_bits_per_key: u32,
 }
