@@ -54,7 +54,7 @@ const MIXES: [u64; WAYS_MAX as usize] = [
     0x8EBC_6AF0_9C88_C6E3,
 ];
 
-/// Of so many buckets one has an entry chained to it, at most, when the index is full: for one to eight ways, what was measured and a tenth.
+/// The share of entries that are chained, at most, in a full index with one to eight ways: what is to be expected and a tenth or more.
 const CHAINED_MAX: [f64; WAYS_MAX as usize] = [0.42, 0.27, 0.20, 0.165, 0.14, 0.125, 0.11, 0.10];
 
 /// How entries are laid out.
