@@ -11,6 +11,7 @@
 //! | [`design`] | the equations: amplification, cost ratio, space amplification |
 //! | [`optimum`] | the best growth and the best number of levels |
 //! | [`figures`] | the paper's projections, as curves |
+//! | [`device`] | β of a device, from measurements |
 //!
 //! | paper | here | unit |
 //! |---|---|---|
@@ -47,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 pub mod design;
+pub mod device;
 pub mod figures;
 pub mod input;
 mod lambert;
@@ -54,6 +56,7 @@ pub mod optimum;
 pub mod tree;
 
 pub use design::{Compaction, Design, Parts, ValuePlace};
+pub use device::{BadProfile, Beta, Caching, Measured, Profile};
 pub use input::{Growth, KeyShare, Levels, MergeAmplification, OutOfRange, SizeRatio, Throughput};
 pub use optimum::Optimum;
 pub use tree::Tree;

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bench;
+mod calibrate;
 mod convert;
 mod demo;
 mod fixtures;

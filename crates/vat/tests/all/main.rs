@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod golden;
+mod profiles;
 mod properties;
 
 use bifold_vat::{Compaction, Design, Growth, Levels, MergeAmplification, SizeRatio, Tree};

@@ -1,7 +1,18 @@
-//! `vat`: the cost model of the VAT paper. No database is read or made.
+//! `vat`: the cost model of the VAT paper, and the device figure that goes into it.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`model`] | what a design costs |
+//! | [`plot`] | the paper's projections as pictures |
+//! | [`calibrate`] | what a device gives |
+//! | [`publish`] | files that appear whole or not at all |
+//! | [`room`] | directories that are filled for a while |
 
+mod calibrate;
 mod model;
 mod plot;
+mod publish;
+mod room;
 
 use clap::{Args, Subcommand};
 
@@ -16,7 +27,9 @@ one above, what share of the lower level a merge touches. docs/cost-model.md exp
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat model --levels 5 --growth 4 --alpha 1
-  bifold vat plot --out pictures";
+  bifold vat plot --out pictures
+  bifold vat calibrate /mnt/nvme --out nvme.toml
+  bifold vat model --levels 5 --growth 4 --alpha 0.25 --device nvme.toml --unit 8KiB";
 
 #[derive(Args, Debug)]
 #[command(subcommand_required = true)]
@@ -34,6 +47,10 @@ pub enum VatCommand {
     /// Draw the projections of the paper as SVG and PNG.
     #[command(long_about = plot::LONG_ABOUT, after_long_help = plot::EXAMPLES)]
     Plot(plot::PlotArgs),
+
+    /// Measure what the device under a directory gives, and write a profile.
+    #[command(long_about = calibrate::LONG_ABOUT, after_long_help = calibrate::EXAMPLES)]
+    Calibrate(calibrate::CalibrateArgs),
 }
 
 /// `bifold vat`
@@ -41,5 +58,6 @@ pub fn run(args: &VatArgs, global: &Global, out: &mut Output) -> Result<()> {
     match &args.command {
         VatCommand::Model(args) => model::run(args, global, out),
         VatCommand::Plot(args) => plot::run(args, global, out),
+        VatCommand::Calibrate(args) => calibrate::run(args, global, out),
     }
 }

@@ -1,7 +1,9 @@
 //! `vat model`: what a design costs, in a small table or as JSON.
 
+use std::{fs, path::PathBuf};
+
 use bifold_vat::{
-    Compaction, Design, Growth, KeyShare, Levels, MergeAmplification, OutOfRange, Throughput, Tree, ValuePlace,
+    Compaction, Design, Growth, KeyShare, Levels, MergeAmplification, OutOfRange, Profile, Throughput, Tree, ValuePlace,
 };
 use clap::Args;
 use serde::Serialize;
@@ -9,7 +11,7 @@ use serde::Serialize;
 use crate::{
     args::Global,
     failure::{Failure, Result},
-    output::{Output, Tone},
+    output::{self, Output, Tone},
 };
 
 pub const LONG_ABOUT: &str = "\
@@ -21,7 +23,8 @@ count, not the one in memory.
   alpha      the share of the lower level that a merge reads and writes. 1: all of it; 0: none. `bifold stats DB --json` has \
 a database's; the paper measured 0.68 for RocksDB, 0.8 for BlobDB, 0.25 for Kreon.
   beta       what the device gives at the size of reads and writes that the store makes, over what it gives at best. \
-1 for large tables; the paper measured 0.91 for reads of 8 KiB on NVMe.
+1 for large tables; the paper measured 0.91 for reads of 8 KiB on NVMe. With --device it comes from a profile that \
+`bifold vat calibrate` wrote, for requests of --unit bytes, --depth of them at once: the harmonic mean of reads and writes.
   key share  bytes of a key and its pointer over bytes of key and value. With it, values are in a log.
 
 Figures with --json: `amplification`, `write_amplification`, `cost_ratio`, `space_amplification`, and `optimum` with \
@@ -32,6 +35,7 @@ pub const EXAMPLES: &str = "Examples:
   bifold vat model --levels 5 --growth 4 --alpha 1                     # leveling at its best
   bifold vat model --levels 3 --growth 10 --alpha 0.68 --per-table     # as RocksDB compacts
   bifold vat model --levels 3 --growth 8 --alpha 0.25 --beta 0.91 --key-share 0.03
+  bifold vat model --levels 3 --growth 8 --alpha 0.25 --device nvme.toml --unit 8KiB --depth 16
   bifold vat model --levels 3 --growth 10 --tiering --json | jq .cost_ratio";
 
 #[derive(Args, Debug)]
@@ -54,6 +58,18 @@ pub struct ModelArgs {
         allow_hyphen_values = true)]
     pub beta: Throughput,
 
+    /// Take beta from this profile instead, which `bifold vat calibrate` wrote.
+    #[arg(long, value_name = "FILE", conflicts_with = "beta", requires = "unit")]
+    pub device: Option<PathBuf>,
+
+    /// How many bytes the store reads and writes at once, such as 8KiB, or the size of its tables.
+    #[arg(long, value_name = "SIZE", value_parser = bifold::options::parse_size, requires = "device")]
+    pub unit: Option<u64>,
+
+    /// How many requests are under way at once.
+    #[arg(long, value_name = "N", default_value_t = 32, requires = "device")]
+    pub depth: u32,
+
     /// Values are in a log, and keys are this share of keys and values, above 0 to 1.
     #[arg(long, value_name = "P", value_parser = |text: &str| number(text, KeyShare::new), allow_hyphen_values = true)]
     pub key_share: Option<KeyShare>,
@@ -75,6 +91,7 @@ struct Report {
     growth: f64,
     alpha: f64,
     beta: f64,
+    device: Option<Device>,
     key_share: Option<f64>,
     size_ratio: f64,
     amplification: f64,
@@ -82,6 +99,16 @@ struct Report {
     cost_ratio: f64,
     space_amplification: f64,
     optimum: Best,
+}
+
+/// Where β comes from, if from a profile.
+#[derive(Serialize)]
+struct Device {
+    path: PathBuf,
+    unit_bytes: u64,
+    depth: u32,
+    beta_read: f64,
+    beta_write: f64,
 }
 
 /// The best whole number of levels for the size.
@@ -95,8 +122,9 @@ struct Best {
 /// `bifold vat model`
 pub fn run(args: &ModelArgs, global: &Global, out: &mut Output) -> Result<()> {
     let tree = Tree::new(args.levels, args.growth).map_err(|error| Failure::trouble(error.to_string()))?;
-    let design = args.design()?;
-    let report = report(args.levels, tree, design);
+    let (throughput, device) = args.throughput()?;
+    let design = args.design()?.with_throughput(throughput);
+    let report = Report { device, ..report(args.levels, tree, design) };
     if global.json { out.json(&report) } else { print(&report, out) }
 }
 
@@ -108,8 +136,20 @@ impl ModelArgs {
             (false, Some(alpha)) => Compaction::Leveling(alpha),
             (false, None) => return Err(Failure::trouble("--alpha is needed unless --tiering is given")),
         };
-        let design = Design::new(compaction).with_throughput(self.beta);
+        let design = Design::new(compaction);
         Ok(self.key_share.map_or(design, |p| design.with_log(p)))
+    }
+
+    /// β, as it was given or from a profile.
+    fn throughput(&self) -> Result<(Throughput, Option<Device>)> {
+        let (Some(path), Some(unit_bytes)) = (&self.device, self.unit) else { return Ok((self.beta, None)) };
+        let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
+        let wrong = |error: &dyn std::fmt::Display| Failure::trouble(format!("{}: {error}", path.display()));
+        let profile = Profile::from_toml(&text).map_err(|error| wrong(&error))?;
+        let beta = profile.beta(unit_bytes, self.depth).map_err(|error| wrong(&error))?;
+        let (beta_read, beta_write) = (beta.read.get(), beta.write.get());
+        let device = Device { path: path.clone(), unit_bytes, depth: self.depth, beta_read, beta_write };
+        Ok((beta.both(), Some(device)))
     }
 }
 
@@ -125,6 +165,7 @@ fn report(levels: Levels, tree: Tree, design: Design) -> Report {
         growth: tree.growth(),
         alpha: design.compaction.alpha(),
         beta: design.throughput.get(),
+        device: None,
         key_share: match design.values {
             ValuePlace::InPlace => None,
             ValuePlace::Log(p) => Some(p.get()),
@@ -145,12 +186,13 @@ fn print(report: &Report, out: &mut Output) -> Result<()> {
     };
     let values = report.key_share.map_or_else(|| "values in place".to_owned(), |p| format!("values in a log, p = {p}"));
     let head = format!("{kind}, {} of growth {}", plural(report.levels), figure(report.growth));
-    out.line(format!(
-        "{}  alpha = {}, beta = {}, {values}",
-        out.paint(Tone::Strong, &head),
-        report.alpha,
-        report.beta
-    ))?;
+    let (head, alpha, beta) = (out.paint(Tone::Strong, &head), report.alpha, figure(report.beta));
+    out.line(format!("{head}  alpha = {alpha}, beta = {beta}, {values}"))?;
+    if let Some(Device { path, unit_bytes, depth, beta_read, beta_write }) = &report.device {
+        let (read, write, unit) = (figure(*beta_read), figure(*beta_write), output::bytes(*unit_bytes));
+        let path = path.display();
+        out.line(format!("beta of {path} at {unit}, depth {depth}: {read} for reads, {write} for writes"))?;
+    }
     out.line(format!("the last level holds {} times what memory holds\n", figure(report.size_ratio)))?;
     for (name, value, meaning) in [
         ("amplification", report.amplification, "bytes read and written on the device for each byte of data"),

@@ -1,14 +1,9 @@
 //! `vat plot`: the projections of the paper as pictures.
 //!
-//! 1. All pictures are drawn in memory.
-//! 2. Each name must be free or a regular file: what else is there is not ours to replace.
-//! 3. Each picture is written to a name of its own beside its place, all of them before the first is renamed. A full
-//!    disk is met here, where removing the temporary files leaves everything as it was.
-//! 4. They are renamed, so that what has the name of a picture is one, whole.
+//! All pictures are drawn in memory, then written: see [`publish`].
 
 use std::{
-    fs::{self, File},
-    io::{self, Write},
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -16,6 +11,7 @@ use bifold_vat::figures;
 use clap::Args;
 use serde::Serialize;
 
+use super::publish::{NewFile, publish};
 use crate::{
     args::Global,
     chart::{layout, png, raster, svg},
@@ -68,80 +64,29 @@ struct Written {
 /// `bifold vat plot`
 pub fn run(args: &PlotArgs, global: &Global, out: &mut Output) -> Result<()> {
     let numbers = figures::NUMBERS.into_iter().filter(|n| args.figure == Which::All || args.figure == Which::One(*n));
-    let drawn: Vec<Drawn> = numbers.filter_map(figures::figure).flat_map(|figure| draw(&figure, &args.out)).collect();
+    let (drawn, files): (Vec<Written>, Vec<NewFile>) =
+        numbers.filter_map(figures::figure).flat_map(|figure| draw(&figure, &args.out)).unzip();
     fs::create_dir_all(&args.out).map_err(|e| Failure::file("make directory", &args.out, &e))?;
-    publish(&drawn)?;
-    for Drawn { figure, format, path, content } in drawn {
-        let bytes = content.len() as u64;
+    publish(&files)?;
+    for picture in drawn {
         if global.json {
-            out.json(&Written { figure, format, path, bytes })?;
+            out.json(&picture)?;
         } else {
-            out.line(format!("{}  {}", path.display(), output::bytes(bytes)))?;
+            out.line(format!("{}  {}", picture.path.display(), output::bytes(picture.bytes)))?;
         }
     }
     Ok(())
 }
 
-/// A picture that is not written yet.
-struct Drawn {
-    figure: u32,
-    format: &'static str,
-    path: PathBuf,
-    content: Vec<u8>,
-}
-
-impl Drawn {
-    /// Where it is until it is whole. The process is in the name, so that two of them do not write to one file.
-    fn partial(&self) -> PathBuf {
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.partial", std::process::id()));
-        self.path.with_file_name(name)
-    }
-}
-
-fn draw(figure: &figures::Figure, dir: &Path) -> [Drawn; 2] {
+fn draw(figure: &figures::Figure, dir: &Path) -> [(Written, NewFile); 2] {
     let picture = layout::picture(figure);
-    let drawn = |format, content| {
+    let drawn = |format, content: Vec<u8>| {
         let number = figure.number;
-        Drawn { figure: number, format, path: dir.join(format!("vat-figure-{number}.{format}")), content }
+        let path = dir.join(format!("vat-figure-{number}.{format}"));
+        let bytes = content.len() as u64;
+        (Written { figure: number, format, path: path.clone(), bytes }, NewFile { path, content })
     };
     [drawn("svg", svg::draw(&picture).into_bytes()), drawn("png", png::encode(&raster::draw(&picture)))]
-}
-
-/// Writes pictures, and no part of one.
-fn publish(drawn: &[Drawn]) -> Result<()> {
-    for picture in drawn {
-        let taken = match fs::symlink_metadata(&picture.path) {
-            Ok(there) => !there.is_file(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(Failure::file("look at", &picture.path, &error)),
-        };
-        if taken {
-            let why = "is not a regular file, so it is not replaced: remove it, or choose another --out";
-            return Err(Failure::trouble(format!("{} {why}", picture.path.display())));
-        }
-    }
-    let published = drawn.iter().try_for_each(write).and_then(|()| drawn.iter().try_for_each(rename));
-    if published.is_err() {
-        for picture in drawn {
-            // Not all of them are there, and the first failure is the one to tell.
-            let _ = fs::remove_file(picture.partial());
-        }
-    }
-    published
-}
-
-fn write(picture: &Drawn) -> Result<()> {
-    let partial = picture.partial();
-    let written = File::create(&partial).and_then(|mut file| {
-        file.write_all(&picture.content)?;
-        file.sync_all()
-    });
-    written.map_err(|e| Failure::file("write", &partial, &e))
-}
-
-fn rename(picture: &Drawn) -> Result<()> {
-    fs::rename(picture.partial(), &picture.path).map_err(|e| Failure::file("write", &picture.path, &e))
 }
 
 fn which(text: &str) -> std::result::Result<Which, String> {

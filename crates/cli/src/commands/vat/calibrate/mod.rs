@@ -1,0 +1,216 @@
+//! `vat calibrate`: what the device under a directory gives by unit and depth, written as a profile.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`scratch`] | the file to measure on, which has no name, and how the page cache is kept out |
+//! | [`measure`] | one measurement: threads that take units until the time is over |
+
+mod measure;
+mod scratch;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bifold_vat::{Caching, Measured, Profile};
+use clap::Args;
+use serde::Serialize;
+
+use self::{
+    measure::{Direction, Measurement, Order},
+    scratch::Scratch,
+};
+use super::{
+    publish::{self, NewFile, publish},
+    room,
+};
+use crate::{
+    args::Global,
+    failure::{Failure, Result},
+    output::{self, Output, Tone},
+    progress::Progress,
+};
+
+pub const LONG_ABOUT: &str = "\
+Measure what the device under DIR gives, and write it as a profile from which `vat model --device` takes beta.
+
+Reads and writes, sequential and random, at units of 512 B, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB and 4 MiB and depths \
+1 and 32; a depth of 32 is 32 threads. Beta is random throughput over the best sequential one.
+
+The page cache is kept out: by O_DIRECT where the file system has it; else each unit is dropped from the cache before it is \
+read, and none is read or written twice. The profile says which (`caching`), and units that O_DIRECT refuses are left out. \
+Writes end with a sync that counts in their time. What the device, or the host of a virtual machine, caches itself is \
+measured as it is: a file larger than that helps (--bytes).
+
+The test file is in DIR but has no name there, so that nothing is left however the program ends. It takes at most a tenth of \
+the free space. With --json the profile goes to standard output, and to a file only with --out.";
+
+pub const EXAMPLES: &str = "Examples:
+  bifold vat calibrate /mnt/nvme
+  bifold vat calibrate /mnt/nvme --out nvme.toml --bytes 4GiB --seconds 2
+  bifold vat calibrate . --json | jq .measured
+  bifold vat model --levels 5 --growth 4 --alpha 0.25 --device device.toml --unit 8KiB";
+
+/// What is measured: about a factor of four apart, and the sectors of old disks.
+const UNITS: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+
+/// A store that waits for each request, and about as many under way as the paper found in stores (§3.2).
+const DEPTHS: [u32; 2] = [1, 32];
+
+/// 56 measurements of half a second and what their syncs take are under a minute.
+const SECONDS: &str = "0.5";
+
+/// Larger than what a disk caches itself, and written in a second or two by all but the slowest.
+const BYTES: u64 = 256 << 20;
+
+/// Two of the largest unit, so that there is another one to go to.
+const BYTES_LEAST: u64 = 8 << 20;
+
+/// Where the profile goes when nothing is said.
+const OUT: &str = "device.toml";
+
+#[derive(Args, Debug)]
+pub struct CalibrateArgs {
+    /// A directory on the device to measure.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+
+    /// Where the profile goes; a file of that name is replaced [default: device.toml; with --json none].
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+
+    /// Size of the test file, from 8 MiB to a tenth of the free space [default: 256 MiB, or that tenth].
+    #[arg(long, value_name = "SIZE", value_parser = bifold::options::parse_size)]
+    pub bytes: Option<u64>,
+
+    /// How long each of the 56 measurements takes, 0.001 to 60.
+    #[arg(long, value_name = "SECONDS", default_value = SECONDS, value_parser = seconds, allow_hyphen_values = true)]
+    pub seconds: f64,
+}
+
+/// `bifold vat calibrate`
+pub fn run(args: &CalibrateArgs, global: &Global, out: &mut Output) -> Result<()> {
+    let to = args.out.clone().or_else(|| (!global.json).then(|| PathBuf::from(OUT)));
+    room::check_dir(&args.dir)?;
+    to.as_deref().map_or(Ok(()), check_place)?;
+    let bytes = scratch::size(args.bytes, BYTES, BYTES_LEAST, &args.dir)?;
+    let scratch = Scratch::new(&args.dir, bytes, &UNITS)?;
+    let measured = measure_all(&scratch, args)?;
+    let profile = Profile::new(scratch.caching, bytes, args.seconds, measured)
+        .map_err(|error| Failure::trouble(error.to_string()))?;
+    drop(scratch);
+    if let Some(to) = &to {
+        let text = profile.to_toml().map_err(|error| Failure::trouble(error.to_string()))?;
+        let head = "# What a device gave, measured by `bifold vat calibrate`; see docs/cost-model.md.\n\n";
+        publish(&[NewFile { path: to.clone(), content: format!("{head}{text}").into_bytes() }])?;
+    }
+    if global.json { out.json(&report(&profile)?) } else { print(&profile, to.as_deref(), out) }
+}
+
+/// Refuses a place for the profile before a minute is spent on measuring.
+fn check_place(to: &Path) -> Result<()> {
+    publish::check_free(to)?;
+    let above = to.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if to.file_name().is_none() || !above.is_dir() {
+        return Err(Failure::trouble(format!("--out {}: there is no directory for it", to.display())));
+    }
+    Ok(())
+}
+
+/// Each unit and depth.
+fn measure_all(scratch: &Scratch, args: &CalibrateArgs) -> Result<Vec<Measured>> {
+    let units: Vec<usize> = UNITS.into_iter().filter(|&unit| unit >= scratch.unit_least).collect();
+    let progress = Progress::count("measuring", (units.len() * DEPTHS.len() * 4) as u64);
+    let mut measured = Vec::new();
+    for depth in DEPTHS {
+        for &unit in &units {
+            let rate = |direction, order| {
+                let time = Duration::from_secs_f64(args.seconds);
+                let rate = Measurement { direction, order, unit, depth, time }.run(scratch).map_err(|error| {
+                    let verb = if direction == Direction::Read { "read" } else { "write" };
+                    Failure::file(&format!("{verb} {unit} bytes of the test file in"), &args.dir, &error)
+                })?;
+                progress.advance(1);
+                // A profile has no zeros, and a byte a second is close enough.
+                Ok::<u64, Failure>((rate as u64).max(1))
+            };
+            measured.push(Measured {
+                unit_bytes: unit as u64,
+                depth,
+                sequential_read_bytes_per_second: rate(Direction::Read, Order::Sequential)?,
+                random_read_bytes_per_second: rate(Direction::Read, Order::Random)?,
+                sequential_write_bytes_per_second: rate(Direction::Write, Order::Sequential)?,
+                random_write_bytes_per_second: rate(Direction::Write, Order::Random)?,
+            });
+        }
+    }
+    Ok(measured)
+}
+
+/// The profile and what follows from it.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    profile: &'a Profile,
+    beta: Vec<Row<'a>>,
+}
+
+/// β where it was measured.
+#[derive(Serialize)]
+struct Row<'a> {
+    unit_bytes: u64,
+    depth: u32,
+    read: f64,
+    write: f64,
+    both: f64,
+    #[serde(skip)]
+    measured: &'a Measured,
+}
+
+fn report(profile: &Profile) -> Result<Report<'_>> {
+    let rows = profile.measured().iter().map(|measured| row(profile, measured));
+    Ok(Report { profile, beta: rows.collect::<Result<_>>()? })
+}
+
+fn row<'a>(profile: &Profile, measured: &'a Measured) -> Result<Row<'a>> {
+    let Measured { unit_bytes, depth, .. } = *measured;
+    let beta = profile.beta(unit_bytes, depth).map_err(|error| Failure::trouble(error.to_string()))?;
+    let (read, write, both) = (beta.read.get(), beta.write.get(), beta.both().get());
+    Ok(Row { unit_bytes, depth, read, write, both, measured })
+}
+
+fn print(profile: &Profile, to: Option<&Path>, out: &mut Output) -> Result<()> {
+    let head = format!(
+        "{:>9} {:>5}  {:>24} {:>6}  {:>24} {:>6}",
+        "unit", "depth", "read: one by one, random", "beta", "write: one by one, random", "beta"
+    );
+    out.line(out.paint(Tone::Strong, &head))?;
+    for Row { unit_bytes, depth, read, write, measured, .. } in report(profile)?.beta {
+        let rates = |one, random| format!("{:>11} {:>12}", rate(one), rate(random));
+        let reads = rates(measured.sequential_read_bytes_per_second, measured.random_read_bytes_per_second);
+        let writes = rates(measured.sequential_write_bytes_per_second, measured.random_write_bytes_per_second);
+        let unit = output::bytes(unit_bytes).replace(".0 ", " ");
+        out.line(format!("{unit:>9} {depth:>5}  {reads} {read:>6.3}  {writes:>25} {write:>6.3}"))?;
+    }
+    let (caching, tone) = match profile.caching() {
+        Caching::Direct => ("read and written past the page cache (O_DIRECT)", Tone::Dim),
+        Caching::Dropped => ("through the page cache, dropped before each measurement, each unit once", Tone::Dim),
+        Caching::Memory => ("the file system is in memory: these are figures of memory, not of a device", Tone::Bad),
+    };
+    out.line(out.paint(tone, &format!("\n{caching}")))?;
+    let Some(to) = to else { return Ok(()) };
+    out.line(format!("written to {}; use it with `bifold vat model --device`", to.display()))
+}
+
+fn rate(bytes_per_second: u64) -> String {
+    format!("{}/s", output::bytes(bytes_per_second))
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let seconds = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if (0.001..=60.0).contains(&seconds) {
+        return Ok(seconds);
+    }
+    Err(format!("seconds must be from 0.001 to 60, not {text}"))
+}

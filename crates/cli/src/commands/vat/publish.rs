@@ -1,0 +1,69 @@
+//! Files that appear whole or not at all, and replace nothing but files.
+//!
+//! 1. Each name must be free or a regular file: what else is there is not ours to replace.
+//! 2. Each file is written to a name of its own beside its place, all of them before the first is renamed. A full disk
+//!    is met here, where removing the temporary files leaves everything as it was.
+//! 3. They are renamed, so that what has the name of one is one, whole.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::failure::{Failure, Result};
+
+/// A file that is not written yet.
+pub struct NewFile {
+    pub path: PathBuf,
+    pub content: Vec<u8>,
+}
+
+impl NewFile {
+    /// Where it is until it is whole. The process is in the name, so that two of them do not write to one file.
+    fn partial(&self) -> PathBuf {
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.partial", std::process::id()));
+        self.path.with_file_name(name)
+    }
+
+    fn write(&self) -> Result<()> {
+        let partial = self.partial();
+        let written = File::create(&partial).and_then(|mut file| {
+            file.write_all(&self.content)?;
+            file.sync_all()
+        });
+        written.map_err(|e| Failure::file("write", &partial, &e))
+    }
+
+    fn rename(&self) -> Result<()> {
+        fs::rename(self.partial(), &self.path).map_err(|e| Failure::file("write", &self.path, &e))
+    }
+}
+
+/// Writes files, and no part of one.
+pub fn publish(files: &[NewFile]) -> Result<()> {
+    files.iter().try_for_each(|file| check_free(&file.path))?;
+    let published = files.iter().try_for_each(NewFile::write).and_then(|()| files.iter().try_for_each(NewFile::rename));
+    if published.is_err() {
+        for file in files {
+            // Not all of them are there, and the first failure is the one to tell.
+            let _ = fs::remove_file(file.partial());
+        }
+    }
+    published
+}
+
+/// Refuses a name that something has that is not a regular file.
+pub fn check_free(path: &Path) -> Result<()> {
+    let taken = match fs::symlink_metadata(path) {
+        Ok(there) => !there.is_file(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(Failure::file("look at", path, &error)),
+    };
+    if taken {
+        let why = "is not a regular file, so it is not replaced: remove it, or choose another --out";
+        return Err(Failure::trouble(format!("{} {why}", path.display())));
+    }
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! Directories that commands fill for a while: that they are there and have room.
+
+use std::{fs, io, path::Path};
+
+use crate::failure::{Failure, Result};
+
+/// How many bytes are free in `dir`.
+pub fn free(dir: &Path) -> Result<u64> {
+    let found = rustix::fs::statvfs(dir).map_err(|e| Failure::file("ask for the free space of", dir, &e.into()))?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Refuses what is no directory.
+pub fn check_dir(dir: &Path) -> Result<()> {
+    match fs::metadata(dir) {
+        Ok(there) if there.is_dir() => Ok(()),
+        Ok(_) => Err(Failure::trouble(format!("{} is not a directory: give one", dir.display()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Failure::trouble(format!("{} does not exist: make it, or give another directory", dir.display())))
+        }
+        Err(error) => Err(Failure::file("look at", dir, &error)),
+    }
+}
