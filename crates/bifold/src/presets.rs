@@ -134,13 +134,8 @@ pub(crate) fn empty_version(options: &KeyspaceOptions, context: &Arc<TableContex
 /// How tables of a level are written.
 pub(crate) fn table_options(options: &KeyspaceOptions, level: u8) -> TableOptions {
     let filter_bits_per_key = match options.hash_index {
-        Some(index) if level == 0 => {
-            if index.written {
-                HASH_BITS
-            } else {
-                0
-            }
-        }
+        Some(HashIndex { written: true, .. }) if level == 0 => HASH_BITS,
+        Some(_) if level == 0 => 0,
         _ => options.filter_bits_per_key,
     };
     TableOptions {
