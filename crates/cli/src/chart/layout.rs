@@ -22,14 +22,18 @@ const LINE_HEIGHT: f64 = 22.0;
 const SAMPLE: f64 = 34.0;
 const GAP: f64 = 24.0;
 
-/// Lays out a figure.
+/// Lays out a figure of the paper.
 pub fn picture(figure: &Figure) -> Picture {
+    panels(format!("VAT figure {}: {}", figure.number, figure.title), &figure.panels)
+}
+
+/// Lays out panels under a title, one below the other.
+pub fn panels(title: String, panels: &[Panel]) -> Picture {
     let mut pen = Pen { shapes: Vec::new() };
-    let title = format!("VAT figure {}: {}", figure.number, figure.title);
     let mut y = 28.0;
     pen.text(&title, (MIDDLE, y), Anchor::Middle, Weight::Bold);
     y += LINE_HEIGHT;
-    for (panel, letter) in figure.panels.iter().zip(["a", "b"]) {
+    for (panel, letter) in panels.iter().zip('a'..='z') {
         y = pen.panel(panel, letter, y + GAP / 2.0);
     }
     Picture { title, width: WIDTH, height: (y + GAP / 2.0).round(), shapes: pen.shapes }
@@ -70,7 +74,7 @@ struct Pen {
 
 impl Pen {
     /// Draws a panel from `y` down and answers where it ends.
-    fn panel(&mut self, panel: &Panel, letter: &str, y: f64) -> f64 {
+    fn panel(&mut self, panel: &Panel, letter: char, y: f64) -> f64 {
         let title = format!("({letter}) {}", panel.title);
         self.text(&title, (MIDDLE, y + LINE_HEIGHT / 2.0), Anchor::Middle, Weight::Bold);
         let top = sharp(self.legend(panel, y + LINE_HEIGHT) + 8.0);

@@ -10,6 +10,7 @@ mod fixtures;
 mod pairs;
 mod round_trips;
 mod salvage;
+mod validate;
 mod vat;
 mod verify;
 

@@ -1,10 +1,11 @@
-//! `vat`: the cost model of the VAT paper, and the device figure that goes into it.
+//! `vat`: the cost model of the VAT paper, the device figure that goes into it, and how well it predicts this engine.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`model`] | what a design costs |
 //! | [`plot`] | the paper's projections as pictures |
 //! | [`calibrate`] | what a device gives |
+//! | [`validate`] | how well the model predicts this engine |
 //! | [`publish`] | files that appear whole or not at all |
 //! | [`room`] | directories that are filled for a while |
 
@@ -13,6 +14,7 @@ mod model;
 mod plot;
 mod publish;
 mod room;
+mod validate;
 
 use clap::{Args, Subcommand};
 
@@ -51,6 +53,10 @@ pub enum VatCommand {
     /// Measure what the device under a directory gives, and write a profile.
     #[command(long_about = calibrate::LONG_ABOUT, after_long_help = calibrate::EXAMPLES)]
     Calibrate(calibrate::CalibrateArgs),
+
+    /// Run the engine over trees of several depths and compare what it moves with what the model says.
+    #[command(long_about = validate::LONG_ABOUT, after_long_help = validate::EXAMPLES)]
+    Validate(validate::ValidateArgs),
 }
 
 /// `bifold vat`
@@ -59,5 +65,6 @@ pub fn run(args: &VatArgs, global: &Global, out: &mut Output) -> Result<()> {
         VatCommand::Model(args) => model::run(args, global, out),
         VatCommand::Plot(args) => plot::run(args, global, out),
         VatCommand::Calibrate(args) => calibrate::run(args, global, out),
+        VatCommand::Validate(args) => validate::run(args, global, out),
     }
 }

@@ -176,4 +176,18 @@ mod tests {
             assert!(order.into_iter().eq(0..count), "{count}");
         }
     }
+
+    /// Were units taken again, this would take the sixty seconds.
+    #[test]
+    fn where_the_page_cache_is_in_the_way_each_unit_is_taken_once() {
+        let mut scratch = Scratch::new(&std::env::temp_dir(), 1 << 20, &[4096]).unwrap();
+        scratch.caching = bifold_vat::Caching::Dropped;
+        for direction in [Direction::Read, Direction::Write] {
+            for order in [Order::Sequential, Order::Random] {
+                let time = Duration::from_secs(60);
+                let rate = Measurement { direction, order, unit: 4096, depth: 4, time }.run(&scratch).unwrap();
+                assert!(rate > 0.0, "{direction:?} {order:?}");
+            }
+        }
+    }
 }

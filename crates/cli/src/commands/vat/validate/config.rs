@@ -1,0 +1,176 @@
+//! What is run: trees of several depths, with the engine's options for them.
+//!
+//! ```text
+//! model     memory S₀ ──▶ level 1, f·S₀ ──▶ …  ──▶ level l, f^l·S₀
+//! engine    memtable ──▶ level 0, one flush of S₀ ──▶ level 1 ──▶ … ──▶ level l             leveling
+//!           memtable ──▶ level 0, f runs of S₀ ──▶ level 1, f runs of f·S₀ ──▶ … ──▶ level l − 1      tiering
+//! ```
+//!
+//! **Leveling.** Memory in the model merges straight into level 1. The engine writes level 0 first and reads it back: with
+//! `level0_runs` = 1 each flush goes on at once, so that level 0 is the model's memory, on its way.
+//!
+//! **Tiering.** A flush is a run of the model's first level, which is level 0 here. After f^(l − 1) flushes all data are one run of the last level.
+
+use bifold::{
+    Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
+    options::{Leveled, Tiered, Values},
+};
+use serde::Serialize;
+
+/// How levels are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    Leveling,
+    Tiering,
+}
+
+/// Where values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    Inline,
+    Log,
+}
+
+/// How large tables are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tables {
+    /// A level is one table, so that merges take it as a whole: the model's plain leveling (Eq. 4).
+    Whole,
+    /// A quarter of a flush, as by default: 16 MiB of 64. Merges take one at a time (Eq. 13).
+    Quarter,
+    /// [`SMALL_TABLE_BYTES`].
+    Small,
+}
+
+/// About what Kreon reads at once, and as few keys a table as it has (§4).
+pub const SMALL_TABLE_BYTES: u64 = 8 << 10;
+
+impl Shape {
+    /// For a table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leveling => "leveling",
+            Self::Tiering => "tiering",
+        }
+    }
+}
+
+impl Place {
+    /// For a table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Log => "log",
+        }
+    }
+}
+
+impl Tables {
+    /// For a table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Quarter => "quarter",
+            Self::Small => "small",
+        }
+    }
+}
+
+/// The engine takes no smaller ones.
+const TABLE_BYTES_LEAST: u64 = 1 << 10;
+
+/// A tree to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Config {
+    #[serde(rename = "compaction")]
+    pub shape: Shape,
+    #[serde(rename = "values")]
+    pub place: Place,
+    pub tables: Tables,
+    /// The model's l.
+    pub levels: u32,
+    pub growth: u32,
+}
+
+/// How much is put in.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Pairs of each flush.
+    pub pairs: u64,
+    pub key_bytes: usize,
+    pub value_bytes: usize,
+    pub seed: u64,
+}
+
+impl Load {
+    /// S₀: bytes of keys and values of a flush.
+    pub fn flush_bytes(&self) -> u64 {
+        self.pairs * (self.key_bytes + self.value_bytes) as u64
+    }
+}
+
+impl Config {
+    /// How many flushes make the last level what it is in the model.
+    pub fn flushes(&self) -> u64 {
+        let depth = match self.shape {
+            Shape::Leveling => self.levels,
+            Shape::Tiering => self.levels - 1,
+        };
+        u64::from(self.growth).saturating_pow(depth)
+    }
+
+    /// How large tables may be.
+    pub fn table_bytes(&self, load: &Load) -> u64 {
+        match self.tables {
+            // More than there ever is in one.
+            Tables::Whole => load.flush_bytes().saturating_mul(self.flushes()).saturating_mul(4),
+            Tables::Quarter => (load.flush_bytes() / 4).max(TABLE_BYTES_LEAST),
+            Tables::Small => SMALL_TABLE_BYTES,
+        }
+    }
+
+    /// The engine's options for it, on top of what the user asks for.
+    pub fn options(&self, load: &Load, base: Options) -> Options {
+        let compaction = match self.shape {
+            Shape::Leveling => Compaction::Leveled(Leveled {
+                growth: self.growth,
+                levels: level_count(self.levels + 1),
+                level0_runs: 1,
+                // So small that all levels are there from the beginning, as in the model, and not only when data are many.
+                base_bytes: 1 << 10,
+            }),
+            Shape::Tiering => Compaction::Tiered(Tiered { growth: self.growth, levels: level_count(self.levels) }),
+        };
+        let placement = match self.place {
+            Place::Inline => Placement::Inline,
+            Place::Log => Placement::WiscKey,
+        };
+        // Flushes are asked for, so that each has the same bytes: no memtable is ever full.
+        let memtable_bytes = (load.flush_bytes() * 4).max(1 << 20);
+        Options {
+            workers: Workers::Caller,
+            durability: Durability::Memory,
+            memtable_bytes,
+            memory_limit: base.memory_limit.max(memtable_bytes * 16),
+            log_bytes: base.log_bytes.max(memtable_bytes * 4),
+            keyspace: KeyspaceOptions {
+                placement,
+                values: Values { min_bytes: 1, ..base.keyspace.values },
+                compression: Compression::None,
+                table_bytes: self.table_bytes(load),
+                partition_bytes: None,
+                compaction,
+                ..base.keyspace
+            },
+            ..base
+        }
+    }
+}
+
+/// The engine's count of levels, of which it has 16 at most.
+fn level_count(levels: u32) -> u8 {
+    u8::try_from(levels).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,161 @@
+//! One tree, filled: what the engine read and wrote for it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use bifold::{Db, IoSource, Options, stats::Stats};
+use bifold_lab::{
+    random::{Random, mix},
+    values::{Sizes, Values},
+};
+use serde::Serialize;
+
+use super::config::{Config, Load};
+use crate::{
+    failure::{Failure, Result},
+    progress::Progress,
+};
+
+/// What flushes, compactions and the value log moved, in bytes, and for how much data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Keys and values put in.
+    pub user_bytes: u64,
+    /// Tables of level 0.
+    pub flush_bytes_written: u64,
+    pub compaction_bytes_read: u64,
+    pub compaction_bytes_written: u64,
+    /// The value log.
+    pub values_bytes_written: u64,
+}
+
+impl Traffic {
+    fn of(stats: &Stats) -> Self {
+        let of = |source: IoSource| stats.io.iter().find(|s| s.source == source.name());
+        let read = |source| of(source).map_or(0, |s| s.bytes_read);
+        let written = |source| of(source).map_or(0, |s| s.bytes_written);
+        Self {
+            user_bytes: stats.user_bytes_written,
+            flush_bytes_written: written(IoSource::Flush),
+            compaction_bytes_read: read(IoSource::Compaction) + read(IoSource::Flush),
+            compaction_bytes_written: written(IoSource::Compaction),
+            values_bytes_written: written(IoSource::Value),
+        }
+    }
+
+    /// What came after `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            user_bytes: self.user_bytes - earlier.user_bytes,
+            flush_bytes_written: self.flush_bytes_written - earlier.flush_bytes_written,
+            compaction_bytes_read: self.compaction_bytes_read - earlier.compaction_bytes_read,
+            compaction_bytes_written: self.compaction_bytes_written - earlier.compaction_bytes_written,
+            values_bytes_written: self.values_bytes_written - earlier.values_bytes_written,
+        }
+    }
+
+    /// D: bytes read and written on the device.
+    pub fn moved(&self) -> u64 {
+        self.flush_bytes_written
+            + self.compaction_bytes_read
+            + self.compaction_bytes_written
+            + self.values_bytes_written
+    }
+
+    /// D/Sₗ.
+    pub fn amplification(&self) -> f64 {
+        self.moved() as f64 / self.user_bytes.max(1) as f64
+    }
+}
+
+/// What a run left.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// From the empty tree on.
+    pub whole: Traffic,
+    /// The last quarter of the data.
+    pub last_quarter: Traffic,
+    /// From the empty tree until all data are in the last level.
+    pub settled: Traffic,
+    pub merges: u64,
+    pub moves: u64,
+    /// As the engine measured it.
+    pub alpha: f64,
+    /// Bytes of each level at the end of the load, level 0 first.
+    pub level_bytes: Vec<u64>,
+}
+
+/// A directory that goes away, whatever happens.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // There is nobody to tell, and nothing that depends on it.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Fills a tree in a new directory within `dir`.
+pub fn run(config: &Config, load: &Load, base: &Options, dir: &Path, progress: &Progress) -> Result<Outcome> {
+    let path = dir.join(format!("bifold-validate-{}", std::process::id()));
+    if path.exists() {
+        let why = "is there already: remove it, or choose another --dir";
+        return Err(Failure::trouble(format!("{} {why}", path.display())));
+    }
+    let place = Temporary(path);
+    let db = Db::open_with(&place.0, config.options(load, base.clone()))?;
+    let outcome = fill(&db, config, load, progress)?;
+    db.close()?;
+    Ok(outcome)
+}
+
+fn fill(db: &Db, config: &Config, load: &Load, progress: &Progress) -> Result<Outcome> {
+    let values = Values::new(Sizes::Fixed(load.value_bytes), 0.0, load.seed)?;
+    let keyspace = db.default_keyspace();
+    // One-to-one, so that no key comes twice and all come in the order of chance.
+    let first = Random::new(load.seed, 0).draw();
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let flushes = config.flushes();
+    let mut before = Traffic::default();
+    for flush in 0..flushes {
+        if flush == flushes - (flushes / 4).max(1) {
+            before = Traffic::of(&db.stats());
+        }
+        let mut batch = db.batch();
+        for pair in 0..load.pairs {
+            let number = flush * load.pairs + pair;
+            key.clear();
+            key.extend_from_slice(&mix(first.wrapping_add(number)).to_be_bytes());
+            key.resize(load.key_bytes, b'k');
+            values.write(number, 0, &mut value);
+            batch.put(keyspace, &key, &value)?;
+        }
+        db.commit(batch)?;
+        db.flush()?;
+        db.wait_idle()?;
+        progress.advance(1);
+    }
+    outcome(db, before)
+}
+
+fn outcome(db: &Db, before: Traffic) -> Result<Outcome> {
+    let stats = db.stats();
+    let whole = Traffic::of(&stats);
+    let keyspace = stats.keyspaces.first().ok_or_else(|| Failure::trouble("the database has no keyspace"))?;
+    // The model's data come down to the last level as a whole, and the paper's engines were made to do so at the end (§4).
+    if keyspace.levels.iter().filter(|level| level.bytes > 0).count() > 1 {
+        db.compact()?;
+    }
+    let settled = Traffic::of(&db.stats());
+    Ok(Outcome {
+        whole,
+        last_quarter: whole.since(before),
+        settled,
+        merges: keyspace.merges,
+        moves: keyspace.moves,
+        alpha: keyspace.alpha,
+        level_bytes: keyspace.levels.iter().map(|level| level.bytes).collect(),
+    })
+}

@@ -1,0 +1,272 @@
+//! Measured beside predicted.
+//!
+//! ```text
+//! measured    (flushes + compactions + value log, read and written, until all data are in the last level) / user bytes
+//! predicted   A in place, p·A + 1 with a log, where A is
+//!             2·l − 1 + α·l·(f − 1) + 2        leveling, whole levels     the 2 is level 0, which is
+//!             2·l − 1 + 2·α·l·f + 2            leveling, by table         written and read on its way
+//!             2·l − 1                          tiering
+//! ```
+//!
+//! α is what the engine measured, at most 1; p is what tables hold of each byte put in.
+
+use bifold_vat::{Compaction, Design, Growth, KeyShare, Levels, MergeAmplification, OutOfRange, Tree};
+use serde::Serialize;
+
+use super::{
+    config::{Config, Load, Place, Shape, Tables},
+    run::{Outcome, Traffic},
+};
+use crate::failure::{Failure, Result};
+
+/// How far they may be apart.
+const TOLERANCE: f64 = 0.15;
+
+/// More than this of a table that is not keys and values is worth a word.
+const OVERHEAD: f64 = 0.03;
+
+/// A tree that was run.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    #[serde(flatten)]
+    pub config: Config,
+    pub table_bytes: u64,
+    pub flushes: u64,
+    /// Mean over all merges, as the engine says it.
+    pub alpha: f64,
+    /// p, where values are in a log: bytes of flushed tables over bytes put in.
+    pub key_share: Option<f64>,
+    pub measured: f64,
+    pub predicted: f64,
+    /// Measured over predicted.
+    pub ratio: f64,
+    pub within: bool,
+    /// Amplification of the last quarter of the data alone, when levels are about as large as in the end.
+    pub last_quarter: f64,
+    /// What `measured` is made of.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    pub merges: u64,
+    pub moves: u64,
+    /// At the end of the load, level 0 first.
+    pub level_bytes: Vec<u64>,
+    /// What the model leaves out, where it is not within.
+    pub causes: Vec<String>,
+}
+
+/// Puts what a tree did beside what it should do.
+pub fn row(config: Config, load: &Load, outcome: Outcome) -> Result<Row> {
+    let Outcome { whole, last_quarter, merges, moves, alpha, level_bytes, settled, .. } = outcome;
+    let key_share = match config.place {
+        Place::Inline => None,
+        Place::Log => Some((whole.flush_bytes_written as f64 / whole.user_bytes.max(1) as f64).min(1.0)),
+    };
+    let predicted = predicted(&config, alpha, key_share).map_err(|error| Failure::trouble(error.to_string()))?;
+    let measured = settled.amplification();
+    let ratio = measured / predicted;
+    let mut row = Row {
+        config,
+        table_bytes: config.table_bytes(load),
+        flushes: config.flushes(),
+        alpha,
+        key_share,
+        measured,
+        predicted,
+        ratio,
+        within: is_within(ratio),
+        last_quarter: last_quarter.amplification(),
+        traffic: settled,
+        merges,
+        moves,
+        level_bytes,
+        causes: Vec::new(),
+    };
+    if !row.within {
+        row.causes = row.find_causes();
+    }
+    Ok(row)
+}
+
+fn is_within(ratio: f64) -> bool {
+    (ratio - 1.0).abs() <= TOLERANCE
+}
+
+/// The model's D/Sₗ, and level 0 of leveling.
+fn predicted(config: &Config, alpha: f64, key_share: Option<f64>) -> std::result::Result<f64, OutOfRange> {
+    let tree = Tree::new(Levels::new(config.levels)?, Growth::new(f64::from(config.growth))?)?;
+    // The engine says more than 1 where tables at both ends of a merge overlap it only in part; the model has no such tables.
+    let alpha = MergeAmplification::new(alpha.min(1.0))?;
+    let (compaction, level0) = match (config.shape, config.tables) {
+        (Shape::Leveling, Tables::Whole) => (Compaction::Leveling(alpha), 2.0),
+        (Shape::Leveling, Tables::Quarter | Tables::Small) => (Compaction::PerTable(alpha), 2.0),
+        (Shape::Tiering, _) => (Compaction::Tiering, 0.0),
+    };
+    let design = Design::new(compaction);
+    Ok(match key_share {
+        None => design.amplification(tree) + level0,
+        Some(p) => design.with_log(KeyShare::new(p)?).amplification(tree) + p * level0,
+    })
+}
+
+impl Row {
+    /// For a curve.
+    pub fn measured(&self) -> f64 {
+        self.measured
+    }
+
+    /// For a curve.
+    pub fn predicted(&self) -> f64 {
+        self.predicted
+    }
+
+    /// The head of the table.
+    pub fn head() -> String {
+        format!(
+            "{:<9} {:<7} {:<7} {:>6} {:>7}  {:>5} {:>5}  {:>8} {:>9} {:>5}",
+            "merges", "values", "tables", "levels", "flushes", "alpha", "p", "measured", "predicted", "ratio"
+        )
+    }
+
+    /// A line of the table.
+    pub fn line(&self) -> String {
+        let (shape, place, tables) = (self.config.shape.name(), self.config.place.name(), self.config.tables.name());
+        let p = self.key_share.map_or_else(|| "-".to_owned(), |p| format!("{p:.3}"));
+        let Self { flushes, alpha, measured, predicted, ratio, .. } = self;
+        let levels = self.config.levels;
+        format!(
+            "{shape:<9} {place:<7} {tables:<7} {levels:>6} {flushes:>7}  {alpha:>5.2} {p:>5}  {measured:>8.2} {predicted:>9.2} {ratio:>5.2}"
+        )
+    }
+
+    /// What the model leaves out, as far as it shows in the figures of this tree.
+    fn find_causes(&self) -> Vec<String> {
+        let mut causes = Vec::new();
+        if self.config.shape == Shape::Tiering {
+            causes.extend(self.merges_of_everything());
+        } else {
+            causes.extend(self.growing());
+        }
+        if self.alpha > 1.0 {
+            causes.push(format!("alpha is {:.2}, and the model takes at most 1", self.alpha));
+        }
+        let overhead = self.traffic.flush_bytes_written as f64 / self.traffic.user_bytes.max(1) as f64 - 1.0;
+        if overhead > OVERHEAD {
+            let percent = overhead * 100.0;
+            causes.push(format!(
+                "tables are {percent:.0} % larger than the keys and values in them: blocks, index, filter"
+            ));
+        }
+        causes.extend(self.moved());
+        if causes.is_empty() {
+            causes.push("none that shows in the figures".to_owned());
+        }
+        causes
+    }
+
+    /// A table that is moved is not read or written, and does not count in α.
+    fn moved(&self) -> Option<String> {
+        let (moves, jobs) = (self.moves, self.moves + self.merges);
+        let alpha = self.alpha * self.merges as f64 / jobs.max(1) as f64;
+        let predicted = predicted(&self.config, alpha, self.key_share).ok()?;
+        (moves > 0).then(|| {
+            format!(
+                "{moves} of {jobs} compactions moved tables without reading them, which alpha does not count: as merges with \
+                 nothing they make it {alpha:.2} and the prediction {predicted:.2}, a ratio of {:.2}",
+                self.measured / predicted
+            )
+        })
+    }
+
+    /// Tiering of the model merges a level when it is full and at no other time, and all data end up in one run.
+    fn merges_of_everything(&self) -> Option<String> {
+        let growth = u64::from(self.config.growth);
+        let pure: u64 = (1..self.config.levels).map(|depth| self.flushes / growth.saturating_pow(depth)).sum();
+        let filled = self.level_bytes.iter().filter(|&&bytes| bytes > 0).count();
+        (self.merges > pure || filled > 1).then(|| {
+            format!(
+                "{} merges and data in {} in the end, where full levels make {pure} merges and one run: the engine also \
+                 merges everything when newer runs have twice the bytes of the oldest, so as to bound space",
+                self.merges,
+                if filled == 1 { "one level".to_owned() } else { format!("{filled} levels") }
+            )
+        })
+    }
+
+    /// The model's levels are nearly full at all times.
+    fn growing(&self) -> Option<String> {
+        let ratio = self.last_quarter / self.predicted;
+        let then = if is_within(ratio) { "within" } else { "and that is not within either" };
+        (self.ratio < 1.0 && self.last_quarter > self.measured).then(|| {
+            format!(
+                "levels grow with the data and were smaller than the model's for most of the load; the last quarter of it \
+                 cost {:.2}, a ratio of {ratio:.2}: {then}",
+                self.last_quarter
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(shape: Shape, place: Place) -> Config {
+        Config { shape, place, tables: Tables::Quarter, levels: 3, growth: 4 }
+    }
+
+    const LOAD: Load = Load { pairs: 100, key_bytes: 24, value_bytes: 1000, seed: 1 };
+
+    /// 2·3 − 1 + 2·0.5·3·4 = 17 for leveling and 5 for tiering.
+    #[test]
+    fn predictions_are_those_of_the_model_and_level_0() {
+        for (shape, place, expected) in [
+            (Shape::Leveling, Place::Inline, 19.0),
+            (Shape::Tiering, Place::Inline, 5.0),
+            (Shape::Leveling, Place::Log, 0.1 * 19.0 + 1.0),
+            (Shape::Tiering, Place::Log, 0.1 * 5.0 + 1.0),
+        ] {
+            let p = (place == Place::Log).then_some(0.1);
+            let predicted = predicted(&config(shape, place), 0.5, p).unwrap();
+            assert!((predicted - expected).abs() < 1e-12, "{shape:?} {place:?}: {predicted}");
+        }
+        // More than the model takes counts as all of it.
+        assert!(predicted(&config(Shape::Leveling, Place::Inline), 1.3, None).is_ok());
+    }
+
+    fn outcome(amplification: u64, merges: u64) -> Outcome {
+        let traffic = Traffic {
+            user_bytes: 1000,
+            flush_bytes_written: 1000,
+            compaction_bytes_read: (amplification - 1) * 1000,
+            ..Traffic::default()
+        };
+        Outcome {
+            whole: traffic,
+            last_quarter: traffic,
+            settled: traffic,
+            merges,
+            moves: 0,
+            alpha: 0.5,
+            level_bytes: vec![0, 1],
+        }
+    }
+
+    #[test]
+    fn what_is_not_within_has_a_cause() {
+        let tiering = config(Shape::Tiering, Place::Inline);
+        let pure = row(tiering, &LOAD, outcome(5, 5)).unwrap();
+        assert!(pure.within && pure.causes.is_empty(), "{pure:?}");
+        // 16 flushes make 4 merges into level 1 and one into level 2.
+        let bounded = row(tiering, &LOAD, outcome(9, 7)).unwrap();
+        assert!(
+            !bounded.within
+                && bounded.causes[0].contains("7 merges and data in one level in the end, where full levels make 5"),
+            "{bounded:?}"
+        );
+        let unknown = row(tiering, &LOAD, outcome(9, 5)).unwrap();
+        assert_eq!(unknown.causes, ["none that shows in the figures"]);
+        for amplification in [17, 19, 21] {
+            assert!(row(config(Shape::Leveling, Place::Inline), &LOAD, outcome(amplification, 5)).unwrap().within);
+        }
+    }
+}
