@@ -265,6 +265,9 @@ pub trait ReadFile: Send + Sync + Debug {
 
 /// A file that is mapped into the process, or parts of it: these need nobody to have it open.
 pub trait MappedRead: Send + Sync + Debug {
+    /// Whether the first `len` bytes are mapped now: it may have been impossible.
+    fn is_mapped(&self, len: u64) -> bool;
+
     /// Fills `buffer` with the bytes from `offset` on, if they are mapped and that is the better way.
     fn read(&self, buffer: &mut [u8], offset: u64) -> bool;
 

@@ -47,9 +47,8 @@ fn check(keyspace: &Keyspace, count: usize, round: usize) {
     }
 }
 
-/// Writes twice, reads, and opens anew, for which files are opened again at least so often; answers by how many there were more open
-/// than may be, or than were being written.
-fn use_few(inner: Arc<dyn FileSystem>, path: &Path, placement: Placement, (count, reopened): (usize, u64)) -> usize {
+/// Writes twice, reads, and opens anew; answers by how many there were more open than may be, or than were being written.
+fn use_few(inner: Arc<dyn FileSystem>, path: &Path, placement: Placement, count: usize) -> usize {
     let fs = CountingFs::new(inner, OPEN_MAX);
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
     for round in 0..2 {
@@ -59,7 +58,7 @@ fn use_few(inner: Arc<dyn FileSystem>, path: &Path, placement: Placement, (count
         db.sync().unwrap();
         let stats = db.stats().files;
         assert_eq!((stats.open, stats.open_max), (fs.open_files() as u64, OPEN_MAX as u64), "{placement:?}");
-        assert!(stats.reopened >= reopened, "{placement:?}: {stats:?}");
+        assert!(stats.reopened > 10, "{placement:?}: {stats:?}");
     }
     let db = Db::open_in(env, path, options(placement, Workers::Caller)).unwrap();
     check(db.default_keyspace(), count, 1);
@@ -74,7 +73,7 @@ fn use_few(inner: Arc<dyn FileSystem>, path: &Path, placement: Placement, (count
 #[test]
 fn a_database_of_many_files_needs_few_open_ones() {
     for placement in PLACEMENTS {
-        let over = use_few(Arc::new(MemoryFs::new()), Path::new("/db"), placement, (1000, 11));
+        let over = use_few(Arc::new(MemoryFs::new()), Path::new("/db"), placement, 1000);
         assert!(over <= 2, "{placement:?}: {over} too many");
     }
 }
@@ -83,8 +82,8 @@ fn a_database_of_many_files_needs_few_open_ones() {
 fn nor_with_an_append_region_and_mapped_reads() {
     for placement in PLACEMENTS {
         let dir = TempDir::new();
-        // What is mapped need not be opened again; long values and tables with long blocks are not.
-        let over = use_few(Arc::new(DiskFs), &dir.join("db"), placement, (400, 1));
+        // So many that files are opened again although most are mapped: for long values and tables with long blocks.
+        let over = use_few(Arc::new(DiskFs), &dir.join("db"), placement, 800);
         assert!(over <= 2, "{placement:?}: {over} too many");
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct TableFile {
     pub(super) footer: Footer,
     /// Bytes of the largest block, uncompressed.
     block_bytes_max: usize,
+    /// Its blocks are read through mapped pages. Where it could not be mapped, they are cached as those of others are.
+    is_mapped: bool,
 }
 
 /// What stands behind the data blocks, checked.
@@ -48,6 +50,7 @@ impl TableFile {
         file.block_bytes_max = tail.properties.block_bytes_max;
         if file.block_bytes_max <= MAPPED_BLOCK_BYTES_MAX {
             file.reader = dir.open_mapped(&names::table(id))?;
+            file.is_mapped = file.reader.is_mapped();
         }
         Ok((file, tail))
     }
@@ -56,13 +59,13 @@ impl TableFile {
     pub(super) fn open_footer(dir: &Dir, id: FileId) -> Result<Self> {
         let reader = dir.open(&names::table(id))?;
         let footer = read_footer(&reader, id)?;
-        Ok(Self { id, dir: dir.clone(), reader, footer, block_bytes_max: BLOCK_BYTES_MAX })
+        Ok(Self { id, dir: dir.clone(), reader, footer, block_bytes_max: BLOCK_BYTES_MAX, is_mapped: false })
     }
 
     /// Whether its blocks are read through mapped pages.
     #[inline]
     pub(super) fn is_mapped(&self) -> bool {
-        self.reader.is_mapped()
+        self.is_mapped
     }
 
     fn read_tail(&self) -> Result<Tail> {

@@ -72,11 +72,11 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether short reads may do without a system call.
+    /// Whether all of it is mapped, so that short reads do without a system call.
     #[inline]
     #[must_use]
     pub fn is_mapped(&self) -> bool {
-        self.mapped.is_some()
+        self.mapped.as_ref().is_some_and(|mapped| mapped.is_mapped(self.len))
     }
 
     /// Announces that `len` bytes from `offset` on will be read soon.

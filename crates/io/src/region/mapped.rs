@@ -86,6 +86,11 @@ impl Mapped {
         self.spans[at].get_or_init(|| Mapping::of(file, SPANS[at])).as_ref()
     }
 
+    /// Whether a mapping reaches up to `end` and all that was read of it could be.
+    pub fn reaches(&self, end: u64) -> bool {
+        self.span(end).is_some_and(|map| !map.broken.load(Relaxed))
+    }
+
     /// A mapping that reaches up to `end`, if there is one.
     #[inline]
     fn span(&self, end: u64) -> Option<&Mapping> {
@@ -372,7 +377,9 @@ mod tests {
         let pages = Pages::new("closed");
         let (mapped, mut buffer) = (Mapped::default(), [0; 10]);
         assert!(!mapped.read(None, &mut buffer, 7) && !mapped.prefetch(7, 10), "nothing is mapped");
+        assert!(!mapped.reaches(1));
         assert!(mapped.map(&pages.open(), 1).is_some());
+        assert!(mapped.reaches(SPANS[0]) && !mapped.reaches(SPANS[0] + 1));
         assert!(mapped.read(None, &mut buffer, 7) && mapped.prefetch(7, 10));
         assert_eq!(buffer, [1; 10]);
         assert!(!mapped.read(None, &mut buffer, SPANS[0] - 9), "behind what is mapped");
@@ -386,6 +393,7 @@ mod tests {
         file.set_len(page_bytes() as u64 * 2).unwrap();
         assert_eq!(read(&mapped, &file, 5), None);
         assert_eq!(read(&mapped, &file, 0), None, "from now on by calls");
+        assert!(!mapped.reaches(1), "and said to be so");
         assert_eq!(read(&Mapped::default(), &file, 1), Some(vec![2; 1000]), "other mappings are as they were");
     }
 

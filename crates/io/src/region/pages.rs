@@ -59,6 +59,10 @@ impl Pages {
 }
 
 impl MappedRead for Pages {
+    fn is_mapped(&self, len: u64) -> bool {
+        self.mapped_up_to(len).is_some_and(|mapped| mapped.reaches(len))
+    }
+
     #[inline]
     fn read(&self, buffer: &mut [u8], offset: u64) -> bool {
         self.mapped_up_to(offset + buffer.len() as u64).is_some_and(|mapped| mapped.read(None, buffer, offset))
