@@ -13,6 +13,9 @@
 //! with them all that was counted as newer than what it holds: until then a power loss leads back to it. Another worker
 //! syncs and retires while the next collection copies.
 //!
+//! Values of a commit that is under way stand in files to which no address leads yet. Nothing is copied before that commit has
+//! happened: those that begin later append to files that were not there, or not full, when the files were picked.
+//!
 //! Several collections of a keyspace run at once where the placement says which files have nothing to do with those being
 //! collected ([`Placement::pick_beside`](bifold_contract::Placement::pick_beside), decision 0009).
 //!
@@ -162,6 +165,9 @@ impl Engine {
             self.counters.gc.jobs.fetch_add(1, Relaxed);
             return Ok(Some(freed));
         }
+        if cfg!(not(planted = "collect_beside_commits")) {
+            self.wait_for_commit();
+        }
         let view = Asked { engine: self, tree, lookups: Cell::new(0) };
         let mut collecting = tree.placement.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
@@ -173,6 +179,12 @@ impl Engine {
         self.counters.gc.moved_bytes.fetch_add(collecting.copied(), Relaxed);
         self.counters.gc.jobs.fetch_add(1, Relaxed);
         Ok(Some(collecting.freed()))
+    }
+
+    /// Returns when the commit that is under way has happened. Its values stand in files by now, perhaps in some that were
+    /// picked since they are full, and the index is asked what leads there.
+    fn wait_for_commit(&self) {
+        drop(self.wal.hold());
     }
 
     /// Whether files of a keyspace are emptied and wait for a sync only.

@@ -96,7 +96,7 @@ pub struct FaultyFs {
 struct Plan {
     calls: u64,
     faults: Vec<Fault>,
-    decider: Option<Decider>,
+    decider: Option<Arc<dyn Fn(&Call<'_>) -> Option<FaultKind> + Send + Sync>>,
     injected: Vec<(u64, &'static str, PathBuf)>,
 }
 
@@ -125,9 +125,10 @@ impl FaultyFs {
         plan.decider = None;
     }
 
-    /// Has `decider` asked about every call for which no fault is planned. It must not use this file system.
+    /// Has `decider` asked about every call for which no fault is planned. It may let the calling thread wait, others go on. It
+    /// must not use this file system.
     pub fn decide_by(&self, decider: Decider) {
-        self.locked().decider = Some(decider);
+        self.locked().decider = Some(Arc::from(decider));
     }
 
     /// The number of calls so far, those that failed included.
@@ -148,16 +149,18 @@ impl FaultyFs {
 
     /// Counts a call and says how it is to fail, if it is.
     fn next_fault(&self, op: &'static str, path: &Path) -> Option<FaultKind> {
-        let mut plan = self.locked();
-        plan.calls += 1;
-        let number = plan.calls;
-        let planned = plan.faults.iter().find(|fault| fault.hits(number)).map(|fault| fault.kind);
-        let decided = || plan.decider.as_ref().and_then(|decider| decider(&Call { number, op, path }));
-        let kind = planned.or_else(decided)?;
+        let (number, planned, decider) = {
+            let mut plan = self.locked();
+            plan.calls += 1;
+            let number = plan.calls;
+            let planned = plan.faults.iter().find(|fault| fault.hits(number)).map(|fault| fault.kind);
+            (number, planned, plan.decider.clone())
+        };
+        let kind = planned.or_else(|| decider?(&Call { number, op, path }))?;
         if kind == FaultKind::ShortWrite && op != calls::APPEND {
             return None;
         }
-        plan.injected.push((number, op, path.into()));
+        self.locked().injected.push((number, op, path.into()));
         Some(kind)
     }
 

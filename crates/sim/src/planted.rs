@@ -72,6 +72,7 @@ const COLD_LOG_DELETES: Test = Test::Integration("bifold-values", "conformance",
 const COLD_LOG_CRASHES: Test = Test::Integration("bifold-values", "conformance", "hashkv_cold_log::a03_copies");
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
 const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
+const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
 /// All planted bugs.
@@ -100,6 +101,7 @@ pub const ALL: &[Planted] = &[
     bug("no_checksum_check", BITFLIP),
     bug("stale_cache", METAMORPHIC),
     bug("retire_unsynced", POWER),
+    bug("collect_beside_commits", UNDER_WAY),
     bug("move_over_newer", DELETES),
     bug("log_moves_unasked", COLD_LOG_DELETES),
     bug("tag_over_value", COLD_LOG_CRASHES),

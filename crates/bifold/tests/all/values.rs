@@ -2,9 +2,23 @@
 
 mod cold_log;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
 
-use bifold::{CachedValues, Db, Durability, KeyspaceOptions, Options, Placement, Reads, options::Values};
+use bifold::{CachedValues, Db, Durability, Env, KeyspaceOptions, Options, Placement, Reads, Workers, options::Values};
+use bifold_io::{
+    disk::DiskFs,
+    faulty::{Call, FaultyFs},
+};
 
 use crate::support::{TempDir, pairs, tiny};
 
@@ -621,5 +635,52 @@ fn known_garbage_of_groups_that_share_files_survives_reopening() {
         db = Db::open_with(dir.join("db"), options.clone()).unwrap();
         let now = db.stats().space.dead_values_estimate;
         assert!(now.abs_diff(dead) <= dead / 50, "{dead} bytes were known to be dead, now {now}");
+    }
+}
+
+/// While a commit is under way its values are in files already, and no address leads to them yet: a collection that runs
+/// beside it must not take them for garbage.
+#[test]
+fn values_of_a_commit_under_way_are_not_collected() {
+    for placement in APART {
+        let dir = TempDir::new();
+        let fs = FaultyFs::new(Arc::new(DiskFs));
+        let mut options = apart(placement);
+        (options.workers, options.keyspace.values.large_bytes) = (Workers::Threads(2), 1);
+        let db =
+            Db::open_in(Env { fs: Arc::new(fs.clone()), ..Env::system() }, dir.join("db"), options.clone()).unwrap();
+        // So that the manifest knows the file in which the values of the commit begin.
+        db.put(key(0), value(0, 0)).unwrap();
+        db.flush().unwrap();
+        let (tell, begun) = mpsc::channel();
+        let is_first = AtomicBool::new(true);
+        let wait_once = move |call: &Call<'_>| {
+            let is_log = call.op == "append to" && call.path.extension().is_some_and(|e| e == "log");
+            if is_log && is_first.swap(false, Relaxed) {
+                tell.send(()).unwrap();
+                // A collection either comes to its end meanwhile, or waits for this commit.
+                thread::sleep(Duration::from_millis(200));
+            }
+            None
+        };
+        fs.decide_by(Box::new(wait_once));
+        thread::scope(|scope| {
+            let commit = || {
+                let mut batch = db.batch();
+                for n in 0..200 {
+                    batch.put(db.default_keyspace(), key(n), value(n, 1)).unwrap();
+                }
+                db.commit(batch).unwrap();
+            };
+            let commit = scope.spawn(commit);
+            begun.recv().unwrap();
+            db.collect_garbage().unwrap();
+            commit.join().unwrap();
+        });
+        db.collect_garbage().unwrap();
+        check_all(&db, 200, 1);
+        db.close().unwrap();
+        let db = Db::open_with(dir.join("db"), options).unwrap();
+        check_all(&db, 200, 1);
     }
 }
