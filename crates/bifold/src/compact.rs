@@ -2,7 +2,10 @@
 //!
 //! What to do was planned by a pure policy; here it is done, by the one merge loop of `bifold-index`, and installed.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use bifold_contract::{
     CompactionJob, FileId, IoSource, JobShape, LevelEdit, Levels, Result, Run, TableMeta, ValueEdit,
@@ -73,6 +76,10 @@ impl Engine {
         }
         let freed = self.install(tree, change, values, None)?.saturating_sub(moved_bytes);
         let mut history = tree.history.hold();
+        if let Some(Alpha { alpha, bytes }) = alpha(&tree.shape(&view).levels, job) {
+            history.alpha_sum += alpha * bytes as f64;
+            history.alpha_bytes += bytes;
+        }
         if moves {
             history.moves += 1;
         } else {
@@ -80,10 +87,6 @@ impl Engine {
             if moved_values {
                 history.value_merges += 1;
                 history.value_merge_time += self.env.clock.now().saturating_sub(begin);
-            }
-            if let Some(alpha) = alpha(&tree.shape(&view).levels, job) {
-                history.alpha_sum += alpha;
-                history.alpha_count += 1;
             }
         }
         drop(history);
@@ -209,18 +212,30 @@ fn older_data(levels: &Levels, job: &CompactionJob, start: &[u8], end: Option<&[
     })
 }
 
-/// The share of the lower level's tables that took part over the share of the upper level's that did (VAT §3: α).
-pub(crate) fn alpha(shape: &Levels, job: &CompactionJob) -> Option<f64> {
+/// What the model of costs asks of a compaction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Alpha {
+    /// The share of the lower level's bytes that took part over the share of the upper level's that did (VAT §3: α).
+    pub alpha: f64,
+    /// The upper level's bytes that did.
+    pub bytes: u64,
+}
+
+/// The α of a compaction from one level to another that has something in it.
+pub(crate) fn alpha(shape: &Levels, job: &CompactionJob) -> Option<Alpha> {
     let upper = job.inputs.iter().map(|i| i.0).min()?;
-    let share = |level: u8| {
-        let all: usize = shape.levels.get(usize::from(level))?.runs.iter().map(|r| r.tables.len()).sum();
-        let taken = job.inputs.iter().filter(|i| i.0 == level).count();
-        (all > 0).then(|| taken as f64 / all as f64)
+    let inputs: HashSet<FileId> = job.inputs.iter().map(|i| i.2).collect();
+    let bytes = |level: u8| {
+        let tables = || shape.levels.get(usize::from(level)).into_iter().flat_map(|l| &l.runs).flat_map(|r| &r.tables);
+        let all: u64 = tables().map(|t| t.bytes).sum();
+        let taken: u64 = tables().filter(|t| inputs.contains(&t.id)).map(|t| t.bytes).sum();
+        (all > 0).then_some((taken, taken as f64 / all as f64))
     };
     if upper == job.output_level {
         return None;
     }
-    Some(share(job.output_level)? / share(upper)?)
+    let ((_, below), (bytes, above)) = (bytes(job.output_level)?, bytes(upper)?);
+    Some(Alpha { alpha: below / above, bytes })
 }
 
 #[cfg(test)]
@@ -259,8 +274,10 @@ mod tests {
             max_overlap_bytes: u64::MAX,
             reason: String::new(),
         };
-        assert_eq!(alpha(&shape, &job(&[40], 30..35, 1)), Some((5.0 / 10.0) / (1.0 / 4.0)));
-        assert_eq!(alpha(&shape, &job(&[40, 41, 42, 43], 30..40, 1)), Some(1.0));
+        let of = |alpha, bytes| Some(Alpha { alpha, bytes });
+        assert_eq!(alpha(&shape, &job(&[40], 30..35, 1)), of((5.0 / 10.0) / (1.0 / 4.0), 100));
+        assert_eq!(alpha(&shape, &job(&[40, 41, 42, 43], 30..40, 1)), of(1.0, 400));
+        assert_eq!(alpha(&shape, &job(&[40, 42], 0..0, 1)), of(0.0, 200), "only moved");
         assert_eq!(alpha(&shape, &job(&[40, 42], 0..0, 0)), None, "there is no lower level");
         assert_eq!(alpha(&shape, &job(&[], 30..32, 2)), None, "the lower level is empty");
     }

@@ -298,7 +298,8 @@ pub struct KeyspaceStats {
     pub merges: u64,
     /// Compactions that only moved tables.
     pub moves: u64,
-    /// Mean share of the lower level that a merge touched, relative to the upper level's share (VAT §3: α). 0 before the first.
+    /// Mean share of the lower level that a compaction touched, relative to the upper level's share (VAT §3: α), each weighted
+    /// by the bytes it brought down; a table that is only moved touches none. 0 before the first.
     pub alpha: f64,
     /// How far the tree is from its shape; from 1.0 on a compaction is due.
     pub debt: f64,
@@ -579,7 +580,7 @@ impl KeyspaceStats {
             }),
             merges: history.merges,
             moves: history.moves,
-            alpha: if history.alpha_count == 0 { 0.0 } else { history.alpha_sum / history.alpha_count as f64 },
+            alpha: history.alpha_sum / history.alpha_bytes.max(1) as f64,
             debt: shape.debt(),
             values: OrderStats::of(tree),
         }

@@ -68,10 +68,10 @@ pub(crate) struct CompactionHistory {
     pub merges: u64,
     /// Compactions that only moved tables.
     pub moves: u64,
-    /// Sum of the α of each merge: see [`crate::compact::alpha`].
+    /// Sum of the α of each compaction that has one, times the bytes that came down: see [`crate::compact::alpha`].
     pub alpha_sum: f64,
-    /// Merges that have an α (those with an upper and a lower level).
-    pub alpha_count: u64,
+    /// Sum of these bytes.
+    pub alpha_bytes: u64,
     /// Entries read by merges.
     pub entries_in: u64,
     /// Entries written by merges.
