@@ -6,7 +6,7 @@ use bifold::Durability;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::{
-    commands::{bench::BenchArgs, vat::VatArgs},
+    commands::{advise::AdviseArgs, bench::BenchArgs, vat::VatArgs},
     formats::Format,
 };
 
@@ -207,6 +207,10 @@ pub enum Command {
     /// What a design should cost, by the VAT model: bytes moved, time, space, the best levels.
     #[command(long_about = crate::commands::vat::LONG_ABOUT, after_long_help = crate::commands::vat::EXAMPLES)]
     Vat(VatArgs),
+
+    /// Say which placement, thresholds and tree fit a workload, and why.
+    #[command(long_about = crate::commands::advise::LONG_ABOUT, after_long_help = crate::commands::advise::EXAMPLES)]
+    Advise(AdviseArgs),
 
     /// The part of `demo` that gets killed.
     #[command(hide = true)]

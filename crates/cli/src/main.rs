@@ -11,6 +11,7 @@
 //! | [`failure`] | what went wrong, in one line, and the exit code |
 //! | [`output`] | standard output, figures for people or as JSON, colours |
 //! | [`progress`] | progress bars, at a terminal only |
+//! | [`publish`] | files that appear whole or not at all |
 //!
 //! Exit codes: 0 done; 1 the answer is no (key not found, damage found); 2 usage, bad input and errors.
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ mod fresh;
 mod open;
 mod output;
 mod progress;
+mod publish;
 
 use std::process::ExitCode;
 

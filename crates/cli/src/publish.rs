@@ -62,7 +62,7 @@ pub fn check_free(path: &Path) -> Result<()> {
         Err(error) => return Err(Failure::file("look at", path, &error)),
     };
     if taken {
-        let why = "is not a regular file, so it is not replaced: remove it, or choose another --out";
+        let why = "is not a regular file, so it is not replaced: remove it, or choose another name";
         return Err(Failure::trouble(format!("{} {why}", path.display())));
     }
     Ok(())

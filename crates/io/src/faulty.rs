@@ -63,7 +63,9 @@ pub struct Call<'a> {
 }
 
 /// Decides for every call whether it fails.
-pub type Decider = Box<dyn Fn(&Call<'_>) -> Option<FaultKind> + Send + Sync>;
+pub type Decider = Box<Decide>;
+
+type Decide = dyn Fn(&Call<'_>) -> Option<FaultKind> + Send + Sync;
 
 impl FaultKind {
     /// Interrupted by a signal.
@@ -96,7 +98,7 @@ pub struct FaultyFs {
 struct Plan {
     calls: u64,
     faults: Vec<Fault>,
-    decider: Option<Arc<dyn Fn(&Call<'_>) -> Option<FaultKind> + Send + Sync>>,
+    decider: Option<Arc<Decide>>,
     injected: Vec<(u64, &'static str, PathBuf)>,
 }
 

@@ -254,6 +254,18 @@ impl Profile {
         Ok(Beta { read: of(Direction::Read)?, write: of(Direction::Write)? })
     }
 
+    /// Bytes a second of the best sequential reads and writes.
+    pub fn best_rates(&self) -> (f64, f64) {
+        let best = |direction| self.measured.iter().map(|row| row.sequential(direction)).max().unwrap_or(1) as f64;
+        (best(Direction::Read), best(Direction::Write))
+    }
+
+    /// Bytes a second of random reads of so many bytes, the depth taken for the least that was measured if it is below.
+    pub fn random_read_rate(&self, unit_bytes: f64, depth: u32) -> f64 {
+        let least = self.measured.first().map_or(1, |row| row.depth);
+        self.random(Direction::Read, unit_bytes.max(1.0), f64::from(depth.max(least)))
+    }
+
     /// Bytes a second in random order.
     fn random(&self, direction: Direction, unit_bytes: f64, depth: f64) -> f64 {
         let of_depth = |rows: &[Measured]| {

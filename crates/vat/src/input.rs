@@ -34,7 +34,7 @@ impl fmt::Display for OutOfRange {
 impl Error for OutOfRange {}
 
 /// `given`, if it is `fine`. NaN must make `fine` false, which every comparison with it does.
-fn checked(name: &'static str, given: f64, fine: bool, allowed: &'static str) -> Result<f64, OutOfRange> {
+pub(crate) fn checked(name: &'static str, given: f64, fine: bool, allowed: &'static str) -> Result<f64, OutOfRange> {
     if fine { Ok(given) } else { Err(OutOfRange { name, given, allowed }) }
 }
 

@@ -12,6 +12,7 @@
 //! | [`optimum`] | the best growth and the best number of levels |
 //! | [`figures`] | the paper's projections, as curves |
 //! | [`device`] | β of a device, from measurements |
+//! | [`advise`] | which design fits a workload |
 //!
 //! | paper | here | unit |
 //! |---|---|---|
@@ -47,6 +48,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod design;
 pub mod device;
 pub mod figures;

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod advise;
 pub mod bench;
 mod compare;
 mod convert;
@@ -41,6 +42,7 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Salvage(args) => salvage::run(args, global, &mut out),
         Command::Bench(args) => bench::run(args, global, &mut out),
         Command::Vat(args) => vat::run(args, global, &mut out),
+        Command::Advise(args) => advise::run(args, global, &mut out),
     }?;
     out.flush()
 }

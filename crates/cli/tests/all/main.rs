@@ -1,6 +1,7 @@
 //! The program from outside: what is typed, what is printed, the exit code, what is on disk afterwards.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod advise;
 mod bad_input;
 mod bench;
 mod calibrate;

@@ -1,6 +1,7 @@
 //! The model from outside: the paper's own figures, and what holds for all inputs.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod advise;
 mod golden;
 mod profiles;
 mod properties;

@@ -6,13 +6,11 @@
 //! | [`plot`] | the paper's projections as pictures |
 //! | [`calibrate`] | what a device gives |
 //! | [`validate`] | how well the model predicts this engine |
-//! | [`publish`] | files that appear whole or not at all |
 //! | [`room`] | directories that are filled for a while |
 
 mod calibrate;
 mod model;
 mod plot;
-mod publish;
 mod room;
 mod validate;
 

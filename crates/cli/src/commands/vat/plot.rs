@@ -11,12 +11,12 @@ use bifold_vat::figures;
 use clap::Args;
 use serde::Serialize;
 
-use super::publish::{NewFile, publish};
 use crate::{
     args::Global,
     chart::{layout, png, raster, svg},
     failure::{Failure, Result},
     output::{self, Output},
+    publish::{NewFile, publish},
 };
 
 pub const LONG_ABOUT: &str = "\

@@ -21,15 +21,13 @@ use self::{
     measure::{Direction, Measurement, Order},
     scratch::Scratch,
 };
-use super::{
-    publish::{self, NewFile, publish},
-    room,
-};
+use super::room;
 use crate::{
     args::Global,
     failure::{Failure, Result},
     output::{self, Output, Tone},
     progress::Progress,
+    publish::{self, NewFile, publish},
 };
 
 pub const LONG_ABOUT: &str = "\

@@ -20,10 +20,7 @@ use self::{
     config::{Config, Load, Place, Shape, Tables},
     verdict::Row,
 };
-use super::{
-    publish::{self, NewFile, publish},
-    room,
-};
+use super::room;
 use crate::{
     args::Global,
     chart::{png, raster, svg},
@@ -31,6 +28,7 @@ use crate::{
     open,
     output::{self, Output, Tone},
     progress::Progress,
+    publish::{self, NewFile, publish},
 };
 
 pub const LONG_ABOUT: &str = "\

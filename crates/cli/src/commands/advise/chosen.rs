@@ -1,0 +1,61 @@
+//! A candidate as options of the engine.
+
+use bifold::{
+    Compaction, KeyspaceOptions, Options, Placement,
+    options::{Leveled, Tiered, Values},
+};
+use bifold_vat::advise::{self, Candidate, Forecast, Shape};
+
+/// Options for a candidate, on top of those that were given.
+pub fn options(given: &Options, candidate: &Candidate) -> Options {
+    let placement = match candidate.placement {
+        advise::Placement::Inline => Placement::Inline,
+        advise::Placement::WiscKey => Placement::WiscKey,
+        advise::Placement::HashKv => Placement::HashKv,
+        advise::Placement::NovKv => Placement::NovKv,
+        advise::Placement::DiffKv => Placement::DiffKv,
+        advise::Placement::UniKv => Placement::UniKv,
+    };
+    let keyspace = given.keyspace.clone().with_placement(placement);
+    let compaction = match candidate.shape {
+        Shape::Leveled { growth } => Compaction::Leveled(Leveled { growth, ..leveled(&keyspace) }),
+        Shape::Tiered { growth } => Compaction::Tiered(Tiered { growth, ..Tiered::default() }),
+        Shape::TwoLayer => keyspace.compaction,
+    };
+    let min_bytes = candidate.min_bytes.unwrap_or(keyspace.values.min_bytes);
+    let keyspace = KeyspaceOptions {
+        compaction,
+        block_bytes: candidate.block_bytes,
+        values: Values { min_bytes, ..keyspace.values },
+        ..keyspace
+    };
+    Options { keyspace, ..given.clone() }
+}
+
+fn leveled(keyspace: &KeyspaceOptions) -> Leveled {
+    match keyspace.compaction {
+        Compaction::Leveled(leveled) => leveled,
+        Compaction::Tiered(_) | Compaction::TwoLayer(_) => Leveled::default(),
+    }
+}
+
+/// The comment at the top of the file.
+pub fn head(best: &Forecast, source: &str) -> String {
+    let (name, limit) = (best.candidate.placement.name(), best.bottleneck.name());
+    let rate = bifold_lab::report::grouped(best.operations_per_second);
+    format!(
+        "# Options that `bifold advise` chose for {source}: {name}, {}.\n\
+         # Expected: {rate} operations a second by one thread, limited by {limit}.\n\
+         # A keyspace keeps the placement it was made with: `bifold convert` copies a database into another one.\n\n",
+        shape(&best.candidate)
+    )
+}
+
+/// The tree in a few words.
+pub fn shape(candidate: &Candidate) -> String {
+    match candidate.shape {
+        Shape::Leveled { growth } => format!("leveled x{growth}"),
+        Shape::Tiered { growth } => format!("tiered x{growth}"),
+        Shape::TwoLayer => "two layers".to_owned(),
+    }
+}

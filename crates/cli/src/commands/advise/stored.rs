@@ -1,0 +1,160 @@
+//! What a database tells of its workload: how many pairs of which sizes, and how many writes there were.
+
+use std::{collections::BTreeMap, path::Path};
+
+use bifold::{Access, Keyspace};
+use bifold_vat::advise::{Operations, ValueSize, Workload};
+
+use crate::{
+    args::Global,
+    failure::{Failure, Result},
+    open,
+    progress::Progress,
+};
+
+/// Places in the order of keys at which pairs are looked at.
+const PLACES: u64 = 256;
+
+/// Pairs that are looked at in each place.
+const PAIRS: usize = 64;
+
+/// Pairs of each scan that is assumed.
+const SCAN_PAIRS: f64 = 100.0;
+
+/// What a database has.
+pub struct Stored {
+    keys: f64,
+    key_bytes: f64,
+    values: Vec<ValueSize>,
+    /// Writes since it was made, moves of values included.
+    writes: f64,
+}
+
+impl Stored {
+    /// Of a keyspace of a database.
+    pub fn of(path: &Path, global: &Global) -> Result<Self> {
+        let (db, keyspace) = open::existing_keyspace(path, global, Access::ReadOnly)?;
+        let stats = db.stats();
+        let entries = stats.keyspaces.iter().find(|k| k.name == global.keyspace).map_or(0, |k| k.entries_estimate);
+        let sample = Sample::take(&keyspace)?;
+        if sample.pairs == 0 {
+            let why = "has no pairs yet, so it tells nothing: describe the workload with --workload";
+            return Err(Failure::trouble(format!("{}: keyspace `{}` {why}", path.display(), global.keyspace)));
+        }
+        let keys = if sample.is_all { sample.pairs as f64 } else { (entries as f64).max(sample.pairs as f64) };
+        Ok(Self {
+            keys,
+            key_bytes: (sample.key_bytes as f64 / sample.pairs as f64).max(1.0),
+            values: sample.values(),
+            writes: stats.seqno as f64,
+        })
+    }
+
+    /// Its sizes under the operations of another workload.
+    pub fn under(self, described: Workload) -> Workload {
+        Workload { keys: self.keys, key_bytes: self.key_bytes, values: self.values, ..described }
+    }
+
+    /// Its sizes, and its writes as they were: what is not there any more was updated.
+    pub fn assuming(self, reads_per_write: f64, scans_per_write: f64, skew: f64) -> Workload {
+        let inserts = self.keys.min(self.writes.max(1.0));
+        let updates = (self.writes - inserts).max(0.0);
+        let writes = inserts + updates;
+        let operations = Operations {
+            insert: inserts,
+            update: updates,
+            delete: 0.0,
+            read: writes * reads_per_write,
+            scan: writes * scans_per_write,
+            scan_pairs: SCAN_PAIRS,
+        };
+        let Self { keys, key_bytes, values, .. } = self;
+        Workload { keys, key_bytes, values, operations, update_skew: skew, read_skew: skew }
+    }
+}
+
+/// Pairs from all over a keyspace.
+#[derive(Default)]
+struct Sample {
+    pairs: u64,
+    key_bytes: u64,
+    /// Pairs and bytes of their values, by binary order of magnitude.
+    lengths: BTreeMap<u32, (u64, u64)>,
+    /// It is not a sample: these are all.
+    is_all: bool,
+}
+
+impl Sample {
+    /// Looks at the first pairs, and at some from each of many places between the first key and the last.
+    fn take(keyspace: &Keyspace) -> Result<Self> {
+        let mut sample = Self { is_all: true, ..Self::default() };
+        let (first, last) = (keyspace.iter().next().transpose()?, keyspace.iter().next_back().transpose()?);
+        let (Some(first), Some(last)) = (first, last) else { return Ok(sample) };
+        let places = between(first.key(), last.key());
+        let progress = Progress::count("looking at pairs", places.len() as u64);
+        let mut from = first.key().to_vec();
+        for (at, place) in places.iter().enumerate() {
+            let mut seen = 0;
+            for pair in keyspace.range(from.clone()..).take(PAIRS) {
+                let pair = pair?;
+                if places.get(at + 1).is_some_and(|next| pair.key() >= &next[..]) {
+                    break;
+                }
+                seen += 1;
+                sample.add(pair.key().len() as u64, pair.value()?.len() as u64);
+            }
+            sample.is_all &= seen < PAIRS;
+            from = places.get(at + 1).unwrap_or(place).clone();
+            progress.advance(1);
+        }
+        Ok(sample)
+    }
+
+    fn add(&mut self, key_bytes: u64, value_bytes: u64) {
+        self.pairs += 1;
+        self.key_bytes += key_bytes;
+        let (pairs, bytes) = self.lengths.entry((value_bytes + 1).ilog2()).or_default();
+        (*pairs, *bytes) = (*pairs + 1, *bytes + value_bytes);
+    }
+
+    fn values(&self) -> Vec<ValueSize> {
+        let value =
+            |&(pairs, bytes): &(u64, u64)| ValueSize { bytes: bytes as f64 / pairs as f64, share: pairs as f64 };
+        self.lengths.values().map(value).collect()
+    }
+}
+
+/// Keys at even distances from the first to the last, by the eight bytes behind what they have in common; the first is one.
+fn between(first: &[u8], last: &[u8]) -> Vec<Vec<u8>> {
+    let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+    let number = |key: &[u8]| {
+        let mut bytes = [0; 8];
+        let rest = &key[common.min(key.len())..];
+        let len = rest.len().min(8);
+        bytes[..len].copy_from_slice(&rest[..len]);
+        u64::from_be_bytes(bytes)
+    };
+    let (low, high) = (number(first), number(last));
+    let step = (high.saturating_sub(low) / PLACES).max(1);
+    let key = |n: u64| [&first[..common.min(first.len())], &n.to_be_bytes()[..]].concat();
+    let mut places = vec![first.to_vec()];
+    places.extend((1..PLACES).map_while(|n| low.checked_add(step * n)).take_while(|&n| n <= high).map(key));
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_ascend_between_the_ends() {
+        for (first, last) in
+            [(&b"a"[..], &b"z"[..]), (b"user/1", b"user/999"), (b"", b"\xff"), (b"k", b"k"), (b"k", b"k1")]
+        {
+            let places = between(first, last);
+            assert!(places[0] == first && places.len() <= PLACES as usize);
+            assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "{places:?}");
+        }
+        assert_eq!(between(b"a", b"z").len(), PLACES as usize);
+    }
+}

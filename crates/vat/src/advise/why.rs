@@ -1,0 +1,98 @@
+//! The recommendation in words.
+
+use super::{Advice, Bottleneck, Forecast, Placement, Shape};
+
+/// Designs as good as this share of the best are named beside it: the model cannot tell them apart.
+const AS_GOOD: f64 = 0.9;
+
+impl Advice {
+    /// One paragraph: what is best, why, and against what.
+    pub fn why(&self) -> String {
+        let best = self.best();
+        let inline = self.best_of(|placement| placement == Placement::Inline);
+        let apart = self.best_of(|placement| placement != Placement::Inline);
+        let mut text = match best.candidate.placement {
+            Placement::Inline => "Do not separate values from their keys.".to_owned(),
+            Placement::UniKv => {
+                "Use `unikv`: values beside their keys in an unsorted layer under a hash index, and apart below it."
+                    .to_owned()
+            }
+            placement => format!("Separate values with `{}`.", placement.name()),
+        };
+        let other = if best.candidate.placement == Placement::Inline { apart } else { inline };
+        if let Some(other) = other {
+            text += &format!(" {}", self.against(best, other));
+        }
+        text += &format!(" {}", limit(best));
+        let close: Vec<String> = self
+            .forecasts()
+            .iter()
+            .skip(1)
+            .filter(|f| f.within_space && f.operations_per_second >= AS_GOOD * best.operations_per_second)
+            .map(describe)
+            .collect();
+        if !close.is_empty() {
+            text +=
+                &format!(" About as good, by a model whose error is larger than their distance: {}.", close.join("; "));
+        }
+        text
+    }
+
+    fn best_of(&self, is: impl Fn(Placement) -> bool) -> Option<&Forecast> {
+        self.forecasts().iter().find(|f| is(f.candidate.placement))
+    }
+
+    /// Where the time goes that the other one needs and this one does not.
+    fn against(&self, best: &Forecast, other: &Forecast) -> String {
+        let name = match other.candidate.placement {
+            Placement::Inline => "values beside their keys".to_owned(),
+            placement => format!("the best separation (`{}`)", placement.name()),
+        };
+        let ratio = best.operations_per_second / other.operations_per_second;
+        let (b, o) = (&best.times, &other.times);
+        let gains = [
+            (o.commits_us - b.commits_us, "commits"),
+            (o.reads_us - b.reads_us, "reads and scans"),
+            (o.background_us - b.background_us, "flushes, merges and collections"),
+            (o.device_writes_us - b.device_writes_us, "writing to the device"),
+            (o.device_reads_us - b.device_reads_us, "reading from the device"),
+        ];
+        let speed = if !other.within_space && ratio <= 1.0 {
+            format!("{name} would take {:.2} bytes for each live one, more than allowed", other.space_amplification)
+        } else {
+            format!("It does {ratio:.2} times the operations of {name}")
+        };
+        let writes = match (best.write_amplification, other.write_amplification) {
+            (a, b) if a > 0.0 => format!(", and writes {a:.1} bytes for each against {b:.1}"),
+            _ => String::new(),
+        };
+        let most = gains.iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|gain| gain.0 > 0.0);
+        let gain = most.map_or(String::new(), |gain| format!("; most of the difference is time for {}", gain.1));
+        format!("{speed}{writes}{gain}.")
+    }
+}
+
+/// What limits it.
+fn limit(best: &Forecast) -> String {
+    match best.bottleneck {
+        Bottleneck::Commits => "What limits it is the processor time of commits: larger batches would help.".into(),
+        Bottleneck::Reads => "What limits it is the processor time of reads: more threads would help.".into(),
+        Bottleneck::Background => {
+            "What limits it is background work: more memory for memtables would help, and more space.".into()
+        }
+        Bottleneck::DeviceWrites => "What limits it is how fast the device writes.".into(),
+        Bottleneck::DeviceReads => "What limits it is how fast the device reads: more memory would help.".into(),
+    }
+}
+
+/// A candidate in a few words.
+fn describe(forecast: &Forecast) -> String {
+    let candidate = &forecast.candidate;
+    let shape = match candidate.shape {
+        Shape::Leveled { growth } => format!("leveled, growth {growth}"),
+        Shape::Tiered { growth } => format!("tiered, growth {growth}"),
+        Shape::TwoLayer => "two layers".to_owned(),
+    };
+    let from = candidate.min_bytes.map_or(String::new(), |bytes| format!(", values from {bytes} bytes"));
+    format!("`{}` ({shape}{from}, blocks of {} bytes)", candidate.placement.name(), candidate.block_bytes)
+}
