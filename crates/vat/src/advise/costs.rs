@@ -85,12 +85,15 @@ pub const MOVED: f64 = 0.7;
 pub const RECORD: f64 = 0.61;
 /// µs for each question that a collection asks of the index.
 pub const LOOKUP: f64 = 2.23;
-/// µs of a read, by what answers it: a block of 4 KiB, a block of 1 KiB, a block and a value apart.
-pub const GET_BLOCK: f64 = 1.77;
+/// µs of a read whose block is in the store's cache, and µs more for one whose is not, although it is in the system's memory: of a
+/// block of 4 KiB, of a block of 1 KiB (mapped, so in no cache of the store's), of a block and a value apart.
+pub const GET_BLOCK: (f64, f64) = (0.70, 3.05);
 /// See [`GET_BLOCK`].
-pub const GET_SMALL_BLOCK: f64 = 1.33;
+pub const GET_SMALL_BLOCK: (f64, f64) = (0.83, 1.42);
 /// See [`GET_BLOCK`].
-pub const GET_APART: f64 = 1.59;
+pub const GET_APART: (f64, f64) = (0.40, 3.50);
+/// About the block cache's share of the memory limit.
+pub const CACHE_SHARE: f64 = 0.2;
 /// µs more for each run of an unsorted layer that a read asks, where its hash index has no room.
 pub const GET_RUN: f64 = 0.45;
 /// µs for each KB that a read answers.

@@ -73,10 +73,8 @@ impl Flows {
         };
         let mut flows =
             Self { entry, tables: workload.keys * entry, values: workload.keys * apart * record, ..Self::default() };
-        flows.appended = workload.key_bytes
-            + LOG_RECORD
-            + value
-            + if at_commit { apart * (ADDRESS + VALUE_RECORD + workload.key_bytes) } else { 0.0 };
+        let beside_value = if at_commit { apart * (ADDRESS + VALUE_RECORD + workload.key_bytes) } else { 0.0 };
+        flows.appended = workload.key_bytes + LOG_RECORD + (1.0 - case.deletes) * (value + beside_value);
         case.tree(&mut flows);
         case.values(&mut flows, (apart, record), large, space);
         flows
@@ -167,7 +165,7 @@ impl Case<'_> {
     /// Runs of level 0 are merged with each other while they are many, and all of it into level 1 when it is full, where only
     /// addresses are merged.
     fn two_layer(&self, flows: &mut Flows) {
-        let in_place = (flows.entry - ADDRESS).max(self.workload.key_bytes + TABLE_ENTRY + self.workload.value_bytes());
+        let in_place = self.workload.key_bytes + TABLE_ENTRY + self.workload.value_bytes();
         let whole = self.workload.keys * in_place;
         let unsorted = whole.min(UNSORTED_BYTES);
         let memtable = self.memtable * flows.flushed * in_place;
@@ -183,64 +181,58 @@ impl Case<'_> {
         flows.runs = (unsorted / memtable).min(SCAN_MERGE_RUNS);
     }
 
-    /// What placements do with values apart: `record` bytes each for a share `apart` of the writes.
+    /// What placements do with values apart: `record` bytes each for a share `apart` of the puts.
     fn values(&self, flows: &mut Flows, (apart, record): (f64, f64), large: f64, space: f64) {
         if apart == 0.0 {
             return;
         }
-        let live = flows.values;
-        let spare = (space - SPACE_SLACK - 1.0 - flows.tables / live).max(GARBAGE_LEAST);
-        // Bytes for each write, and of these, what replaces something.
-        let written = apart * record;
-        let replaced = written * (self.updates + self.deletes);
-        let by_log = || self.spread.copied_by_log(spare);
-        let by_files = || copied_by_files(spare) * (1.0 - 0.2 * self.workload.update_skew);
-        match self.candidate.placement {
-            Placement::Inline => {}
-            Placement::WiscKey => {
-                let copied = by_log();
-                flows.collected = replaced * copied;
-                flows.collected_read = replaced * (1.0 + copied);
-                flows.records = flows.collected_read / record;
-                // Each once when it is read, those that are copied once more when their move is committed.
-                flows.lookups = (flows.collected_read + flows.collected) / record;
-            }
-            Placement::HashKv => {
-                // A group is collected at its share of the spare bytes, whatever the skew; cold parts spare some of it.
-                let copied = (1.0 - 0.45 * self.workload.update_skew) / (2.0 * spare);
-                flows.collected = replaced * copied;
-                flows.collected_read = replaced * 1.85 * (1.0 + copied);
-                flows.records = flows.collected_read / record;
-            }
-            Placement::NovKv => {
-                flows.collected = replaced * by_files();
-                flows.collected_read = flows.collected * 2.0;
-                flows.records = flows.collected_read / record;
-            }
-            Placement::DiffKv => {
-                let medium = (1.0 - large) * apart * record;
-                // Parted by the flush, moved once by merges, and as often more as garbage has it.
-                let times = flows.flushed * (2.0 + (self.updates + self.deletes) * by_files());
-                (flows.ordered, flows.moved) = (medium * times, medium / record * times);
-                flows.collected = large * replaced * by_files();
-                flows.collected_read = flows.collected * 2.5;
-                flows.records = flows.collected_read / record;
-                flows.lookups = (flows.collected_read + flows.collected) / record;
-            }
-            Placement::UniKv => {
-                let whole = self.workload.data_bytes();
-                let sorted = (1.0 - UNSORTED_BYTES / whole).max(0.0);
-                flows.collected = replaced * sorted * flows.flushed * by_files();
-                flows.collected_read = flows.collected * 2.0;
-                flows.records = flows.collected_read / record;
-            }
+        let placement = self.candidate.placement;
+        let replacing = self.updates + self.deletes;
+        let spare = (space - SPACE_SLACK - 1.0 - flows.tables / flows.values).max(GARBAGE_LEAST);
+        let copied = self.copied(spare);
+        // Of what is replaced, the share that collections have to find.
+        let found = match placement {
+            Placement::Inline => 0.0,
+            Placement::DiffKv => large,
+            Placement::UniKv => (1.0 - UNSORTED_BYTES / self.workload.data_bytes()).max(0.0) * flows.flushed,
+            Placement::WiscKey | Placement::HashKv | Placement::NovKv => 1.0,
+        };
+        let replaced = replacing * apart * record * found;
+        flows.collected = replaced * copied;
+        flows.collected_read = replaced
+            * match placement {
+                Placement::WiscKey => 1.0 + copied,
+                Placement::HashKv => 1.85 * (1.0 + copied),
+                Placement::DiffKv => 2.5 * copied,
+                Placement::Inline | Placement::NovKv | Placement::UniKv => 2.0 * copied,
+            };
+        flows.records = flows.collected_read / record;
+        if matches!(placement, Placement::WiscKey | Placement::DiffKv) {
+            // Each once when it is read, those that are copied once more when their move is committed.
+            flows.lookups = (flows.collected_read + flows.collected) / record;
         }
-        // Moves are writes of addresses.
-        if matches!(self.candidate.placement, Placement::WiscKey | Placement::HashKv) {
+        if placement == Placement::DiffKv {
+            // Parted by the flush, moved once by merges, and as often more as garbage has it.
+            let times = (1.0 - self.deletes) * flows.flushed * (2.0 + replacing * copied);
+            flows.moved = (1.0 - large) * apart * times;
+            flows.ordered = flows.moved * record;
+        }
+        if matches!(placement, Placement::WiscKey | Placement::HashKv) {
+            // Moves are writes of addresses.
             let moves = flows.collected / record;
             flows.appended += moves * (self.workload.key_bytes + LOG_RECORD + ADDRESS);
-            flows.flushed += moves * flows.flushed;
-            flows.merged += moves * flows.merged;
+            flows.flushed *= 1.0 + moves;
+            flows.merged *= 1.0 + moves;
+        }
+    }
+
+    /// Bytes that collections copy for each that is replaced, with room for so much garbage.
+    fn copied(&self, spare: f64) -> f64 {
+        match self.candidate.placement {
+            Placement::WiscKey => self.spread.copied_by_log(spare),
+            // A group is collected at its share of the spare bytes, whatever the skew; cold parts spare some of it.
+            Placement::HashKv => (1.0 - 0.45 * self.workload.update_skew) / (2.0 * spare),
+            _ => copied_by_files(spare) * (1.0 - 0.2 * self.workload.update_skew),
         }
     }
 }

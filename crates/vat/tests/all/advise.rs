@@ -2,7 +2,9 @@
 
 use bifold_vat::{
     Caching, Measured, Profile,
-    advise::{Advice, Bottleneck, Machine, Operations, Placement, SKEW_MAX, ValueSize, Workload, advise},
+    advise::{
+        Advice, Bottleneck, Forecast, Machine, Operations, Placement, SKEW_MAX, Shape, ValueSize, Workload, advise,
+    },
 };
 use proptest::prelude::*;
 
@@ -35,6 +37,33 @@ fn it_says_when_not_to_separate_and_why() {
     assert!(why.starts_with("Do not separate values from their keys."), "{why}");
     let why = advise(workload(1e6, 4000.0, operations(1.0, 0.0, 0.0, 0.0)), &MACHINE).unwrap().why();
     assert!(why.starts_with("Separate values with `") && why.contains("What limits it"), "{why}");
+}
+
+/// Bytes written for each of the program's, as `bifold bench` measured them with 1 GB of data and a memory limit of 128 MiB
+/// (docs/cost-model.md): the formulas must not drift away from that.
+#[test]
+fn forecasts_write_about_what_was_measured() {
+    use Placement::{DiffKv, HashKv, Inline, NovKv, UniKv, WiscKey};
+    let machine = Machine { memory_limit: 134_217_728.0, ..MACHINE };
+    let put = workload(1e6, 1000.0, operations(1.0, 0.0, 0.0, 0.0));
+    let skewed = workload(1e6, 1000.0, operations(0.0, 1.0, 0.0, 0.0));
+    let even = Workload { update_skew: 0.0, ..skewed.clone() };
+    let long = workload(64e3, 16e3, operations(0.0, 0.7, 0.3, 0.0));
+    for (workload, measured) in [
+        (put, [(Inline, 4.49), (WiscKey, 1.15), (HashKv, 1.15), (NovKv, 1.15), (DiffKv, 3.22), (UniKv, 4.87)]),
+        (skewed, [(Inline, 2.68), (WiscKey, 3.13), (HashKv, 1.99), (NovKv, 2.07), (DiffKv, 2.50), (UniKv, 2.38)]),
+        (even, [(Inline, 4.46), (WiscKey, 2.30), (HashKv, 2.61), (NovKv, 2.55), (DiffKv, 4.22), (UniKv, 4.04)]),
+        (long, [(Inline, 2.98), (WiscKey, 2.66), (HashKv, 1.70), (NovKv, 1.74), (DiffKv, 1.55), (UniKv, 2.73)]),
+    ] {
+        let advice = advise(workload, &machine).unwrap();
+        for (placement, measured) in measured {
+            let tiered = |f: &&Forecast| matches!(f.candidate.shape, Shape::Tiered { .. });
+            let forecast =
+                advice.forecasts().iter().find(|f| f.candidate.placement == placement && !tiered(f)).unwrap();
+            let ratio = forecast.write_amplification / measured;
+            assert!((0.8..1.35).contains(&ratio), "{placement:?}: {ratio} of {measured}, {:?}", advice.workload());
+        }
+    }
 }
 
 fn slow_disk() -> Profile {
@@ -135,7 +164,7 @@ fn all_make_sense(advice: &Advice) {
         assert!(f.space_amplification.is_finite() && f.space_amplification >= 0.99, "{f:?}");
         assert!(f.read_amplification.is_finite() && f.memory_bytes.is_finite(), "{f:?}");
     }
-    let bounded = |pair: &[bifold_vat::advise::Forecast]| {
+    let bounded = |pair: &[Forecast]| {
         (pair[0].within_space, pair[0].operations_per_second) >= (pair[1].within_space, pair[1].operations_per_second)
     };
     assert!(advice.forecasts().windows(2).all(bounded), "the best come first");

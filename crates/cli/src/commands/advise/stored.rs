@@ -92,10 +92,9 @@ impl Sample {
         let (Some(first), Some(last)) = (first, last) else { return Ok(sample) };
         let places = between(first.key(), last.key());
         let progress = Progress::count("looking at pairs", places.len() as u64);
-        let mut from = first.key().to_vec();
         for (at, place) in places.iter().enumerate() {
             let mut seen = 0;
-            for pair in keyspace.range(from.clone()..).take(PAIRS) {
+            for pair in keyspace.range(place.clone()..).take(PAIRS) {
                 let pair = pair?;
                 if places.get(at + 1).is_some_and(|next| pair.key() >= &next[..]) {
                     break;
@@ -104,7 +103,6 @@ impl Sample {
                 sample.add(pair.key().len() as u64, pair.value()?.len() as u64);
             }
             sample.is_all &= seen < PAIRS;
-            from = places.get(at + 1).unwrap_or(place).clone();
             progress.advance(1);
         }
         Ok(sample)
