@@ -11,7 +11,7 @@ pub const GROWTH: u32 = 10;
 pub const GROWTH_LEAST_TRAFFIC: u32 = 4;
 
 /// By so much level 0 outgrows the bytes at which it is due, before its merge has ended.
-pub const LEVEL0_LAG: f64 = 1.7;
+pub const LEVEL0_LAG: f64 = 1.35;
 
 /// Runs of a tiered level.
 pub const TIERED_GROWTH: u32 = 4;
@@ -102,6 +102,9 @@ pub const GET_KB: f64 = 0.24;
 /// Of two processors, one of which answers the program and the other works in the background, the busier one decides; of the other's
 /// time this share is added, for they share caches and memory and wait for each other.
 pub const OVERLAP_LOSS: f64 = 0.4;
+
+/// The same where writers wait for collections that run one at a time (`novkv`): more than all of it, for both wait.
+pub const WAITING_LOSS: f64 = 1.6;
 
 /// µs for each run in which a scan looks for its first key.
 pub const SEEK: f64 = 1.5;

@@ -173,7 +173,7 @@ impl Case<'_> {
         let sorted = (1.0 - unsorted / whole).max(self.updates.min(unsorted / UNSORTED_BYTES));
         flows.levels = 1.0;
         // Each of these passes moves whole pairs.
-        flows.merged = passes * (1.0 - sorted / 2.0) * flows.flushed;
+        flows.merged = passes * (1.0 - 0.65 * sorted) * flows.flushed;
         flows.entry = in_place;
         // What comes down to level 1, and the addresses it meets there.
         let addresses = (self.workload.key_bytes + TABLE_ENTRY + ADDRESS) / in_place;

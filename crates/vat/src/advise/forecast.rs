@@ -135,7 +135,7 @@ fn combine(times: &Times, candidate: &Candidate, collects: bool, machine: &Machi
     let loss = match candidate.placement {
         _ if machine.processors == 1 => 1.0,
         // Writers wait for its collections, which run one at a time.
-        Placement::NovKv if collects => 1.0,
+        Placement::NovKv if collects => WAITING_LOSS,
         _ => OVERLAP_LOSS,
     };
     let processors = foreground.max(background) + loss * foreground.min(background);
