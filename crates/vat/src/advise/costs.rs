@@ -7,7 +7,7 @@
 /// Levels grow by this much unless options say otherwise.
 pub const GROWTH: u32 = 10;
 
-/// About f* of merges by table at α = 0.55, the least traffic; see [`crate::Compaction::best_growth`].
+/// About f* of merges by table at α = 0.5, the least traffic; see [`crate::Compaction::best_growth`].
 pub const GROWTH_LEAST_TRAFFIC: u32 = 4;
 
 /// By so much level 0 outgrows the bytes at which it is due, before its merge has ended.
@@ -57,7 +57,7 @@ pub const VALUE_RECORD: f64 = 22.0;
 pub const ADDRESS: f64 = 13.0;
 
 /// Of a lower level, what merges of single tables touch, moves included (α; `bifold vat validate`).
-pub const ALPHA: f64 = 0.55;
+pub const ALPHA: f64 = 0.5;
 
 /// Collections leave so much of the target unused.
 pub const SPACE_SLACK: f64 = 0.05;

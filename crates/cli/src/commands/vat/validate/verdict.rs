@@ -156,25 +156,10 @@ impl Row {
                 "tables are {percent:.0} % larger than the keys and values in them: blocks, index, filter"
             ));
         }
-        causes.extend(self.moved());
         if causes.is_empty() {
             causes.push("none that shows in the figures".to_owned());
         }
         causes
-    }
-
-    /// A table that is moved is not read or written, and does not count in α.
-    fn moved(&self) -> Option<String> {
-        let (moves, jobs) = (self.moves, self.moves + self.merges);
-        let alpha = self.alpha * self.merges as f64 / jobs.max(1) as f64;
-        let predicted = predicted(&self.config, alpha, self.key_share).ok()?;
-        (moves > 0).then(|| {
-            format!(
-                "{moves} of {jobs} compactions moved tables without reading them, which alpha does not count: as merges with \
-                 nothing they make it {alpha:.2} and the prediction {predicted:.2}, a ratio of {:.2}",
-                self.measured / predicted
-            )
-        })
     }
 
     /// Tiering of the model merges a level when it is full and at no other time, and all data end up in one run.
