@@ -9,7 +9,7 @@
 //! | [`candidate`] | the designs that are compared |
 //! | `skew` | how often keys are met: distinct keys in a buffer, copies of a log |
 //! | `flows` | bytes and entries that each write moves |
-//! | `costs` | what the engine's parts cost, measured |
+//! | [`costs`] | what the engine's parts cost, measured |
 //! | [`forecast`] | time, amplification and memory of a candidate |
 //! | `why` | the recommendation in words |
 //!
@@ -27,7 +27,7 @@
 //! ```
 
 pub mod candidate;
-mod costs;
+pub mod costs;
 mod flows;
 pub mod forecast;
 mod skew;

@@ -11,8 +11,7 @@ pub const SKEW_MAX: f64 = 0.999;
 pub const SIZES_MAX: usize = 64;
 
 /// What a program does with its store, once it holds about as much as it will.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Workload {
     /// Pairs in the store.
     pub keys: f64,
@@ -23,26 +22,18 @@ pub struct Workload {
     /// What is done how often.
     pub operations: Operations,
     /// How unevenly updates and deletes choose their keys: the θ of Zipf, 0 for all alike.
-    #[serde(default)]
     pub update_skew: f64,
     /// How unevenly reads do.
-    #[serde(default)]
     pub read_skew: f64,
 }
 
 /// Values of one length.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ValueSize {
     /// Their length.
     pub bytes: f64,
     /// How many there are, against the shares of the others.
-    #[serde(default = "one")]
     pub share: f64,
-}
-
-fn one() -> f64 {
-    1.0
 }
 
 /// How often each operation is called, against the others.

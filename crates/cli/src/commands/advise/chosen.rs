@@ -59,3 +59,26 @@ pub fn shape(candidate: &Candidate) -> String {
         Shape::TwoLayer => "two layers".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bifold::options::TwoLayer;
+    use bifold_vat::advise::costs;
+
+    use super::*;
+
+    /// The model knows nothing of the engine, so it has its own copy of these.
+    #[test]
+    fn the_model_goes_by_the_engines_defaults() {
+        let (leveled, options) = (Leveled::default(), Options::default());
+        let values = &options.keyspace.values;
+        assert_eq!(leveled.growth, costs::GROWTH);
+        assert_eq!(leveled.base_bytes as f64, costs::BASE_BYTES);
+        assert_eq!(f64::from(leveled.level0_runs) / 2.0, costs::LEVEL0_RUNS);
+        assert_eq!(Tiered::default().growth, costs::TIERED_GROWTH);
+        assert_eq!(TwoLayer::default().unsorted_bytes as f64, costs::UNSORTED_BYTES);
+        assert_eq!(f64::from(TwoLayer::default().scan_merge_runs), costs::SCAN_MERGE_RUNS);
+        assert_eq!(options.memtable_bytes as f64, costs::MEMTABLE_BYTES);
+        assert_eq!((values.min_bytes, values.large_bytes as f64), (costs::MIN_BYTES_DEFAULT, costs::LARGE_BYTES));
+    }
+}
