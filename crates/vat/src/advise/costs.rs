@@ -92,7 +92,7 @@ pub const GET_BLOCK: (f64, f64) = (0.70, 3.05);
 /// See [`GET_BLOCK`].
 pub const GET_SMALL_BLOCK: (f64, f64) = (0.83, 1.42);
 /// See [`GET_BLOCK`].
-pub const GET_APART: (f64, f64) = (0.40, 3.50);
+pub const GET_APART: (f64, f64) = (1.10, 3.50);
 /// About the block cache's share of the memory limit.
 pub const CACHE_SHARE: f64 = 0.2;
 /// µs more for each run of an unsorted layer that a read asks, where its hash index has no room.

@@ -89,7 +89,7 @@ pub struct Forecast {
     pub times: Times,
     /// Bytes written to files for each that the program writes; 0 where it writes none.
     pub write_amplification: f64,
-    /// Bytes read from files for each byte of a value that a read answers, memory not counted.
+    /// Bytes read from files for each byte of a value that a read answers, wherever the system has them.
     pub read_amplification: f64,
     /// Bytes of files for each live byte, at most.
     pub space_amplification: f64,
@@ -206,12 +206,19 @@ impl<'a> Case<'a> {
     fn get_time(&self) -> f64 {
         let is_small = self.candidate.block_bytes < PAGE_BYTES as u32;
         let in_block = if is_small { GET_SMALL_BLOCK } else { GET_BLOCK };
-        // Keys that are read often are all over the tables, so each of them keeps a block in the cache.
-        let cached = self.machine.memory_limit * CACHE_SHARE / PAGE_BYTES;
-        let missed = 1.0 - Spread::new(self.workload.keys, self.workload.read_skew).hottest(cached);
-        let of = |(hit, miss): (f64, f64)| hit + missed * miss;
+        let of = |(hit, miss): (f64, f64)| hit + self.blocks_missed() * miss;
         let from_block = of(in_block) + self.unindexed_time();
         self.apart * of(GET_APART) + (1.0 - self.apart) * from_block + self.workload.value_bytes() / 1e3 * GET_KB
+    }
+
+    /// Of reads, the share whose block is not in the store's cache. Keys that are read often are all over the tables, so each of them
+    /// keeps a block there; others find theirs as often as there are blocks in it.
+    fn blocks_missed(&self) -> f64 {
+        let block = self.flows.entry.max(PAGE_BYTES);
+        let cached = self.machine.memory_limit * CACHE_SHARE / block;
+        let blocks = self.flows.tables / block;
+        let seldom = 1.0 - Spread::new(self.workload.keys, self.workload.read_skew).hottest(cached);
+        seldom * (1.0 - cached / blocks.max(1.0)).max(0.0)
     }
 
     fn scan_time(&self) -> f64 {
@@ -255,13 +262,16 @@ impl<'a> Case<'a> {
         flows::written(&self.flows) / (self.workload.key_bytes + puts * self.workload.value_bytes())
     }
 
+    /// The system's memory not counted, the store's cache counted.
     fn read_amplification(&self) -> f64 {
         let value = self.workload.value_bytes().max(1.0);
-        let block = f64::from(self.candidate.block_bytes);
+        let (block, entry) = (f64::from(self.candidate.block_bytes), self.flows.entry);
         // A block ends with the entry that fills it.
-        let in_place = block + (self.flows.entry / 2.0).min(block);
-        let apart = block + value + VALUE_RECORD + self.workload.key_bytes;
-        (self.apart * apart + (1.0 - self.apart) * in_place.max(value)) / value
+        let whole = if entry < block { block + entry / 2.0 } else { entry };
+        // Small blocks are mapped, and in no cache.
+        let missed = if block < PAGE_BYTES { 1.0 } else { self.blocks_missed() };
+        let record = value + VALUE_RECORD + self.workload.key_bytes;
+        (missed * whole + self.apart * record) / value
     }
 
     /// What may be there beside what is live: level 0 and full upper levels; runs of a level; or garbage up to the bound.
