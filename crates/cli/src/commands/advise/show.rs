@@ -19,7 +19,7 @@ pub fn show(advice: &Advice, machine: &Machine<'_>, args: &AdviseArgs, out: &mut
         bytes(machine.page_cache as u64)
     ))?;
     let head = format!(
-        "{:<8} {:<36} {:>10} {:>7} {:>7} {:>6}  {:<15} {:>9}",
+        "{:<8} {:<40} {:>10} {:>7} {:>7} {:>6}  {:<15} {:>9}",
         "", "", "ops/s", "write", "read", "space", "limited by", "memory"
     );
     out.line(out.paint(Tone::Dim, &head))?;
@@ -53,7 +53,7 @@ pub fn show(advice: &Advice, machine: &Machine<'_>, args: &AdviseArgs, out: &mut
 fn row(forecast: &Forecast, advice: &Advice) -> String {
     let candidate = &forecast.candidate;
     format!(
-        "{:<8} {:<36} {:>10} {:>7.2} {:>7.2} {:>6.2}  {:<15} {:>9}",
+        "{:<8} {:<40} {:>10} {:>7.2} {:>7.2} {:>6.2}  {:<15} {:>9}",
         candidate.placement.name(),
         describe(candidate, advice),
         count(forecast.operations_per_second as u64),
