@@ -82,7 +82,7 @@ impl Flows {
 }
 
 /// Of all values, the share that is apart, and the bytes of a record of one.
-fn apart(workload: &Workload, candidate: &Candidate) -> (f64, f64) {
+pub(super) fn apart(workload: &Workload, candidate: &Candidate) -> (f64, f64) {
     let parted = || workload.values.iter().filter(|v| candidate.parts(v.bytes));
     let share: f64 = parted().map(|v| v.share).sum();
     let bytes: f64 = parted().map(|v| v.share * v.bytes).sum();

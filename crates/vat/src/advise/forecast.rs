@@ -161,6 +161,8 @@ struct Case<'a> {
     writes: f64,
     /// Of what is read, the share that is apart from its key.
     apart: f64,
+    /// Bytes of a record of one of these.
+    record: f64,
     /// Of what is read, the share that is not in memory.
     missed: f64,
 }
@@ -169,12 +171,20 @@ impl<'a> Case<'a> {
     fn new(workload: &'a Workload, candidate: Candidate, machine: &'a Machine<'a>) -> Self {
         let o = &workload.operations;
         let flows = Flows::of(workload, &candidate, machine.memory_limit, machine.space);
-        let parted: f64 = workload.values.iter().filter(|v| candidate.parts(v.bytes)).map(|v| v.share).sum();
+        let (parted, record) = flows::apart(workload, &candidate);
         // In the unsorted layer values are beside their keys.
         let sorted = (1.0 - UNSORTED_BYTES / workload.data_bytes()).max(0.0);
         let apart = if candidate.placement == Placement::UniKv { parted * sorted } else { parted };
-        let mut case =
-            Self { workload, candidate, machine, flows, writes: o.insert + o.update + o.delete, apart, missed: 0.0 };
+        let mut case = Self {
+            workload,
+            candidate,
+            machine,
+            flows,
+            writes: o.insert + o.update + o.delete,
+            apart,
+            record,
+            missed: 0.0,
+        };
         case.missed = case.missed();
         case
     }
@@ -244,10 +254,10 @@ impl<'a> Case<'a> {
         let one = |bytes: f64, depth| bytes.max(PAGE_BYTES) / device.random_read_rate(bytes.max(PAGE_BYTES), depth);
         let value = self.workload.value_bytes();
         let pair = self.workload.key_bytes + value;
-        let block = f64::from(self.candidate.block_bytes).max(pair);
-        let get = self.apart * one(value, 1) + (1.0 - self.apart) * one(block, 1);
+        let block = f64::from(self.candidate.block_bytes).max(self.flows.entry);
+        let get = self.apart * one(self.record, 1) + (1.0 - self.apart) * one(block, 1);
         let ordered = pair / read_rate;
-        let apart = if self.is_ordered() { 1.5 * ordered } else { one(value, DEEP) };
+        let apart = if self.is_ordered() { 1.5 * ordered } else { one(self.record, DEEP) };
         let scan = self.flows.runs * one(block, 1) + o.scan_pairs * (self.apart * apart + (1.0 - self.apart) * ordered);
         let reads = self.missed * (o.read * get + o.scan * scan) + merged / read_rate;
         (written / write_rate * 1e6, reads * 1e6)
@@ -270,8 +280,7 @@ impl<'a> Case<'a> {
         let whole = if entry < block { block + entry / 2.0 } else { entry };
         // Small blocks are mapped, and in no cache.
         let missed = if block < PAGE_BYTES { 1.0 } else { self.blocks_missed() };
-        let record = value + VALUE_RECORD + self.workload.key_bytes;
-        (missed * whole + self.apart * record) / value
+        (missed * whole + self.apart * self.record) / value
     }
 
     /// What may be there beside what is live: level 0 and full upper levels; runs of a level; or garbage up to the bound.
