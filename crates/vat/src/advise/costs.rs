@@ -2,7 +2,7 @@
 //!
 //! Times are of one processor of the machine that docs/cost-model.md names. Those of commits, background work and collections were fitted
 //! to the processor time of 100 runs of eleven workloads, by least squares of the relative error: they add up to that within a
-//! quarter in four of five runs. Those of reads and scans are from pairs of runs that differ in one thing. Another machine has other times: designs are
+//! quarter in four of five runs. Those of reads and scans follow from two workloads each. Another machine has other times: designs are
 //! compared by them, and their ratios differ less.
 
 /// Levels grow by this much unless options say otherwise.

@@ -41,7 +41,7 @@ Say which placement of values, which thresholds and which tree fit a workload, a
 
 All placements are compared with their main parameters: operations a second, what limits them, bytes written, read and \
 stored for each byte, memory for indexes. The best comes first; those that would take more space than the target come \
-last. It says so when values had better stay with their keys. docs/cost-model.md has every formula and how far it was off.
+last (256 MiB that level 0 may hold aside). It says so when values had better stay with their keys. docs/cost-model.md has every formula and how far it was off.
 
 The workload is a file or a database, or sizes from a database and operations from a file:
 

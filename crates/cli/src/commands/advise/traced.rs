@@ -14,7 +14,7 @@ use bifold_vat::advise::{Operations, ValueSize, Workload, skew_of};
 
 use crate::failure::{Failure, Result};
 
-/// Lengths of values are told apart in steps of an eighth of their binary order of magnitude: 40 classes up to a GiB and beyond.
+/// Lengths of values are told apart by halves of their binary order of magnitude: 62 classes up to a GiB, the longest value.
 const STEPS: u64 = 2;
 
 /// What a trace has of a key.
