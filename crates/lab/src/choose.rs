@@ -8,10 +8,13 @@
 //! Ranks are scattered over the keys by an affine permutation: the hottest keys are neither the first loaded nor
 //! neighbours, and unlike with a hash each key has exactly one rank.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Failure, Result, random::Random};
 
 /// How the key of an operation is chosen among those there are.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Distribution {
     /// All alike.
     Uniform,
@@ -97,7 +100,7 @@ const SUMMED: u64 = 100_000;
 
 /// Ranks from 0 (hottest) to `items` − 1.
 #[derive(Clone, Debug)]
-struct Zipf {
+pub(crate) struct Zipf {
     theta: f64,
     /// ζ of the first [`SUMMED`] terms.
     zeta_base: f64,
@@ -107,7 +110,7 @@ struct Zipf {
 }
 
 impl Zipf {
-    fn new(items: u64, theta: f64) -> Result<Self> {
+    pub(crate) fn new(items: u64, theta: f64) -> Result<Self> {
         check_theta(theta)?;
         let zeta_base = sum(SUMMED, theta);
         let mut zipf = Self { theta, zeta_base, items: 0, zeta: 0.0, eta: 0.0 };
@@ -132,7 +135,7 @@ impl Zipf {
         integral + ends + slopes
     }
 
-    fn rank(&self, unit: f64) -> u64 {
+    pub(crate) fn rank(&self, unit: f64) -> u64 {
         let scaled = unit * self.zeta;
         if scaled < 1.0 || self.items == 1 {
             return 0;

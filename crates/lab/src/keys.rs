@@ -4,13 +4,16 @@
 //! filled with `k`. A key that is *missing* ends in `m` instead, so it lies between two that are there, where neither the
 //! bounds of a table nor the order of keys give it away.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Failure, Result, random::mix};
 
 /// Shortest key: 8 bytes that tell keys apart and one that tells whether it is there.
 pub const MIN_KEY_BYTES: usize = 9;
 
 /// In which order numbers become keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Scattered over the whole key space, the same way every time.
     Hashed,

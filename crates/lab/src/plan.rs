@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     Failure, Result,
     choose::{self, Distribution},
@@ -10,7 +12,7 @@ use crate::{
 };
 
 /// Everything that two runs must share to be comparable.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// How many keys are loaded.
     pub keys: u64,
@@ -85,5 +87,44 @@ impl Plan {
         values::check(self.sizes, self.compressible)?;
         choose::check_theta(self.theta)?;
         choose::check(self.updates).and_then(|()| choose::check(self.reads))
+    }
+}
+
+/// What one step of a run does otherwise than its plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Changes {
+    /// [`Plan::operations`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<u64>,
+    /// [`Plan::updates`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updates: Option<Distribution>,
+    /// [`Plan::reads`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Distribution>,
+    /// [`Plan::scan_len`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scan_len: Option<usize>,
+    /// [`Plan::threads`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    /// Which random numbers the step draws: steps of one stream choose the same keys in the same order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream: Option<u64>,
+}
+
+impl Changes {
+    /// The plan with these changes.
+    #[must_use]
+    pub fn apply(&self, plan: &Plan) -> Plan {
+        Plan {
+            operations: self.operations.or(plan.operations),
+            updates: self.updates.unwrap_or(plan.updates),
+            reads: self.reads.unwrap_or(plan.reads),
+            scan_len: self.scan_len.unwrap_or(plan.scan_len),
+            threads: self.threads.unwrap_or(plan.threads),
+            ..plan.clone()
+        }
     }
 }

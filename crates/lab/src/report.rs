@@ -27,6 +27,8 @@ pub struct PhaseReport {
     /// The same for each kind of operation, where there are several.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub latency_us_by_operation: BTreeMap<&'static str, Latency>,
+    /// What was asked of which key, as a sum: the same for two runs of one plan.
+    pub operations_digest: String,
     /// Bytes of keys and values given to the store.
     pub user_bytes_written: u64,
     /// Bytes of keys and values received from it.

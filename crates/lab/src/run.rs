@@ -12,7 +12,10 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -25,6 +28,7 @@ use crate::{
     keys::Keys,
     live::LiveBytes,
     measure,
+    plan::Changes,
     report::{Latency, Sums},
     store::Totals,
     values::Values,
@@ -48,6 +52,10 @@ pub struct Runner<'a> {
     /// Phases so far; makes random numbers and versions of each its own.
     phases: u64,
     sums: Sums,
+    /// Which random numbers phases draw, unless each draws its own.
+    stream: Option<u64>,
+    /// Operations of the phase under way.
+    done: Arc<AtomicU64>,
 }
 
 impl<'a> Runner<'a> {
@@ -61,12 +69,39 @@ impl<'a> Runner<'a> {
         let values = Values::new(plan.sizes, plan.compressible, plan.seed)?;
         let keys_max = plan.keys + workloads.iter().map(|w| w.inserts_max(&plan)).sum::<u64>();
         let live = LiveBytes::new(plan.key_bytes, keys_max, values.fixed());
-        let mut runner =
-            Self { store, dir: dir.to_owned(), keys, values, live, count: 0, phases: 0, sums: Sums::default(), plan };
+        let mut runner = Self {
+            store,
+            dir: dir.to_owned(),
+            keys,
+            values,
+            live,
+            count: 0,
+            phases: 0,
+            sums: Sums::default(),
+            stream: None,
+            done: Arc::default(),
+            plan,
+        };
         if workloads.first() != Some(&Workload::Load) {
             runner.assume_loaded();
         }
         Ok(runner)
+    }
+
+    /// Operations of the phase under way that are done: for another thread to watch.
+    #[must_use]
+    pub fn done(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.done)
+    }
+
+    /// Changes what the next phases do. The keys, their values and the seed stay what they are.
+    ///
+    /// # Errors
+    /// [`Failure::Plan`] for changes that make no sense.
+    pub fn change(&mut self, changes: &Changes) -> Result<()> {
+        self.plan = changes.apply(&self.plan);
+        self.stream = changes.stream;
+        self.plan.check()
     }
 
     /// The store holds what an earlier run of the same plan loaded.
@@ -84,6 +119,7 @@ impl<'a> Runner<'a> {
     /// The store's; [`Failure::WrongAnswer`] when it answers wrongly.
     pub fn phase(&mut self, workload: Workload) -> Result<PhaseReport> {
         self.phases += 1;
+        self.done.store(0, Relaxed);
         measure::reset_peak_memory();
         let (before, cpu_before, begin) = (self.store.totals(), measure::cpu_seconds(), Instant::now());
         let (done, dir_bytes_max) = match workload {
@@ -106,6 +142,7 @@ impl<'a> Runner<'a> {
             ops_per_sec: done.0.operations as f64 / seconds.max(1e-9),
             latency_us: if all.is_empty() { Latency::once(seconds) } else { Latency::of(&all) },
             latency_us_by_operation: by_operation(&done.1),
+            operations_digest: format!("{:016x}", done.0.digest),
             user_bytes_written: done.0.bytes_written,
             user_bytes_read: done.0.bytes_read,
             bytes_written: difference(&after.written, &before.written),
@@ -151,7 +188,8 @@ impl<'a> Runner<'a> {
             loaded: start,
             next_insert: &next_insert,
             deadline: self.plan.time_max.filter(|_| !loading).map(|time| Instant::now() + time),
-            phase: self.phases,
+            stream: self.stream.unwrap_or(self.phases),
+            done: &self.done,
         };
         let result = work(&task, &chooser, operations, &self.dir);
         let reached = if loading { self.plan.keys } else { next_insert.load(Relaxed) };

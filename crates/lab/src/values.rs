@@ -5,8 +5,13 @@
 //! tell whether every byte of it is right. Values shorter than the stamp have no room for a version: their bytes follow
 //! from the key's number alone.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use crate::{
     Failure, Result,
+    choose::{self, Zipf},
     random::{Random, mix, to_unit},
 };
 
@@ -21,7 +26,8 @@ const STARTS: usize = 1 << 20;
 const PATTERN_BYTES: usize = 128;
 
 /// How long values are.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Sizes {
     /// All of this many bytes.
     Fixed(usize),
@@ -29,6 +35,25 @@ pub enum Sizes {
     /// modeling, and benchmarking RocksDB key-value workloads*, FAST 2020): shape 0.92, scale 226, location 0, cut at
     /// 128 KiB. Half of the values are below 220 bytes; the mean with the cut is about 1 KB.
     Pareto,
+    /// Two sizes; each key keeps its own (HashKV, experiment 7).
+    Two {
+        /// The one, in bytes.
+        small: usize,
+        /// The other, in bytes.
+        large: usize,
+        /// How many of 100 keys have small values.
+        small_percent: u64,
+    },
+    /// All sizes from `min` to `max`, small ones most often, by Zipf's law; each key keeps its own (HashKV, experiments 8
+    /// and 12).
+    Zipf {
+        /// The smallest, in bytes.
+        min: usize,
+        /// The largest, in bytes.
+        max: usize,
+        /// The skew, between 0 and 1, both excluded.
+        theta: f64,
+    },
 }
 
 const PARETO_SHAPE: f64 = 0.92;
@@ -44,19 +69,32 @@ impl Sizes {
         match self {
             Self::Fixed(bytes) => bytes,
             Self::Pareto => PARETO_BYTES_MAX,
+            Self::Two { small, large, .. } => small.max(large),
+            Self::Zipf { max, .. } => max,
         }
     }
 
-    fn draw(self, hash: u64) -> usize {
+    /// Whether a key's values are all as long as its first.
+    fn kept(self) -> bool {
+        matches!(self, Self::Two { .. } | Self::Zipf { .. })
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fixed(bytes) => bytes,
-            Self::Pareto => {
-                let remaining = 1.0 - to_unit(mix(hash));
-                let size = PARETO_SCALE * (remaining.powf(-PARETO_SHAPE) - 1.0) / PARETO_SHAPE;
-                (size.ceil() as usize).clamp(1, PARETO_BYTES_MAX)
-            }
+            Self::Fixed(bytes) => write!(f, "{bytes} B"),
+            Self::Pareto => f.write_str("Pareto"),
+            Self::Two { small, large, small_percent } => write!(f, "{small_percent} % {small} B, others {large} B"),
+            Self::Zipf { min, max, theta } => write!(f, "{min} to {max} B, Zipf {theta}"),
         }
     }
+}
+
+fn pareto(hash: u64) -> usize {
+    let remaining = 1.0 - to_unit(mix(hash));
+    let size = PARETO_SCALE * (remaining.powf(-PARETO_SHAPE) - 1.0) / PARETO_SHAPE;
+    (size.ceil() as usize).clamp(1, PARETO_BYTES_MAX)
 }
 
 /// Longest value of a run: the buffer is at least that long, and larger values measure memcpy.
@@ -70,6 +108,18 @@ pub fn check(sizes: Sizes, compressible: f64) -> Result<()> {
     if sizes.max() > VALUE_BYTES_MAX {
         return Err(Failure::Plan(format!("values of {} bytes: the most is {VALUE_BYTES_MAX}", sizes.max())));
     }
+    match sizes {
+        Sizes::Two { small_percent: 101.., .. } => {
+            return Err(Failure::Plan("more than 100 of 100 keys with small values".into()));
+        }
+        Sizes::Zipf { min, max, theta } => {
+            choose::check_theta(theta)?;
+            if min > max {
+                return Err(Failure::Plan(format!("values from {min} to {max} bytes: the first must not be larger")));
+            }
+        }
+        _ => {}
+    }
     if !(0.0..=1.0).contains(&compressible) {
         return Err(Failure::Plan(format!("a compressible fraction of {compressible}: it must lie between 0 and 1")));
     }
@@ -81,6 +131,8 @@ pub fn check(sizes: Sizes, compressible: f64) -> Result<()> {
 pub struct Values {
     buffer: Vec<u8>,
     sizes: Sizes,
+    /// Ranks of sizes, where they follow Zipf's law.
+    zipf: Option<Zipf>,
     seed: u64,
 }
 
@@ -100,13 +152,17 @@ impl Values {
                 word.copy_from_slice(&random.draw().to_le_bytes()[..word.len()]);
             }
         }
-        Ok(Self { buffer, sizes, seed })
+        let zipf = match sizes {
+            Sizes::Zipf { min, max, theta } => Some(Zipf::new((max - min + 1) as u64, theta)?),
+            _ => None,
+        };
+        Ok(Self { buffer, sizes, zipf, seed })
     }
 
     /// Writes the value of key number `index` in version `version` to `out`, replacing what was there.
     pub fn write(&self, index: u64, version: u32, out: &mut Vec<u8>) {
         let hash = self.hash(index, version);
-        let size = self.sizes.draw(hash);
+        let size = self.size(index, version);
         out.clear();
         if size < STAMP_BYTES {
             out.extend_from_slice(&self.short(index)[..size]);
@@ -121,7 +177,21 @@ impl Values {
     /// How long that value is.
     #[must_use]
     pub fn size(&self, index: u64, version: u32) -> usize {
-        self.sizes.draw(self.hash(index, version))
+        let hash = if self.sizes.kept() { self.hash(index, 0) } else { self.hash(index, version) };
+        match self.sizes {
+            Sizes::Fixed(bytes) => bytes,
+            Sizes::Pareto => pareto(hash),
+            Sizes::Two { small, large, small_percent } => {
+                if mix(hash) % 100 < small_percent {
+                    small
+                } else {
+                    large
+                }
+            }
+            Sizes::Zipf { min, .. } => {
+                min + self.zipf.as_ref().map_or(0, |zipf| zipf.rank(to_unit(mix(hash))) as usize)
+            }
+        }
     }
 
     /// Longest value there can be.
@@ -135,7 +205,7 @@ impl Values {
     pub fn fixed(&self) -> Option<usize> {
         match self.sizes {
             Sizes::Fixed(bytes) => Some(bytes),
-            Sizes::Pareto => None,
+            _ => None,
         }
     }
 
@@ -145,7 +215,8 @@ impl Values {
     /// In words, what is wrong with it.
     pub fn check(&self, index: u64, value: &[u8]) -> std::result::Result<(), String> {
         let Some((stamp, body)) = value.split_at_checked(STAMP_BYTES) else {
-            let fits = self.short(index)[..value.len()] == *value && self.fixed().is_none_or(|n| n == value.len());
+            let size_fits = !(self.fixed().is_some() || self.sizes.kept()) || self.size(index, 0) == value.len();
+            let fits = self.short(index)[..value.len()] == *value && size_fits;
             return if fits { Ok(()) } else { Err(format!("its {} bytes are not those written", value.len())) };
         };
         let half = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| stamp[at + i]));
@@ -157,7 +228,7 @@ impl Values {
         if half(12) != seal(hash) {
             return Err("its version is not one that was written (same --seed?)".to_owned());
         }
-        let size = self.sizes.draw(hash);
+        let size = self.size(index, half(8));
         if value.len() != size {
             return Err(format!(
                 "it has {} bytes, but {size} were written (same --seed and --value-size?)",

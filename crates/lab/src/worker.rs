@@ -15,7 +15,7 @@ use crate::{
     choose::Chooser,
     keys::Keys,
     live::LiveBytes,
-    random::Random,
+    random::{Random, mix},
     run::histogram,
     store::Pairs,
     values::Values,
@@ -37,7 +37,10 @@ pub(crate) struct Task<'a> {
     /// The number of the next new key.
     pub next_insert: &'a AtomicU64,
     pub deadline: Option<Instant>,
-    pub phase: u64,
+    /// Which random numbers: phases that share it choose the same keys.
+    pub stream: u64,
+    /// Operations done by all threads, for those who watch.
+    pub done: &'a AtomicU64,
 }
 
 /// What a thread did.
@@ -51,6 +54,8 @@ pub(crate) struct Counts {
     pub bytes_written: u64,
     /// Bytes of keys and values received from it.
     pub bytes_read: u64,
+    /// A sum over what was asked of which key: two runs of one plan ask the same, in whatever order their threads do.
+    pub digest: u64,
 }
 
 impl Counts {
@@ -59,6 +64,13 @@ impl Counts {
         self.not_found += other.not_found;
         self.bytes_written += other.bytes_written;
         self.bytes_read += other.bytes_read;
+        self.digest = self.digest.wrapping_add(other.digest);
+    }
+
+    /// Adds an operation on key number `index`; `detail` is what else it depends on.
+    fn note(&mut self, operation: Operation, index: u64, detail: u64) {
+        let what = mix(index ^ (operation as u64) << 56).wrapping_add(detail);
+        self.digest = self.digest.wrapping_add(mix(what));
     }
 }
 
@@ -93,6 +105,9 @@ impl Latencies {
     }
 }
 
+/// A thread tells how far it is after so many operations: a shared counter for each one would cost what a cached read costs.
+const SHOWN_EVERY: u64 = 64;
+
 /// One thread of a phase.
 pub(crate) struct Worker<'a> {
     task: &'a Task<'a>,
@@ -103,6 +118,8 @@ pub(crate) struct Worker<'a> {
     pairs: Pairs,
     counts: Counts,
     latencies: Latencies,
+    /// Operations that `done` does not have yet.
+    unseen: u64,
     /// New keys of a load are dealt out in turn, without asking anyone: this one's next, and the distance.
     deal: Option<(u64, u64)>,
 }
@@ -113,12 +130,13 @@ impl<'a> Worker<'a> {
         Self {
             task,
             chooser,
-            random: Random::new(task.plan.seed, task.phase << 32 | thread),
+            random: Random::new(task.plan.seed, task.stream << 32 | thread),
             key: Vec::with_capacity(task.keys.len()),
             value: Vec::with_capacity(task.values.max()),
             pairs: Pairs::default(),
             counts: Counts::default(),
             latencies: Latencies::new(),
+            unseen: 0,
             deal: loading.then_some((thread, task.plan.threads as u64)),
         }
     }
@@ -131,7 +149,13 @@ impl<'a> Worker<'a> {
                 break;
             }
         }
+        self.show();
         Ok((self.counts, self.latencies))
+    }
+
+    /// Tells those who watch how far this thread is.
+    fn show(&mut self) {
+        self.task.done.fetch_add(std::mem::take(&mut self.unseen), Relaxed);
     }
 
     /// One call of the store (two for a read followed by a write), of at most `most` operations.
@@ -149,12 +173,17 @@ impl<'a> Worker<'a> {
             Operation::ReadModifyWrite => {
                 let index = self.choose();
                 let (begin, _) = self.read(index)?;
-                (begin, self.overwrite(index)?.1)
+                (begin, self.overwrite(operation, index)?.1)
             }
         };
         let nanoseconds = u64::try_from((end - begin).as_nanos()).unwrap_or(u64::MAX);
         self.latencies.record(operation, nanoseconds);
-        self.counts.operations += if self.pairs.is_empty() { 1 } else { self.pairs.len() as u64 };
+        let operations = if self.pairs.is_empty() { 1 } else { self.pairs.len() as u64 };
+        self.counts.operations += operations;
+        self.unseen += operations;
+        if self.unseen >= SHOWN_EVERY {
+            self.show();
+        }
         self.pairs.clear();
         Ok(end)
     }
@@ -185,11 +214,11 @@ impl<'a> Worker<'a> {
         let batch = (self.task.plan.batch as u64).min(most);
         if batch == 1 {
             let index = self.target(operation);
-            return self.overwrite(index);
+            return self.overwrite(operation, index);
         }
         for _ in 0..batch {
             let index = self.target(operation);
-            self.make(index);
+            self.make(operation, index);
             self.pairs.push(&self.key, &self.value);
         }
         let begin = Instant::now();
@@ -197,8 +226,8 @@ impl<'a> Worker<'a> {
         Ok((begin, Instant::now()))
     }
 
-    fn overwrite(&mut self, index: u64) -> Result<(Instant, Instant)> {
-        self.make(index);
+    fn overwrite(&mut self, operation: Operation, index: u64) -> Result<(Instant, Instant)> {
+        self.make(operation, index);
         let begin = Instant::now();
         self.task.store.put(&self.key, &self.value)?;
         Ok((begin, Instant::now()))
@@ -206,15 +235,17 @@ impl<'a> Worker<'a> {
 
     /// Makes the key and a new value of key number `index`. A load writes version 0, so that a later run can tell how
     /// large everything is.
-    fn make(&mut self, index: u64) {
+    fn make(&mut self, operation: Operation, index: u64) {
         let version = if self.deal.is_some() { 0 } else { self.random.draw() as u32 };
         self.task.keys.present(index, &mut self.key);
         self.task.values.write(index, version, &mut self.value);
         self.task.live.wrote(index, self.value.len());
+        self.counts.note(operation, index, u64::from(version));
         self.counts.bytes_written += (self.key.len() + self.value.len()) as u64;
     }
 
     fn read(&mut self, index: u64) -> Result<(Instant, Instant)> {
+        self.counts.note(Operation::Read, index, 0);
         self.task.keys.present(index, &mut self.key);
         let (mut bytes, mut verdict) = (0, Ok(()));
         let begin = Instant::now();
@@ -238,6 +269,7 @@ impl<'a> Worker<'a> {
 
     fn look_for_missing(&mut self) -> Result<(Instant, Instant)> {
         let index = self.choose();
+        self.counts.note(Operation::Missing, index, 0);
         self.task.keys.missing(index, &mut self.key);
         let begin = Instant::now();
         let found = self.task.store.get(&self.key, &mut |_| ())?;
@@ -253,6 +285,7 @@ impl<'a> Worker<'a> {
         let index = self.choose();
         let len = self.task.plan.scan_len;
         let len = if self.task.vary_scans { 1 + self.random.below(len as u64) as usize } else { len };
+        self.counts.note(Operation::Scan, index, len as u64);
         self.task.keys.present(index, &mut self.key);
         let (mut bytes, mut ordered, mut verdict) = (0, true, Ok(()));
         let previous = &mut self.value;

@@ -2,12 +2,13 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Failure, choose::Distribution, plan::Plan};
 
 /// A phase of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Workload {
     /// Writes every key once.
     Load,
@@ -171,6 +172,20 @@ impl Workload {
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl From<Workload> for String {
+    fn from(workload: Workload) -> Self {
+        workload.name().to_owned()
+    }
+}
+
+impl TryFrom<String> for Workload {
+    type Error = Failure;
+
+    fn try_from(text: String) -> Result<Self, Failure> {
+        text.parse()
     }
 }
 

@@ -260,7 +260,7 @@ impl BenchArgs {
             key_bytes: self.key_size,
             value_bytes: match self.value_size {
                 Sizes::Fixed(bytes) => Some(bytes),
-                Sizes::Pareto => None,
+                _ => None,
             },
             threads: self.threads,
             batch: self.batch,
@@ -270,15 +270,12 @@ impl BenchArgs {
 
     /// The run in a line.
     pub fn describe(&self, store: &str, dir: &Path) -> String {
-        let values = match self.value_size {
-            Sizes::Fixed(bytes) => format!("{bytes} B"),
-            Sizes::Pareto => "Pareto".to_owned(),
-        };
         format!(
-            "{store} in {}: {} keys of {} B, values {values}, threads {}, batch {}, seed {}",
+            "{store} in {}: {} keys of {} B, values {}, threads {}, batch {}, seed {}",
             dir.display(),
             self.num,
             self.key_size,
+            self.value_size,
             self.threads,
             self.batch,
             self.seed

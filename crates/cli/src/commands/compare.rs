@@ -147,7 +147,8 @@ fn one_run(args: &BenchArgs, side: &Side, global: &Global, dir: &Path) -> Result
 fn common_arguments(args: &BenchArgs, global: &Global) -> Vec<String> {
     let value_size = match args.value_size {
         Sizes::Fixed(bytes) => bytes.to_string(),
-        Sizes::Pareto => "pareto".to_owned(),
+        // The command line has no other.
+        _ => "pareto".to_owned(),
     };
     let name = |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| {
         value().map(|value| value.get_name().to_owned()).unwrap_or_default()
