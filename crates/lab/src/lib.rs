@@ -20,16 +20,33 @@
 //! | [`report`] | the figures of a phase, as a struct and as a line of a table |
 //! | [`store`] | the stores that can be measured |
 //!
+//! Experiments are made of such runs:
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`spec`] | a run as data |
+//! | [`execute`] | runs it |
+//! | [`experiment`] | which runs, what is shown of them, what a paper says of them |
+//! | [`scale`] | how large they are |
+//! | [`record`] | what is kept of them |
+//! | [`machine`] | where they were run |
+//!
 //! This crate measures from outside: it alone, with the program, uses the system's threads and clock directly.
 
 pub mod choose;
+pub mod execute;
+pub mod experiment;
 pub mod keys;
 pub mod live;
+pub mod machine;
 pub mod measure;
 pub mod plan;
 pub mod random;
+pub mod record;
 pub mod report;
 pub mod run;
+pub mod scale;
+pub mod spec;
 pub mod store;
 pub mod values;
 pub mod worker;
@@ -40,6 +57,8 @@ use std::fmt;
 pub use plan::Plan;
 pub use report::PhaseReport;
 pub use run::Runner;
+pub use scale::Scale;
+pub use spec::Spec;
 pub use store::Store;
 pub use workload::Workload;
 

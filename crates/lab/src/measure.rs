@@ -2,6 +2,8 @@
 
 use std::{fs, io, path::Path};
 
+use serde::{Deserialize, Serialize};
+
 /// The most memory this process has had resident since it began or since [`reset_peak_memory`], in bytes; `None` where
 /// the system does not tell.
 #[must_use]
@@ -39,6 +41,56 @@ pub fn dir_bytes(dir: &Path) -> io::Result<u64> {
         };
     }
     Ok(bytes)
+}
+
+/// Bytes moved by system calls that read and write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Called {
+    /// Read.
+    pub read: u64,
+    /// Written.
+    pub written: u64,
+}
+
+impl Called {
+    /// What has come since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self { read: self.read.saturating_sub(before.read), written: self.written.saturating_sub(before.written) }
+    }
+}
+
+/// What this process has moved so far by system calls, whatever for: files, pipes, terminals. Pages that are mapped are not in
+/// it. `None` where the system does not tell.
+#[must_use]
+pub fn called() -> Option<Called> {
+    let io = fs::read_to_string("/proc/self/io").ok()?;
+    let of = |name: &str| io.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok();
+    Some(Called { read: of("rchar:")?, written: of("wchar:")? })
+}
+
+/// Takes all files under `dir` out of the system's page cache; those with bytes that are not on the disk yet are written first.
+///
+/// # Errors
+/// The system's, for files that are there and cannot be opened or synced.
+pub fn drop_page_cache(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)?.flatten() {
+        let path = entry.path();
+        match entry.metadata() {
+            Ok(meta) if meta.is_dir() => drop_page_cache(&path)?,
+            Ok(meta) if meta.is_file() => match fs::File::open(&path) {
+                Ok(file) => {
+                    file.sync_data()?;
+                    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+                }
+                // A store removes some at any time.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            },
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::store::Gc;
+use crate::{Store, measure, store::Gc};
 
 /// What one phase did. Bytes by source are those of the phase; amplifications and `gc` are sums since the run began.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct PhaseReport {
     /// Which store.
     pub store: &'static str,
@@ -107,6 +107,21 @@ pub(crate) struct Sums {
 }
 
 impl PhaseReport {
+    /// A phase that only opened a store, which took `seconds`.
+    #[must_use]
+    pub fn opened(store: &dyn Store, seconds: f64) -> Self {
+        Self {
+            store: store.name(),
+            phase: "open",
+            operations: 1,
+            seconds,
+            ops_per_sec: 1.0 / seconds.max(1e-9),
+            latency_us: Latency::once(seconds),
+            peak_rss_bytes: measure::peak_memory_bytes(),
+            ..Self::default()
+        }
+    }
+
     /// The head of the table whose lines are [`PhaseReport::table_line`].
     #[must_use]
     pub fn table_head() -> String {

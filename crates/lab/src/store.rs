@@ -6,11 +6,12 @@ pub mod rocksdb;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
+use ::bifold::Options;
 use serde::Serialize;
 
-use crate::Result;
+use crate::{Failure, Result};
 
 /// An ordered key-value store, as a workload uses it.
 pub trait Store: Send + Sync {
@@ -65,6 +66,29 @@ pub trait Store: Send + Sync {
     /// The store's.
     fn compact(&self) -> Result<()>;
 
+    /// Hands everything that was written so far to the system, and waits until it is on the disk.
+    ///
+    /// # Errors
+    /// The store's.
+    fn sync(&self) -> Result<()> {
+        self.flush()
+    }
+
+    /// Its version.
+    fn version(&self) -> String {
+        String::new()
+    }
+
+    /// Settings that are worth knowing when its figures are read, by name.
+    fn settings(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// Figures of its own, by name, that reports can show.
+    fn facts(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
     /// What the store has read and written since it was opened.
     fn totals(&self) -> Totals;
 
@@ -73,6 +97,23 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The store's.
     fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Opens the store called `name` in `dir`, with these options or, for a peer, with the same budgets.
+///
+/// # Errors
+/// [`Failure::Plan`] for names that no store has; the store's own.
+pub fn open(name: &str, dir: &Path, options: &Options) -> Result<Box<dyn Store>> {
+    match name {
+        "bifold" => Ok(Box::new(bifold::BifoldStore::open(dir, options.clone())?)),
+        _ => Err(Failure::Plan(format!("no store is called `{name}`"))),
+    }
+}
+
+/// Whether this program can open the store called `name`.
+#[must_use]
+pub fn built_in(name: &str) -> bool {
+    name == "bifold"
 }
 
 /// What a store has moved since it was opened.

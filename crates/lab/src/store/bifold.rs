@@ -1,5 +1,7 @@
 //! Bifold, through its public interface.
 
+mod facts;
+
 use std::path::Path;
 
 use bifold::{Batch, Db, Error, IoSource, Options};
@@ -78,6 +80,18 @@ impl Store for BifoldStore {
 
     fn compact(&self) -> Result<()> {
         Ok(self.db.compact()?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.db.sync()?)
+    }
+
+    fn version(&self) -> String {
+        env!("CARGO_PKG_VERSION").to_owned()
+    }
+
+    fn facts(&self) -> Vec<(&'static str, f64)> {
+        facts::of(&self.db)
     }
 
     fn totals(&self) -> Totals {

@@ -1,0 +1,150 @@
+//! Runs a [`Spec`] in this process: opens the store, does one step after the other, closes it, balances the account.
+//!
+//! A run is meant to have a process of its own, so that memory, processor time and system calls are the store's and
+//! nobody else's. Where a spec has the process end in the middle ([`Act::Recover`]) there are several, one for each part.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Failure, PhaseReport, Result, Runner, Store, Workload, measure,
+    record::{Account, StepRecord},
+    spec::{Act, PageCache, Spec, Step},
+    store,
+};
+
+/// What one process did of a run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Part<S = StepRecord> {
+    /// Its steps.
+    pub steps: Vec<S>,
+    /// What it wrote.
+    pub account: Account,
+    /// Which version of the store.
+    pub version: String,
+    /// Settings of the store that are worth knowing.
+    pub settings: Vec<(String, String)>,
+}
+
+/// How far a run is: shared with whoever shows it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    step: Mutex<String>,
+    done: Mutex<Arc<AtomicU64>>,
+    total: AtomicU64,
+}
+
+/// One look at a [`Progress`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The step under way.
+    pub step: String,
+    /// Operations of it that are done.
+    pub done: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+impl Progress {
+    fn begin(&self, step: &str, done: Arc<AtomicU64>, total: u64) {
+        step.clone_into(&mut self.step.lock().unwrap_or_else(PoisonError::into_inner));
+        *self.done.lock().unwrap_or_else(PoisonError::into_inner) = done;
+        self.total.store(total, Relaxed);
+    }
+
+    /// How far it is now.
+    #[must_use]
+    pub fn look(&self) -> Seen {
+        let total = self.total.load(Relaxed);
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner).load(Relaxed);
+        let step = self.step.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Seen { step, done: done.min(total), total }
+    }
+}
+
+/// Which steps one process does: the first process everything up to the first [`Act::Recover`], the next one from there to the
+/// one after it, and so on.
+#[must_use]
+pub fn parts(spec: &Spec) -> Vec<std::ops::Range<usize>> {
+    let mut starts: Vec<usize> = vec![0];
+    starts.extend((1..spec.steps.len()).filter(|&at| spec.steps[at].act == Act::Recover));
+    starts.iter().enumerate().map(|(n, &start)| start..starts.get(n + 1).copied().unwrap_or(spec.steps.len())).collect()
+}
+
+/// Runs part number `part` of `spec` on the store in `dir`.
+///
+/// A part that another one follows leaves the store as a killed process does: the caller must end this process.
+///
+/// # Errors
+/// The plan's, the store's, and [`Failure::WrongAnswer`] when it answers wrongly.
+pub fn execute(spec: &Spec, part: usize, dir: &Path, progress: &Progress) -> Result<Part> {
+    let parts = parts(spec);
+    let range = parts.get(part).cloned().ok_or_else(|| Failure::Plan(format!("the run has no part {part}")))?;
+    let steps = &spec.steps[range];
+    let before = measure::called();
+    let begin = Instant::now();
+    let store = store::open(&spec.store, dir, &spec.options()?)?;
+    let opening = begin.elapsed().as_secs_f64();
+    let (version, settings) = (store.version(), store.settings());
+    let workloads: Vec<Workload> = steps
+        .iter()
+        .filter_map(|step| match step.act {
+            Act::Run(workload) => Some(workload),
+            Act::Recover => None,
+        })
+        .collect();
+    let mut runner = Runner::new(&*store, dir, spec.plan.clone(), &workloads)?;
+    let records = steps
+        .iter()
+        .map(|step| {
+            progress.begin(&step.name, runner.done(), spec.operations(step));
+            one(spec, step, &mut runner, &*store, dir, opening)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    drop(runner);
+    if part + 1 < parts.len() {
+        // What is written now is what a killed process has written; no account is balanced.
+        std::mem::forget(store);
+        return Ok(Part { steps: records, account: Account::default(), version, settings });
+    }
+    store.sync()?;
+    let by_source = store.totals().written.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
+    let called = measure::called().zip(before).map(|(after, before)| after.written - before.written);
+    store.close()?;
+    Ok(Part { steps: records, account: Account { by_source, called }, version, settings })
+}
+
+fn one(
+    spec: &Spec,
+    step: &Step,
+    runner: &mut Runner<'_>,
+    store: &dyn Store,
+    dir: &Path,
+    opening: f64,
+) -> Result<StepRecord> {
+    if spec.page_cache == PageCache::Cold && step.only_reads() {
+        store.sync()?;
+        measure::drop_page_cache(dir).map_err(|e| Failure::Store(format!("{}: {e}", dir.display())))?;
+    }
+    runner.change(&step.changes)?;
+    let before = measure::called();
+    let report = match step.act {
+        Act::Run(workload) => runner.phase(workload)?,
+        Act::Recover => PhaseReport::opened(store, opening),
+    };
+    let called = measure::called().zip(before).map(|(after, before)| after.since(before));
+    let facts: BTreeMap<String, f64> = store.facts().into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
+    Ok(StepRecord { step: step.name.clone(), report, called, facts })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+use super::*;
+use crate::{Plan, plan::Changes};
+
+fn spec(steps: Vec<Step>) -> Spec {
+    let plan = Plan { keys: 500, sizes: crate::values::Sizes::Fixed(100), ..Plan::default() };
+    let set = ["memory_limit=1MiB", "memtable_bytes=16KiB"].map(str::to_owned).into();
+    Spec { store: "bifold".to_owned(), set, plan, steps, page_cache: PageCache::Cold, process_memory: None }
+}
+
+fn in_fresh_dir<T>(name: &str, work: impl FnOnce(&Path) -> T) -> T {
+    let dir = std::env::temp_dir().join(format!("bifold-lab-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let result = work(&dir);
+    std::fs::remove_dir_all(&dir).unwrap();
+    result
+}
+
+fn recover(name: &str) -> Step {
+    Step { name: name.to_owned(), act: Act::Recover, changes: Changes::default() }
+}
+
+#[test]
+fn steps_are_done_in_turn_and_streams_repeat_their_choices() {
+    let stream = || Changes { stream: Some(7), ..Changes::default() };
+    let steps = vec![
+        Step::new("P0", Workload::Load),
+        Step::new("first", Workload::Read).with(stream()),
+        Step::new("other", Workload::Read),
+        Step::new("again", Workload::Read).with(stream()),
+    ];
+    let progress = Progress::default();
+    let part = in_fresh_dir("steps", |dir| execute(&spec(steps), 0, dir, &progress)).unwrap();
+    let names: Vec<_> = part.steps.iter().map(|s| (s.step.as_str(), s.report.phase, s.report.operations)).collect();
+    assert_eq!(names, [("P0", "load", 500), ("first", "read", 500), ("other", "read", 500), ("again", "read", 500)]);
+    let digests: Vec<_> = part.steps.iter().map(|s| s.report.operations_digest.as_str()).collect();
+    assert!(digests[1] == digests[3] && digests[1] != digests[2], "{digests:?}");
+    assert!(part.steps[0].facts["memory_memtables"] > 0.0);
+    assert_eq!(progress.look(), Seen { step: "again".to_owned(), done: 500, total: 500 });
+}
+
+#[test]
+fn a_run_has_a_part_before_and_after_each_recovery() {
+    let steps = vec![Step::new("a", Workload::Load), recover("b"), Step::new("c", Workload::Read), recover("d")];
+    assert_eq!(parts(&spec(steps)), [0..1, 1..3, 3..4]);
+    let error =
+        execute(&spec(vec![Step::new("a", Workload::Load)]), 1, Path::new("/nonexistent"), &Progress::default());
+    assert!(matches!(error, Err(Failure::Plan(_))));
+}
+
+#[test]
+fn a_store_nobody_knows_is_an_error() {
+    let spec = Spec { store: "mystore".to_owned(), ..spec(vec![Step::new("a", Workload::Load)]) };
+    let error = execute(&spec, 0, Path::new("/nonexistent"), &Progress::default()).unwrap_err();
+    assert!(error.to_string().contains("mystore"), "{error}");
+}

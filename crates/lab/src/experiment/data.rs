@@ -1,0 +1,171 @@
+//! Medians over the rounds of an experiment's runs.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Arm;
+use crate::record::Run;
+
+/// Operations a second.
+pub const RATE: &str = "/ops_per_sec";
+/// Bytes written to files for each byte the user wrote, since the run began.
+pub const WRITE_AMP: &str = "/write_amp";
+/// Bytes read from files to answer the user for each byte answered, since the run began.
+pub const READ_AMP: &str = "/read_amp";
+/// Size of the directory for each live byte.
+pub const SPACE_AMP: &str = "/space_amp";
+/// Size of the directory at the end of the step.
+pub const DIR_BYTES: &str = "/dir_bytes";
+/// The largest size of the directory during the step.
+pub const DIR_BYTES_MAX: &str = "/dir_bytes_max";
+/// Bytes written to files during the step.
+pub const WRITTEN: &str = "/bytes_written";
+/// Bytes read from files during the step.
+pub const READ: &str = "/bytes_read";
+/// Mean time of an operation, in microseconds.
+pub const MEAN_US: &str = "/latency_us/mean";
+/// 99 of 100 operations took no longer, in microseconds.
+pub const P99_US: &str = "/latency_us/p99";
+/// Processor time of an operation, in microseconds.
+pub const CPU_US: &str = "/cpu_us_per_op";
+/// The most memory resident during the step, in bytes.
+pub const MEMORY: &str = "/peak_rss_bytes";
+/// How long the step took, in seconds.
+pub const SECONDS: &str = "/seconds";
+
+/// What was measured in the runs of one experiment.
+#[derive(Debug, Default)]
+pub struct Data<'a> {
+    arms: Vec<(&'a Arm, Vec<&'a Run>)>,
+}
+
+/// The middle one of several rounds, and the outer ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figure {
+    /// The median.
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+impl<'a> Data<'a> {
+    /// Those of `runs` that belong to `arms`.
+    #[must_use]
+    pub fn new(arms: &'a [Arm], runs: &'a [Run]) -> Self {
+        let mut by_key: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
+        for run in runs {
+            by_key.entry(&run.key).or_default().push(run);
+        }
+        let of = |arm: &'a Arm| (arm, by_key.get(arm.spec.key().as_str()).cloned().unwrap_or_default());
+        Self { arms: arms.iter().map(of).collect() }
+    }
+
+    /// How many runs there are of the arm with the fewest.
+    #[must_use]
+    pub fn rounds(&self) -> usize {
+        self.arms.iter().map(|(_, runs)| runs.len()).min().unwrap_or(0)
+    }
+
+    /// The arms that have been run, with their runs.
+    pub fn measured(&self) -> impl Iterator<Item = (&'a Arm, &[&'a Run])> {
+        self.arms.iter().filter(|(_, runs)| !runs.is_empty()).map(|(arm, runs)| (*arm, runs.as_slice()))
+    }
+
+    /// The names of all series, in the order of the arms.
+    #[must_use]
+    pub fn series(&self) -> Vec<&'a str> {
+        let mut names: Vec<&str> = Vec::new();
+        for (arm, _) in self.measured() {
+            if !names.contains(&arm.series.as_str()) {
+                names.push(&arm.series);
+            }
+        }
+        names
+    }
+
+    /// A figure of an arm's step.
+    #[must_use]
+    pub fn figure(&self, series: &str, x: Option<f64>, step: &str, metric: &str) -> Option<Figure> {
+        let (_, runs) = self.measured().find(|(arm, _)| arm.series == series && arm.x == x)?;
+        let mut figures: Vec<f64> = runs.iter().filter_map(|run| of_step(run, step, metric)).collect();
+        figures.sort_by(f64::total_cmp);
+        Some(Figure { median: middle(&figures)?, least: *figures.first()?, most: *figures.last()? })
+    }
+
+    /// The median of a figure where no parameter is varied.
+    #[must_use]
+    pub fn of(&self, series: &str, step: &str, metric: &str) -> Option<f64> {
+        self.figure(series, None, step, metric).map(|figure| figure.median)
+    }
+
+    /// The median of a figure at a value of the parameter.
+    #[must_use]
+    pub fn at(&self, series: &str, x: f64, step: &str, metric: &str) -> Option<f64> {
+        self.figure(series, Some(x), step, metric).map(|figure| figure.median)
+    }
+
+    /// Medians over the parameter, by rising parameter.
+    #[must_use]
+    pub fn over(&self, series: &str, step: &str, metric: &str) -> Vec<(f64, f64)> {
+        let mut points: Vec<(f64, f64)> = self
+            .measured()
+            .filter(|(arm, _)| arm.series == series)
+            .filter_map(|(arm, _)| Some((arm.x?, self.at(series, arm.x?, step, metric)?)))
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points
+    }
+
+    /// How much larger a figure of one series is than that of another, where both were measured.
+    #[must_use]
+    pub fn ratio(&self, a: &str, b: &str, step: &str, metric: &str) -> Option<f64> {
+        Some(self.of(a, step, metric)? / self.of(b, step, metric)?)
+    }
+
+    /// The same at a value of the parameter.
+    #[must_use]
+    pub fn ratio_at(&self, a: &str, b: &str, x: f64, step: &str, metric: &str) -> Option<f64> {
+        Some(self.at(a, x, step, metric)? / self.at(b, x, step, metric)?)
+    }
+
+    /// A figure summed up over steps.
+    #[must_use]
+    pub fn sum(&self, series: &str, x: Option<f64>, steps: &[&str], metric: &str) -> Option<f64> {
+        steps.iter().map(|step| self.figure(series, x, step, metric).map(|figure| figure.median)).sum()
+    }
+}
+
+/// A figure of a run's step. Where the metric names several figures by source, their sum.
+#[must_use]
+pub fn of_step(run: &Run, step: &str, metric: &str) -> Option<f64> {
+    let record = run.steps.iter().find(|record| record["step"] == step)?;
+    match record.pointer(metric)? {
+        Value::Object(by_source) => Some(by_source.values().filter_map(Value::as_f64).sum()),
+        figure => figure.as_f64(),
+    }
+}
+
+/// The median of sorted figures.
+#[must_use]
+pub fn middle(sorted: &[f64]) -> Option<f64> {
+    let half = sorted.len() / 2;
+    let upper = *sorted.get(half)?;
+    Some(if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[half - 1], upper) } else { upper })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        for (figures, median) in
+            [(&[][..], None), (&[3.0], Some(3.0)), (&[1.0, 2.0], Some(1.5)), (&[1.0, 2.0, 9.0], Some(2.0))]
+        {
+            assert_eq!(middle(figures), median);
+        }
+    }
+}

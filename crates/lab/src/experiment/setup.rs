@@ -1,0 +1,147 @@
+//! What experiments are put together from: stores with their options, plans, steps, arms.
+
+use super::Arm;
+use crate::{
+    Plan, Spec, Workload,
+    choose::Distribution,
+    plan::Changes,
+    scale::Scale,
+    spec::{Act, PageCache, Step},
+    store,
+    values::Sizes,
+};
+
+/// Size of a key in all experiments but NovKV's, in bytes.
+pub const KEY_BYTES: usize = 24;
+
+/// Thousand operations a second.
+pub const KOPS: (&str, f64) = ("thousand operations/s", 1e3);
+/// Mebibytes.
+pub const MIB: (&str, f64) = ("MiB", 1_048_576.0);
+/// Microseconds.
+pub const US: (&str, f64) = ("µs", 1.0);
+/// Bytes for each byte.
+pub const TIMES: (&str, f64) = ("bytes for each byte", 1.0);
+
+/// A store with its options.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    series: String,
+    store: String,
+    set: Vec<String>,
+}
+
+impl Setup {
+    /// Bifold with a placement and the tree it is meant for, at this scale.
+    #[must_use]
+    pub fn bifold(scale: Scale, placement: &str) -> Self {
+        let mut set = vec![format!("keyspace.preset={placement}")];
+        set.extend(scale.options());
+        set.extend(if placement == "unikv" { scale.two_layers() } else { scale.leveled() });
+        Self { series: placement.to_owned(), store: "bifold".to_owned(), set }
+    }
+
+    /// Another store with the budgets of Bifold at this scale.
+    #[must_use]
+    pub fn peer(scale: Scale, name: &str) -> Self {
+        Self { series: name.to_owned(), store: name.to_owned(), set: scale.options() }
+    }
+
+    /// RocksDB, where this program was built with it.
+    #[must_use]
+    pub fn rocksdb(scale: Scale) -> Option<Self> {
+        store::built_in("rocksdb").then(|| Self::peer(scale, "rocksdb"))
+    }
+
+    /// With one more option.
+    #[must_use]
+    pub fn set(mut self, option: impl Into<String>) -> Self {
+        self.set.push(option.into());
+        self
+    }
+
+    /// Under another name.
+    #[must_use]
+    pub fn named(self, series: impl Into<String>) -> Self {
+        Self { series: series.into(), ..self }
+    }
+
+    /// A run of it.
+    #[must_use]
+    pub fn arm(&self, plan: &Plan, steps: &[Step]) -> Arm {
+        let Self { series, store, set } = self.clone();
+        let spec = Spec {
+            store,
+            set,
+            plan: plan.clone(),
+            steps: steps.to_vec(),
+            page_cache: PageCache::Warm,
+            process_memory: None,
+        };
+        Arm { series, x: None, spec }
+    }
+
+    /// A run of it at a value of the parameter.
+    #[must_use]
+    pub fn arm_at(&self, x: f64, plan: &Plan, steps: &[Step]) -> Arm {
+        Arm { x: Some(x), ..self.arm(plan, steps) }
+    }
+}
+
+/// A plan for `bytes` of pairs, each a key of [`KEY_BYTES`] and a value of `value_bytes`.
+#[must_use]
+pub fn plan(bytes: u64, value_bytes: usize, seed: u64) -> Plan {
+    let keys = (bytes / (KEY_BYTES + value_bytes) as u64).max(16);
+    Plan { keys, key_bytes: KEY_BYTES, sizes: Sizes::Fixed(value_bytes), seed, ..Plan::default() }
+}
+
+/// A plan for `bytes` of pairs whose values are as long as `sizes` says, `mean` bytes on average.
+#[must_use]
+pub fn plan_of(bytes: u64, sizes: Sizes, mean: usize, seed: u64) -> Plan {
+    Plan { sizes, ..plan(bytes, mean, seed) }
+}
+
+/// Skewed choices, as most papers have them.
+#[must_use]
+pub fn zipf(theta: f64) -> Distribution {
+    Distribution::Zipf { theta }
+}
+
+/// A step under the workload's own name.
+#[must_use]
+pub fn step(workload: Workload) -> Step {
+    Step::new(workload.name(), workload)
+}
+
+/// Waits until the store is at rest.
+#[must_use]
+pub fn settle() -> Step {
+    step(Workload::Settle)
+}
+
+/// HashKV's phases: a load (P0), and three times as many updates as there are keys (P1 to P3).
+#[must_use]
+pub fn load_and_updates() -> Vec<Step> {
+    let update = |name| Step::new(name, Workload::Update);
+    vec![Step::new("P0", Workload::Load), update("P1"), update("P2"), update("P3")]
+}
+
+/// Reads of so many keys.
+#[must_use]
+pub fn operations(step: Step, operations: u64) -> Step {
+    let changes = Changes { operations: Some(operations.max(1)), ..step.changes.clone() };
+    step.with(changes)
+}
+
+/// Scans of `len` keys each, `keys` keys in all.
+#[must_use]
+pub fn scans(name: &str, len: usize, keys: u64) -> Step {
+    let operations = Some((keys / len as u64).max(1));
+    Step::new(name, Workload::Scan).with(Changes { scan_len: Some(len), operations, ..Changes::default() })
+}
+
+/// The process ends as a killed one, and another one opens the store.
+#[must_use]
+pub fn recover(name: &str) -> Step {
+    Step { name: name.to_owned(), act: Act::Recover, changes: Changes::default() }
+}

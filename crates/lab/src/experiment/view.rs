@@ -1,0 +1,132 @@
+//! Charts: a figure over steps, as bars, or over a parameter, as lines.
+
+use serde::Serialize;
+
+use super::Data;
+
+/// What is shown of an experiment.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Over the chart.
+    pub title: String,
+    /// Which figure: a pointer into a step's record, such as [`super::data::RATE`].
+    pub metric: &'static str,
+    /// What the figure is, with its unit, along the axis.
+    pub unit: &'static str,
+    /// What figures are divided by before they are shown, so that axes have short numbers.
+    pub per: f64,
+    /// Over what.
+    pub over: Over,
+}
+
+/// What is along the horizontal axis.
+#[derive(Clone, Debug)]
+pub enum Over {
+    /// Steps, a group of bars each.
+    Steps(Vec<&'static str>),
+    /// The parameter, a line for each series.
+    Parameter {
+        /// At this step.
+        step: &'static str,
+        /// What the parameter is, with its unit.
+        label: &'static str,
+        /// Whether equal ratios are equally far apart.
+        log: bool,
+    },
+    /// Curves that were computed.
+    Computed(Box<Chart>),
+}
+
+/// A chart with its points, ready to be drawn.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Chart {
+    /// Over it.
+    pub title: String,
+    /// Along the vertical axis.
+    pub unit: String,
+    /// What it is made of.
+    pub shape: Shape,
+}
+
+/// The parameter, and the median, the least and the most.
+pub type LinePoint = (f64, [f64; 3]);
+
+/// What a chart is made of. The points of a series are `None` where nothing was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// Groups of bars.
+    Bars {
+        /// The groups.
+        groups: Vec<String>,
+        /// In each group a bar for each series: the median, the least and the most.
+        series: Vec<(String, Vec<Option<[f64; 3]>>)>,
+    },
+    /// Lines.
+    Lines {
+        /// Along the horizontal axis.
+        label: String,
+        /// Whether equal ratios are equally far apart there.
+        log: bool,
+        /// The points of each series.
+        series: Vec<(String, Vec<LinePoint>)>,
+    },
+}
+
+impl View {
+    /// Bars of a figure in steps.
+    #[must_use]
+    pub fn bars(title: &str, metric: &'static str, (unit, per): (&'static str, f64), steps: &[&'static str]) -> Self {
+        Self { title: title.to_owned(), metric, unit, per, over: Over::Steps(steps.to_vec()) }
+    }
+
+    /// Lines of a figure of one step over the parameter.
+    #[must_use]
+    pub fn lines(
+        title: &str,
+        metric: &'static str,
+        (unit, per): (&'static str, f64),
+        step: &'static str,
+        label: &'static str,
+        log: bool,
+    ) -> Self {
+        Self { title: title.to_owned(), metric, unit, per, over: Over::Parameter { step, label, log } }
+    }
+
+    /// A chart whose points were computed.
+    #[must_use]
+    pub fn computed(chart: Chart) -> Self {
+        Self { title: chart.title.clone(), metric: "", unit: "", per: 1.0, over: Over::Computed(Box::new(chart)) }
+    }
+
+    /// The chart of what was measured.
+    #[must_use]
+    pub fn chart(&self, data: &Data<'_>) -> Chart {
+        let shape = match &self.over {
+            Over::Computed(chart) => return (**chart).clone(),
+            Over::Steps(steps) => self.bars_of(data, steps),
+            Over::Parameter { step, label, log } => self.lines_of(data, step, label, *log),
+        };
+        Chart { title: self.title.clone(), unit: self.unit.to_owned(), shape }
+    }
+
+    fn bars_of(&self, data: &Data<'_>, steps: &[&'static str]) -> Shape {
+        let of = |series: &str| steps.iter().map(|step| self.figure(data, series, None, step)).collect();
+        let series = data.series().into_iter().map(|series| (series.to_owned(), of(series))).collect();
+        Shape::Bars { groups: steps.iter().map(|&step| step.to_owned()).collect(), series }
+    }
+
+    fn lines_of(&self, data: &Data<'_>, step: &str, label: &str, log: bool) -> Shape {
+        let of = |series: &str| {
+            let points = data.over(series, step, self.metric).into_iter();
+            points.filter_map(|(x, _)| Some((x, self.figure(data, series, Some(x), step)?))).collect()
+        };
+        let series = data.series().into_iter().map(|series| (series.to_owned(), of(series))).collect();
+        Shape::Lines { label: label.to_owned(), log, series }
+    }
+
+    fn figure(&self, data: &Data<'_>, series: &str, x: Option<f64>, step: &str) -> Option<[f64; 3]> {
+        let figure = data.figure(series, x, step, self.metric)?;
+        Some([figure.median, figure.least, figure.most].map(|figure| figure / self.per))
+    }
+}

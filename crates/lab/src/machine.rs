@@ -1,0 +1,57 @@
+//! Where a run took place, as far as the system tells.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// A machine and the program that ran on it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// Processors the program may use.
+    pub processors: usize,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// The operating system and its version.
+    pub system: String,
+    /// This program's version.
+    pub bifold: String,
+    /// Whether it was built to be fast: figures of a debug build mean nothing.
+    pub optimised: bool,
+}
+
+impl Machine {
+    /// This one.
+    #[must_use]
+    pub fn here() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+        };
+        let memory = field(&read("/proc/meminfo"), "MemTotal");
+        let kib: u64 = memory.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        Self {
+            processor: field(&read("/proc/cpuinfo"), "model name"),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            memory: kib << 10,
+            system: format!("{} {}", std::env::consts::OS, read("/proc/sys/kernel/osrelease").trim()),
+            bifold: env!("CARGO_PKG_VERSION").to_owned(),
+            optimised: !cfg!(debug_assertions),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn something_is_known_of_every_machine() {
+        let here = Machine::here();
+        assert!(here.processors >= 1 && !here.bifold.is_empty() && !here.system.is_empty(), "{here:?}");
+        let json = serde_json::to_string(&here).unwrap();
+        assert_eq!(serde_json::from_str::<Machine>(&json).unwrap(), here);
+    }
+}

@@ -1,0 +1,131 @@
+//! How large experiments are, and what of the store's settings shrinks with them.
+//!
+//! The papers' machines had tens of gigabytes on disk below a memtable of 64 MiB. What decides the shape of their figures is
+//! less the sizes than their ratios: data to memtable (how many levels there are), memtable to table, data to segment. So a
+//! smaller scale makes everything smaller, as far as the engine's own least sizes allow; the ratio of data to memtable
+//! shrinks all the same, and with it the number of levels, which each experiment's page says.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Failure;
+
+/// A size for every experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scale {
+    /// 1 MiB of keys and values: proves that an experiment works. Its figures mean nothing.
+    Tiny,
+    /// 64 MiB: all experiments in about an hour. Everything fits into the page cache and most of it into the processor's.
+    #[default]
+    Small,
+    /// 1 GiB.
+    Medium,
+    /// 40 GiB, the papers' size.
+    Large,
+}
+
+impl Scale {
+    /// Every scale.
+    pub const ALL: [Self; 4] = [Self::Tiny, Self::Small, Self::Medium, Self::Large];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tiny => "tiny",
+            Self::Small => "small",
+            Self::Medium => "medium",
+            Self::Large => "large",
+        }
+    }
+
+    /// Bytes of keys and values that are loaded, each key once.
+    #[must_use]
+    pub fn data_bytes(self) -> u64 {
+        match self {
+            Self::Tiny => 1 << 20,
+            Self::Small => 64 << 20,
+            Self::Medium => 1 << 30,
+            Self::Large => 40 << 30,
+        }
+    }
+
+    /// Size of a memtable. Data are 32, 64, 128 and 640 times as large.
+    #[must_use]
+    pub fn memtable_bytes(self) -> u64 {
+        match self {
+            Self::Tiny => 32 << 10,
+            Self::Small => 1 << 20,
+            Self::Medium => 8 << 20,
+            Self::Large => 64 << 20,
+        }
+    }
+
+    /// The cap over the store's memory: 16 memtables, eight of the paper's 64 MiB at the largest scale.
+    #[must_use]
+    pub fn memory_limit(self) -> u64 {
+        match self {
+            Self::Large => 512 << 20,
+            _ => 16 * self.memtable_bytes().max(64 << 10),
+        }
+    }
+
+    /// How often each run is made.
+    #[must_use]
+    pub fn rounds(self) -> usize {
+        match self {
+            Self::Tiny => 1,
+            _ => 3,
+        }
+    }
+
+    /// The options that shrink with the data, as words to set.
+    #[must_use]
+    pub fn options(self) -> Vec<String> {
+        let memtable = self.memtable_bytes();
+        vec![
+            format!("memory_limit={}", self.memory_limit()),
+            format!("memtable_bytes={memtable}"),
+            format!("log_bytes={}", 8 * memtable),
+            format!("keyspace.table_bytes={}", memtable / 4),
+            format!("keyspace.values.file_bytes={}", memtable / 4),
+            format!("keyspace.values.group_bytes={}", (self.data_bytes() / 64).max(8 << 10)),
+        ]
+    }
+
+    /// The same for leveled compaction: level 1 holds four memtables, as by default.
+    #[must_use]
+    pub fn leveled(self) -> Vec<String> {
+        vec![format!("keyspace.compaction.leveled.base_bytes={}", 4 * self.memtable_bytes())]
+    }
+
+    /// The same for UniKV's two layers: an unsorted layer of a 25th of the data and ranges of two fifths of it, as in its paper (4 and
+    /// 40 of 100 GB), but at least four memtables.
+    #[must_use]
+    pub fn two_layers(self) -> Vec<String> {
+        let (data, memtable) = (self.data_bytes(), self.memtable_bytes());
+        vec![
+            format!("keyspace.compaction.two_layer.unsorted_bytes={}", (data / 25).max(4 * memtable)),
+            format!("keyspace.partition_bytes={}", data * 2 / 5),
+        ]
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Scale {
+    type Err = Failure;
+
+    fn from_str(text: &str) -> Result<Self, Failure> {
+        Self::ALL.into_iter().find(|scale| scale.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Failure::Plan(format!("no scale is called `{text}`; there are {names}"))
+        })
+    }
+}

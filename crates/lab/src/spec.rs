@@ -1,0 +1,158 @@
+//! A run as data: which store with which options, which plan, which steps. A spec says all that decides what is done, so
+//! that a result which carries its spec can be had again, and two experiments that ask for the same run share it.
+
+use bifold::Options;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{Failure, Plan, Result, Workload, plan::Changes};
+
+/// Everything that decides what a run does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// `bifold` or the name of a peer.
+    pub store: String,
+    /// Options as `name=value` words, set in this order over the defaults. Peers get their budgets from the same options.
+    pub set: Vec<String>,
+    /// Keys, values and how they are chosen.
+    pub plan: Plan,
+    /// What is done, one after the other.
+    pub steps: Vec<Step>,
+    /// What the system's page cache holds when a step that only reads begins.
+    pub page_cache: PageCache,
+    /// The most memory the store's process may take, the page cache of its files included, in bytes; unset: all there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_memory: Option<u64>,
+}
+
+/// One step of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Its name in tables: unique within the run.
+    pub name: String,
+    /// What is done.
+    pub act: Act,
+    /// What is otherwise than in the plan.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub changes: Changes,
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// A workload.
+    Run(Workload),
+    /// The process ends without closing the store, as a killed one does, and another one opens it: how long that takes.
+    Recover,
+}
+
+/// What the system's page cache holds when a step that only reads begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PageCache {
+    /// Whatever the steps before left there.
+    #[default]
+    Warm,
+    /// Nothing of the store's files: they are synced and dropped from it.
+    Cold,
+}
+
+fn is_default(changes: &Changes) -> bool {
+    *changes == Changes::default()
+}
+
+impl Spec {
+    /// Names the spec: equal for equal specs, different for different ones.
+    #[must_use]
+    pub fn key(&self) -> String {
+        // A struct of numbers, words and lists always becomes JSON.
+        format!("{:016x}", xxh3_64(serde_json::to_string(self).unwrap_or_default().as_bytes()))
+    }
+
+    /// The options it says.
+    ///
+    /// # Errors
+    /// [`Failure::Plan`] for options there are not.
+    pub fn options(&self) -> Result<Options> {
+        let mut options = Options::default();
+        for word in &self.set {
+            options.set(word).map_err(|error| Failure::Plan(error.to_string()))?;
+        }
+        Ok(options)
+    }
+
+    /// Operations of a step, for those who wait for it.
+    #[must_use]
+    pub fn operations(&self, step: &Step) -> u64 {
+        match step.act {
+            Act::Run(workload) => workload.operations(&step.changes.apply(&self.plan)),
+            Act::Recover => 1,
+        }
+    }
+}
+
+impl Step {
+    /// A step that does `workload` as the plan has it.
+    #[must_use]
+    pub fn new(name: &str, workload: Workload) -> Self {
+        Self { name: name.to_owned(), act: Act::Run(workload), changes: Changes::default() }
+    }
+
+    /// The same step with changes.
+    #[must_use]
+    pub fn with(self, changes: Changes) -> Self {
+        Self { changes, ..self }
+    }
+
+    /// Whether it writes nothing.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        use Workload::{Missing, Read, Scan, YcsbC};
+        matches!(self.act, Act::Run(Missing | Read | Scan | YcsbC))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> Spec {
+        Spec {
+            store: "bifold".to_owned(),
+            set: vec!["keyspace.preset=hashkv".to_owned()],
+            plan: Plan::default(),
+            steps: vec![
+                Step::new("P0", Workload::Load),
+                Step::new("scan", Workload::Scan).with(Changes { scan_len: Some(5), ..Changes::default() }),
+                Step { name: "reopen".to_owned(), act: Act::Recover, changes: Changes::default() },
+            ],
+            page_cache: PageCache::Warm,
+            process_memory: None,
+        }
+    }
+
+    #[test]
+    fn a_spec_survives_json_and_keeps_its_key() {
+        let json = serde_json::to_string(&spec()).unwrap();
+        let back: Spec = serde_json::from_str(&json).unwrap();
+        assert_eq!((back.key(), &back), (spec().key(), &spec()));
+        let other = Spec { plan: Plan { seed: 2, ..Plan::default() }, ..spec() };
+        assert_ne!(other.key(), spec().key());
+    }
+
+    #[test]
+    fn options_there_are_not_are_named() {
+        let wrong = Spec { set: vec!["keyspace.no_such=1".to_owned()], ..spec() };
+        assert!(wrong.options().unwrap_err().to_string().contains("no_such"));
+    }
+
+    #[test]
+    fn a_step_has_the_operations_of_its_changes() {
+        let spec = spec();
+        let operations: Vec<u64> = spec.steps.iter().map(|step| spec.operations(step)).collect();
+        assert_eq!(operations, [1_000_000, 200_000, 1]);
+    }
+}
