@@ -28,12 +28,15 @@
 //! | [`execute`] | runs it |
 //! | [`experiment`] | which runs, what is shown of them, what a paper says of them |
 //! | [`scale`] | how large they are |
-//! | [`record`] | what is kept of them |
+//! | [`driver`] | makes those that are not there yet, in turns |
+//! | [`results`] | the file that keeps them |
+//! | [`record`] | a line of it |
 //! | [`machine`] | where they were run |
 //!
 //! This crate measures from outside: it alone, with the program, uses the system's threads and clock directly.
 
 pub mod choose;
+pub mod driver;
 pub mod execute;
 pub mod experiment;
 pub mod keys;
@@ -44,6 +47,7 @@ pub mod plan;
 pub mod random;
 pub mod record;
 pub mod report;
+pub mod results;
 pub mod run;
 pub mod scale;
 pub mod spec;
@@ -72,6 +76,8 @@ pub enum Failure {
     Plan(String),
     /// The store refused; its own words.
     Store(String),
+    /// Results cannot be kept or read; in words.
+    Results(String),
     /// The store answered, wrongly.
     WrongAnswer {
         /// What was asked.
@@ -84,7 +90,7 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plan(words) | Self::Store(words) => f.write_str(words),
+            Self::Plan(words) | Self::Store(words) | Self::Results(words) => f.write_str(words),
             Self::WrongAnswer { question, answer } => write!(f, "wrong answer: {question}: {answer}"),
         }
     }

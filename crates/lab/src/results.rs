@@ -1,0 +1,104 @@
+//! A directory of results: `runs.jsonl`, to which every run that ends adds a line, so that a session can be stopped at any
+//! time and gone on with later.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File, OpenOptions},
+    io::{Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::{Failure, Result, record::Run};
+
+/// The runs of a directory, and the file that takes more.
+#[derive(Debug)]
+pub struct Results {
+    path: PathBuf,
+    file: File,
+    runs: Vec<Run>,
+    keys: HashSet<(String, usize)>,
+}
+
+/// The name of the file.
+pub const FILE_NAME: &str = "runs.jsonl";
+
+impl Results {
+    /// Opens the results in `dir`, which is made if needed, and holds them until dropped: no other process can add to them.
+    ///
+    /// A last line without an end is of a run whose writing was cut short: it is removed, and the run is made again.
+    ///
+    /// # Errors
+    /// [`Failure::Results`] where the file cannot be read or written, where another process has it, and where a line is not one of
+    /// ours, with its number.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let path = dir.join(FILE_NAME);
+        let trouble = |verb: &str, error: &dyn std::fmt::Display| {
+            Failure::Results(format!("cannot {verb} {}: {error}", path.display()))
+        };
+        fs::create_dir_all(dir).map_err(|e| Failure::Results(format!("cannot make {}: {e}", dir.display())))?;
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = opened.map_err(|e| trouble("open", &e))?;
+        file.try_lock().map_err(|e| trouble("lock (another session is writing to it?)", &e))?;
+        let text = fs::read_to_string(&path).map_err(|e| trouble("read", &e))?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        file.set_len(whole as u64).map_err(|e| trouble("cut", &e))?;
+        file.seek(SeekFrom::End(0)).map_err(|e| trouble("write", &e))?;
+        let runs = parse(&path, &text[..whole])?;
+        let keys = runs.iter().map(|run| (run.key.clone(), run.round)).collect();
+        Ok(Self { path, file, runs, keys })
+    }
+
+    /// The runs in `dir`, without holding anything.
+    ///
+    /// # Errors
+    /// As [`Results::open`]; also where there are none.
+    pub fn read(dir: &Path) -> Result<Vec<Run>> {
+        let path = dir.join(FILE_NAME);
+        let text = fs::read_to_string(&path).map_err(|e| {
+            Failure::Results(format!("cannot read {}: {e}: `bifold lab run … --out DIR` makes results", path.display()))
+        })?;
+        parse(&path, &text[..text.rfind('\n').map_or(0, |end| end + 1)])
+    }
+
+    /// All runs, oldest first.
+    #[must_use]
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Whether a run is there.
+    #[must_use]
+    pub fn has(&self, key: &str, round: usize) -> bool {
+        self.keys.contains(&(key.to_owned(), round))
+    }
+
+    /// Adds a run, on the disk before this returns.
+    ///
+    /// # Errors
+    /// [`Failure::Results`] where it cannot be written.
+    pub fn add(&mut self, run: Run) -> Result<()> {
+        let trouble =
+            |error: &dyn std::fmt::Display| Failure::Results(format!("cannot write {}: {error}", self.path.display()));
+        let mut line = serde_json::to_vec(&run).map_err(|e| trouble(&e))?;
+        line.push(b'\n');
+        self.file.write_all(&line).and_then(|()| self.file.sync_data()).map_err(|e| trouble(&e))?;
+        self.keys.insert((run.key.clone(), run.round));
+        self.runs.push(run);
+        Ok(())
+    }
+}
+
+fn parse(path: &Path, text: &str) -> Result<Vec<Run>> {
+    let run = |(at, line): (usize, &str)| {
+        serde_json::from_str(line).map_err(|e| {
+            let place = format!("{}:{}", path.display(), at + 1);
+            Failure::Results(format!(
+                "{place}: not a run of this version of the lab: {e}: move the file away to begin anew"
+            ))
+        })
+    };
+    text.lines().enumerate().map(run).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+use super::*;
+use crate::{
+    Scale,
+    driver::{self, InThisProcess, Job, Watch},
+    execute::Seen,
+    experiment,
+};
+
+struct Silent;
+
+impl Watch for Silent {
+    fn begin(&mut self, _: &Job<'_>, _: usize, _: usize) {}
+    fn seen(&mut self, _: &Job<'_>, _: &Seen) {}
+    fn end(&mut self, _: &Run) {}
+}
+
+fn fresh(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("bifold-lab-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    dir
+}
+
+#[test]
+fn a_session_that_was_cut_short_goes_on_where_it_was() {
+    let dir = fresh("resume");
+    let experiments = experiment::named(&["hashkv-e1".to_owned()], Scale::Tiny, 1).unwrap();
+    let all = {
+        let mut results = Results::open(&dir).unwrap();
+        assert!(matches!(Results::open(&dir), Err(Failure::Results(_))), "two sessions wrote to one file");
+        let jobs = driver::jobs(&experiments, 2, &results);
+        let order: Vec<_> = jobs.iter().map(|job| (job.round, job.arm.series.as_str())).collect();
+        assert!(order.is_sorted_by_key(|(round, _)| *round) && order[0].1 != order[1].1, "not in turns: {order:?}");
+        driver::drive(&jobs[..3], &dir, &mut results, &InThisProcess, &mut Silent).unwrap();
+        jobs.len()
+    };
+    // The end of the last line is lost.
+    let path = dir.join(FILE_NAME);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, &text[..text.len() - 10]).unwrap();
+    let results = Results::open(&dir).unwrap();
+    assert_eq!((results.runs().len(), driver::jobs(&experiments, 2, &results).len()), (2, all - 2));
+    assert_eq!(Results::read(&dir).unwrap().len(), 2);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_line_that_is_not_ours_is_named() {
+    let dir = fresh("foreign");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join(FILE_NAME), "{\"a\":1}\n").unwrap();
+    for failure in [Results::open(&dir).map(|_| ()), Results::read(&dir).map(|_| ())] {
+        let failure = failure.unwrap_err().to_string();
+        assert!(failure.contains("runs.jsonl:1"), "{failure}");
+    }
+    fs::remove_dir_all(&dir).unwrap();
+    assert!(Results::read(&dir).unwrap_err().to_string().contains("bifold lab run"));
+}
