@@ -6,7 +6,12 @@ use bifold::Durability;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::{
-    commands::{advise::AdviseArgs, bench::BenchArgs, vat::VatArgs},
+    commands::{
+        advise::AdviseArgs,
+        bench::BenchArgs,
+        lab::{LabArgs, part::PartArgs},
+        vat::VatArgs,
+    },
     formats::Format,
 };
 
@@ -203,6 +208,14 @@ pub enum Command {
     /// Measure: load, update, read, scan, YCSB; Bifold alone or beside a peer.
     #[command(long_about = crate::commands::bench::LONG_ABOUT, after_long_help = crate::commands::bench::EXAMPLES)]
     Bench(Box<BenchArgs>),
+
+    /// The papers' experiments and today's rivals, on this machine, with a report.
+    #[command(long_about = crate::commands::lab::LONG_ABOUT, after_long_help = crate::commands::lab::EXAMPLES)]
+    Lab(LabArgs),
+
+    /// A run of the lab, in a process of its own.
+    #[command(hide = true)]
+    LabPart(PartArgs),
 
     /// What a design should cost, by the VAT model: bytes moved, time, space, the best levels.
     #[command(long_about = crate::commands::vat::LONG_ABOUT, after_long_help = crate::commands::vat::EXAMPLES)]

@@ -12,6 +12,7 @@
 //! | [`output`] | standard output, figures for people or as JSON, colours |
 //! | [`progress`] | progress bars, at a terminal only |
 //! | [`publish`] | files that appear whole or not at all |
+//! | [`room`] | directories that are filled for a while |
 //!
 //! Exit codes: 0 done; 1 the answer is no (key not found, damage found); 2 usage, bad input and errors.
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ mod open;
 mod output;
 mod progress;
 mod publish;
+mod room;
 
 use std::process::ExitCode;
 

@@ -51,6 +51,15 @@ impl Progress {
         self.show();
     }
 
+    /// `n` of `total` of something are done. When that is something else than before, rate and time left begin anew.
+    pub fn reach(&self, what: &str, n: u64, total: u64) {
+        if n < self.bar.position() {
+            self.bar.reset();
+        }
+        self.bar.set_message(what.to_owned());
+        self.reach_of(n, total);
+    }
+
     fn show(&self) {
         if !self.shown.get() && self.begin.elapsed() > PATIENCE {
             self.shown.set(true);

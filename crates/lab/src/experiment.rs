@@ -121,15 +121,14 @@ pub fn all(scale: Scale, seed: u64) -> Vec<Experiment> {
     makers().map(|make| make(scale, seed)).collect()
 }
 
-/// The experiments with these names; `all` stands for every one, and the name of a paper (`hashkv`) for all of it.
+/// Of these experiments those with these names; `all` stands for every one, and the name of a paper (`hashkv`) for all of it.
 ///
 /// # Errors
 /// [`Failure::Plan`] for names there are not.
-pub fn named(names: &[String], scale: Scale, seed: u64) -> Result<Vec<Experiment>> {
+pub fn select(experiments: Vec<Experiment>, names: &[String]) -> Result<Vec<Experiment>> {
     let meant = |name: &str, experiment: &Experiment| {
         name == "all" || name == experiment.name || name.eq_ignore_ascii_case(experiment.paper.name())
     };
-    let experiments = all(scale, seed);
     if let Some(unknown) = names.iter().find(|name| !experiments.iter().any(|experiment| meant(name, experiment))) {
         let near: Vec<_> = experiments
             .iter()

@@ -31,6 +31,7 @@
 //! | [`driver`] | makes those that are not there yet, in turns |
 //! | [`results`] | the file that keeps them |
 //! | [`record`] | a line of it |
+//! | [`session`] | what all runs of a file have in common |
 //! | [`machine`] | where they were run |
 //!
 //! This crate measures from outside: it alone, with the program, uses the system's threads and clock directly.
@@ -50,6 +51,7 @@ pub mod report;
 pub mod results;
 pub mod run;
 pub mod scale;
+pub mod session;
 pub mod spec;
 pub mod store;
 pub mod values;
@@ -62,6 +64,7 @@ pub use plan::Plan;
 pub use report::PhaseReport;
 pub use run::Runner;
 pub use scale::Scale;
+pub use session::Session;
 pub use spec::Spec;
 pub use store::Store;
 pub use workload::Workload;

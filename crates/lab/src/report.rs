@@ -33,6 +33,8 @@ pub struct PhaseReport {
     pub user_bytes_written: u64,
     /// Bytes of keys and values received from it.
     pub user_bytes_read: u64,
+    /// The same a second.
+    pub user_bytes_read_per_sec: f64,
     /// Bytes written to files, by the part of the store that wrote them.
     pub bytes_written: BTreeMap<&'static str, u64>,
     /// Bytes read from files, by the part of the store that read them.

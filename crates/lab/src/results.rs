@@ -1,14 +1,14 @@
 //! A directory of results: `runs.jsonl`, to which every run that ends adds a line, so that a session can be stopped at any
-//! time and gone on with later.
+//! time and gone on with later; and `session.json`, what they have in common.
 
 use std::{
     collections::HashSet,
     fs::{self, File, OpenOptions},
-    io::{Seek, SeekFrom, Write},
+    io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
-use crate::{Failure, Result, record::Run};
+use crate::{Failure, Result, Session, record::Run};
 
 /// The runs of a directory, and the file that takes more.
 #[derive(Debug)]
@@ -19,18 +19,21 @@ pub struct Results {
     keys: HashSet<(String, usize)>,
 }
 
-/// The name of the file.
+/// The name of the file of runs.
 pub const FILE_NAME: &str = "runs.jsonl";
 
+/// The name of the file of settings.
+pub const SESSION_NAME: &str = "session.json";
+
 impl Results {
-    /// Opens the results in `dir`, which is made if needed, and holds them until dropped: no other process can add to them.
+    /// Opens the results of `session` in `dir`, which is made if needed, and holds them until dropped: no other process can add to them.
     ///
     /// A last line without an end is of a run whose writing was cut short: it is removed, and the run is made again.
     ///
     /// # Errors
-    /// [`Failure::Results`] where the file cannot be read or written, where another process has it, and where a line is not one of
-    /// ours, with its number.
-    pub fn open(dir: &Path) -> Result<Self> {
+    /// [`Failure::Results`] where the file cannot be read or written, where another process has it, where it was
+    /// made by a session with other settings, and where a line is not one of ours, with its number.
+    pub fn open(dir: &Path, session: &Session) -> Result<Self> {
         let path = dir.join(FILE_NAME);
         let trouble = |verb: &str, error: &dyn std::fmt::Display| {
             Failure::Results(format!("cannot {verb} {}: {error}", path.display()))
@@ -39,6 +42,10 @@ impl Results {
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = opened.map_err(|e| trouble("open", &e))?;
         file.try_lock().map_err(|e| trouble("lock (another session is writing to it?)", &e))?;
+        match session_of(dir)? {
+            Some(stored) => session.check_same(&stored)?,
+            None => write_session(dir, session)?,
+        }
         let text = fs::read_to_string(&path).map_err(|e| trouble("read", &e))?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         file.set_len(whole as u64).map_err(|e| trouble("cut", &e))?;
@@ -48,16 +55,19 @@ impl Results {
         Ok(Self { path, file, runs, keys })
     }
 
-    /// The runs in `dir`, without holding anything.
+    /// The settings and the runs in `dir`, without holding anything.
     ///
     /// # Errors
     /// As [`Results::open`]; also where there are none.
-    pub fn read(dir: &Path) -> Result<Vec<Run>> {
+    pub fn read(dir: &Path) -> Result<(Session, Vec<Run>)> {
         let path = dir.join(FILE_NAME);
         let text = fs::read_to_string(&path).map_err(|e| {
             Failure::Results(format!("cannot read {}: {e}: `bifold lab run … --out DIR` makes results", path.display()))
         })?;
-        parse(&path, &text[..text.rfind('\n').map_or(0, |end| end + 1)])
+        let missing =
+            || Failure::Results(format!("{} has no {SESSION_NAME}: it says how the runs were made", dir.display()));
+        let session = session_of(dir)?.ok_or_else(missing)?;
+        Ok((session, parse(&path, &text[..text.rfind('\n').map_or(0, |end| end + 1)])?))
     }
 
     /// All runs, oldest first.
@@ -86,6 +96,25 @@ impl Results {
         self.runs.push(run);
         Ok(())
     }
+}
+
+/// The settings of a directory, if it has any.
+fn session_of(dir: &Path) -> Result<Option<Session>> {
+    let path = dir.join(SESSION_NAME);
+    let trouble = |error: &dyn std::fmt::Display| Failure::Results(format!("cannot read {}: {error}", path.display()));
+    match fs::read_to_string(&path) {
+        Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| trouble(&e)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(trouble(&error)),
+    }
+}
+
+fn write_session(dir: &Path, session: &Session) -> Result<()> {
+    let path = dir.join(SESSION_NAME);
+    let trouble = |error: &dyn std::fmt::Display| Failure::Results(format!("cannot write {}: {error}", path.display()));
+    let mut text = serde_json::to_string_pretty(session).map_err(|e| trouble(&e))?;
+    text.push('\n');
+    fs::write(&path, text).map_err(|e| trouble(&e))
 }
 
 fn parse(path: &Path, text: &str) -> Result<Vec<Run>> {

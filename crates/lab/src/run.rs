@@ -145,6 +145,7 @@ impl<'a> Runner<'a> {
             operations_digest: format!("{:016x}", done.0.digest),
             user_bytes_written: done.0.bytes_written,
             user_bytes_read: done.0.bytes_read,
+            user_bytes_read_per_sec: done.0.bytes_read as f64 / seconds.max(1e-9),
             bytes_written: difference(&after.written, &before.written),
             bytes_read: difference(&after.read, &before.read),
             write_amp: self.sums.write_amp(&after),

@@ -110,6 +110,9 @@ pub fn open(name: &str, dir: &Path, options: &Options) -> Result<Box<dyn Store>>
     }
 }
 
+/// Other stores that there are, whether this program was built with them or not.
+pub const PEERS: [&str; 6] = ["rocksdb", "blobdb", "fjall", "fjall-blobs", "redb", "lmdb"];
+
 /// Whether this program can open the store called `name`.
 #[must_use]
 pub fn built_in(name: &str) -> bool {

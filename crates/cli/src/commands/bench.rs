@@ -168,7 +168,8 @@ impl Dist {
     }
 }
 
-fn sizes(text: &str) -> std::result::Result<Sizes, String> {
+/// Reads `--value-size`.
+pub fn sizes(text: &str) -> std::result::Result<Sizes, String> {
     match text {
         "pareto" => Ok(Sizes::Pareto),
         _ => bifold::options::parse_size(text)

@@ -7,6 +7,7 @@ mod convert;
 mod demo;
 mod export;
 mod import;
+pub mod lab;
 mod maintain;
 mod pairs;
 mod salvage;
@@ -41,6 +42,8 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Convert(args) => convert::run(args, global, &mut out),
         Command::Salvage(args) => salvage::run(args, global, &mut out),
         Command::Bench(args) => bench::run(args, global, &mut out),
+        Command::Lab(args) => lab::run(args, global, &mut out),
+        Command::LabPart(args) => lab::part::run(args, &mut out),
         Command::Vat(args) => vat::run(args, global, &mut out),
         Command::Advise(args) => advise::run(args, global, &mut out),
     }?;

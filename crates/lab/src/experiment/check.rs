@@ -193,6 +193,18 @@ pub fn falls(points: &[(f64, f64)]) -> Option<f64> {
     rises(&turned)
 }
 
+/// The lowest point of a curve.
+#[must_use]
+pub fn least(points: &[(f64, f64)]) -> Option<f64> {
+    points.iter().map(|&(_, y)| y).reduce(f64::min)
+}
+
+/// The highest point of a curve.
+#[must_use]
+pub fn most(points: &[(f64, f64)]) -> Option<f64> {
+    points.iter().map(|&(_, y)| y).reduce(f64::max)
+}
+
 /// The parameter at which a curve is highest.
 #[must_use]
 pub fn peak(points: &[(f64, f64)]) -> Option<f64> {

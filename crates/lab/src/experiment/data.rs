@@ -131,6 +131,13 @@ impl<'a> Data<'a> {
         Some(self.at(a, x, step, metric)? / self.at(b, x, step, metric)?)
     }
 
+    /// How much larger a figure of one series is than that of another, wherever both were measured, by rising parameter.
+    #[must_use]
+    pub fn ratios(&self, a: &str, b: &str, step: &str, metric: &str) -> Vec<(f64, f64)> {
+        let points = self.over(a, step, metric).into_iter();
+        points.filter_map(|(x, figure)| Some((x, figure / self.at(b, x, step, metric)?))).collect()
+    }
+
     /// A figure summed up over steps.
     #[must_use]
     pub fn sum(&self, series: &str, x: Option<f64>, steps: &[&str], metric: &str) -> Option<f64> {

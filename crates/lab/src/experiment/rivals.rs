@@ -1,6 +1,120 @@
-//! Experiments to come.
+//! Stores beside each other: Bifold's placements and the stores this program was built with, on the same work with the same budget.
 
-use super::Maker;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Experiment, Maker, Paper, View,
+    check::{Check, Rule},
+    data::{CPU_US, DIR_BYTES, MEMORY, P99_US, RATE, WRITTEN},
+    setup::{KOPS, MIB, Setup, US, plan_of},
+};
+use crate::{
+    Plan, Scale, Workload,
+    spec::Step,
+    store::{self, PEERS},
+    values::Sizes,
+};
 
 /// Every one of them.
-pub(super) const ALL: &[Maker] = &[];
+pub(super) const ALL: &[Maker] = &[rivals];
+
+/// Bifold's placements.
+const PLACEMENTS: [&str; 6] = ["inline", "wisckey", "hashkv", "novkv", "diffkv", "unikv"];
+
+/// What is compared on what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// Placements of Bifold.
+    pub placements: Vec<String>,
+    /// Other stores.
+    pub peers: Vec<String>,
+    /// One after the other.
+    pub workloads: Vec<Workload>,
+    /// How long values are.
+    pub sizes: Sizes,
+    /// Threads that call the store.
+    pub threads: usize,
+    /// Further options, for all stores, as `name=value` words.
+    pub set: Vec<String>,
+}
+
+impl Default for Comparison {
+    fn default() -> Self {
+        use Workload::{Load, Mix, Read, Scan, Settle, Update};
+        Self {
+            placements: PLACEMENTS.map(str::to_owned).into(),
+            peers: PEERS.iter().filter(|peer| store::built_in(peer)).map(|&peer| peer.to_owned()).collect(),
+            workloads: vec![Load, Update, Settle, Read, Scan, Mix],
+            sizes: Sizes::Fixed(1000),
+            threads: 1,
+            set: Vec::new(),
+        }
+    }
+}
+
+impl Comparison {
+    /// It as an experiment, without claims.
+    #[must_use]
+    pub fn experiment(&self, scale: Scale, seed: u64) -> Experiment {
+        let setups = self.placements.iter().map(|placement| Setup::bifold(scale, placement));
+        let setups = setups.chain(self.peers.iter().map(|peer| Setup::peer(scale, peer)));
+        let mean = match self.sizes {
+            Sizes::Fixed(bytes) => bytes,
+            _ => 1000,
+        };
+        let plan = Plan { threads: self.threads, ..plan_of(scale.data_bytes(), self.sizes, mean, seed) };
+        let steps = self.steps();
+        let arm = |setup: Setup| self.set.iter().fold(setup, Setup::set).arm(&plan, &steps);
+        let names: Vec<&'static str> = self.workloads.iter().map(|workload| workload.name()).collect();
+        Experiment {
+            name: "compare",
+            paper: Paper::Bifold,
+            place: "",
+            title: "Stores beside each other",
+            note: "",
+            arms: setups.map(arm).collect(),
+            views: vec![
+                View::bars("Throughput", RATE, KOPS, &names),
+                View::bars("99 of 100 operations take no longer", P99_US, US, &names),
+                View::bars("Processor time of an operation", CPU_US, US, &names),
+                View::bars("Bytes written", WRITTEN, MIB, &names),
+                View::bars("Size of the store", DIR_BYTES, MIB, &names),
+                View::bars("Peak memory", MEMORY, MIB, &names),
+            ],
+            checks: Vec::new(),
+        }
+    }
+
+    /// A workload that comes twice has a number the second time.
+    fn steps(&self) -> Vec<Step> {
+        let name = |at: usize, workload: Workload| {
+            let earlier = self.workloads[..at].iter().filter(|&&other| other == workload).count();
+            if earlier == 0 { workload.name().to_owned() } else { format!("{workload} {}", earlier + 1) }
+        };
+        self.workloads.iter().enumerate().map(|(at, &workload)| Step::new(&name(at, workload), workload)).collect()
+    }
+}
+
+/// Our own claim: whoever comes here should find no reason to take another store.
+fn rivals(scale: Scale, seed: u64) -> Experiment {
+    let comparison = Comparison::default();
+    let best = |names: Vec<String>, step: &'static str| {
+        move |d: &super::Data<'_>| names.iter().filter_map(|name| d.of(name, step, RATE)).reduce(f64::max)
+    };
+    let check = |step: &'static str| {
+        let ours = best(comparison.placements.clone(), step);
+        let theirs = best(comparison.peers.clone(), step);
+        let what = format!("{step}, the best placement over the best peer");
+        Check::new(what, "ours: faster than every peer", Rule::AtLeast(1.0), move |d| Some(ours(d)? / theirs(d)?))
+    };
+    let checks = ["load", "update", "read", "scan", "mix"].into_iter().map(check).collect();
+    Experiment {
+        name: "rivals",
+        place: "README",
+        title: "Bifold's placements beside other stores",
+        note: "Which others there are depends on the features this program was built with.",
+        checks,
+        ..comparison.experiment(scale, seed)
+    }
+}

@@ -42,7 +42,7 @@ fn every_arm_can_be_run() {
 fn names_of_papers_and_all_stand_for_many() {
     let names = |words: &[&str]| {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        named(&words, Scale::Tiny, 1).map(|found| found.iter().map(|e| e.name).collect::<Vec<_>>())
+        select(all(Scale::Tiny, 1), &words).map(|found| found.iter().map(|e| e.name).collect::<Vec<_>>())
     };
     assert_eq!(names(&["hashkv-e1"]).unwrap(), ["hashkv-e1"]);
     assert!(names(&["hashkv"]).unwrap().iter().all(|name| name.starts_with("hashkv")));

@@ -3,7 +3,6 @@ use crate::{
     Scale,
     driver::{self, InThisProcess, Job, Watch},
     execute::Seen,
-    experiment,
 };
 
 struct Silent;
@@ -23,10 +22,11 @@ fn fresh(name: &str) -> PathBuf {
 #[test]
 fn a_session_that_was_cut_short_goes_on_where_it_was() {
     let dir = fresh("resume");
-    let experiments = experiment::named(&["hashkv-e1".to_owned()], Scale::Tiny, 1).unwrap();
+    let session = Session { scale: Scale::Tiny, ..Session::default() };
+    let experiments = session.named(&["hashkv-e1".to_owned()]).unwrap();
     let all = {
-        let mut results = Results::open(&dir).unwrap();
-        assert!(matches!(Results::open(&dir), Err(Failure::Results(_))), "two sessions wrote to one file");
+        let mut results = Results::open(&dir, &session).unwrap();
+        assert!(matches!(Results::open(&dir, &session), Err(Failure::Results(_))), "two sessions wrote to one file");
         let jobs = driver::jobs(&experiments, 2, &results);
         let order: Vec<_> = jobs.iter().map(|job| (job.round, job.arm.series.as_str())).collect();
         assert!(order.is_sorted_by_key(|(round, _)| *round) && order[0].1 != order[1].1, "not in turns: {order:?}");
@@ -37,18 +37,22 @@ fn a_session_that_was_cut_short_goes_on_where_it_was() {
     let path = dir.join(FILE_NAME);
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, &text[..text.len() - 10]).unwrap();
-    let results = Results::open(&dir).unwrap();
+    let results = Results::open(&dir, &session).unwrap();
     assert_eq!((results.runs().len(), driver::jobs(&experiments, 2, &results).len()), (2, all - 2));
-    assert_eq!(Results::read(&dir).unwrap().len(), 2);
+    assert_eq!(Results::read(&dir).unwrap().1.len(), 2);
+    drop(results);
+    let other = Session { seed: 2, ..session.clone() };
+    assert!(Results::open(&dir, &other).unwrap_err().to_string().contains("\"seed\":2"));
     fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]
 fn a_line_that_is_not_ours_is_named() {
     let dir = fresh("foreign");
-    fs::create_dir_all(&dir).unwrap();
+    let session = Session::default();
+    drop(Results::open(&dir, &session).unwrap());
     fs::write(dir.join(FILE_NAME), "{\"a\":1}\n").unwrap();
-    for failure in [Results::open(&dir).map(|_| ()), Results::read(&dir).map(|_| ())] {
+    for failure in [Results::open(&dir, &session).map(|_| ()), Results::read(&dir).map(|_| ())] {
         let failure = failure.unwrap_err().to_string();
         assert!(failure.contains("runs.jsonl:1"), "{failure}");
     }

@@ -6,12 +6,10 @@
 //! | [`plot`] | the paper's projections as pictures |
 //! | [`calibrate`] | what a device gives |
 //! | [`validate`] | how well the model predicts this engine |
-//! | [`room`] | directories that are filled for a while |
 
 mod calibrate;
 mod model;
 mod plot;
-mod room;
 mod validate;
 
 use clap::{Args, Subcommand};

@@ -70,11 +70,13 @@ fn of_groups(db: &Db) -> Vec<(&'static str, f64)> {
     else {
         return Vec::new();
     };
+    let mean = sizes.iter().sum::<f64>() / sizes.len() as f64;
     vec![
         ("value_units", sizes.len() as f64),
         ("value_unit_least", least),
         ("value_unit_most", most),
-        ("value_unit_mean", sizes.iter().sum::<f64>() / sizes.len() as f64),
+        ("value_unit_most_over_mean", most / mean),
+        ("value_unit_least_over_mean", least / mean),
         ("value_live_bytes", units.iter().map(|unit| unit.live_bytes as f64).sum()),
         ("value_bytes", sizes.iter().sum()),
     ]

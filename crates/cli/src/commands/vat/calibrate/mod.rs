@@ -21,13 +21,13 @@ use self::{
     measure::{Direction, Measurement, Order},
     scratch::Scratch,
 };
-use super::room;
 use crate::{
     args::Global,
     failure::{Failure, Result},
     output::{self, Output, Tone},
     progress::Progress,
     publish::{self, NewFile, publish},
+    room,
 };
 
 pub const LONG_ABOUT: &str = "\

@@ -15,11 +15,12 @@ use std::{
 use bifold_lab::random::Random;
 use bifold_vat::Caching;
 
-use super::{super::room, measure::Order};
+use super::measure::Order;
 use crate::{
     failure::{Failure, Result},
     output,
     progress::Progress,
+    room,
 };
 
 /// Direct reads and writes go from and to memory at multiples of this: no device asks for more.

@@ -20,7 +20,6 @@ use self::{
     config::{Config, Load, Place, Shape, Tables},
     verdict::Row,
 };
-use super::room;
 use crate::{
     args::Global,
     chart::{png, raster, svg},
@@ -29,6 +28,7 @@ use crate::{
     output::{self, Output, Tone},
     progress::Progress,
     publish::{self, NewFile, publish},
+    room,
 };
 
 pub const LONG_ABOUT: &str = "\

@@ -1,0 +1,187 @@
+//! `lab compare`: stores beside each other, on workloads of one's own choice.
+
+use std::path::Path;
+
+use bifold_lab::{
+    Scale, Workload,
+    experiment::{
+        Data, Experiment,
+        data::{Figure, RATE},
+        rivals::Comparison,
+    },
+    record::Run,
+    report::grouped,
+    results::Results,
+    session::Subject,
+    store::{self, PEERS},
+    values::Sizes,
+};
+use clap::Args;
+use serde::Serialize;
+
+use super::{
+    report,
+    run::{self, How},
+};
+use crate::{
+    args::Global,
+    commands::bench,
+    failure::{Failure, Result},
+    output::{Output, Tone},
+};
+
+pub const LONG_ABOUT: &str = "\
+Measure Bifold's placements and other stores beside each other: same keys and values, same durability, same budget of memory.
+
+Prints ratios to the first store and medians of all rounds, and draws a report. --set and --durability hold for all stores: other \
+stores take sizes of memtables, tables and caches and what a write survives from them. What each store was given is in the report.
+
+Other stores are those this program was built with (--features rocksdb, fjall, redb, lmdb): rocksdb, blobdb, fjall, fjall-blobs, \
+redb, lmdb.";
+
+pub const EXAMPLES: &str = "Examples:
+  bifold lab compare
+  bifold lab compare --placements inline,hashkv --workloads load,update,read --value-size 4KiB
+  bifold lab compare --peers rocksdb,lmdb --scale medium --memory 256MiB --out beyond-memory
+  bifold lab compare --durability sync --workloads load,update --scale tiny --rounds 3";
+
+/// Where results go when nothing is said.
+const OUT: &str = "lab-compare";
+
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// Placements of Bifold; `none` for none [default: all].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub placements: Option<Vec<String>>,
+
+    /// Other stores; `none` for none [default: all that this program was built with].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub peers: Option<Vec<String>>,
+
+    /// What to do, one after the other; `bifold bench --help` lists them.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "load,update,settle,read,scan,mix")]
+    pub workloads: Vec<Workload>,
+
+    /// Bytes of each value, or `pareto`.
+    #[arg(long, value_name = "BYTES|pareto", default_value = "1000", value_parser = bench::sizes)]
+    pub value_size: Sizes,
+
+    /// Threads that call the store.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub threads: usize,
+
+    /// How much is stored: tiny, small, medium or large.
+    #[arg(long, value_name = "SCALE", default_value = "small")]
+    pub scale: Scale,
+
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// A workload on a store, as a line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    workload: &'a str,
+    store: &'a str,
+    ops_per_sec: Spread,
+    ratio: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Spread {
+    median: f64,
+    least: f64,
+    most: f64,
+}
+
+/// `bifold lab compare`
+pub fn run(args: &CompareArgs, global: &Global, out: &mut Output) -> Result<()> {
+    let session = args.how.session(args.scale, Subject::Compare(args.comparison(global)?));
+    let experiments = session.experiments();
+    let dir = args.how.out.as_deref().unwrap_or(Path::new(OUT));
+    run::make(&session, &experiments, &args.how, dir, global, out)?;
+    let (session, runs) = Results::read(dir)?;
+    for experiment in &experiments {
+        tell(experiment, &runs, global, out)?;
+    }
+    let page = report::write(dir, &session, &runs)?;
+    run::hint(&page, global, out)
+}
+
+impl CompareArgs {
+    fn comparison(&self, global: &Global) -> Result<Comparison> {
+        let default = Comparison::default();
+        if global.options.is_some() {
+            return Err(Failure::trouble("--options is not for `lab compare`: give options one by one with --set"));
+        }
+        let chosen = |given: &Option<Vec<String>>, all: Vec<String>| match given.as_deref() {
+            None => all,
+            Some([none]) if none == "none" => Vec::new(),
+            Some(names) => names.to_vec(),
+        };
+        let comparison = Comparison {
+            placements: chosen(&self.placements, default.placements),
+            peers: chosen(&self.peers, default.peers),
+            workloads: self.workloads.clone(),
+            sizes: self.value_size,
+            threads: self.threads,
+            set: global
+                .durability
+                .map(|level| format!("durability={}", format!("{level:?}").to_lowercase()))
+                .into_iter()
+                .chain(global.set.iter().cloned())
+                .collect(),
+        };
+        check(&comparison)?;
+        Ok(comparison)
+    }
+}
+
+fn check(comparison: &Comparison) -> Result<()> {
+    for peer in &comparison.peers {
+        if !PEERS.contains(&peer.as_str()) {
+            return Err(Failure::trouble(format!("no store is called `{peer}`: there are {}", PEERS.join(", "))));
+        }
+        if !store::built_in(peer) {
+            let feature = peer.split('-').next().unwrap_or(peer).replace("blobdb", "rocksdb");
+            let why = format!("this program was built without {peer}: build it with --features {feature}");
+            return Err(Failure::trouble(why));
+        }
+    }
+    let stores = comparison.placements.len() + comparison.peers.len();
+    if stores == 0 || comparison.workloads.is_empty() {
+        return Err(Failure::trouble("nothing to compare: give at least one store and one workload"));
+    }
+    for arm in comparison.experiment(Scale::Tiny, 1).arms {
+        arm.spec.options()?;
+        arm.spec.plan.check()?;
+    }
+    Ok(())
+}
+
+/// Ratios to the first store, and medians.
+fn tell(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
+    let data = Data::new(&experiment.arms, runs);
+    let series = data.series();
+    let steps = experiment.arms.first().map(|arm| arm.spec.steps.as_slice()).unwrap_or_default();
+    if !global.json {
+        let head = format!("{:<10} {:<12} {:>6} {:>11} {:>23}", "workload", "store", "×", "ops/s", "least to most");
+        out.line(out.paint(Tone::Strong, &head))?;
+    }
+    for step in steps {
+        let first = series.first().and_then(|name| data.of(name, &step.name, RATE));
+        for &store in &series {
+            let Some(Figure { median, least, most }) = data.figure(store, None, &step.name, RATE) else { continue };
+            let ratio = first.map(|first| median / first);
+            if global.json {
+                let ops_per_sec = Spread { median, least, most };
+                out.json(&Line { workload: &step.name, store, ops_per_sec, ratio })?;
+                continue;
+            }
+            let spread = format!("{} to {}", grouped(least), grouped(most));
+            let ratio = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+            out.line(format!("{:<10} {store:<12} {ratio:>6} {:>11} {spread:>23}", step.name, grouped(median)))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! A process for each run, so that memory, processor time and system calls are the store's alone.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use bifold_lab::{
+    Failure, Result, Spec,
+    driver::Launch,
+    execute::{Part, Seen},
+};
+use serde_json::Value;
+
+use super::{confine::Confined, part::Said};
+
+/// Runs this program again.
+pub struct Processes;
+
+impl Launch for Processes {
+    fn launch(&self, spec: &Spec, part: usize, dir: &Path, seen: &mut dyn FnMut(Seen)) -> Result<Part<Value>> {
+        let trouble = |verb: &str, e: &dyn std::fmt::Display| Failure::Store(format!("cannot {verb} a process: {e}"));
+        let program = std::env::current_exe().map_err(|e| trouble("find the program for", &e))?;
+        let mut command = Command::new(program);
+        command.arg("lab-part").arg(dir).arg(part.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = Ended(command.spawn().map_err(|e| trouble("start", &e))?);
+        // It waits for its spec, so it has done nothing yet.
+        let _confined = spec.process_memory.map(|bytes| Confined::new(child.0.id(), bytes)).transpose()?;
+        let text = serde_json::to_string(spec).map_err(|e| trouble("tell the spec to", &e))?;
+        let mut stdin = child.0.stdin.take().ok_or_else(|| trouble("write to", &"no standard input"))?;
+        stdin.write_all(text.as_bytes()).map_err(|e| trouble("write to", &e))?;
+        drop(stdin);
+        let stdout = child.0.stdout.take().ok_or_else(|| trouble("read from", &"no standard output"))?;
+        let mut done = None;
+        for line in BufReader::new(stdout).lines() {
+            let line = line.map_err(|e| trouble("read from", &e))?;
+            match serde_json::from_str(&line).map_err(|e| trouble("understand", &e))? {
+                Said::Seen(far) => seen(far),
+                Said::Done(part) => done = Some(part),
+                Said::Failed(why) => return Err(Failure::Store(why)),
+            }
+        }
+        let status = child.0.wait().map_err(|e| trouble("wait for", &e))?;
+        let out_of_memory = if spec.process_memory.is_some() { " (out of the memory it was given?)" } else { "" };
+        done.ok_or_else(|| Failure::Store(format!("its process ended with {status}{out_of_memory}")))
+    }
+}
+
+/// A process that is not left behind.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It has ended already, unless something went wrong on our side.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,81 @@
+//! `lab list`: which experiments there are.
+
+use bifold_lab::{Session, experiment::Experiment};
+use clap::Args;
+use serde::Serialize;
+
+use crate::{
+    args::Global,
+    failure::Result,
+    output::{Output, Tone},
+};
+
+pub const LONG_ABOUT: &str = "\
+Print which experiments there are: name, place in the paper, what it is about.
+
+With --claims also what the paper found, and the rule by which ours counts as the same. With --json all of it, an object a line.";
+
+pub const EXAMPLES: &str = "Examples:
+  bifold lab list
+  bifold lab list --claims
+  bifold lab list --json | jq -r .name";
+
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Also print what each paper claims, and when that counts as reproduced.
+    #[arg(long)]
+    pub claims: bool,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    name: &'a str,
+    paper: &'a str,
+    place: &'a str,
+    title: &'a str,
+    note: &'a str,
+    arms: Vec<String>,
+    claims: Vec<Claim<'a>>,
+}
+
+#[derive(Serialize)]
+struct Claim<'a> {
+    what: &'a str,
+    paper: &'a str,
+    rule: String,
+}
+
+impl<'a> Line<'a> {
+    fn of(experiment: &'a Experiment) -> Self {
+        let claims = experiment.checks.iter();
+        Self {
+            name: experiment.name,
+            paper: experiment.paper.name(),
+            place: experiment.place,
+            title: experiment.title,
+            note: experiment.note,
+            arms: experiment.arms.iter().map(bifold_lab::experiment::Arm::label).collect(),
+            claims: claims.map(|c| Claim { what: &c.what, paper: &c.paper, rule: c.rule.to_string() }).collect(),
+        }
+    }
+}
+
+/// `bifold lab list`
+pub fn run(args: &ListArgs, global: &Global, out: &mut Output) -> Result<()> {
+    for experiment in &Session::default().experiments() {
+        let line = Line::of(experiment);
+        if global.json {
+            out.json(&line)?;
+            continue;
+        }
+        let name = out.paint(Tone::Strong, &format!("{:<12}", line.name));
+        let place = format!("{}, {}", line.paper, line.place);
+        out.line(format!("{name}  {:<44}  {}", line.title, out.paint(Tone::Dim, &place)))?;
+        if args.claims {
+            for Claim { what, paper, rule } in &line.claims {
+                out.line(format!("              {what}: {paper}; counts: {rule}"))?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! `lab`: the papers' experiments and today's rivals, with a report.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`list`] | which experiments there are |
+//! | [`run`] | makes the runs that are missing, shows how far it is, says how it came out |
+//! | [`compare`] | stores beside each other, on workloads of one's own choice |
+//! | [`report`] | the page, from results that are there |
+//! | [`launch`] | a process for each run |
+//! | [`part`] | what that process does |
+//! | [`confine`] | how much memory it may take |
+
+mod compare;
+mod confine;
+mod launch;
+mod list;
+pub mod part;
+mod report;
+mod run;
+
+use clap::{Args, Subcommand};
+
+use crate::{args::Global, failure::Result, output::Output};
+
+pub const LONG_ABOUT: &str = "\
+The papers' experiments and today's rivals, on this machine, with a report.
+
+Each experiment is a figure or table of a paper: which stores, which options, which workloads, and what must hold for its \
+result to count as reproduced. Runs are made in turns (A B C A B C), each in a process and a directory of its own; every \
+value that is read is checked. Results are a line of JSON for each run, so that a session can be stopped at any time and \
+gone on with later, and a report can be drawn again without running anything.
+
+Other stores are measured where this program was built with them: --features rocksdb, fjall, redb, lmdb.";
+
+pub const EXAMPLES: &str = "Examples:
+  bifold lab list
+  bifold lab run hashkv-e1
+  bifold lab run all --out results          # about an hour; go on with the same command
+  bifold lab compare --workloads load,read,scan
+  bifold lab report results                 # results/report.html";
+
+#[derive(Args, Debug)]
+#[command(subcommand_required = true)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum LabCommand {
+    /// Print which experiments there are, and what the papers claim.
+    #[command(long_about = list::LONG_ABOUT, after_long_help = list::EXAMPLES)]
+    List(list::ListArgs),
+
+    /// Run experiments and say which of the papers' results they reproduce.
+    #[command(long_about = run::LONG_ABOUT, after_long_help = run::EXAMPLES)]
+    Run(run::RunArgs),
+
+    /// Measure placements and other stores beside each other.
+    #[command(long_about = compare::LONG_ABOUT, after_long_help = compare::EXAMPLES)]
+    Compare(compare::CompareArgs),
+
+    /// Draw the report of results that are there.
+    #[command(long_about = report::LONG_ABOUT, after_long_help = report::EXAMPLES)]
+    Report(report::ReportArgs),
+}
+
+/// `bifold lab`
+pub fn run(args: &LabArgs, global: &Global, out: &mut Output) -> Result<()> {
+    match &args.command {
+        LabCommand::List(args) => list::run(args, global, out),
+        LabCommand::Run(args) => run::run(args, global, out),
+        LabCommand::Compare(args) => compare::run(args, global, out),
+        LabCommand::Report(args) => report::run(args, global, out),
+    }
+}

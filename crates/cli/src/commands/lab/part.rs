@@ -1,0 +1,79 @@
+//! `lab-part`: what the process of one run does. It reads the spec from standard input, so that whoever made it can confine it
+//! before it begins, and answers with a JSON object a line: how far it is, and at last what came of it.
+
+use std::{
+    io::Read,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use bifold_lab::{
+    Spec,
+    execute::{Part, Progress, Seen, execute},
+};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    failure::{Failure, Result},
+    output::Output,
+};
+
+/// How often it says how far it is.
+const TOLD_EVERY: Duration = Duration::from_millis(200);
+
+#[derive(Args, Debug)]
+pub struct PartArgs {
+    /// Where the store is.
+    pub dir: PathBuf,
+
+    /// Which part of the run.
+    pub part: usize,
+}
+
+/// What it says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// How far it is.
+    Seen(Seen),
+    /// All that came of it.
+    Done(Part<Value>),
+    /// It went wrong.
+    Failed(String),
+}
+
+/// `bifold lab-part`
+pub fn run(args: &PartArgs, out: &mut Output) -> Result<()> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|e| Failure::trouble(format!("cannot read the spec: {e}")))?;
+    let spec: Spec = serde_json::from_str(&text).map_err(|e| Failure::trouble(format!("not a spec: {e}")))?;
+    let progress = Arc::new(Progress::default());
+    let ended = Arc::new(AtomicBool::new(false));
+    let worker = thread::spawn({
+        let (progress, ended, args) = (Arc::clone(&progress), Arc::clone(&ended), (args.part, args.dir.clone()));
+        move || {
+            let result = execute(&spec, args.0, &args.1, &progress).and_then(Part::erased);
+            ended.store(true, Relaxed);
+            result
+        }
+    });
+    while !ended.load(Relaxed) && !worker.is_finished() {
+        thread::park_timeout(TOLD_EVERY);
+        out.json(&Said::Seen(progress.look()))?;
+    }
+    let said = match worker.join() {
+        Ok(Ok(part)) => Said::Done(part),
+        Ok(Err(failure)) => Said::Failed(failure.to_string()),
+        Err(_) => Said::Failed("the run panicked".to_owned()),
+    };
+    out.json(&said)?;
+    // A run that goes on in another process has left its store open. It ends as a killed one does: nothing is closed, no destructor runs.
+    std::process::exit(0)
+}

@@ -1,0 +1,263 @@
+//! `lab run`: makes the runs that are missing, shows how far it is, says how it came out.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use bifold_lab::{
+    Scale, Session,
+    driver::{self, Job, Watch},
+    execute::Seen,
+    experiment::{Data, Experiment, Verdict},
+    record::Run,
+    results::Results,
+    session::Subject,
+    spec::PageCache,
+};
+use clap::Args;
+use serde::Serialize;
+
+use super::{launch::Processes, report};
+use crate::{
+    args::Global,
+    failure::{Failure, Result},
+    output::{self, Output, Tone},
+    progress::Progress,
+    room,
+};
+
+pub const LONG_ABOUT: &str = "\
+Run experiments and say which of the papers' results they reproduce.
+
+NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all. What is in --out already is not run again, so a \
+session that was stopped goes on with the same command.
+
+tiny     1 MiB of keys and values: proves that it works, figures mean nothing
+small    64 MiB, three rounds: all experiments in about an hour, everything in the page cache
+medium   1 GiB
+large    40 GiB, as the papers; needs four times that on the disk
+
+A verdict is by rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a saving, \
+0.8 to 1.25 for what is alike. Experiments whose runs are equal share them.
+
+The page cache is as the steps before left it, or empty for steps that only read (--cold). With --memory each store's process \
+gets no more memory than that, its page cache included: data larger than memory. That needs Linux and root.";
+
+pub const EXAMPLES: &str = "Examples:
+  bifold lab run hashkv-e1
+  bifold lab run unikv diffkv-f10 --out results
+  bifold lab run all --scale medium --memory 256MiB --out beyond-memory
+  bifold lab run all --scale tiny --rounds 1";
+
+/// Where results go when nothing is said.
+const OUT: &str = "lab-results";
+
+/// A store may take so many times its data while it runs.
+const ROOM: u64 = 4;
+
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Experiments, papers, or all.
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+
+    /// How large everything is: tiny, small, medium or large.
+    #[arg(long, value_name = "SCALE", default_value = "small")]
+    pub scale: Scale,
+
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// What `run` and `compare` have in common.
+#[derive(Args, Debug)]
+pub struct How {
+    /// Where results go, and come from when a session goes on [default: lab-results; lab-compare].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Where stores are while they run [default: where results go].
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+
+    /// How often each run is made [default: 3; 1 at tiny].
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<usize>,
+
+    /// What all random choices follow from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Empty the page cache of a store's files before each step that only reads.
+    #[arg(long)]
+    pub cold: bool,
+
+    /// The most memory each store's process may take, page cache included, such as 256MiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub memory: Option<u64>,
+}
+
+fn size(text: &str) -> std::result::Result<u64, String> {
+    bifold::options::parse_size(text).map_err(|e| e.to_string())
+}
+
+/// How an experiment came out, as a line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    experiment: &'a str,
+    paper: &'a str,
+    place: &'a str,
+    verdict: Verdict,
+    rounds: usize,
+    checks: Vec<bifold_lab::experiment::Outcome>,
+}
+
+impl How {
+    /// The session that these settings make.
+    pub fn session(&self, scale: Scale, subject: Subject) -> Session {
+        Session {
+            scale,
+            seed: self.seed,
+            page_cache: if self.cold { PageCache::Cold } else { PageCache::Warm },
+            process_memory: self.memory,
+            subject,
+        }
+    }
+}
+
+/// `bifold lab run`
+pub fn run(args: &RunArgs, global: &Global, out: &mut Output) -> Result<()> {
+    let session = args.how.session(args.scale, Subject::Papers);
+    let experiments = session.named(&args.names)?;
+    let dir = args.how.out.as_deref().unwrap_or(Path::new(OUT));
+    make(&session, &experiments, &args.how, dir, global, out)?;
+    let (session, runs) = Results::read(dir)?;
+    for experiment in &experiments {
+        tell(experiment, &runs, global, out)?;
+    }
+    let page = report::write(dir, &session, &runs)?;
+    hint(&page, global, out)
+}
+
+/// Makes the runs that are missing.
+pub fn make(
+    session: &Session,
+    experiments: &[Experiment],
+    how: &How,
+    dir: &Path,
+    global: &Global,
+    out: &mut Output,
+) -> Result<()> {
+    let rounds = how.rounds.unwrap_or(session.scale.rounds());
+    if rounds == 0 {
+        return Err(Failure::trouble("--rounds 0 measures nothing: give at least 1"));
+    }
+    let mut results = Results::open(dir, session)?;
+    let data = how.data.as_deref().unwrap_or(dir);
+    let jobs = driver::jobs(experiments, rounds, &results);
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    check_room(data, session.scale)?;
+    let quiet = global.json;
+    let mut shown = Shown { out, quiet, begin: Instant::now(), bar: Progress::count("", 0), at: (0, jobs.len()) };
+    Ok(driver::drive(&jobs, data, &mut results, &Processes, &mut shown)?)
+}
+
+fn check_room(data: &Path, scale: Scale) -> Result<()> {
+    std::fs::create_dir_all(data).map_err(|e| Failure::file("make", data, &e))?;
+    let (needed, free) = (scale.data_bytes() * ROOM, room::free(data)?);
+    if free < needed {
+        let (needed, free) = (output::bytes(needed), output::bytes(free));
+        let why = format!("runs at {scale} take up to {needed}, and {} has {free} free", data.display());
+        return Err(Failure::trouble(format!("{why}: give another directory with --data, or a smaller --scale")));
+    }
+    Ok(())
+}
+
+/// How far it is: a bar at a terminal, and a line for each run that ends.
+struct Shown<'a> {
+    out: &'a mut Output,
+    quiet: bool,
+    begin: Instant,
+    bar: Progress,
+    /// Which run, of how many.
+    at: (usize, usize),
+}
+
+impl Shown<'_> {
+    /// How long the rest takes if it takes as long as what is done.
+    fn left(&self) -> String {
+        let (at, of) = self.at;
+        if at < 2 {
+            return String::new();
+        }
+        let each = self.begin.elapsed() / u32::try_from(at - 1).unwrap_or(u32::MAX);
+        let left = each * u32::try_from(of + 1 - at).unwrap_or(u32::MAX);
+        format!(", all in about {}", minutes(left))
+    }
+}
+
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 100 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
+}
+
+impl Watch for Shown<'_> {
+    fn begin(&mut self, _: &Job<'_>, at: usize, of: usize) {
+        self.at = (at, of);
+        self.bar = Progress::count("", 0);
+    }
+
+    fn seen(&mut self, job: &Job<'_>, seen: &Seen) {
+        let (at, of) = self.at;
+        let Job { experiment, arm, round } = job;
+        let what = format!("{at}/{of} {experiment} {}, round {round}: {}{} ", arm.label(), seen.step, self.left());
+        self.bar.reach(&what, seen.done, seen.total);
+    }
+
+    fn end(&mut self, run: &Run) {
+        if !self.quiet {
+            let (at, of) = self.at;
+            let Run { experiment, arm, round, seconds, .. } = run;
+            let line = format!("{at:>4}/{of}  {experiment:<12} {arm}, round {round}: {seconds:.1} s");
+            // Nobody reads it any more: the runs go on all the same, their results are a file.
+            let _ = self.out.line_now(self.out.paint(Tone::Dim, &line));
+        }
+    }
+}
+
+/// How an experiment came out.
+fn tell(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
+    let data = Data::new(&experiment.arms, runs);
+    let checks = experiment.outcomes(&data);
+    let verdict = Verdict::of(&checks);
+    let (name, paper, place) = (experiment.name, experiment.paper.name(), experiment.place);
+    if global.json {
+        return out.json(&Line { experiment: name, paper, place, verdict, rounds: data.rounds(), checks });
+    }
+    let tone = match verdict {
+        Verdict::Reproduced => Tone::Good,
+        Verdict::Not => Tone::Bad,
+        Verdict::Partly | Verdict::Open => Tone::Strong,
+    };
+    let verdict = out.paint(tone, &format!("{:<10}", verdict.name()));
+    out.line(format!("{verdict}  {name:<12}  {}", experiment.title))?;
+    for check in checks {
+        let mark = match check.holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "-",
+        };
+        let ours = check.ours.map_or_else(|| "not measured".to_owned(), |ours| format!("{ours:.2}"));
+        let line = format!("  {mark:<3}  {}: {ours} ({}; paper: {})", check.what, check.rule, check.paper);
+        out.line(out.paint(Tone::Dim, &line))?;
+    }
+    Ok(())
+}
+
+/// Where the report is.
+pub fn hint(page: &Path, global: &Global, out: &mut Output) -> Result<()> {
+    if global.json { Ok(()) } else { out.line(format!("report: {}", page.display())) }
+}
