@@ -52,11 +52,11 @@ impl Scale {
         }
     }
 
-    /// Size of a memtable. Data are 32, 64, 128 and 640 times as large.
+    /// Size of a memtable. Data are 16, 64, 128 and 640 times as large.
     #[must_use]
     pub fn memtable_bytes(self) -> u64 {
         match self {
-            Self::Tiny => 32 << 10,
+            Self::Tiny => 64 << 10,
             Self::Small => 1 << 20,
             Self::Medium => 8 << 20,
             Self::Large => 64 << 20,
@@ -68,7 +68,7 @@ impl Scale {
     pub fn memory_limit(self) -> u64 {
         match self {
             Self::Large => 512 << 20,
-            _ => 16 * self.memtable_bytes().max(64 << 10),
+            _ => 16 * self.memtable_bytes(),
         }
     }
 

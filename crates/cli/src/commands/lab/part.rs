@@ -57,10 +57,12 @@ pub fn run(args: &PartArgs, out: &mut Output) -> Result<()> {
     let progress = Arc::new(Progress::default());
     let ended = Arc::new(AtomicBool::new(false));
     let worker = thread::spawn({
-        let (progress, ended, args) = (Arc::clone(&progress), Arc::clone(&ended), (args.part, args.dir.clone()));
+        let (progress, ended, teller) = (Arc::clone(&progress), Arc::clone(&ended), thread::current());
+        let (part, dir) = (args.part, args.dir.clone());
         move || {
-            let result = execute(&spec, args.0, &args.1, &progress).and_then(Part::erased);
+            let result = execute(&spec, part, &dir, &progress).and_then(Part::erased);
             ended.store(true, Relaxed);
+            teller.unpark();
             result
         }
     });
