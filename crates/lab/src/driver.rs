@@ -156,7 +156,7 @@ impl Launch for InThisProcess {
             return Err(Failure::Plan("a run with a recovery needs processes of its own".to_owned()));
         }
         let progress = execute::Progress::default();
-        let part = execute::execute(spec, part, dir, &progress)?;
+        let part = execute::execute(spec, part, dir, None, &progress)?;
         seen(progress.look());
         part.erased()
     }

@@ -16,7 +16,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Failure, PhaseReport, Result, Runner, Store, Workload, measure,
+    Failure, PhaseReport, Result, Runner, Store, Workload,
+    given::Given,
+    measure,
     record::{Account, StepRecord},
     spec::{Act, PageCache, Spec, Step},
     store,
@@ -80,16 +82,17 @@ pub fn parts(spec: &Spec) -> Vec<std::ops::Range<usize>> {
     starts.iter().enumerate().map(|(n, &start)| start..starts.get(n + 1).copied().unwrap_or(spec.steps.len())).collect()
 }
 
-/// Runs part number `part` of `spec` on the store in `dir`.
+/// Runs part number `part` of `spec` on the store in `dir`, with the pairs of its input if it has one.
 ///
 /// A part that another one follows leaves the store as a killed process does: the caller must end this process.
 ///
 /// # Errors
 /// The plan's, the store's, and [`Failure::WrongAnswer`] when it answers wrongly.
-pub fn execute(spec: &Spec, part: usize, dir: &Path, progress: &Progress) -> Result<Part> {
+pub fn execute(spec: &Spec, part: usize, dir: &Path, given: Option<&Arc<Given>>, progress: &Progress) -> Result<Part> {
     let parts = parts(spec);
     let range = parts.get(part).cloned().ok_or_else(|| Failure::Plan(format!("the run has no part {part}")))?;
     let steps = &spec.steps[range];
+    check_input(spec, given)?;
     let before = measure::called();
     let begin = Instant::now();
     let store = store::open(&spec.store, dir, &spec.options()?)?;
@@ -102,7 +105,10 @@ pub fn execute(spec: &Spec, part: usize, dir: &Path, progress: &Progress) -> Res
             Act::Recover => None,
         })
         .collect();
-    let mut runner = Runner::new(&*store, dir, spec.plan.clone(), &workloads)?;
+    let mut runner = match given {
+        Some(given) => Runner::given(&*store, dir, spec.plan.clone(), &workloads, given)?,
+        None => Runner::new(&*store, dir, spec.plan.clone(), &workloads)?,
+    };
     let records = steps
         .iter()
         .map(|step| {
@@ -121,6 +127,16 @@ pub fn execute(spec: &Spec, part: usize, dir: &Path, progress: &Progress) -> Res
     let called = measure::called().zip(before).map(|(after, before)| after.written - before.written);
     store.close()?;
     Ok(Part { steps: records, account: Account { by_source, called }, version, settings })
+}
+
+/// Refuses to run on another input than the spec's.
+fn check_input(spec: &Spec, given: Option<&Arc<Given>>) -> Result<()> {
+    match (&spec.input, given) {
+        (None, None) => Ok(()),
+        (Some(input), Some(given)) if *input == given.input(&input.path, &input.format) => Ok(()),
+        (Some(input), _) => Err(Failure::Plan(format!("{} is not what it was when the session began", input.path))),
+        (None, Some(_)) => Err(Failure::Plan("the run makes its keys itself, and was given some".to_owned())),
+    }
 }
 
 fn one(

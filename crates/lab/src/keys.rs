@@ -4,9 +4,11 @@
 //! filled with `k`. A key that is *missing* ends in `m` instead, so it lies between two that are there, where neither the
 //! bounds of a table nor the order of keys give it away.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, Result, random::mix};
+use crate::{Failure, Result, given::Given, random::mix};
 
 /// Shortest key: 8 bytes that tell keys apart and one that tells whether it is there.
 pub const MIN_KEY_BYTES: usize = 9;
@@ -22,10 +24,13 @@ pub enum Order {
 }
 
 /// What keys look like.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Keys {
+    /// Of made ones.
     len: usize,
     order: Order,
+    /// Those of a user's own.
+    given: Option<Arc<Given>>,
 }
 
 impl Keys {
@@ -40,10 +45,16 @@ impl Keys {
                 bifold::MAX_KEY_LEN
             )));
         }
-        Ok(Self { len, order })
+        Ok(Self { len, order, given: None })
     }
 
-    /// Bytes in each key.
+    /// Those of a user's own.
+    #[must_use]
+    pub fn given(given: Arc<Given>) -> Self {
+        Self { len: 0, order: Order::Sequential, given: Some(given) }
+    }
+
+    /// Bytes in each key; 0 where they differ.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "this is the size of every key, not of a collection")]
     pub fn len(&self) -> usize {
@@ -52,12 +63,32 @@ impl Keys {
 
     /// Writes the key of number `index` to `out`, replacing what was there.
     pub fn present(&self, index: u64, out: &mut Vec<u8>) {
-        self.write(index, b'k', out);
+        match &self.given {
+            Some(given) => {
+                out.clear();
+                out.extend_from_slice(given.key(index));
+            }
+            None => self.write(index, b'k', out),
+        }
+    }
+
+    /// Bytes of key number `index` where they differ; 0 where all keys have [`Keys::len`].
+    #[must_use]
+    pub fn own_bytes(&self, index: u64) -> usize {
+        self.given.as_ref().map_or(0, |given| given.key(index).len())
     }
 
     /// Writes a key that is never present, beside the one of number `index`.
     pub fn missing(&self, index: u64, out: &mut Vec<u8>) {
-        self.write(index, b'm', out);
+        match &self.given {
+            Some(_) => {
+                self.present(index, out);
+                // What no key of an input ends in, with all but certainty.
+                out.extend(mix(index ^ 0x6d69_7373).to_be_bytes());
+                out.push(b'm');
+            }
+            None => self.write(index, b'm', out),
+        }
     }
 
     fn write(&self, index: u64, last: u8, out: &mut Vec<u8>) {

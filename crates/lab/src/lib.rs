@@ -14,6 +14,7 @@
 //! | [`choose`] | which key comes next: uniform, Zipf, latest |
 //! | [`keys`] | from a key's number to its bytes |
 //! | [`values`] | from a key's number and a version to a value, and back to check it |
+//! | [`given`] | keys and values of a user's own in place of made ones |
 //! | [`random`] | the generator under all of these |
 //! | [`live`] | how many bytes a user would say are stored |
 //! | [`measure`] | memory, processor time, directory size |
@@ -40,6 +41,7 @@ pub mod choose;
 pub mod driver;
 pub mod execute;
 pub mod experiment;
+pub mod given;
 pub mod keys;
 pub mod live;
 pub mod machine;

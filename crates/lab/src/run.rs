@@ -25,6 +25,7 @@ use hdrhistogram::Histogram;
 use crate::{
     Failure, PhaseReport, Plan, Result, Store, Workload,
     choose::Chooser,
+    given::Given,
     keys::Keys,
     live::LiveBytes,
     measure,
@@ -67,8 +68,33 @@ impl<'a> Runner<'a> {
         plan.check()?;
         let keys = Keys::new(plan.key_bytes, plan.order)?;
         let values = Values::new(plan.sizes, plan.compressible, plan.seed)?;
+        Ok(Self::with(store, dir, plan, workloads, keys, values))
+    }
+
+    /// The same with keys and values of a user's own. Of the plan only choices and counts hold; there are no more keys than
+    /// given ones, so no workload may insert.
+    ///
+    /// # Errors
+    /// [`Failure::Plan`] for plans that make no sense.
+    pub fn given(
+        store: &'a dyn Store,
+        dir: &Path,
+        plan: Plan,
+        workloads: &[Workload],
+        given: &Arc<Given>,
+    ) -> Result<Self> {
+        let plan = Plan { keys: given.len(), ..plan };
+        plan.check()?;
+        if let Some(workload) = workloads.iter().find(|workload| workload.inserts_max(&plan) > 0) {
+            return Err(Failure::Plan(format!("{workload} writes new keys, and a given input has no more")));
+        }
+        let (keys, values) = (Keys::given(Arc::clone(given)), Values::given(Arc::clone(given)));
+        Ok(Self::with(store, dir, plan, workloads, keys, values))
+    }
+
+    fn with(store: &'a dyn Store, dir: &Path, plan: Plan, workloads: &[Workload], keys: Keys, values: Values) -> Self {
         let keys_max = plan.keys + workloads.iter().map(|w| w.inserts_max(&plan)).sum::<u64>();
-        let live = LiveBytes::new(plan.key_bytes, keys_max, values.fixed());
+        let live = LiveBytes::new(keys.len(), keys_max, values.fixed());
         let mut runner = Self {
             store,
             dir: dir.to_owned(),
@@ -85,7 +111,7 @@ impl<'a> Runner<'a> {
         if workloads.first() != Some(&Workload::Load) {
             runner.assume_loaded();
         }
-        Ok(runner)
+        runner
     }
 
     /// Operations of the phase under way that are done: for another thread to watch.
@@ -107,7 +133,9 @@ impl<'a> Runner<'a> {
     /// The store holds what an earlier run of the same plan loaded.
     fn assume_loaded(&mut self) {
         if self.values.fixed().is_none() {
-            (0..self.plan.keys).for_each(|index| self.live.wrote(index, self.values.size(index, 0)));
+            (0..self.plan.keys).for_each(|index| {
+                self.live.wrote(index, self.keys.own_bytes(index) + self.values.size(index, 0));
+            });
         }
         self.count = self.plan.keys;
         self.live.reached(self.plan.keys);
@@ -181,7 +209,7 @@ impl<'a> Runner<'a> {
         let task = Task {
             store: self.store,
             plan: &self.plan,
-            keys: self.keys,
+            keys: &self.keys,
             values: &self.values,
             live: &self.live,
             mix,

@@ -4,7 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Failure, Result, Scale,
-    experiment::{self, Experiment, rivals::Comparison},
+    experiment::{
+        self, Experiment,
+        rivals::{self, Comparison},
+    },
+    given::Input,
     spec::PageCache,
 };
 
@@ -33,6 +37,8 @@ pub enum Subject {
     Papers,
     /// Stores beside each other.
     Compare(Comparison),
+    /// Stores beside each other, with keys and values of a user's own.
+    Real(Input),
 }
 
 impl Default for Session {
@@ -54,6 +60,7 @@ impl Session {
         let mut experiments = match &self.subject {
             Subject::Papers => experiment::all(self.scale, self.seed),
             Subject::Compare(comparison) => vec![comparison.experiment(self.scale, self.seed)],
+            Subject::Real(input) => vec![rivals::real(input, self.scale, self.seed)],
         };
         for arm in experiments.iter_mut().flat_map(|experiment| &mut experiment.arms) {
             arm.spec.page_cache = self.page_cache;

@@ -5,7 +5,7 @@ use bifold::Options;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Failure, Plan, Result, Workload, plan::Changes};
+use crate::{Failure, Plan, Result, Workload, given::Input, plan::Changes};
 
 /// Everything that decides what a run does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub struct Spec {
     pub set: Vec<String>,
     /// Keys, values and how they are chosen.
     pub plan: Plan,
+    /// Keys and values of a user's own in place of the plan's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Input>,
     /// What is done, one after the other.
     pub steps: Vec<Step>,
     /// What the system's page cache holds when a step that only reads begins.
@@ -124,6 +127,7 @@ mod tests {
             store: "bifold".to_owned(),
             set: vec!["keyspace.preset=hashkv".to_owned()],
             plan: Plan::default(),
+            input: None,
             steps: vec![
                 Step::new("P0", Workload::Load),
                 Step::new("scan", Workload::Scan).with(Changes { scan_len: Some(5), ..Changes::default() }),

@@ -5,13 +5,14 @@
 //! tell whether every byte of it is right. Values shorter than the stamp have no room for a version: their bytes follow
 //! from the key's number alone.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Failure, Result,
     choose::{self, Zipf},
+    given::Given,
     random::{Random, mix, to_unit},
 };
 
@@ -134,6 +135,8 @@ pub struct Values {
     /// Ranks of sizes, where they follow Zipf's law.
     zipf: Option<Zipf>,
     seed: u64,
+    /// Those of a user's own, in place of made ones.
+    given: Option<Arc<Given>>,
 }
 
 impl Values {
@@ -156,11 +159,22 @@ impl Values {
             Sizes::Zipf { min, max, theta } => Some(Zipf::new((max - min + 1) as u64, theta)?),
             _ => None,
         };
-        Ok(Self { buffer, sizes, zipf, seed })
+        Ok(Self { buffer, sizes, zipf, seed, given: None })
+    }
+
+    /// Those of a user's own.
+    #[must_use]
+    pub fn given(given: Arc<Given>) -> Self {
+        Self { buffer: Vec::new(), sizes: Sizes::Pareto, zipf: None, seed: 0, given: Some(given) }
     }
 
     /// Writes the value of key number `index` in version `version` to `out`, replacing what was there.
     pub fn write(&self, index: u64, version: u32, out: &mut Vec<u8>) {
+        if let Some(given) = &self.given {
+            out.clear();
+            out.extend_from_slice(given.value(index, version));
+            return;
+        }
         let hash = self.hash(index, version);
         let size = self.size(index, version);
         out.clear();
@@ -177,6 +191,9 @@ impl Values {
     /// How long that value is.
     #[must_use]
     pub fn size(&self, index: u64, version: u32) -> usize {
+        if let Some(given) = &self.given {
+            return given.value(index, version).len();
+        }
         let hash = if self.sizes.kept() { self.hash(index, 0) } else { self.hash(index, version) };
         match self.sizes {
             Sizes::Fixed(bytes) => bytes,
@@ -197,7 +214,7 @@ impl Values {
     /// Longest value there can be.
     #[must_use]
     pub fn max(&self) -> usize {
-        self.sizes.max()
+        self.given.as_ref().map_or(self.sizes.max(), |given| given.value_bytes_max())
     }
 
     /// Whether all values have the same size.
@@ -214,6 +231,9 @@ impl Values {
     /// # Errors
     /// In words, what is wrong with it.
     pub fn check(&self, index: u64, value: &[u8]) -> std::result::Result<(), String> {
+        if let Some(given) = &self.given {
+            return given.check(index, value);
+        }
         let Some((stamp, body)) = value.split_at_checked(STAMP_BYTES) else {
             let size_fits = !(self.fixed().is_some() || self.sizes.kept()) || self.size(index, 0) == value.len();
             let fits = self.short(index)[..value.len()] == *value && size_fits;

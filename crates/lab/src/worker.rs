@@ -26,7 +26,7 @@ use crate::{
 pub(crate) struct Task<'a> {
     pub store: &'a dyn Store,
     pub plan: &'a Plan,
-    pub keys: Keys,
+    pub keys: &'a Keys,
     pub values: &'a Values,
     pub live: &'a LiveBytes,
     pub mix: Mix,
@@ -239,7 +239,7 @@ impl<'a> Worker<'a> {
         let version = if self.deal.is_some() { 0 } else { self.random.draw() as u32 };
         self.task.keys.present(index, &mut self.key);
         self.task.values.write(index, version, &mut self.value);
-        self.task.live.wrote(index, self.value.len());
+        self.task.live.wrote(index, self.task.keys.own_bytes(index) + self.value.len());
         self.counts.note(operation, index, u64::from(version));
         self.counts.bytes_written += (self.key.len() + self.value.len()) as u64;
     }

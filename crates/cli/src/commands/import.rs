@@ -75,7 +75,7 @@ pub fn run(args: &ImportArgs, global: &Global, out: &mut Output) -> Result<()> {
 }
 
 /// What kind of input a name promises.
-fn guess(file: &Path) -> Result<Format> {
+pub fn guess(file: &Path) -> Result<Format> {
     if file.is_dir() {
         return Ok(Format::Dir);
     }

@@ -4,7 +4,15 @@ use crate::{Plan, plan::Changes};
 fn spec(steps: Vec<Step>) -> Spec {
     let plan = Plan { keys: 500, sizes: crate::values::Sizes::Fixed(100), ..Plan::default() };
     let set = ["memory_limit=1MiB", "memtable_bytes=16KiB"].map(str::to_owned).into();
-    Spec { store: "bifold".to_owned(), set, plan, steps, page_cache: PageCache::Cold, process_memory: None }
+    Spec {
+        store: "bifold".to_owned(),
+        set,
+        plan,
+        input: None,
+        steps,
+        page_cache: PageCache::Cold,
+        process_memory: None,
+    }
 }
 
 fn in_fresh_dir<T>(name: &str, work: impl FnOnce(&Path) -> T) -> T {
@@ -29,7 +37,7 @@ fn steps_are_done_in_turn_and_streams_repeat_their_choices() {
         Step::new("again", Workload::Read).with(stream()),
     ];
     let progress = Progress::default();
-    let part = in_fresh_dir("steps", |dir| execute(&spec(steps), 0, dir, &progress)).unwrap();
+    let part = in_fresh_dir("steps", |dir| execute(&spec(steps), 0, dir, None, &progress)).unwrap();
     let names: Vec<_> = part.steps.iter().map(|s| (s.step.as_str(), s.report.phase, s.report.operations)).collect();
     assert_eq!(names, [("P0", "load", 500), ("first", "read", 500), ("other", "read", 500), ("again", "read", 500)]);
     let digests: Vec<_> = part.steps.iter().map(|s| s.report.operations_digest.as_str()).collect();
@@ -43,13 +51,35 @@ fn a_run_has_a_part_before_and_after_each_recovery() {
     let steps = vec![Step::new("a", Workload::Load), recover("b"), Step::new("c", Workload::Read), recover("d")];
     assert_eq!(parts(&spec(steps)), [0..1, 1..3, 3..4]);
     let error =
-        execute(&spec(vec![Step::new("a", Workload::Load)]), 1, Path::new("/nonexistent"), &Progress::default());
+        execute(&spec(vec![Step::new("a", Workload::Load)]), 1, Path::new("/nonexistent"), None, &Progress::default());
     assert!(matches!(error, Err(Failure::Plan(_))));
 }
 
 #[test]
 fn a_store_nobody_knows_is_an_error() {
     let spec = Spec { store: "mystore".to_owned(), ..spec(vec![Step::new("a", Workload::Load)]) };
-    let error = execute(&spec, 0, Path::new("/nonexistent"), &Progress::default()).unwrap_err();
+    let error = execute(&spec, 0, Path::new("/nonexistent"), None, &Progress::default()).unwrap_err();
     assert!(error.to_string().contains("mystore"), "{error}");
+}
+
+#[test]
+fn given_pairs_are_loaded_updated_and_checked() {
+    let mut given = Given::default();
+    for n in 0..300_u32 {
+        given.push(format!("key/{}", n.wrapping_mul(2_654_435_761)).as_bytes(), "v".repeat(n as usize).as_bytes());
+    }
+    let given = Arc::new(given.done().unwrap());
+    let steps = [Workload::Load, Workload::Update, Workload::Read, Workload::Missing, Workload::Scan];
+    let steps: Vec<Step> = steps.map(|workload| Step::new(workload.name(), workload)).into();
+    let input = Some(given.input("here", "tsv"));
+    let plan = Plan { keys: 300, ..Plan::default() };
+    let spec = Spec { input, plan, ..spec(steps) };
+    let run = |given| in_fresh_dir("given", |dir| execute(&spec, 0, dir, given, &Progress::default()));
+    let part = run(Some(&given)).unwrap();
+    let live = part.steps[0].report.live_bytes;
+    assert_eq!(live, spec.input.as_ref().unwrap().bytes);
+    assert_eq!(part.steps[3].report.not_found, 300);
+    for other in [None, Some(&Arc::new(Given::default()))] {
+        assert!(matches!(run(other), Err(Failure::Plan(_))), "ran on another input");
+    }
 }

@@ -6,10 +6,11 @@ use super::{
     Experiment, Maker, Paper, View,
     check::{Check, Rule},
     data::{CPU_US, DIR_BYTES, MEMORY, P99_US, RATE, WRITTEN},
-    setup::{KOPS, MIB, Setup, US, plan_of},
+    setup::{KOPS, MIB, Setup, US, plan_of, zipf},
 };
 use crate::{
     Plan, Scale, Workload,
+    given::Input,
     spec::Step,
     store::{self, PEERS},
     values::Sizes,
@@ -93,6 +94,23 @@ impl Comparison {
             if earlier == 0 { workload.name().to_owned() } else { format!("{workload} {}", earlier + 1) }
         };
         self.workloads.iter().enumerate().map(|(at, &workload)| Step::new(&name(at, workload), workload)).collect()
+    }
+}
+
+/// The same with keys and values of a user's own: an import in the input's order, as many skewed updates as there are keys, reads and
+/// scans.
+#[must_use]
+pub fn real(input: &Input, scale: Scale, seed: u64) -> Experiment {
+    let mut experiment = Comparison::default().experiment(scale, seed);
+    for arm in &mut experiment.arms {
+        arm.spec.input = Some(input.clone());
+        arm.spec.plan = Plan { keys: input.pairs, reads: zipf(0.99), seed, ..Plan::default() };
+    }
+    Experiment {
+        name: "real",
+        title: "A user's own keys and values",
+        note: "Updates write the values of other keys of the input, so that sizes and contents are real ones. The input is held in memory by each store's process, and counts in its peak.",
+        ..experiment
     }
 }
 

@@ -74,6 +74,7 @@ impl Setup {
             store,
             set,
             plan: plan.clone(),
+            input: None,
             steps: steps.to_vec(),
             page_cache: PageCache::Warm,
             process_memory: None,

@@ -7,11 +7,13 @@
 //! | [`compare`] | stores beside each other, on workloads of one's own choice |
 //! | [`report`] | the page, from results that are there |
 //! | [`launch`] | a process for each run |
+//! | [`given`] | keys and values of a user's own |
 //! | [`part`] | what that process does |
 //! | [`confine`] | how much memory it may take |
 
 mod compare;
 mod confine;
+mod given;
 mod launch;
 mod list;
 pub mod part;
@@ -37,6 +39,7 @@ pub const EXAMPLES: &str = "Examples:
   bifold lab run hashkv-e1
   bifold lab run all --out results          # about an hour; go on with the same command
   bifold lab compare --workloads load,read,scan
+  bifold lab run real --input access.tsv    # your own keys and values
   bifold lab report results                 # results/report.html";
 
 #[derive(Args, Debug)]

@@ -20,6 +20,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::given;
 use crate::{
     failure::{Failure, Result},
     output::Output,
@@ -54,13 +55,14 @@ pub fn run(args: &PartArgs, out: &mut Output) -> Result<()> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|e| Failure::trouble(format!("cannot read the spec: {e}")))?;
     let spec: Spec = serde_json::from_str(&text).map_err(|e| Failure::trouble(format!("not a spec: {e}")))?;
+    let given = spec.input.as_ref().map(given::of).transpose()?;
     let progress = Arc::new(Progress::default());
     let ended = Arc::new(AtomicBool::new(false));
     let worker = thread::spawn({
         let (progress, ended, teller) = (Arc::clone(&progress), Arc::clone(&ended), thread::current());
         let (part, dir) = (args.part, args.dir.clone());
         move || {
-            let result = execute(&spec, part, &dir, &progress).and_then(Part::erased);
+            let result = execute(&spec, part, &dir, given.as_ref(), &progress).and_then(Part::erased);
             ended.store(true, Relaxed);
             teller.unpark();
             result

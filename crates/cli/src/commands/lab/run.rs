@@ -18,10 +18,11 @@ use bifold_lab::{
 use clap::Args;
 use serde::Serialize;
 
-use super::{launch::Processes, report};
+use super::{given, launch::Processes, report};
 use crate::{
     args::Global,
     failure::{Failure, Result},
+    formats::Format,
     output::{self, Output, Tone},
     progress::Progress,
     room,
@@ -30,7 +31,8 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Run experiments and say which of the papers' results they reproduce.
 
-NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all. What is in --out already is not run again, so a \
+NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all; or real, which imports, updates, reads and scans \
+keys and values of your own (--input; held in memory). What is in --out already is not run again, so a \
 session that was stopped goes on with the same command.
 
 tiny     1 MiB of keys and values: proves that it works, figures mean nothing
@@ -48,7 +50,8 @@ pub const EXAMPLES: &str = "Examples:
   bifold lab run hashkv-e1
   bifold lab run unikv diffkv-f10 --out results
   bifold lab run all --scale medium --memory 256MiB --out beyond-memory
-  bifold lab run all --scale tiny --rounds 1";
+  bifold lab run all --scale tiny --rounds 1
+  bifold lab run real --input access.tsv --out real-results";
 
 /// Where results go when nothing is said.
 const OUT: &str = "lab-results";
@@ -61,6 +64,14 @@ pub struct RunArgs {
     /// Experiments, papers, or all.
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
+
+    /// For `real`: keys and values to run on, a TSV or JSON Lines file or a directory, as for `bifold import`.
+    #[arg(long, value_name = "FILE|DIR")]
+    pub input: Option<PathBuf>,
+
+    /// How --input is written [default: by its name].
+    #[arg(long, value_name = "FORMAT", requires = "input")]
+    pub format: Option<Format>,
 
     /// How large everything is: tiny, small, medium or large.
     #[arg(long, value_name = "SCALE", default_value = "small")]
@@ -126,9 +137,23 @@ impl How {
     }
 }
 
+impl RunArgs {
+    fn subject(&self) -> Result<Subject> {
+        match (self.names.iter().any(|name| name == "real"), &self.input) {
+            (false, None) => Ok(Subject::Papers),
+            (true, Some(_)) if self.names.len() > 1 => {
+                Err(Failure::trouble("`real` is run alone: give it a session of its own"))
+            }
+            (true, Some(path)) => Ok(Subject::Real(given::input(path, self.format)?)),
+            (true, None) => Err(Failure::trouble("`real` needs --input FILE or DIR, with your own keys and values")),
+            (false, Some(_)) => Err(Failure::trouble("--input is for `bifold lab run real`")),
+        }
+    }
+}
+
 /// `bifold lab run`
 pub fn run(args: &RunArgs, global: &Global, out: &mut Output) -> Result<()> {
-    let session = args.how.session(args.scale, Subject::Papers);
+    let session = args.how.session(args.scale, args.subject()?);
     let experiments = session.named(&args.names)?;
     let dir = args.how.out.as_deref().unwrap_or(Path::new(OUT));
     make(&session, &experiments, &args.how, dir, global, out)?;

@@ -1,0 +1,44 @@
+//! Keys and values of a user's own, from the formats of `import`.
+
+use std::{path::Path, sync::Arc};
+
+use bifold_lab::given::{Given, Input};
+use clap::ValueEnum;
+
+use crate::{
+    commands::import::{self, Checked},
+    failure::{Failure, Result},
+    formats::{Format, lines, tree},
+};
+
+/// Reads all of an input into memory.
+pub fn read(path: &Path, format: Format) -> Result<Given> {
+    let mut given = Given::default();
+    // A directory is listed first, and files that cannot be read are found then.
+    match (format, import::check(Path::new(""), path, format)?) {
+        (_, Checked::Tree(tree)) => {
+            for file in &tree.files {
+                given.push(&file.key, &tree::content(file)?);
+            }
+        }
+        (format, Checked::Lines { file, .. }) => lines::read(&file, format, |(key, value), _| {
+            given.push(&key, &value);
+            Ok(())
+        })?,
+    }
+    Ok(given.done()?)
+}
+
+/// What a session remembers of an input.
+pub fn input(path: &Path, format: Option<Format>) -> Result<Input> {
+    let path = path.canonicalize().map_err(|e| Failure::file("open", path, &e))?;
+    let format = format.map_or_else(|| import::guess(&path), Ok)?;
+    let name = format.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    Ok(read(&path, format)?.input(&path.display().to_string(), &name))
+}
+
+/// The pairs of an input that a session remembers.
+pub fn of(input: &Input) -> Result<Arc<Given>> {
+    let format = Format::from_str(&input.format, false).map_err(Failure::trouble)?;
+    Ok(Arc::new(read(Path::new(&input.path), format)?))
+}
