@@ -160,7 +160,7 @@ fn check(comparison: &Comparison) -> Result<()> {
 }
 
 /// Ratios to the first store, and medians.
-fn tell(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
+pub fn tell(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
     let data = Data::new(&experiment.arms, runs);
     let series = data.series();
     let steps = experiment.arms.first().map(|arm| arm.spec.steps.as_slice()).unwrap_or_default();

@@ -18,7 +18,7 @@ use bifold_lab::{
 use clap::Args;
 use serde::Serialize;
 
-use super::{given, launch::Processes, report};
+use super::{compare, given, launch::Processes, report};
 use crate::{
     args::Global,
     failure::{Failure, Result},
@@ -159,7 +159,10 @@ pub fn run(args: &RunArgs, global: &Global, out: &mut Output) -> Result<()> {
     make(&session, &experiments, &args.how, dir, global, out)?;
     let (session, runs) = Results::read(dir)?;
     for experiment in &experiments {
-        tell(experiment, &runs, global, out)?;
+        match session.subject {
+            Subject::Papers => tell(experiment, &runs, global, out)?,
+            Subject::Compare(_) | Subject::Real(_) => compare::tell(experiment, &runs, global, out)?,
+        }
     }
     let page = report::write(dir, &session, &runs)?;
     hint(&page, global, out)

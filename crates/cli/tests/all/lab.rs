@@ -1,0 +1,171 @@
+//! lab: experiments that can be found, runs that add up and go on, reports.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde_json::Value;
+
+use super::{Scratch, bifold, text};
+
+fn runs(dir: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(dir.join("runs.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn every_experiment_says_what_it_claims() {
+    let experiments = bifold(&["lab", "list", "--json"]).json();
+    let said = bifold(&["lab", "list", "--claims"]).ok();
+    for experiment in &experiments {
+        let (name, claims) = (experiment["name"].as_str().unwrap(), experiment["claims"].as_array().unwrap());
+        assert!(said.contains(name) && !claims.is_empty(), "{experiment}");
+        for claim in claims {
+            assert!(said.contains(claim["what"].as_str().unwrap()), "{claim}");
+        }
+    }
+    for paper in ["HashKV", "NovKV", "DiffKV", "UniKV", "VAT", "Bifold"] {
+        assert!(experiments.iter().any(|experiment| experiment["paper"] == paper), "{paper}");
+    }
+}
+
+#[test]
+fn a_run_adds_up_and_is_not_made_twice() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("results");
+    let args = ["lab", "run", "hashkv-e1", "--scale", "tiny", "--out", text(&dir), "--json"];
+    let first = bifold(&args).json();
+    assert_eq!((first.len(), &first[0]["experiment"], &first[0]["rounds"]), (1, &"hashkv-e1".into(), &1.into()));
+    let made = fs::read(dir.join("runs.jsonl")).unwrap();
+    for run in runs(&dir) {
+        check(&run);
+    }
+    assert_eq!(bifold(&args).json(), first);
+    assert_eq!(fs::read(dir.join("runs.jsonl")).unwrap(), made, "runs that were there were made again");
+    assert!(!dir.join("bifold-lab-store").exists(), "a store was left behind");
+    let more = bifold(&[&args[..], &["--rounds", "2"]].concat()).json();
+    assert_eq!(more[0]["rounds"], 2);
+    assert_eq!(runs(&dir).len(), 2 * runs(&dir).iter().filter(|run| run["round"] == 1).count());
+    let other = bifold(&[&args[..], &["--seed", "2"]].concat());
+    assert!(other.code == 2 && other.err.contains("another directory"), "{other:?}");
+}
+
+/// A run is complete, its figures are finite, and bytes by source add up to what the system saw.
+fn check(run: &Value) {
+    let what = format!("{} {}", run["experiment"], run["arm"]);
+    let spec = run["spec"]["steps"].as_array().unwrap();
+    let steps = run["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), spec.len(), "{what}");
+    for (step, spec) in steps.iter().zip(spec) {
+        assert_eq!(step["step"], spec["name"], "{what}");
+        check_finite(step, &what);
+        assert!(step["operations"].as_u64() > Some(0) && step["seconds"].as_f64() > Some(0.0), "{what}: {step}");
+    }
+    for account in run["accounts"].as_array().unwrap() {
+        let by_source: u64 = account["by_source"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+        // Where the system does not tell there is nothing to compare with.
+        if let Some(called) = account["called"].as_u64() {
+            let ratio = by_source as f64 / called as f64;
+            assert!((0.98..=1.02).contains(&ratio), "{what}: {by_source} bytes by source, the system saw {called}");
+        }
+    }
+    for field in ["processor", "system", "bifold"] {
+        assert!(run["machine"][field].is_string(), "{what}: no {field}");
+    }
+    assert!(run["spec"]["plan"]["seed"].is_u64() && run["version"].is_string(), "{what}");
+}
+
+/// JSON has no word for what is not finite: such a figure would be `null`.
+fn check_finite(value: &Value, what: &str) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+            // Neither is told by every system.
+            if name != "called" && name != "peak_rss_bytes" {
+                check_finite(value, &format!("{what} {name}"));
+            }
+        }),
+        Value::Array(values) => values.iter().for_each(|value| check_finite(value, what)),
+        Value::Null => panic!("{what}: not finite"),
+        _ => {}
+    }
+}
+
+/// What was asked of which key, by experiment, arm and step.
+fn asked(dir: &Path) -> BTreeMap<String, String> {
+    let mut asked = BTreeMap::new();
+    for run in runs(dir) {
+        for step in run["steps"].as_array().unwrap() {
+            let name = format!("{} {} {} {}", run["key"], run["arm"], run["round"], step["step"]);
+            asked.insert(name, step["operations_digest"].to_string());
+        }
+    }
+    asked
+}
+
+#[test]
+fn one_seed_asks_the_same_and_another_one_does_not() {
+    let scratch = Scratch::new();
+    let run = |name: &str, seed: &str| {
+        let dir = scratch.path(name);
+        let args = ["lab", "run", "hashkv-e10", "novkv-f8", "--scale", "tiny", "--json", "--seed", seed, "--out"];
+        bifold(&[&args[..], &[text(&dir)]].concat()).json();
+        asked(&dir)
+    };
+    let first = run("first", "1");
+    assert_eq!(first, run("again", "1"));
+    let other: Vec<String> = run("other", "2").into_values().collect();
+    // A load writes every key, whatever the seed.
+    let mut chosen =
+        first.into_iter().filter(|(name, _)| [" P1", " write", " first pass"].iter().any(|s| name.ends_with(s)));
+    assert!(chosen.all(|(_, digest)| !other.contains(&digest)), "two seeds asked the same");
+}
+
+#[test]
+fn stores_are_compared_and_wrong_ones_named() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("compare");
+    let args = ["lab", "compare", "--peers", "none", "--scale", "tiny", "--out", text(&dir)];
+    let some = ["--placements", "inline,unikv", "--workloads", "load,read,update,read"];
+    let lines = bifold(&[&args[..], &some, &["--json"]].concat()).json();
+    let read: Vec<_> = lines.iter().filter(|line| line["workload"] == "read 2").collect();
+    assert_eq!((lines.len(), read.len(), &read[1]["store"]), (8, 2, &"unikv".into()));
+    for line in &lines {
+        assert!(line["ops_per_sec"]["median"].as_f64() > Some(0.0) && line["ratio"].is_f64(), "{line}");
+    }
+    for (wrong, named) in [
+        (&["--peers", "oracle"][..], "oracle"),
+        (&["--peers", "none", "--placements", "none"], "nothing to compare"),
+        (&["--placements", "spacious"], "spacious"),
+        (&["--rounds", "0"], "--rounds 0"),
+        (&["--options", "x.toml"], "--set"),
+    ] {
+        let dir = scratch.path("wrong");
+        let ran = bifold(&[&["lab", "compare", "--scale", "tiny", "--out", text(&dir)], wrong].concat());
+        assert!(ran.code == 2 && ran.err.contains(named), "{wrong:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn real_data_is_replayed() {
+    let scratch = Scratch::new();
+    let lines: String = (0..500).map(|n| format!("user/{n}\t{}\n", "x".repeat(n % 90))).collect();
+    let (input, dir) = (scratch.write("users.tsv", lines), scratch.path("real"));
+    let args = ["lab", "run", "real", "--input", text(&input), "--scale", "tiny", "--out", text(&dir), "--json"];
+    let lines = bifold(&args).json();
+    assert!(lines.iter().any(|line| line["workload"] == "scan" && line["store"] == "hashkv"), "{lines:?}");
+    for run in runs(&dir) {
+        check(&run);
+        assert_eq!(run["steps"][0]["operations"], 500);
+    }
+    fs::write(&input, "user/1\tanother\n").unwrap();
+    let changed = bifold(&args);
+    assert!(changed.code == 2 && changed.err.contains("another directory"), "{changed:?}");
+    for (wrong, named) in [
+        (&["lab", "run", "real"][..], "--input"),
+        (&["lab", "run", "hashkv-e1", "--input", text(&input)], "real"),
+        (&["lab", "run", "nonsense"], "lab list"),
+        (&["lab", "run", "hashkv-e99"], "hashkv-e1"),
+        (&["lab", "report", text(&scratch.path("nothing"))], "lab run"),
+    ] {
+        let ran = bifold(wrong);
+        assert!(ran.code == 2 && ran.err.contains(named), "{wrong:?}: {ran:?}");
+    }
+}
