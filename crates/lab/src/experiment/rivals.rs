@@ -6,7 +6,7 @@ use super::{
     Experiment, Maker, Paper, View,
     check::{Check, Rule},
     data::{CPU_US, DIR_BYTES, MEMORY, P99_US, RATE, WRITTEN},
-    setup::{KOPS, MIB, Setup, US, plan_of, zipf},
+    setup::{KOPS, LIKE_LEVELDB, MIB, Setup, US, plan_of, zipf},
 };
 use crate::{
     Plan, Scale, Workload,
@@ -19,14 +19,14 @@ use crate::{
 /// Every one of them.
 pub(super) const ALL: &[Maker] = &[rivals];
 
-/// Bifold's placements.
-const PLACEMENTS: [&str; 6] = ["inline", "wisckey", "hashkv", "novkv", "diffkv", "unikv"];
+/// Bifold's placements, and its LSM-tree set up as LevelDB is.
+const PLACEMENTS: [&str; 7] = ["inline", "wisckey", "hashkv", "novkv", "diffkv", "unikv", LIKE_LEVELDB];
 
 /// What is compared on what.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// Placements of Bifold.
+    /// Placements of Bifold, or [`LIKE_LEVELDB`].
     pub placements: Vec<String>,
     /// Other stores.
     pub peers: Vec<String>,
@@ -58,7 +58,10 @@ impl Comparison {
     /// It as an experiment, without claims.
     #[must_use]
     pub fn experiment(&self, scale: Scale, seed: u64) -> Experiment {
-        let setups = self.placements.iter().map(|placement| Setup::bifold(scale, placement));
+        let setups = self.placements.iter().map(|placement| match placement.as_str() {
+            LIKE_LEVELDB => Setup::like_leveldb(scale),
+            _ => Setup::bifold(scale, placement),
+        });
         let setups = setups.chain(self.peers.iter().map(|peer| Setup::peer(scale, peer)));
         let mean = match self.sizes {
             Sizes::Fixed(bytes) => bytes,

@@ -14,6 +14,9 @@ use crate::{
 /// Size of a key in all experiments but NovKV's, in bytes.
 pub const KEY_BYTES: usize = 24;
 
+/// What [`Setup::like_leveldb`] is called.
+pub const LIKE_LEVELDB: &str = "leveldb-like";
+
 /// Thousand operations a second.
 pub const KOPS: (&str, f64) = ("thousand operations/s", 1e3);
 /// Mebibytes.
@@ -39,6 +42,20 @@ impl Setup {
         set.extend(scale.options());
         set.extend(if placement == "unikv" { scale.two_layers() } else { scale.leveled() });
         Self { series: placement.to_owned(), store: "bifold".to_owned(), set }
+    }
+
+    /// Bifold's LSM-tree set up as LevelDB is by default: memtables a sixteenth as large as RocksDB's, four runs in level 0, a level 1
+    /// of two and a half memtables, tables of half a memtable, no filters.
+    #[must_use]
+    pub fn like_leveldb(scale: Scale) -> Self {
+        let memtable = scale.memtable_bytes() / 16;
+        Self::bifold(scale, "inline")
+            .set(format!("memtable_bytes={memtable}"))
+            .set(format!("keyspace.table_bytes={}", memtable / 2))
+            .set("keyspace.filter_bits_per_key=0")
+            .set("keyspace.compaction.leveled.level0_runs=4")
+            .set(format!("keyspace.compaction.leveled.base_bytes={}", memtable * 5 / 2))
+            .named(LIKE_LEVELDB)
     }
 
     /// Another store with the budgets of Bifold at this scale.

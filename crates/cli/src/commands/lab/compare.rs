@@ -50,7 +50,7 @@ const OUT: &str = "lab-compare";
 
 #[derive(Args, Debug)]
 pub struct CompareArgs {
-    /// Placements of Bifold; `none` for none [default: all].
+    /// Placements of Bifold, or leveldb-like: `inline` set up as LevelDB is; `none` for none [default: all].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub placements: Option<Vec<String>>,
 
