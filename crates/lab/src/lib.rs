@@ -16,9 +16,9 @@
 //! | [`values`] | from a key's number and a version to a value, and back to check it |
 //! | [`random`] | the generator under all of these |
 //! | [`live`] | how many bytes a user would say are stored |
-//! | [`measure`] | memory, processor time, directory size |
+//! | [`measure`] | memory, processor time, bytes moved by system calls, directory size |
 //! | [`report`] | the figures of a phase, as a struct and as a line of a table |
-//! | [`store`] | the stores that can be measured |
+//! | [`store`] | the stores that can be measured, and how peers get the budget of Bifold's options |
 //!
 //! This crate measures from outside: it alone, with the program, uses the system's threads and clock directly.
 

@@ -1,4 +1,4 @@
-//! What the process and the disk say: peak memory, processor time, directory size.
+//! What the process and the disk say: peak memory, processor time, bytes moved by system calls, directory size.
 
 use std::{fs, io, path::Path};
 
@@ -23,6 +23,17 @@ pub fn reset_peak_memory() {
 pub fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Bytes that this process has read and written by system calls since it began, from the page cache or not; `None` where
+/// the system does not tell. What goes through mapped files is in neither.
+#[must_use]
+pub fn called_bytes() -> Option<(u64 /* read */, u64 /* written */)> {
+    // `rchar` and `wchar` (proc(5), /proc/pid/io); `read_bytes` and `write_bytes` would be those of the device, some of
+    // them much later and by another process.
+    let io = fs::read_to_string("/proc/self/io").ok()?;
+    let bytes = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    Some((bytes("rchar:")?, bytes("wchar:")?))
 }
 
 /// Bytes in all files under `dir`. Files that vanish meanwhile do not count: a store removes some at any time.
@@ -53,6 +64,18 @@ mod tests {
             assert!(bytes >= 32 << 20, "{bytes}");
         }
         assert!(cpu_seconds() > 0.0);
+    }
+
+    #[test]
+    fn bytes_read_and_written_by_calls_count() {
+        let file = std::env::temp_dir().join(format!("bifold-lab-calls-{}", std::process::id()));
+        let Some(before) = called_bytes() else { return };
+        fs::write(&file, [0; 100_000]).unwrap();
+        assert_eq!(fs::read(&file).unwrap().len(), 100_000);
+        let after = called_bytes().unwrap();
+        fs::remove_file(&file).unwrap();
+        // Other tests of the process read and write meanwhile.
+        assert!(after.0 - before.0 >= 100_000 && after.1 - before.1 >= 100_000, "{before:?} {after:?}");
     }
 
     #[test]
