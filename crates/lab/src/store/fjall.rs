@@ -4,7 +4,7 @@
 //! filters of 10 bits a key (of a false positive rate of 0.0001 for level 0). With [`Blobs`] large values stand in blob
 //! files, which compactions collect.
 //!
-//! fjall makes its journals 64 MB long at once, however little is in them: small databases look larger than they are.
+//! fjall makes its journals 64 MiB long at once, however little is in them: small databases look larger than they are.
 //! Waiting for its background work, and counting it, uses functions that fjall has public but not documented.
 
 use std::{path::Path, sync::Arc, thread, time::Duration};
