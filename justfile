@@ -4,7 +4,7 @@ default:
     @just --list
 
 # everything CI checks, in CI's order
-check: fmt-check lint docs deny test examples
+check: fmt-check lint lint-peers docs deny test test-peers examples
 
 # the README's test command
 test:
@@ -18,6 +18,14 @@ fmt-check:
 
 lint:
     cargo clippy --workspace --all-targets -- -D warnings
+
+# lints of the peers that need no C++
+lint-peers:
+    cargo clippy -p bifold-lab -p bifold-cli --all-targets --features fjall,redb,lmdb -- -D warnings
+
+# tests of the lab with these peers
+test-peers:
+    cargo test -p bifold-lab --features fjall,redb,lmdb
 
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items

@@ -17,9 +17,9 @@
 //! | [`given`] | keys and values of a user's own in place of made ones |
 //! | [`random`] | the generator under all of these |
 //! | [`live`] | how many bytes a user would say are stored |
-//! | [`measure`] | memory, processor time, directory size |
+//! | [`measure`] | memory, processor time, bytes moved by system calls, directory size |
 //! | [`report`] | the figures of a phase, as a struct and as a line of a table |
-//! | [`store`] | the stores that can be measured |
+//! | [`store`] | the stores that can be measured, and how peers get the budget of Bifold's options |
 //!
 //! Experiments are made of such runs:
 //!

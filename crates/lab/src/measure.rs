@@ -1,4 +1,4 @@
-//! What the process and the disk say: peak memory, processor time, directory size.
+//! What the process and the disk say: peak memory, processor time, bytes moved by system calls, directory size.
 
 use std::{fs, io, path::Path};
 
@@ -64,6 +64,8 @@ impl Called {
 /// it. `None` where the system does not tell.
 #[must_use]
 pub fn called() -> Option<Called> {
+    // `rchar` and `wchar` (proc(5), /proc/pid/io); `read_bytes` and `write_bytes` would be those of the device, some of
+    // them much later and by another process.
     let io = fs::read_to_string("/proc/self/io").ok()?;
     let of = |name: &str| io.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok();
     Some(Called { read: of("rchar:")?, written: of("wchar:")? })
@@ -105,6 +107,18 @@ mod tests {
             assert!(bytes >= 32 << 20, "{bytes}");
         }
         assert!(cpu_seconds() > 0.0);
+    }
+
+    #[test]
+    fn bytes_read_and_written_by_calls_count() {
+        let file = std::env::temp_dir().join(format!("bifold-lab-calls-{}", std::process::id()));
+        let Some(before) = called() else { return };
+        fs::write(&file, [0; 100_000]).unwrap();
+        assert_eq!(fs::read(&file).unwrap().len(), 100_000);
+        let after = called().unwrap().since(before);
+        fs::remove_file(&file).unwrap();
+        // Other tests of the process read and write meanwhile.
+        assert!(after.read >= 100_000 && after.written >= 100_000, "{after:?}");
     }
 
     #[test]

@@ -8,10 +8,16 @@ use std::{
 
 use bifold::{Options, Placement};
 use bifold_lab::{
-    PhaseReport, Plan, Runner, Store, Workload, choose::Distribution, keys::Order, store::bifold::BifoldStore,
+    PhaseReport, Plan, Runner, Store, Workload,
+    choose::Distribution,
+    keys::Order,
+    store::{bifold::BifoldStore, peer::Peer},
     values::Sizes,
 };
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 use serde::Serialize;
 
 use super::compare;
@@ -45,7 +51,8 @@ pub const EXAMPLES: &str = "Examples:
   bifold bench --dir /mnt/nvme/test --workload load,update,settle,read,scan --json
   bifold bench --set memory_limit=64MiB --set keyspace.compression=lz4 --compressible 0.5
   bifold bench --compare=keyspace.compaction.tiered.growth=4 --rounds 3
-  bifold bench --compare=rocksdb,blobdb --rounds 3      # needs a build with --features rocksdb";
+  bifold bench --compare=rocksdb,blobdb --rounds 3      # needs a build with --features rocksdb
+  bifold bench --compare=fjall,fjall-blobs,redb,lmdb    # needs a build with --features fjall,redb,lmdb";
 
 #[derive(Args, Debug)]
 pub struct BenchArgs {
@@ -118,7 +125,7 @@ pub struct BenchArgs {
     pub seed: u64,
 
     /// Measure this store instead of Bifold.
-    #[arg(long, value_enum, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = peers())]
     pub peer: Option<Peer>,
 
     /// Measure against peers, and against Bifold with other options (NAME=VALUE), in turns; several joined by commas.
@@ -128,16 +135,6 @@ pub struct BenchArgs {
     /// How often --compare runs each.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: usize,
-}
-
-/// A store to compare with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Peer {
-    /// RocksDB, if this program was built with it.
-    Rocksdb,
-    /// RocksDB with values in blob files, as large ones as Bifold keeps apart; files of 64 MiB, collected: age cutoff
-    /// 0.25, force threshold 0.5.
-    Blobdb,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -166,6 +163,12 @@ impl Dist {
             Self::Latest => Distribution::Latest { theta },
         }
     }
+}
+
+/// Reads the name of a peer; help has a line for each.
+fn peers() -> impl TypedValueParser<Value = Peer> {
+    let names = Peer::ALL.map(|peer| PossibleValue::new(peer.name()).help(peer.about()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Peer>())
 }
 
 /// Reads `--value-size`.
@@ -198,7 +201,7 @@ struct Line<'a> {
 pub fn run(args: &BenchArgs, global: &Global, out: &mut Output) -> Result<()> {
     let plan = args.plan()?;
     let options = args.options(global)?;
-    args.peer.map_or(Ok(()), check_built_with)?;
+    args.peer.map_or(Ok(()), Peer::check_built_in)?;
     if let Some(with) = &args.compare {
         return compare::run(args, with, global, out);
     }
@@ -207,7 +210,12 @@ pub fn run(args: &BenchArgs, global: &Global, out: &mut Output) -> Result<()> {
     let store = open_store(args, &place.dir, options)?;
     let mut runner = Runner::new(&*store, &place.dir, plan, &args.workload)?;
     if !global.json {
-        out.line(out.paint(Tone::Dim, &args.describe(store.name(), &place.dir)))?;
+        let name = format!("{} {}", store.name(), store.version());
+        out.line(out.paint(Tone::Dim, &args.describe(name.trim_end(), &place.dir)))?;
+        let settings: Vec<_> = store.settings().into_iter().map(|(name, value)| format!("{name} {value}")).collect();
+        if !settings.is_empty() {
+            out.line(out.paint(Tone::Dim, &settings.join(", ")))?;
+        }
         out.line_now(out.paint(Tone::Strong, &PhaseReport::table_head()))?;
     }
     for &workload in &args.workload {
@@ -287,42 +295,8 @@ impl BenchArgs {
 fn open_store(args: &BenchArgs, dir: &Path, options: Options) -> Result<Box<dyn Store>> {
     match args.peer {
         None => Ok(Box::new(BifoldStore::open(dir, options)?)),
-        Some(peer) => open_rocksdb(dir, &options, peer),
+        Some(peer) => Ok(peer.open(dir, &options)?),
     }
-}
-
-#[cfg(feature = "rocksdb")]
-fn open_rocksdb(dir: &Path, options: &Options, peer: Peer) -> Result<Box<dyn Store>> {
-    use bifold_lab::store::rocksdb::{Blobs, RocksDbOptions, RocksDbStore, Sync};
-    let defaults = RocksDbOptions::default();
-    let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let blobs = Blobs { min_bytes: options.keyspace.values.min_bytes, ..Blobs::default() };
-    let with = RocksDbOptions {
-        memtable_bytes: bytes(options.memtable_bytes),
-        table_bytes: options.keyspace.table_bytes,
-        cache_bytes: options.cache_bytes.map_or(defaults.cache_bytes, bytes),
-        sync: if options.durability == bifold::Durability::Sync { Sync::EveryWrite } else { Sync::Never },
-        blobs: (peer == Peer::Blobdb).then_some(blobs),
-        ..defaults
-    };
-    Ok(Box::new(RocksDbStore::open(dir, with)?))
-}
-
-#[cfg(not(feature = "rocksdb"))]
-fn open_rocksdb(_dir: &Path, _options: &Options, _peer: Peer) -> Result<Box<dyn Store>> {
-    Err(without_rocksdb())
-}
-
-/// Whether this program can measure `peer`.
-pub fn check_built_with(peer: Peer) -> Result<()> {
-    match peer {
-        Peer::Rocksdb | Peer::Blobdb if cfg!(feature = "rocksdb") => Ok(()),
-        Peer::Rocksdb | Peer::Blobdb => Err(without_rocksdb()),
-    }
-}
-
-fn without_rocksdb() -> Failure {
-    Failure::trouble("this program was built without RocksDB: build it with --features rocksdb (25 minutes of C++)")
 }
 
 /// Where the database is; a temporary directory goes away with it.

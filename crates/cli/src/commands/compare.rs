@@ -10,12 +10,12 @@ use std::{
 };
 
 use bifold::Options;
-use bifold_lab::{Workload, report::grouped, values::Sizes};
+use bifold_lab::{Workload, report::grouped, store::peer::Peer, values::Sizes};
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::bench::{self, BenchArgs, Peer, Place};
+use super::bench::{BenchArgs, Place};
 use crate::{
     args::Global,
     failure::{Failure, Result},
@@ -103,9 +103,9 @@ fn sides(with: &str) -> Result<Vec<Side>> {
     };
     let mut sets = Vec::new();
     for part in with.split(',') {
-        match <Peer as ValueEnum>::from_str(part, false) {
+        match part.parse::<Peer>() {
             Ok(peer) => {
-                bench::check_built_with(peer)?;
+                peer.check_built_in()?;
                 add(part.to_owned(), vec!["--peer".to_owned(), part.to_owned()])?;
             }
             Err(_) => sets.push(part),
@@ -310,13 +310,13 @@ mod tests {
         assert_eq!(found, [('A', "bifold", String::new()), ('B', name, set.to_owned())]);
     }
 
-    #[cfg(feature = "rocksdb")]
+    #[cfg(feature = "fjall")]
     #[test]
     fn every_peer_is_a_store_of_its_own() {
-        let sides = sides("blobdb,memory_limit=64MiB,rocksdb").unwrap();
+        let sides = sides("fjall-blobs,memory_limit=64MiB,fjall").unwrap();
         let found: Vec<_> = sides.iter().map(|side| (side.label, &*side.name)).collect();
-        assert_eq!(found, [('A', "bifold"), ('B', "blobdb"), ('C', "rocksdb"), ('D', "bifold memory_limit=64MiB")]);
-        assert!(super::sides("rocksdb,rocksdb").is_err());
+        assert_eq!(found, [('A', "bifold"), ('B', "fjall-blobs"), ('C', "fjall"), ('D', "bifold memory_limit=64MiB")]);
+        assert!(super::sides("fjall,fjall").is_err());
     }
 
     #[test]

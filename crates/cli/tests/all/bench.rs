@@ -84,3 +84,32 @@ fn a_peer_that_was_not_built_is_refused() {
         assert!(bifold(args).refused(2).contains("--features rocksdb"));
     }
 }
+
+#[cfg(not(feature = "fjall"))]
+#[test]
+fn fjall_that_was_not_built_is_refused() {
+    assert!(bifold(&["bench", "--peer", "fjall-blobs"]).refused(2).contains("--features fjall"));
+}
+
+#[test]
+fn every_peer_has_a_line_of_help() {
+    let help = bifold(&["bench", "--help"]).ok();
+    for peer in ["rocksdb", "blobdb", "fjall", "fjall-blobs", "redb", "lmdb"] {
+        assert!(help.contains(&format!("- {peer}")), "{peer}: {help}");
+    }
+}
+
+#[cfg(all(feature = "fjall", feature = "redb", feature = "lmdb"))]
+#[test]
+fn peers_are_compared_each_with_its_version_and_settings() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("compare");
+    let args = ["bench", "--num", "500", "--workload", "load,update,read,scan,settle", "--dir", text(&dir)];
+    let args = [&args[..], &["--compare=fjall,fjall-blobs,redb,lmdb", "--rounds", "1", "--json"]].concat();
+    let stores: Vec<String> =
+        bifold(&args).json().iter().map(|p| p["b"]["store"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(stores[..4], ["fjall", "fjall-blobs", "redb", "lmdb"]);
+    assert_eq!(stores.len(), 5 * 4);
+    let said = bifold(&["bench", "--peer", "lmdb", "--num", "500", "--workload", "load", "--durability", "sync"]).ok();
+    assert!(said.starts_with("lmdb 0.9.") && said.contains("flags none"), "{said}");
+}

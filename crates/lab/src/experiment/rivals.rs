@@ -8,13 +8,7 @@ use super::{
     data::{CPU_US, DIR_BYTES, MEMORY, P99_US, RATE, WRITTEN},
     setup::{KOPS, LIKE_LEVELDB, MIB, Setup, US, plan_of, zipf},
 };
-use crate::{
-    Plan, Scale, Workload,
-    given::Input,
-    spec::Step,
-    store::{self, PEERS},
-    values::Sizes,
-};
+use crate::{Plan, Scale, Workload, given::Input, spec::Step, store::Peer, values::Sizes};
 
 /// Every one of them.
 pub(super) const ALL: &[Maker] = &[rivals];
@@ -45,7 +39,7 @@ impl Default for Comparison {
         use Workload::{Load, Mix, Read, Scan, Settle, Update};
         Self {
             placements: PLACEMENTS.map(str::to_owned).into(),
-            peers: PEERS.iter().filter(|peer| store::built_in(peer)).map(|&peer| peer.to_owned()).collect(),
+            peers: Peer::ALL.into_iter().filter(|peer| peer.built_in()).map(|peer| peer.name().to_owned()).collect(),
             workloads: vec![Load, Update, Settle, Read, Scan, Mix],
             sizes: Sizes::Fixed(1000),
             threads: 1,

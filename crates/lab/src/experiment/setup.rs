@@ -7,7 +7,7 @@ use crate::{
     plan::Changes,
     scale::Scale,
     spec::{Act, PageCache, Step},
-    store,
+    store::Peer,
     values::Sizes,
 };
 
@@ -67,7 +67,7 @@ impl Setup {
     /// RocksDB, where this program was built with it.
     #[must_use]
     pub fn rocksdb(scale: Scale) -> Option<Self> {
-        store::built_in("rocksdb").then(|| Self::peer(scale, "rocksdb"))
+        Peer::RocksDb.built_in().then(|| Self::peer(scale, "rocksdb"))
     }
 
     /// With one more option.

@@ -5,6 +5,7 @@ mod facts;
 use std::path::Path;
 
 use bifold::{Batch, Db, Error, IoSource, Options};
+use serde_json::Value;
 
 use super::{Gc, Pairs, Store, Totals};
 use crate::{Failure, Result};
@@ -15,6 +16,8 @@ const READS_FOR_USER: [IoSource; 3] = [IoSource::Get, IoSource::Scan, IoSource::
 /// An open Bifold database; the workload goes to its default keyspace.
 pub struct BifoldStore {
     db: Db,
+    /// Those that differ from the defaults.
+    settings: Vec<(String, String)>,
 }
 
 impl BifoldStore {
@@ -23,7 +26,8 @@ impl BifoldStore {
     /// # Errors
     /// The database's.
     pub fn open(dir: &Path, options: Options) -> Result<Self> {
-        Ok(Self { db: Db::open_with(dir, options)? })
+        let settings = differences(&options);
+        Ok(Self { db: Db::open_with(dir, options)?, settings })
     }
 
     /// The database itself.
@@ -36,6 +40,16 @@ impl BifoldStore {
 impl Store for BifoldStore {
     fn name(&self) -> &'static str {
         "bifold"
+    }
+
+    fn version(&self) -> String {
+        // All crates of the workspace have the same.
+        env!("CARGO_PKG_VERSION").to_owned()
+    }
+
+    /// The options it was opened with that differ from the defaults, by the names that `Options::set` has.
+    fn settings(&self) -> Vec<(String, String)> {
+        self.settings.clone()
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -86,10 +100,6 @@ impl Store for BifoldStore {
         Ok(self.db.sync()?)
     }
 
-    fn version(&self) -> String {
-        env!("CARGO_PKG_VERSION").to_owned()
-    }
-
     fn facts(&self) -> Vec<(&'static str, f64)> {
         facts::of(&self.db)
     }
@@ -119,8 +129,50 @@ impl Store for BifoldStore {
     }
 }
 
+/// What `options` says otherwise than the defaults.
+fn differences(options: &Options) -> Vec<(String, String)> {
+    let words = |options: &Options| {
+        let mut words = Vec::new();
+        // Options are plain data; were they ever not to serialise, a report would lack a line.
+        leaves("", &serde_json::to_value(options).unwrap_or_default(), &mut words);
+        words
+    };
+    let defaults = words(&Options::default());
+    words(options).into_iter().filter(|word| !defaults.contains(word)).collect()
+}
+
+/// Every plain value in `value` with its dotted path.
+fn leaves(path: &str, value: &Value, words: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(fields) => {
+            let dot = if path.is_empty() { "" } else { "." };
+            fields.iter().for_each(|(name, value)| leaves(&format!("{path}{dot}{name}"), value, words));
+        }
+        Value::Null => {}
+        Value::String(word) => words.push((path.to_owned(), word.clone())),
+        other => words.push((path.to_owned(), other.to_string())),
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Store(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_the_options_that_differ() {
+        let mut options = Options::default();
+        assert!(differences(&options).is_empty());
+        let set = ["cache_bytes=1048576", "durability=sync", "keyspace.compaction.tiered.growth=5"];
+        set.iter().for_each(|set| options.set(set).unwrap());
+        let found: Vec<_> = differences(&options).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+        // The policy is another one, so all its options are.
+        let levels = "keyspace.compaction.tiered.levels=7";
+        assert_eq!(found, [set[0], set[1], set[2], levels]);
     }
 }

@@ -13,7 +13,7 @@ use rocksdb::{
     WriteOptions, statistics::Ticker,
 };
 
-use super::{Gc, Pairs, Store, Totals};
+use super::{Gc, Pairs, Store, Totals, peer::Budget, sync::Sync, words};
 use crate::{Failure, Result};
 
 /// What a comparison may vary.
@@ -59,15 +59,6 @@ const RECORD_HEADER_BYTES: u64 = 7;
 /// What stands before the key of each record of a blob file and is read with the value: lengths, expiration, checks.
 const BLOB_HEADER_BYTES: u64 = 32;
 
-/// What an acknowledged write survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sync {
-    /// Power loss.
-    EveryWrite,
-    /// A killed process.
-    Never,
-}
-
 impl Default for RocksDbOptions {
     fn default() -> Self {
         Self {
@@ -81,13 +72,29 @@ impl Default for RocksDbOptions {
     }
 }
 
+impl From<&Budget> for RocksDbOptions {
+    fn from(budget: &Budget) -> Self {
+        Self {
+            memtable_bytes: budget.memtable_bytes,
+            table_bytes: budget.table_bytes,
+            cache_bytes: budget.cache_bytes,
+            sync: budget.sync,
+            background_jobs: i32::try_from(budget.threads).unwrap_or(i32::MAX),
+            blobs: None,
+        }
+    }
+}
+
+/// The version of the C++ library in the crate `librocksdb-sys`; a test compares it with Cargo.lock.
+pub const VERSION: &str = "11.8.1";
+
 /// An open RocksDB database.
 pub struct RocksDbStore {
     db: DB,
     /// Kept for its statistics.
     options: Options,
     writes: WriteOptions,
-    name: &'static str,
+    with: RocksDbOptions,
 }
 
 impl RocksDbStore {
@@ -111,8 +118,7 @@ impl RocksDbStore {
         with.blobs.inspect(|blobs| blobs.set(&mut options, &cache));
         let mut writes = WriteOptions::default();
         writes.set_sync(with.sync == Sync::EveryWrite);
-        let name = if with.blobs.is_some() { "blobdb" } else { "rocksdb" };
-        Ok(Self { db: DB::open(&options, dir)?, options, writes, name })
+        Ok(Self { db: DB::open(&options, dir)?, options, writes, with })
     }
 
     fn ticker(&self, ticker: Ticker) -> u64 {
@@ -136,7 +142,33 @@ impl Blobs {
 
 impl Store for RocksDbStore {
     fn name(&self) -> &'static str {
-        self.name
+        if self.with.blobs.is_some() { "blobdb" } else { "rocksdb" }
+    }
+
+    fn version(&self) -> String {
+        VERSION.to_owned()
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        let RocksDbOptions { memtable_bytes, table_bytes, cache_bytes, sync, background_jobs, blobs } = self.with;
+        let mut settings = words([
+            ("memtable_bytes", &memtable_bytes),
+            ("table_bytes", &table_bytes),
+            ("cache_bytes", &cache_bytes),
+            ("sync", &sync),
+            ("background_jobs", &background_jobs),
+            ("filter_bits_per_key", &10),
+            ("compression", &"none"),
+        ]);
+        settings.extend(blobs.into_iter().flat_map(|blobs| {
+            words([
+                ("blobs.min_bytes", &blobs.min_bytes),
+                ("blobs.file_bytes", &blobs.file_bytes),
+                ("blobs.gc_age_cutoff", &blobs.gc_age_cutoff),
+                ("blobs.gc_force_threshold", &blobs.gc_force_threshold),
+            ])
+        }));
+        settings
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -13,7 +13,7 @@ use bifold_lab::{
     report::grouped,
     results::Results,
     session::Subject,
-    store::{self, PEERS},
+    store::Peer,
     values::Sizes,
 };
 use clap::Args;
@@ -139,14 +139,7 @@ impl CompareArgs {
 
 fn check(comparison: &Comparison) -> Result<()> {
     for peer in &comparison.peers {
-        if !PEERS.contains(&peer.as_str()) {
-            return Err(Failure::trouble(format!("no store is called `{peer}`: there are {}", PEERS.join(", "))));
-        }
-        if !store::built_in(peer) {
-            let feature = peer.split('-').next().unwrap_or(peer).replace("blobdb", "rocksdb");
-            let why = format!("this program was built without {peer}: build it with --features {feature}");
-            return Err(Failure::trouble(why));
-        }
+        peer.parse::<Peer>()?.check_built_in()?;
     }
     let stores = comparison.placements.len() + comparison.peers.len();
     if stores == 0 || comparison.workloads.is_empty() {

@@ -1,0 +1,220 @@
+//! The stores that Bifold is compared with, each behind a feature of this crate, and how they share out the memory that
+//! Bifold's options allow.
+
+use std::{fmt, path::Path, str::FromStr};
+
+use bifold::{Durability, Options, options::Workers};
+
+use super::{Store, sync::Sync};
+use crate::{Failure, Result};
+
+/// A store to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// RocksDB.
+    RocksDb,
+    /// RocksDB with values in blob files.
+    BlobDb,
+    /// fjall.
+    Fjall,
+    /// fjall with key-value separation.
+    FjallBlobs,
+    /// redb.
+    Redb,
+    /// LMDB.
+    Lmdb,
+}
+
+/// What every peer gets of Bifold's options: the same memory, durability and threads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget {
+    /// Size of a memtable, in bytes: Bifold's own, which is smaller than asked for where `memory_limit` wants that.
+    pub memtable_bytes: usize,
+    /// Size of the cache, in bytes: `cache_bytes`, or half of `memory_limit`.
+    pub cache_bytes: usize,
+    /// When logs hold more than this, in bytes, what still needs them is flushed.
+    pub log_bytes: u64,
+    /// Size of a table, in bytes.
+    pub table_bytes: u64,
+    /// The smallest value kept apart, in bytes, where the peer keeps any apart.
+    pub min_bytes: u64,
+    /// What an acknowledged write survives.
+    pub sync: Sync,
+    /// Background threads.
+    pub threads: u32,
+}
+
+impl Budget {
+    /// What `options` allow.
+    #[must_use]
+    pub fn of(options: &Options) -> Self {
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Self {
+            // Bifold has up to three memtables in at most two fifths of its memory.
+            memtable_bytes: bytes(options.memtable_bytes.min(options.memory_limit / 15 * 2)),
+            cache_bytes: bytes(options.cache_bytes.unwrap_or(options.memory_limit / 2)),
+            log_bytes: options.log_bytes,
+            table_bytes: options.keyspace.table_bytes,
+            min_bytes: options.keyspace.values.min_bytes,
+            sync: if options.durability == Durability::Sync { Sync::EveryWrite } else { Sync::Never },
+            threads: match options.workers {
+                Workers::Threads(threads) => threads,
+                // The peers have no such thing; one thread is the nearest.
+                Workers::Caller => 1,
+            },
+        }
+    }
+}
+
+impl Peer {
+    /// Every peer, built in or not.
+    pub const ALL: [Self; 6] = [Self::RocksDb, Self::BlobDb, Self::Fjall, Self::FjallBlobs, Self::Redb, Self::Lmdb];
+
+    /// Its name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RocksDb => "rocksdb",
+            Self::BlobDb => "blobdb",
+            Self::Fjall => "fjall",
+            Self::FjallBlobs => "fjall-blobs",
+            Self::Redb => "redb",
+            Self::Lmdb => "lmdb",
+        }
+    }
+
+    /// What it is, in a line of help.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::RocksDb => "RocksDB",
+            Self::BlobDb => {
+                "RocksDB with values in blob files, as large ones as Bifold keeps apart; files of 64 MiB, collected: age \
+                 cutoff 0.25, force threshold 0.5"
+            }
+            Self::Fjall => "fjall, an LSM-tree in Rust",
+            Self::FjallBlobs => "fjall with key-value separation, of as large values as Bifold keeps apart",
+            Self::Redb => "redb, a copy-on-write B-tree in Rust",
+            Self::Lmdb => "LMDB, a copy-on-write B-tree in a mapped file",
+        }
+    }
+
+    /// The feature of this crate, and of the program, that builds it in.
+    #[must_use]
+    pub fn feature(self) -> &'static str {
+        match self {
+            Self::RocksDb | Self::BlobDb => "rocksdb",
+            Self::Fjall | Self::FjallBlobs => "fjall",
+            Self::Redb => "redb",
+            Self::Lmdb => "lmdb",
+        }
+    }
+
+    /// Whether it was built in.
+    #[must_use]
+    pub fn built_in(self) -> bool {
+        match self {
+            Self::RocksDb | Self::BlobDb => cfg!(feature = "rocksdb"),
+            Self::Fjall | Self::FjallBlobs => cfg!(feature = "fjall"),
+            Self::Redb => cfg!(feature = "redb"),
+            Self::Lmdb => cfg!(feature = "lmdb"),
+        }
+    }
+
+    /// Refuses a peer that was not built in.
+    ///
+    /// # Errors
+    /// [`Failure::Plan`] naming the feature.
+    pub fn check_built_in(self) -> Result<()> {
+        if self.built_in() {
+            return Ok(());
+        }
+        let feature = self.feature();
+        let cost = if feature == "rocksdb" { " (25 minutes of C++)" } else { "" };
+        Err(Failure::Plan(format!("this program was built without {self}: build it with --features {feature}{cost}")))
+    }
+
+    /// Opens its database in `dir`, or makes one, with the [`Budget`] of `options`.
+    ///
+    /// # Errors
+    /// The peer's; [`Failure::Plan`] when it was not built in.
+    #[cfg_attr(
+        not(any(feature = "rocksdb", feature = "fjall", feature = "redb", feature = "lmdb")),
+        expect(unused_variables, reason = "there is nothing to open")
+    )]
+    pub fn open(self, dir: &Path, options: &Options) -> Result<Box<dyn Store>> {
+        self.check_built_in()?;
+        match self {
+            #[cfg(feature = "rocksdb")]
+            Self::RocksDb | Self::BlobDb => {
+                use super::rocksdb::{Blobs, RocksDbOptions, RocksDbStore};
+                let budget = Budget::of(options);
+                let blobs = Blobs { min_bytes: budget.min_bytes, ..Blobs::default() };
+                let blobs = (self == Self::BlobDb).then_some(blobs);
+                Ok(Box::new(RocksDbStore::open(dir, RocksDbOptions { blobs, ..(&budget).into() })?))
+            }
+            #[cfg(feature = "fjall")]
+            Self::Fjall | Self::FjallBlobs => {
+                use super::fjall::{Blobs, FjallOptions, FjallStore};
+                let budget = Budget::of(options);
+                let blobs =
+                    Blobs { min_bytes: u32::try_from(budget.min_bytes).unwrap_or(u32::MAX), ..Blobs::default() };
+                let blobs = (self == Self::FjallBlobs).then_some(blobs);
+                Ok(Box::new(FjallStore::open(dir, FjallOptions { blobs, ..(&budget).into() })?))
+            }
+            #[cfg(feature = "redb")]
+            Self::Redb => Ok(Box::new(super::redb::RedbStore::open(dir, (&Budget::of(options)).into())?)),
+            #[cfg(feature = "lmdb")]
+            Self::Lmdb => Ok(Box::new(super::lmdb::LmdbStore::open(dir, (&Budget::of(options)).into())?)),
+            #[cfg(not(all(feature = "rocksdb", feature = "fjall", feature = "redb", feature = "lmdb")))]
+            _ => Err(Failure::Plan(format!("{self} was not built in"))),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Peer {
+    type Err = Failure;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|peer| peer.name() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Failure::Plan(format!("`{name}` is not a peer; there are {names}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_peer_is_found_by_its_name_and_names_its_feature() {
+        for peer in Peer::ALL {
+            assert_eq!(peer.name().parse::<Peer>().unwrap(), peer);
+            let feature = format!("--features {}", peer.feature());
+            let opened = peer.check_built_in();
+            assert!(peer.built_in() || opened.unwrap_err().to_string().contains(&feature), "{peer}");
+        }
+        assert!("leveldb".parse::<Peer>().unwrap_err().to_string().contains("rocksdb, blobdb, fjall"));
+    }
+
+    #[test]
+    fn the_budget_is_that_of_bifold() {
+        let mut options = Options::default();
+        let budget = Budget::of(&options);
+        assert_eq!((budget.memtable_bytes, budget.cache_bytes), (64 << 20, 256 << 20));
+        assert_eq!((budget.sync, budget.threads), (Sync::Never, 2));
+        ["memory_limit=30MiB", "durability=sync", "workers=caller"].iter().for_each(|set| options.set(set).unwrap());
+        let budget = Budget::of(&options);
+        assert_eq!((budget.memtable_bytes, budget.cache_bytes), (4 << 20, 15 << 20));
+        assert_eq!((budget.sync, budget.threads), (Sync::EveryWrite, 1));
+        options.set("cache_bytes=1MiB").unwrap();
+        assert_eq!(Budget::of(&options).cache_bytes, 1 << 20);
+    }
+}

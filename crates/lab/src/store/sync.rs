@@ -1,0 +1,31 @@
+//! What an acknowledged write survives, in every store alike as far as each has it.
+
+use std::fmt;
+
+/// What an acknowledged write survives. What each peer does for it:
+///
+/// | peer | [`Sync::EveryWrite`] | [`Sync::Never`] |
+/// |---|---|---|
+/// | RocksDB | the log is synced (`fdatasync`), several threads' writes at once | the log is written to the system |
+/// | fjall | the journal is synced (`PersistMode::SyncData`: `fdatasync`), for each write by itself | the journal is written to the system (`PersistMode::Buffer`) |
+/// | redb | `Durability::Immediate`: one `fsync` for each commit | `Durability::None`: **less than the others**: a killed process loses all since the last [`flush`](super::Store::flush). redb 4 has nothing between |
+/// | LMDB | no flags: pages are synced, then the page that points at them | `NO_SYNC`: pages are written to the system. After power loss the file may be damaged, not just old, where the file system reorders writes |
+///
+/// LMDB's `NO_META_SYNC` is between the two: no damage, the last commit may be lost, one of two syncs saved. No other peer has
+/// that, so it is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// Power loss.
+    EveryWrite,
+    /// A killed process.
+    Never,
+}
+
+impl fmt::Display for Sync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EveryWrite => "every write",
+            Self::Never => "never",
+        })
+    }
+}
