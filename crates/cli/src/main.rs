@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`args`] | what can be typed, and the help that teaches it |
 //! | [`commands`] | one file per command |
-//! | [`chart`] | curves as pictures, SVG and PNG |
 //! | [`formats`] | TSV, JSON Lines, directories of files: into keys and values and back |
 //! | [`open`] | opening a database with the options that were given |
 //! | [`fresh`] | new databases that are made as a whole or not at all |
@@ -18,7 +17,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod chart;
 mod commands;
 mod failure;
 mod formats;

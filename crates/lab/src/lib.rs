@@ -34,9 +34,11 @@
 //! | [`record`] | a line of it |
 //! | [`session`] | what all runs of a file have in common |
 //! | [`machine`] | where they were run |
+//! | [`chart`] | figures as pictures, SVG and PNG; those of the cost model, too |
 //!
 //! This crate measures from outside: it alone, with the program, uses the system's threads and clock directly.
 
+pub mod chart;
 pub mod choose;
 pub mod driver;
 pub mod execute;

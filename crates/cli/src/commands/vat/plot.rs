@@ -7,13 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bifold_lab::chart::{panels, png, raster, svg};
 use bifold_vat::figures;
 use clap::Args;
 use serde::Serialize;
 
 use crate::{
     args::Global,
-    chart::{layout, png, raster, svg},
     failure::{Failure, Result},
     output::{self, Output},
     publish::{NewFile, publish},
@@ -79,14 +79,17 @@ pub fn run(args: &PlotArgs, global: &Global, out: &mut Output) -> Result<()> {
 }
 
 fn draw(figure: &figures::Figure, dir: &Path) -> [(Written, NewFile); 2] {
-    let picture = layout::picture(figure);
+    let picture = panels::picture(figure);
     let drawn = |format, content: Vec<u8>| {
         let number = figure.number;
         let path = dir.join(format!("vat-figure-{number}.{format}"));
         let bytes = content.len() as u64;
         (Written { figure: number, format, path: path.clone(), bytes }, NewFile { path, content })
     };
-    [drawn("svg", svg::draw(&picture).into_bytes()), drawn("png", png::encode(&raster::draw(&picture)))]
+    [
+        drawn("svg", svg::draw(&picture, svg::Colors::Fixed).into_bytes()),
+        drawn("png", png::encode(&raster::draw(&picture))),
+    ]
 }
 
 fn which(text: &str) -> std::result::Result<Which, String> {

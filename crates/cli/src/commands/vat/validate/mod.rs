@@ -14,6 +14,7 @@ mod verdict;
 
 use std::path::{Path, PathBuf};
 
+use bifold_lab::chart::{png, raster, svg};
 use clap::Args;
 
 use self::{
@@ -22,7 +23,6 @@ use self::{
 };
 use crate::{
     args::Global,
-    chart::{png, raster, svg},
     failure::{Failure, Result},
     open,
     output::{self, Output, Tone},
@@ -177,7 +177,7 @@ fn print(row: &Row, out: &mut Output) -> Result<()> {
 
 fn draw(rows: &[Row], dir: &Path, global: &Global, out: &mut Output) -> Result<()> {
     let picture = picture::of(rows);
-    let contents = [svg::draw(&picture).into_bytes(), png::encode(&raster::draw(&picture))];
+    let contents = [svg::draw(&picture, svg::Colors::Fixed).into_bytes(), png::encode(&raster::draw(&picture))];
     let file = |(name, content)| NewFile { path: dir.join(name), content };
     let files: Vec<NewFile> = PICTURES.iter().zip(contents).map(file).collect();
     publish(&files)?;

@@ -1,13 +1,13 @@
 //! Measured and predicted amplification as curves over levels: leveling and tiering with values in place, both with a log.
-//! No panel has more than six curves, which is how many colours there are.
+//! No panel has more than six curves, which is how many colours differ well.
 
+use bifold_lab::chart::{Picture, panels};
 use bifold_vat::figures::{Axis, Curve, CurveKind, Panel, Scale};
 
 use super::{
     config::{Place, Shape, Tables},
     verdict::Row,
 };
-use crate::chart::{Picture, layout};
 
 /// What a curve is called, and the trees on it.
 type Series = (&'static str, Shape, Tables);
@@ -24,7 +24,7 @@ pub fn of(rows: &[Row]) -> Picture {
         panel("Tiering, values in place", Place::Inline, &[TIERING], rows),
         panel("Values in a log", Place::Log, &[WHOLE, TIERING], rows),
     ];
-    layout::panels("Measured and predicted amplification of inserts".to_owned(), &panels)
+    panels::stacked("Measured and predicted amplification of inserts".to_owned(), &panels)
 }
 
 fn panel(title: &'static str, place: Place, series: &[Series], rows: &[Row]) -> Panel {

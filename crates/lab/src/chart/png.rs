@@ -18,6 +18,7 @@ const SIGNATURE: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 const COMPRESSION: u8 = 6;
 
 /// Encodes pixels.
+#[must_use]
 pub fn encode(pixels: &Pixels) -> Vec<u8> {
     let mut header = Vec::with_capacity(13);
     // Pictures are some thousand pixels wide and high: what a u32 cannot hold is in no memory.

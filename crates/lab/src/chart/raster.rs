@@ -18,21 +18,28 @@ const LETTERS: RasterHeight = RasterHeight::Size32;
 pub const LETTER_WIDTH: usize = get_raster_width(FontWeight::Regular, LETTERS);
 
 /// Rows of pixels, three bytes each.
+#[derive(Debug)]
 pub struct Pixels {
+    /// How many there are in a row.
     pub width: usize,
+    /// How many rows there are.
     pub height: usize,
+    /// Red, green and blue of each, row after row.
     pub rgb: Vec<u8>,
 }
 
 /// Draws a picture.
+#[must_use]
 pub fn draw(picture: &Picture) -> Pixels {
     let (width, height) = ((picture.width * SCALE).ceil() as usize, (picture.height * SCALE).ceil() as usize);
     let mut pixels = Pixels { width, height, rgb: vec![u8::MAX; width * height * 3] };
     for shape in &picture.shapes {
         match shape {
-            Shape::Line { points, width, color } => pixels.stroke(points, *width, *color),
-            Shape::Disc { center, radius, color } => pixels.stroke(&[*center, *center], radius * 2.0, *color),
+            Shape::Line { points, width, paint } => pixels.stroke(points, *width, paint.color()),
+            Shape::Disc { center, radius, paint } => pixels.stroke(&[*center, *center], radius * 2.0, paint.color()),
+            Shape::Rect { corner, size, paint } => pixels.fill(*corner, *size, paint.color()),
             Shape::Text(text) => pixels.write(text),
+            Shape::Hint { .. } => {}
         }
     }
     pixels
@@ -71,6 +78,16 @@ impl Pixels {
         }
     }
 
+    /// A rectangle; pixels at its edges are mixed by how much of them it covers.
+    fn fill(&mut self, (x, y): Point, (width, height): (f64, f64), color: Color) {
+        let (left, top, right, bottom) = (x * SCALE, y * SCALE, (x + width) * SCALE, (y + height) * SCALE);
+        let covered = |pixel: usize, from: f64, to: f64| (to.min(pixel as f64 + 1.0) - from.max(pixel as f64)).max(0.0);
+        let area = Area::around(&[(left, top), (right, bottom)], 0.0, self.width, self.height);
+        for (x, y) in area.places() {
+            self.mix(x, y, color, covered(x, left, right) * covered(y, top, bottom));
+        }
+    }
+
     /// A text, letter by letter.
     fn write(&mut self, text: &Text) {
         let weight = match text.weight {
@@ -98,7 +115,7 @@ impl Pixels {
                         Direction::Up => (x + down, y - along),
                     };
                     if let (Ok(px), Ok(py)) = (usize::try_from(px), usize::try_from(py)) {
-                        self.mix(px, py, text.color, f64::from(*cover) / 255.0);
+                        self.mix(px, py, text.paint.color(), f64::from(*cover) / 255.0);
                     }
                 }
             }
@@ -151,11 +168,12 @@ fn distance((x, y): Point, from: Point, to: Point) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chart::Paint;
 
-    const BLACK: Color = [0, 0, 0];
+    const BLACK: Paint = Paint::Ink;
 
     fn drawn(shapes: Vec<Shape>) -> Pixels {
-        draw(&Picture { title: String::new(), width: 40.0, height: 20.0, shapes })
+        draw(&Picture { title: String::new(), width: 40.0, height: 20.0, font_size: 12.0, shapes })
     }
 
     fn dark(pixels: &Pixels) -> Vec<(usize, usize)> {
@@ -165,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_line_of_one_unit_in_the_middle_of_units_fills_two_rows() {
-        let line = Shape::Line { points: vec![(10.0, 5.5), (30.0, 5.5)], width: 1.0, color: BLACK };
+        let line = Shape::Line { points: vec![(10.0, 5.5), (30.0, 5.5)], width: 1.0, paint: BLACK };
         let pixels = drawn(vec![line]);
         assert_eq!((pixels.width, pixels.height), (80, 40));
         let dark = dark(&pixels);
@@ -175,16 +193,23 @@ mod tests {
 
     #[test]
     fn a_disc_has_its_area() {
-        let pixels = drawn(vec![Shape::Disc { center: (20.0, 10.0), radius: 5.0, color: BLACK }]);
+        let pixels = drawn(vec![Shape::Disc { center: (20.0, 10.0), radius: 5.0, paint: BLACK }]);
         let area = std::f64::consts::PI * 100.0;
         assert!((dark(&pixels).len() as f64 / area - 1.0).abs() < 0.05);
+    }
+
+    #[test]
+    fn a_rectangle_has_its_area() {
+        let pixels = drawn(vec![Shape::Rect { corner: (10.0, 5.0), size: (4.0, 2.5), paint: BLACK }]);
+        assert_eq!(dark(&pixels).len(), 8 * 5);
+        assert!(dark(&pixels).contains(&(20, 10)) && !dark(&pixels).contains(&(28, 10)));
     }
 
     #[test]
     fn all_letters_of_the_figures_are_in_the_font() {
         for number in bifold_vat::figures::NUMBERS {
             let figure = bifold_vat::figures::figure(number).unwrap();
-            for shape in super::super::layout::picture(&figure).shapes {
+            for shape in super::super::panels::picture(&figure).shapes {
                 let Shape::Text(text) = shape else { continue };
                 assert!(text.text.is_ascii(), "{}", text.text);
             }
@@ -197,11 +222,11 @@ mod tests {
         let text = |at| {
             let (anchor, weight) = (Anchor::Middle, Weight::Regular);
             let text = "wide text".to_owned();
-            Shape::Text(Text { text, at, anchor, weight, direction: Direction::Up, color: BLACK })
+            Shape::Text(Text { text, at, anchor, weight, direction: Direction::Up, paint: BLACK })
         };
-        let far = Shape::Line { points: vec![(-50.0, -50.0), (90.0, 90.0)], width: 3.0, color: BLACK };
-        let gone = Shape::Line { points: vec![(-50.0, -50.0), (-60.0, -60.0)], width: 3.0, color: BLACK };
-        let beyond = Shape::Disc { center: (500.0, 500.0), radius: 9.0, color: BLACK };
+        let far = Shape::Line { points: vec![(-50.0, -50.0), (90.0, 90.0)], width: 3.0, paint: BLACK };
+        let gone = Shape::Line { points: vec![(-50.0, -50.0), (-60.0, -60.0)], width: 3.0, paint: BLACK };
+        let beyond = Shape::Disc { center: (500.0, 500.0), radius: 9.0, paint: BLACK };
         let pixels = drawn(vec![text((0.0, 0.0)), text((40.0, 20.0)), far, gone, beyond]);
         assert!(!dark(&pixels).is_empty());
     }
