@@ -3,6 +3,10 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`panels`] | from curves and axes of the cost model to lines, discs and texts at their places |
+//! | [`plot`] | the same of an experiment's charts: bars and lines with their spread |
+//! | [`axis`] | which marks an axis has, and where values are on it |
+//! | [`letters`] | how much room text takes, and how it is made to fit |
+//! | [`numbers`] | numbers as people read them |
 //! | [`pen`] | collects shapes |
 //! | [`svg`] | these as SVG |
 //! | [`raster`] | these as pixels |
@@ -10,10 +14,15 @@
 //!
 //! A picture has as many units as its SVG has pixels; a PNG has twice as many, so that it is sharp on dense screens too. Nothing
 //! is needed on the machine. The letters of the PNG are bitmaps that the program carries; those of the SVG are drawn by whoever
-//! shows it, in a font that is narrower than what was measured, so that nothing overlaps.
+//! shows it, in a font that is narrower than what was measured, so that nothing overlaps. Pictures of [`panels`] are measured for
+//! both, those of [`plot`] for SVG alone.
 
+pub mod axis;
+pub mod letters;
+pub mod numbers;
 pub mod panels;
 pub mod pen;
+pub mod plot;
 pub mod png;
 pub mod raster;
 pub mod svg;

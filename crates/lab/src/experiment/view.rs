@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Data;
+use super::{Arm, Data, Experiment};
 
 /// What is shown of an experiment.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct View {
     pub per: f64,
     /// Over what.
     pub over: Over,
+    /// The highest value that is shown, where curves go far beyond what they are about.
+    pub most: Option<f64>,
 }
 
 /// What is along the horizontal axis.
@@ -48,7 +50,7 @@ pub struct Chart {
     pub shape: Shape,
 }
 
-/// The parameter, and the median, the least and the most.
+/// The parameter, and the median, the least and the most; no numbers (NaN) where nothing was measured, so that the line has a gap.
 pub type LinePoint = (f64, [f64; 3]);
 
 /// What a chart is made of. The points of a series are `None` where nothing was measured.
@@ -77,7 +79,7 @@ impl View {
     /// Bars of a figure in steps.
     #[must_use]
     pub fn bars(title: &str, metric: &'static str, (unit, per): (&'static str, f64), steps: &[&'static str]) -> Self {
-        Self { title: title.to_owned(), metric, unit, per, over: Over::Steps(steps.to_vec()) }
+        Self { title: title.to_owned(), metric, unit, per, over: Over::Steps(steps.to_vec()), most: None }
     }
 
     /// Lines of a figure of one step over the parameter.
@@ -90,13 +92,20 @@ impl View {
         label: &'static str,
         log: bool,
     ) -> Self {
-        Self { title: title.to_owned(), metric, unit, per, over: Over::Parameter { step, label, log } }
+        Self { title: title.to_owned(), metric, unit, per, over: Over::Parameter { step, label, log }, most: None }
     }
 
     /// A chart whose points were computed.
     #[must_use]
     pub fn computed(chart: Chart) -> Self {
-        Self { title: chart.title.clone(), metric: "", unit: "", per: 1.0, over: Over::Computed(Box::new(chart)) }
+        let title = chart.title.clone();
+        Self { title, metric: "", unit: "", per: 1.0, over: Over::Computed(Box::new(chart)), most: None }
+    }
+
+    /// The same with curves cut where they are higher than this.
+    #[must_use]
+    pub fn up_to(self, most: f64) -> Self {
+        Self { most: Some(most), ..self }
     }
 
     /// The chart of what was measured.
@@ -118,8 +127,12 @@ impl View {
 
     fn lines_of(&self, data: &Data<'_>, step: &str, label: &str, log: bool) -> Shape {
         let of = |series: &str| {
-            let points = data.over(series, step, self.metric).into_iter();
-            points.filter_map(|(x, _)| Some((x, self.figure(data, series, Some(x), step)?))).collect()
+            let arms = data.measured().filter(|(arm, _)| arm.series == series);
+            let mut points: Vec<LinePoint> = arms
+                .filter_map(|(arm, _)| Some((arm.x?, self.figure(data, series, arm.x, step).unwrap_or([f64::NAN; 3]))))
+                .collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            points
         };
         let series = data.series().into_iter().map(|series| (series.to_owned(), of(series))).collect();
         Shape::Lines { label: label.to_owned(), log, series }
@@ -129,4 +142,28 @@ impl View {
         let figure = data.figure(series, x, step, self.metric)?;
         Some([figure.median, figure.least, figure.most].map(|figure| figure / self.per))
     }
+}
+
+impl Experiment {
+    /// The charts of all views, in their order. Lines have gaps at the parameters of arms that were not run.
+    #[must_use]
+    pub fn charts(&self, data: &Data<'_>) -> Vec<Chart> {
+        let chart = |view: &View| {
+            let mut chart = view.chart(data);
+            if let (Over::Parameter { .. }, Shape::Lines { series, .. }) = (&view.over, &mut chart.shape) {
+                series.iter_mut().for_each(|(name, points)| add_gaps(name, points, &self.arms));
+            }
+            chart
+        };
+        self.views.iter().map(chart).collect()
+    }
+}
+
+fn add_gaps(series: &str, points: &mut Vec<LinePoint>, arms: &[Arm]) {
+    for x in arms.iter().filter(|arm| arm.series == series).filter_map(|arm| arm.x) {
+        if !points.iter().any(|point| point.0 == x) {
+            points.push((x, [f64::NAN; 3]));
+        }
+    }
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
 }
