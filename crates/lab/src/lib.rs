@@ -34,6 +34,7 @@
 //! | [`record`] | a line of it |
 //! | [`session`] | what all runs of a file have in common |
 //! | [`machine`] | where they were run |
+//! | [`page`] | the report: a page of HTML, Markdown with pictures |
 //! | [`chart`] | figures as pictures, SVG and PNG; those of the cost model, too |
 //!
 //! This crate measures from outside: it alone, with the program, uses the system's threads and clock directly.
@@ -48,6 +49,7 @@ pub mod keys;
 pub mod live;
 pub mod machine;
 pub mod measure;
+pub mod page;
 pub mod plan;
 pub mod random;
 pub mod record;

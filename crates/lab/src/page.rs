@@ -1,0 +1,139 @@
+//! The report of experiments: one page of HTML that needs nothing else, and the same as Markdown with pictures.
+//!
+//! ```text
+//! experiments, runs ──▶ findings ──▶ summary, overview, a section for each ──▶ HTML
+//!                                                                          ──▶ Markdown, SVG files
+//! ```
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `finding` | what came of each experiment |
+//! | `summary` | what somebody learns who reads no further |
+//! | `html` | the page around the sections |
+//! | `section` | an experiment: verdict, rules, charts |
+//! | `figures` | all figures behind the charts, as tables |
+//! | `settings` | what was run, with every option |
+//! | `markdown` | all of it as Markdown, for docs |
+//! | `markup` | HTML that is XML too |
+//! | `words` | counts, sizes, times and verdicts in words |
+//!
+//! Nothing of it reads a clock or a file, and the same runs make the same page. Names of experiments and series, settings and
+//! machines are text from elsewhere: they are escaped wherever they stand.
+
+mod figures;
+mod finding;
+mod html;
+mod markdown;
+mod markup;
+mod section;
+mod settings;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::{fs, io, path::Path};
+
+use self::finding::Finding;
+use crate::{
+    chart::{
+        plot::{self, Look},
+        svg::{self, Colors},
+    },
+    experiment::Experiment,
+    record::Run,
+    scale::Scale,
+    spec::{PageCache, Spec},
+};
+
+/// Experiments and what was measured of them, to be shown.
+#[derive(Clone)]
+pub struct Page<'a> {
+    /// What is shown, in this order.
+    pub experiments: &'a [Experiment],
+    /// All runs there are. Those that no experiment asks for are left out.
+    pub runs: &'a [Run],
+    /// How large the experiments are.
+    pub scale: Scale,
+    /// What was typed to make the page; may be empty.
+    pub command: String,
+}
+
+impl Page<'_> {
+    /// The page: HTML that is well-formed XML, with its style, its script and its charts, which asks no network for anything.
+    #[must_use]
+    pub fn html(&self) -> String {
+        html::page(self, &self.findings())
+    }
+
+    /// The same as Markdown, with links to the files of [`Page::pictures`] in the folder `pictures`, as seen from the document.
+    #[must_use]
+    pub fn markdown(&self, pictures: &str) -> String {
+        markdown::document(self, &self.findings(), pictures)
+    }
+
+    /// The charts as SVG on white: file names, such as `hashkv-e1-1.svg`, and what is in them. Charts of which nothing was measured
+    /// are not there.
+    #[must_use]
+    pub fn pictures(&self) -> Vec<(String, String)> {
+        let findings = self.findings();
+        let all = findings.iter().flat_map(|finding| (0..finding.charts.len()).map(move |chart| (finding, chart)));
+        all.filter_map(|(finding, chart)| Some((picture_name(finding, chart), standalone(finding, chart)?))).collect()
+    }
+
+    /// Writes `report.html`, `report.md` and a folder `pictures` into a directory, which is made if it is not there. Files of these
+    /// names are replaced.
+    ///
+    /// # Errors
+    /// The system's, with the file.
+    pub fn write(&self, dir: &Path) -> io::Result<()> {
+        let write = |name: &str, content: &str| {
+            let path = dir.join(name);
+            fs::write(&path, content)
+                .map_err(|e| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))
+        };
+        let pictures = dir.join("pictures");
+        fs::create_dir_all(&pictures)
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot make {}: {e}", pictures.display())))?;
+        for (name, svg) in self.pictures() {
+            write(&format!("pictures/{name}"), &svg)?;
+        }
+        write("report.md", &self.markdown("pictures"))?;
+        write("report.html", &self.html())
+    }
+
+    fn findings(&self) -> Vec<Finding<'_>> {
+        finding::all(self.experiments, self.runs)
+    }
+}
+
+fn picture_name(finding: &Finding<'_>, chart: usize) -> String {
+    format!("{}-{}.svg", finding.id, chart + 1)
+}
+
+/// A chart as a file of its own, with its title; nothing where nothing was measured.
+fn standalone(finding: &Finding<'_>, chart: usize) -> Option<String> {
+    let picture = plot::picture(finding.charts.get(chart)?, Look { titled: true, ..finding.look(chart) })?;
+    Some(svg::draw(&picture, Colors::Fixed))
+}
+
+/// The command that makes the runs of an experiment, with the settings that hold for all of them.
+fn command(finding: &Finding<'_>, scale: Scale) -> String {
+    let mut command = match finding.experiment.name {
+        "compare" => "bifold lab compare".to_owned(),
+        "real" => "bifold lab run real --input FILE".to_owned(),
+        name => format!("bifold lab run {name}"),
+    };
+    command += &format!(" --scale {scale}");
+    if let Some(arm) = finding.experiment.arms.first() {
+        let Spec { plan, page_cache, process_memory, .. } = &arm.spec;
+        command += &format!(" --seed {}", plan.seed);
+        if *page_cache == PageCache::Cold {
+            command += " --cold";
+        }
+        if let Some(bytes) = process_memory {
+            command += &format!(" --memory {bytes}");
+        }
+    }
+    command
+}

@@ -1,0 +1,172 @@
+//! A page of every experiment there is and of some that are harder, with runs that were never made.
+
+mod fixture;
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::{
+    chart::{Text, letters, outside},
+    experiment,
+};
+
+fn experiments() -> Vec<Experiment> {
+    experiment::all(Scale::Small, 1).into_iter().chain(fixture::harder()).collect()
+}
+
+fn page<'a>(experiments: &'a [Experiment], runs: &'a [Run]) -> Page<'a> {
+    Page { experiments, runs, scale: Scale::Small, command: "bifold lab report --scale small".to_owned() }
+}
+
+/// Reads a page as XML: everything is closed, nothing is written twice, no text became an element.
+fn parsed(html: &str) -> roxmltree::Document<'_> {
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..roxmltree::ParsingOptions::default() };
+    roxmltree::Document::parse_with_options(html, options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// `BIFOLD_PAGE=DIR cargo test -p bifold-lab -- a_page_of_everything` leaves the page there, to be looked at.
+#[test]
+fn a_page_of_everything_is_whole() {
+    let experiments = experiments();
+    let runs = fixture::runs(&experiments);
+    let page = page(&experiments, &runs);
+    let html = page.html();
+    if let Some(dir) = std::env::var_os("BIFOLD_PAGE") {
+        let seemly = &experiments[..experiments.len() - 1];
+        Page { experiments: seemly, ..page.clone() }.write(Path::new(&dir)).unwrap();
+    }
+    let document = parsed(&html);
+    let ids: Vec<&str> = document.descendants().filter_map(|node| node.attribute("id")).collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "an id comes twice");
+    for finding in page.findings() {
+        let section = document.descendants().find(|node| node.attribute("id") == Some(&finding.id));
+        let text: String = section.unwrap().descendants().filter_map(|node| node.text()).collect();
+        assert!(text.contains(finding.experiment.title) && text.contains(finding.experiment.place), "{}", finding.id);
+        for outcome in &finding.outcomes {
+            // What XML cannot have is not there.
+            let what = outcome.what.replace(['\0', '\u{1b}'], "\u{fffd}").replace('\n', " ");
+            assert!(text.contains(&what), "{}", finding.id);
+        }
+    }
+    let links = document.descendants().filter_map(|node| node.attribute("href")).filter(|link| link.starts_with('#'));
+    for link in links {
+        assert!(ids.contains(&&link[1..]), "{link} leads nowhere");
+    }
+    let (figures, _) = html.split_once("<script>").unwrap();
+    for number in ["NaN", "inf\"", "inf ", "Infinity"] {
+        assert!(!figures.contains(number), "{number}");
+    }
+}
+
+#[test]
+fn a_page_asks_nobody_for_anything() {
+    let experiments = experiments();
+    let runs = fixture::runs(&experiments);
+    let html = page(&experiments, &runs).html();
+    for outside in ["http:", "https:", "@import", "url(", "fetch", "XMLHttpRequest", "import("] {
+        assert!(!html.contains(outside), "{outside}");
+    }
+    for attribute in parsed(&html).descendants().flat_map(|node| node.attributes()) {
+        let (name, value) = (attribute.name(), attribute.value());
+        assert!(!["src", "srcset", "data", "action", "style"].contains(&name), "{name}={value}");
+        assert!(name != "href" || value.starts_with('#') || value == "data:,", "{name}={value}");
+    }
+    for (name, svg) in page(&experiments, &runs).pictures() {
+        assert_eq!(svg.matches("http").count(), 1, "{name}: only the name of SVG itself");
+        assert!(svg.contains("xmlns=\"http://www.w3.org/2000/svg\"") && !svg.contains("var("), "{name}");
+    }
+}
+
+#[test]
+fn names_from_elsewhere_stay_text() {
+    let experiments = vec![fixture::hostile()];
+    let runs = fixture::runs(&experiments);
+    let page = page(&experiments, &runs);
+    let html = page.html();
+    let document = parsed(&html);
+    let elements = |name: &str| document.descendants().filter(|node| node.has_tag_name(name)).count();
+    assert_eq!((elements("script"), elements("img"), elements("iframe")), (1, 0, 0));
+    let markdown = page.markdown("pictures");
+    // Between backticks everything is text.
+    let code = |line: &&str| line.starts_with('`') && line.matches('`').count() == 2;
+    for line in markdown.lines().filter(|line| !code(line)) {
+        assert!(!line.contains("<script") && !line.contains("<img"), "{line}");
+    }
+    for (name, svg) in page.pictures() {
+        assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte)), "{name}");
+        let svg = parsed(&svg);
+        assert!(svg.descendants().all(|node| !node.has_tag_name("script")));
+    }
+}
+
+#[test]
+fn nothing_leaves_the_pictures() {
+    let experiments = experiments();
+    let runs = fixture::runs(&experiments);
+    let page = page(&experiments, &runs);
+    let mut drawn = 0;
+    for finding in page.findings() {
+        for (number, chart) in finding.charts.iter().enumerate() {
+            for titled in [false, true] {
+                let Some(picture) = plot::picture(chart, Look { titled, ..finding.look(number) }) else { continue };
+                let room = |text: &Text| letters::width(&text.text, picture.font_size);
+                let left = outside(&picture, room);
+                assert!(left.is_none(), "{}, {}: {left:?}", finding.id, chart.title);
+                drawn += 1;
+            }
+        }
+    }
+    assert!(drawn > 10, "{drawn}");
+}
+
+#[test]
+fn markdown_shows_the_pictures_there_are() {
+    let experiments = experiments();
+    let runs = fixture::runs(&experiments);
+    let page = page(&experiments, &runs);
+    let markdown = page.markdown("pictures");
+    let pictures = page.pictures();
+    assert_eq!(markdown.matches("](pictures/").count(), pictures.len());
+    for (name, _) in &pictures {
+        assert!(markdown.contains(&format!("](pictures/{name})")), "{name}");
+    }
+    for finding in page.findings() {
+        assert!(markdown.contains(&format!("<a id=\"{}\"></a>", finding.id)), "{}", finding.id);
+    }
+}
+
+#[test]
+fn without_runs_everything_is_open() {
+    let experiments = experiment::all(Scale::Tiny, 1);
+    let page = Page { scale: Scale::Tiny, ..page(&experiments, &[]) };
+    let html = page.html();
+    parsed(&html);
+    assert!(html.contains("proves that the experiments work"));
+    assert!(html.contains("0 runs"), "{html}");
+    parsed(&Page { experiments: &[], ..page }.html());
+}
+
+#[test]
+fn debug_builds_are_warned_of() {
+    let experiments = experiment::all(Scale::Small, 1);
+    let mut runs = fixture::runs(&experiments);
+    assert!(!page(&experiments, &runs).html().contains("class=\"warning\""));
+    runs[0].machine.optimised = false;
+    let html = page(&experiments, &runs).html();
+    assert!(html.contains("built for debugging") && html.contains("2 machines or builds"));
+}
+
+#[test]
+fn a_report_is_written() {
+    let dir = std::env::temp_dir().join(format!("bifold-page-{}", std::process::id()));
+    let experiments = experiment::all(Scale::Small, 1);
+    let runs = fixture::runs(&experiments);
+    let page = page(&experiments, &runs);
+    page.write(&dir).unwrap();
+    assert_eq!(fs::read_to_string(dir.join("report.html")).unwrap(), page.html());
+    assert_eq!(fs::read_dir(dir.join("pictures")).unwrap().count(), page.pictures().len());
+    fs::remove_dir_all(&dir).unwrap();
+    fs::write(&dir, "no directory").unwrap();
+    assert!(page.write(&dir).unwrap_err().to_string().contains("pictures"));
+    fs::remove_file(&dir).unwrap();
+}

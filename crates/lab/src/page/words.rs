@@ -1,0 +1,176 @@
+//! Counts, sizes, times and verdicts in words.
+
+use super::finding::Finding;
+use crate::{
+    chart::numbers::number,
+    choose::Distribution,
+    experiment::{Verdict, check::Rule},
+};
+
+/// So many things: `1 run`, `2 runs`.
+pub fn count(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Things one after the other: `a, b and c`.
+pub fn list(things: &[String]) -> String {
+    match things {
+        [] => String::new(),
+        [one] => one.clone(),
+        [before @ .., last] => format!("{} and {last}", before.join(", ")),
+    }
+}
+
+/// A size.
+pub fn bytes(bytes: u64) -> String {
+    let (unit, power) = match bytes {
+        0..0x400 => return format!("{bytes} bytes"),
+        0x400..0x10_0000 => ("KiB", 10),
+        0x10_0000..0x4000_0000 => ("MiB", 20),
+        _ => ("GiB", 30),
+    };
+    let size = bytes as f64 / f64::from(1_u32 << power);
+    if size.fract() == 0.0 { format!("{size} {unit}") } else { format!("{size:.1} {unit}") }
+}
+
+/// How long something took.
+pub fn duration(seconds: f64) -> String {
+    // What is no time at all is none; the cast ends at the largest number.
+    match seconds.round() as u64 {
+        0..120 => format!("{} s", number(seconds.max(0.0))),
+        seconds @ 120..7200 => format!("{} min", (seconds + 30) / 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// The day and the minute of a time that is given in seconds since 1970, in UTC.
+pub fn date(seconds: u64) -> String {
+    // Howard Hinnant, "chrono-compatible low-level date algorithms": years begin in March, so that a leap day is a year's last.
+    // Times after the year 10 000 are none that anybody measured at.
+    let seconds = seconds.min(253_402_300_799);
+    let days = seconds / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute) = (seconds % 86_400 / 3600, seconds % 3600 / 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+/// How keys are chosen.
+pub fn distribution(distribution: Distribution) -> String {
+    match distribution {
+        Distribution::Uniform => "all alike".to_owned(),
+        Distribution::Zipf { theta } => format!("Zipf {theta}"),
+        Distribution::Latest { theta } => format!("the newest most often, Zipf {theta}"),
+    }
+}
+
+/// A rule.
+pub fn rule(rule: Rule) -> String {
+    match rule {
+        Rule::Rises => "rises".to_owned(),
+        Rule::Falls => "falls".to_owned(),
+        _ => rule.to_string(),
+    }
+}
+
+/// What was measured for a rule.
+pub fn ours(rule: Rule, ours: Option<f64>) -> String {
+    let Some(ours) = ours else { return "–".to_owned() };
+    let change = match rule {
+        Rule::Rises => ours,
+        // Ours is how far the curve rises that is turned round.
+        Rule::Falls => 1.0 / (1.0 + ours) - 1.0,
+        _ => return number(ours),
+    };
+    match change * 100.0 {
+        percent if !percent.is_finite() => "–".to_owned(),
+        percent if percent > 0.0 => format!("rises by {} %", number(percent)),
+        percent => format!("falls by {} %", number(-percent)),
+    }
+}
+
+/// Whether a rule holds.
+pub fn holds(holds: Option<bool>) -> &'static str {
+    match holds {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "not measured",
+    }
+}
+
+/// The sign of a verdict, for those who see no colours.
+pub fn sign(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Reproduced => "✓",
+        Verdict::Partly => "◐",
+        Verdict::Not => "✗",
+        Verdict::Open => "○",
+    }
+}
+
+/// How many rules of an experiment hold.
+pub fn rules_held(finding: &Finding<'_>) -> String {
+    let (held, measured, all) = (finding.held(), finding.measured(), finding.outcomes.len());
+    let rest = match all - measured {
+        0 => String::new(),
+        rest => format!(" {rest} could not be measured."),
+    };
+    match (held, measured, all) {
+        (_, _, 0) => "No rule was written for it.".to_owned(),
+        (_, 0, _) => "Nothing that a rule asks for has been measured.".to_owned(),
+        (1, 1, _) => format!("The one rule that was measured holds.{rest}"),
+        (held, measured, _) if held == measured => format!("All {measured} rules that were measured hold.{rest}"),
+        (1, measured, _) => format!("1 of {} that were measured holds.{rest}", count(measured, "rule")),
+        (held, measured, _) => {
+            format!("{held} of {} that {} measured hold.{rest}", count(measured, "rule"), was(measured))
+        }
+    }
+}
+
+fn was(count: usize) -> &'static str {
+    if count == 1 { "was" } else { "were" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, said) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00 UTC"),
+            (1_740_787_199, "2025-02-28 23:59 UTC"),
+            (1_795_372_260, "2026-11-22 18:31 UTC"),
+            (u64::MAX, "9999-12-31 23:59 UTC"),
+        ] {
+            assert_eq!(date(seconds), said);
+        }
+    }
+
+    #[test]
+    fn sizes_and_times_are_short() {
+        for (size, said) in [(0, "0 bytes"), (1536, "1.5 KiB"), (64 << 20, "64 MiB"), (u64::MAX, "17179869184 GiB")] {
+            assert_eq!(bytes(size), said);
+        }
+        for (seconds, said) in [(-1.0, "0 s"), (0.5, "0.500 s"), (150.0, "3 min"), (7260.0, "2 h 1 min")] {
+            assert_eq!(duration(seconds), said);
+        }
+        assert_eq!((count(1, "run").as_str(), count(2, "run").as_str()), ("1 run", "2 runs"));
+        assert_eq!(list(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
+    }
+
+    #[test]
+    fn curves_are_told_in_percent() {
+        assert_eq!(ours(Rule::Rises, Some(0.5)), "rises by 50.0 %");
+        assert_eq!(ours(Rule::Falls, Some(1.0)), "falls by 50.0 %");
+        assert_eq!(ours(Rule::Falls, Some(-0.5)), "rises by 100 %");
+        assert_eq!(ours(Rule::Falls, Some(-1.0)), "–");
+        assert_eq!((ours(Rule::Alike, Some(1.0)), ours(Rule::Alike, None)), ("1.00".to_owned(), "–".to_owned()));
+    }
+}
