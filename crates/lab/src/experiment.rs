@@ -143,4 +143,6 @@ pub fn named(names: &[String], scale: Scale, seed: u64) -> Result<Vec<Experiment
 }
 
 #[cfg(test)]
+mod executed;
+#[cfg(test)]
 mod tests;
