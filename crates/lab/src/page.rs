@@ -32,8 +32,6 @@ mod summary;
 mod tests;
 mod words;
 
-use std::{fs, io, path::Path};
-
 use self::finding::Finding;
 use crate::{
     chart::{
@@ -79,27 +77,6 @@ impl Page<'_> {
         let findings = self.findings();
         let all = findings.iter().flat_map(|finding| (0..finding.charts.len()).map(move |chart| (finding, chart)));
         all.filter_map(|(finding, chart)| Some((picture_name(finding, chart), standalone(finding, chart)?))).collect()
-    }
-
-    /// Writes `report.html`, `report.md` and a folder `pictures` into a directory, which is made if it is not there. Files of these
-    /// names are replaced.
-    ///
-    /// # Errors
-    /// The system's, with the file.
-    pub fn write(&self, dir: &Path) -> io::Result<()> {
-        let write = |name: &str, content: &str| {
-            let path = dir.join(name);
-            fs::write(&path, content)
-                .map_err(|e| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))
-        };
-        let pictures = dir.join("pictures");
-        fs::create_dir_all(&pictures)
-            .map_err(|e| io::Error::new(e.kind(), format!("cannot make {}: {e}", pictures.display())))?;
-        for (name, svg) in self.pictures() {
-            write(&format!("pictures/{name}"), &svg)?;
-        }
-        write("report.md", &self.markdown("pictures"))?;
-        write("report.html", &self.html())
     }
 
     fn findings(&self) -> Vec<Finding<'_>> {

@@ -44,6 +44,9 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 pub struct Runner<'a> {
     store: &'a dyn Store,
     dir: PathBuf,
+    /// As the run began.
+    base: Plan,
+    /// As it is now, with changes.
     plan: Plan,
     keys: Keys,
     values: Values,
@@ -106,6 +109,7 @@ impl<'a> Runner<'a> {
             sums: Sums::default(),
             stream: None,
             done: Arc::default(),
+            base: plan.clone(),
             plan,
         };
         if workloads.first() != Some(&Workload::Load) {
@@ -120,12 +124,12 @@ impl<'a> Runner<'a> {
         Arc::clone(&self.done)
     }
 
-    /// Changes what the next phases do. The keys, their values and the seed stay what they are.
+    /// Changes what the next phases do; earlier changes are forgotten. The keys, their values and the seed stay what they are.
     ///
     /// # Errors
     /// [`Failure::Plan`] for changes that make no sense.
     pub fn change(&mut self, changes: &Changes) -> Result<()> {
-        self.plan = changes.apply(&self.plan);
+        self.plan = changes.apply(&self.base);
         self.stream = changes.stream;
         self.plan.check()
     }

@@ -112,14 +112,24 @@ impl Scale {
         vec![format!("keyspace.compaction.leveled.base_bytes={}", 4 * self.memtable_bytes())]
     }
 
-    /// The same for UniKV's two layers: an unsorted layer of a 25th of the data and ranges of two fifths of it, as in its paper (4 and
-    /// 40 of 100 GB), but at least four memtables.
+    /// UniKV's unsorted layer: a 25th of the data as in its paper (4 of 100 GB), but at least four memtables.
+    #[must_use]
+    pub fn unsorted_bytes(self) -> u64 {
+        (self.data_bytes() / 25).max(4 * self.memtable_bytes())
+    }
+
+    /// UniKV's ranges of keys: two fifths of the data as in its paper (40 of 100 GB).
+    #[must_use]
+    pub fn partition_bytes(self) -> u64 {
+        self.data_bytes() * 2 / 5
+    }
+
+    /// The same options for UniKV's two layers.
     #[must_use]
     pub fn two_layers(self) -> Vec<String> {
-        let (data, memtable) = (self.data_bytes(), self.memtable_bytes());
         vec![
-            format!("keyspace.compaction.two_layer.unsorted_bytes={}", (data / 25).max(4 * memtable)),
-            format!("keyspace.partition_bytes={}", data * 2 / 5),
+            format!("keyspace.compaction.two_layer.unsorted_bytes={}", self.unsorted_bytes()),
+            format!("keyspace.partition_bytes={}", self.partition_bytes()),
         ]
     }
 }

@@ -126,7 +126,8 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub fn new(task: &'a Task<'a>, thread: u64, chooser: Chooser) -> Self {
-        let loading = task.mix.rest == Operation::Insert && task.mix.first.1 == 100;
+        // A load begins with nothing; new keys beside others are numbered by whoever comes first.
+        let loading = task.loaded == 0 && task.mix.rest == Operation::Insert && task.mix.first.1 == 100;
         Self {
             task,
             chooser,

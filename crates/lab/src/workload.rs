@@ -12,6 +12,8 @@ use crate::{Failure, choose::Distribution, plan::Plan};
 pub enum Workload {
     /// Writes every key once.
     Load,
+    /// Writes keys that are not there yet.
+    Insert,
     /// Overwrites keys.
     Update,
     /// Reads keys that are there.
@@ -96,8 +98,9 @@ pub struct Mix {
 }
 
 /// Every workload with its name.
-const NAMES: [(&str, Workload); 16] = [
+const NAMES: [(&str, Workload); 17] = [
     ("load", Workload::Load),
+    ("insert", Workload::Insert),
     ("update", Workload::Update),
     ("read", Workload::Read),
     ("missing", Workload::Missing),
@@ -129,7 +132,7 @@ impl Workload {
         let theta = plan.theta;
         let (zipf, latest) = (Distribution::Zipf { theta }, Distribution::Latest { theta });
         let (first, rest, distribution) = match self {
-            Self::Load => ((Insert, 100), Insert, Distribution::Uniform),
+            Self::Load | Self::Insert => ((Insert, 100), Insert, Distribution::Uniform),
             Self::Update => ((Update, 100), Update, plan.updates),
             Self::Read => ((Read, 100), Read, plan.reads),
             Self::Missing => ((Missing, 100), Missing, plan.reads),
@@ -163,7 +166,7 @@ impl Workload {
     #[must_use]
     pub fn inserts_max(self, plan: &Plan) -> u64 {
         match self {
-            Self::YcsbD | Self::YcsbE => self.operations(plan),
+            Self::Insert | Self::YcsbD | Self::YcsbE => self.operations(plan),
             _ => 0,
         }
     }

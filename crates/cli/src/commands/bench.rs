@@ -39,6 +39,7 @@ Workloads, in any order, separated by commas:
   ycsb-b    95 % read, 5 % update, Zipf            ycsb-e   95 % scan, 5 % insert, Zipf
   ycsb-c    reads, Zipf                            ycsb-f   50 % read, 50 % read-modify-write, Zipf
   mix-30    30 % reads, 70 % overwrites            mix-70   70 % reads, 30 % overwrites
+  insert    keys that are not there yet
   settle    flushes and waits for background work  compact  compacts everything
 
 Every value read is checked; a wrong one ends the run. Write, read and space amplification and `gc` are sums since the \

@@ -35,6 +35,15 @@ pub enum Over {
         /// Whether equal ratios are equally far apart.
         log: bool,
     },
+    /// The parameter, by curves that are put together from several figures.
+    Curves {
+        /// What the parameter is, with its unit.
+        label: &'static str,
+        /// Whether equal ratios are equally far apart.
+        log: bool,
+        /// The curves with their names.
+        of: Curves,
+    },
     /// Curves that were computed.
     Computed(Box<Chart>),
 }
@@ -52,6 +61,9 @@ pub struct Chart {
 
 /// The parameter, and the median, the least and the most; no numbers (NaN) where nothing was measured, so that the line has a gap.
 pub type LinePoint = (f64, [f64; 3]);
+
+/// Curves with their names, of what was measured.
+pub type Curves = fn(&Data<'_>) -> Vec<(String, Vec<LinePoint>)>;
 
 /// What a chart is made of. The points of a series are `None` where nothing was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -95,6 +107,13 @@ impl View {
         Self { title: title.to_owned(), metric, unit, per, over: Over::Parameter { step, label, log }, most: None }
     }
 
+    /// Lines over the parameter whose points are each put together from several figures.
+    #[must_use]
+    pub fn curves(title: &str, unit: &'static str, label: &'static str, of: Curves) -> Self {
+        let over = Over::Curves { label, log: false, of };
+        Self { title: title.to_owned(), metric: "", unit, per: 1.0, over, most: None }
+    }
+
     /// A chart whose points were computed.
     #[must_use]
     pub fn computed(chart: Chart) -> Self {
@@ -113,6 +132,7 @@ impl View {
     pub fn chart(&self, data: &Data<'_>) -> Chart {
         let shape = match &self.over {
             Over::Computed(chart) => return (**chart).clone(),
+            Over::Curves { label, log, of } => Shape::Lines { label: (*label).to_owned(), log: *log, series: of(data) },
             Over::Steps(steps) => self.bars_of(data, steps),
             Over::Parameter { step, label, log } => self.lines_of(data, step, label, *log),
         };

@@ -194,3 +194,15 @@ fn senseless_plans_are_refused() {
         assert!(matches!(result, Err(Failure::Plan(_))), "{plan:?}");
     }
 }
+
+#[test]
+fn changes_are_for_one_phase_and_inserts_write_keys_that_were_not_there() {
+    let store = MapStore::default();
+    let mut runner = Runner::new(&store, Path::new("/nonexistent"), plan(), &[Workload::Load]).unwrap();
+    runner.phase(Workload::Load).unwrap();
+    runner.change(&Changes { operations: Some(50), ..Changes::default() }).unwrap();
+    assert_eq!(runner.phase(Workload::Insert).unwrap().operations, 50);
+    assert_eq!(store.map.lock().unwrap().len(), 1050);
+    runner.change(&Changes { threads: Some(2), ..Changes::default() }).unwrap();
+    assert_eq!(runner.phase(Workload::Read).unwrap().operations, 1000);
+}

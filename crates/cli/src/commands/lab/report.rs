@@ -1,12 +1,27 @@
 //! `lab report`: the page, from results that are there.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
-use bifold_lab::{Session, record::Run, results::Results};
+use bifold_lab::{
+    Session,
+    experiment::{Experiment, Paper},
+    page::Page,
+    record::Run,
+    results::Results,
+};
 use clap::Args;
 
 use super::run::hint;
-use crate::{args::Global, failure::Result, output::Output};
+use crate::{
+    args::Global,
+    failure::{Failure, Result},
+    output::Output,
+    publish::{NewFile, publish},
+};
 
 pub const LONG_ABOUT: &str = "\
 Draw the report of results that are there: DIR/report.html, one page that needs no network, and DIR/report.md with its \
@@ -15,6 +30,9 @@ pictures in DIR/pictures. Nothing is run.";
 pub const EXAMPLES: &str = "Examples:
   bifold lab report lab-results
   bifold lab report docs/results && xdg-open docs/results/report.html";
+
+/// The folder of pictures, beside the report.
+const PICTURES: &str = "pictures";
 
 #[derive(Args, Debug)]
 pub struct ReportArgs {
@@ -31,6 +49,28 @@ pub fn run(args: &ReportArgs, global: &Global, out: &mut Output) -> Result<()> {
 }
 
 /// Writes the report and answers where its page is.
-pub fn write(dir: &Path, _session: &Session, _runs: &[Run]) -> Result<PathBuf> {
-    Ok(dir.join("report.html"))
+pub fn write(dir: &Path, session: &Session, runs: &[Run]) -> Result<PathBuf> {
+    let experiments = shown(session.experiments(), runs);
+    let command = format!("bifold lab report {}", dir.display());
+    let page = Page { experiments: &experiments, runs, scale: session.scale, command };
+    let pictures = dir.join(PICTURES);
+    fs::create_dir_all(&pictures).map_err(|e| Failure::file("make", &pictures, &e))?;
+    let file = |path: PathBuf, text: String| NewFile { path, content: text.into_bytes() };
+    let html = dir.join("report.html");
+    let mut files = vec![file(html.clone(), page.html()), file(dir.join("report.md"), page.markdown(PICTURES))];
+    files.extend(page.pictures().into_iter().map(|(name, svg)| file(pictures.join(name), svg)));
+    publish(&files)?;
+    Ok(html)
+}
+
+/// Those that have been run. What is computed alone belongs to the rest of its paper, and is shown with it, or when nothing was run.
+fn shown(mut experiments: Vec<Experiment>, runs: &[Run]) -> Vec<Experiment> {
+    let keys: HashSet<&str> = runs.iter().map(|run| run.key.as_str()).collect();
+    let was_run = |experiment: &Experiment| experiment.arms.iter().any(|arm| keys.contains(arm.spec.key().as_str()));
+    let papers: Vec<Paper> = experiments.iter().filter(|experiment| was_run(experiment)).map(|e| e.paper).collect();
+    experiments.retain(|experiment| {
+        let with_paper = papers.is_empty() || papers.contains(&experiment.paper);
+        was_run(experiment) || experiment.arms.is_empty() && with_paper
+    });
+    experiments
 }

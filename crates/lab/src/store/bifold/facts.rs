@@ -5,6 +5,7 @@ use bifold::{Db, stats::KeyspaceStats};
 /// All of them, of the default keyspace. Those of collections, stalls and moved bytes count from the opening of the database.
 pub fn of(db: &Db) -> Vec<(&'static str, f64)> {
     let stats = db.stats();
+    let memory = [stats.memory.memtables, stats.memory.cache, stats.memory.metadata, stats.memory.values];
     let mut facts = vec![
         ("gc_jobs", stats.gc.jobs as f64),
         ("gc_index_lookups", stats.gc.index_lookups as f64),
@@ -14,6 +15,7 @@ pub fn of(db: &Db) -> Vec<(&'static str, f64)> {
         ("reads_searched", stats.gc.searched_reads as f64),
         ("gets", stats.gets as f64),
         ("tables_searched", stats.lookups.tables_searched as f64),
+        ("memory", memory.iter().sum::<u64>() as f64),
         ("memory_metadata", stats.memory.metadata as f64),
         ("memory_values", stats.memory.values as f64),
         ("memory_memtables", stats.memory.memtables as f64),

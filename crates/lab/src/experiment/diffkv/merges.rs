@@ -1,0 +1,171 @@
+//! What DiffKV's merges cost and gain (§5.4 there): figures 14 to 16.
+//!
+//! At our sizes the keys alone, without the values, would have one level. So levels are small here: a fourth of a memtable the first,
+//! four times as large each one below, and there are about three of them.
+
+use super::{Data, base, papers, scans_by};
+use crate::{
+    Workload,
+    experiment::{
+        Arm, Experiment, Paper, View,
+        check::{Check, Rule},
+        data::{P99_US, RATE},
+        setup::{KOPS, MIB, Setup, US, operations, settle, step},
+    },
+    scale::Scale,
+    spec::Step,
+};
+
+/// The paper's store with several levels of keys, and without our bound on space, which would merge for garbage's sake alone.
+pub(super) fn deep(scale: Scale) -> Setup {
+    let memtable = scale.memtable_bytes();
+    papers(scale)
+        .set(format!("keyspace.compaction.leveled.base_bytes={}", memtable / 4))
+        .set("keyspace.compaction.leveled.growth=4")
+        .set(format!("keyspace.table_bytes={}", memtable / 8))
+        .set("keyspace.values.space_target=100")
+}
+
+/// Merges whenever keys go to another level, in the last two only, and where too many groups overlap, too.
+const CTM: &str = "at each level";
+const LM: &str = "lazily";
+const SOM: &str = "lazily, for scans";
+
+fn merging(scale: Scale, merge: &str, name: &str) -> Setup {
+    deep(scale).set(format!("keyspace.values.merge={merge}")).named(name)
+}
+
+fn load_and_updates(keys: u64) -> Vec<Step> {
+    let after = Step::new("rest", Workload::Settle);
+    vec![step(Workload::Load), settle(), operations(step(Workload::Update), 3 * keys), after]
+}
+
+/// What a count has grown by since everything was loaded.
+fn grown(d: &Data<'_>, series: &str, fact: &str) -> Option<f64> {
+    Some(d.of(series, "rest", fact)? - d.of(series, "settle", fact)?)
+}
+
+/// A step over another one's, of counts that have grown.
+fn growth_ratio(d: &Data<'_>, (a, b): (&str, &str), facts: &[&str]) -> Option<f64> {
+    let sum = |series| facts.iter().map(|fact| grown(d, series, fact)).sum::<Option<f64>>();
+    Some(sum(a)? / sum(b)?)
+}
+
+const LOOKUPS: &str = "/facts/gc_index_lookups";
+const INSERTS: &str = "/facts/gc_index_inserts";
+const CPU_SECONDS: &str = "/cpu_seconds";
+
+pub(super) fn f14(scale: Scale, seed: u64) -> Experiment {
+    let plan = base(scale, seed);
+    let steps = load_and_updates(plan.keys);
+    let collected = |setup: Setup| setup.set("keyspace.values.space_target=1.5");
+    let logs = deep(scale).set("keyspace.values.large_bytes=1").named("logs");
+    let setups = [collected(logs), collected(merging(scale, "each_level", CTM))];
+    let cpu = |d: &Data<'_>, series| d.sum(series, None, &["update", "rest"], CPU_SECONDS);
+    Experiment {
+        name: "diffkv-f14",
+        paper: Paper::DiffKv,
+        place: "§5.4, figure 14",
+        title: "Merges in place of collections that ask the index",
+        note: "`logs` stands for Titan's background GC: every value counts as large, so that values lie in logs, whose collection asks the \
+               index and writes addresses back. Its values also skip the commit log, which Titan's do not. The paper has the time of \
+               collections and merges alone; we have what they ask of the index, and all processor time. Both keep within 1.5 bytes for each live one.",
+        arms: setups.iter().map(|setup| setup.arm(&plan, &steps)).collect(),
+        views: vec![
+            View::bars("Processor time", CPU_SECONDS, ("s", 1.0), &["update", "rest"]),
+            View::bars("Questions to the index", LOOKUPS, ("thousands since the beginning", 1e3), &["settle", "rest"]),
+            View::bars("Addresses written to it", INSERTS, ("thousands since the beginning", 1e3), &["settle", "rest"]),
+        ],
+        checks: vec![
+            Check::new(
+                format!("questions and addresses, {CTM} over logs"),
+                "60.7 % less time, since the lookups and the writing back are avoided",
+                Rule::Saving(0.607),
+                |d| growth_ratio(d, (CTM, "logs"), &[LOOKUPS, INSERTS]),
+            ),
+            Check::new(
+                format!("processor time of the updates, {CTM} over logs"),
+                "much less time for the management of values (the direction alone)",
+                Rule::AtMost(1.0),
+                move |d| Some(cpu(d, CTM)? / cpu(d, "logs")?),
+            ),
+        ],
+    }
+}
+
+/// The three policies: figures 15 and 16.
+fn policies(scale: Scale, seed: u64) -> Vec<Arm> {
+    let plan = base(scale, seed);
+    let mut steps = load_and_updates(plan.keys);
+    steps.push(scans_by("scan", (100, 4 * plan.keys), super::SCAN_THREADS));
+    let policies = [("each_level", CTM), ("lazy", LM), ("scan_optimised", SOM)];
+    policies.map(|(merge, name)| merging(scale, merge, name).arm(&plan, &steps)).into()
+}
+
+const POLICIES_NOTE: &str = "Levels of keys are smaller than elsewhere, so that there are several, and there is no bound on space, as in the paper: \
+    garbage is collected by merges that meet it. Sorted groups are counted over all levels.";
+
+const MERGES: &str = "/facts/value_merges";
+const GROUPS: &str = "/facts/value_groups";
+const MOVED: [&str; 3] = ["/facts/values_merged", "/facts/values_untangled", "/facts/values_collected"];
+
+pub(super) fn f15(scale: Scale, seed: u64) -> Experiment {
+    Experiment {
+        name: "diffkv-f15",
+        paper: Paper::DiffKv,
+        place: "§5.4, figure 15",
+        title: "Lazy and scan-optimised merges: what they move, and what order they leave",
+        note: POLICIES_NOTE,
+        arms: policies(scale, seed),
+        views: vec![
+            View::bars("Merges that moved values", MERGES, ("merges since the beginning", 1.0), &["settle", "rest"]),
+            View::bars("Moved as keys came down", MOVED[0], MIB, &["settle", "rest"]),
+            View::bars("Moved for the sake of scans", MOVED[1], MIB, &["settle", "rest"]),
+            View::bars("Moved out of garbage", MOVED[2], MIB, &["settle", "rest"]),
+            View::bars("Sorted groups", GROUPS, ("groups", 1.0), &["settle", "rest"]),
+        ],
+        checks: vec![
+            Check::new(format!("merges, {LM} over {CTM}"), "65.5 % fewer", Rule::Saving(0.655), |d| {
+                growth_ratio(d, (LM, CTM), &[MERGES])
+            }),
+            Check::new(format!("bytes moved, {LM} over {CTM}"), "66.2 % less", Rule::Saving(0.662), |d| {
+                growth_ratio(d, (LM, CTM), &MOVED)
+            }),
+            Check::new(
+                format!("sorted groups, {LM} over {CTM}"),
+                "more, by up to 20 % (the direction alone)",
+                Rule::AtLeast(1.0),
+                |d| d.ratio(LM, CTM, "rest", GROUPS),
+            ),
+            Check::new(format!("sorted groups, {SOM} over {LM}"), "up to 68 % fewer", Rule::Saving(0.68), |d| {
+                d.ratio(SOM, LM, "rest", GROUPS)
+            }),
+            Check::new(format!("bytes moved, {SOM} over {LM}"), "almost the same", Rule::Alike, |d| {
+                growth_ratio(d, (SOM, LM), &MOVED)
+            }),
+        ],
+    }
+}
+
+pub(super) fn f16(scale: Scale, seed: u64) -> Experiment {
+    Experiment {
+        name: "diffkv-f16",
+        paper: Paper::DiffKv,
+        place: "§5.4, figure 16",
+        title: "Scan-optimised merges: scans",
+        note: POLICIES_NOTE,
+        arms: policies(scale, seed),
+        views: vec![
+            View::bars("Scans of 100, 16 threads", RATE, KOPS, &["scan"]),
+            View::bars("99th percentile", P99_US, US, &["scan"]),
+        ],
+        checks: vec![
+            Check::new(format!("scans, {SOM} over {LM}"), "18 % more", Rule::Gain(1.18), |d| {
+                d.ratio(SOM, LM, "scan", RATE)
+            }),
+            Check::new(format!("99th percentile of scans, {SOM} over {LM}"), "27 % less", Rule::Saving(0.27), |d| {
+                d.ratio(SOM, LM, "scan", P99_US)
+            }),
+        ],
+    }
+}
