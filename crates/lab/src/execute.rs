@@ -118,15 +118,15 @@ pub fn execute(spec: &Spec, part: usize, dir: &Path, given: Option<&Arc<Given>>,
         .collect::<Result<Vec<_>>>()?;
     drop(runner);
     if part + 1 < parts.len() {
-        // What is written now is what a killed process has written; no account is balanced.
+        // What is written now is what a killed process has written.
         std::mem::forget(store);
         return Ok(Part { steps: records, account: Account::default(), version, settings });
     }
-    store.sync()?;
-    let by_source = store.totals().written.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
-    let called = measure::called().zip(before).map(|(after, before)| after.written - before.written);
-    store.close()?;
-    Ok(Part { steps: records, account: Account { by_source, called }, version, settings })
+    let by_source = store.close()?.written.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
+    let called = measure::called().zip(before).map(|(after, before)| after.since(before).written);
+    // What a process that was killed had counted and not written yet, the next one writes: neither has a balance.
+    let account = if parts.len() == 1 { Account { by_source, called } } else { Account::default() };
+    Ok(Part { steps: records, account, version, settings })
 }
 
 /// Refuses to run on another input than the spec's.

@@ -32,7 +32,7 @@ pub struct Run {
     pub seconds: f64,
     /// What each step did: a [`StepRecord`].
     pub steps: Vec<Value>,
-    /// Bytes by source beside what the system saw.
+    /// Bytes by source beside what the system saw, of a run in one process.
     pub accounts: Vec<Account>,
 }
 

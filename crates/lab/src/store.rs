@@ -104,11 +104,11 @@ pub trait Store: Send + Sync {
     /// What the store has read and written since it was opened.
     fn totals(&self) -> Totals;
 
-    /// Ends all background work and closes the store.
+    /// Ends all background work, closes the store, and answers what it has moved in all.
     ///
     /// # Errors
     /// The store's.
-    fn close(self: Box<Self>) -> Result<()>;
+    fn close(self: Box<Self>) -> Result<Totals>;
 }
 
 /// Opens the store called `name` in `dir`, with these options or, for a peer, with the same budgets.

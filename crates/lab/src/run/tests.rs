@@ -82,8 +82,8 @@ impl Store for MapStore {
         Totals { written: [("log", 123_000)].into(), ..Totals::default() }
     }
 
-    fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
+    fn close(self: Box<Self>) -> Result<Totals> {
+        Ok(self.totals())
     }
 }
 

@@ -124,8 +124,9 @@ impl Store for BifoldStore {
         totals
     }
 
-    fn close(self: Box<Self>) -> Result<()> {
-        Ok(self.db.close()?)
+    fn close(self: Box<Self>) -> Result<Totals> {
+        self.db.clone().close()?;
+        Ok(self.totals())
     }
 }
 

@@ -280,9 +280,10 @@ impl Store for FjallStore {
         Totals::called_since(self.called)
     }
 
-    fn close(self: Box<Self>) -> Result<()> {
+    fn close(self: Box<Self>) -> Result<Totals> {
         // As it does itself when dropped, but with the error.
-        Ok(self.db.persist(PersistMode::SyncAll)?)
+        self.db.persist(PersistMode::SyncAll)?;
+        Ok(self.totals())
     }
 }
 

@@ -178,9 +178,10 @@ impl Store for LmdbStore {
         Totals::called_since(self.called)
     }
 
-    fn close(self: Box<Self>) -> Result<()> {
-        self.env.prepare_for_closing().wait();
-        Ok(())
+    fn close(self: Box<Self>) -> Result<Totals> {
+        let Self { env, called, .. } = *self;
+        env.prepare_for_closing().wait();
+        Ok(Totals::called_since(called))
     }
 }
 

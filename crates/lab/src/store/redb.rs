@@ -194,9 +194,10 @@ impl Store for RedbStore {
         Totals::called_since(self.called)
     }
 
-    fn close(self: Box<Self>) -> Result<()> {
+    fn close(self: Box<Self>) -> Result<Totals> {
         // Dropped, it would do so too, but tell no error.
-        self.flush()
+        self.flush()?;
+        Ok(self.totals())
     }
 }
 

@@ -242,9 +242,9 @@ impl Store for RocksDbStore {
         }
     }
 
-    fn close(self: Box<Self>) -> Result<()> {
+    fn close(self: Box<Self>) -> Result<Totals> {
         self.db.cancel_all_background_work(true);
-        Ok(())
+        Ok(self.totals())
     }
 }
 
