@@ -112,7 +112,7 @@ pub(crate) struct Zipf {
 impl Zipf {
     pub(crate) fn new(items: u64, theta: f64) -> Result<Self> {
         check_theta(theta)?;
-        let zeta_base = sum(SUMMED, theta);
+        let zeta_base = terms(0, SUMMED, theta);
         let mut zipf = Self { theta, zeta_base, items: 0, zeta: 0.0, eta: 0.0 };
         zipf.resize(items);
         Ok(zipf)
@@ -120,9 +120,14 @@ impl Zipf {
 
     fn resize(&mut self, items: u64) {
         let n = items as f64;
+        self.zeta = match (items <= SUMMED, self.items <= items) {
+            // Only what is new: with few keys and many inserts this is called all the time.
+            (true, true) => self.zeta + terms(self.items, items, self.theta),
+            (true, false) => terms(0, items, self.theta),
+            (false, _) => self.zeta_base + self.tail(n),
+        };
         self.items = items;
-        self.zeta = if items <= SUMMED { sum(items, self.theta) } else { self.zeta_base + self.tail(n) };
-        let zeta_2 = sum(2, self.theta);
+        let zeta_2 = terms(0, 2, self.theta);
         self.eta = (1.0 - (2.0 / n).powf(1.0 - self.theta)) / (1.0 - zeta_2 / self.zeta);
     }
 
@@ -148,9 +153,10 @@ impl Zipf {
     }
 }
 
-fn sum(terms: u64, theta: f64) -> f64 {
+/// Σ i^−θ for `after` < i ≤ `last`.
+fn terms(after: u64, last: u64, theta: f64) -> f64 {
     // Smallest terms first, so that none is lost to rounding.
-    (1..=terms).rev().map(|i| (i as f64).powf(-theta)).sum()
+    (after + 1..=last).rev().map(|i| (i as f64).powf(-theta)).sum()
 }
 
 /// The permutation r ↦ (r · factor + shift) mod count, one-to-one because factor and count share no divisor.

@@ -142,6 +142,4 @@ pub fn select(experiments: Vec<Experiment>, names: &[String]) -> Result<Vec<Expe
 }
 
 #[cfg(test)]
-mod executed;
-#[cfg(test)]
 mod tests;

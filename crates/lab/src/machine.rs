@@ -13,7 +13,7 @@ pub struct Machine {
     pub processors: usize,
     /// Bytes of memory.
     pub memory: u64,
-    /// The operating system and its version.
+    /// The operating system and the number of its version.
     pub system: String,
     /// This program's version.
     pub bifold: String,
@@ -31,12 +31,15 @@ impl Machine {
             line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
         };
         let memory = field(&read("/proc/meminfo"), "MemTotal");
+        // What stands behind the number is whoever built it.
+        let release = read("/proc/sys/kernel/osrelease");
+        let release = release.trim().split('-').next().unwrap_or_default();
         let kib: u64 = memory.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
         Self {
             processor: field(&read("/proc/cpuinfo"), "model name"),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             memory: kib << 10,
-            system: format!("{} {}", std::env::consts::OS, read("/proc/sys/kernel/osrelease").trim()),
+            system: format!("{} {release}", std::env::consts::OS),
             bifold: env!("CARGO_PKG_VERSION").to_owned(),
             optimised: !cfg!(debug_assertions),
         }

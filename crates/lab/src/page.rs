@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `finding` | what came of each experiment |
 //! | `summary` | what somebody learns who reads no further |
+//! | `beside` | of which how Bifold does beside other stores |
 //! | `html` | the page around the sections |
 //! | `section` | an experiment: verdict, rules, charts |
 //! | `figures` | all figures behind the charts, as tables |
@@ -20,6 +21,7 @@
 //! Nothing of it reads a clock or a file, and the same runs make the same page. Names of experiments and series, settings and
 //! machines are text from elsewhere: they are escaped wherever they stand.
 
+mod beside;
 mod figures;
 mod finding;
 mod html;

@@ -21,7 +21,7 @@ fn the_hottest_keys_of_zipf_have_the_share_the_formula_gives_them() {
     let chooser = Chooser::new(Distribution::Zipf { theta: 0.99 }, count as u64).unwrap();
     let mut seen = frequencies(&chooser, count, draws);
     seen.sort_unstable_by(|a, b| b.cmp(a));
-    let zeta = sum(count as u64, 0.99);
+    let zeta = terms(0, count as u64, 0.99);
     // The generator is exact for the first two ranks and a smooth approximation from there on.
     for (rank, tolerance) in [(0, 0.05), (1, 0.05), (9, 0.4), (99, 0.4)] {
         let expected = draws as f64 / zeta / (rank as f64 + 1.0).powf(0.99);
@@ -63,7 +63,7 @@ fn latest_prefers_new_keys_also_after_growing() {
 fn the_formula_for_many_items_continues_the_sum() {
     for theta in [0.2, 0.5, 0.99] {
         let zipf = Zipf::new(3 * SUMMED, theta).unwrap();
-        let summed = sum(3 * SUMMED, theta);
+        let summed = terms(0, 3 * SUMMED, theta);
         assert!((zipf.zeta - summed).abs() < 1e-9 * summed, "{theta}: {} {summed}", zipf.zeta);
     }
 }
@@ -83,5 +83,15 @@ fn senseless_plans_are_refused() {
     assert!(Chooser::new(Distribution::Uniform, 0).is_err());
     for theta in [0.0, 1.0, -1.0, f64::NAN] {
         assert!(Chooser::new(Distribution::Zipf { theta }, 10).is_err(), "{theta}");
+    }
+}
+
+#[test]
+fn a_count_that_grows_costs_only_what_is_new_and_ends_at_the_same() {
+    for (from, to) in [(2, 5000), (SUMMED - 10, SUMMED + 10)] {
+        let mut grown = Zipf::new(from, 0.99).unwrap();
+        (from + 1..=to).for_each(|items| grown.resize(items));
+        let made = Zipf::new(to, 0.99).unwrap();
+        assert!((grown.zeta / made.zeta - 1.0).abs() < 1e-9 && grown.items == made.items, "{grown:?} {made:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     chart::{SERIES, axis::drawable, plot::Look},
     experiment::{
-        Data, Experiment, Outcome, Verdict,
+        Data, Experiment, Outcome, Paper, Verdict,
         check::Rule,
         view::{Chart, Over, Shape, View},
     },
@@ -54,6 +54,11 @@ pub fn all<'a>(experiments: &'a [Experiment], runs: &'a [Run]) -> Vec<Finding<'a
 }
 
 impl Finding<'_> {
+    /// Whether it is no paper's but compares stores.
+    pub fn is_comparison(&self) -> bool {
+        self.experiment.paper == Paper::Bifold
+    }
+
     /// Rules that hold.
     pub fn held(&self) -> usize {
         self.outcomes.iter().filter(|outcome| outcome.holds == Some(true)).count()

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Page,
+    Page, beside,
     finding::Finding,
     words::{bytes, count, date, duration, list, ours, rule},
 };
@@ -183,6 +183,7 @@ fn lessons(papers: &[(Paper, [usize; 4])], findings: &[Finding<'_>], runs: &[&Ru
         .iter()
         .filter_map(|(paper, _)| Some((paper.name().to_owned(), lesson(&of(*paper).collect::<Vec<_>>())?)))
         .collect();
+    lessons.splice(0..0, beside::lesson(findings).map(|said| ("Bifold beside other stores".to_owned(), said)));
     lessons.extend(wavering(findings).map(|said| ("How far figures waver".to_owned(), said)));
     lessons.extend(balance(runs).map(|said| ("Whether bytes are counted right".to_owned(), said)));
     lessons
