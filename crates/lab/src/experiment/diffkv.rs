@@ -4,8 +4,8 @@
 //! | file | what it is |
 //! |---|---|
 //! | this one | stores and workloads of the paper, scaled; figures 2, 3, 10 to 13, 17 |
-//! | [`merges`] | figures 14 to 16 |
-//! | [`parameters`] | figure 18 |
+//! | `merges` | figures 14 to 16 |
+//! | `parameters` | figure 18 |
 //!
 //! | there | here |
 //! |---|---|

@@ -32,11 +32,20 @@ fn wisckey(scale: Scale) -> Setup {
     Setup::bifold(scale, "wisckey").set("keyspace.values.min_bytes=1")
 }
 
-/// With a reserve: the share of the data by which value files may grow. Keys, their index and what frames a value come on top,
-/// about a twelfth of pairs of 1 KiB.
+/// With a reserve: the share of the data by which value files may grow, with pairs of 1 KiB.
 fn reserve(setup: Setup, share: f64) -> Setup {
-    setup.set(format!("keyspace.values.space_target={:.2}", 1.08 + share))
+    reserve_of(setup, share, 1024)
 }
+
+/// The same with pairs of so many bytes on average. The engine's target holds for all that is on the disk: keys, their index and what
+/// frames a value come on top of the reserve, about [`OVERHEAD_BYTES`] a pair.
+fn reserve_of(setup: Setup, share: f64, pair_bytes: usize) -> Setup {
+    let target = 1.0 + share + OVERHEAD_BYTES / pair_bytes as f64;
+    setup.set(format!("keyspace.values.space_target={target:.2}"))
+}
+
+/// What a pair takes beside its key and value, in bytes: its key and address in the index, and a frame.
+const OVERHEAD_BYTES: f64 = 80.0;
 
 fn base(scale: Scale, seed: u64) -> Plan {
     plan(scale.data_bytes(), 1000, seed)
@@ -158,13 +167,13 @@ fn e2(scale: Scale, seed: u64) -> Experiment {
 const PAIR_BYTES: [usize; 4] = [256, 1024, 4096, 65_536];
 
 fn by_size(scale: Scale, seed: u64, sizes: &[usize], steps: impl Fn(usize, &Plan) -> Vec<Step>) -> Vec<Arm> {
-    let setups = [
-        Some(Setup::bifold(scale, "inline")),
-        Setup::rocksdb(scale),
-        Some(reserve(wisckey(scale), 0.3)),
-        Some(reserve(papers(scale), 0.3)),
-    ];
     let arms = sizes.iter().flat_map(|&pair| {
+        let setups = [
+            Some(Setup::bifold(scale, "inline")),
+            Setup::rocksdb(scale),
+            Some(reserve_of(wisckey(scale), 0.3, pair)),
+            Some(reserve_of(papers(scale), 0.3, pair)),
+        ];
         let plan = plan(scale.data_bytes(), pair - KEY_BYTES, seed);
         let steps = steps(pair, &plan);
         setups.iter().flatten().map(|setup| setup.arm_at(pair as f64, &plan, &steps)).collect::<Vec<_>>()
@@ -360,7 +369,7 @@ fn e7(scale: Scale, seed: u64) -> Experiment {
             let mean = (16 * small_percent as usize + large * (100 - small_percent as usize)) / 100;
             let sizes = Sizes::Two { small: 16, large, small_percent };
             let plan = plan_of(scale.data_bytes(), sizes, mean, seed);
-            let setup = reserve(papers(scale), 0.2);
+            let setup = reserve_of(papers(scale), 0.2, mean + KEY_BYTES);
             arms.push(setup.clone().named(all).arm_at(small_percent as f64, &plan, &steps));
             arms.push(threshold(setup, 192).named(selective).arm_at(small_percent as f64, &plan, &steps));
         }
@@ -421,7 +430,7 @@ fn e7(scale: Scale, seed: u64) -> Experiment {
 fn by_threshold(scale: Scale, seed: u64, steps: &[Step]) -> Vec<Arm> {
     let sizes = Sizes::Zipf { min: 16, max: 8192 - KEY_BYTES, theta: 0.99 };
     let plan = plan_of(scale.data_bytes(), sizes, 870, seed);
-    let setup = reserve(papers(scale), 0.3);
+    let setup = reserve_of(papers(scale), 0.3, 870 + KEY_BYTES);
     let arms = [0, 64, 128, 192, 256, 512].into_iter();
     arms.map(|pair| threshold(setup.clone(), pair).arm_at(pair as f64, &plan, steps)).collect()
 }

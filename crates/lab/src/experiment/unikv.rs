@@ -3,7 +3,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | this one | stores and workload of the paper, scaled; experiments 1 to 5 |
-//! | [`impact`] | experiments 6 to 8, 10, 11 |
+//! | `impact` | experiments 6 to 8, 10, 11 |
 //!
 //! | there | here |
 //! |---|---|
