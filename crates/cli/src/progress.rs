@@ -29,6 +29,11 @@ impl Progress {
         Self::new(what, total, "{msg} {bar:30} {human_pos}/{human_len}  {per_sec}  {eta} left")
     }
 
+    /// Counts one thing after the other, each under a name of its own: [`Progress::reach`].
+    pub fn steps() -> Self {
+        Self::new("", 0, "{msg} {bar:12} {percent:>3} %  {per_sec}  {eta} left")
+    }
+
     fn new(what: &str, total: u64, template: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template(template) {

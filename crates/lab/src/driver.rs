@@ -5,7 +5,7 @@
 //! experiments ask for is made once.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::HashSet,
     fs, io,
     path::{Path, PathBuf},
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -18,7 +18,7 @@ use crate::{
     execute::{self, Part, Seen},
     experiment::{Arm, Experiment},
     machine::Machine,
-    record::{Account, Run},
+    record::Run,
     results::Results,
 };
 
@@ -145,23 +145,6 @@ impl Drop for Fresh {
     }
 }
 
-/// Runs everything in this process: for tests, and for figures that need no process of their own. Runs with
-/// [`crate::spec::Act::Recover`] do.
-#[derive(Debug, Default)]
-pub struct InThisProcess;
-
-impl Launch for InThisProcess {
-    fn launch(&self, spec: &Spec, part: usize, dir: &Path, seen: &mut dyn FnMut(Seen)) -> Result<Part<Value>> {
-        if execute::parts(spec).len() > 1 {
-            return Err(Failure::Plan("a run with a recovery needs processes of its own".to_owned()));
-        }
-        let progress = execute::Progress::default();
-        let part = execute::execute(spec, part, dir, None, &progress)?;
-        seen(progress.look());
-        part.erased()
-    }
-}
-
 impl Part {
     /// The same with its steps as they are kept.
     ///
@@ -174,21 +157,4 @@ impl Part {
         let Self { account, version, settings, .. } = self;
         Ok(Part { steps, account, version, settings })
     }
-}
-
-/// Bytes by source of a run over what the system saw, of the part that differs most; nothing where it does not tell.
-#[must_use]
-pub fn balance(run: &Run) -> Option<f64> {
-    let off = |ratio: &f64| (ratio - 1.0).abs();
-    run.accounts.iter().filter_map(Account::ratio).max_by(|a, b| off(a).total_cmp(&off(b)))
-}
-
-/// How many runs of each experiment are due.
-#[must_use]
-pub fn count(jobs: &[Job<'_>]) -> BTreeMap<String, usize> {
-    let mut counts = BTreeMap::new();
-    for job in jobs {
-        *counts.entry(job.experiment.to_owned()).or_default() += 1;
-    }
-    counts
 }

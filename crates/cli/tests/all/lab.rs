@@ -184,6 +184,23 @@ fn stores_are_compared_and_wrong_ones_named() {
     }
 }
 
+/// Control groups are not everybody's to make: where they are not, the error says so.
+#[test]
+fn memory_can_be_bounded_and_the_page_cache_emptied() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("bounded");
+    let args = ["lab", "compare", "--peers", "none", "--placements", "hashkv", "--scale", "tiny", "--out", text(&dir)];
+    let ran = bifold(&[&args[..], &["--cold", "--memory", "64MiB"]].concat());
+    if ran.code != 0 {
+        assert!(ran.err.contains("--memory") && ran.err.contains("control groups"), "{ran:?}");
+        return;
+    }
+    for run in runs(&dir) {
+        check(&run);
+        assert_eq!((&run["spec"]["process_memory"], &run["spec"]["page_cache"]), (&(64 << 20).into(), &"cold".into()));
+    }
+}
+
 #[test]
 fn real_data_is_replayed() {
     let scratch = Scratch::new();

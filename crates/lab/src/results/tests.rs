@@ -1,8 +1,10 @@
+use serde_json::Value;
+
 use super::*;
 use crate::{
-    Scale,
-    driver::{self, InThisProcess, Job, Watch},
-    execute::Seen,
+    Scale, Spec,
+    driver::{self, Job, Launch, Watch},
+    execute::{self, Part, Seen},
 };
 
 struct Silent;
@@ -11,6 +13,18 @@ impl Watch for Silent {
     fn begin(&mut self, _: &Job<'_>, _: usize, _: usize) {}
     fn seen(&mut self, _: &Job<'_>, _: &Seen) {}
     fn end(&mut self, _: &Run) {}
+}
+
+/// Runs everything in this process.
+struct InThisProcess;
+
+impl Launch for InThisProcess {
+    fn launch(&self, spec: &Spec, part: usize, dir: &Path, seen: &mut dyn FnMut(Seen)) -> Result<Part<Value>> {
+        let progress = execute::Progress::default();
+        let part = execute::execute(spec, part, dir, None, &progress)?;
+        seen(progress.look());
+        part.erased()
+    }
 }
 
 fn fresh(name: &str) -> PathBuf {

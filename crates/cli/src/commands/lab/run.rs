@@ -189,7 +189,7 @@ pub fn make(
     }
     check_room(data, session.scale)?;
     let quiet = global.json;
-    let mut shown = Shown { out, quiet, begin: Instant::now(), bar: Progress::count("", 0), at: (0, jobs.len()) };
+    let mut shown = Shown { out, quiet, begin: Instant::now(), bar: Progress::steps(), at: (0, jobs.len()) };
     Ok(driver::drive(&jobs, data, &mut results, &Processes, &mut shown)?)
 }
 
@@ -223,7 +223,7 @@ impl Shown<'_> {
         }
         let each = self.begin.elapsed() / u32::try_from(at - 1).unwrap_or(u32::MAX);
         let left = each * u32::try_from(of + 1 - at).unwrap_or(u32::MAX);
-        format!(", all in about {}", minutes(left))
+        format!(" ({} to go)", minutes(left))
     }
 }
 
@@ -235,13 +235,13 @@ fn minutes(time: Duration) -> String {
 impl Watch for Shown<'_> {
     fn begin(&mut self, _: &Job<'_>, at: usize, of: usize) {
         self.at = (at, of);
-        self.bar = Progress::count("", 0);
+        self.bar = Progress::steps();
     }
 
     fn seen(&mut self, job: &Job<'_>, seen: &Seen) {
         let (at, of) = self.at;
         let Job { experiment, arm, round } = job;
-        let what = format!("{at}/{of} {experiment} {}, round {round}: {}{} ", arm.label(), seen.step, self.left());
+        let what = format!("{at}/{of}{} {experiment} {}, round {round}: {}", self.left(), arm.label(), seen.step);
         self.bar.reach(&what, seen.done, seen.total);
     }
 
