@@ -6,7 +6,8 @@
 
 use std::{
     collections::HashSet,
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -81,6 +82,7 @@ pub fn drive(
     launch: &dyn Launch,
     watch: &mut dyn Watch,
 ) -> Result<()> {
+    let _held = hold(data)?;
     let machine = Machine::here();
     for (at, job) in jobs.iter().enumerate() {
         watch.begin(job, at + 1, jobs.len());
@@ -121,6 +123,17 @@ fn one(job: &Job<'_>, data: &Path, machine: &Machine, launch: &dyn Launch, watch
     }
     run.seconds = begin.elapsed().as_secs_f64();
     Ok(run)
+}
+
+/// Keeps other sessions out of the directory where the stores are: each empties it before a run.
+fn hold(data: &Path) -> Result<File> {
+    let path = data.join("bifold-lab.lock");
+    let trouble = |error: &dyn std::fmt::Display| {
+        Failure::Store(format!("cannot hold {} (another session has its stores there?): {error}", path.display()))
+    };
+    let file = fs::create_dir_all(data).and_then(|()| File::create(&path)).map_err(|e| trouble(&e))?;
+    file.try_lock().map_err(|e| trouble(&e))?;
+    Ok(file)
 }
 
 /// A directory that is empty now and gone when this is dropped.

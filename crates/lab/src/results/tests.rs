@@ -44,6 +44,11 @@ fn a_session_that_was_cut_short_goes_on_where_it_was() {
         let jobs = driver::jobs(&experiments, 2, &results);
         let order: Vec<_> = jobs.iter().map(|job| (job.round, job.arm.series.as_str())).collect();
         assert!(order.is_sorted_by_key(|(round, _)| *round) && order[0].1 != order[1].1, "not in turns: {order:?}");
+        let held = File::create(dir.join("bifold-lab.lock")).unwrap();
+        held.lock().unwrap();
+        let refused = driver::drive(&jobs[..1], &dir, &mut results, &InThisProcess, &mut Silent);
+        assert!(refused.unwrap_err().to_string().contains("another session"), "two sessions shared a directory");
+        drop(held);
         driver::drive(&jobs[..3], &dir, &mut results, &InThisProcess, &mut Silent).unwrap();
         jobs.len()
     };

@@ -25,9 +25,11 @@ impl Launch for Processes {
         let mut command = Command::new(program);
         command.arg("lab-part").arg(dir).arg(part.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        // Declared before the process, so that it goes after it: a group is removed only when it is empty.
+        let _confined;
         let mut child = Ended(command.spawn().map_err(|e| trouble("start", &e))?);
         // It waits for its spec, so it has done nothing yet.
-        let _confined = spec.process_memory.map(|bytes| Confined::new(child.0.id(), bytes)).transpose()?;
+        _confined = spec.process_memory.map(|bytes| Confined::new(child.0.id(), bytes)).transpose()?;
         let text = serde_json::to_string(spec).map_err(|e| trouble("tell the spec to", &e))?;
         let mut stdin = child.0.stdin.take().ok_or_else(|| trouble("write to", &"no standard input"))?;
         stdin.write_all(text.as_bytes()).map_err(|e| trouble("write to", &e))?;

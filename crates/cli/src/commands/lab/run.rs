@@ -6,7 +6,7 @@ use std::{
 };
 
 use bifold_lab::{
-    Scale, Session,
+    Scale, Session, Spec,
     driver::{self, Job, Watch},
     execute::Seen,
     experiment::{Data, Experiment, Verdict},
@@ -14,6 +14,7 @@ use bifold_lab::{
     results::Results,
     session::Subject,
     spec::PageCache,
+    values::Sizes,
 };
 use clap::Args;
 use serde::Serialize;
@@ -38,7 +39,7 @@ session that was stopped goes on with the same command.
 tiny     1 MiB of keys and values: proves that it works, figures mean nothing
 small    64 MiB, three rounds: all experiments in about an hour, everything in the page cache
 medium   1 GiB
-large    40 GiB, as the papers; needs four times that on the disk
+large    40 GiB, as the papers; needs four times that on the disk, unikv-e4 twelve times
 
 A verdict is by rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a saving, \
 0.8 to 1.25 for what is alike. Experiments whose runs are equal share them.
@@ -187,18 +188,28 @@ pub fn make(
     if jobs.is_empty() {
         return Ok(());
     }
-    check_room(data, session.scale)?;
+    let largest = jobs.iter().map(|job| data_bytes(&job.arm.spec, session.scale)).max().unwrap_or(0);
+    check_room(data, largest)?;
     let quiet = global.json;
     let mut shown = Shown { out, quiet, begin: Instant::now(), bar: Progress::steps(), at: (0, jobs.len()) };
     Ok(driver::drive(&jobs, data, &mut results, &Processes, &mut shown)?)
 }
 
-fn check_room(data: &Path, scale: Scale) -> Result<()> {
+/// Bytes of keys and values that a run loads; where they vary, about so many.
+fn data_bytes(spec: &Spec, scale: Scale) -> u64 {
+    match (&spec.input, spec.plan.sizes) {
+        (Some(input), _) => input.bytes,
+        (None, Sizes::Fixed(bytes)) => spec.plan.keys * (spec.plan.key_bytes + bytes) as u64,
+        (None, _) => scale.data_bytes(),
+    }
+}
+
+fn check_room(data: &Path, largest: u64) -> Result<()> {
     std::fs::create_dir_all(data).map_err(|e| Failure::file("make", data, &e))?;
-    let (needed, free) = (scale.data_bytes() * ROOM, room::free(data)?);
+    let (needed, free) = (largest.saturating_mul(ROOM), room::free(data)?);
     if free < needed {
         let (needed, free) = (output::bytes(needed), output::bytes(free));
-        let why = format!("runs at {scale} take up to {needed}, and {} has {free} free", data.display());
+        let why = format!("the largest run takes up to {needed}, and {} has {free} free", data.display());
         return Err(Failure::trouble(format!("{why}: give another directory with --data, or a smaller --scale")));
     }
     Ok(())
