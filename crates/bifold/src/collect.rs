@@ -31,6 +31,7 @@ use bifold_contract::{
     placement::{Collecting, Collection, IndexView, Moved, SpacePressure},
 };
 use bifold_format::pointer;
+use bifold_index::version::Version;
 
 use crate::{
     compact::{beside_largest, entries_of_runs},
@@ -51,6 +52,10 @@ const LOOK_SHARE: u64 = 64;
 /// But not more often than each so many bytes.
 const LOOK_BYTES_MIN: u64 = 64 << 10;
 
+/// What an entry takes in a table beside its key where its value is apart: pointer, number, lengths, its share of filter and
+/// index. With keys of 24 bytes it is 13, which share beginnings.
+const PARTED_ENTRY_BYTES: u64 = 20;
+
 /// The index as a collection may ask it.
 struct Asked<'a> {
     engine: &'a Engine,
@@ -63,6 +68,19 @@ impl IndexView for Asked<'_> {
         self.lookups.set(self.lookups.get() + 1);
         self.engine.current_pointer(self.tree, key)
     }
+}
+
+/// Bytes of live values that stay with their keys, by estimate: of the largest run, since others may hide what it holds or be
+/// hidden, what entries would not take whose keys are as long as those at the ends of tables and whose values are apart. Too
+/// little where blocks are compressed, never more than there is.
+fn inline_bytes(version: &Version) -> u64 {
+    let shape = version.shape();
+    let runs = shape.levels.iter().flat_map(|level| &level.runs);
+    let Some(largest) = runs.max_by_key(|run| run.bytes()) else { return 0 };
+    let at_ends: usize = largest.tables.iter().map(|table| table.smallest.len() + table.largest.len()).sum();
+    let key_bytes = (at_ends / (2 * largest.tables.len()).max(1)) as u64;
+    let entries: u64 = largest.tables.iter().map(|table| table.entries).sum();
+    largest.bytes().saturating_sub(entries * (key_bytes + PARTED_ENTRY_BYTES))
 }
 
 impl Engine {
@@ -78,6 +96,7 @@ impl Engine {
         let values = (runs.iter().sum::<u64>() + overwritten).saturating_sub(tombstones + in_tables).max(1) as f64;
         SpacePressure {
             index_bytes: view.version.tables().map(|table| table.meta().bytes).sum(),
+            inline_bytes: inline_bytes(&view.version),
             entries_above: beside_largest(runs) as f64 / values,
             overwritten: overwritten as f64 / values,
             target: tree.options.values.space_target,

@@ -476,6 +476,8 @@ pub trait IndexView {
 pub struct SpacePressure {
     /// Bytes of tables.
     pub index_bytes: u64,
+    /// Of these, live values that stay with their keys: at least about so many.
+    pub inline_bytes: u64,
     /// Entries that may hide others, of all memtables and sorted runs but the largest, for each entry that is a value: what they
     /// hide is not known to be dead before a compaction meets both.
     pub entries_above: f64,
@@ -503,12 +505,17 @@ impl SpacePressure {
         (live_bytes as f64 * (self.entries_above + self.overwritten).min(1.0)) as u64
     }
 
+    /// Bytes of live values, wherever they are, as far as known or estimated.
+    fn live_bytes(&self, space: &ValueSpace) -> f64 {
+        (space.live_bytes + self.inline_bytes) as f64
+    }
+
     /// Bytes by which value files and tables are larger than they should be, when what is emptied is gone: than their target
     /// without a quarter of the slack, which is for the copies of collections beside what they copy.
     #[must_use]
     pub fn excess(&self, space: &ValueSpace) -> u64 {
         let slack = (self.target - 1.0) * 0.75;
-        let bound = (space.live_bytes as f64 * (1.0 + slack)) as u64;
+        let bound = (self.live_bytes(space) * (1.0 + slack)) as u64;
         (space.total_bytes - space.emptied_bytes + self.index_bytes).saturating_sub(bound)
     }
 
@@ -521,7 +528,7 @@ impl SpacePressure {
             return 0.0;
         }
         let reachable = space.live_bytes as f64 * (1.0 + UNCOLLECTED_SHARE) + self.index_bytes as f64;
-        let bound = (space.live_bytes as f64 * self.target).max(reachable);
+        let bound = (self.live_bytes(space) * self.target).max(reachable);
         (space.total_bytes + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
     }
 
@@ -529,7 +536,7 @@ impl SpacePressure {
     #[must_use]
     pub fn is_pinned(&self, space: &ValueSpace) -> bool {
         self.oldest_snapshot.is_some()
-            && space.emptied_bytes as f64 > space.live_bytes as f64 * (self.target - 1.0).max(0.1)
+            && space.emptied_bytes as f64 > self.live_bytes(space) * (self.target - 1.0).max(0.1)
     }
 
     /// Why a unit that is worth collecting is not collected now.
@@ -583,6 +590,7 @@ mod tests {
     fn pressure(target: f64, oldest_snapshot: Option<SeqNo>) -> SpacePressure {
         SpacePressure {
             index_bytes: 200 * MIB,
+            inline_bytes: 0,
             entries_above: 0.0,
             overwritten: 0.0,
             target,
@@ -599,6 +607,14 @@ mod tests {
     fn values_and_tables_together_fill_the_target() {
         assert_eq!(pressure(1.5, None).fullness(&space(1300, 0)), 1.0);
         assert!(pressure(1.5, None).fullness(&space(1300, 300)) >= 1.0, "what is emptied is still there");
+    }
+
+    #[test]
+    fn values_that_stay_with_their_keys_may_have_garbage_beside_them_too() {
+        let pressure = SpacePressure { inline_bytes: 100 * MIB, ..pressure(1.5, None) };
+        assert_eq!(pressure.fullness(&space(1450, 0)), 1.0);
+        assert_eq!(pressure.excess(&space(1400, 0)), 1600 * MIB - 1512 * MIB - MIB / 2);
+        assert_eq!(pressure.excess(&space(1400, 100)), 0);
     }
 
     #[test]

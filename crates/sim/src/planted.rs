@@ -103,6 +103,7 @@ pub const ALL: &[Planted] = &[
     bug("retire_unsynced", POWER),
     bug("collect_beside_commits", UNDER_WAY),
     bug("move_over_newer", DELETES),
+    bug("overlook_cold", DELETES),
     bug("log_moves_unasked", COLD_LOG_DELETES),
     bug("tag_over_value", COLD_LOG_CRASHES),
     bug("forget_growth", LISTING),

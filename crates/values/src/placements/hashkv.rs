@@ -2,7 +2,8 @@
 //! HashKV, ATC 2018.
 //!
 //! ```text
-//!  put k ─▶ group of hash(k): append (k, seqno, value)         delete k, small value of k: append a note (§3.5)
+//!  put k ─▶ group of hash(k): append (k, seqno, value)         delete k, small value of k: append a note (§3.5),
+//!                                                             if k may have a record there
 //!
 //!  collect a group (§3.3):  read its files ─▶ of each key the newest record counts ─▶ copy the values to new files
 //!                           ─▶ under the commit lock pass over keys that were written meanwhile, move the other addresses
@@ -101,13 +102,17 @@ impl HashKv {
         Ok(Self { options, files, filters, state: Arc::new(Mutex::new(state)) })
     }
 
-    /// Tells the group of a key, or all groups, that older values are dead (§3.5 for small values; deletes: ours).
+    /// Tells the group of a key, or all groups, that older values are dead (§3.5 for small values; deletes: ours). A group that
+    /// surely has none of the key needs not know.
     fn note(&self, state: &mut State, op: Routed<'_>, seqno: SeqNo) -> Result<()> {
         let (kind, key) = match op {
             Routed::Put { key, .. } => (ValueKind::Stub, key),
             Routed::Delete { key } => (ValueKind::Delete, key),
             Routed::DeleteRange { start, end } => return self.append_range(state, start, end, seqno),
         };
+        if !state.groups.at(key_hash(key)).may_hold(key_hash(key)) {
+            return Ok(());
+        }
         state.append((&self.files, &self.options), key, seqno, What::Note(kind)).map(drop)
     }
 

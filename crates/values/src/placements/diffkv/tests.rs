@@ -335,6 +335,7 @@ fn overwritten_logs() -> (Stage, Places) {
 fn pressure(target: f64) -> SpacePressure {
     SpacePressure {
         index_bytes: 0,
+        inline_bytes: 0,
         entries_above: 0.0,
         overwritten: 0.0,
         target,

@@ -146,6 +146,7 @@ fn open_to_replay(
 fn pressure(entries_above: f64) -> SpacePressure {
     SpacePressure {
         index_bytes: 0,
+        inline_bytes: 0,
         entries_above,
         overwritten: 0.0,
         target: 1.5,
