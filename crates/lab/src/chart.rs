@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`panels`] | from curves and axes of the cost model to lines, discs and texts at their places |
 //! | [`plot`] | the same of an experiment's charts: bars and lines with their spread |
+//! | [`series`] | what tells their series apart where there are more than colours |
 //! | [`axis`] | which marks an axis has, and where values are on it |
 //! | [`letters`] | how much room text takes, and how it is made to fit |
 //! | [`numbers`] | numbers as people read them |
@@ -25,6 +26,7 @@ pub mod pen;
 pub mod plot;
 pub mod png;
 pub mod raster;
+pub mod series;
 pub mod svg;
 
 /// A place, from the top left corner, in units of the picture.
@@ -140,7 +142,7 @@ pub enum Direction {
 /// What a colour is for. Which one that is, those decide who draw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
-    /// A curve or a bar by its number. There are [`SERIES`] colours, which come again after the last.
+    /// A curve or a bar by its number. There are [`SERIES`] colours, which come again after the last: [`series`] tells those apart.
     Series(usize),
     /// Axes and text.
     Ink,
@@ -148,6 +150,8 @@ pub enum Paint {
     Faint,
     /// What is less than text and more than a line behind the curves.
     Reference,
+    /// What everything stands on.
+    Ground,
 }
 
 /// How many colours there are for series.
@@ -175,6 +179,7 @@ impl Paint {
             Self::Ink => [34, 34, 34],
             Self::Faint => [225, 225, 225],
             Self::Reference => [110, 110, 110],
+            Self::Ground => [255, 255, 255],
         }
     }
 }

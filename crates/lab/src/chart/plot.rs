@@ -9,6 +9,7 @@ use super::{
     letters::{fitted, paragraph, width as room_of, wrapped},
     numbers::{number as number_of, parameter, range},
     pen::{Pen, inside, sharp},
+    series,
 };
 use crate::experiment::view::{Chart, LinePoint, Shape as Content};
 
@@ -17,7 +18,7 @@ use crate::experiment::view::{Chart, LinePoint, Shape as Content};
 pub struct Look<'a> {
     /// Whether the title is in the picture, or beside it.
     pub titled: bool,
-    /// Which colour each series has; those beyond have the colours that follow.
+    /// Which look each series has, as [`series`] counts them; those beyond have the looks that follow.
     pub paints: &'a [usize],
     /// The highest value that is shown, where a chart says so; curves are cut there.
     pub most: Option<f64>,
@@ -144,8 +145,8 @@ impl<'a> Plot<'a> {
         Axis::from_zero(self.lowest, self.highest, 5)
     }
 
-    fn paint(&self, series: usize) -> Paint {
-        Paint::Series(self.look.paints.get(series).copied().unwrap_or(series))
+    fn paint(&self, series: usize) -> usize {
+        self.look.paints.get(series).copied().unwrap_or(series)
     }
 
     /// Where text begins: in line with the page's, or within a picture of its own.
@@ -188,12 +189,10 @@ impl<'a> Plot<'a> {
             }
             let (middle, paint) = (y + LINE_HEIGHT / 2.0, self.paint(number));
             match self.chart.shape {
-                Content::Bars { .. } => {
-                    pen.shapes.push(Shape::Rect { corner: (x, middle - 6.0), size: (12.0, 12.0), paint });
-                }
+                Content::Bars { .. } => series::bar(pen, paint, (x, middle - 6.0), (12.0, 12.0)),
                 Content::Lines { .. } => {
-                    pen.line(vec![(x, middle), (x + 20.0, middle)], 2.5, paint);
-                    pen.shapes.push(Shape::Disc { center: (x + 10.0, middle), radius: 3.5, paint });
+                    series::line(pen, paint, vec![(x, middle), (x + 20.0, middle)], 2.5);
+                    series::mark(pen, paint, (x + 10.0, middle));
                 }
             }
             pen.text(&name, (x + sample, middle), Anchor::Start, Weight::Regular);
@@ -202,19 +201,19 @@ impl<'a> Plot<'a> {
         if self.names.is_empty() { y } else { y + LINE_HEIGHT }
     }
 
-    fn bars(&self, pen: &mut Pen, frame: &Frame, groups: &[String], series: &[(String, Vec<Option<Spread>>)]) {
+    fn bars(&self, pen: &mut Pen, frame: &Frame, groups: &[String], all: &[(String, Vec<Option<Spread>>)]) {
         let slot = (frame.right - frame.left) / groups.len().max(1) as f64;
-        let bar = (slot * 0.84 / series.len().max(1) as f64).min(56.0);
+        let bar = (slot * 0.84 / all.len().max(1) as f64).min(56.0);
         let mut hints = Vec::new();
         for (at, group) in groups.iter().enumerate() {
-            let begin = frame.left + (at as f64 + 0.5) * slot - bar * series.len() as f64 / 2.0;
-            for (number, (name, bars)) in series.iter().enumerate() {
+            let begin = frame.left + (at as f64 + 0.5) * slot - bar * all.len() as f64 / 2.0;
+            for (number, (name, bars)) in all.iter().enumerate() {
                 let (x, spread) = (begin + number as f64 * bar, bars.get(at).copied().flatten().and_then(whole));
                 if let Some(spread) = spread {
                     let gap = (bar * 0.12).min(2.0);
                     let (y, zero) = (frame.y(spread[0]), frame.y(0.0));
                     let (corner, size) = ((x + gap / 2.0, y.min(zero)), (bar - gap, (y - zero).abs()));
-                    pen.shapes.push(Shape::Rect { corner, size, paint: self.paint(number) });
+                    series::bar(pen, self.paint(number), corner, size);
                     whisker(pen, frame, x + bar / 2.0, spread, (bar * 0.22).min(4.0));
                 }
                 let text = self.said(name, group, spread);
@@ -244,12 +243,12 @@ impl<'a> Plot<'a> {
             };
             for part in unbroken(points) {
                 for line in inside(&places(&part), frame.top, frame.bottom) {
-                    pen.line(line, 2.0, self.paint(number));
+                    series::line(pen, self.paint(number), line, 2.0);
                 }
                 for (x, spread) in part.iter().filter(|(_, spread)| marked && spread[0] <= frame.y.to) {
                     let center = (frame.x(&axis, *x), frame.y(spread[0]));
                     whisker(pen, frame, center.0, *spread, 3.5);
-                    pen.shapes.push(Shape::Disc { center, radius: 3.5, paint: self.paint(number) });
+                    series::mark(pen, self.paint(number), center);
                     let text = self.said(name, &format!("{label} {}", parameter(*x)), Some(*spread));
                     let corner = (center.0 - 7.0, center.1 - 7.0);
                     hints.push(Shape::Hint { corner, size: (14.0, 14.0), text });

@@ -9,8 +9,8 @@ use super::{Anchor, Direction, Paint, Picture, Point, SERIES, Shape, Text, Weigh
 pub enum Colors {
     /// They are in the picture, which is a file of its own on white.
     Fixed,
-    /// They are the variables `--s1` to `--s8`, `--grid` and `--muted` and the text colour of the page that the picture is a part
-    /// of, on the ground of the page and in its font.
+    /// They are the variables `--s1` to `--s8`, `--grid`, `--muted` and `--ground` and the text colour of the page that the picture
+    /// is a part of, on the ground of the page and in its font.
     Themed,
 }
 
@@ -75,6 +75,7 @@ impl Colors {
             (Self::Themed, Paint::Ink) => "currentColor".into(),
             (Self::Themed, Paint::Faint) => "var(--grid)".into(),
             (Self::Themed, Paint::Reference) => "var(--muted)".into(),
+            (Self::Themed, Paint::Ground) => "var(--ground)".into(),
         }
     }
 }
@@ -150,6 +151,7 @@ mod tests {
             Shape::Line { points: vec![(0.5, 0.0), (1.0 / 3.0, 2.0)], width: 2.0, paint: Paint::Ink },
             Shape::Disc { center: (3.0, 4.0), radius: 1.5, paint: Paint::Ink },
             Shape::Rect { corner: (1.0, 2.0), size: (3.0, 4.0), paint: Paint::Series(8) },
+            Shape::Rect { corner: (1.5, 2.5), size: (2.0, 3.0), paint: Paint::Ground },
             Shape::Text(text),
             Shape::Hint { corner: (1.0, 2.0), size: (3.0, 4.0), text: "\"5\"\0".to_owned() },
         ];
@@ -165,6 +167,7 @@ mod tests {
             "points=\"0.5,0 0.33,2\"",
             "<circle cx=\"3\" cy=\"4\" r=\"1.5\" fill=\"#222222\"/>",
             "<rect x=\"1\" y=\"2\" width=\"3\" height=\"4\" fill=\"#0072b2\"/>",
+            "<rect x=\"1.5\" y=\"2.5\" width=\"2\" height=\"3\" fill=\"#ffffff\"/>",
             "<title>&quot;5&quot;\u{fffd}</title>",
             "text-anchor=\"end\" fill=\"#d55e00\" font-weight=\"bold\" transform=\"rotate(-90 1 2)\">a &lt; b &amp; c</text>",
         ] {
@@ -174,8 +177,13 @@ mod tests {
     #[test]
     fn colours_may_be_the_page_s() {
         let svg = draw(&picture(), Colors::Themed);
-        for part in ["aria-label=\"&lt;t&gt;\"", "fill=\"var(--s1)\"", "fill=\"var(--s2)\"", "stroke=\"currentColor\""]
-        {
+        for part in [
+            "aria-label=\"&lt;t&gt;\"",
+            "fill=\"var(--s1)\"",
+            "fill=\"var(--s2)\"",
+            "fill=\"var(--ground)\"",
+            "stroke=\"currentColor\"",
+        ] {
             assert!(svg.contains(part), "{part} in {svg}");
         }
         assert!(!svg.contains('#') && !svg.contains("http"), "{svg}");

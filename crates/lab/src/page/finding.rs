@@ -26,7 +26,7 @@ pub struct Finding<'a> {
     pub verdict: Verdict,
     /// Its charts, in the order of its views.
     pub charts: Vec<Chart>,
-    /// The colour of each series of each chart.
+    /// The look of each series of each chart, as [`crate::chart::series`] counts them.
     paints: Vec<Vec<usize>>,
 }
 
@@ -113,7 +113,7 @@ pub fn margin(rule: Rule, ours: f64) -> Option<f64> {
     Some(share).filter(|share| drawable(*share) && *share > 0.0)
 }
 
-/// Colours that stay with the names of series from one experiment to the next, as far as they go round.
+/// Looks that stay with the names of series from one experiment to the next, as far as the colours go round.
 #[derive(Default)]
 struct Palette {
     known: BTreeMap<String, usize>,
@@ -136,7 +136,7 @@ impl Palette {
             let free = |paint: &usize| !here.values().any(|taken| taken == paint);
             let known = self.known.get(name).copied().filter(free);
             let unused = (0..SERIES).filter(free).find(|paint| !self.known.values().any(|taken| taken == paint));
-            let paint = known.or(unused).or((0..SERIES).find(free)).unwrap_or(here.len() % SERIES);
+            let paint = known.or(unused).unwrap_or_else(|| (0..).find(free).unwrap_or(0));
             self.known.entry(name.to_owned()).or_insert(paint);
             here.insert(name, paint);
         }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_keeps_its_colour_and_no_two_of_an_experiment_share_one() {
+    fn a_series_keeps_its_look_and_no_two_of_an_experiment_share_one() {
         let chart = |names: &[&str]| Chart {
             title: String::new(),
             unit: String::new(),
@@ -209,6 +209,9 @@ mod tests {
         let mut paints = many[0].clone();
         paints.sort_unstable();
         assert_eq!((paints, many[0][6]), ((0..8).collect(), 0));
-        assert_eq!(palette.of(&[], &[chart(&["1", "2", "3", "4", "5", "6", "7", "8", "9"])])[0].len(), 9);
+        // Where there are more series than colours, the colours come again in another look.
+        let crowd = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "a"];
+        assert_eq!(palette.of(&[], &[chart(&crowd)]), [[1, 2, 3, 4, 5, 6, 7, 8, 9, 0]]);
+        assert_eq!(palette.of(&[], &[chart(&crowd[6..])]), [[7, 8, 9, 0]]);
     }
 }

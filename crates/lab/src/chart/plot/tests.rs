@@ -38,6 +38,16 @@ fn rects(picture: &Picture, number: usize) -> Vec<(Point, (f64, f64))> {
     picture.shapes.iter().filter_map(of).skip(1).collect()
 }
 
+#[test]
+fn series_beyond_the_colours_look_otherwise_in_the_chart_and_in_the_legend() {
+    let names: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+    let figures = [Some([7.0; 3])];
+    let series: Vec<(&str, &[Option<Spread>])> = names.iter().map(|name| (name.as_str(), &figures[..])).collect();
+    let picture = drawn(&bars(&["P0"], &series), LOOK);
+    let holes = picture.shapes.iter().filter(|shape| matches!(shape, Shape::Rect { paint: Paint::Ground, .. })).count();
+    assert_eq!(holes, 2 * (series.len() - crate::chart::SERIES));
+}
+
 /// The lines of the first series, without the legend's.
 fn curves(picture: &Picture) -> Vec<&[Point]> {
     let lines = picture.shapes.iter().filter_map(|shape| match shape {

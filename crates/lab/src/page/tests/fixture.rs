@@ -123,11 +123,23 @@ fn experiment(name: &'static str, paper: Paper, title: &'static str) -> Experime
     }
 }
 
-/// Lines over a parameter; one store was not run at one of the values, another has a step less.
+/// More lines over a parameter than there are colours; one store was not run at one of the values, another has a step less.
 fn sweep() -> Experiment {
     let sizes = [64.0, 256.0, 1024.0, 4096.0, 16_384.0];
     let mut arms = Vec::new();
-    for (number, name) in ["inline", "wisckey", "novkv", "novkv, larger tables"].into_iter().enumerate() {
+    let names = [
+        "inline",
+        "wisckey",
+        "novkv",
+        "novkv, larger tables",
+        "novkv, smaller tables",
+        "hashkv",
+        "hashkv, more groups",
+        "unikv",
+        "diffkv",
+        "diffkv, no hot parts",
+    ];
+    for (number, name) in names.into_iter().enumerate() {
         let placement = name.split(',').next().unwrap();
         for (at, size) in sizes.into_iter().enumerate() {
             let plan = plan(Scale::Small.data_bytes(), size as usize, 1);
@@ -159,9 +171,21 @@ fn sweep() -> Experiment {
     }
 }
 
-/// More bars than fit beside each other, in groups with long names.
+/// More bars than fit beside each other, and than there are colours, in groups with long names.
 fn crowd() -> Experiment {
-    let names = ["diffkv", "diffkv without hot and cold parts", "wisckey", "inline", "unikv", "hashkv", "novkv"];
+    let names = [
+        "diffkv",
+        "diffkv without hot and cold parts",
+        "wisckey",
+        "inline",
+        "unikv",
+        "hashkv",
+        "novkv",
+        "unikv of few partitions",
+        "hashkv with more groups",
+        "novkv without filters",
+        "wisckey with large files",
+    ];
     let step = |name| Step::new(name, Workload::Update);
     let groups: [&'static str; 7] =
         ["load", "updates", "updates after collection", "scans of 100", "reads", "reads-of-missing-keys", "recovery"];
