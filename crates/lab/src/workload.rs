@@ -162,6 +162,12 @@ impl Workload {
         }
     }
 
+    /// Whether it is work in the background that ends when it ends: one operation, of which neither rate nor percentiles tell anything.
+    #[must_use]
+    pub fn is_background(self) -> bool {
+        matches!(self, Self::Settle | Self::Compact)
+    }
+
     /// The most new keys it can write.
     #[must_use]
     pub fn inserts_max(self, plan: &Plan) -> u64 {

@@ -64,7 +64,6 @@ impl Comparison {
         let plan = Plan { threads: self.threads, ..plan_of(scale.data_bytes(), self.sizes, mean, seed) };
         let steps = self.steps();
         let arm = |setup: Setup| self.set.iter().fold(setup, Setup::set).arm(&plan, &steps);
-        let names: Vec<&'static str> = self.workloads.iter().map(|workload| workload.name()).collect();
         Experiment {
             name: "compare",
             paper: Paper::Bifold,
@@ -72,16 +71,30 @@ impl Comparison {
             title: "Stores beside each other",
             note: "",
             arms: setups.map(arm).collect(),
-            views: vec![
-                View::bars("Throughput", RATE, KOPS, &names),
-                View::bars("99 of 100 operations take no longer", P99_US, US, &names),
-                View::bars("Processor time of an operation", CPU_US, US, &names),
-                View::bars("Bytes written", WRITTEN, MIB, &names),
-                View::bars("Size of the store", DIR_BYTES, MIB, &names),
-                View::bars("Peak memory", MEMORY, MIB, &names),
-            ],
+            views: self.views(),
             checks: Vec::new(),
         }
+    }
+
+    fn views(&self) -> Vec<View> {
+        let all: Vec<&'static str> = self.workloads.iter().map(|workload| workload.name()).collect();
+        // What becomes of each operation says nothing of a step that is one, and as long as it takes.
+        let of_many = self.workloads.iter().filter(|workload| !workload.is_background());
+        let of_many: Vec<&'static str> = of_many.map(|workload| workload.name()).collect();
+        let mut views = Vec::new();
+        if !of_many.is_empty() {
+            views.extend([
+                View::bars("Throughput", RATE, KOPS, &of_many),
+                View::bars("99 of 100 operations take no longer", P99_US, US, &of_many),
+                View::bars("Processor time of an operation", CPU_US, US, &of_many),
+            ]);
+        }
+        views.extend([
+            View::bars("Bytes written", WRITTEN, MIB, &all),
+            View::bars("Size of the store", DIR_BYTES, MIB, &all),
+            View::bars("Peak memory", MEMORY, MIB, &all),
+        ]);
+        views
     }
 
     /// A workload that comes twice has a number the second time.
@@ -131,5 +144,34 @@ fn rivals(scale: Scale, seed: u64) -> Experiment {
         note: "Which others there are depends on the features this program was built with.",
         checks,
         ..comparison.experiment(scale, seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::view::Over;
+
+    /// The steps of each chart.
+    fn steps(workloads: &[Workload]) -> Vec<(String, Vec<&'static str>)> {
+        let comparison = Comparison { workloads: workloads.to_vec(), ..Comparison::default() };
+        let of = |view: View| match view.over {
+            Over::Steps(steps) => (view.title, steps),
+            other => panic!("{other:?}"),
+        };
+        comparison.experiment(Scale::Tiny, 1).views.into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn steps_of_one_operation_have_no_rates_but_bytes() {
+        use Workload::{Compact, Load, Settle};
+        for (title, steps) in steps(&[Load, Settle, Compact]) {
+            let expected: &[&str] = match title.as_str() {
+                "Bytes written" | "Size of the store" | "Peak memory" => &["load", "settle", "compact"],
+                _ => &["load"],
+            };
+            assert_eq!(steps, expected, "{title}");
+        }
+        assert_eq!(steps(&[Settle]).len(), 3);
     }
 }

@@ -2,7 +2,6 @@
 
 use super::finding::Finding;
 use crate::{
-    Workload,
     experiment::{Arm, Data, data::RATE},
     report::grouped,
     spec::Act,
@@ -17,7 +16,7 @@ pub fn lesson(findings: &[Finding<'_>]) -> Option<String> {
 fn sentences(finding: &Finding<'_>) -> Vec<String> {
     let steps = finding.experiment.arms.first().map(|arm| arm.spec.steps.as_slice()).unwrap_or_default();
     // How long background work takes that is left is nobody's aim.
-    let counts = |act: Act| !matches!(act, Act::Recover | Act::Run(Workload::Settle | Workload::Compact));
+    let counts = |act: Act| matches!(act, Act::Run(workload) if !workload.is_background());
     let of_step = |step: &str| {
         let (ours, rate) = best(&finding.data, step, |arm| arm.spec.store == "bifold")?;
         let (theirs, other) = best(&finding.data, step, |arm| arm.spec.store != "bifold")?;
