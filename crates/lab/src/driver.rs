@@ -83,7 +83,7 @@ pub fn drive(
     watch: &mut dyn Watch,
 ) -> Result<()> {
     let _held = hold(data)?;
-    let machine = Machine::here();
+    let machine = Machine::here(data);
     for (at, job) in jobs.iter().enumerate() {
         watch.begin(job, at + 1, jobs.len());
         let run = one(job, data, &machine, launch, watch).map_err(|failure| {

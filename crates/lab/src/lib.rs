@@ -34,6 +34,7 @@
 //! | [`record`] | a line of it |
 //! | [`session`] | what all runs of a file have in common |
 //! | [`machine`] | where they were run |
+//! | [`file_system`] | and in which file system |
 //! | [`page`] | the report: a page of HTML, Markdown with pictures |
 //! | [`chart`] | figures as pictures, SVG and PNG; those of the cost model, too |
 //!
@@ -44,6 +45,7 @@ pub mod choose;
 pub mod driver;
 pub mod execute;
 pub mod experiment;
+pub mod file_system;
 pub mod given;
 pub mod keys;
 pub mod live;

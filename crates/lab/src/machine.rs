@@ -1,8 +1,10 @@
 //! Where a run took place, as far as the system tells.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
+
+use crate::file_system;
 
 /// A machine and the program that ran on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,12 +21,16 @@ pub struct Machine {
     pub bifold: String,
     /// Whether it was built to be fast: figures of a debug build mean nothing.
     pub optimised: bool,
+    /// The type of the file system that the stores were in, such as `ext4`; nothing where the system did not tell, and in records from
+    /// before it was asked.
+    #[serde(default)]
+    pub file_system: Option<String>,
 }
 
 impl Machine {
-    /// This one.
+    /// This one, with stores below the directory `data`. Nothing of the directory's name is kept.
     #[must_use]
-    pub fn here() -> Self {
+    pub fn here(data: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -42,6 +48,7 @@ impl Machine {
             system: format!("{} {release}", std::env::consts::OS),
             bifold: env!("CARGO_PKG_VERSION").to_owned(),
             optimised: !cfg!(debug_assertions),
+            file_system: file_system::type_of(data),
         }
     }
 }
@@ -52,9 +59,16 @@ mod tests {
 
     #[test]
     fn something_is_known_of_every_machine() {
-        let here = Machine::here();
+        let here = Machine::here(Path::new("."));
         assert!(here.processors >= 1 && !here.bifold.is_empty() && !here.system.is_empty(), "{here:?}");
         let json = serde_json::to_string(&here).unwrap();
         assert_eq!(serde_json::from_str::<Machine>(&json).unwrap(), here);
+    }
+
+    #[test]
+    fn records_from_before_the_file_system_was_asked_are_read() {
+        let old =
+            r#"{"processor":"","processors":2,"memory":1,"system":"linux 6.1","bifold":"0.1.0","optimised":true}"#;
+        assert_eq!(serde_json::from_str::<Machine>(old).unwrap().file_system, None);
     }
 }

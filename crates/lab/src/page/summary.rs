@@ -117,7 +117,7 @@ fn warnings(page: &Page<'_>, findings: &[Finding<'_>], machines: &[&Machine]) ->
     if machines.len() > 1 {
         let many = count(machines.len(), "machine");
         warnings.push(format!(
-            "The runs come from {many} or builds. What was measured on different ones cannot be compared."
+            "The runs come from {many}, builds or file systems. What was measured on different ones cannot be compared."
         ));
     }
     let once = findings.iter().filter(|finding| finding.rounds().is_some_and(|(least, _)| least == 1)).count();
@@ -143,13 +143,14 @@ fn facts(
 ) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     for machine in machines {
-        let Machine { processor, processors, memory, system, bifold, optimised } = machine;
+        let Machine { processor, processors, memory, system, bifold, optimised, file_system } = machine;
         let processor = if processor.is_empty() { "processor of unknown name" } else { processor };
         let processors = if *processors == 1 { "one processor".to_owned() } else { format!("{processors} processors") };
         let memory =
             if *memory == 0 { "memory of unknown size".to_owned() } else { format!("{} of memory", bytes(*memory)) };
         let build = if *optimised { "optimised" } else { "not optimised" };
         facts.push(("machine", format!("{processor}, {processors}, {memory}, {system}; Bifold {bifold}, {build}")));
+        facts.push(("file system", file_system.clone().unwrap_or_else(|| "unknown".to_owned())));
     }
     let size = bytes(page.scale.data_bytes());
     let fits = match page.scale {

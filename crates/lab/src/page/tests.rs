@@ -154,5 +154,20 @@ fn debug_builds_are_warned_of() {
     assert!(!page(&experiments, &runs).html().contains("class=\"warning\""));
     runs[0].machine.optimised = false;
     let html = page(&experiments, &runs).html();
-    assert!(html.contains("built for debugging") && html.contains("2 machines or builds"));
+    assert!(html.contains("built for debugging") && html.contains("2 machines, builds or file systems"));
+}
+
+#[test]
+fn both_reports_say_in_which_file_system_the_stores_were() {
+    let experiments = experiment::all(Scale::Small, 1);
+    let mut runs = fixture::runs(&experiments);
+    let said = |runs: &[Run]| {
+        let page = page(&experiments, runs);
+        (page.html(), page.markdown("pictures"))
+    };
+    let (html, markdown) = said(&runs);
+    assert!(html.contains("<dt>file system</dt>\n<dd>ext4</dd>") && markdown.contains("* file system: ext4\n"));
+    runs.iter_mut().for_each(|run| run.machine.file_system = None);
+    let (html, markdown) = said(&runs);
+    assert!(html.contains("<dt>file system</dt>\n<dd>unknown</dd>") && markdown.contains("* file system: unknown\n"));
 }
