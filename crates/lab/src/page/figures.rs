@@ -4,7 +4,7 @@
 use super::{
     finding::{Finding, names},
     markup::{Markup, element, text, words},
-    section::scroll,
+    section::scroll_as,
     words::count,
 };
 use crate::{
@@ -14,6 +14,9 @@ use crate::{
     },
     experiment::view::{Chart, Shape},
 };
+
+/// Tables of more series than this have a row of the page for themselves: half of one, or of a sheet of paper, is too narrow.
+const HALF_A_ROW: usize = 5;
 
 /// How many points of a curve that was computed are in its table.
 const SAMPLES: usize = 12;
@@ -57,7 +60,8 @@ fn of(chart: &Chart) -> Option<(usize, Markup)> {
         &[("class", "sortable figures")],
         [caption, element("thead", &[], [element("tr", &[], head)]), element("tbody", &[], body)],
     );
-    Some((rows.len(), scroll(&chart.title, table)))
+    let class = if names(chart).count() > HALF_A_ROW { "scroll wide" } else { "scroll" };
+    Some((rows.len(), scroll_as(class, &chart.title, table)))
 }
 
 fn rows(chart: &Chart) -> Vec<Row> {

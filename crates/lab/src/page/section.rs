@@ -91,7 +91,12 @@ fn rules(finding: &Finding<'_>) -> Markup {
 
 /// A box in which what is too wide is moved to and fro, by keys too.
 pub fn scroll(label: &str, inside: Markup) -> Markup {
-    element("div", &[("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", label)], [inside])
+    scroll_as("scroll", label, inside)
+}
+
+/// The same with classes of its own.
+pub fn scroll_as(class: &str, label: &str, inside: Markup) -> Markup {
+    element("div", &[("class", class), ("tabindex", "0"), ("role", "region"), ("aria-label", label)], [inside])
 }
 
 fn charts(finding: &Finding<'_>) -> Markup {

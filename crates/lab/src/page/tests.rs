@@ -171,3 +171,22 @@ fn both_reports_say_in_which_file_system_the_stores_were() {
     let (html, markdown) = said(&runs);
     assert!(html.contains("<dt>file system</dt>\n<dd>unknown</dd>") && markdown.contains("* file system: unknown\n"));
 }
+
+#[test]
+fn tables_of_many_series_have_a_row_for_themselves() {
+    let experiments = fixture::harder();
+    let runs = fixture::runs(&experiments);
+    let html = page(&experiments, &runs).html();
+    let document = parsed(&html);
+    let tables = document.descendants().filter(|node| node.attribute("class") == Some("sortable figures"));
+    let (mut wide, mut narrow) = (0, 0);
+    for table in tables {
+        let heads = table.descendants().filter(|node| node.attribute("scope") == Some("col")).count();
+        match table.parent().and_then(|parent| parent.attribute("class")) {
+            Some("scroll wide") if heads > 6 => wide += 1,
+            Some("scroll") if heads <= 6 => narrow += 1,
+            other => panic!("{other:?} with {heads} columns"),
+        }
+    }
+    assert!(wide > 0 && narrow > 0, "{wide} {narrow}");
+}
