@@ -76,13 +76,18 @@ impl fmt::Display for Rule {
             Self::Gain(paper) => write!(f, "at least {:.2}, half the gain", 1.0 + (paper - 1.0) / 2.0),
             Self::Saving(share) => write!(f, "at most {:.2}, half the saving", 1.0 - share / 2.0),
             Self::Alike => f.write_str("0.8 to 1.25"),
-            Self::AtLeast(bound) => write!(f, "at least {bound}"),
-            Self::AtMost(bound) => write!(f, "at most {bound}"),
+            Self::AtLeast(bound) => write!(f, "at least {}", rounded(bound)),
+            Self::AtMost(bound) => write!(f, "at most {}", rounded(bound)),
             Self::Between(least, most) => write!(f, "{least} to {most}"),
             Self::Rises => f.write_str("rises (above 0)"),
             Self::Falls => f.write_str("falls (above 0)"),
         }
     }
+}
+
+/// To three decimals, without the zeros at the end.
+fn rounded(bound: &f64) -> f64 {
+    (bound * 1000.0).round() / 1000.0
 }
 
 /// A check with what came of it.
@@ -229,6 +234,12 @@ mod tests {
         ] {
             assert!(rule.holds(enough) && !rule.holds(too_little), "{rule}");
         }
+    }
+
+    #[test]
+    fn bounds_are_told_to_three_decimals() {
+        assert_eq!(Rule::AtMost(4.2 / 0.97).to_string(), "at most 4.33");
+        assert_eq!(Rule::AtLeast(1.0).to_string(), "at least 1");
     }
 
     #[test]
