@@ -52,6 +52,14 @@ pub enum Act {
     Recover,
 }
 
+impl Act {
+    /// Whether its operations a second mean anything: it has many, and somebody waits for them.
+    #[must_use]
+    pub fn has_rate(self) -> bool {
+        matches!(self, Self::Run(workload) if !workload.is_background())
+    }
+}
+
 /// What the system's page cache holds when a step that only reads begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -4,7 +4,6 @@ use super::finding::Finding;
 use crate::{
     experiment::{Arm, Data, data::RATE},
     report::grouped,
-    spec::Act,
 };
 
 /// What came of each workload that both sides have done; nothing where no other store was measured.
@@ -15,15 +14,13 @@ pub fn lesson(findings: &[Finding<'_>]) -> Option<String> {
 
 fn sentences(finding: &Finding<'_>) -> Vec<String> {
     let steps = finding.experiment.arms.first().map(|arm| arm.spec.steps.as_slice()).unwrap_or_default();
-    // How long background work takes that is left is nobody's aim.
-    let counts = |act: Act| matches!(act, Act::Run(workload) if !workload.is_background());
     let of_step = |step: &str| {
         let (ours, rate) = best(&finding.data, step, |arm| arm.spec.store == "bifold")?;
         let (theirs, other) = best(&finding.data, step, |arm| arm.spec.store != "bifold")?;
         let rates = format!("{} operations a second", grouped(rate));
         Some(format!("{step}: {ours} with {rates}, {:.2} times the best other store, {theirs}.", rate / other))
     };
-    steps.iter().filter(|step| counts(step.act)).filter_map(|step| of_step(&step.name)).collect()
+    steps.iter().filter(|step| step.act.has_rate()).filter_map(|step| of_step(&step.name)).collect()
 }
 
 /// The arm with most operations a second among some.

@@ -239,7 +239,7 @@ fn wavering(findings: &[Finding<'_>]) -> Option<String> {
     let mut spreads: Vec<f64> = Vec::new();
     for finding in findings {
         for (arm, runs) in finding.data.measured().filter(|(_, runs)| runs.len() > 1) {
-            for step in &arm.spec.steps {
+            for step in arm.spec.steps.iter().filter(|step| step.act.has_rate()) {
                 let mut rates: Vec<f64> =
                     runs.iter().filter_map(|run| data::of_step(run, &step.name, data::RATE)).collect();
                 rates.sort_by(f64::total_cmp);
