@@ -55,6 +55,25 @@ fn the_parts_of_space_are_all_there_is_in_the_directory() {
     }
 }
 
+/// Each note of a small value was taken for the death of a large one, so collections ran that had nothing to collect.
+#[test]
+fn values_that_stay_with_their_keys_change_nothing_in_groups_that_never_had_the_keys() {
+    let values = Values { min_bytes: 64, group_bytes: 64 << 10, ..Values::default() };
+    let keyspace = KeyspaceOptions { placement: Placement::HashKv, values, ..tiny().keyspace };
+    let dir = TempDir::new();
+    let db = Db::open_with(dir.join("db"), Options { keyspace, ..tiny() }).unwrap();
+    (0..500).for_each(|n| db.put(format!("large{n}"), [7; 500]).unwrap());
+    let before = db.stats().space;
+    for round in 0..4 {
+        (0..500).for_each(|n| db.put(format!("small{n}"), [round; 10]).unwrap());
+    }
+    (0..500).for_each(|n| db.delete(format!("small{n}")).unwrap());
+    let after = db.stats().space;
+    // One key in a hundred is taken for one that the group may have met.
+    assert!(after.values_bytes - before.values_bytes < before.values_bytes / 50, "{before:?} {after:?}");
+    assert!(after.live_values_estimate > before.live_values_estimate / 20 * 19, "{before:?} {after:?}");
+}
+
 #[test]
 fn overwritten_data_shows_in_space_until_it_is_compacted() {
     let (_dir, db) = tiny_db();
