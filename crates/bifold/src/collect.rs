@@ -72,7 +72,7 @@ impl IndexView for Asked<'_> {
 
 /// Bytes of live values that stay with their keys, by estimate: of the largest run, since others may hide what it holds or be
 /// hidden, what entries would not take whose keys are as long as those at the ends of tables and whose values are apart. Too
-/// little where blocks are compressed, never more than there is.
+/// little where blocks are compressed, too much where keys at the ends are shorter than others: never more than the run has.
 fn inline_bytes(version: &Version) -> u64 {
     let shape = version.shape();
     let runs = shape.levels.iter().flat_map(|level| &level.runs);

@@ -476,7 +476,7 @@ pub trait IndexView {
 pub struct SpacePressure {
     /// Bytes of tables.
     pub index_bytes: u64,
-    /// Of these, live values that stay with their keys: at least about so many.
+    /// Of these, live values that stay with their keys, by estimate.
     pub inline_bytes: u64,
     /// Entries that may hide others, of all memtables and sorted runs but the largest, for each entry that is a value: what they
     /// hide is not known to be dead before a compaction meets both.

@@ -67,7 +67,7 @@ impl Comparison {
         Experiment {
             name: "compare",
             paper: Paper::Bifold,
-            place: "",
+            place: "side by side",
             title: "Stores beside each other",
             note: "",
             arms: setups.map(arm).collect(),

@@ -110,7 +110,8 @@ impl HashKv {
             Routed::Delete { key } => (ValueKind::Delete, key),
             Routed::DeleteRange { start, end } => return self.append_range(state, start, end, seqno),
         };
-        if !state.groups.at(key_hash(key)).may_hold(key_hash(key)) {
+        let hash = key_hash(key);
+        if !state.groups.at(hash).may_hold(hash) {
             return Ok(());
         }
         state.append((&self.files, &self.options), key, seqno, What::Note(kind)).map(drop)
