@@ -261,6 +261,16 @@ impl Db {
         self.engine().wait_idle()
     }
 
+    /// Values that opening found damaged: after a crash, in what no manifest had listed yet. Each error names file, offset, commit
+    /// and keyspace. Nothing else is lost with them: reading such a key is that error, all other entries are there.
+    /// `bifold verify` finds the same, and all other damage.
+    ///
+    /// Where a value was damaged whose commit had been synced, opening is an error instead.
+    #[must_use]
+    pub fn damage(&self) -> &[Error] {
+        &self.engine().damaged
+    }
+
     /// What the database did and holds.
     #[must_use]
     pub fn stats(&self) -> Stats {

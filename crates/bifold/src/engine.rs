@@ -62,6 +62,8 @@ pub(crate) struct Engine {
     pub counters: Counters,
     /// The logs that recovery has not finished with, if any.
     pub replaying: Mutex<Option<LogFloor>>,
+    /// Values that were found damaged when it was opened: see [`Db::damage`](crate::Db::damage).
+    pub damaged: Vec<Error>,
     next_file: Arc<AtomicU64>,
     trees: ArcSwap<Vec<Arc<Tree>>>,
     /// Held for its drop: other processes may open the database from then on.
@@ -83,6 +85,7 @@ pub(crate) struct Recovered {
     pub replaying: Option<LogFloor>,
     pub next_file: Arc<AtomicU64>,
     pub trees: Vec<Arc<Tree>>,
+    pub damaged: Vec<Error>,
 }
 
 impl Engine {
@@ -106,6 +109,7 @@ impl Engine {
             health: Health::default(),
             counters: Counters::default(),
             replaying: Mutex::new(found.replaying),
+            damaged: found.damaged,
             next_file: found.next_file,
             trees: ArcSwap::from_pointee(found.trees),
             _lock: found.lock,
@@ -169,11 +173,6 @@ impl Engine {
     /// Where value files of a keyspace go that is made now.
     pub fn value_home(&self, keyspace: KeyspaceId) -> Home {
         value_home(&self.dir, keyspace, &self.next_file, &self.value_memory, true)
-    }
-
-    /// No new file gets this number or one below it.
-    pub fn pass_over(&self, number: FileId) {
-        self.next_file.fetch_max(number.saturating_add(1), Ordering::Relaxed);
     }
 
     /// The number that [`Engine::new_file_id`] hands out next.

@@ -207,8 +207,6 @@ impl Engine {
         let values = ValueHome { home: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
         let version = presets::empty_version(options, &self.tables)?;
         let tree = Arc::new(Tree::new(id, name.to_owned(), options.clone(), version, 0, values)?);
-        // There is no log with anything of it.
-        tree.placement.cut()?;
         let text = toml::to_string(options).unwrap_or_default();
         let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: text };
         let mut edit = Edit { keyspaces: vec![created], ..Edit::default() };

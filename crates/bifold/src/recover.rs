@@ -1,20 +1,20 @@
 //! Opening a database: after a clean close, a killed process, a power loss, or a crash during an earlier recovery.
 //!
 //! ```text
-//! 1 lock   2 manifest ─▶ which tables and keyspaces there are   3 begin a new log
-//! 4 write the manifest anew, synced (MANIFEST.tmp, rename)   5 sync and replay the old logs, oldest first, into memtables; full ones are flushed on the way
-//! 6 flush the rest    7 delete what nothing refers to
+//! looking   1 lock   2 manifest ─▶ which tables and keyspaces there are   3 value files, with what stands behind the lengths it lists
+//!           4 logs ─▶ which commits happened ([`logs`]): every error is found by now, and nothing has been changed
+//! settling  5 value files and logs are cut behind what happened; what is not known to be durable is written again, in place
+//!           6 a new log; the manifest anew, synced (MANIFEST.tmp, rename), with all lengths   7 delete what nothing refers to
+//! replaying 8 the old logs into memtables; full ones are flushed on the way, the rest at the end
 //! ```
 //!
 //! * Nothing is served before 6 is durable, so what a reader was shown is never lost later, even if the crash came with a
 //!   failed sync.
-//! * Every step may be cut short by another crash: 4 is one rename; each flush in 5 and 6 is installed by one manifest
-//!   record that also says up to where replay may skip; 7 only deletes.
-//! * A **torn tail** (the log ends inside a record, or sectors of its last record were never written) is where the
-//!   crash happened: it and everything behind it is left out. Damage anywhere else is an error naming file and offset.
-//! * Commits in the logs have consecutive numbers, from one that the manifest names. A gap within a log is damage. A gap
-//!   between two logs, or before the first, is where a power loss cut the older one at the end of a record or took its
-//!   name, unless the younger one shows that the older had been synced.
+//! * Every step may be cut short by another crash: each cut of 5 is one step and takes only what never happened; 6 is one
+//!   rename; 7 only deletes; each flush in 8 is installed by one manifest record that also says up to where replay may skip.
+//! * No value is copied. So a database opens on a full disk, in a time that does not depend on what its values take.
+
+mod logs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,21 +26,20 @@ use std::{
 };
 
 use bifold_contract::{
-    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Pointer, Result, SeqNo,
-    ValueEdit, ValueFileMeta,
-    edit::TableAdded,
-    placement::{Replayed, Routed},
+    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, SeqNo, ValueEdit,
+    ValueFileMeta, edit::TableAdded, placement::Routed,
 };
 use bifold_format::{
-    log::{Before, LogReader, LogRecord, Operation, Tail},
+    log::{LogRecord, Operation},
     manifest,
     names::{self, FileKind},
-    pointer,
 };
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Env, LockMode};
 use bifold_values::parts::budget::Memory;
 
+pub(crate) use self::logs::Logs;
+use self::logs::{FoundLog, each_record};
 use crate::{
     engine::{Engine, Recovered, value_home},
     install::state_of,
@@ -94,9 +93,15 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
     let trees = state.open_trees(&dir, (&tables, &value_memory), &next_file, &files.values, writes)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
-    let next_seqno = state.last_seqno + 1;
-    let replaying = (!logs.is_empty()).then_some(state.log_floor);
-    let (manifest, wal) = if writes {
+    let found = Logs::find(&dir, &state, &logs, trees.iter().map(|tree| &**tree))?;
+    // No new value file gets a number that a log has a pointer to, were it one that a power loss has taken away.
+    next_file.fetch_max(found.last_file.saturating_add(1), Ordering::Relaxed);
+    trees.iter().try_for_each(|tree| tree.placement.settle(found.next - 1, found.durable))?;
+    // Not `found.next` alone: the manifest says which numbers were in use, those of commits that are lost included.
+    let next_seqno = found.next.max(state.last_seqno + 1);
+    let replaying = found.logs.first().map(|log| LogFloor { log: log.id, first: log.first });
+    let (manifest, mut wal) = if writes {
+        found.logs.iter().try_for_each(|log| settle_log(&dir, log))?;
         let log = next_file.fetch_add(1, Ordering::Relaxed);
         let wal = Wal::begin(&dir, log, next_seqno)?;
         if cfg!(not(planted = "unnamed_log_floor")) {
@@ -108,6 +113,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     } else {
         (ManifestFile::frozen(&dir, state.database_id), Wal::none(&dir, next_seqno))
     };
+    wal.adopt(found.logs.iter().map(|log| LogFile { id: log.id, bytes: log.bytes, first: log.first }));
     let engine = Engine::new(Recovered {
         env,
         dir,
@@ -118,16 +124,31 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         lock,
         manifest,
         wal,
-        visible: state.last_seqno,
+        visible: next_seqno - 1,
         replaying,
         next_file,
         trees,
+        damaged: found.damaged.clone(),
     });
-    engine.replay(&logs, &state)?;
     if writes {
         engine.remove_unreferenced(&files)?;
+        // A log that came back with the power would stand between those that count.
+        engine.dir.sync()?;
     }
+    engine.replay(&found)?;
     Ok(engine)
+}
+
+/// Cuts a log behind its last commit that happened, and makes durable what is not known to be.
+fn settle_log(dir: &Dir, log: &FoundLog) -> Result<()> {
+    let name = names::log(log.id);
+    if log.file_bytes > log.bytes {
+        dir.truncate(&name, log.bytes)?;
+    }
+    if log.durable_bytes < log.bytes && cfg!(not(planted = "trust_cached_log")) {
+        dir.write_again(&name, log.durable_bytes)?;
+    }
+    Ok(())
 }
 
 /// Makes the directory, and its entry in the one above durable.
@@ -338,7 +359,11 @@ impl ManifestState {
         Err(Corruption::new(0, "log", format!("{name}, which MANIFEST says is needed"), found).of(dir.file(&name)))
     }
 
-    fn open_trees(
+    /// The trees that it lists.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn open_trees(
         &self,
         dir: &Dir,
         (context, memory): (&Arc<TableContext>, &Memory),
@@ -368,137 +393,31 @@ impl ManifestState {
 }
 
 impl Engine {
-    /// Puts the commits of `logs` back and writes them as tables.
-    fn replay(&self, logs: &[FileId], state: &ManifestState) -> Result<()> {
-        let mut next = state.log_floor.first;
+    /// Puts the commits of the logs back, and writes them as tables.
+    fn replay(&self, found: &Logs) -> Result<()> {
+        for log in &found.logs {
+            each_record(&self.dir, log, |record| {
+                self.replay_record(record, log)?;
+                self.flush_overfull()
+            })?;
+        }
+        if self.options.access == Access::ReadWrite { self.flush_replayed(&found.logs) } else { Ok(()) }
+    }
+
+    fn replay_record(&self, record: &LogRecord<'_>, log: &FoundLog) -> Result<()> {
+        let trees = self.trees();
         let writes = self.options.access == Access::ReadWrite;
-        let mut adopted = Vec::new();
-        self.pass_over_numbers_in(logs)?;
-        for &log in logs {
-            let name = names::log(log);
-            if writes {
-                self.dir.open_append(&name, IoSource::Recovery)?.sync()?;
+        for (seqno, operation) in (record.first_seqno..).zip(record.operations()) {
+            let operation = operation.map_err(|e| e.of(self.dir.file(&names::log(log.id))))?;
+            let is_of = |tree: &&Arc<Tree>| tree.keyspace == operation.keyspace() && seqno > tree.flushed();
+            if let Some(tree) = trees.iter().find(is_of) {
+                replay_operation(tree, &operation, seqno, log.id, writes)?;
             }
-            let bytes = read_whole(&self.dir, &name, IoSource::Recovery)?;
-            adopted.push(LogFile { id: log, bytes: bytes.len() as u64, first: next });
-            let tail = self.replay_log(log, &bytes, state.next_file, &mut next)?;
-            let Tail::Torn { offset } = tail else { continue };
-            if cfg!(planted = "serve_torn_tail") {
-                continue;
-            }
-            // Whatever later logs hold was committed after what is lost here.
-            let later: Vec<FileId> = logs.iter().copied().filter(|&later| later > log).collect();
-            self.refuse_if_synced(&name, offset, &later)?;
-            adopted.extend(later.iter().map(|&id| LogFile { id, bytes: 0, first: next }));
-            break;
-        }
-        self.refuse_if_moves_are_lost(logs, next)?;
-        let last = (next - 1).max(self.visible());
-        self.visible.store(last, Ordering::Release);
-        self.wal.hold().resume_at(last + 1);
-        // Not `last`, which may be that of a commit that is lost: the manifest only says which numbers were in use.
-        self.trees().iter().try_for_each(|p| p.placement.settle(next - 1))?;
-        if !writes {
-            return Ok(());
-        }
-        self.wal.hold().adopt(&adopted);
-        self.flush_replayed(logs)?;
-        self.trees().iter().try_for_each(|p| p.placement.cut())
-    }
-
-    /// No new value file gets a number that a log has a pointer to, were it one that a power loss has taken away: the pointer
-    /// would lead into the new file.
-    fn pass_over_numbers_in(&self, logs: &[FileId]) -> Result<()> {
-        for &log in logs {
-            let bytes = read_whole(&self.dir, &names::log(log), IoSource::Recovery)?;
-            // Whatever is damaged is met again, and told of, when the log is replayed.
-            let records = LogReader::new(&bytes, log).into_iter().flatten().flatten();
-            let operations = records.flat_map(|record| record.operations().flatten().collect::<Vec<_>>());
-            let pointers = operations.filter_map(|operation| match operation {
-                Operation::Pointer { pointer, .. } => pointer::decode(pointer).ok(),
-                _ => None,
-            });
-            pointers.for_each(|pointer| self.pass_over(pointer.file));
-        }
-        Ok(())
-    }
-
-    /// A log that ends torn was not synced in full, so no later log has been.
-    fn refuse_if_synced(&self, name: &str, offset: u64, later: &[FileId]) -> Result<()> {
-        for &log in later {
-            let bytes = read_whole(&self.dir, &names::log(log), IoSource::Recovery)?;
-            if was_synced(&bytes, log) {
-                let expected = format!("a whole record: it was synced before commits of {}", names::log(log));
-                return Err(Corruption::new(offset, "log record", expected, "a torn one").of(self.dir.file(name)));
+            if cfg!(planted = "half_batch") && !log.bytes.is_multiple_of(2) {
+                break;
             }
         }
         Ok(())
-    }
-
-    /// Value files are deleted when the moves out of them are durable. Logs that end before those have lost their end.
-    fn refuse_if_moves_are_lost(&self, logs: &[FileId], next: SeqNo) -> Result<()> {
-        let needed = self.trees().iter().map(|p| p.placement.durable_before()).max().unwrap_or(0);
-        match logs.last() {
-            Some(&log) if needed >= next => {
-                let name = names::log(log);
-                let end = self.dir.len(&name)?.unwrap_or(0);
-                let expected = format!("commits up to {needed}, which were synced");
-                let found = format!("commits up to {}", next - 1);
-                Err(Corruption::new(end, "log", expected, found).of(self.dir.file(&name)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn replay_log(&self, log: FileId, bytes: &[u8], next_file: FileId, next: &mut SeqNo) -> Result<Tail> {
-        let path = self.dir.file(&names::log(log));
-        let mut reader = LogReader::new(bytes, log).map_err(|e| e.of(&path))?;
-        let trees: BTreeMap<KeyspaceId, Arc<Tree>> = self.trees().iter().map(|p| (p.keyspace, Arc::clone(p))).collect();
-        let mut is_first = true;
-        let writes = self.options.access == Access::ReadWrite;
-        for record in reader.by_ref() {
-            let record = record.map_err(|e| e.of(&path))?;
-            let forgets =
-                cfg!(planted = "forget_log_gap") && self.replaying.hold().is_some_and(|floor| floor.first == *next);
-            let expected = if forgets { record.first_seqno } else { *next };
-            if expected != record.first_seqno && cfg!(not(planted = "serve_torn_tail")) {
-                if is_first && !was_synced(bytes, log) {
-                    return Ok(Tail::Torn { offset: record.offset });
-                }
-                let expected = format!("commit {expected}, the next one");
-                let found = format!("commit {}: records or a log before it are missing", record.first_seqno);
-                return Err(Corruption::new(record.offset, "log record", expected, found).of(path));
-            }
-            is_first = false;
-            if let Some(pointer) = dangling(&record, &trees).map_err(|e| e.of(&path))? {
-                if synced_behind(bytes, log, record.offset) {
-                    let file = self.dir.file(&names::value(pointer.file));
-                    let expected = format!("the value of a commit in {} that was synced", names::log(log));
-                    return Err(Corruption::new(pointer.offset, "value record", expected, "no whole record").of(file));
-                }
-                return Ok(Tail::Torn { offset: record.offset });
-            }
-            let mut seqno = record.first_seqno;
-            for operation in record.operations() {
-                let operation = operation.map_err(|e| e.of(&path))?;
-                let keyspace = operation.keyspace();
-                // One that was dropped is silently passed over; its number is below.
-                if FileId::from(keyspace) >= next_file {
-                    let known = format!("a keyspace below {next_file}, which MANIFEST says is the next number");
-                    return Err(Corruption::new(record.offset, "log record", known, keyspace.to_string()).of(path));
-                }
-                if let Some(tree) = trees.get(&keyspace).filter(|p| seqno > p.flushed()) {
-                    replay_operation(tree, &operation, seqno, log, writes)?;
-                }
-                seqno += 1;
-                if cfg!(planted = "half_batch") && !bytes.len().is_multiple_of(2) {
-                    break;
-                }
-            }
-            *next = seqno;
-            self.flush_overfull()?;
-        }
-        Ok(reader.tail())
     }
 
     /// Keeps replay within the memory limit: a memtable that has grown full becomes tables at once.
@@ -515,7 +434,7 @@ impl Engine {
     }
 
     /// Writes everything replayed as tables; from then on the old logs are not needed.
-    fn flush_replayed(&self, logs: &[FileId]) -> Result<()> {
+    fn flush_replayed(&self, logs: &[FoundLog]) -> Result<()> {
         *self.replaying.hold() = None;
         for tree in self.trees().iter().filter(|p| !p.view().active.memtable.is_empty()) {
             tree.seal();
@@ -544,54 +463,17 @@ impl Engine {
     }
 }
 
-/// Whether a sync happened while this log was the current one. All older logs were synced before it then, so commits
-/// missing from their ends are damage; otherwise a power loss may have cut them off at the end of a record.
-fn was_synced(bytes: &[u8], log: FileId) -> bool {
-    let records = LogReader::new(bytes, log).into_iter().flatten();
-    records.flatten().any(|record| record.before == Before::Synced)
-}
-
-/// Whether a commit was synced that stands behind `offset` of this log.
-fn synced_behind(bytes: &[u8], log: FileId, offset: u64) -> bool {
-    let records = LogReader::new(bytes, log).into_iter().flatten();
-    records.flatten().any(|record| record.offset > offset && record.before == Before::Synced)
-}
-
-/// A pointer of a commit whose value is not there, if any: the power went before it was on the disk.
-fn dangling(
-    record: &LogRecord<'_>,
-    trees: &BTreeMap<KeyspaceId, Arc<Tree>>,
-) -> std::result::Result<Option<Pointer>, Corruption> {
-    if cfg!(planted = "trust_pointers") {
-        return Ok(None);
-    }
-    for (seqno, operation) in (record.first_seqno..).zip(record.operations()) {
-        let Operation::Pointer { keyspace, pointer, .. } = operation? else { continue };
-        let Some(tree) = trees.get(&keyspace).filter(|p| seqno > p.flushed()) else { continue };
-        let pointer = pointer::decode(pointer).map_err(|damage| damage.at(record.offset))?;
-        if !tree.placement.resolves(pointer) {
-            return Ok(Some(pointer));
-        }
-    }
-    Ok(None)
-}
-
 fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, log: u64, writes: bool) -> Result<()> {
-    let mut encoded = Vec::new();
-    let (key, mut act, replayed) = match *operation {
-        Operation::Put { key, value, .. } => (key, Act::Put(value), Replayed::Whole(Routed::Put { key, value })),
-        Operation::Delete { key, .. } => (key, Act::Delete, Replayed::Whole(Routed::Delete { key })),
+    let (key, act, beside) = match *operation {
+        Operation::Put { key, value, .. } => (key, Act::Put(value), Some(Routed::Put { key, value })),
+        Operation::Pointer { key, pointer, .. } => (key, Act::Pointer(pointer), None),
+        Operation::Delete { key, .. } => (key, Act::Delete, Some(Routed::Delete { key })),
         Operation::DeleteRange { start, end, .. } => {
-            (start, Act::DeleteRange(end), Replayed::Whole(Routed::DeleteRange { start, end }))
-        }
-        Operation::Pointer { key, pointer, .. } => {
-            let decoded = pointer::decode(pointer).map_err(|damage| damage.of(names::log(log)))?;
-            (key, Act::Pointer(pointer), Replayed::Pointer { key, pointer: decoded })
+            (start, Act::DeleteRange(end), Some(Routed::DeleteRange { start, end }))
         }
     };
-    if writes && let Some(pointer) = tree.placement.replay(replayed, seqno)? {
-        pointer::encode(pointer, &mut encoded);
-        act = Act::Pointer(&encoded);
+    if let Some(op) = beside.filter(|_| writes) {
+        tree.placement.replay(op, seqno)?;
     }
     apply(&Op { tree, key, act }, seqno, log);
     Ok(())

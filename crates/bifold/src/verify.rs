@@ -1,17 +1,21 @@
 //! Offline verification: every byte of every file is read and checked, without opening the database.
 //!
-//! Of value files that part is checked which the manifest lists; what follows it, after a crash, is for the logs to explain.
+//! Of value files, the part that the manifest lists must be whole. What follows it, after a crash, may be torn, and the logs tell
+//! what of it counts: they are walked as opening walks them, so that what would keep the database from opening is told, too.
 //! Unlike opening, it does not stop at the first damage: it lists all it finds, each with file and offset.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicU64},
+};
 
-use bifold_contract::{Corruption, Error, FileId, IoSource, Result, TableMeta};
-use bifold_format::{log::LogReader, names};
+use bifold_contract::{Corruption, Error, FileId, Result, TableMeta};
+use bifold_format::names;
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Env, LockMode, fs::Appending};
-use bifold_values::parts::value_files;
+use bifold_values::parts::{budget::Memory, value_files};
 
-use crate::recover::{Files, ManifestState, read_manifest, read_whole};
+use crate::recover::{Files, Logs, ManifestState, read_manifest};
 
 /// What a verification found.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +76,9 @@ pub fn verify_in(
         check.begin(&names::value(file.id), &mut progress);
         check.report.problems.extend(value_files::verify(&check.dir, file).err());
     }
-    check.logs(&state, &mut progress)?;
+    let files = Files::list(&check.dir)?;
+    check.tails(&state, &files, &mut progress)?;
+    check.logs(&state, &files, &mut progress)?;
     Ok(check.report)
 }
 
@@ -117,25 +123,54 @@ impl Check {
         Ok(())
     }
 
-    fn logs(&mut self, state: &ManifestState, progress: &mut impl FnMut(VerifyProgress<'_>)) -> Result<()> {
-        let files = Files::list(&self.dir)?;
-        self.report.problems.extend(state.check_logs(&self.dir, &files).err());
-        let live: BTreeSet<FileId> = files.logs.into_iter().filter(|&id| id >= state.log_floor.log).collect();
-        for id in live {
-            let name = names::log(id);
-            self.begin(&name, progress);
-            let bytes = read_whole(&self.dir, &name, IoSource::Maintenance)?;
-            if let Err(damage) = check_log(&bytes, id) {
-                self.report.problems.push(damage.of(self.dir.file(&name)));
+    /// What stands in value files behind the lengths in the manifest, and in those that it does not list.
+    fn tails(
+        &mut self,
+        state: &ManifestState,
+        files: &Files,
+        progress: &mut impl FnMut(VerifyProgress<'_>),
+    ) -> Result<()> {
+        for &id in &files.values {
+            let listed = state.values.get(&id).map(|file| file.bytes);
+            let name = names::value(id);
+            if listed.is_none() {
+                self.begin(&name, progress);
+            }
+            if self.dir.len(&name)?.is_some_and(|len| len > listed.unwrap_or(0)) {
+                match value_files::verify_tail(&self.dir, id, listed) {
+                    Ok(damage) => self.report.problems.extend(damage),
+                    Err(unreadable) => self.report.problems.push(unreadable),
+                }
             }
         }
         Ok(())
     }
-}
 
-fn check_log(bytes: &[u8], id: FileId) -> std::result::Result<(), Corruption> {
-    for record in LogReader::new(bytes, id)? {
-        record?.operations().try_for_each(|operation| operation.map(drop))?;
+    /// Walks the logs as opening does, and tells what would keep the database from opening.
+    fn logs(
+        &mut self,
+        state: &ManifestState,
+        files: &Files,
+        progress: &mut impl FnMut(VerifyProgress<'_>),
+    ) -> Result<()> {
+        let live: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
+        live.iter().for_each(|&id| self.begin(&names::log(id), progress));
+        if let Err(damage) = state.check_logs(&self.dir, files) {
+            self.report.problems.push(damage);
+            return Ok(());
+        }
+        let context = Arc::new(TableContext::new(0, 0));
+        let memory = Memory::new(0, 0);
+        let next_file = Arc::new(AtomicU64::new(files.last.saturating_add(1)));
+        let found = state
+            .open_trees(&self.dir, (&context, &memory), &next_file, &files.values, false)
+            .and_then(|trees| Logs::find(&self.dir, state, &live, trees.iter().map(|tree| &**tree)));
+        // Damaged values behind what is listed have been met before, by their files.
+        if let Err(error) = found
+            && self.report.problems.iter().all(|met| met.to_string() != error.to_string())
+        {
+            self.report.problems.push(error);
+        }
+        Ok(())
     }
-    Ok(())
 }

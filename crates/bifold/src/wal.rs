@@ -50,6 +50,8 @@ pub(crate) struct Wal {
     new_in_dir: bool,
     /// How much of the current log is known to be synced.
     synced_bytes: u64,
+    /// Up to which commit logs say that all is durable.
+    marked: SeqNo,
 }
 
 /// A log that exists.
@@ -94,19 +96,12 @@ impl Wal {
             next_seqno,
             new_in_dir: false,
             synced_bytes: 0,
+            marked: next_seqno - 1,
         }
     }
 
     fn open(&self) -> Result<&OpenLog> {
         self.current.as_ref().ok_or(Error::ReadOnly)
-    }
-
-    /// Goes on with number `next` at least: recovery found those before it in older logs.
-    pub fn resume_at(&mut self, next: SeqNo) {
-        self.next_seqno = self.next_seqno.max(next);
-        if let Some(current) = self.files.last_mut() {
-            current.first = self.next_seqno;
-        }
     }
 
     /// The number the next operation gets.
@@ -190,15 +185,15 @@ impl Wal {
     /// Every log with its length so far, oldest first.
     pub fn files(&self) -> Vec<LogFile> {
         let mut files = self.files.clone();
-        if let Some(current) = files.last_mut() {
+        if let (Some(current), Some(_)) = (files.last_mut(), &self.current) {
             current.bytes = self.written();
         }
         files
     }
 
     /// Takes over logs of an earlier session, which recovery has read and synced, until nobody needs them.
-    pub fn adopt(&mut self, files: &[LogFile]) {
-        self.files.splice(0..0, files.iter().copied());
+    pub fn adopt(&mut self, files: impl Iterator<Item = LogFile>) {
+        self.files.splice(0..0, files);
     }
 
     /// Forgets logs below `floor`; the caller deletes the returned files.
@@ -234,6 +229,18 @@ impl Wal {
             self.new_in_dir = false;
             self.synced_bytes = self.synced_bytes.max(task.bytes);
         }
+    }
+
+    /// Notes in the log that all commits up to `last` are durable. A power loss may take the note; a killed process leaves it, and
+    /// whoever recovers knows what can be no torn tail, and what need not be written again.
+    fn mark_durable(&mut self, last: SeqNo) -> Result<()> {
+        if last <= self.marked || self.current.is_none() || cfg!(planted = "no_marker") {
+            return Ok(());
+        }
+        self.append(0, |encoder| encoder.durable(last))?;
+        self.write_out()?;
+        self.marked = last;
+        Ok(())
     }
 }
 
@@ -345,7 +352,13 @@ fn sync_now(wal: &FairLock<Wal>, values: &[Arc<Tree>], health: &Health) -> Resul
         health.watch(synced)?;
     }
     values.iter().for_each(|p| p.placement.synced());
-    wal.hold().synced(&task);
+    let mut wal = wal.hold();
+    wal.synced(&task);
+    let is_in_memory = |tree: &Arc<Tree>| tree.view().layers().any(|layer| !layer.memtable.is_empty());
+    if values.iter().any(is_in_memory) {
+        // What was asked for is durable; that the note failed is for the next write to learn.
+        let _poisoned = health.watch(wal.mark_durable(task.upto));
+    }
     Ok(task.upto)
 }
 

@@ -192,33 +192,34 @@ pub trait Placement: Send + Sync {
     /// From now on nothing is appended to the present files, so that they can be linked elsewhere.
     fn seal(&self);
 
-    /// During recovery: whether a pointer met in the log leads to a whole record, or to a file that is gone because
-    /// everything in it moved before it was deleted.
-    fn resolves(&self, pointer: Pointer) -> bool;
-
-    /// During recovery for writing: routes an operation of the log anew, and answers its pointer. Nothing that the manifest
-    /// does not list is taken as it is: it may be what a failed sync has left in the system's cache.
+    /// During recovery: what a pointer met in the log leads to.
     ///
     /// # Errors
-    /// I/O errors and corruption.
-    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
+    /// Corruption, where the file does not even say whose it is.
+    fn locate(&self, pointer: Pointer) -> Result<Located>;
+
+    /// During recovery: a commit that stays leads there.
+    fn refer(&self, pointer: Pointer);
 
     /// The last commit that the logs must hold if they are whole: files were deleted because it was durable. 0 when there is
     /// none.
     fn durable_before(&self) -> SeqNo;
 
-    /// When the logs are replayed: what the manifest does not list is forgotten. When the database is open read-only, only
-    /// what was written for commits after `last`, which never happened.
+    /// During recovery, before the logs are replayed: of what stands behind the lengths that the manifest lists, keeps what commits
+    /// up to `last` have written. What was appended up to the commit `durable` is on the disk; the rest is written again, in
+    /// place: it may be what a failed sync has left in the system's cache. A database open read-only changes no file.
     ///
     /// # Errors
     /// I/O errors.
-    fn settle(&self, last: SeqNo) -> Result<()>;
+    fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()>;
 
-    /// At the end of recovery, when no log is needed any more: cuts off what [`Placement::settle`] has forgotten.
+    /// During recovery for writing: tells of an operation of the log whose value is beside the key, or that has none.
     ///
     /// # Errors
     /// I/O errors.
-    fn cut(&self) -> Result<()>;
+    fn replay(&self, _op: Routed<'_>, _seqno: SeqNo) -> Result<()> {
+        Ok(())
+    }
 
     /// The keyspace is dropped: its files are deleted when the last reader lets go of the placement.
     fn drop_files(&self);
@@ -251,18 +252,15 @@ pub enum Routed<'a> {
     },
 }
 
-/// One operation of the log.
+/// What a pointer of the log leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replayed<'a> {
-    /// One whose value is beside the key in the log, or that has none.
-    Whole(Routed<'a>),
-    /// A key got the value at this address.
-    Pointer {
-        /// The key.
-        key: &'a [u8],
-        /// The address.
-        pointer: Pointer,
-    },
+pub enum Located {
+    /// A whole record, or a file that is gone because everything in it moved before it was deleted.
+    Whole,
+    /// Nothing, or the remains of a crash: the power went before the value was on the disk.
+    Missing,
+    /// A record that no crash has left as it is.
+    Damaged,
 }
 
 /// A collection whose copies are made. Dropping it gives the copies up.

@@ -113,6 +113,57 @@ pub fn step(bytes: &[u8], file: FileId, offset: u64) -> Step<'_> {
     Step::Record(Frame { offset, number: number(header), before: before(header), payload }, span)
 }
 
+/// What a place is where no whole record stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A crash has left it: the file ends inside the record, or one of its sectors was never written.
+    Torn,
+    /// No crash leaves that: bytes were changed after they had been written.
+    Damaged {
+        /// What should stand here.
+        expected: &'static str,
+        /// What does.
+        found: &'static str,
+    },
+    /// That many bytes from `offset` on are needed to tell.
+    Needs(usize),
+}
+
+/// Tells a torn tail from damage where [`step`] has found no whole record: by the rules that the head of this file explains.
+/// `bytes` stand at `offset` of the file `file`; `ends` says whether the file ends with them.
+#[must_use]
+pub fn judge(bytes: &[u8], file: FileId, offset: u64, ends: bool) -> Broken {
+    let to_sector_end = |len: usize| {
+        let in_sector = ((offset + len as u64) % SECTOR as u64) as usize;
+        len + if in_sector == 0 { 0 } else { SECTOR - in_sector }
+    };
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
+        return if ends { Broken::Torn } else { Broken::Needs(HEADER_BYTES) };
+    };
+    let needed = to_sector_end(HEADER_BYTES);
+    if !is_header(header, file, offset) {
+        return match sectors(offset, HEADER_BYTES, bytes).any(is_zero) {
+            _ if bytes.len() < needed && !ends => Broken::Needs(needed),
+            true => Broken::Torn,
+            false => Broken::Damaged { expected: "a sound header", found: "one that does not check" },
+        };
+    }
+    let span = HEADER_BYTES + payload_len(header) + TRAILER_BYTES;
+    let needed = to_sector_end(span);
+    if bytes.len() < needed && !ends {
+        return Broken::Needs(needed);
+    }
+    if bytes.len() < span {
+        return Broken::Torn;
+    }
+    let zeros = sectors(offset, span, bytes).filter(|sector| is_zero(sector)).count();
+    if zeros > usize::from(header[1] & ZERO_SECTORS_MAX) {
+        Broken::Torn
+    } else {
+        Broken::Damaged { expected: "a payload that matches its checksum", found: "one that does not" }
+    }
+}
+
 /// The first place in `bytes`, which stand at `offset` of the file `file`, where a record's header checks, and how many bytes
 /// that record says it has. For whoever goes on behind damage: a header proves itself by 48 bits, a whole record by 88.
 #[must_use]
@@ -312,35 +363,16 @@ impl<'a> Frames<'a> {
 
     /// The record at the present position, or what is wrong with it.
     fn read(&self) -> Result<Frame<'a>, Damage> {
-        let rest = &self.bytes[self.position..];
-        let offset = self.position as u64;
-        let Some(header) = rest.first_chunk::<HEADER_BYTES>() else { return Err(Damage::EndsEarly) };
-        if !is_header(header, self.file, offset) {
-            let lost = sectors(self.position, HEADER_BYTES, self.bytes).any(is_zero);
-            return Err(if lost {
-                Damage::LostSectors
-            } else {
-                self.corrupt("a sound header", "one that does not check")
-            });
+        let (rest, offset) = (&self.bytes[self.position..], self.position as u64);
+        match step(rest, self.file, offset) {
+            Step::Record(frame, _) => Ok(frame),
+            Step::Short(_) | Step::Damaged => Err(match judge(rest, self.file, offset, true) {
+                Broken::Damaged { expected, found } => {
+                    Damage::Corrupt(Corruption::new(offset, self.what, expected, found))
+                }
+                Broken::Torn | Broken::Needs(_) => Damage::Torn,
+            }),
         }
-        let len = payload_len(header);
-        let Some((payload, after)) = rest[HEADER_BYTES..].split_at_checked(len) else { return Err(Damage::EndsEarly) };
-        let Some(&last) = after.first() else { return Err(Damage::EndsEarly) };
-        if checksum(payload, self.file, offset) as u32 != payload_check(header) || last != LAST {
-            let span = HEADER_BYTES + len + TRAILER_BYTES;
-            let zeros = sectors(self.position, span, self.bytes).filter(|s| is_zero(s)).count();
-            let lost = zeros > usize::from(header[1] & ZERO_SECTORS_MAX);
-            return Err(if lost {
-                Damage::LostSectors
-            } else {
-                self.corrupt("a payload that matches its checksum", "one that does not")
-            });
-        }
-        Ok(Frame { offset, number: number(header), before: before(header), payload })
-    }
-
-    fn corrupt(&self, expected: &str, found: &str) -> Damage {
-        Damage::Corrupt(Corruption::new(self.position as u64, self.what, expected, found))
     }
 
     /// The first later record that was appended when everything before it was synced.
@@ -355,8 +387,7 @@ impl<'a> Frames<'a> {
 }
 
 enum Damage {
-    EndsEarly,
-    LostSectors,
+    Torn,
     Corrupt(Corruption),
 }
 
@@ -376,7 +407,7 @@ impl<'a> Iterator for Frames<'a> {
                 self.done = true;
                 Some(Err(corruption))
             }
-            Err(Damage::EndsEarly | Damage::LostSectors) => {
+            Err(Damage::Torn) => {
                 self.done = true;
                 self.tail = Tail::Torn { offset: self.position as u64 };
                 self.synced_record_after(self.position).map(|later| {
@@ -389,12 +420,16 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// The parts of the sectors that `start..start + len` touches, each from `start` or the sector's start to the sector's or
-/// the file's end.
-fn sectors(start: usize, len: usize, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let end = (start + len).min(bytes.len());
-    (start / SECTOR..end.div_ceil(SECTOR))
-        .map(move |sector| &bytes[start.max(sector * SECTOR)..bytes.len().min((sector + 1) * SECTOR)])
+/// The parts of the sectors that the first `len` of `bytes` touch, which stand at `offset` of their file: each from `offset` or
+/// the sector's start to the end of the sector or of `bytes`.
+fn sectors(offset: u64, len: usize, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let first = SECTOR - (offset % SECTOR as u64) as usize;
+    let end = len.min(bytes.len());
+    let starts = std::iter::once(0).chain((first..end).step_by(SECTOR)).take_while(move |&start| start < end);
+    starts.map(move |start| {
+        let sector_end = if start == 0 { first } else { start + SECTOR };
+        &bytes[start..sector_end.min(bytes.len())]
+    })
 }
 
 fn is_zero(bytes: &[u8]) -> bool {

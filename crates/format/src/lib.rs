@@ -28,3 +28,4 @@ pub mod pointer;
 pub mod sorted;
 pub mod table;
 pub mod value;
+pub mod walk;

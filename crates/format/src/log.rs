@@ -5,14 +5,18 @@
 //! payload   operation │ operation │ …          operation i has sequence number first + i
 //! operation kind u8 │ keyspace varint │ key length varint │ [value length varint] │ key │ [value]
 //! kind      1 put │ 2 put pointer │ 3 delete │ 4 delete range │ 5 delete range without end
+//!
+//! marker    a record of no operation, with the number that the next operation gets; payload  6 u8 │ commit number varint
 //! ```
+//!
+//! A marker follows a sync: it says up to which commit everything is durable. What it speaks of can be no torn tail.
 
 use bifold_contract::{Corruption, FileId, KeyspaceId, SeqNo};
 
 pub use crate::frame::{Before, Tail};
 use crate::{
     bytes::{Input, put_varint},
-    frame::{self, FILE_HEADER_BYTES, Frames, HEADER_BYTES},
+    frame::{self, FILE_HEADER_BYTES, Frame, Frames, HEADER_BYTES},
 };
 
 const MAGIC: [u8; 8] = *b"bifldlog";
@@ -25,6 +29,7 @@ const PUT_POINTER: u8 = 2;
 const DELETE: u8 = 3;
 const DELETE_RANGE: u8 = 4;
 const DELETE_RANGE_UNBOUNDED: u8 = 5;
+const DURABLE: u8 = 6;
 
 /// The first bytes of the log `file`.
 #[must_use]
@@ -70,6 +75,12 @@ impl<'a> LogEncoder<'a> {
             Some(end) => self.pair(DELETE_RANGE, keyspace, start, end),
             None => self.single(DELETE_RANGE_UNBOUNDED, keyspace, start),
         }
+    }
+
+    /// Makes the record a marker: all commits up to `last` are durable. Nothing else may be in it.
+    pub fn durable(&mut self, last: SeqNo) {
+        self.out.push(DURABLE);
+        put_varint(self.out, last);
     }
 
     fn single(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
@@ -161,16 +172,48 @@ impl<'a> Iterator for LogReader<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let frame = self.frames.next()?;
-        Some(frame.map(|f| LogRecord { offset: f.offset, first_seqno: f.number, before: f.before, payload: f.payload }))
+        Some(frame.map(LogRecord::of))
     }
 }
 
+/// The first bytes of a log say that it is the log `file`.
+///
+/// # Errors
+/// When they are those of another file, of a newer version, or damaged. A header cut short by a crash makes an empty log: `false`.
+pub fn check_header(bytes: &[u8], file: FileId) -> Result<bool, Corruption> {
+    let frames = Frames::new(bytes, MAGIC, VERSION, Some(file), "log")?;
+    Ok(frames.tail() == Tail::Clean)
+}
+
 impl<'a> LogRecord<'a> {
+    /// What stands in a frame of a log.
+    #[must_use]
+    pub fn of(frame: Frame<'a>) -> Self {
+        Self { offset: frame.offset, first_seqno: frame.number, before: frame.before, payload: frame.payload }
+    }
+
+    /// Up to which commit everything was durable when the record was appended, as far as it tells.
+    ///
+    /// # Errors
+    /// When it is a marker that cannot be decoded.
+    pub fn durable(&self) -> Result<SeqNo, Corruption> {
+        let before = if self.before == Before::Synced { self.first_seqno.saturating_sub(1) } else { 0 };
+        match self.payload.split_first() {
+            Some((&DURABLE, rest)) => {
+                let mut input = Input::new(rest, "log marker");
+                let last = input.varint().and_then(|last| input.end().map(|()| last));
+                last.map(|last| last.max(before)).map_err(|d| d.at(self.offset + HEADER_BYTES as u64))
+            }
+            _ => Ok(before),
+        }
+    }
+
     /// Its operations, in order. The payload's checksum held, so an error here means that another release wrote it or
     /// that the writer was wrong.
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, Corruption>> + use<'a> {
         let base = self.offset + HEADER_BYTES as u64;
-        let mut input = Input::new(self.payload, "log operation");
+        let is_marker = self.payload.first() == Some(&DURABLE);
+        let mut input = Input::new(if is_marker { &[] } else { self.payload }, "log operation");
         let mut failed = false;
         std::iter::from_fn(move || {
             if input.is_empty() || failed {
@@ -252,6 +295,28 @@ mod tests {
         }
         assert!(reader.next().is_none());
         assert_eq!(reader.tail(), Tail::Clean);
+    }
+
+    #[test]
+    fn a_marker_is_no_commit_and_says_what_is_durable() {
+        let mut bytes = header(5).to_vec();
+        for (number, before, marks) in
+            [(8, Before::Unsynced, Some(7)), (8, Before::Synced, Some(3)), (8, Before::Synced, None)]
+        {
+            let offset = bytes.len() as u64;
+            let mut encoder = LogEncoder::begin(&mut bytes, 5, offset, number);
+            match marks {
+                Some(last) => encoder.durable(last),
+                None => encoder.delete(1, b"k"),
+            }
+            encoder.finish(before);
+        }
+        let records: Vec<_> = LogReader::new(&bytes, 5).unwrap().map(Result::unwrap).collect();
+        let said: Vec<_> =
+            records.iter().map(|record| (record.durable().unwrap(), record.operations().count())).collect();
+        assert_eq!(said, [(7, 0), (7, 0), (7, 1)]);
+        let bad = LogRecord { offset: 0, first_seqno: 1, before: Before::Unsynced, payload: &[DURABLE, 0x80] };
+        assert!(bad.durable().is_err());
     }
 
     #[test]

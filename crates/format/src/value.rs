@@ -231,6 +231,17 @@ pub fn describe_as(bytes: &[u8], file: FileId) -> Result<(Description, u64), Cor
     }
 }
 
+/// Whether the first bytes of the value file `file`, which [`describe`] refuses, are the remains of a crash: too few, or never
+/// written. Else they were changed after they had been written.
+#[must_use]
+pub fn is_torn_beginning(bytes: &[u8], file: FileId) -> bool {
+    let Some((header, rest)) = bytes.split_at_checked(FILE_HEADER_BYTES) else { return true };
+    let ends = bytes.len() < DESCRIPTION_BYTES_MAX;
+    bytes.iter().all(|&byte| byte == 0)
+        || (frame::is_file_header(header)
+            && frame::judge(rest, file, FILE_HEADER_BYTES as u64, ends) == frame::Broken::Torn)
+}
+
 /// What a file's header says its number is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {

@@ -130,6 +130,10 @@ impl FileSystem for CountingFs {
         self.inner.truncate(path, len)
     }
 
+    fn write_again(&self, path: &Path, from: u64) -> Result<()> {
+        self.inner.write_again(path, from)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.inner.rename(from, to)
     }

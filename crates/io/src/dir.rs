@@ -251,6 +251,15 @@ impl Dir {
         self.fs.truncate(&self.file(name), len)
     }
 
+    /// Writes what stands from `from` to the end of a file once more, in place, and syncs it: what an earlier sync has failed to
+    /// write would else be lost with the system's cache.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn write_again(&self, name: &str, from: u64) -> Result<()> {
+        self.fs.write_again(&self.file(name), from)
+    }
+
     /// Renames a file within the directory, replacing the target in one step.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, ErrorKind, IoSlice, Write},
+    io::{self, ErrorKind, IoSlice, Read, Seek, SeekFrom, Write},
     panic::resume_unwind,
     path::{Path, PathBuf},
     sync::{
@@ -19,6 +19,9 @@ use bifold_contract::{Error, Result};
 #[cfg(target_os = "linux")]
 use crate::fs::{AppendRegion, Appending, DirLock};
 use crate::fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile};
+
+/// Bytes that are read and written again at a time.
+const AGAIN_BYTES: usize = 1 << 20;
 
 /// The operating system's files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +53,24 @@ impl FileSystem for DiskFs {
             file.sync_all()
         };
         cut().map_err(|e| Error::io("truncate", path, e))
+    }
+
+    fn write_again(&self, path: &Path, from: u64) -> Result<()> {
+        let again = || {
+            let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+            let (mut at, end) = (from, file.metadata()?.len());
+            let mut buffer = vec![0; usize::try_from(end.saturating_sub(from)).unwrap_or(AGAIN_BYTES).min(AGAIN_BYTES)];
+            while at < end {
+                let step = usize::try_from(end - at).unwrap_or(AGAIN_BYTES).min(buffer.len());
+                file.seek(SeekFrom::Start(at))?;
+                file.read_exact(&mut buffer[..step])?;
+                file.seek(SeekFrom::Start(at))?;
+                file.write_all(&buffer[..step])?;
+                at += step as u64;
+            }
+            file.sync_all()
+        };
+        again().map_err(|e| Error::io("write again", path, e))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

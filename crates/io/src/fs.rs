@@ -73,6 +73,13 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's.
     fn truncate(&self, path: &Path, len: u64) -> Result<()>;
 
+    /// Writes what stands from `from` to the end of a file once more, in place, and syncs the file. The bytes stay as they are. What
+    /// an earlier sync has failed to write is in the system's cache only, and no later sync would write it; this does.
+    ///
+    /// # Errors
+    /// The system's.
+    fn write_again(&self, path: &Path, from: u64) -> Result<()>;
+
     /// Makes `from` known as `to`, replacing what was there, in one step.
     ///
     /// # Errors

@@ -44,6 +44,8 @@ pub enum OpKind {
     Sync,
     /// A file was cut and synced.
     Truncate,
+    /// The end of a file was written once more and synced.
+    WriteAgain,
     /// A name was changed.
     Rename,
     /// A name was removed.
@@ -245,6 +247,7 @@ impl OpKind {
             Self::Append => "append",
             Self::Sync => "sync",
             Self::Truncate => "truncate",
+            Self::WriteAgain => "write again",
             Self::Rename => "rename",
             Self::Remove => "remove",
             Self::Link => "link",

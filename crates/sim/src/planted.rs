@@ -71,6 +71,7 @@ const NOVKV: Test = Test::Unit("bifold-values", "novkv::");
 const COLD_LOG_DELETES: Test = Test::Integration("bifold-values", "conformance", "hashkv_cold_log::a01_a_deleted_key");
 const COLD_LOG_CRASHES: Test = Test::Integration("bifold-values", "conformance", "hashkv_cold_log::a03_copies");
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
+const KILLED: Test = Test::Integration("bifold", "all", "killed::");
 const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
@@ -112,7 +113,10 @@ pub const ALL: &[Planted] = &[
     bug("region_unpublished", REGION),
     bug("append_to_any", CUT_FILES),
     bug("forget_drops", EXACT),
-    bug("list_replayed", EXACT),
+    bug("damage_is_torn", KILLED),
+    bug("no_marker", KILLED),
+    bug("trust_cached_tail", ERRNO),
+    bug("trust_cached_log", ERRNO),
     bug("forget_regarded", EXACT),
     bug("regard_all_drops", NOVKV),
     bug("trust_handles", NOVKV),

@@ -6,6 +6,7 @@ mod batches;
 mod checkpoints;
 mod fixtures;
 mod keyspaces;
+mod killed;
 mod limits;
 mod open_files;
 mod panics;

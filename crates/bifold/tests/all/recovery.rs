@@ -4,6 +4,8 @@ use std::fs;
 
 use bifold::{Access, Db, Durability, Error, IfMissing, Options, verify};
 
+use bifold_format::log::LogReader;
+
 use crate::support::{TempDir, check_filled, fill, keys, tiny, tiny_db};
 
 #[test]
@@ -99,7 +101,11 @@ fn a_torn_tail_of_the_log_is_cut_and_damage_in_it_is_reported() {
     assert!(error.is_corruption() && error.to_string().contains(".log"), "{error}");
     assert_eq!(verify(dir.join("db")).unwrap().problems.len(), 1);
 
-    fs::write(&log, &bytes[..bytes.len() - 3]).unwrap();
+    let id = log.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    let records = LogReader::new(&bytes, id).unwrap().map(Result::unwrap);
+    let last = records.filter(|record| record.operations().count() > 0).last().unwrap();
+    // With it goes the marker that says it was synced: as if the power had gone before.
+    fs::write(&log, &bytes[..last.offset as usize + 20]).unwrap();
     assert!(verify(dir.join("db")).unwrap().problems.is_empty());
     let db = Db::open_with(dir.join("db"), tiny()).unwrap();
     assert_eq!(keys(db.iter()), ["a", "b"]);

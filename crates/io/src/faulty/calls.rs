@@ -46,6 +46,11 @@ impl FileSystem for FaultyFs {
         self.inner.truncate(path, len)
     }
 
+    fn write_again(&self, path: &Path, from: u64) -> Result<()> {
+        self.pass("write again", path)?;
+        self.inner.write_again(path, from)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.pass("rename", from)?;
         self.inner.rename(from, to)

@@ -36,6 +36,14 @@ impl FileSystem for MemoryFs {
         cut.map_err(|e| Error::io("truncate", path, e))
     }
 
+    fn write_again(&self, path: &Path, from: u64) -> Result<()> {
+        let again = self.change(OpKind::WriteAgain, path, from, |state, _| {
+            state.node(path)?.data().write_again(from);
+            Ok(())
+        });
+        again.map_err(|e| Error::io("write again", path, e))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let renamed = self.change(OpKind::Rename, to, 0, |state, op| state.rename(from, to, op));
         renamed.map_err(|e| Error::io("rename", from, e))

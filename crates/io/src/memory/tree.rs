@@ -148,6 +148,15 @@ impl Data {
         self.pending.clear();
     }
 
+    /// Writes the bytes from `from` on once more, and syncs.
+    pub(super) fn write_again(&mut self, from: u64) {
+        for doomed in &mut self.doomed {
+            doomed.end = doomed.end.min(from);
+        }
+        self.doomed.retain(|doomed| !doomed.is_empty());
+        self.sync();
+    }
+
     /// Cuts and syncs.
     pub(super) fn truncate(&mut self, len: u64) {
         self.content.set_len(len);

@@ -253,6 +253,11 @@ impl FileSystem for RegionFs {
         DiskFs.truncate(path, len)
     }
 
+    fn write_again(&self, path: &Path, from: u64) -> Result<()> {
+        self.region.staged(path).map_or(Ok(()), |staged| staged.settle())?;
+        DiskFs.write_again(path, from)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         DiskFs.rename(from, to)
     }

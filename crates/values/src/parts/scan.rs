@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bifold_contract::{Corruption, FileId, IoSource, Result};
 use bifold_format::{
-    frame::{self, Frame, Step},
     value::{self, ValueRecord},
+    walk::{self, CHUNK_BYTES, Walk},
 };
 use bifold_io::Reader;
 
@@ -14,25 +14,14 @@ use super::{
     value_files::ValueFile,
 };
 
-/// Bytes read at a time, where there is memory for it.
-const CHUNK_BYTES: usize = 256 << 10;
-
 /// The least that is read at a time: a request for one page takes a device about as long.
 const CHUNK_BYTES_MIN: usize = 8 << 10;
 
 /// Walks the records of a file between two offsets.
 pub struct Scan {
-    file: FileId,
+    walk: Walk,
     reader: Reader,
     source: IoSource,
-    /// What has been read and not been passed yet starts here in the file.
-    position: u64,
-    end: u64,
-    buffer: Vec<u8>,
-    /// How much of the buffer is passed, and how much has been read.
-    passed: usize,
-    filled: usize,
-    chunk_bytes: usize,
     held: Option<Held>,
 }
 
@@ -41,7 +30,9 @@ pub struct Scan {
 pub enum Met<'a> {
     /// A whole record, and how long it is.
     Record(ValueRecord<'a>, u32),
-    /// No whole record stands at this offset.
+    /// The remains of a crash stand at this offset.
+    Torn(u64),
+    /// Something stands at this offset that no crash leaves.
     Damage(u64),
     /// The end.
     End,
@@ -57,50 +48,47 @@ impl Scan {
     /// Walks the file number `file`, open as `reader`.
     #[must_use]
     pub fn of(file: FileId, reader: Reader, start: u64, end: u64, source: IoSource) -> Self {
-        Self {
-            file,
-            reader,
-            source,
-            position: start,
-            end,
-            buffer: Vec::new(),
-            passed: 0,
-            filled: 0,
-            chunk_bytes: CHUNK_BYTES,
-            held: None,
-        }
+        Self { walk: Walk::new(file, start, end), reader, source, held: None }
     }
 
     /// The same with a buffer that is counted, and smaller where memory for such is short.
     #[must_use]
     pub fn within(self, buffers: &Arc<Buffers>) -> Self {
-        let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.walk.left()).unwrap_or(usize::MAX);
         let held = buffers.hold(CHUNK_BYTES_MIN.min(left), CHUNK_BYTES.min(left));
-        Self { chunk_bytes: held.bytes(), held: Some(held), ..self }
+        Self { walk: self.walk.by_chunks_of(held.bytes()), held: Some(held), ..self }
     }
 
-    /// The next record.
+    /// The next record. What is torn is told from what is damaged only at the end of a file.
     ///
     /// # Errors
     /// I/O errors; a record that checks and cannot be decoded.
     pub fn step(&mut self) -> Result<Met<'_>> {
-        if self.position >= self.end {
-            return Ok(Met::End);
-        }
-        let (number, before, len) = loop {
-            match frame::step(&self.buffer[self.passed..self.filled], self.file, self.position) {
-                Step::Record(record, len) => break (record.number, record.before, len),
-                Step::Short(needed) if needed as u64 <= self.end - self.position => self.read_on(needed)?,
-                Step::Short(_) | Step::Damaged => return Ok(Met::Damage(self.position)),
+        let Self { walk, reader, source, held } = self;
+        let read = |buffer: &mut [u8], at: u64| {
+            if let Some(held) = held {
+                held.grow_to(buffer.len());
             }
+            reader.read_at(buffer, at, *source)
         };
-        let record = &self.buffer[self.passed..self.passed + len];
-        let payload = &record[frame::HEADER_BYTES..len - frame::TRAILER_BYTES];
-        let record = Frame { offset: self.position, number, before, payload };
-        self.position += len as u64;
-        self.passed += len;
-        let record = value::decode(record).map_err(|damage| damage.of(self.reader.path()))?;
-        Ok(Met::Record(record, len as u32))
+        match walk.step(read)? {
+            walk::Met::Record(frame, len) => {
+                let record = value::decode(frame).map_err(|damage| damage.of(reader.path()))?;
+                Ok(Met::Record(record, len))
+            }
+            walk::Met::Torn(offset) => Ok(Met::Torn(offset)),
+            walk::Met::Damaged { offset, .. } => Ok(Met::Damage(offset)),
+            walk::Met::End => Ok(Met::End),
+        }
+    }
+
+    /// Goes on behind what is broken, to the next whole record. Answers where that stands, if there is one.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn find_next(&mut self) -> Result<Option<u64>> {
+        let Self { walk, reader, source, .. } = self;
+        walk.find_next(|buffer, at| reader.read_at(buffer, at, *source))
     }
 
     /// The next record of a part of the file that must be whole; `None` at its end.
@@ -112,45 +100,27 @@ impl Scan {
         match self.step()? {
             Met::Record(record, len) => Ok(Some((record, len))),
             Met::End => Ok(None),
-            Met::Damage(offset) => {
-                Err(Corruption::new(offset, "value record", "a whole record", "one that does not check").of(&*path))
-            }
+            Met::Torn(offset) | Met::Damage(offset) => Err(no_record(offset).of(&*path)),
         }
     }
 
     /// Goes on at `offset`, where a record begins. Answers whether that is not before the present position; else nothing changes.
     pub fn skip_to(&mut self, offset: u64) -> bool {
-        let Some(ahead) = offset.checked_sub(self.position) else { return false };
-        let ahead = usize::try_from(ahead).unwrap_or(usize::MAX);
-        if ahead <= self.filled - self.passed {
-            self.passed += ahead;
-        } else {
-            (self.passed, self.filled) = (0, 0);
-        }
-        self.position = offset;
-        true
+        self.walk.skip_to(offset)
     }
+}
 
-    /// Reads so much that `needed` bytes from the present position on are there.
-    fn read_on(&mut self, needed: usize) -> Result<()> {
-        self.buffer.copy_within(self.passed..self.filled, 0);
-        self.filled -= self.passed;
-        self.passed = 0;
-        let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
-        let wanted = needed.max(self.chunk_bytes).min(left);
-        self.buffer.resize(self.buffer.len().max(wanted), 0);
-        if let Some(held) = &mut self.held {
-            held.grow_to(self.buffer.capacity());
-        }
-        let position = self.position + self.filled as u64;
-        self.reader.read_at(&mut self.buffer[self.filled..wanted], position, self.source)?;
-        self.filled = wanted;
-        Ok(())
-    }
+/// What is wrong where a record should stand that is whole.
+#[must_use]
+pub fn no_record(offset: u64) -> Corruption {
+    Corruption::new(offset, "value record", "a whole record", "one that does not check")
 }
 
 impl std::fmt::Debug for Scan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scan").field("file", &self.file).field("position", &self.position).finish_non_exhaustive()
+        f.debug_struct("Scan")
+            .field("file", &self.reader.path())
+            .field("position", &self.walk.position())
+            .finish_non_exhaustive()
     }
 }

@@ -16,7 +16,7 @@ mod listing;
 mod recovery;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -24,7 +24,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
+use bifold_contract::{Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
 use bifold_format::{
     compression::zeroed,
     names,
@@ -36,7 +36,7 @@ use super::{budget::Memory, buffers::Buffers, hash_map::HashMap, sync::LockExt};
 
 pub use self::{
     copies::Copy,
-    recovery::{Kept, verify},
+    recovery::{verify, verify_tail},
 };
 
 /// Class of the files that commits append to.
@@ -261,15 +261,13 @@ pub struct ValueFiles {
     emptied: Mutex<BTreeMap<FileId, Emptied>>,
     /// Deleted files that logs may still point into, with the number of the last move out of them.
     gone: Mutex<BTreeMap<FileId, SeqNo>>,
-    /// Of records met in recovery: file, number, where the record ends.
-    tails: Mutex<BTreeMap<FileId, Vec<(SeqNo, u64)>>>,
-    /// Files that were there for the replay only.
-    forgotten: Mutex<BTreeSet<FileId>>,
+    /// During recovery: what stands behind the lengths that the manifest lists.
+    tails: Mutex<BTreeMap<FileId, recovery::Tail>>,
+    /// During recovery: files that the manifest does not list and whose beginning is damaged, so that they may be of any keyspace.
+    unreadable: Mutex<BTreeMap<FileId, Error>>,
     /// Calls of [`ValueFiles::prefetch`], and whether what it looked at last was not in memory.
     prefetches: AtomicU64,
     are_cold: AtomicBool,
-    /// Logs are replayed: what is appended is not known to the manifest before the tables are that point there.
-    is_replaying: AtomicBool,
     dropped: AtomicBool,
 }
 
@@ -298,8 +296,8 @@ struct Emptied {
 }
 
 impl ValueFiles {
-    /// The files that the manifest lists, and others that commits have begun: what follows the length in the manifest, and
-    /// all of the others, is there for the replay of logs only. It may be torn.
+    /// The files that the manifest lists, and others that commits have begun. What follows the length in the manifest, and all
+    /// of the others, may be torn; [`ValueFiles::settle`] keeps of it what commits have written.
     ///
     /// # Errors
     /// I/O errors; corruption when a listed file is missing or damaged.
@@ -315,10 +313,9 @@ impl ValueFiles {
             unlisted: Mutex::default(),
             emptied: Mutex::default(),
             tails: Mutex::default(),
-            forgotten: Mutex::default(),
+            unreadable: Mutex::default(),
             prefetches: AtomicU64::new(0),
             are_cold: AtomicBool::new(false),
-            is_replaying: AtomicBool::new(true),
             dropped: AtomicBool::new(false),
         };
         for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {
@@ -374,8 +371,8 @@ impl ValueFiles {
     /// All files in use, oldest first; those that are emptied are not among them.
     #[must_use]
     pub fn in_use(&self) -> Vec<Arc<ValueFile>> {
-        let (emptied, forgotten) = (self.emptied.hold(), self.forgotten.hold());
-        let is_used = |file: &&Arc<ValueFile>| !emptied.contains_key(&file.id) && !forgotten.contains(&file.id);
+        let emptied = self.emptied.hold();
+        let is_used = |file: &&Arc<ValueFile>| !emptied.contains_key(&file.id);
         let mut files: Vec<_> = self.all.load().values().filter(is_used).map(Arc::clone).collect();
         files.sort_unstable_by_key(|file| file.id);
         files

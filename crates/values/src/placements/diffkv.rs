@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex};
 use bifold_contract::{
     FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Order, Replayed, RewriteJob, Routed, SpacePressure,
+        Collecting, Collection, Explained, Found, IndexView, Located, Order, RewriteJob, Routed, SpacePressure,
         ValueSpace,
     },
 };
@@ -49,7 +49,7 @@ use crate::parts::{
     arrivals::Arrivals,
     hidden::Hidden,
     relocation::Relocation,
-    value_files::{Home, Kept, ORDERED, ValueFile, ValueFiles},
+    value_files::{Home, ORDERED, ValueFile, ValueFiles},
 };
 
 /// Medium values in vTables, large ones in logs.
@@ -268,27 +268,20 @@ impl Placement for DiffKv {
         self.value_files().seal();
     }
 
-    fn resolves(&self, pointer: Pointer) -> bool {
-        self.value_files().resolves(pointer)
+    fn locate(&self, pointer: Pointer) -> Result<Located> {
+        self.value_files().locate(pointer)
     }
 
-    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
-        match self.value_files().unlisted_value(op)? {
-            Kept::As(pointer) => Ok(pointer),
-            Kept::Value(key, value) => self.arrivals.append(seqno, key, &value).map(Some),
-        }
+    fn refer(&self, pointer: Pointer) {
+        self.value_files().refer(pointer);
     }
 
     fn durable_before(&self) -> SeqNo {
         self.value_files().durable_before()
     }
 
-    fn settle(&self, last: SeqNo) -> Result<()> {
-        self.value_files().settle(last)
-    }
-
-    fn cut(&self) -> Result<()> {
-        self.value_files().cut()
+    fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
+        self.value_files().settle(last, durable).map(drop)
     }
 
     fn drop_files(&self) {

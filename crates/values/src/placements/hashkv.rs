@@ -29,14 +29,14 @@ mod relocate;
 mod units;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, VecDeque},
     sync::{Arc, Mutex},
 };
 
 use bifold_contract::{
     FileId, IoSource, Placement, Pointer, Profile, RangeTombstone, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Replayed, RewriteJob, Routed, SpacePressure, ValueSpace,
+        Collecting, Collection, Explained, Found, IndexView, Located, RewriteJob, Routed, SpacePressure, ValueSpace,
     },
 };
 use bifold_format::{
@@ -52,7 +52,7 @@ use crate::parts::{
     scan::Scan,
     segment_groups::Groups,
     sync::LockExt,
-    value_files::{COLD, Home, Kept, ValueFile, ValueFiles},
+    value_files::{COLD, Home, ValueFile, ValueFiles},
 };
 
 /// A keyspace begins with 2 to this power groups.
@@ -75,6 +75,10 @@ struct State {
     /// Range deletes that some file may not know of, and the file they stand in.
     ranges: Vec<RangeTombstone>,
     ranges_file: Option<Arc<ValueFile>>,
+    /// While logs are replayed: the numbers of what stands in files that logs still have, ascending.
+    in_tails: VecDeque<SeqNo>,
+    /// The last commit that was durable when the database was opened.
+    durable: SeqNo,
     record: Vec<u8>,
     compressor: Compressor,
 }
@@ -96,6 +100,8 @@ impl HashKv {
             cold_log,
             ranges: Vec::new(),
             ranges_file: None,
+            in_tails: VecDeque::new(),
+            durable: 0,
             record: Vec::new(),
             compressor: Compressor::new(options.compression),
         };
@@ -145,6 +151,14 @@ enum What<'a> {
 }
 
 impl State {
+    /// Whether the commit `seqno`, which is replayed, has left a record that is there. Asked in ascending order.
+    fn has_in_tails(&mut self, seqno: SeqNo) -> bool {
+        while self.in_tails.front().is_some_and(|&met| met < seqno) {
+            self.in_tails.pop_front();
+        }
+        self.in_tails.front() == Some(&seqno)
+    }
+
     /// Appends to the group of `key`; answers where it stands.
     fn append(
         &mut self,
@@ -345,34 +359,25 @@ impl Placement for HashKv {
         state.ranges_file = None;
     }
 
-    fn resolves(&self, pointer: Pointer) -> bool {
-        self.files.resolves(pointer)
+    fn locate(&self, pointer: Pointer) -> Result<Located> {
+        self.files.locate(pointer)
     }
 
-    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
-        if cfg!(planted = "forget_notes") && matches!(op, Replayed::Whole(_)) {
-            return Ok(None);
-        }
-        let state = &mut *self.state.hold();
-        match (op, self.files.unlisted_value(op)?) {
-            (_, Kept::Value(key, value)) => {
-                state.append((&self.files, &self.options), key, seqno, What::Value(&value)).map(Some)
-            }
-            (Replayed::Whole(op), _) => self.note(state, op, seqno).map(|()| None),
-            (_, Kept::As(pointer)) => Ok(pointer),
-        }
+    fn refer(&self, pointer: Pointer) {
+        self.files.refer(pointer);
     }
 
     fn durable_before(&self) -> SeqNo {
         self.files.durable_before()
     }
 
-    fn settle(&self, last: SeqNo) -> Result<()> {
-        self.files.settle(last)?;
+    fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
+        let in_tails = self.files.settle(last, durable)?;
         let Sorted { grouped, ranges, cold_log } = Sorted::new(&self.files);
         let mut state = self.state.hold();
         state.groups = Groups::new(GROUP_BITS, &grouped, &self.filters);
         state.cold_log = cold_log;
+        (state.in_tails, state.durable) = (in_tails.into(), durable);
         for file in ranges {
             let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Recovery);
             while let Some((record, _)) = scan.sound()? {
@@ -383,8 +388,15 @@ impl Placement for HashKv {
         Ok(())
     }
 
-    fn cut(&self) -> Result<()> {
-        self.files.cut()
+    fn replay(&self, op: Routed<'_>, seqno: SeqNo) -> Result<()> {
+        let state = &mut *self.state.hold();
+        // One that is durable left a note if it needed one. No record may be appended now with such a number: another recovery
+        // would take it to be on the disk.
+        if seqno <= state.durable || state.has_in_tails(seqno) || cfg!(planted = "forget_notes") {
+            return Ok(());
+        }
+        // The power took it away, and left the log.
+        self.note(state, op, seqno)
     }
 
     fn drop_files(&self) {

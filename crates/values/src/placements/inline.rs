@@ -6,7 +6,7 @@ use bifold_contract::{
     Corruption, Entry, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit,
     ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Kept, Moved, Moves, Replayed, RewriteJob, Routed,
+        Collecting, Collection, Explained, Found, IndexView, Kept, Located, Moved, Moves, RewriteJob, Routed,
         SpacePressure, ValueSpace,
     },
 };
@@ -86,23 +86,17 @@ impl Placement for Inline {
 
     fn seal(&self) {}
 
-    fn resolves(&self, _pointer: Pointer) -> bool {
-        false
+    fn locate(&self, _pointer: Pointer) -> Result<Located> {
+        Ok(Located::Missing)
     }
 
-    fn replay(&self, _op: Replayed<'_>, _seqno: SeqNo) -> Result<Option<Pointer>> {
-        Ok(None)
-    }
+    fn refer(&self, _pointer: Pointer) {}
 
     fn durable_before(&self) -> SeqNo {
         0
     }
 
-    fn settle(&self, _last: SeqNo) -> Result<()> {
-        Ok(())
-    }
-
-    fn cut(&self) -> Result<()> {
+    fn settle(&self, _last: SeqNo, _durable: SeqNo) -> Result<()> {
         Ok(())
     }
 

@@ -38,7 +38,7 @@ use arc_swap::ArcSwap;
 use bifold_contract::{
     Entry, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        self, Collecting, Collection, Explained, Found, IndexView, Replayed, RewriteJob, Routed, SpacePressure,
+        self, Collecting, Collection, Explained, Found, IndexView, Located, RewriteJob, Routed, SpacePressure,
         StaleReads, ValueSpace,
     },
 };
@@ -54,7 +54,7 @@ use crate::parts::{
     hidden::Hidden,
     sorted_table::{Indexes, SortedTable},
     sync::LockExt,
-    value_files::{DROPS, Home, Kept, SORTED, ValueFiles},
+    value_files::{DROPS, Home, SORTED, ValueFiles},
 };
 
 /// Compaction leaves drop-keys; collection reads them.
@@ -337,20 +337,17 @@ impl Placement for NovKv {
         self.shared.files.seal();
     }
 
-    fn resolves(&self, pointer: Pointer) -> bool {
-        self.shared.tables.load().get(pointer.file).is_some() || self.shared.files.resolves(pointer)
+    fn locate(&self, pointer: Pointer) -> Result<Located> {
+        match self.shared.tables.load().get(pointer.file) {
+            // The file it was in may be there all the same: a crash kept its name.
+            Some(_) => Ok(Located::Whole),
+            None => self.shared.files.locate(pointer),
+        }
     }
 
-    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
-        if let Replayed::Pointer { pointer, .. } = op
-            && self.shared.tables.load().get(pointer.file).is_some()
-        {
-            // The file it was in may be there all the same: a crash kept its name.
-            return Ok(Some(pointer));
-        }
-        match self.shared.files.unlisted_value(op)? {
-            Kept::As(pointer) => Ok(pointer),
-            Kept::Value(key, value) => self.arrivals.append(seqno, key, &value).map(Some),
+    fn refer(&self, pointer: Pointer) {
+        if self.shared.tables.load().get(pointer.file).is_none() {
+            self.shared.files.refer(pointer);
         }
     }
 
@@ -358,12 +355,8 @@ impl Placement for NovKv {
         self.shared.files.durable_before()
     }
 
-    fn settle(&self, last: SeqNo) -> Result<()> {
-        self.shared.files.settle(last)
-    }
-
-    fn cut(&self) -> Result<()> {
-        self.shared.files.cut()
+    fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
+        self.shared.files.settle(last, durable).map(drop)
     }
 
     fn drop_files(&self) {

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use bifold_contract::{
     FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Replayed, RewriteJob, Routed, SpacePressure, ValueSpace,
+        Collecting, Collection, Explained, Found, IndexView, Located, RewriteJob, Routed, SpacePressure, ValueSpace,
     },
 };
 
@@ -30,7 +30,7 @@ use crate::parts::{
     garbage_estimate::GarbageEstimate,
     relocation::Relocation,
     sync::LockExt,
-    value_files::{Home, Kept, ValueFile, ValueFiles},
+    value_files::{Home, ValueFile, ValueFiles},
 };
 
 /// One collection is of as many bytes as so many full files have: enough for a sync to be worth it.
@@ -261,27 +261,20 @@ impl Placement for WiscKey {
         self.arrivals.seal();
     }
 
-    fn resolves(&self, pointer: Pointer) -> bool {
-        self.files.resolves(pointer)
+    fn locate(&self, pointer: Pointer) -> Result<Located> {
+        self.files.locate(pointer)
     }
 
-    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
-        match self.files.unlisted_value(op)? {
-            Kept::As(pointer) => Ok(pointer),
-            Kept::Value(key, value) => self.append(seqno, key, &value).map(Some),
-        }
+    fn refer(&self, pointer: Pointer) {
+        self.files.refer(pointer);
     }
 
     fn durable_before(&self) -> SeqNo {
         self.files.durable_before()
     }
 
-    fn settle(&self, last: SeqNo) -> Result<()> {
-        self.files.settle(last)
-    }
-
-    fn cut(&self) -> Result<()> {
-        self.files.cut()
+    fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
+        self.files.settle(last, durable).map(drop)
     }
 
     fn drop_files(&self) {

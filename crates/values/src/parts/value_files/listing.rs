@@ -8,18 +8,9 @@ use super::{Emptied, GONE, ValueFile, ValueFiles};
 use crate::parts::{hash_map::HashMap, sync::LockExt};
 
 impl ValueFiles {
-    /// Files that no edit names yet, and forgets them: the caller records them. None while logs are replayed: another crash
-    /// would replay these values once more, into other files, and these would be there for good.
+    /// Files that no edit names yet, and forgets them: the caller records them.
     #[must_use]
     pub fn unlisted(&self) -> Vec<ValueFileMeta> {
-        if self.is_replaying.load(Relaxed) && cfg!(not(planted = "list_replayed")) {
-            Vec::new()
-        } else {
-            self.take_unlisted()
-        }
-    }
-
-    fn take_unlisted(&self) -> Vec<ValueFileMeta> {
         let files = std::mem::take(&mut *self.unlisted.hold());
         let durable = |file: &Arc<ValueFile>| {
             let bytes = file.synced.load(Relaxed);
@@ -42,9 +33,6 @@ impl ValueFiles {
     #[must_use]
     pub fn news(&self, flushed: SeqNo) -> ValueEdit {
         let mut edit = ValueEdit::default();
-        if self.is_replaying.load(Relaxed) {
-            edit.added = self.take_unlisted();
-        }
         for file in self.listed_files() {
             self.list_growth(&file, &mut edit);
             let news = file.dead.load(Relaxed).saturating_sub(file.listed_dead.load(Relaxed));
@@ -221,7 +209,6 @@ mod tests {
         let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
         let home = Home { dir, keyspace: 1, new_file, writes: true, memory: Memory::new(1 << 20, 1 << 20) };
         let files = ValueFiles::open(home, &ValueEdit::default(), &[]).unwrap();
-        files.cut().unwrap();
         files
     }
 

@@ -5,29 +5,41 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
-use bifold_contract::{
-    Corruption, FileId, IoSource, Pointer, Result, SeqNo, Value, ValueFileMeta, placement::Replayed,
-};
+use bifold_contract::{Corruption, Error, FileId, IoSource, Pointer, Result, SeqNo, ValueFileMeta, placement::Located};
 use bifold_format::{
     names,
     value::{self, DESCRIPTION_BYTES_MAX, Description},
 };
 use bifold_io::Dir;
 
-use super::{Extent, GONE, ORDERED, ValueFile, ValueFiles};
+use super::{APPENDED, Extent, GONE, ORDERED, ValueFile, ValueFiles};
 use crate::parts::{
     hash_map::HashMap,
-    scan::{Met, Scan},
+    scan::{Met, Scan, no_record},
     sync::LockExt,
 };
 
-/// What is to become of a replayed operation's pointer.
-#[derive(Debug)]
-pub enum Kept<'a> {
-    /// It stays as it is.
-    As(Option<Pointer>),
-    /// The value is written anew.
-    Value(&'a [u8], Value),
+/// What stands in a file behind the length that the manifest lists.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    /// Whole records, as far as nothing is torn: the number of each, and where it ends.
+    records: Vec<(SeqNo, u64)>,
+    /// Between them, from where to where: what no crash leaves.
+    damaged: Vec<(u64, u64)>,
+    /// Where the file ends.
+    file_end: u64,
+    /// Bytes of records that commits lead to, and where the last of these ends.
+    referred_bytes: u64,
+    referred_end: u64,
+}
+
+impl Tail {
+    /// Where the records end that commits up to `last` have written or lead to. The first record with a later number ends them:
+    /// those that commits have appended ascend, and a copy is never newer than the commit that leads to it.
+    fn end(&self, start: u64, last: SeqNo) -> u64 {
+        let whole = self.records.iter().take_while(|(seqno, _)| *seqno <= last).last();
+        whole.map_or(start, |&(_, end)| end).max(self.referred_end)
+    }
 }
 
 impl ValueFiles {
@@ -50,8 +62,12 @@ impl ValueFiles {
         let (description, start) = match described {
             Ok(described) => described,
             Err(damage) if meta.is_some() => return Err(damage.of(path)),
-            // Begun right before a crash: nothing in it was ever pointed at.
-            Err(_) => return Ok(()),
+            // Begun right before a crash: what it holds was not durable.
+            Err(_) if value::is_torn_beginning(&first, id) => return Ok(()),
+            Err(damage) => {
+                self.unreadable.hold().insert(id, damage.of(path));
+                return Ok(());
+            }
         };
         if description.keyspace != self.home.keyspace {
             return Ok(());
@@ -89,44 +105,64 @@ impl ValueFiles {
         });
         self.walk_tail(&file, end)?;
         self.insert(std::slice::from_ref(&file));
-        // As durable as the logs that point at it, before anything that is replayed becomes a table.
-        if self.home.writes && file.len() > whole.max(start) { self.writer(&file)?.sync() } else { Ok(()) }
-    }
-
-    /// Notes which records stand behind the part of the file that is known to be whole.
-    fn walk_tail(&self, file: &Arc<ValueFile>, end: u64) -> Result<()> {
-        let mut scan = Scan::new(file, file.len(), end, IoSource::Recovery);
-        let mut tail = Vec::new();
-        while let Met::Record(record, len) = scan.step()? {
-            let record_end = record.offset + u64::from(len);
-            tail.push((record.seqno, record_end));
-            file.len.store(record_end, Relaxed);
-        }
-        self.tails.hold().insert(file.id, tail);
         Ok(())
     }
 
-    /// During recovery: what is to become of a replayed operation's pointer.
-    ///
-    /// # Errors
-    /// I/O errors and corruption.
-    pub fn unlisted_value<'a>(&self, op: Replayed<'a>) -> Result<Kept<'a>> {
-        let Replayed::Pointer { key, pointer } = op else { return Ok(Kept::As(None)) };
-        match self.get(pointer.file) {
-            Some(file) if pointer.offset + u64::from(pointer.len) > file.listed.load(Relaxed) => {
-                let value = self.read(key, pointer, IoSource::Recovery)?;
-                Ok(value.map_or(Kept::As(Some(pointer)), |value| Kept::Value(key, value)))
+    /// Notes what stands behind the part of the file that is known to be whole.
+    fn walk_tail(&self, file: &Arc<ValueFile>, end: u64) -> Result<()> {
+        let mut tail = Tail { file_end: end, ..Tail::default() };
+        let mut scan = Scan::new(file, file.len(), end, IoSource::Recovery);
+        loop {
+            match scan.step()? {
+                Met::Record(record, len) => {
+                    let record_end = record.offset + u64::from(len);
+                    tail.records.push((record.seqno, record_end));
+                    file.len.store(record_end, Relaxed);
+                }
+                Met::Damage(offset) if cfg!(not(planted = "damage_is_torn")) => {
+                    let next = scan.find_next()?;
+                    tail.damaged.push((offset, next.unwrap_or(end)));
+                    if next.is_none() {
+                        break;
+                    }
+                }
+                Met::Damage(_) | Met::Torn(_) | Met::End => break,
             }
-            _ => Ok(Kept::As(Some(pointer))),
         }
+        if end > file.listed.load(Relaxed) {
+            self.tails.hold().insert(file.id, tail);
+        }
+        Ok(())
     }
 
-    /// Whether a pointer met in the log leads to a whole record, or to a file that is gone because all it held has moved.
-    #[must_use]
-    pub fn resolves(&self, pointer: Pointer) -> bool {
-        match self.get(pointer.file) {
-            Some(file) => pointer.offset + u64::from(pointer.len) <= file.len(),
-            None => self.gone.hold().contains_key(&pointer.file),
+    /// What a pointer met in the log leads to.
+    ///
+    /// # Errors
+    /// Corruption, where the file does not even say whose it is.
+    pub fn locate(&self, pointer: Pointer) -> Result<Located> {
+        if let Some(damage) = self.unreadable.hold().get(&pointer.file) {
+            return Err(damage.clone());
+        }
+        let end = pointer.offset.saturating_add(u64::from(pointer.len));
+        let is_damaged = |tail: &Tail| tail.damaged.iter().any(|&(from, to)| pointer.offset < to && end > from);
+        Ok(match self.get(pointer.file) {
+            Some(_) if self.tails.hold().get(&pointer.file).is_some_and(is_damaged) => Located::Damaged,
+            Some(file) if end <= file.len() => Located::Whole,
+            None if self.gone.hold().contains_key(&pointer.file) => Located::Whole,
+            _ => Located::Missing,
+        })
+    }
+
+    /// A commit that stays leads there.
+    pub fn refer(&self, pointer: Pointer) {
+        let end = pointer.offset.saturating_add(u64::from(pointer.len));
+        let mut tails = self.tails.hold();
+        let tail = tails.get_mut(&pointer.file);
+        if let (Some(tail), Some(file)) = (tail, self.get(pointer.file))
+            && end > file.listed.load(Relaxed)
+        {
+            tail.referred_bytes += u64::from(pointer.len);
+            tail.referred_end = tail.referred_end.max(end.min(tail.file_end));
         }
     }
 
@@ -136,46 +172,61 @@ impl ValueFiles {
         self.gone.hold().values().copied().max().unwrap_or(0)
     }
 
-    /// Forgets what the manifest does not list or, when nothing is written, what follows `last`.
+    /// Of what the manifest does not list, keeps what commits up to `last` have written; of files that it does not list, those
+    /// that commits lead to. Answers the numbers of the records that stay, ascending.
+    ///
+    /// What was appended up to the commit `durable` is on the disk. The rest is written again, where it is: no byte is copied to
+    /// another place, so a full disk has room for it.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn settle(&self, last: SeqNo) -> Result<()> {
-        let writes = self.home.writes;
-        for (id, tail) in self.tails.hold().iter() {
-            let Some(file) = self.get(*id) else { continue };
+    pub fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<Vec<SeqNo>> {
+        let mut stay = Vec::new();
+        for (id, tail) in std::mem::take(&mut *self.tails.hold()) {
+            let Some(file) = self.get(id) else { continue };
+            if !file.is_known() && tail.referred_bytes == 0 {
+                // What a crash left of garbage collection, or of commits that never happened.
+                self.forget(id);
+                continue;
+            }
             let listed = file.listed.load(Relaxed).max(file.start);
-            let happened = tail.iter().take_while(|(seqno, _)| *seqno <= last).last();
-            let len = if writes { listed } else { happened.map_or(listed, |(_, end)| *end) };
-            file.len.store(len, Relaxed);
-            if writes && file.listed.load(Relaxed) == 0 {
-                self.forgotten.hold().insert(*id);
+            let end = tail.end(listed, last);
+            file.len.store(end, Relaxed);
+            if file.description.class != APPENDED {
+                // Copies whose moves were not committed: the index leads to what they are of.
+                file.add_dead((end - listed).saturating_sub(tail.referred_bytes));
+            }
+            stay.extend(tail.records.iter().filter(|(_, record_end)| *record_end <= end).map(|(seqno, _)| *seqno));
+            if self.home.writes {
+                self.settle_file(&file, &tail, end, durable)?;
             }
         }
+        stay.sort_unstable();
+        Ok(stay)
+    }
+
+    fn settle_file(&self, file: &Arc<ValueFile>, tail: &Tail, end: u64, durable: SeqNo) -> Result<()> {
+        let (name, known) = (names::value(file.id), file.listed.load(Relaxed));
+        if tail.file_end > end {
+            self.home.dir.truncate(&name, end)?;
+        }
+        // Copies have the numbers of what they are of, which do not tell what was synced.
+        let upto = if file.description.class == APPENDED { durable } else { 0 };
+        let on_disk = tail.records.iter().take_while(|(seqno, _)| *seqno <= upto).last().map_or(known, |&(_, end)| end);
+        if on_disk < end && cfg!(not(planted = "trust_cached_tail")) {
+            self.home.dir.write_again(&name, on_disk)?;
+        }
+        file.listed.store(end, Relaxed);
+        file.synced.store(end, Relaxed);
         Ok(())
     }
 
-    /// Cuts off what was forgotten.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn cut(&self) -> Result<()> {
-        self.is_replaying.store(false, Relaxed);
-        let forgotten = std::mem::take(&mut *self.forgotten.hold());
-        {
-            let _alone = self.change.hold();
-            let mut all = HashMap::clone(&self.all.load());
-            all.retain(|id, _| !forgotten.contains(id));
-            self.all.store(Arc::new(all));
-        }
-        for id in std::mem::take(&mut *self.tails.hold()).into_keys() {
-            let Some(file) = self.get(id) else { continue };
-            let name = names::value(id);
-            if self.home.dir.len(&name)?.is_some_and(|len| len > file.len()) {
-                self.home.dir.truncate(&name, file.len())?;
-            }
-        }
-        Ok(())
+    /// Nobody finds the file any more.
+    fn forget(&self, id: FileId) {
+        let _alone = self.change.hold();
+        let mut all = HashMap::clone(&self.all.load());
+        all.remove(&id);
+        self.all.store(Arc::new(all));
     }
 }
 
@@ -213,6 +264,34 @@ pub fn verify(dir: &Dir, meta: &ValueFileMeta) -> Result<()> {
         record.check().map_err(|damage| damage.of(&path))?;
     }
     Ok(())
+}
+
+/// Reads what stands in a value file behind the `listed` bytes that the manifest lists, if it lists any. A crash may have torn it;
+/// what no crash leaves is told, however much of it there is.
+///
+/// # Errors
+/// I/O errors.
+pub fn verify_tail(dir: &Dir, id: FileId, listed: Option<u64>) -> Result<Vec<Error>> {
+    let reader = dir.open(&names::value(id))?;
+    let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
+    reader.read_at(&mut first, 0, IoSource::Maintenance)?;
+    // One without a beginning was begun right before a crash, and nothing leads there.
+    let Ok((_, _, start)) = value::describe(&first) else { return Ok(Vec::new()) };
+    let (path, end) = (dir.file(&names::value(id)), reader.len());
+    let mut scan = Scan::of(id, reader, listed.unwrap_or(start), end, IoSource::Maintenance);
+    let mut damage = Vec::new();
+    loop {
+        match scan.step()? {
+            Met::Record(..) => {}
+            Met::Damage(offset) => {
+                damage.push(no_record(offset).of(&path));
+                if scan.find_next()?.is_none() {
+                    return Ok(damage);
+                }
+            }
+            Met::Torn(_) | Met::End => return Ok(damage),
+        }
+    }
 }
 
 fn wrong_id(expected: FileId, found: FileId) -> Corruption {
