@@ -397,13 +397,13 @@ impl Engine {
         self.visible.store(last, Ordering::Release);
         self.wal.hold().resume_at(last + 1);
         // Not `last`, which may be that of a commit that is lost: the manifest only says which numbers were in use.
-        self.trees().iter().try_for_each(|p| p.placement.settle(next - 1))?;
+        self.trees().iter().try_for_each(|p| p.placement().settle(next - 1))?;
         if !writes {
             return Ok(());
         }
         self.wal.hold().adopt(&adopted);
         self.flush_replayed(logs)?;
-        self.trees().iter().try_for_each(|p| p.placement.cut())
+        self.trees().iter().try_for_each(|p| p.placement().cut())
     }
 
     /// No new value file gets a number that a log has a pointer to, were it one that a power loss has taken away: the pointer
@@ -437,7 +437,7 @@ impl Engine {
 
     /// Value files are deleted when the moves out of them are durable. Logs that end before those have lost their end.
     fn refuse_if_moves_are_lost(&self, logs: &[FileId], next: SeqNo) -> Result<()> {
-        let needed = self.trees().iter().map(|p| p.placement.durable_before()).max().unwrap_or(0);
+        let needed = self.trees().iter().map(|p| p.placement().durable_before()).max().unwrap_or(0);
         match logs.last() {
             Some(&log) if needed >= next => {
                 let name = names::log(log);
@@ -509,7 +509,7 @@ impl Engine {
         }
         let trees = self.trees();
         trees.iter().filter(overfull).try_for_each(|tree| {
-            tree.seal();
+            tree.seal(&self.changing());
             self.flush_oldest(tree)
         })
     }
@@ -518,7 +518,7 @@ impl Engine {
     fn flush_replayed(&self, logs: &[FileId]) -> Result<()> {
         *self.replaying.hold() = None;
         for tree in self.trees().iter().filter(|p| !p.view().active.memtable.is_empty()) {
-            tree.seal();
+            tree.seal(&self.changing());
             self.flush_oldest(tree)?;
         }
         if logs.is_empty() { Ok(()) } else { self.retire_logs() }
@@ -532,7 +532,7 @@ impl Engine {
         for id in files.tables.iter().filter(|id| !live.contains(id)) {
             self.dir.remove(&names::table(*id))?;
         }
-        let live: BTreeSet<FileId> = trees.iter().flat_map(|p| p.placement.live_files()).collect();
+        let live: BTreeSet<FileId> = trees.iter().flat_map(|p| p.placement().live_files()).collect();
         for id in files.values.iter().filter(|id| !live.contains(id)) {
             self.dir.remove(&names::value(*id))?;
         }
@@ -569,7 +569,7 @@ fn dangling(
         let Operation::Pointer { keyspace, pointer, .. } = operation? else { continue };
         let Some(tree) = trees.get(&keyspace).filter(|p| seqno > p.flushed()) else { continue };
         let pointer = pointer::decode(pointer).map_err(|damage| damage.at(record.offset))?;
-        if !tree.placement.resolves(pointer) {
+        if !tree.placement().resolves(pointer) {
             return Ok(Some(pointer));
         }
     }
@@ -589,7 +589,7 @@ fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, l
             (key, Act::Pointer(pointer), Replayed::Pointer { key, pointer: decoded })
         }
     };
-    if writes && let Some(pointer) = tree.placement.replay(replayed, seqno)? {
+    if writes && let Some(pointer) = tree.placement().replay(replayed, seqno)? {
         pointer::encode(pointer, &mut encoded);
         act = Act::Pointer(&encoded);
     }
