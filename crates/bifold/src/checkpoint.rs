@@ -61,17 +61,17 @@ struct End {
 
 /// Ends the present logs and value files, for the copy's purposes, after the same commit.
 fn end_here(engine: &Engine) -> Result<End> {
-    let trees = engine.trees();
-    let apart = trees.iter().any(|p| p.keeps_apart) && engine.options.access == Access::ReadWrite;
     let mut wal = engine.wal.hold();
+    let trees = engine.steady_trees(&*wal);
+    let apart = trees.iter().any(|p| p.keeps_apart) && engine.options.access == Access::ReadWrite;
     engine.health.well()?;
     engine.watch(wal.write_out())?;
     if apart {
-        trees.iter().for_each(|p| p.placement.seal());
+        trees.iter().for_each(|p| p.placement().seal());
     }
     Ok(End {
         logs: wal.files(),
-        values: trees.iter().flat_map(|p| p.placement.live_files()).collect(),
+        values: trees.iter().flat_map(|p| p.placement().live_files()).collect(),
         shares_values: apart,
     })
 }

@@ -112,8 +112,8 @@ impl Engine {
         }
         let pressure = self.pressure(tree);
         match running {
-            [] => tree.placement.pick(&pressure),
-            _ => tree.placement.pick_beside(&pressure, running),
+            [] => tree.placement().pick(&pressure),
+            _ => tree.placement().pick_beside(&pressure, running),
         }
     }
 
@@ -140,20 +140,23 @@ impl Engine {
         let mut is_rewritten = false;
         loop {
             // Picked when no other collection runs: what another is about to empty must not be picked.
-            self.wait_until(|| self.work.try_collect(tree.keyspace))?;
+            let is_mine = || self.work.try_collect(tree.keyspace);
+            self.wait_until("a collection of everything", "collections of the keyspace to end", is_mine)?;
+            let at_work = self.signal.working();
             // Of a dropped keyspace nothing moves any more: the same would be picked for ever.
             let mut pressure = SpacePressure { all_before, ..self.pressure(tree) };
             if is_rewritten {
                 // What was written meanwhile was not asked for.
                 (pressure.entries_above, pressure.overwritten) = (0.0, 0.0);
             }
-            let picked = if tree.is_dropped() { None } else { tree.placement.pick(&pressure) };
+            let picked = if tree.is_dropped() { None } else { tree.placement().pick(&pressure) };
             is_rewritten |= matches!(picked, Some(Collection::Rewrite { .. }));
             let outcome = match &picked {
                 Some(pick) => self.collect(tree, pick),
                 None => self.retire_values(tree),
             };
             self.end_collection(tree.keyspace, None);
+            drop(at_work);
             self.watch(outcome)?;
             if picked.is_none() {
                 return Ok(());
@@ -187,8 +190,9 @@ impl Engine {
         if cfg!(not(planted = "collect_beside_commits")) {
             self.wait_for_commit();
         }
+        let values = tree.placement();
         let view = Asked { engine: self, tree, lookups: Cell::new(0) };
-        let mut collecting = tree.placement.collect(pick, &view)?;
+        let mut collecting = values.collect(pick, &view)?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
         if *pick == Collection::Look {
             return Ok(None);
@@ -208,7 +212,7 @@ impl Engine {
 
     /// Whether files of a keyspace are emptied and wait for a sync only.
     pub fn can_retire(&self, tree: &Tree) -> bool {
-        tree.keeps_apart && tree.placement.can_retire(self.snapshots.oldest())
+        tree.keeps_apart && tree.placement().can_retire(self.snapshots.oldest())
     }
 
     /// Makes everything durable, and lets go of the files that moves have emptied which are durable now.
@@ -225,7 +229,7 @@ impl Engine {
             self.sync_everything()?;
             self.group_sync.durable()
         };
-        self.install_values(tree, || tree.placement.retire(durable, self.snapshots.oldest()))
+        self.install_values(tree, || tree.placement().retire(durable, self.snapshots.oldest()))
     }
 
     /// Commits the next moves; answers whether there were any.
@@ -298,10 +302,10 @@ impl Engine {
         let due = self.counters.gc.look_at.load(Relaxed);
         let written = self.counters.gc.parted.fetch_add(bytes, Relaxed) + bytes;
         if written >= due {
-            let space: u64 = self.trees().iter().map(|p| p.placement.space().total_bytes).sum();
+            let space: u64 = self.trees().iter().map(|p| p.placement().space().total_bytes).sum();
             self.counters.gc.look_at.store(written + (space / LOOK_SHARE).max(LOOK_BYTES_MIN), Relaxed);
             self.update_fullness();
-            self.work.notify();
+            self.signal.tell();
         }
     }
 }

@@ -135,11 +135,10 @@ impl Engine {
                 table: tree.table_options(to),
                 progress: &|bytes| {
                     self.health.open()?;
-                    self.pace.budget.acquire(bytes);
-                    Ok(())
+                    self.pace.budget.acquire(bytes, || self.health.open())
                 },
             },
-            tree.placement.rewriter(&rewrite)?,
+            view.values.rewriter(&rewrite)?,
             &mut || self.new_file_id(),
             &self.dir,
         )?;
@@ -163,7 +162,8 @@ impl Engine {
                 self.watch(self.guard("a flush", || self.seal(&mut wal, &filled)))?;
             }
         }
-        self.wait_until(|| trees.iter().all(|p| p.view().sealed.is_empty() || p.is_dropped()))
+        let is_written = || trees.iter().all(|p| p.view().sealed.is_empty() || p.is_dropped());
+        self.wait_until("a flush", "memtables to be written", is_written)
     }
 }
 
@@ -193,12 +193,12 @@ pub(crate) fn count_of_parts(tree: &Tree, memtable_bytes: u64) -> usize {
 
 /// To how many bytes of values a table may lead. Where merges move values, that is what a part of the tree takes twice while it is merged.
 fn reach_bytes(tree: &Tree) -> u64 {
-    let moves = tree.placement.profile().parts_at_rewrite;
+    let moves = tree.placement().profile().parts_at_rewrite;
     if moves { tree.options.table_bytes.saturating_mul(REACH_TABLES) } else { u64::MAX }
 }
 
 fn may_move(tree: &Tree, job: &CompactionJob) -> bool {
-    job.inputs.iter().all(|&(level, _, _)| tree.placement.may_move(level, job.output_level))
+    job.inputs.iter().all(|&(level, _, _)| tree.placement().may_move(level, job.output_level))
 }
 
 /// Whether tables that are older than the output and not inputs may hold a key of the range (`end` inclusive).

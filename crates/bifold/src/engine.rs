@@ -15,17 +15,19 @@ use bifold_io::{Dir, Env, fs::FileLock};
 use bifold_values::parts::{budget::Memory, value_files::Home};
 
 use crate::{
+    group_sync::GroupSync,
     health::Health,
     manifest::ManifestFile,
     memory::MemoryPlan,
     options::{Access, Options, Workers},
     pace::Pace,
-    schedule::Work,
+    signal::Signal,
     snapshot::Snapshots,
     stats::Counters,
     sync::{FairLock, LockExt},
     tree::Tree,
-    wal::{GroupSync, Wal},
+    wal::Wal,
+    work::Work,
 };
 
 /// One open database.
@@ -52,7 +54,9 @@ pub(crate) struct Engine {
     pub snapshots: Arc<Snapshots>,
     /// The manifest; whoever holds it is the only one to install changes.
     pub manifest: Mutex<ManifestFile>,
-    /// What background work is due and running.
+    /// Where whoever waits for a change of any of these learns of it.
+    pub signal: Arc<Signal>,
+    /// What background work is running.
     pub work: Work,
     /// How fast writers may go.
     pub pace: Pace,
@@ -91,6 +95,7 @@ pub(crate) struct Recovered {
 impl Engine {
     /// An engine over what recovery found.
     pub fn new(found: Recovered) -> Arc<Self> {
+        let signal = Arc::<Signal>::default();
         let pace = Pace::new(found.plan.memtable, found.options.background_bytes_per_second, &found.env.clock);
         Arc::new(Self {
             env: found.env,
@@ -104,9 +109,10 @@ impl Engine {
             visible: AtomicU64::new(found.visible),
             snapshots: Arc::default(),
             manifest: Mutex::new(found.manifest),
-            work: Work::default(),
+            work: Work::new(Arc::clone(&signal)),
             pace,
-            health: Health::default(),
+            health: Health::new(Arc::clone(&signal)),
+            signal,
             counters: Counters::default(),
             replaying: Mutex::new(found.replaying),
             damaged: found.damaged,
@@ -128,19 +134,14 @@ impl Engine {
         self.health.writable()
     }
 
-    /// Passes `outcome` on; if it is an error, no more writes are taken, and whoever waits for background work learns it.
+    /// Passes `outcome` on; if it is an error, no more writes are taken, and whoever waits learns it.
     pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
-        let outcome = self.health.watch(outcome);
-        if outcome.is_err() {
-            self.work.notify();
-        }
-        outcome
+        self.health.watch(outcome)
     }
 
-    /// Does `work`, which changes what all share. If it panics, no more writes are taken, whoever waits for background work
-    /// learns it, and the panic goes on.
+    /// Does `work`, which changes what all share. If it panics, no more writes are taken, whoever waits learns it, and the panic
+    /// goes on.
     pub fn guard<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
-        let _tells = self.work.notify_on_panic();
         self.health.guard(what, work)
     }
 
@@ -155,13 +156,24 @@ impl Engine {
         self.health.open()
     }
 
-    /// All trees.
+    /// All trees, at this moment: at the next one there may be others. Who needs a list that holds asks for
+    /// [`Engine::steady_trees`].
     pub fn trees(&self) -> arc_swap::Guard<Arc<Vec<Arc<Tree>>>> {
         self.trees.load()
     }
 
+    /// All trees. While the caller holds the commit lock, or that of the manifest, none is made and none is dropped.
+    pub fn steady_trees(&self, _lock: &impl KeepsTrees) -> Vec<Arc<Tree>> {
+        self.trees.load().to_vec()
+    }
+
+    /// Begins a change of the trees or of what readers and writers see of one. Whoever waits learns of it.
+    pub fn changing(&self) -> Changing<'_> {
+        Changing(self)
+    }
+
     /// Replaces the set of trees; only `install` does.
-    pub fn set_trees(&self, trees: Vec<Arc<Tree>>) {
+    pub fn set_trees(&self, trees: Vec<Arc<Tree>>, _locks: (&ManifestFile, &Wal), _told: &Changing<'_>) {
         self.trees.store(Arc::new(trees));
     }
 
@@ -224,6 +236,24 @@ impl Engine {
         } else {
             Ok(())
         }
+    }
+}
+
+/// What is behind a lock under which the set of trees does not change: it is replaced under both of them.
+pub(crate) trait KeepsTrees {}
+
+impl KeepsTrees for Wal {}
+
+impl KeepsTrees for ManifestFile {}
+
+/// A change of the trees or of one of their views, until it is dropped, by a panic as well: then what the pace has noted of them is
+/// out of date, and whoever waits looks again. [`Tree::change`] and [`Engine::set_trees`] want to see one.
+pub(crate) struct Changing<'a>(&'a Engine);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.pace.forget();
+        self.0.signal.tell();
     }
 }
 

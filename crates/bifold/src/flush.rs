@@ -44,7 +44,7 @@ impl Engine {
         let unwritten = |p: &&Arc<Tree>| !Arc::ptr_eq(p, tree) && p.view().layers().any(|l| !l.memtable.is_empty());
         match layer.memtable.max_seqno() {
             // During recovery values are written anew under old numbers, so numbers do not say what is durable.
-            _ if tree.placement.has_unsynced() => self.sync_everything(),
+            _ if tree.placement().has_unsynced() => self.sync_everything(),
             Some(last) if self.trees().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
             _ => Ok(()),
         }
@@ -76,7 +76,7 @@ impl Engine {
                 table: tree.table_options(0),
                 progress: &|_bytes| self.health.open(),
             },
-            tree.placement.rewriter(&job)?,
+            view.values.rewriter(&job)?,
             &mut || self.new_file_id(),
             &self.dir,
         )?;

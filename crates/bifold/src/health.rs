@@ -6,31 +6,41 @@
 //! such a failure: of what it interrupts nobody knows how much is done, and who waits for it would wait for ever.
 //!
 //! **Invariant.** Whoever fails to append to or to sync the log or the manifest says so here before it lets go of the lock
-//! that the next writer of that file waits for, and the next writer looks here first.
+//! that the next writer of that file waits for, and the next writer looks here first. Every change of health is told to
+//! whoever waits for anything, here and nowhere else.
 
 use std::{
     any::Any,
     panic::{self, AssertUnwindSafe},
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use bifold_contract::{Error, Result};
 
+use crate::signal::Signal;
+
 /// The state of health of one open database.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     first_failure: OnceLock<Error>,
     closed: AtomicBool,
+    signal: Arc<Signal>,
 }
 
 impl Health {
-    /// Passes `outcome` on; if it is an error, no more writes are taken.
+    /// All is well. Whoever waits at `signal` learns when it is not any more.
+    pub fn new(signal: Arc<Signal>) -> Self {
+        Self { signal, ..Self::default() }
+    }
+
+    /// Passes `outcome` on; if it is an error, no more writes are taken, and whoever waits learns it.
     pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
         if let Err(error) = &outcome {
             let _first_cause_stays = self.first_failure.set(error.clone());
+            self.signal.tell();
         }
         outcome
     }
@@ -79,7 +89,9 @@ impl Health {
 
     /// Answers nothing from now on. Returns whether this call closed it.
     pub fn close(&self) -> bool {
-        !self.closed.swap(true, Ordering::AcqRel)
+        let is_first = !self.closed.swap(true, Ordering::AcqRel);
+        self.signal.tell();
+        is_first
     }
 }
 

@@ -31,7 +31,8 @@
 //! | iterators | `scan` |
 //! | memtable to tables | `flush` |
 //! | tables to tables | `compact` |
-//! | what is done next, and who does it | `schedule`, `pace` |
+//! | what is done next, and who does it | `schedule`, `work`, `pace` |
+//! | who waits for what, and who tells | `signal`, `group_sync` |
 //! | every change of state | `install`, `manifest` |
 //! | opening after a stop or a crash | `recover` |
 //! | what is whole in value files when all else is lost | [`salvage`] |
@@ -49,6 +50,7 @@ mod compact;
 mod db;
 mod engine;
 mod flush;
+mod group_sync;
 mod health;
 mod histogram;
 mod install;
@@ -65,6 +67,9 @@ mod rewrite;
 pub mod salvage;
 mod scan;
 mod schedule;
+mod signal;
+#[cfg(test)]
+mod signal_tests;
 mod snapshot;
 mod split;
 pub mod stats;
@@ -72,6 +77,7 @@ mod sync;
 mod tree;
 mod verify;
 mod wal;
+mod work;
 mod write;
 
 pub use batch::Batch;

@@ -91,7 +91,7 @@ impl Drawn<'_> {
     /// Tells the placement how much it hides. It is in its memtable, and no other commit is under way.
     pub fn tell(&self) {
         if self.hides() {
-            self.tree.placement.hides(self.bytes);
+            self.tree.placement().hides(self.bytes);
         }
     }
 
@@ -143,7 +143,7 @@ mod tests {
     /// What is hidden as far as known, in values of 1000 bytes.
     fn hidden(db: &Db) -> u64 {
         let tree = db.default_keyspace().tree();
-        tree.placement.hidden_bytes(&db.engine().pressure(tree)) / 1040
+        tree.placement().hidden_bytes(&db.engine().pressure(tree)) / 1040
     }
 
     fn near(found: u64, expected: u64) {

@@ -18,7 +18,10 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+        },
     },
     time::Duration,
 };
@@ -58,8 +61,11 @@ const SLEEP_MAX: Duration = Duration::from_millis(5);
 
 /// The pace of one database.
 pub(crate) struct Pace {
-    /// Largest number of sealed memtables of any tree: 0 means that nothing needs to be looked at.
+    /// Largest number of sealed memtables of any tree, as noted by the last change: 0 means that nothing needs to be looked at.
     sealed_max: AtomicU64,
+    /// The trees have changed since that and `fullness` were noted. Who needs them makes them up anew: opening a thousand
+    /// keyspaces is not to look at all of them a thousand times.
+    is_stale: AtomicBool,
     /// Bytes a second at which memtables were lately written; 0 before the first.
     flush_rate: AtomicU64,
     /// Bytes a second that debt allows; 0 means any number.
@@ -134,6 +140,7 @@ impl Pace {
         let budget = RateBudget::new(Arc::clone(clock), background_bytes_per_second);
         Self {
             sealed_max: AtomicU64::new(0),
+            is_stale: AtomicBool::new(true),
             flush_rate: AtomicU64::new(memtable_bytes.max(1) * 4),
             debt_rate: AtomicU64::new(0),
             free_at_ns: AtomicU64::new(0),
@@ -144,6 +151,11 @@ impl Pace {
             free_rate: AtomicU64::new(FREE_RATE_ASSUMED),
             budget,
         }
+    }
+
+    /// What is noted of the trees is out of date.
+    pub fn forget(&self) {
+        self.is_stale.store(true, Release);
     }
 
     /// Notes that a memtable of `bytes` was written in `time`.
@@ -234,15 +246,18 @@ impl Engine {
     /// # Errors
     /// The failure that poisoned the database while waiting.
     pub fn pace(&self, bytes: u64, in_memtable: u64) -> Result<()> {
-        let sealed = self.pace.sealed_max.load(Relaxed);
+        if self.works_in_caller() {
+            return Ok(());
+        }
+        let sealed = self.sealed_noted();
         let debt_rate = self.pace.debt_rate.load(Relaxed);
         let space_rate = space_rate(self.pace.fullness.load(Relaxed) as f64 / 1000.0);
-        if (sealed == 0 && debt_rate == 0 && space_rate.is_none()) || self.works_in_caller() {
+        if sealed == 0 && debt_rate == 0 && space_rate.is_none() {
             return Ok(());
         }
         let fill = self.fill();
         if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.plan.memtable as f64 {
-            self.wait_for_flush()?;
+            self.wait_for_flush("a commit")?;
         }
         let flush_rate = self.pace.flush_rate.load(Relaxed) as f64;
         let by_memtables = memtable_rate(sealed as f64 + fill)
@@ -267,9 +282,9 @@ impl Engine {
     /// # Errors
     /// As [`Engine::pace`].
     pub fn pace_moves(&self) -> Result<()> {
-        let sealed = self.pace.sealed_max.load(Relaxed) as usize;
+        let sealed = self.sealed_noted() as usize;
         if sealed >= MEMTABLES_MAX - 1 && !self.works_in_caller() && self.fill() >= FILL_MOVES {
-            self.wait_for_flush()?;
+            self.wait_for_flush("a collection")?;
         }
         Ok(())
     }
@@ -288,10 +303,11 @@ impl Engine {
     }
 
     /// Every memtable is full: waits for one to be written.
-    fn wait_for_flush(&self) -> Result<()> {
+    fn wait_for_flush(&self, who: &'static str) -> Result<()> {
         let begin = self.env.clock.now();
-        let room = || (self.pace.sealed_max.load(Relaxed) as usize) < MEMTABLES_MAX - 1;
-        self.wait_until(room)?;
+        // Not what was noted of the trees: what they are.
+        let room = || self.sealed_most() < MEMTABLES_MAX - 1;
+        self.wait_until(who, "a full memtable to be written", room)?;
         self.counters.stalled(StallCause::MemtablesFull, self.env.clock.now().saturating_sub(begin));
         Ok(())
     }
@@ -303,22 +319,40 @@ impl Engine {
         (fullest as f64 / self.plan.memtable as f64).min(1.0)
     }
 
-    /// Looks anew at how far background work is behind. Called whenever that may have changed.
+    /// Looks anew at how far background work is behind, and steers by it: called when a job has ended and when there is one more.
     pub fn update_pace(&self) {
-        let trees = self.trees();
-        let sealed = trees.iter().map(|p| p.view().sealed.len()).max().unwrap_or(0);
-        self.pace.sealed_max.store(sealed as u64, Relaxed);
-        let debt = trees.iter().map(|p| p.debt()).fold(0.0, f64::max);
+        let debt = self.trees().iter().map(|p| p.debt()).fold(0.0, f64::max);
         self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
+        self.refresh_pace();
+    }
+
+    /// Largest number of sealed memtables of any tree, as of the last change.
+    fn sealed_noted(&self) -> u64 {
+        if self.pace.is_stale.load(Acquire) {
+            self.refresh_pace();
+        }
+        self.pace.sealed_max.load(Relaxed)
+    }
+
+    /// Looks anew at what the trees are now.
+    fn refresh_pace(&self) {
+        // Before: what changes while this looks is looked at once more.
+        self.pace.is_stale.swap(false, AcqRel);
+        self.pace.sealed_max.store(self.sealed_most() as u64, Relaxed);
         self.update_fullness();
+    }
+
+    /// Largest number of sealed memtables of any tree.
+    fn sealed_most(&self) -> usize {
+        self.trees().iter().map(|p| p.view().sealed.len()).max().unwrap_or(0)
     }
 
     /// Looks anew at how full the space is that value files may take.
     pub fn update_fullness(&self) {
         let parted = |p: &&Arc<Tree>| p.keeps_apart;
         let fullness = |p: &Arc<Tree>| {
-            let (pressure, mut space) = (self.pressure(p), p.placement.space());
-            space.live_bytes = space.live_bytes.saturating_sub(p.placement.hidden_bytes(&pressure));
+            let (pressure, mut space) = (self.pressure(p), p.placement().space());
+            space.live_bytes = space.live_bytes.saturating_sub(p.placement().hidden_bytes(&pressure));
             let fullness = pressure.fullness(&space);
             // Where there is nothing to collect yet, slower writers would only be longer in coming to where there is.
             if space_rate(fullness).is_some() && self.is_freeing(p) { fullness } else { 0.0 }

@@ -20,7 +20,7 @@ use bifold_index::lookup::Lookup;
 use crate::{
     engine::Engine,
     options::CachedValues,
-    tree::{Tree, View},
+    tree::{Tree, Values, View},
 };
 
 /// The outcome of a read.
@@ -58,7 +58,6 @@ impl Engine {
     /// # Errors
     /// I/O errors, corruption, [`Error::Closed`].
     pub fn get(&self, tree: &Tree, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Value>> {
-        self.readable(tree)?;
         let begin = self.counters.sample_get(|| self.env.clock.now());
         let value = self.find_now(tree, key, || snapshot.unwrap_or_else(|| self.visible()))?;
         self.counters.got(value.as_ref().map(|v| v.len()), || self.env.clock.now(), begin);
@@ -70,10 +69,9 @@ impl Engine {
     /// # Errors
     /// As [`Engine::get`].
     pub fn contains(&self, tree: &Tree, key: &[u8], snapshot: Option<SeqNo>) -> Result<bool> {
-        self.readable(tree)?;
         let begin = self.counters.sample_get(|| self.env.clock.now());
         let found = {
-            let view = tree.view();
+            let view = self.present(tree)?;
             let seqno = snapshot.unwrap_or_else(|| self.visible());
             self.newest(&view, key, seqno)?.is_some()
         };
@@ -87,9 +85,9 @@ impl Engine {
     /// # Errors
     /// I/O errors and corruption.
     pub fn find_in(&self, tree: &Tree, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
-        match self.look(tree, view, key, snapshot)? {
+        match self.look(tree, (view, &view.values), key, snapshot)? {
             Looked::Answer(value) => Ok(value),
-            Looked::Moved(_) => self.find_now(tree, key, || snapshot),
+            Looked::Moved(_) => self.find_moved(tree, &view.values, key, snapshot),
         }
     }
 
@@ -98,8 +96,8 @@ impl Engine {
     fn find_now(&self, tree: &Tree, key: &[u8], snapshot: impl Fn() -> SeqNo) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
-            let view = tree.view();
-            match self.look(tree, &view, key, snapshot())? {
+            let view = self.present(tree)?;
+            match self.look(tree, (&view, &view.values), key, snapshot())? {
                 Looked::Answer(value) => return Ok(value),
                 Looked::Moved(pointer) if tries == MOVES_MAX => return Err(lost(tree, pointer)),
                 Looked::Moved(_) => tries += 1,
@@ -107,7 +105,32 @@ impl Engine {
         }
     }
 
-    fn look(&self, tree: &Tree, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Looked> {
+    /// The same for a reader of an older view with these `values`, who may go on when the tree is dropped.
+    fn find_moved(&self, tree: &Tree, values: &Arc<Values>, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
+        let mut tries = 0;
+        loop {
+            let now = tree.view();
+            let view = if Arc::ptr_eq(&now.values, values) { Some(&**now) } else { values.last() };
+            match self.look(tree, (view.unwrap_or(&now), values), key, snapshot)? {
+                Looked::Answer(value) => return Ok(value),
+                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(lost(tree, pointer)),
+                Looked::Moved(_) => tries += 1,
+            }
+        }
+    }
+
+    /// What there is now in a tree that is not dropped.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    fn present(&self, tree: &Tree) -> Result<arc_swap::Guard<Arc<View>>> {
+        // In this order: a tree is marked before it is emptied, and an empty view must not be taken for what is in it.
+        let view = tree.view();
+        self.readable(tree)?;
+        Ok(view)
+    }
+
+    fn look(&self, tree: &Tree, (view, values): (&View, &Values), key: &[u8], snapshot: SeqNo) -> Result<Looked> {
         let (pointer, seqno) = match self.newest(view, key, snapshot)? {
             None => return Ok(Looked::Answer(None)),
             Some(Live::InMemtable(value)) => return Ok(Looked::Answer(Some(Value::copy_of(value)))),
@@ -116,22 +139,27 @@ impl Engine {
             Some(Live::PointerInBlock(pointer, seqno)) => (decode_pointer(tree, &pointer)?, seqno),
         };
         let value = match tree.options.values.cache {
-            CachedValues::None => tree.placement.read(key, seqno, pointer, IoSource::Get)?.map(|found| found.value),
-            CachedValues::Gets => self.read_through_cache(tree, (key, seqno), pointer)?,
+            CachedValues::None => values.read(key, seqno, pointer, IoSource::Get)?.map(|found| found.value),
+            CachedValues::Gets => self.read_through_cache(values, (key, seqno), pointer)?,
         };
         Ok(value.map_or(Looked::Moved(pointer), |value| Looked::Answer(Some(value))))
     }
 
     /// The value at `pointer`, from the cache that blocks are in, or into it. What an address leads to never changes,
     /// and value files and tables draw their numbers from one row that repeats none.
-    fn read_through_cache(&self, tree: &Tree, (key, seqno): (&[u8], SeqNo), pointer: Pointer) -> Result<Option<Value>> {
+    fn read_through_cache(
+        &self,
+        values: &Values,
+        (key, seqno): (&[u8], SeqNo),
+        pointer: Pointer,
+    ) -> Result<Option<Value>> {
         let cache = self.tables.cache();
         // No value file is that long, so the epoch has room beside the offset.
         let place = pointer.offset ^ u64::from(pointer.epoch).rotate_right(EPOCH_BITS);
         if let Some(value) = cache.get(pointer.file, place) {
             return Ok(Some(value));
         }
-        let Some(found) = tree.placement.read(key, seqno, pointer, IoSource::Get)? else { return Ok(None) };
+        let Some(found) = values.read(key, seqno, pointer, IoSource::Get)? else { return Ok(None) };
         // The value keeps its whole record in memory, and the cache counts the value: a long key is not to be kept with
         // it.
         let with_record = pointer.len as usize <= found.value.len() + RECORD_OVERHEAD_MAX;
@@ -173,8 +201,7 @@ impl Engine {
         keys: impl IntoIterator<Item = K>,
         snapshot: SeqNo,
     ) -> Result<Vec<Option<Value>>> {
-        self.readable(tree)?;
-        let view = tree.view_to_hold();
+        let view = arc_swap::Guard::into_inner(self.present(tree)?);
         keys.into_iter().map(|key| self.find_in(tree, &view, key.as_ref(), snapshot)).collect()
     }
 
@@ -208,20 +235,20 @@ impl Engine {
     /// I/O errors and corruption.
     pub fn resolve(
         &self,
-        tree: &Tree,
+        (tree, values): (&Tree, &Arc<Values>),
         (key, seqno): (&[u8], SeqNo),
         encoded: &[u8],
         source: IoSource,
     ) -> Result<Value> {
         let pointer = decode_pointer(tree, encoded)?;
-        if let Some(found) = tree.placement.read(key, seqno, pointer, source)? {
+        if let Some(found) = values.read(key, seqno, pointer, source)? {
             return Ok(found.value);
         }
         if cfg!(planted = "trust_old_views") {
             return Err(lost(tree, pointer));
         }
         // A merge has moved it since. The version is still there, and nothing that is as old hides it.
-        self.find_now(tree, key, || seqno)?.ok_or_else(|| lost(tree, pointer))
+        self.find_moved(tree, values, key, seqno)?.ok_or_else(|| lost(tree, pointer))
     }
 }
 

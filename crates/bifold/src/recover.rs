@@ -96,7 +96,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let found = Logs::find(&dir, &state, &logs, trees.iter().map(|tree| &**tree))?;
     // No new value file gets a number that a log has a pointer to, were it one that a power loss has taken away.
     next_file.fetch_max(found.last_file.saturating_add(1), Ordering::Relaxed);
-    trees.iter().try_for_each(|tree| tree.placement.settle(found.next - 1, found.durable))?;
+    trees.iter().try_for_each(|tree| tree.placement().settle(found.next - 1, found.durable))?;
     // Not `found.next` alone: the manifest says which numbers were in use, those of commits that are lost included.
     let next_seqno = found.next.max(state.last_seqno + 1);
     let replaying = found.logs.first().map(|log| LogFloor { log: log.id, first: log.first });
@@ -428,7 +428,7 @@ impl Engine {
         }
         let trees = self.trees();
         trees.iter().filter(overfull).try_for_each(|tree| {
-            tree.seal();
+            tree.seal(&self.changing());
             self.flush_oldest(tree)
         })
     }
@@ -437,7 +437,7 @@ impl Engine {
     fn flush_replayed(&self, logs: &[FoundLog]) -> Result<()> {
         *self.replaying.hold() = None;
         for tree in self.trees().iter().filter(|p| !p.view().active.memtable.is_empty()) {
-            tree.seal();
+            tree.seal(&self.changing());
             self.flush_oldest(tree)?;
         }
         if logs.is_empty() { Ok(()) } else { self.retire_logs() }
@@ -451,7 +451,7 @@ impl Engine {
         for id in files.tables.iter().filter(|id| !live.contains(id)) {
             self.dir.remove(&names::table(*id))?;
         }
-        let live: BTreeSet<FileId> = trees.iter().flat_map(|p| p.placement.live_files()).collect();
+        let live: BTreeSet<FileId> = trees.iter().flat_map(|p| p.placement().live_files()).collect();
         for id in files.values.iter().filter(|id| !live.contains(id)) {
             self.dir.remove(&names::value(*id))?;
         }
@@ -473,7 +473,7 @@ fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, l
         }
     };
     if let Some(op) = beside.filter(|_| writes) {
-        tree.placement.replay(op, seqno)?;
+        tree.placement().replay(op, seqno)?;
     }
     apply(&Op { tree, key, act }, seqno, log);
     Ok(())

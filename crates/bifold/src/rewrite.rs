@@ -8,7 +8,7 @@ use std::{ops::Bound, sync::Arc};
 use bifold_contract::{CompactionJob, FileId, JobShape, Levels, Result, RunId};
 use bifold_index::compaction::parts::{self, Part};
 
-use crate::{engine::Engine, schedule::Begun, tree::Tree};
+use crate::{engine::Engine, tree::Tree, work::Begun};
 
 /// Which parts of a key range to rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +69,10 @@ impl Engine {
                 }
                 Begun::Job(job) => job,
             };
+            let at_work = self.signal.working();
             let outcome = self.guard("a rewrite", || self.compact_moving(tree, &job, moving));
             self.end_compaction(tree.keyspace, &job);
+            drop(at_work);
             self.tables.remover().wait();
             freed += self.watch(outcome)?;
             passed = match part_end {
@@ -81,7 +83,7 @@ impl Engine {
     }
 
     fn wait_until_free(&self, tree: &Tree) -> Result<()> {
-        self.wait_until(|| {
+        self.wait_until("a rewrite of a key range", "compactions of its tables to end", || {
             let busy = self.work.busy(tree.keyspace);
             busy.tables.is_empty() && busy.outputs.is_empty()
         })

@@ -35,7 +35,7 @@ use bifold_index::{
 use crate::{
     engine::Engine,
     snapshot::SnapshotGuard,
-    tree::{Tree, View},
+    tree::{Tree, Values, View},
 };
 
 /// Lower and upper bound of an iterator.
@@ -85,6 +85,7 @@ type Advance = fn(&mut Visible) -> Result<Option<Item>>;
 struct Pinned {
     engine: Arc<Engine>,
     tree: Arc<Tree>,
+    values: Arc<Values>,
     /// Addresses stay right as long as it is open.
     _snapshot: Arc<SnapshotGuard>,
     /// Whether a value that is kept apart was asked for.
@@ -123,7 +124,8 @@ impl Pair {
         match self.kind {
             Kind::Pointer => {
                 self.pinned.note_value_asked();
-                self.pinned.engine.resolve(&self.pinned.tree, (&self.key, self.seqno), &self.payload, IoSource::Scan)
+                let from = (&*self.pinned.tree, &self.pinned.values);
+                self.pinned.engine.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
             }
             Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
         }
@@ -153,7 +155,7 @@ impl Pinned {
         // One that is damaged is reported when it is read.
         let pointers: Vec<Pointer> = pointers.filter_map(|item| pointer::decode(&item.payload).ok()).collect();
         if !pointers.is_empty() {
-            self.note_cold(self.tree.placement.prefetch(&pointers));
+            self.note_cold(self.values.prefetch(&pointers));
         }
     }
 
@@ -180,13 +182,17 @@ impl Pinned {
 impl Engine {
     /// An iterator over the keys between the bounds as `snapshot` sees them.
     pub fn range(self: &Arc<Self>, tree: &Arc<Tree>, bounds: KeyBounds, snapshot: Arc<SnapshotGuard>) -> Range {
+        // In this order: an empty view of a tree that is dropped must not be taken for what is in it.
+        let view = tree.view_to_hold();
+        let values = Arc::clone(&view.values);
         let state = match self.readable(tree) {
             Ok(()) if is_empty(&bounds) => State::Done,
-            Ok(()) => State::Walking(Box::new(walk(tree.view_to_hold(), bounds, snapshot.seqno))),
+            Ok(()) => State::Walking(Box::new(walk(view, bounds, snapshot.seqno))),
             Err(error) => State::Failed(Some(error)),
         };
         let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
-        let pinned = Arc::new(Pinned { engine: Arc::clone(self), tree, _snapshot: snapshot, values_asked });
+        let engine = Arc::clone(self);
+        let pinned = Arc::new(Pinned { engine, tree, values, _snapshot: snapshot, values_asked });
         Range { state, front: Ahead::default(), back: Ahead::default(), pinned }
     }
 }

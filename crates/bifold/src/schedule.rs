@@ -7,20 +7,16 @@
 //! due. With [`Workers::Caller`] the calling thread does whatever
 //! is due, in the same order.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Condvar, Mutex},
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use bifold_contract::{Busy, CompactionJob, Error, KeyspaceId, Result, placement::Collection};
+use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, placement::Collection};
 
 use crate::{
     engine::Engine,
     options::{Access, Workers},
-    sync::{LockExt, wait, wait_for},
+    signal::{Vigil, Woken},
     tree::Tree,
+    work::{WorkState, mark, unmark},
 };
 
 /// What a worker may take.
@@ -77,6 +73,9 @@ pub(crate) enum Choice {
 /// How often whoever waits for idleness looks again.
 const IDLE_LOOK: Duration = Duration::from_millis(20);
 
+/// Why a wait is overdue.
+const NOBODY_WORKS: &str = "nobody was at work and nothing was told";
+
 /// From this debt on compaction goes before collection.
 const DEBT_URGENT: f64 = 2.0;
 
@@ -116,133 +115,35 @@ pub(crate) fn choose(loads: &[Load], role: Role, collected_last: bool) -> Vec<Ch
     choices
 }
 
-/// Work that is running, and how to wait for changes of it.
-#[derive(Default)]
-pub(crate) struct Work {
-    state: Mutex<WorkState>,
-    changed: Condvar,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
-#[derive(Default)]
-struct WorkState {
-    flushing: BTreeSet<KeyspaceId>,
-    collecting: BTreeMap<KeyspaceId, Collections>,
-    retiring: BTreeSet<KeyspaceId>,
-    /// The last task that was neither a flush nor a retirement was a collection.
-    collected_last: bool,
-    busy: BTreeMap<KeyspaceId, Busy>,
-    running: usize,
-    /// Grows with every change that can make work due, so that none is slept through.
-    epoch: u64,
-    stopping: bool,
-}
-
-/// Collections of one tree.
-#[derive(Default)]
-struct Collections {
-    /// By workers.
-    running: Vec<Collection>,
-    /// Callers that collect everything: workers begin nothing, or those would wait for a moment without any for ever.
-    callers: u32,
-    /// One of these is at it.
-    by_caller: bool,
-}
-
-impl Work {
-    /// Tells that work may have become due or room may have come free.
-    pub fn notify(&self) {
-        self.state.hold().epoch += 1;
-        self.changed.notify_all();
+impl WorkState {
+    fn take_flush(&mut self, tree: &Arc<Tree>) -> Task {
+        self.flushing.insert(tree.keyspace);
+        self.running += 1;
+        Task::Flush(Arc::clone(tree))
     }
 
-    /// Does that when it is dropped by a panic.
-    pub fn notify_on_panic(&self) -> NotifyOnPanic<'_> {
-        NotifyOnPanic(self)
-    }
-
-    /// Ends all workers and waits for them. A worker that calls this itself is not waited for.
-    pub fn stop(&self) {
-        self.state.hold().stopping = true;
-        self.changed.notify_all();
-        let threads = std::mem::take(&mut *self.threads.hold());
-        let me = std::thread::current().id();
-        for thread in threads.into_iter().filter(|t| t.thread().id() != me) {
-            let _a_panic_was_reported_by_its_thread = thread.join();
-        }
-    }
-
-    /// Plans a manual compaction and marks its tables and levels as taken. The plan is made under the lock: a job that
-    /// ends has changed the tables before it gives them back, so what is free now is there.
-    pub fn try_begin(&self, keyspace: KeyspaceId, plan: impl FnOnce() -> Option<CompactionJob>) -> Begun {
-        let mut state = self.state.hold();
-        let Some(job) = plan() else { return Begun::NothingToDo };
-        let busy = state.busy.entry(keyspace).or_default();
-        if job.inputs.iter().any(|(_, _, table)| busy.tables.contains(table)) || !busy.outputs.is_empty() {
-            return Begun::Busy;
-        }
+    fn take_compaction(&mut self, tree: &Arc<Tree>, oldest_snapshot: Option<SeqNo>) -> Option<Task> {
+        let busy = self.busy.entry(tree.keyspace).or_default();
+        busy.oldest_snapshot = oldest_snapshot;
+        let job = tree.choose(busy)?;
         mark(busy, &job);
-        state.running += 1;
-        Begun::Job(job)
+        self.collected_last = false;
+        self.running += 1;
+        Some(Task::Compact(Arc::clone(tree), job))
     }
 
-    /// Whether values of a keyspace are being collected.
-    pub fn is_collecting(&self, keyspace: KeyspaceId) -> bool {
-        let state = self.state.hold();
-        state.collecting.get(&keyspace).is_some_and(|of| of.by_caller || !of.running.is_empty())
+    fn take_collection(&mut self, tree: &Arc<Tree>, pick: Collection) -> Task {
+        self.collecting.entry(tree.keyspace).or_default().running.push(pick.clone());
+        self.collected_last = true;
+        self.running += 1;
+        Task::Collect(Arc::clone(tree), pick)
     }
 
-    /// From now on workers begin no collection of this keyspace.
-    pub fn reserve_collections(&self, keyspace: KeyspaceId) {
-        self.state.hold().collecting.entry(keyspace).or_default().callers += 1;
+    fn take_retirement(&mut self, tree: &Arc<Tree>) -> Task {
+        self.retiring.insert(tree.keyspace);
+        self.running += 1;
+        Task::Retire(Arc::clone(tree))
     }
-
-    /// Takes [`Work::reserve_collections`] back.
-    pub fn release_collections(&self, keyspace: KeyspaceId) {
-        self.state.hold().collecting.entry(keyspace).or_default().callers -= 1;
-        self.notify();
-    }
-
-    /// Takes all collections of a keyspace's values for a caller, unless one is running.
-    pub fn try_collect(&self, keyspace: KeyspaceId) -> bool {
-        let mut state = self.state.hold();
-        let collections = state.collecting.entry(keyspace).or_default();
-        let taken = !collections.by_caller && collections.running.is_empty();
-        collections.by_caller |= taken;
-        state.running += usize::from(taken);
-        taken
-    }
-
-    /// Tables that are inputs of running jobs, of one tree.
-    pub fn busy(&self, keyspace: KeyspaceId) -> Busy {
-        self.state.hold().busy.get(&keyspace).cloned().unwrap_or_default()
-    }
-}
-
-/// See [`Work::notify_on_panic`].
-pub(crate) struct NotifyOnPanic<'a>(&'a Work);
-
-impl Drop for NotifyOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.notify();
-        }
-    }
-}
-
-/// What became of a manual compaction's plan.
-pub(crate) enum Begun {
-    /// There is nothing to merge.
-    NothingToDo,
-    /// A running job holds some of its tables.
-    Busy,
-    /// Its tables are taken for it.
-    Job(CompactionJob),
-}
-
-fn mark(busy: &mut Busy, job: &CompactionJob) {
-    busy.tables.extend(job.inputs.iter().map(|i| i.2));
-    busy.outputs.push((job.output_level, None, None));
 }
 
 impl Engine {
@@ -260,32 +161,20 @@ impl Engine {
             let role = if number == 0 { Role::Flusher } else { Role::Merger };
             let work = Box::new(move || engine.guard("a background thread", || engine.serve(role)));
             let thread = self.env.threads.spawn(&format!("bifold-{number}"), work)?;
-            self.work.threads.hold().push(thread);
+            self.work.has_threads([thread]);
         }
         let remover = self.env.threads.spawn("bifold-remover", Box::new(self.tables.remover().work()))?;
-        self.work.threads.hold().push(remover);
+        self.work.has_threads([remover]);
         Ok(())
     }
 
-    /// A worker's life.
+    /// A worker's life. It waits for nothing in particular, so no watchdog looks after it; now and then it looks for work untold.
     fn serve(&self, role: Role) {
-        loop {
-            let seen = {
-                let state = self.work.state.hold();
-                if state.stopping {
-                    return;
-                }
-                state.epoch
-            };
-            if self.health.writable().is_ok()
-                && let Some(task) = self.take_task(role)
-            {
-                self.do_task(&task);
-                continue;
-            }
-            let mut state = self.work.state.hold();
-            while state.epoch == seen && !state.stopping {
-                state = wait(&self.work.changed, state);
+        while !self.signal.is_stopping() {
+            let seen = self.signal.epoch();
+            match self.health.writable().ok().and_then(|()| self.take_task(role)) {
+                Some(task) => self.do_task(&task),
+                None => _ = self.signal.sleep_past(seen),
             }
         }
     }
@@ -310,44 +199,25 @@ impl Engine {
 
     /// Takes the most urgent task that nobody has.
     fn take_task(&self, role: Role) -> Option<Task> {
-        let mut state = self.work.state.hold();
-        let trees = self.trees();
-        let (loads, mut picks): (Vec<Load>, Vec<Option<Collection>>) =
-            trees.iter().map(|p| self.load(p, &state)).unzip();
-        choose(&loads, role, state.collected_last).into_iter().find_map(|choice| match choice {
-            Choice::Flush(at) => {
-                let tree = Arc::clone(&trees[at]);
-                state.flushing.insert(tree.keyspace);
-                state.running += 1;
-                Some(Task::Flush(tree))
-            }
-            Choice::Compact(at) => {
-                let tree = Arc::clone(&trees[at]);
-                let busy = state.busy.entry(tree.keyspace).or_default();
-                busy.oldest_snapshot = self.snapshots.seqnos().first().copied();
-                let job = tree.choose(busy)?;
-                mark(busy, &job);
-                state.collected_last = false;
-                state.running += 1;
-                Some(Task::Compact(tree, job))
-            }
-            Choice::Collect(at) => {
-                let (tree, pick) = (Arc::clone(&trees[at]), picks[at].take()?);
-                state.collecting.entry(tree.keyspace).or_default().running.push(pick.clone());
-                state.collected_last = true;
-                state.running += 1;
-                Some(Task::Collect(tree, pick))
-            }
-            Choice::Retire(at) => {
-                let tree = Arc::clone(&trees[at]);
-                state.retiring.insert(tree.keyspace);
-                state.running += 1;
-                Some(Task::Retire(tree))
-            }
+        self.work.take(|state| {
+            let trees = self.trees();
+            let (loads, mut picks): (Vec<Load>, Vec<Option<Collection>>) =
+                trees.iter().map(|p| self.load(p, state)).unzip();
+            let mut choices = choose(&loads, role, state.collected_last).into_iter();
+            choices.find_map(|choice| match choice {
+                Choice::Flush(at) => Some(state.take_flush(&trees[at])),
+                Choice::Compact(at) => {
+                    let oldest_snapshot = self.snapshots.seqnos().first().copied();
+                    state.take_compaction(&trees[at], oldest_snapshot)
+                }
+                Choice::Collect(at) => Some(state.take_collection(&trees[at], picks[at].take()?)),
+                Choice::Retire(at) => Some(state.take_retirement(&trees[at])),
+            })
         })
     }
 
     fn do_task(&self, task: &Task) {
+        let _at_work = self.signal.working();
         let outcome = match task {
             Task::Flush(tree) => self.flush_oldest(tree),
             Task::Compact(tree, job) => self.compact_job(tree, job),
@@ -365,88 +235,92 @@ impl Engine {
 
     fn end_task(&self, task: &Task) {
         match task {
-            Task::Flush(tree) => {
-                self.work.state.hold().flushing.remove(&tree.keyspace);
-                self.end_work();
-            }
+            Task::Flush(tree) => self.end_work(|state| {
+                state.flushing.remove(&tree.keyspace);
+            }),
             Task::Compact(tree, job) => self.end_compaction(tree.keyspace, job),
             Task::Collect(tree, pick) => self.end_collection(tree.keyspace, Some(pick)),
-            Task::Retire(tree) => {
-                self.work.state.hold().retiring.remove(&tree.keyspace);
-                self.end_work();
-            }
+            Task::Retire(tree) => self.end_work(|state| {
+                state.retiring.remove(&tree.keyspace);
+            }),
         }
     }
 
-    /// Gives back what [`Work::try_begin`] or a worker took for `job`.
+    /// Gives back what [`Work::try_begin`](crate::work::Work::try_begin) or a worker took for `job`.
     pub fn end_compaction(&self, keyspace: KeyspaceId, job: &CompactionJob) {
-        {
-            let mut state = self.work.state.hold();
+        self.end_work(|state| {
             if let Some(busy) = state.busy.get_mut(&keyspace) {
-                for (_, _, table) in &job.inputs {
-                    busy.tables.remove(table);
-                }
-                if let Some(at) = busy.outputs.iter().position(|o| o.0 == job.output_level) {
-                    busy.outputs.swap_remove(at);
-                }
+                unmark(busy, job);
             }
-        }
-        self.end_work();
+        });
     }
 
-    /// Gives back what a worker took, or what [`Work::try_collect`] did.
+    /// Gives back what a worker took, or what [`Work::try_collect`](crate::work::Work::try_collect) did.
     pub fn end_collection(&self, keyspace: KeyspaceId, pick: Option<&Collection>) {
-        {
-            let mut state = self.work.state.hold();
+        self.end_work(|state| {
             let collections = state.collecting.entry(keyspace).or_default();
             match pick.and_then(|pick| collections.running.iter().position(|running| running == pick)) {
                 Some(at) => drop(collections.running.swap_remove(at)),
                 None => collections.by_caller = false,
             }
-        }
-        self.end_work();
+        });
     }
 
-    fn end_work(&self) {
-        {
-            let mut state = self.work.state.hold();
+    fn end_work(&self, give_back: impl FnOnce(&mut WorkState)) {
+        self.work.change(|state| {
+            give_back(state);
             state.running -= 1;
-            // At once: whoever finds nothing running must find that something has ended.
-            state.epoch += 1;
-        }
+        });
         self.update_pace();
-        self.work.notify();
+        self.signal.tell();
     }
 
-    /// Waits until `done`, looking again after every change of background work.
+    /// Waits until `done`, looking again after every change. `who` waits for what, `stats` says.
     ///
     /// # Errors
     /// The failure that poisoned the database, or its being closed.
-    pub fn wait_until(&self, done: impl Fn() -> bool) -> Result<()> {
+    pub fn wait_until(&self, who: &'static str, on: &'static str, done: impl Fn() -> bool) -> Result<()> {
+        let (mut waiting, mut vigil, mut untold) = (None, Vigil::default(), None);
         loop {
-            let seen = self.work.state.hold().epoch;
+            let seen = self.signal.epoch();
             if done() {
+                if untold == Some(seen) && !self.signal.is_told_soon(seen) {
+                    self.break_up(who, on, "that had come true and nobody told");
+                }
                 return Ok(());
             }
             self.health.writable()?;
             if self.works_in_caller() {
                 self.run_due_work()?;
                 self.health.writable()?;
-                let state = self.work.state.hold();
-                if state.running == 0 && state.epoch == seen {
+                let is_running = self.work.look(|state| state.running > 0);
+                if !is_running && self.signal.epoch() == seen {
                     return Ok(());
                 }
                 // Another thread is at it, or has just been: of several callers each does what is due.
-                if state.running > 0 {
-                    drop(wait_for(&self.work.changed, state, IDLE_LOOK));
+                if !is_running {
+                    continue;
                 }
-                continue;
             }
-            let mut state = self.work.state.hold();
-            while state.epoch == seen && !state.stopping {
-                state = wait(&self.work.changed, state);
+            waiting.get_or_insert_with(|| self.signal.waiting(who, on, self.env.clock.now()));
+            let woken = match self.works_in_caller() {
+                true => self.signal.look_up(seen, IDLE_LOOK, &mut vigil),
+                false => self.signal.sleep_past(seen),
+            };
+            // Where work is done in callers' threads this looks up so often that it may be early.
+            untold = (woken == Woken::Patient && !self.works_in_caller()).then_some(seen);
+            if woken == Woken::Overdue {
+                self.break_up(who, on, NOBODY_WORKS);
             }
         }
+    }
+
+    /// A wait would never have ended: everything that conditions are made of is made up anew, and all look again.
+    fn break_up(&self, who: &'static str, on: &'static str, why: &'static str) {
+        let words = self.signal.note_overdue(who, on, why);
+        self.update_pace();
+        self.signal.tell();
+        debug_assert!(false, "{words}");
     }
 
     /// Waits until no background work is due or running and what it made obsolete is gone.
@@ -454,6 +328,9 @@ impl Engine {
     /// # Errors
     /// As [`Engine::wait_until`].
     pub fn wait_idle(&self) -> Result<()> {
+        let (who, on) = ("a caller of wait_idle", "background work to end");
+        let _waiting = self.signal.waiting(who, on, self.env.clock.now());
+        let mut vigil = Vigil::default();
         while !self.is_idle() {
             self.health.writable()?;
             if self.works_in_caller() {
@@ -462,24 +339,28 @@ impl Engine {
                 break;
             }
             // Nobody tells when a snapshot is closed that held back a collection: workers are asked to look again.
-            self.work.notify();
-            drop(wait_for(&self.work.changed, self.work.state.hold(), IDLE_LOOK));
+            self.signal.tell();
+            vigil.own_tells += 1;
+            if self.signal.look_up(self.signal.epoch(), IDLE_LOOK, &mut vigil) == Woken::Overdue {
+                self.break_up(who, on, NOBODY_WORKS);
+            }
         }
         self.tables.remover().wait();
         Ok(())
     }
 
     fn is_idle(&self) -> bool {
-        let state = self.work.state.hold();
-        let quiet = |p: &Arc<Tree>| {
-            let load = self.load(p, &state).0;
-            let due = load.debt >= 1.0 && {
-                let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
-                p.choose(&busy).is_some()
+        self.work.look(|state| {
+            let quiet = |p: &Arc<Tree>| {
+                let load = self.load(p, state).0;
+                let due = load.debt >= 1.0 && {
+                    let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
+                    p.choose(&busy).is_some()
+                };
+                load.sealed == 0 && !due && load.garbage == Garbage::None && !load.emptied
             };
-            load.sealed == 0 && !due && load.garbage == Garbage::None && !load.emptied
-        };
-        state.running == 0 && self.trees().iter().all(quiet)
+            state.running == 0 && self.trees().iter().all(quiet)
+        })
     }
 
     /// And what would be collected.

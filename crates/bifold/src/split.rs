@@ -28,7 +28,7 @@ impl Engine {
         let view = tree.view_to_hold();
         let shape = tree.shape(&view);
         let entries: u64 = shape.levels.tables().map(|(.., table)| table.entries).sum();
-        let apart = tree.placement.space().total_bytes as f64 / entries.max(1) as f64;
+        let apart = tree.placement().space().total_bytes as f64 / entries.max(1) as f64;
         let boundaries = split::due(&shape.partitions, most, apart);
         if boundaries.is_empty() {
             return Ok(());

@@ -209,8 +209,25 @@ pub struct Stats {
     pub snapshots: Vec<SnapshotStats>,
     /// Collection of parted values.
     pub gc: GcStats,
+    /// Who waits now, the longest first.
+    pub waits: Vec<WaitStats>,
+    /// Waits that would never have ended, each a fault of this program: the watchdog has ended them after 30 seconds.
+    pub overdue_waits: u64,
+    /// The first of these, in words.
+    pub overdue_described: Vec<String>,
     /// The failure after which no more writes are taken, if any.
     pub poisoned: Option<String>,
+}
+
+/// A thread that waits for others.
+#[derive(Clone, Debug, Serialize)]
+pub struct WaitStats {
+    /// Who waits.
+    pub who: &'static str,
+    /// For what.
+    pub on: &'static str,
+    /// Milliseconds so far.
+    pub age_ms: u64,
 }
 
 /// Bytes moved for one part of the engine.
@@ -416,7 +433,7 @@ impl GarbageStats {
     pub(crate) fn of(engine: &Engine) -> Vec<Self> {
         let trees = engine.trees();
         let units = trees.iter().flat_map(|p| {
-            let explained = p.placement.explain(&engine.pressure(p));
+            let explained = p.placement().explain(&engine.pressure(p));
             explained.into_iter().map(move |unit| Self {
                 keyspace: p.name.clone(),
                 unit: unit.unit,
@@ -435,7 +452,7 @@ impl GarbageStats {
 impl GcStats {
     fn of(engine: &Engine) -> Self {
         let gc = &engine.counters.gc;
-        let stale: Vec<StaleReads> = engine.trees().iter().map(|p| p.placement.stale_reads()).collect();
+        let stale: Vec<StaleReads> = engine.trees().iter().map(|p| p.placement().stale_reads()).collect();
         Self {
             index_lookups: gc.lookups.load(Relaxed),
             index_inserts: gc.inserts.load(Relaxed),
@@ -467,6 +484,7 @@ impl Stats {
             bytes_written: totals.written_bytes[s as usize],
             reads: totals.reads[s as usize],
         };
+        let overdue = engine.signal.overdue();
         Self {
             seqno: engine.visible(),
             commits: counters.commits.load(Relaxed),
@@ -490,6 +508,9 @@ impl Stats {
             latency_us: LatencyStats { put: counters.put_latency.quantiles(), get: counters.get_latency.quantiles() },
             snapshots: SnapshotStats::of(engine),
             gc: GcStats::of(engine),
+            waits: WaitStats::of(engine),
+            overdue_waits: overdue.count,
+            overdue_described: overdue.described,
             poisoned: engine.health.failure().map(ToString::to_string),
         }
     }
@@ -511,7 +532,7 @@ impl MemoryStats {
             memtables,
             cache: cache.bytes(),
             metadata: engine.tables.metadata_bytes(),
-            values: engine.trees().iter().map(|p| p.placement.memory_bytes()).sum(),
+            values: engine.trees().iter().map(|p| p.placement().memory_bytes()).sum(),
             compaction: engine.plan.compaction,
             cache_hits: cache.hits(),
             cache_misses: cache.misses(),
@@ -564,7 +585,7 @@ impl KeyspaceStats {
         let in_memtables: u64 = view.layers().map(|l| l.memtable.entries()).sum();
         Self {
             name: tree.name.clone(),
-            placement: tree.placement.profile().name,
+            placement: tree.placement().profile().name,
             compaction: tree.policy.name(),
             entries_estimate: in_memtables + levels.iter().map(|l| l.entries).sum::<u64>(),
             memtable_bytes: view.layers().map(|l| l.memtable.bytes() as u64).sum(),
@@ -598,6 +619,15 @@ impl StallStats {
             max_us: micros(*max),
         };
         stalls.iter().map(describe).collect()
+    }
+}
+
+impl WaitStats {
+    fn of(engine: &Engine) -> Vec<Self> {
+        let now = engine.env.clock.now();
+        let age_ms = |since| u64::try_from(now.saturating_sub(since).as_millis()).unwrap_or(u64::MAX);
+        let waits = engine.signal.waits().into_iter();
+        waits.map(|wait| Self { who: wait.who, on: wait.on, age_ms: age_ms(wait.since) }).collect()
     }
 }
 

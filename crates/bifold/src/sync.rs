@@ -4,9 +4,13 @@
 //! single steps, so readers may go on; writers may not where several steps belong together, see
 //! [`Health::guard`](crate::health::Health::guard).
 
+pub(crate) use std::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread::ThreadId,
+};
 use std::{
     sync::{
-        Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
+        PoisonError, TryLockError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -24,14 +28,19 @@ impl<T> LockExt<T> for Mutex<T> {
     }
 }
 
-/// [`Condvar::wait`] that ignores panics of other holders.
-pub(crate) fn wait<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-    changed.wait(guard).unwrap_or_else(PoisonError::into_inner)
+/// [`Condvar::wait_timeout`] that ignores panics of other holders. Answers whether the time is over.
+pub(crate) fn wait_for<'a, T>(
+    changed: &Condvar,
+    guard: MutexGuard<'a, T>,
+    time: Duration,
+) -> (MutexGuard<'a, T>, bool) {
+    let (guard, end) = changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);
+    (guard, end.timed_out())
 }
 
-/// As [`wait`], for a while at most.
-pub(crate) fn wait_for<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>, time: Duration) -> MutexGuard<'a, T> {
-    changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0
+/// Which thread this is.
+pub(crate) fn thread_id() -> ThreadId {
+    std::thread::current().id()
 }
 
 /// A lock whose holder can let others go first: who takes it many times in a row would else keep them out, because a thread

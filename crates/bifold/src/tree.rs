@@ -15,6 +15,7 @@
 
 use std::{
     fmt,
+    ops::Deref,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -25,8 +26,10 @@ use std::{
 use arc_swap::ArcSwap;
 use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, KeyspaceId, Placement, Result, SeqNo};
 use bifold_index::{compaction::by_partition::Shape, memtable::Memtable, table::TableOptions, version::Version};
+use bifold_values::placements::inline::Inline;
 
 use crate::{
+    engine::Changing,
     options::KeyspaceOptions,
     overwrites::Overwrites,
     presets::{self, ValueHome},
@@ -47,8 +50,6 @@ pub(crate) struct Tree {
     pub keeps_apart: bool,
     /// How much its commits hide, for a placement that learns of it from rewrites alone.
     pub overwrites: Option<Overwrites>,
-    /// Where its values live.
-    pub placement: Arc<dyn Placement>,
     /// What it compacts next.
     pub policy: Box<dyn CompactionPolicy>,
     /// What its compactions did.
@@ -90,8 +91,43 @@ pub(crate) struct View {
     pub sealed: Vec<Arc<Layer>>,
     /// The tables.
     pub version: Arc<Version>,
-    /// What these look like.
+    /// Where values live that are kept apart.
+    pub values: Arc<Values>,
+    /// What the tables look like.
     shape: OnceLock<Arc<Shape>>,
+}
+
+/// The placement of a tree. Views have it, and nothing that lives as long as a handle: with the last view of a dropped tree, that
+/// is with its last reader, it goes, and its files, filters and buffers with it.
+pub(crate) struct Values {
+    placement: Arc<dyn Placement>,
+    /// The tables when the tree was dropped: readers of older views look there for values that have moved since.
+    last: OnceLock<Arc<View>>,
+}
+
+impl Values {
+    fn new(placement: Arc<dyn Placement>) -> Arc<Self> {
+        Arc::new(Self { placement, last: OnceLock::new() })
+    }
+
+    /// What the tables were when the tree was dropped, where values move without a commit.
+    pub fn last(&self) -> Option<&View> {
+        self.last.get().map(|view| &**view)
+    }
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Values").field(&self.profile().name).finish()
+    }
+}
+
+impl Deref for Values {
+    type Target = dyn Placement;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.placement
+    }
 }
 
 /// A memtable and the oldest log that holds an entry of it.
@@ -120,9 +156,18 @@ impl Layer {
 }
 
 impl View {
-    /// These memtables and tables.
-    pub fn new(active: Arc<Layer>, sealed: Vec<Arc<Layer>>, version: Arc<Version>) -> Self {
-        Self { active, sealed, version, shape: OnceLock::new() }
+    /// These memtables and tables, and where their values live.
+    pub fn new(active: Arc<Layer>, sealed: Vec<Arc<Layer>>, version: Arc<Version>, values: Arc<Values>) -> Self {
+        Self { active, sealed, version, values, shape: OnceLock::new() }
+    }
+
+    /// Nothing, with values nowhere.
+    fn nothing() -> Self {
+        Self::of_tables(Arc::default(), Values::new(Arc::new(Inline)))
+    }
+
+    fn of_tables(version: Arc<Version>, values: Arc<Values>) -> Self {
+        Self::new(Layer::empty(), Vec::new(), version, values)
     }
 
     /// All memtables, newest first.
@@ -155,11 +200,10 @@ impl Tree {
             overwrites: profile
                 .learns_from_rewrites
                 .map(|apart_from| Overwrites::of(apart_from, placement.space().live_bytes, entries)),
-            placement,
             policy: presets::policy(&options)?,
             history: Mutex::default(),
             scans_are_cold: AtomicBool::new(false),
-            view: ArcSwap::from_pointee(View::new(Layer::empty(), Vec::new(), Arc::new(version))),
+            view: ArcSwap::from_pointee(View::of_tables(Arc::new(version), Values::new(placement))),
             change: Mutex::new(()),
             flushed: AtomicU64::new(flushed),
             dropped: AtomicBool::new(false),
@@ -177,8 +221,30 @@ impl Tree {
         self.view.load_full()
     }
 
-    /// Replaces the view by `next(view)`. Changes exclude each other; readers are not held up.
-    pub fn change<T>(&self, next: impl FnOnce(&View) -> (View, T)) -> T {
+    /// Where its values live; nowhere once the tree is dropped. To be held for as long as a piece of work takes.
+    pub fn placement(&self) -> Arc<Values> {
+        Arc::clone(&self.view().values)
+    }
+
+    /// The tree is dropped: from now on there is nothing in it. Answers what was. It goes with the last who reads it.
+    pub fn let_go(&self, _told: &Changing<'_>) -> Arc<View> {
+        let _alone = self.change.hold();
+        let old = self.view_to_hold();
+        if old.values.profile().parts_at_rewrite {
+            // Readers of older views reach it through the placement, which it must not keep in its turn.
+            let last = View { version: Arc::clone(&old.version), ..View::nothing() };
+            let _it_is_dropped_once = old.values.last.set(Arc::new(last));
+        }
+        let nothing = match cfg!(planted = "handle_pins_files") {
+            true => View { values: Arc::clone(&old.values), ..View::nothing() },
+            false => View::nothing(),
+        };
+        self.view.store(Arc::new(nothing));
+        old
+    }
+
+    /// Replaces the view by `next(view)`. Changes exclude each other; readers are not held up. Whoever waits is told.
+    pub fn change<T>(&self, _told: &Changing<'_>, next: impl FnOnce(&View) -> (View, T)) -> T {
         let _alone = self.change.hold();
         let (view, answer) = next(&self.view.load());
         self.view.store(Arc::new(view));
@@ -186,8 +252,8 @@ impl Tree {
     }
 
     /// Commits go on in a new memtable; the one so far waits to be written. The caller holds off commits.
-    pub fn seal(&self) {
-        self.change(|view| {
+    pub fn seal(&self, told: &Changing<'_>) {
+        self.change(told, |view| {
             let mut sealed = vec![Arc::clone(&view.active)];
             sealed.extend(view.sealed.iter().cloned());
             (View { active: Layer::empty(), sealed, ..view.clone() }, ())

@@ -12,7 +12,7 @@
 //! pending `Memory` commits before it along. A log is synced before any later log counts as synced, so the durable
 //! commits are always a prefix. After a failed append or sync nothing more is written: [`crate::health`].
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
 use bifold_contract::{Error, FileId, IoSource, LogFloor, Result, SeqNo};
 use bifold_format::{
@@ -21,11 +21,7 @@ use bifold_format::{
 };
 use bifold_io::{Dir, Writer};
 
-use crate::{
-    health::Health,
-    sync::{FairLock, LockExt, wait},
-    tree::Tree,
-};
+use crate::{health::Health, sync::FairLock, tree::Values};
 
 /// Pending bytes of `Memory` commits are written out at this size: large enough that the system call costs little
 /// (0.3 µs per KiB in all), small enough that a killed process loses only moments.
@@ -271,94 +267,34 @@ fn create(dir: &Dir, id: FileId) -> Result<OpenLog> {
     Ok(OpenLog { id, file })
 }
 
-/// Group commit: whoever comes first syncs for all who wait.
-#[derive(Debug, Default)]
-pub(crate) struct GroupSync {
-    progress: Mutex<Progress>,
-    changed: Condvar,
-}
-
-/// How much is to be durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Upto {
-    /// All commits up to this one, with their values.
-    Commit(SeqNo),
-    /// Everything that is in the files, copies of values that no commit has brought included.
-    Everything,
-}
-
-#[derive(Debug, Default)]
-struct Progress {
-    durable: SeqNo,
-    running: bool,
-}
-
-impl GroupSync {
-    /// All operations up to this one are durable.
-    pub fn durable(&self) -> SeqNo {
-        self.progress.hold().durable
-    }
-
-    /// Returns when everything up to `upto` is durable.
-    ///
-    /// # Errors
-    /// I/O errors. A sync is never tried again: the system may have dropped what it could not write.
-    pub fn sync(&self, wal: &FairLock<Wal>, upto: Upto, values: &[Arc<Tree>], health: &Health) -> Result<()> {
-        let mut progress = self.progress.hold();
-        loop {
-            if matches!(upto, Upto::Commit(seqno) if progress.durable >= seqno) {
-                return Ok(());
-            }
-            health.writable()?;
-            if !progress.running {
-                break;
-            }
-            progress = wait(&self.changed, progress);
-        }
-        progress.running = true;
-        drop(progress);
-
-        let _ends = Syncing(self);
-        let upto = health.guard("a sync", || sync_now(wal, values, health))?;
-        let mut progress = self.progress.hold();
-        progress.durable = progress.durable.max(upto);
-        Ok(())
-    }
-}
-
-/// A sync that runs, until this is dropped, by a panic as well: those who wait must not wait for ever.
-struct Syncing<'a>(&'a GroupSync);
-
-impl Drop for Syncing<'_> {
-    fn drop(&mut self) {
-        self.0.progress.hold().running = false;
-        self.0.changed.notify_all();
-    }
-}
-
 /// Syncs the values first: a log record that is durable must not point at a value that is not.
-fn sync_now(wal: &FairLock<Wal>, values: &[Arc<Tree>], health: &Health) -> Result<SeqNo> {
-    let (task, dir) = {
+///
+/// `values` answers whose values there are while it holds the commit lock: then no commit can be in the log of this sync whose
+/// value is in none of them.
+pub(crate) fn sync_now(
+    wal: &FairLock<Wal>,
+    values: impl FnOnce(&Wal) -> Vec<Arc<Values>>,
+    health: &Health,
+) -> Result<SeqNo> {
+    let (values, task, dir) = {
         let mut wal = wal.hold();
         health.well()?;
-        values.iter().for_each(|p| p.placement.begin_sync());
-        (health.watch(wal.sync_task())?, wal.dir.clone())
+        let values = values(&wal);
+        values.iter().for_each(|p| p.begin_sync());
+        (values, health.watch(wal.sync_task())?, wal.dir.clone())
     };
-    let synced = values.iter().try_for_each(|p| p.placement.sync()).and_then(|()| task.sync(&dir));
+    let synced = values.iter().try_for_each(|p| p.sync()).and_then(|()| task.sync(&dir));
     // Before anybody who waits can begin another sync: that one might succeed, without what this one has lost.
     if cfg!(planted = "poison_late") {
         synced?;
     } else {
         health.watch(synced)?;
     }
-    values.iter().for_each(|p| p.placement.synced());
+    values.iter().for_each(|p| p.synced());
     let mut wal = wal.hold();
     wal.synced(&task);
-    let is_in_memory = |tree: &Arc<Tree>| tree.view().layers().any(|layer| !layer.memtable.is_empty());
-    if values.iter().any(is_in_memory) {
-        // What was asked for is durable; that the note failed is for the next write to learn.
-        let _poisoned = health.watch(wal.mark_durable(task.upto));
-    }
+    // What was asked for is durable; that the note failed is for the next write to learn.
+    let _poisoned = health.watch(wal.mark_durable(task.upto));
     Ok(task.upto)
 }
 
@@ -373,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    /// As soon as it returns, [`GroupSync`] lets the next one begin. Threads that race hardly ever meet in between.
+    /// As soon as it returns, [`GroupSync`](crate::group_sync::GroupSync) lets the next one begin. Threads that race hardly ever meet in between.
     #[test]
     fn a_sync_that_has_failed_is_known_before_another_can_begin() {
         let faulty = FaultyFs::over_memory(MemoryFs::default());
@@ -383,9 +319,9 @@ mod tests {
         wal.append(1, |commit| commit.put(1, b"key", b"value")).unwrap();
         let (wal, health) = (FairLock::new(wal), Health::default());
         faulty.decide_by(Box::new(|call| (call.op == "sync").then_some(FaultKind::EIO)));
-        assert!(sync_now(&wal, &[], &health).is_err());
+        assert!(sync_now(&wal, |_| Vec::new(), &health).is_err());
         assert!(health.well().is_err());
         faulty.clear();
-        assert!(matches!(sync_now(&wal, &[], &health), Err(Error::Poisoned { .. })));
+        assert!(matches!(sync_now(&wal, |_| Vec::new(), &health), Err(Error::Poisoned { .. })));
     }
 }

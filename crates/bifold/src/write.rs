@@ -20,10 +20,11 @@ use bifold_format::pointer;
 
 use crate::{
     engine::Engine,
+    group_sync::Upto,
     options::Durability,
     overwrites::Drawn,
     tree::Tree,
-    wal::{Upto, Wal},
+    wal::{self, Wal},
 };
 
 /// One operation of a commit.
@@ -101,7 +102,7 @@ impl Op<'_> {
             Act::DeleteRange(end) => Routed::DeleteRange { start: self.key, end },
             Act::Pointer(_) => return Ok(None),
         };
-        self.tree.placement.route(op, seqno)
+        self.tree.view().values.route(op, seqno)
     }
 
     /// Bytes it takes in a memtable.
@@ -273,7 +274,12 @@ impl Engine {
     }
 
     fn sync_as_far_as(&self, upto: Upto) -> Result<()> {
-        self.watch(self.group_sync.sync(&self.wal, upto, &self.trees(), &self.health))
+        let of_all = |trees: &[Arc<Tree>]| trees.iter().map(|p| p.placement()).collect();
+        let early = cfg!(planted = "sync_list_before_wait").then(|| self.trees().to_vec());
+        let values = |wal: &Wal| of_all(&early.unwrap_or_else(|| self.steady_trees(wal)));
+        let sync = || self.guard("a sync", || wal::sync_now(&self.wal, values, &self.health));
+        let since = self.env.clock.now();
+        self.watch(self.group_sync.sync(upto, (&self.signal, since), || self.health.writable(), sync))
     }
 }
 

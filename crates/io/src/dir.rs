@@ -1,6 +1,7 @@
 //! A database directory: files by name, every byte counted by the part of the engine that moved it.
 
 mod reader;
+mod syncs;
 mod writer;
 
 use std::{
@@ -14,6 +15,7 @@ use std::{
 
 use bifold_contract::{Error, IoSource, Result};
 
+use self::syncs::Syncs;
 pub use self::{reader::Reader, writer::Writer};
 use crate::{
     fs::{Appending, DirLock, FileLock, FileSystem, LockMode, WriteFile},
@@ -78,6 +80,7 @@ pub struct Dir {
     path: Arc<Path>,
     counters: Arc<IoCounters>,
     files: Arc<OpenFiles>,
+    syncs: Arc<Syncs>,
 }
 
 impl Dir {
@@ -86,7 +89,7 @@ impl Dir {
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>, path: &Path) -> Self {
         let files = OpenFiles::new(fs.open_files_max().map_or(OPEN_MAX, |max| (max / 2).clamp(2, OPEN_MAX)));
-        Self { fs, path: Arc::from(path), counters: Arc::default(), files }
+        Self { fs, path: Arc::from(path), counters: Arc::default(), files, syncs: Arc::default() }
     }
 
     /// The same with so many files open at most; but not more than the process may have.
@@ -187,7 +190,7 @@ impl Dir {
         (readers, _counted): (Weak<reader::Slot>, Written),
     ) -> Writer {
         let counters = Arc::clone(&self.counters);
-        Writer { file, path, len: AtomicU64::new(len), source, counters, readers, _counted }
+        Writer { file, path, len: AtomicU64::new(len), source, counters, readers, syncs: Syncs::default(), _counted }
     }
 
     /// Opens a file for reading.
@@ -211,11 +214,12 @@ impl Dir {
     /// Makes everything durable that these writers appended before the call.
     ///
     /// # Errors
-    /// The file system's; none of the files counts as synced then.
+    /// The file system's, or that of an earlier sync of one of them; none of the files counts as synced then.
     pub fn sync_files<'a>(&self, writers: impl IntoIterator<Item = &'a Writer>) -> Result<()> {
-        let files: Vec<_> = writers.into_iter().map(|writer| Arc::clone(&writer.file)).collect();
+        let (files, syncs): (Vec<_>, Vec<_>) =
+            writers.into_iter().map(|writer| (Arc::clone(&writer.file), &writer.syncs)).unzip();
         self.counters.syncs.fetch_add(files.len() as u64, Relaxed);
-        self.fs.sync_files(&files)
+        Syncs::sync_all(syncs, || self.fs.sync_files(&files))
     }
 
     /// The length of a file, or `None` when it is not there.
@@ -304,15 +308,16 @@ impl Dir {
             path: Arc::from(path),
             counters: Arc::default(),
             files: Arc::clone(&self.files),
+            syncs: Arc::default(),
         }
     }
 
     /// Makes creations, renames and removals durable.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's, or that of an earlier sync.
     pub fn sync(&self) -> Result<()> {
-        self.fs.sync_dir(&self.path)
+        self.syncs.sync(|| self.fs.sync_dir(&self.path))
     }
 
     /// Locks the file `name` for using the directory, and the directory to use as long as the lock lasts: small appends to

@@ -10,6 +10,9 @@ use std::{
 
 use crate::Clock;
 
+/// Nobody sleeps for longer without asking whether there is any sense in it: whoever closes a database waits for this.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
 /// Bytes per second for those who share it.
 #[derive(Debug)]
 pub struct RateBudget {
@@ -32,22 +35,32 @@ impl RateBudget {
         Self { clock, bucket: Mutex::new(Bucket { bytes_per_second, paid_at: Duration::ZERO, waited: Duration::ZERO }) }
     }
 
-    /// Takes `bytes`, waiting until the budget allows it.
-    pub fn acquire(&self, bytes: u64) {
-        let wait = {
-            let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(rate) = bucket.bytes_per_second else { return };
-            let now = self.clock.now();
-            let earliest = now.saturating_sub(Duration::from_millis(100));
-            let cost = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
-            bucket.paid_at = bucket.paid_at.max(earliest) + cost;
-            let wait = bucket.paid_at.saturating_sub(now);
-            bucket.waited += wait;
-            wait
-        };
-        if !wait.is_zero() {
-            self.clock.sleep(wait);
+    /// Takes `bytes`, waiting until the budget allows it or `go_on` says that it is in vain.
+    ///
+    /// # Errors
+    /// Those of `go_on`, which is asked before each part of the wait.
+    pub fn acquire<E>(&self, bytes: u64, go_on: impl Fn() -> Result<(), E>) -> Result<(), E> {
+        let mut left = self.take(bytes);
+        while !left.is_zero() {
+            go_on()?;
+            let part = left.min(SLEEP_MAX);
+            self.clock.sleep(part);
+            left -= part;
         }
+        Ok(())
+    }
+
+    /// Takes `bytes`; answers for how long that is to be waited for.
+    fn take(&self, bytes: u64) -> Duration {
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(rate) = bucket.bytes_per_second else { return Duration::ZERO };
+        let now = self.clock.now();
+        let earliest = now.saturating_sub(Duration::from_millis(100));
+        let cost = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        bucket.paid_at = bucket.paid_at.max(earliest) + cost;
+        let wait = bucket.paid_at.saturating_sub(now);
+        bucket.waited += wait;
+        wait
     }
 
     /// Changes the rate; `None`: unlimited.

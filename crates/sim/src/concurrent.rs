@@ -5,17 +5,24 @@
 //! * **Counters**: all writers raise shared counters by compare-and-swap. No raise may be lost.
 //! * **Steps**: each writer leaves its step number with every batch. Nobody may ever see it fall.
 //! * **Snapshots** are read twice while everything is rewritten under them; both times must agree.
+//! * **Keyspaces** of all placements are made, filled and dropped beside all this, with tables and value files under iterators:
+//!   these go on, and when they have gone no file is left, though handles are kept.
+//! * **Checkpoints** taken meanwhile open, and show the same sums.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     thread,
 };
 
-use bifold::{Batch, Db, Durability, Keyspace, Options, Snapshot, Swap, Workers};
+use bifold::{Batch, Db, Durability, Error, Keyspace, Options, Snapshot, Swap, Workers};
 use bifold_io::{Env, memory::MemoryFs};
 
 use crate::{
-    env,
+    env, judge,
     model::NAMES,
     options::OptionSet,
     random::Random,
@@ -28,6 +35,9 @@ const READERS: u64 = 2;
 const ACCOUNTS: u64 = 24;
 const COUNTERS: u64 = 4;
 const OPENING: u64 = 1000;
+
+/// Handles of dropped keyspaces that are kept.
+const HANDLES_KEPT: usize = 20;
 
 /// Bytes behind each number: what makes memtables of a few KiB overflow every few dozen transfers.
 const PADDING: usize = 100;
@@ -52,6 +62,11 @@ struct Bank {
     stop: AtomicBool,
     raised: AtomicU64,
     checks: AtomicU64,
+    dropped: AtomicU64,
+    copies: AtomicU64,
+    /// Handles of dropped keyspaces.
+    kept: Mutex<Vec<Keyspace>>,
+    fs: MemoryFs,
 }
 
 impl Bank {
@@ -59,7 +74,7 @@ impl Bank {
         let fs = MemoryFs::default();
         let set = OptionSet::new(seed, 0, Durability::Buffered);
         let options = Options { workers: Workers::Threads(1 + (seed % 3) as u32), ..set.database };
-        let env = Env { fs: std::sync::Arc::new(fs), ..Env::system() };
+        let env = env::threaded(Arc::new(fs.clone()));
         let db = Db::open_in(env.clone(), env::DIR, options.clone())?;
         let second = db.keyspace(NAMES[1], set.keyspaces[1].clone())?;
         let trees = [db.default_keyspace().clone(), second];
@@ -71,8 +86,23 @@ impl Bank {
             opening.put(&trees[0], step_key(writer), number(0, 0))?;
         }
         db.commit(opening)?;
-        let (stop, raised, checks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { db, trees, seed, steps, env, options, stop, raised, checks })
+        let stop = AtomicBool::new(false);
+        let [raised, checks, dropped, copies] = [const { AtomicU64::new(0) }; 4];
+        Ok(Self {
+            db,
+            trees,
+            seed,
+            steps,
+            env,
+            options,
+            stop,
+            raised,
+            checks,
+            dropped,
+            copies,
+            kept: Mutex::default(),
+            fs,
+        })
     }
 
     fn run(self, report: &mut Report) -> Result<(), Trouble> {
@@ -81,18 +111,24 @@ impl Bank {
             let writers: Vec<_> = (0..WRITERS).map(|w| scope.spawn(move || bank.guard(|| bank.write(w)))).collect();
             let readers: Vec<_> = (0..READERS).map(|r| scope.spawn(move || bank.guard(|| bank.read(r)))).collect();
             let keeper = scope.spawn(move || bank.guard(|| bank.keep_house()));
+            let churner = scope.spawn(move || bank.guard(|| bank.churn()));
             let mut outcomes: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
             self.stop.store(true, Ordering::Release);
-            outcomes.extend(readers.into_iter().chain([keeper]).map(thread::ScopedJoinHandle::join));
+            outcomes.extend(readers.into_iter().chain([keeper, churner]).map(thread::ScopedJoinHandle::join));
             outcomes
         });
         for outcome in outcomes {
             outcome.unwrap_or_else(|_| Err(Trouble::wrong("a thread panicked")))?;
         }
-        self.audit(&self.db.snapshot())?;
+        self.audit(&self.trees, &self.db.snapshot())?;
+        if let Some(words) = self.db.stats().overdue_described.first() {
+            return Err(Trouble::wrong(words));
+        }
         report.count("transfers", WRITERS * self.steps);
         report.count("raises", self.raised.load(Ordering::Acquire));
         report.count("audits", self.checks.load(Ordering::Acquire));
+        report.count("keyspaces dropped", self.dropped.load(Ordering::Acquire));
+        report.count("checkpoints", self.copies.load(Ordering::Acquire));
         self.reopen_and_audit()
     }
 
@@ -154,7 +190,7 @@ impl Bank {
         let mut steps = vec![0; WRITERS as usize];
         while !self.stop.load(Ordering::Acquire) {
             let snapshot = self.db.snapshot();
-            let first = self.audit(&snapshot)?;
+            let first = self.audit(&self.trees, &snapshot)?;
             for (writer, before) in steps.iter_mut().enumerate() {
                 let now = first[writer];
                 if now < *before {
@@ -171,7 +207,7 @@ impl Bank {
             if random.chance(30) {
                 thread::yield_now();
             }
-            if self.audit(&snapshot)? != first {
+            if self.audit(&self.trees, &snapshot)? != first {
                 return Err(Trouble::wrong("one snapshot answered differently the second time"));
             }
         }
@@ -179,13 +215,13 @@ impl Bank {
     }
 
     /// Checks all sums as one snapshot shows them, by scans forwards and backwards and by gets. Answers the writers' steps.
-    fn audit(&self, snapshot: &Snapshot) -> Result<Vec<u64>, Trouble> {
+    fn audit(&self, trees: &[Keyspace; 2], snapshot: &Snapshot) -> Result<Vec<u64>, Trouble> {
         self.checks.fetch_add(1, Ordering::AcqRel);
         let mut steps = Vec::new();
         for writer in 0..WRITERS {
             let prefix = format!("account/{writer}/");
             let mut sum = 0;
-            for (at, tree) in self.trees.iter().enumerate() {
+            for (at, tree) in trees.iter().enumerate() {
                 let forward = snapshot.prefix(tree, &prefix).collect::<Result<Vec<_>, _>>()?;
                 let mut backward = snapshot.prefix(tree, &prefix).rev().collect::<Result<Vec<_>, _>>()?;
                 backward.reverse();
@@ -209,7 +245,7 @@ impl Bank {
                     ACCOUNTS * OPENING
                 )));
             }
-            steps.push(read_number(snapshot.get(&self.trees[0], step_key(writer))?.as_deref())?);
+            steps.push(read_number(snapshot.get(&trees[0], step_key(writer))?.as_deref())?);
         }
         Ok(steps)
     }
@@ -217,8 +253,9 @@ impl Bank {
     fn keep_house(&self) -> Result<(), Trouble> {
         let mut random = Random::new(self.seed, "keeper");
         while !self.stop.load(Ordering::Acquire) {
-            match random.below(6) {
+            match random.below(7) {
                 0 => self.db.flush()?,
+                6 => self.copy()?,
                 1 => self.db.compact()?,
                 2 => self.trees[1].compact_range(account_key(1, 0)..account_key(2, 0))?,
                 3 => self.db.sync()?,
@@ -229,14 +266,64 @@ impl Bank {
         Ok(())
     }
 
+    /// Makes, fills and drops keyspaces of all placements. An iterator goes on; a handle is told; files do not stay for either.
+    fn churn(&self) -> Result<(), Trouble> {
+        let mut random = Random::new(self.seed, "churn");
+        while !self.stop.load(Ordering::Acquire) {
+            let set = OptionSet::new(random.below(u64::MAX), 0, Durability::Buffered);
+            let name = format!("short-lived{}", random.below(3));
+            let short = self.db.keyspace(&name, set.keyspaces[1].clone())?;
+            let count = random.within(1, 200);
+            for n in 0..count {
+                short.put(n.to_be_bytes(), number(n, PADDING * 5))?;
+            }
+            if random.chance(30) {
+                self.db.flush()?;
+            }
+            let mut iterator = short.iter();
+            let first = iterator.next().ok_or_else(|| Trouble::wrong("a keyspace that was filled is empty"))??;
+            self.db.drop_keyspace(&name)?;
+            if !matches!(short.get(0u64.to_be_bytes()), Err(Error::Closed { .. })) {
+                return Err(Trouble::wrong("a dropped keyspace answers"));
+            }
+            let pairs = std::iter::once(Ok(first)).chain(iterator).collect::<Result<Vec<_>, _>>()?;
+            for (n, pair) in (0..).zip(&pairs) {
+                if pair.key() != u64::to_be_bytes(n) || read_number(Some(&pair.value()?))? != n {
+                    return Err(Trouble::wrong(format!("pair {n} of a dropped keyspace is wrong")));
+                }
+            }
+            if pairs.len() as u64 != count {
+                return Err(Trouble::wrong(format!("an iterator yields {} of {count} pairs", pairs.len())));
+            }
+            self.dropped.fetch_add(1, Ordering::AcqRel);
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push(short);
+            kept.truncate(HANDLES_KEPT);
+        }
+        Ok(())
+    }
+
+    /// A copy made now opens, and hangs together.
+    fn copy(&self) -> Result<(), Trouble> {
+        let dir = Path::new(env::DIR).with_file_name(format!("copy{}", self.copies.fetch_add(1, Ordering::AcqRel)));
+        self.db.checkpoint(&dir)?;
+        let options = Options { workers: Workers::Caller, ..self.options.clone() };
+        let copy = Db::open_in(self.env.clone(), &dir, options)?;
+        let second = copy.existing_keyspace(NAMES[1])?.ok_or_else(|| Trouble::wrong("a copy lacks a keyspace"))?;
+        self.audit(&[copy.default_keyspace().clone(), second], &copy.snapshot())?;
+        Ok(copy.close()?)
+    }
+
     fn reopen_and_audit(mut self) -> Result<(), Trouble> {
         let raised = self.raised.load(Ordering::Acquire);
         self.db.wait_idle()?;
-        let db = self.db.clone();
-        db.close()?;
-        let Self { db, trees, env, options, .. } = self;
+        judge::no_orphans(&self.fs, Path::new(env::DIR), &self.db).map_err(|t| t.during("with handles kept"))?;
+        let (env, options) = (self.env.clone(), self.options.clone());
+        self.db.clone().close()?;
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let Self { db, trees, .. } = self;
         drop((db, trees));
-        let db = Db::open_in(env.clone(), env::DIR, options.clone())?;
+        let db = Db::open_in(env, env::DIR, options)?;
         let second = db.existing_keyspace(NAMES[1])?.ok_or_else(|| Trouble::wrong("the second keyspace is gone"))?;
         let trees = [db.default_keyspace().clone(), second];
         let mut counted = 0;
@@ -247,9 +334,8 @@ impl Bank {
         if counted != raised {
             return Err(Trouble::wrong(format!("{raised} raises were made, the counters show {counted}")));
         }
-        let (stop, raised, checks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        self = Self { db, trees, env, options, stop, raised, checks, seed: self.seed, steps: self.steps };
-        let steps = self.audit(&self.db.snapshot())?;
+        (self.db, self.trees) = (db, trees);
+        let steps = self.audit(&self.trees, &self.db.snapshot())?;
         if steps.iter().any(|&step| step != self.steps) {
             return Err(Trouble::wrong(format!("after reopening the steps are {steps:?}, not {}", self.steps)));
         }

@@ -12,6 +12,7 @@ use std::{
 
 use bifold_io::{
     Clock, Env, FileSystem,
+    clock::SystemClock,
     memory::{Fate, MemoryFs},
     threads::Threads,
 };
@@ -34,31 +35,77 @@ pub fn over(fs: Arc<dyn FileSystem>) -> Env {
     Env { fs, clock: Arc::new(StepClock::default()), threads: Arc::new(NoThreads) }
 }
 
+/// Surroundings with the files of any file system, and real threads.
+#[must_use]
+pub fn threaded(fs: Arc<dyn FileSystem>) -> Env {
+    Env { fs, clock: Arc::new(CountedClock::default()), ..Env::system() }
+}
+
+/// So often may the clock of one database be looked at, which every piece of background work does. The longest run of any test
+/// looks a hundredth as often. Who looks more often goes in circles.
+pub const LOOKS_MAX: u64 = 20_000_000;
+
+/// How often a clock is looked at, and may be.
+#[derive(Debug)]
+struct Looks {
+    so_far: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self { so_far: AtomicU64::new(0), most: AtomicU64::new(LOOKS_MAX) }
+    }
+}
+
+impl Looks {
+    /// Stops by a panic what goes in circles: it ends a job of a database as an error does.
+    fn count(&self) {
+        let (looks, most) = (self.so_far.fetch_add(1, Ordering::Relaxed), self.most.load(Ordering::Relaxed));
+        assert!(looks < most, "work goes in circles: the clock was looked at {looks} times");
+    }
+}
+
 /// A clock that moves a microsecond whenever it is looked at, and by the time asked for when it is waited for.
 #[derive(Debug, Default)]
 pub struct StepClock {
     now_ns: AtomicU64,
-    looks: AtomicU64,
-    /// 0: as many as one likes.
-    looks_max: AtomicU64,
+    looks: Looks,
 }
 
 impl StepClock {
-    /// From now on it may be looked at so often: who looks more often goes in circles, and is stopped by a panic.
+    /// From now on it may be looked at so often, instead of [`LOOKS_MAX`] times in all.
     pub fn allow(&self, looks: u64) {
-        self.looks_max.store(self.looks.load(Ordering::Relaxed) + looks, Ordering::Relaxed);
+        self.looks.most.store(self.looks.so_far.load(Ordering::Relaxed) + looks, Ordering::Relaxed);
     }
 }
 
 impl Clock for StepClock {
     fn now(&self) -> Duration {
-        let (looks, most) = (self.looks.fetch_add(1, Ordering::Relaxed), self.looks_max.load(Ordering::Relaxed));
-        assert!(most == 0 || looks < most, "work goes in circles: the clock was looked at {looks} times");
+        self.looks.count();
         Duration::from_nanos(self.now_ns.fetch_add(1000, Ordering::Relaxed))
     }
 
     fn sleep(&self, time: Duration) {
         self.now_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// The system's clock, looked at as often as a simulated one may be.
+#[derive(Debug, Default)]
+struct CountedClock {
+    clock: SystemClock,
+    looks: Looks,
+}
+
+impl Clock for CountedClock {
+    fn now(&self) -> Duration {
+        self.looks.count();
+        self.clock.now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.clock.sleep(time);
     }
 }
 
@@ -92,4 +139,23 @@ pub fn holding(files: &[(PathBuf, Vec<u8>)]) -> MemoryFs {
     let fs = MemoryFs::default();
     files.iter().for_each(|(path, bytes)| fs.write_durable(path, bytes));
     fs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Background work that calls no file goes round and round for ever without it.
+    #[test]
+    fn work_that_goes_in_circles_is_stopped_in_all_surroundings() {
+        let fs = || Arc::new(MemoryFs::default());
+        for env in [simulated(&fs()), over(fs()), threaded(fs())] {
+            let circles = crate::report::guarded(|| -> Result<(), crate::read::Trouble> {
+                loop {
+                    env.clock.now();
+                }
+            });
+            assert!(circles.is_err_and(|trouble| trouble.to_string().contains("circles")));
+        }
+    }
 }

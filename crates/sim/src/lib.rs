@@ -18,7 +18,7 @@
 //! | [`metamorphic`] | one history, many option sets |
 //! | [`bitflip`] | every bit flipped, every file cut |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
-//! | [`lost_sync`] | a sync fails while threads wait for it |
+//! | [`lost_sync`], [`each_sync`] | a sync fails, or the power goes at it, while threads wait for it |
 //! | [`determinism`] | one seed, one trace |
 //! | [`themes`], [`report`], [`ledger`], [`planted`] | the list of all tests, their results, soaks, tests of the tests |
 
@@ -27,6 +27,7 @@ pub mod camera;
 pub mod concurrent;
 pub mod determinism;
 pub mod driver;
+pub mod each_sync;
 pub mod env;
 pub mod errno;
 pub mod exhaustive;

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use bifold::{Batch, Db, Durability, Env, Keyspace, Options, Workers};
+use bifold::{Batch, Db, Durability, Keyspace, Options, Workers};
 use bifold_io::{
     faulty::{Call, FaultKind, FaultyFs},
     memory::{Fate, MemoryFs},
@@ -49,8 +49,7 @@ fn fail_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     if of_log && random.chance(70) {
         options.memtable_bytes = 1 << 20;
     }
-    let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
-    let db = Db::open_in(env, env::DIR, options.clone())?;
+    let db = Db::open_in(env::threaded(Arc::new(faulty.clone())), env::DIR, options.clone())?;
     let trees = [db.default_keyspace().clone(), db.keyspace(NAMES[1], options.keyspace.clone())?];
     let doomed = random.within(2, if of_log { 60 } else { 12 });
     let syncs = AtomicU64::new(0);

@@ -76,6 +76,12 @@ const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
+const LATE_KEYSPACE: Test = Test::Integration("bifold", "all", "waits::a_sync_covers");
+const DROPPED_MEMTABLES: Test = Test::Integration("bifold", "all", "waits::a_writer_goes_on");
+const DROPPED_FILES: Test = Test::Integration("bifold", "all", "keyspaces::the_files_of_a_dropped");
+
+const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
+
 /// All planted bugs.
 pub const ALL: &[Planted] = &[
     bug("skip_log_sync", POWER),
@@ -129,6 +135,10 @@ pub const ALL: &[Planted] = &[
     bug("first_place_wins", METAMORPHIC),
     bug("forget_merged_runs", METAMORPHIC),
     bug("trust_old_views", DIFFKV_READERS),
+    bug("sync_list_before_wait", LATE_KEYSPACE),
+    bug("drop_without_notify", DROPPED_MEMTABLES),
+    bug("handle_pins_files", DROPPED_FILES),
+    bug("sync_again", FAILED_SYNCS),
 ];
 
 /// What became of one planted bug.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     bitflip::{self, Damage, Fixture, Open},
-    concurrent, determinism, errno, exhaustive, full,
+    concurrent, determinism, each_sync, errno, exhaustive, full,
     history::{History, RangeInclusiveOf},
     kill, lost_sync, metamorphic, nested, power,
     report::{Report, guarded},
@@ -43,6 +43,7 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "kill", soak: kill_this },
     Theme { name: "concurrent", soak: |seed| concurrent::run(seed, CONCURRENT_STEPS) },
     Theme { name: "lost_sync", soak: lost_sync::run },
+    Theme { name: "each_sync", soak: each_sync::run },
     Theme { name: "determinism", soak: determinism::run },
 ];
 

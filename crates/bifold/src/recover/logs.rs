@@ -226,7 +226,7 @@ impl<'a> Finder<'a> {
             return Ok(());
         }
         for lead in leads {
-            lead.tree.placement.refer(lead.pointer);
+            lead.tree.placement().refer(lead.pointer);
             if lead.located == Located::Damaged {
                 self.damaged.push((lead.seqno, lead.damage(self.dir, "a damaged record")));
             }
@@ -255,7 +255,7 @@ impl<'a> Finder<'a> {
         let Operation::Pointer { keyspace, pointer, .. } = *operation else { return Ok(None) };
         let Some(&tree) = self.trees.get(&keyspace).filter(|tree| seqno > tree.flushed()) else { return Ok(None) };
         let pointer = pointer::decode(pointer).map_err(|damage| damage.at(record.offset).of(reader.path()))?;
-        Ok(Some(Lead { tree, seqno, pointer, located: tree.placement.locate(pointer)? }))
+        Ok(Some(Lead { tree, seqno, pointer, located: tree.placement().locate(pointer)? }))
     }
 
     /// Decides whether what is missing may be.
@@ -271,7 +271,7 @@ impl<'a> Finder<'a> {
             found.damaged.push(damage);
         }
         // Value files are deleted when the moves out of them are durable. Logs that end before those have lost their end.
-        let needed = trees.values().map(|tree| tree.placement.durable_before()).max().unwrap_or(0);
+        let needed = trees.values().map(|tree| tree.placement().durable_before()).max().unwrap_or(0);
         if let Some(&log) = logs.last().filter(|_| needed >= found.next) {
             let name = names::log(log);
             let (expected, last) = (format!("commits up to {needed}, which were synced"), found.next - 1);

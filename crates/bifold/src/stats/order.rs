@@ -44,10 +44,10 @@ pub struct LevelOrderStats {
 
 impl OrderStats {
     pub(super) fn of(tree: &Tree) -> Option<Self> {
-        if !tree.placement.profile().parts_at_rewrite {
+        if !tree.placement().profile().parts_at_rewrite {
             return None;
         }
-        let order = tree.placement.order();
+        let order = tree.placement().order();
         let history = *tree.history.hold();
         let level = |level: &bifold_contract::placement::LevelOrder| LevelOrderStats {
             level: level.level.into(),

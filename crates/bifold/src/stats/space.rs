@@ -111,9 +111,9 @@ impl ValueBytes {
     fn of(engine: &Engine, snapshots: &[SnapshotStats]) -> Self {
         let trees = engine.trees();
         let oldest = snapshots.iter().map(|open| open.seqno).min();
-        let pinned = |seqno| trees.iter().map(|p| p.placement.emptied_after(seqno)).sum();
+        let pinned = |seqno| trees.iter().map(|p| p.placement().emptied_after(seqno)).sum();
         let pinned: u64 = oldest.map_or(0, pinned);
-        let all = trees.iter().map(|p| p.placement.space()).fold(ValueSpace::default(), ValueSpace::plus);
+        let all = trees.iter().map(|p| p.placement().space()).fold(ValueSpace::default(), ValueSpace::plus);
         // A file may have gone between the two questions.
         Self { pinned: pinned.min(all.emptied_bytes), all }
     }

@@ -1,8 +1,14 @@
 //! Named maps within a database.
 
-use bifold::{Compression, Db, Error, KeyspaceOptions};
+use std::{path::PathBuf, sync::Arc};
 
-use crate::support::{check_filled, fill, keys, tiny, tiny_db};
+use bifold::{Compression, Db, Env, Error, KeyspaceOptions, Options, Workers};
+use bifold_io::{FileSystem, memory::MemoryFs};
+
+use crate::{
+    support::{check_filled, fill, keys, pairs, tiny, tiny_db, value},
+    waits::PLACEMENTS,
+};
 
 #[test]
 fn keyspaces_do_not_see_each_other_and_come_back_with_their_options() {
@@ -42,6 +48,45 @@ fn a_dropped_keyspace_is_gone_for_good_and_its_name_is_free() {
     db.close().unwrap();
     let db = Db::open_with(dir.join("db"), tiny()).unwrap();
     assert_eq!(keys(db.existing_keyspace("k").unwrap().unwrap().iter()), ["n"]);
+}
+
+/// The tables and value files that there are.
+fn data_files(fs: &MemoryFs) -> Vec<PathBuf> {
+    let is_data = |path: &PathBuf| path.extension().is_some_and(|e| e == "tbl" || e == "val");
+    fs.list("/db".as_ref()).unwrap().into_iter().filter(is_data).collect()
+}
+
+/// A handle that was kept once held on to the value files of a dropped keyspace.
+#[test]
+fn the_files_of_a_dropped_keyspace_go_with_its_last_reader_whoever_has_a_handle() {
+    for placement in PLACEMENTS {
+        let fs = MemoryFs::new();
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let db = Db::open_in(env, "/db", Options { workers: Workers::Threads(2), ..tiny() }).unwrap();
+        let kept = db.keyspace("k", KeyspaceOptions { placement, ..tiny().keyspace }).unwrap();
+        for round in ["old", "new"] {
+            fill(&kept, 300, round);
+            kept.put("large", [7; 70_000]).unwrap();
+            db.flush().unwrap();
+        }
+        db.wait_idle().unwrap();
+        let (stats, open) = (db.stats(), db.stats().files.open);
+        let (mut iterator, snapshot) = (kept.iter(), db.snapshot());
+        let pair = iterator.next().unwrap().unwrap();
+        kept.compact_range::<&[u8]>(..).unwrap();
+        assert!(!data_files(&fs).is_empty());
+        db.drop_keyspace("k").unwrap();
+        assert_eq!(pairs(&mut iterator).len(), 300, "{placement:?}: an open iterator goes on");
+        assert!(matches!(snapshot.get(&kept, "large"), Err(Error::Closed { .. })));
+        assert!(matches!(kept.iter().next(), Some(Err(Error::Closed { .. }))));
+        drop(iterator);
+        assert_eq!(pair.value().unwrap()[..], *value(0, "new").as_bytes(), "{placement:?}: and a pair that it yielded");
+        drop(pair);
+        db.wait_idle().unwrap();
+        assert_eq!(data_files(&fs), Vec::<PathBuf>::new(), "{placement:?}");
+        assert!(db.stats().files.open < open, "{placement:?}: they are closed, so that their space is free");
+        assert_eq!((kept.name(), stats.keyspaces.len()), ("k", 2));
+    }
 }
 
 #[test]

@@ -14,8 +14,6 @@
 //! recovered, judged, written to, collected and pictured again, so that what recovery left behind counts too.
 //!
 //! What is not in it: `docs/decisions/0007-order-of-write-back.md`, under "Left".
-//!
-//! `BIFOLD_SHUTTLE_ITERATIONS` and `BIFOLD_SHUTTLE_SEED` run other schedules, and more. A failure prints its schedule.
 
 #![allow(clippy::expect_used, reason = "a model says with a panic what it has found")]
 
@@ -23,18 +21,15 @@ mod disk;
 mod judge;
 mod store;
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Mutex as Unscheduled, atomic::AtomicUsize},
-};
+use std::sync::Mutex as Unscheduled;
 
 use shuttle::{
-    Config, FailurePersistence, Runner,
     rand::{Rng, thread_rng},
-    scheduler::{PctScheduler, RandomScheduler, Scheduler},
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::Arc,
     thread,
 };
+
+use crate::schedules;
 
 use self::{
     disk::{GROUPS, KEYS},
@@ -128,57 +123,15 @@ fn wait(steps_max: u32) {
 
 #[test]
 fn moved_values_survive_random_schedules() {
-    check(RandomScheduler::new_from_seed(seed(), iterations()), FailurePersistence::Print, || run(None));
+    schedules::at_random(|| run(None));
 }
 
 #[test]
 fn moved_values_survive_schedules_of_few_preemptions() {
-    check(PctScheduler::new_from_seed(seed(), PREEMPTIONS, iterations()), FailurePersistence::Print, || run(None));
+    schedules::with_few_preemptions(|| run(None));
 }
 
 #[test]
 fn every_mistake_is_noticed() {
-    for mistake in MISTAKES {
-        let by_chance = || noticed_after(mistake, RandomScheduler::new_from_seed(seed(), TRIES));
-        let by_preemption = || noticed_after(mistake, PctScheduler::new_from_seed(seed(), PREEMPTIONS, TRIES));
-        let noticed = by_chance().or_else(by_preemption);
-        println!("{mistake:?}: {noticed:?}");
-        assert!(noticed.is_some(), "{mistake:?} is not noticed");
-    }
-}
-
-const PREEMPTIONS: usize = 5;
-
-/// `RetiresSideBySide` takes longest: 3 252 executions with the default seed.
-const TRIES: usize = 20_000;
-
-/// After how many executions a mistake shows.
-fn noticed_after(mistake: Mistake, scheduler: impl Scheduler + 'static) -> Option<usize> {
-    let executions = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&executions);
-    let model = move || {
-        counted.fetch_add(1, SeqCst);
-        run(Some(mistake));
-    };
-    let outcome = catch_unwind(AssertUnwindSafe(|| check(scheduler, FailurePersistence::None, model)));
-    outcome.is_err().then(|| executions.load(SeqCst))
-}
-
-fn check(scheduler: impl Scheduler + 'static, failures: FailurePersistence, model: impl Fn() + Send + Sync + 'static) {
-    let mut config = Config::new();
-    config.failure_persistence = failures;
-    Runner::new(scheduler, config).run(model);
-}
-
-fn iterations() -> usize {
-    number("BIFOLD_SHUTTLE_ITERATIONS", 10_000) as usize
-}
-
-/// Always the same, so that what fails fails again.
-fn seed() -> u64 {
-    number("BIFOLD_SHUTTLE_SEED", 1)
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+    schedules::notices(&MISTAKES, run);
 }

@@ -10,7 +10,7 @@ use std::{
 
 use bifold_contract::{IoSource, Result};
 
-use super::{IoCounters, reader::Slot};
+use super::{IoCounters, reader::Slot, syncs::Syncs};
 use crate::{fs::WriteFile, open_files::Written};
 
 /// A file being appended to. It is open as long as this lives.
@@ -23,6 +23,7 @@ pub struct Writer {
     pub(super) counters: Arc<IoCounters>,
     /// Whoever reads it, and needs this one's handle for what was just appended.
     pub(super) readers: Weak<Slot>,
+    pub(super) syncs: Syncs,
     pub(super) _counted: Written,
 }
 
@@ -42,10 +43,10 @@ impl Writer {
     /// Makes everything appended before the call durable.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's, or that of an earlier sync.
     pub fn sync(&self) -> Result<()> {
         self.counters.syncs.fetch_add(1, Relaxed);
-        self.file.sync()
+        self.syncs.sync(|| self.file.sync())
     }
 
     /// Asks the system to begin writing out what was appended, without waiting.

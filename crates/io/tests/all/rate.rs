@@ -1,6 +1,6 @@
 //! The byte budget of background jobs, on a clock moved by hand.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::Cell, convert::Infallible, sync::Arc, time::Duration};
 
 use bifold_io::{Clock, clock::ManualClock, rate::RateBudget};
 
@@ -11,10 +11,14 @@ fn budget() -> (ManualClock, RateBudget) {
     (clock.clone(), RateBudget::new(Arc::new(clock), Some(1000)))
 }
 
+fn acquire(budget: &RateBudget, bytes: u64) {
+    let Ok(()) = budget.acquire(bytes, || Ok::<_, Infallible>(()));
+}
+
 #[test]
 fn in_the_long_run_no_more_passes_than_the_rate() {
     let (clock, budget) = budget();
-    (0..50).for_each(|_| budget.acquire(100));
+    (0..50).for_each(|_| acquire(&budget, 100));
     // 5 s for 5000 bytes, less the 0.1 s that had been saved up.
     assert_eq!(clock.now(), Duration::from_millis(14_900));
     assert_eq!(budget.waited(), Duration::from_millis(4900));
@@ -23,12 +27,12 @@ fn in_the_long_run_no_more_passes_than_the_rate() {
 #[test]
 fn a_pause_saves_up_a_tenth_of_a_second_and_no_more() {
     let (clock, budget) = budget();
-    budget.acquire(1000);
+    acquire(&budget, 1000);
     clock.advance(Duration::from_secs(60));
     let before = clock.now();
-    budget.acquire(100);
+    acquire(&budget, 100);
     assert_eq!(clock.now(), before, "what was saved up");
-    budget.acquire(100);
+    acquire(&budget, 100);
     assert_eq!(clock.now() - before, Duration::from_millis(100));
 }
 
@@ -37,9 +41,21 @@ fn without_a_rate_nobody_waits() {
     let (clock, budget) = budget();
     let before = clock.now();
     budget.set_rate(None);
-    budget.acquire(u64::MAX);
+    acquire(&budget, u64::MAX);
     assert_eq!((clock.now(), budget.waited()), (before, Duration::ZERO));
     budget.set_rate(Some(10));
-    budget.acquire(2);
+    acquire(&budget, 2);
     assert_eq!(clock.now() - before, Duration::from_millis(100));
+}
+
+#[test]
+fn who_waits_is_asked_now_and_then_whether_to_go_on() {
+    let (clock, budget) = budget();
+    let (before, asked) = (clock.now(), Cell::new(0));
+    let closing = || {
+        asked.set(asked.get() + 1);
+        if asked.get() < 4 { Ok(()) } else { Err("closed") }
+    };
+    assert_eq!(budget.acquire(1_000_000, closing), Err("closed"));
+    assert_eq!((asked.get(), clock.now() - before), (4, Duration::from_millis(300)));
 }

@@ -1,0 +1,95 @@
+//! Group commit: whoever comes first syncs for all who wait.
+//!
+//! ```text
+//! wait while somebody syncs ─▶ durable by now? ─▶ no: sync for all ─▶ durable := what that sync covers ─▶ wake all
+//! ```
+//!
+//! **Invariant.** What a sync covers is decided by the sync itself, when it begins. A caller hands over how to sync and no
+//! list of what: any list is older than the wait, and what was made meanwhile would be missing in it.
+//!
+//! The file is compiled twice: here, and over the primitives of `shuttle` in `tests/all/waiting_model.rs`.
+
+use std::time::Duration;
+
+use bifold_contract::{Result, SeqNo};
+
+use super::{
+    signal::{PATIENCE, Signal},
+    sync::{Condvar, LockExt, Mutex, wait_for},
+};
+
+/// Syncs that threads share.
+#[derive(Debug, Default)]
+pub(crate) struct GroupSync {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+/// How much is to be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Upto {
+    /// All commits up to this one, with their values.
+    Commit(SeqNo),
+    /// Everything that is in the files, copies of values that no commit has brought included.
+    Everything,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    durable: SeqNo,
+    running: bool,
+}
+
+impl GroupSync {
+    /// All operations up to this one are durable.
+    pub fn durable(&self) -> SeqNo {
+        self.progress.hold().durable
+    }
+
+    /// Returns when everything up to `upto` is durable, by a `sync` of this thread or of another; `may` says whether there
+    /// still may be one. `sync` answers up to which commit all is durable. Who has to wait does so since `now`.
+    ///
+    /// # Errors
+    /// Those of `may` and `sync`. A sync is never tried again: the system may have dropped what it could not write.
+    pub fn sync(
+        &self,
+        upto: Upto,
+        (signal, now): (&Signal, Duration),
+        may: impl Fn() -> Result<()>,
+        sync: impl FnOnce() -> Result<SeqNo>,
+    ) -> Result<()> {
+        let mut progress = self.progress.hold();
+        let mut waiting = None;
+        loop {
+            if matches!(upto, Upto::Commit(seqno) if progress.durable >= seqno) {
+                return Ok(());
+            }
+            may()?;
+            if !progress.running {
+                break;
+            }
+            waiting.get_or_insert_with(|| signal.waiting("a sync", "the sync that runs", now));
+            // Its end is told. Should that ever be forgotten, this looks again all the same.
+            progress = wait_for(&self.changed, progress, PATIENCE).0;
+        }
+        progress.running = true;
+        drop((progress, waiting));
+
+        let _ends = Syncing(self);
+        let _at_work = signal.working();
+        let upto = sync()?;
+        let mut progress = self.progress.hold();
+        progress.durable = progress.durable.max(upto);
+        Ok(())
+    }
+}
+
+/// A sync that runs, until this is dropped, by a panic as well: those who wait must not wait for ever.
+struct Syncing<'a>(&'a GroupSync);
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        self.0.progress.hold().running = false;
+        self.0.changed.notify_all();
+    }
+}

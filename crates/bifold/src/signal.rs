@@ -1,0 +1,269 @@
+//! Who waits for what: the one way to tell that something shared has changed, and the one way to wait for that.
+//!
+//! ```text
+//! a change of health, background work or trees ─▶ tell ─▶ the epoch grows, all wake and look at their conditions again
+//! ```
+//!
+//! * **No change is slept through**: who waits reads the epoch first and its condition after it, and sleeps only while the
+//!   epoch is still that one.
+//! * **Nobody tells by hand** what another might forget: [`Health`](crate::health::Health), [`Work`](crate::work::Work) and
+//!   [`Changing`](crate::engine::Changing) tell whenever they change. The table is in `ARCHITECTURE.md`.
+//! * **The watchdog**: after each [`PATIENCE`] in which nothing was told, who waits looks at its condition again. If that
+//!   is true, somebody forgot to tell. If it is not, and every thread that does background work waits as well, it will
+//!   never be. Both are noted for `stats`, all conditions are made up anew from what is true, and a build with debug
+//!   assertions panics. A disk that takes minutes for one call is no such wait: who waits for the disk is at work.
+//!
+//! The file is compiled twice: here, and over the primitives of `shuttle` in `tests/all/waiting_model.rs`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::sync::{Condvar, LockExt, Mutex, MutexGuard, ThreadId, thread_id, wait_for};
+
+/// So long may nothing happen. Longer than any pause of a healthy system in which a thread that was woken does not run.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who changes something has told it by then.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Overdue waits that are described; the others are only counted.
+const DESCRIBED_MAX: usize = 16;
+
+/// Changes, and who waits for them.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    state: Mutex<State>,
+    told: Condvar,
+    patience: Duration,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Grows with every change.
+    epoch: u64,
+    stopping: bool,
+    /// The threads that do background work, or a sync for others; one that does several is in it as often.
+    working: Vec<ThreadId>,
+    /// Grows whenever one of these begins or ends its work or a wait.
+    steps: u64,
+    waits: BTreeMap<u64, Wait>,
+    next_wait: u64,
+    overdue: Overdue,
+}
+
+/// Waits that would never have ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overdue {
+    /// How many.
+    pub count: u64,
+    /// The first of them, in words.
+    pub described: Vec<String>,
+}
+
+/// A wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    /// Who waits.
+    pub who: &'static str,
+    /// For what.
+    pub on: &'static str,
+    /// Since when, on the engine's clock.
+    pub since: Duration,
+    thread: ThreadId,
+}
+
+/// What somebody has seen who looks up now and then.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Vigil {
+    steps: u64,
+    epoch: u64,
+    /// Changes that it told of itself, only to have others look.
+    pub own_tells: u64,
+    /// For so long nothing has happened.
+    idle: Duration,
+}
+
+/// Why a sleep is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// Something has changed, or all are to stop.
+    Told,
+    /// Nothing has, for long; but there is somebody at work.
+    Patient,
+    /// Nothing has, for long, and nobody is at work: nothing ever will.
+    Overdue,
+}
+
+impl Default for Signal {
+    fn default() -> Self {
+        Self::with_patience(PATIENCE)
+    }
+}
+
+impl Signal {
+    /// With another patience.
+    pub fn with_patience(patience: Duration) -> Self {
+        Self { state: Mutex::default(), told: Condvar::default(), patience }
+    }
+
+    /// Something that others may wait for has changed. The caller may hold the lock of what has.
+    pub fn tell(&self) {
+        let mut state = self.state.hold();
+        state.epoch += 1;
+        self.told.notify_all();
+    }
+
+    /// All waits are to end.
+    pub fn stop(&self) {
+        let mut state = self.state.hold();
+        state.stopping = true;
+        self.told.notify_all();
+    }
+
+    /// How many changes there were. To be read before the condition that one would wait for.
+    pub fn epoch(&self) -> u64 {
+        self.state.hold().epoch
+    }
+
+    /// Whether all waits are to end.
+    pub fn is_stopping(&self) -> bool {
+        self.state.hold().stopping
+    }
+
+    /// The calling thread does what others wait for, until the answer is dropped.
+    pub fn working(&self) -> Working<'_> {
+        let mut state = self.state.hold();
+        state.working.push(thread_id());
+        state.steps += 1;
+        Working(self)
+    }
+
+    /// The calling thread waits, until the answer is dropped.
+    pub fn waiting(&self, who: &'static str, on: &'static str, since: Duration) -> Waiting<'_> {
+        let mut state = self.state.hold();
+        let (ticket, thread) = (state.next_wait, thread_id());
+        state.next_wait += 1;
+        state.note_step_of(thread);
+        state.waits.insert(ticket, Wait { who, on, since, thread });
+        Waiting { signal: self, ticket }
+    }
+
+    /// Sleeps until there have been more than `seen` changes, or for as long as patience lasts.
+    pub fn sleep_past(&self, seen: u64) -> Woken {
+        let state = self.state.hold();
+        if state.epoch != seen || state.stopping {
+            return Woken::Told;
+        }
+        let steps = state.steps;
+        let (state, has_lasted) = self.sleep(state, seen, self.patience);
+        match () {
+            () if !has_lasted => Woken::Told,
+            () if state.steps == steps && state.nobody_works() => Woken::Overdue,
+            () => Woken::Patient,
+        }
+    }
+
+    /// Answers whether it has lasted so long.
+    fn sleep<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        seen: u64,
+        time: Duration,
+    ) -> (MutexGuard<'a, State>, bool) {
+        while state.epoch == seen && !state.stopping {
+            let (again, is_over) = wait_for(&self.told, state, time);
+            state = again;
+            if is_over && state.epoch == seen && !state.stopping {
+                return (state, true);
+            }
+        }
+        (state, false)
+    }
+
+    /// Sleeps as [`Signal::sleep_past`], but looks up now and then, as somebody must who is not told of everything.
+    pub fn look_up(&self, seen: u64, every: Duration, vigil: &mut Vigil) -> Woken {
+        let (state, has_lasted) = self.sleep(self.state.hold(), seen, every);
+        let is_same =
+            state.nobody_works() && state.steps == vigil.steps && state.epoch - vigil.own_tells == vigil.epoch;
+        *vigil = Vigil {
+            steps: state.steps,
+            epoch: state.epoch - vigil.own_tells,
+            idle: if is_same { vigil.idle + every } else { Duration::ZERO },
+            ..*vigil
+        };
+        match () {
+            () if vigil.idle >= self.patience => {
+                vigil.idle = Duration::ZERO;
+                Woken::Overdue
+            }
+            () if has_lasted => Woken::Patient,
+            () => Woken::Told,
+        }
+    }
+
+    /// Whether anything is told after `seen` changes, in a moment at the latest.
+    pub fn is_told_soon(&self, seen: u64) -> bool {
+        !self.sleep(self.state.hold(), seen, SOON.min(self.patience)).1
+    }
+
+    /// Notes a wait that would never have ended; answers it in words.
+    pub fn note_overdue(&self, who: &str, on: &str, why: &str) -> String {
+        let mut state = self.state.hold();
+        let others: Vec<String> = state.waits.values().map(|w| format!("{} for {}", w.who, w.on)).collect();
+        let others = others.join("; ");
+        let words = format!("{who} waited for {on} although {why}; waiting: {others}");
+        state.overdue.count += 1;
+        if state.overdue.described.len() < DESCRIBED_MAX {
+            state.overdue.described.push(words.clone());
+        }
+        words
+    }
+
+    /// Who waits now, the longest first.
+    pub fn waits(&self) -> Vec<Wait> {
+        self.state.hold().waits.values().copied().collect()
+    }
+
+    /// Waits that would never have ended.
+    pub fn overdue(&self) -> Overdue {
+        self.state.hold().overdue.clone()
+    }
+}
+
+impl State {
+    fn nobody_works(&self) -> bool {
+        self.working.iter().all(|thread| self.waits.values().any(|wait| wait.thread == *thread))
+    }
+
+    fn note_step_of(&mut self, thread: ThreadId) {
+        self.steps += u64::from(self.working.contains(&thread));
+    }
+}
+
+/// See [`Signal::working`].
+pub(crate) struct Working<'a>(&'a Signal);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.hold();
+        let me = thread_id();
+        if let Some(at) = state.working.iter().position(|thread| *thread == me) {
+            state.working.swap_remove(at);
+        }
+        state.steps += 1;
+    }
+}
+
+/// See [`Signal::waiting`].
+pub(crate) struct Waiting<'a> {
+    signal: &'a Signal,
+    ticket: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.signal.state.hold();
+        if let Some(wait) = state.waits.remove(&self.ticket) {
+            state.note_step_of(wait.thread);
+        }
+    }
+}

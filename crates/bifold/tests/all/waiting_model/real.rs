@@ -1,0 +1,38 @@
+//! The engine's own files, over the primitives of `shuttle`: what waits and wakes here is what waits and wakes there.
+
+#![allow(dead_code, reason = "the models do not ask for statistics")]
+
+#[path = "../../../src/group_sync.rs"]
+pub mod group_sync;
+#[path = "../../../src/signal.rs"]
+pub mod signal;
+
+/// What `src/sync.rs` is to the engine.
+pub mod sync {
+    use std::{sync::PoisonError, time::Duration};
+
+    pub use shuttle::{
+        sync::{Condvar, Mutex, MutexGuard},
+        thread::ThreadId,
+    };
+
+    pub trait LockExt<T> {
+        fn hold(&self) -> MutexGuard<'_, T>;
+    }
+
+    impl<T> LockExt<T> for Mutex<T> {
+        fn hold(&self) -> MutexGuard<'_, T> {
+            self.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    /// No time is ever over here: who is not woken is found to wait for ever.
+    pub fn wait_for<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>, time: Duration) -> (MutexGuard<'a, T>, bool) {
+        let (guard, end) = changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);
+        (guard, end.timed_out())
+    }
+
+    pub fn thread_id() -> ThreadId {
+        shuttle::thread::current().id()
+    }
+}

@@ -1,0 +1,290 @@
+//! Every sync in turn, of every kind of file, in every placement, with real threads that make and drop keyspaces meanwhile:
+//! it fails, or the power goes while it is under way. Whoever was told that a commit is durable was told the truth.
+//!
+//! ```text
+//! writers ── Sync commits to two keyspaces ──┐
+//! maker ──── makes a keyspace, a Sync commit ├─▶ the sync number n of one kind ─▶ EIO, and later a power loss
+//!            there, drops every other one    │                                └▶ or the picture of a power loss
+//! keeper ─── flush, compact ─────────────────┘
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+};
+
+use bifold::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Options, Placement, Workers};
+use bifold_io::{
+    faulty::{Call, FaultKind, FaultyFs},
+    memory::{Fate, MemoryFs},
+};
+
+use crate::{
+    env, judge,
+    kill::{batch_of, commit_of, part_of},
+    model::{CommitNo, Contents, Model, NAMES},
+    options::OptionSet,
+    random::Random,
+    read::{self, Trouble},
+    report::{Report, guarded},
+};
+
+const WRITERS: u8 = 2;
+
+/// Commits of a writer, and keyspaces made: enough for a dozen syncs of each kind.
+const COMMITS_MAX: CommitNo = 60;
+const MADE_MAX: u64 = 12;
+
+/// The sync is one of the first so many of its kind. Manifest and directory are synced less often than logs.
+const DOOMED_MAX: u64 = 16;
+
+const PLACEMENTS: [Placement; 6] =
+    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+
+/// What is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Log,
+    Values,
+    Table,
+    Manifest,
+    Directory,
+}
+
+const KINDS: [Kind; 5] = [Kind::Log, Kind::Values, Kind::Table, Kind::Manifest, Kind::Directory];
+
+impl Kind {
+    fn of(call: &Call<'_>) -> Option<Self> {
+        match (call.op, call.path.extension().and_then(|e| e.to_str())) {
+            ("sync directory", _) => Some(Self::Directory),
+            ("sync", Some("log")) => Some(Self::Log),
+            ("sync", Some("val")) => Some(Self::Values),
+            ("sync", Some("tbl")) => Some(Self::Table),
+            ("sync", _) => Some(Self::Manifest),
+            _ => None,
+        }
+    }
+
+    fn failed(self) -> &'static str {
+        match self {
+            Self::Log => "syncs of logs failed",
+            Self::Values => "syncs of value files failed",
+            Self::Table => "syncs of tables failed",
+            Self::Manifest => "syncs of the manifest failed",
+            Self::Directory => "syncs of the directory failed",
+        }
+    }
+
+    fn lost(self) -> &'static str {
+        match self {
+            Self::Log => "power losses at syncs of logs",
+            Self::Values => "power losses at syncs of value files",
+            Self::Table => "power losses at syncs of tables",
+            Self::Manifest => "power losses at syncs of the manifest",
+            Self::Directory => "power losses at syncs of the directory",
+        }
+    }
+}
+
+/// What was told, and what was begun.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    acked: [CommitNo; WRITERS as usize],
+    /// Of each keyspace that was made: whether the commit in it was acknowledged, and whether its drop was begun.
+    made: BTreeMap<String, (bool, bool)>,
+}
+
+/// A power loss: what had been told before, what had been begun after it, and the files.
+type Picture = (Told, Told, MemoryFs);
+
+struct Run {
+    db: Db,
+    trees: [Keyspace; 2],
+    options: KeyspaceOptions,
+    seed: u64,
+    told: Arc<Mutex<Told>>,
+    over: Arc<AtomicBool>,
+}
+
+fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The sync that `seed` names, met by a failure or a power loss.
+#[must_use]
+pub fn run(seed: u64) -> Report {
+    let mut report = Report::default();
+    if let Err(trouble) = guarded(|| meet_one(seed, &mut report)) {
+        report.fail(format!("each_sync --seed {seed}"), &trouble);
+    }
+    report
+}
+
+fn options(seed: u64) -> Options {
+    let set = OptionSet::new(seed, 0, Durability::Sync);
+    let placement = PLACEMENTS[(seed % PLACEMENTS.len() as u64) as usize];
+    let keyspace = KeyspaceOptions { placement, ..set.keyspaces[0].clone() };
+    Options { workers: Workers::Threads(2), memtable_bytes: 4096, keyspace, ..set.database }
+}
+
+fn meet_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
+    let kind = KINDS[(seed / PLACEMENTS.len() as u64) as usize % KINDS.len()];
+    let mut random = Random::new(seed, "each sync");
+    let (fails, doomed) = (random.chance(50), random.within(1, DOOMED_MAX));
+    let memory = MemoryFs::default();
+    let faulty = FaultyFs::over_memory(memory.clone());
+    let options = options(seed);
+    let db = Db::open_in(env::threaded(Arc::new(faulty.clone())), env::DIR, options.clone())?;
+    let trees = [db.default_keyspace().clone(), db.keyspace(NAMES[1], options.keyspace.clone())?];
+    let (told, over) = (Arc::<Mutex<Told>>::default(), Arc::new(AtomicBool::new(false)));
+    let run = Run { db, trees, options: options.keyspace.clone(), seed, told, over };
+    let picture = Arc::<Mutex<Option<Picture>>>::default();
+    let (told, over, taken, below) =
+        (Arc::clone(&run.told), Arc::clone(&run.over), Arc::clone(&picture), memory.clone());
+    let syncs = AtomicU64::new(0);
+    faulty.decide_by(Box::new(move |call| {
+        if Kind::of(call) != Some(kind) || syncs.fetch_add(1, SeqCst) + 1 != doomed {
+            return None;
+        }
+        if fails {
+            return Some(FaultKind::EIO);
+        }
+        let before = hold(&told).clone();
+        let lost = below.power_loss(Fate::DropUnsynced);
+        *hold(&taken) = Some((before, hold(&told).clone(), lost));
+        over.store(true, SeqCst);
+        None
+    }));
+    run.live();
+    if let Some((before, after, lost)) = hold(&picture).take() {
+        report.count(kind.lost(), 1);
+        drop(run);
+        return judge(seed, &options, (before, after, lost));
+    }
+    if !faulty.injected().is_empty() {
+        report.count(kind.failed(), 1);
+        if run.db.stats().poisoned.is_none() {
+            return Err(Trouble::wrong(format!("{kind:?}: a sync failed and the database takes writes")));
+        }
+    }
+    let told = hold(&run.told).clone();
+    let lost = memory.power_loss(Fate::DropUnsynced);
+    drop(run);
+    judge(seed, &options, (told.clone(), told, lost))
+}
+
+impl Run {
+    fn live(&self) {
+        thread::scope(|scope| {
+            let mut threads: Vec<_> = (0..WRITERS).map(|w| scope.spawn(move || self.write(w))).collect();
+            threads.push(scope.spawn(|| self.make()));
+            threads.push(scope.spawn(|| self.keep_house()));
+            // A panic is the database's, which poisons: what was told before must be true all the same.
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        });
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(SeqCst)
+    }
+
+    fn write(&self, writer: u8) {
+        for n in 1..=COMMITS_MAX {
+            let Ok(batch) = batch_of(&self.trees, self.seed, writer, n) else { return };
+            if self.is_over() || self.db.commit_with(batch, Durability::Sync).is_err() {
+                return;
+            }
+            hold(&self.told).acked[writer as usize] = n;
+        }
+    }
+
+    /// One of the keyspaces made stays, the next one goes.
+    fn make(&self) {
+        let mut random = Random::new(self.seed, "made");
+        for number in 0..MADE_MAX {
+            let name = format!("made{number:02}");
+            let Ok(made) = self.db.keyspace(&name, self.options.clone()) else { return };
+            hold(&self.told).made.insert(name.clone(), (false, false));
+            let mut batch = Batch::new();
+            let put = batch.put(&made, "key", value_of(number)).and(Ok(()));
+            if put.is_err() || self.is_over() || self.db.commit_with(batch, Durability::Sync).is_err() {
+                return;
+            }
+            hold(&self.told).made.insert(name.clone(), (true, false));
+            if random.chance(50) {
+                hold(&self.told).made.insert(name.clone(), (true, true));
+                if self.db.drop_keyspace(&name).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn keep_house(&self) {
+        let mut random = Random::new(self.seed, "keeper");
+        for _ in 0..COMMITS_MAX {
+            let kept = match random.below(8) {
+                0 => self.db.compact(),
+                1..4 => self.db.flush(),
+                _ => {
+                    thread::yield_now();
+                    Ok(())
+                }
+            };
+            if kept.is_err() || self.is_over() {
+                return;
+            }
+        }
+    }
+}
+
+fn value_of(number: u64) -> Vec<u8> {
+    vec![number as u8; 3000]
+}
+
+/// Demands that all that was told before the power loss is there, and nothing that was not begun by then.
+fn judge(seed: u64, options: &Options, (before, after, lost): Picture) -> Result<(), Trouble> {
+    let options = Options { workers: Workers::Caller, ..options.clone() };
+    let db = Db::open_in(env::simulated(&lost), env::DIR, options)?;
+    judge::no_orphans(&lost, Path::new(env::DIR), &db)?;
+    let mut contents = read::contents(&db)?;
+    judge_made(&mut contents, &before, &after)?;
+    for (writer, &acked) in before.acked.iter().enumerate() {
+        let begun = after.acked[writer] + 1;
+        let mut model = Model::default();
+        model.begin_create(1);
+        model.settle();
+        for n in 1..=begun {
+            model.begin(&commit_of(seed, writer as u8, n));
+        }
+        model
+            .check_between(&part_of(&contents, writer as u8), acked..=begun)
+            .map_err(|m| Trouble::wrong(format!("writer {writer} was told that commit {acked} is durable: {m}")))?;
+    }
+    db.close()?;
+    judge::verify_is_clean(&lost)
+}
+
+/// Takes the keyspaces made meanwhile out of the contents.
+fn judge_made(contents: &mut Contents, before: &Told, after: &Told) -> Result<(), Trouble> {
+    for (name, &(acked, _)) in &before.made {
+        let is_dropped = after.made.get(name).is_some_and(|made| made.1);
+        if acked && !is_dropped && contents.get(name).is_none_or(Vec::is_empty) {
+            return Err(Trouble::wrong(format!("the acknowledged commit to keyspace `{name}` is gone")));
+        }
+    }
+    let made: Vec<String> = contents.keys().filter(|name| name.starts_with("made")).cloned().collect();
+    for name in made {
+        let pairs = contents.remove(&name).unwrap_or_default();
+        let number = name.trim_start_matches("made").parse().unwrap_or(u64::MAX);
+        if pairs.iter().any(|(key, value)| **key != *b"key" || **value != *value_of(number)) {
+            return Err(Trouble::wrong(format!("keyspace `{name}` holds something else than was put there")));
+        }
+    }
+    Ok(())
+}
