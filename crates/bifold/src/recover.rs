@@ -18,6 +18,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
     path::Path,
     sync::{
         Arc,
@@ -32,6 +33,7 @@ use bifold_contract::{
     placement::{Replayed, Routed},
 };
 use bifold_format::{
+    frame::FILE_HEADER_BYTES,
     log::{Before, LogReader, LogRecord, Operation, Tail},
     manifest,
     names::{self, FileKind},
@@ -64,8 +66,8 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         dir = dir.with_open_files_max(options.open_files_max as usize);
     }
     let writes = options.access == Access::ReadWrite;
-    let exists = dir.len(names::MANIFEST)?.is_some();
-    if !exists && (!writes || options.if_missing == IfMissing::Fail) {
+    let creates = writes && options.if_missing == IfMissing::Create;
+    if !creates && !is_any_there(&dir)? {
         return Err(Error::NotFound { path: path.into() });
     }
     if writes {
@@ -82,7 +84,10 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
             state
         }
         None => {
-            refuse_leftovers(&dir)?;
+            refuse_leftovers(&dir, &files)?;
+            if !creates {
+                return Err(Error::NotFound { path: path.into() });
+            }
             let id = bifold_format::checksum::checksum(path.as_os_str().as_encoded_bytes(), 0, 0);
             let id = id ^ env.clock.now().as_nanos() as u64;
             let log_floor = LogFloor { log: files.logs.first().copied().unwrap_or(0), first: 1 };
@@ -137,16 +142,39 @@ fn make_durable_dir(dir: &Dir) -> Result<()> {
     dir.sibling(above).sync()
 }
 
-/// Without a manifest a directory must not hold tables or logs: they would be deleted as leftovers.
-fn refuse_leftovers(dir: &Dir) -> Result<()> {
-    let files = Files::list(dir)?;
-    match files.tables.first().map(|&id| names::table(id)).or(files.values.first().map(|&id| names::value(id))) {
-        None => Ok(()),
-        Some(name) => {
-            Err(Corruption::new(0, "database directory", "a MANIFEST beside the tables", format!("{name} alone"))
-                .of(dir.file(names::MANIFEST)))
+/// Whether there is a file of a database in `dir`, were it the last one left.
+///
+/// # Errors
+/// I/O errors.
+pub(crate) fn is_any_there(dir: &Dir) -> Result<bool> {
+    if dir.len(names::MANIFEST)?.is_some() {
+        return Ok(true);
+    }
+    match Files::list(dir) {
+        Ok(files) => Ok(files.last > 0),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Without a manifest a directory must not hold tables, value files or commits: it is a database that has lost its manifest,
+/// whose files would be deleted as leftovers. A crash while the database was made leaves a log with its header at most: the first
+/// commit comes after the manifest.
+///
+/// # Errors
+/// Corruption; I/O errors.
+pub(crate) fn refuse_leftovers(dir: &Dir, files: &Files) -> Result<()> {
+    let mut found = files.tables.first().map(|&id| names::table(id));
+    found = found.or(files.values.first().map(|&id| names::value(id)));
+    for name in files.logs.iter().map(|&id| names::log(id)) {
+        if dir.len(&name)?.is_some_and(|len| len > FILE_HEADER_BYTES as u64) && cfg!(not(planted = "logs_alone")) {
+            found = found.or(Some(name));
         }
     }
+    let Some(name) = found else { return Ok(()) };
+    let expected = "the MANIFEST of the database whose files are here";
+    let found = format!("no such file, but {name}: it was lost, or a checkpoint was cut short here");
+    Err(Corruption::new(0, "database directory", expected, found).of(dir.file(names::MANIFEST)))
 }
 
 /// The files of a directory by kind.
@@ -389,7 +417,10 @@ impl Engine {
             // Whatever later logs hold was committed after what is lost here.
             let later: Vec<FileId> = logs.iter().copied().filter(|&later| later > log).collect();
             self.refuse_if_synced(&name, offset, &later)?;
-            adopted.extend(later.iter().map(|&id| LogFile { id, bytes: 0, first: next }));
+            for id in later {
+                let bytes = self.dir.len(&names::log(id))?.unwrap_or(0);
+                adopted.push(LogFile { id, bytes, first: next });
+            }
             break;
         }
         self.refuse_if_moves_are_lost(logs, next)?;
@@ -398,10 +429,13 @@ impl Engine {
         self.wal.hold().resume_at(last + 1);
         // Not `last`, which may be that of a commit that is lost: the manifest only says which numbers were in use.
         self.trees().iter().try_for_each(|p| p.placement.settle(next - 1))?;
+        // Whether they stay or not: a checkpoint copies them.
+        if writes || cfg!(not(planted = "checkpoint_without_logs")) {
+            self.wal.hold().adopt(&adopted);
+        }
         if !writes {
             return Ok(());
         }
-        self.wal.hold().adopt(&adopted);
         self.flush_replayed(logs)?;
         self.trees().iter().try_for_each(|p| p.placement.cut())
     }

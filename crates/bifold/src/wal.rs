@@ -190,13 +190,13 @@ impl Wal {
     /// Every log with its length so far, oldest first.
     pub fn files(&self) -> Vec<LogFile> {
         let mut files = self.files.clone();
-        if let Some(current) = files.last_mut() {
-            current.bytes = self.written();
+        if let (Some(last), Some(current)) = (files.last_mut(), &self.current) {
+            last.bytes = current.file.len();
         }
         files
     }
 
-    /// Takes over logs of an earlier session, which recovery has read and synced, until nobody needs them.
+    /// Takes over logs of an earlier session, which recovery has read, until nobody needs them.
     pub fn adopt(&mut self, files: &[LogFile]) {
         self.files.splice(0..0, files.iter().copied());
     }
