@@ -10,7 +10,7 @@ pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
                 '\t' => out.extend_from_slice(b"\\t"),
                 '\n' => out.extend_from_slice(b"\\n"),
                 '\r' => out.extend_from_slice(b"\\r"),
-                '\0'..='\x1f' | '\x7f' => hex(c as u8, out),
+                _ if c.is_control() => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| hex(byte, out)),
                 _ => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
@@ -35,7 +35,8 @@ fn hex(byte: u8, out: &mut Vec<u8>) {
 /// # Errors
 /// In words, for an escape that is none.
 pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
-    let mut out = Vec::with_capacity(text.len());
+    let mut out = Vec::new();
+    out.try_reserve(text.len()).map_err(|_| format!("there is no memory for its {} bytes", text.len()))?;
     let mut parts = text.split('\\');
     out.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
     // Each further part followed a backslash; an empty one stands for two of them in a row.
@@ -96,7 +97,7 @@ mod tests {
 
         #[test]
         fn an_escaped_text_is_one_printable_line(bytes: Vec<u8>) {
-            prop_assert!(!escaped(&bytes).bytes().any(|b| b < 0x20 || b == 0x7f));
+            prop_assert!(!escaped(&bytes).chars().any(char::is_control));
         }
 
         #[test]
