@@ -114,7 +114,7 @@ fn for_terminal(value: &[u8], line: &mut Vec<u8>) -> bool {
     if is_text {
         line.extend_from_slice(value);
     } else {
-        escape::escape(value, line);
+        escape::escape_for_terminal(value, line);
     }
     if !line.ends_with(b"\n") {
         line.push(b'\n');
