@@ -88,10 +88,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
             if !creates {
                 return Err(Error::NotFound { path: path.into() });
             }
-            let id = bifold_format::checksum::checksum(path.as_os_str().as_encoded_bytes(), 0, 0);
-            let id = id ^ env.clock.now().as_nanos() as u64;
-            let log_floor = LogFloor { log: files.logs.first().copied().unwrap_or(0), first: 1 };
-            ManifestState { database_id: id, log_floor, ..ManifestState::default() }
+            new_state(&env, path, &files)
         }
     };
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
@@ -133,6 +130,14 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         engine.remove_unreferenced(&files)?;
     }
     Ok(engine)
+}
+
+/// The state of a database that is made in `path`.
+fn new_state(env: &Env, path: &Path, files: &Files) -> ManifestState {
+    let id = bifold_format::checksum::checksum(path.as_os_str().as_encoded_bytes(), 0, 0);
+    let id = id ^ env.clock.now().as_nanos() as u64;
+    let log_floor = LogFloor { log: files.logs.first().copied().unwrap_or(0), first: 1 };
+    ManifestState { database_id: id, log_floor, ..ManifestState::default() }
 }
 
 /// Makes the directory, and its entry in the one above durable.

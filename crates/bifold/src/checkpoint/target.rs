@@ -49,7 +49,7 @@ impl Target {
         match self.make(names::LOCK, |dir| dir.lock(names::LOCK, LockMode::Exclusive)) {
             Err(locked @ Error::Locked { .. }) => {
                 // Another checkpoint is at work here: all of it is that one's.
-                (self.made_files.clear(), self.made_dirs.clear());
+                self.made_nothing();
                 Err(locked)
             }
             other => {
@@ -62,8 +62,14 @@ impl Target {
     fn refuse_files(&mut self, but: &[&str]) -> Result<()> {
         let Some(name) = self.dir.list()?.into_iter().find(|name| !but.contains(&&**name)) else { return Ok(()) };
         // Another checkpoint has ended here meanwhile, if the directory was not there before.
-        (self.made_files.clear(), self.made_dirs.clear());
+        self.made_nothing();
         Err(refused(self.dir.path(), &format!("holds files already ({name}); name a new or an empty directory")))
+    }
+
+    /// What is here is another one's.
+    fn made_nothing(&mut self) {
+        self.made_files.clear();
+        self.made_dirs.clear();
     }
 
     /// The directory.
