@@ -1,32 +1,98 @@
-//! Checkpoint: a copy of the whole database in another directory, in nearly no time and space.
+//! Checkpoint: a copy of the whole database in another directory.
 //!
-//! Tables never change, so they are linked; logs still grow, so what they hold now is copied; value files are ended, so that
-//! they are linked too and commits go on in new ones; the manifest is written anew. While the manifest lock is held nothing is installed or deleted. The manifest comes last: a crash before that
-//! leaves a directory that is not a database, and opening it says so or begins afresh.
+//! ```text
+//! 1 claim the directory: it is new or empty, and locked from then on                                   target.rs
+//! 2 under the manifest lock: end logs and value files after one commit; note of which files the copy consists, and
+//!   hold them, so that none is deleted meanwhile
+//! 3 link what does not change any more, or copy it where the system cannot link; copy the logs
+//! 4 sync the directory, then write the manifest: it comes last
+//! ```
+//!
+//! Writers, flushes and collections go on from 3 on, however long copying takes.
+//!
+//! * Tables never change, so they are linked. Logs still grow, so what they hold at 2 is copied. Value files are ended, so that
+//!   they are linked too and commits go on in new ones.
+//! * **A file is linked only if recovery of either database leaves it as it is**: all of it is listed, so nothing is cut off.
+//!   A database open read-only cannot list what a killed process has left: such files are copied, with all they hold, and the
+//!   copy recovers from the same bytes as its origin does.
+//! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so. Any error
+//!   has everything removed that was made.
 
-use std::{collections::BTreeSet, path::Path};
+mod target;
 
-use bifold_contract::{Error, FileId, IoSource, Result};
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    io::{self, ErrorKind},
+    path::Path,
+    sync::Arc,
+};
+
+use bifold_contract::{Edit, Error, FileId, IoSource, LogFloor, Result};
 use bifold_format::names;
-use bifold_io::Dir;
+use bifold_io::{Dir, Reader};
 
+use self::target::Target;
 use crate::{engine::Engine, manifest::ManifestFile, options::Access, sync::LockExt, wal::LogFile};
 
 /// Bytes copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
 
+/// How far a checkpoint has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckpointProgress {
+    /// Bytes that the copy will hold, but for its manifest.
+    pub bytes_total: u64,
+    /// Bytes that it holds now.
+    pub bytes_done: u64,
+    /// Of these, bytes that were copied. The others are shared with the database by hard links.
+    pub bytes_copied: u64,
+}
+
 /// Copies the database to `path`.
 ///
 /// # Errors
-/// I/O errors; [`Error::InvalidArgument`] when `path` holds files; [`Error::Poisoned`].
-pub(crate) fn checkpoint(engine: &Engine, path: &Path) -> Result<()> {
+/// I/O errors; [`Error::InvalidArgument`] when `path` is no place for a copy; [`Error::Poisoned`]. Nothing is left at `path`
+/// then, or the error says what.
+pub(crate) fn checkpoint(engine: &Engine, path: &Path, told: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
     engine.health.open()?;
-    let to = engine.dir.sibling(path);
-    to.create_dir()?;
-    if let Some(name) = to.list()?.first() {
-        let reason = format!("{} holds files already ({name}); name a new or an empty directory", path.display());
-        return Err(Error::invalid("checkpoint directory", reason));
+    let mut target = Target::claim(&engine.dir, path)?;
+    let made = plan(engine).and_then(|plan| plan.carry_out(&engine.dir, &mut target, told));
+    match made {
+        Ok(()) => Ok(()),
+        Err(error) if cfg!(planted = "checkpoint_leaves_directory") => Err(error),
+        Err(error) => Err(target.undo(error)),
     }
+}
+
+/// What a copy consists of.
+struct Plan {
+    state: Edit,
+    database_id: u64,
+    logs: Vec<(LogFile, Reader)>,
+    files: Vec<Piece>,
+    /// Keeps the files from being deleted.
+    _held: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+/// One table or value file.
+struct Piece {
+    name: String,
+    /// As many as the copy needs.
+    bytes: u64,
+    way: Way,
+}
+
+/// How a file gets into a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By a hard link, or by copying where the system cannot link.
+    Link,
+    Copy,
+}
+
+fn plan(engine: &Engine) -> Result<Plan> {
     let mut manifest = engine.manifest.hold();
     // Before the list of logs: a later one may be missing there.
     let floor = engine.log_floor(None);
@@ -35,27 +101,25 @@ pub(crate) fn checkpoint(engine: &Engine, path: &Path) -> Result<()> {
         engine.sync_everything()?;
         engine.list_lengths(&mut manifest)?;
     }
-    let mut state = engine.state(floor);
-    state.values.added.retain(|file| end.values.contains(&file.id) || file.bytes == 0);
-    for added in state.levels.iter().flat_map(|change| &change.added) {
-        engine.dir.link_into(&to, &names::table(added.table.id))?;
-    }
-    for file in state.values.added.iter().filter(|file| file.bytes > 0) {
-        engine.dir.link_into(&to, &names::value(file.id))?;
-    }
-    end.logs.iter().try_for_each(|log| copy_log(&engine.dir, &to, log.id, log.bytes))?;
-    to.sync()?;
-    ManifestFile::create(&to, manifest.database_id(), &state)?;
-    let above = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    to.sibling(above).sync()
+    let state = state_at(engine, floor, &end);
+    let mut files: Vec<Piece> = (state.levels.iter().flat_map(|change| &change.added))
+        .map(|added| Piece { name: names::table(added.table.id), bytes: added.table.bytes, way: Way::Link })
+        .collect();
+    files.extend(value_files(engine, &state, &end)?);
+    let open = |log: LogFile| Ok((log, engine.dir.open_held(&names::log(log.id))?));
+    let logs = end.logs.into_iter().map(open).collect::<Result<_>>()?;
+    let trees = engine.trees();
+    let versions = trees.iter().map(|tree| Arc::clone(&tree.view().version) as Arc<dyn Any + Send + Sync>);
+    let held = versions.chain(trees.iter().map(|tree| tree.placement().hold_files())).collect();
+    Ok(Plan { state, database_id: manifest.database_id(), logs, files, _held: held })
 }
 
 /// Where the copy ends.
 struct End {
     logs: Vec<LogFile>,
     values: BTreeSet<FileId>,
-    /// Values are kept apart. Recovery of the copy cuts what its manifest does not list, in files that are shared: so all
-    /// must be listed, and durable before.
+    /// Values are kept apart, and the database is open for writing. Recovery of the copy cuts what its manifest does not list,
+    /// in files that are shared: so all must be listed, and durable before.
     shares_values: bool,
 }
 
@@ -76,9 +140,72 @@ fn end_here(engine: &Engine) -> Result<End> {
     })
 }
 
-fn copy_log(from: &Dir, to: &Dir, id: FileId, bytes: u64) -> Result<()> {
-    let name = names::log(id);
-    let (reader, writer) = (from.open(&name)?, to.create(&name, IoSource::Maintenance)?);
+/// The state that the manifest of the copy begins with.
+fn state_at(engine: &Engine, floor: LogFloor, end: &End) -> Edit {
+    let mut state = engine.state(floor);
+    state.values.added.retain(|file| end.values.contains(&file.id) || file.bytes == 0);
+    state
+}
+
+/// The value files of the copy. Where nothing may be written, those too that only logs lead to.
+fn value_files(engine: &Engine, state: &Edit, end: &End) -> Result<Vec<Piece>> {
+    let added = state.values.added.iter().filter(|file| file.bytes > 0);
+    let listed: BTreeMap<FileId, u64> = added.map(|file| (file.id, file.bytes)).collect();
+    let writes = engine.options.access == Access::ReadWrite;
+    let mut files = Vec::new();
+    for &id in end.values.iter().filter(|id| !writes || listed.contains_key(id)) {
+        let (name, listed) = (names::value(id), listed.get(&id).copied());
+        let there = engine.dir.len(&name)?;
+        let is_all_listed = there == listed || cfg!(planted = "link_tails");
+        let bytes = if writes { listed } else { there };
+        let way = if is_all_listed { Way::Link } else { Way::Copy };
+        files.push(Piece { name, bytes: bytes.unwrap_or(0), way });
+    }
+    Ok(files)
+}
+
+impl Plan {
+    fn carry_out(&self, from: &Dir, target: &mut Target, told: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
+        let logs: u64 = self.logs.iter().map(|(log, _)| log.bytes).sum();
+        let bytes_total = logs + self.files.iter().map(|file| file.bytes).sum::<u64>();
+        let mut teller = Teller { progress: CheckpointProgress { bytes_total, ..CheckpointProgress::default() }, told };
+        for Piece { name, bytes, way } in &self.files {
+            if *way == Way::Copy || !link(from, target, name)? {
+                copy(&from.open(name)?, target, name, *bytes, &mut teller)?;
+            } else {
+                teller.linked(*bytes);
+            }
+            target.check_len(name, *bytes)?;
+        }
+        for (log, reader) in &self.logs {
+            let name = names::log(log.id);
+            copy(reader, target, &name, log.bytes, &mut teller)?;
+            target.check_len(&name, log.bytes)?;
+        }
+        target.dir().sync()?;
+        target.begin_manifest();
+        ManifestFile::create(target.dir(), self.database_id, &self.state)?;
+        target.make_name_durable()
+    }
+}
+
+/// Links a file into the copy; answers whether the system can do that.
+fn link(from: &Dir, target: &mut Target, name: &str) -> Result<bool> {
+    match target.make(name, |to| from.link_into(to, name)) {
+        Err(Error::Io { source, .. }) if cannot_link(&source) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+/// Another device, a file system without hard links or one that refuses this one, too many names of one file.
+fn cannot_link(error: &io::Error) -> bool {
+    let kinds =
+        [ErrorKind::CrossesDevices, ErrorKind::Unsupported, ErrorKind::PermissionDenied, ErrorKind::TooManyLinks];
+    kinds.contains(&error.kind()) && cfg!(not(planted = "checkpoint_one_device"))
+}
+
+fn copy(reader: &Reader, target: &mut Target, name: &str, bytes: u64, teller: &mut Teller<'_>) -> Result<()> {
+    let writer = target.make(name, |to| to.create(name, IoSource::Maintenance))?;
     let mut buffer = vec![0; usize::try_from(bytes.min(COPY_BYTES)).unwrap_or(0)];
     let mut done = 0;
     while done < bytes {
@@ -86,6 +213,25 @@ fn copy_log(from: &Dir, to: &Dir, id: FileId, bytes: u64) -> Result<()> {
         reader.read_at(&mut buffer[..step], done, IoSource::Maintenance)?;
         writer.append(&[&buffer[..step]])?;
         done += step as u64;
+        teller.copied(step as u64);
     }
     writer.sync()
+}
+
+/// Counts, and tells whoever asked.
+struct Teller<'a> {
+    progress: CheckpointProgress,
+    told: &'a mut dyn FnMut(CheckpointProgress),
+}
+
+impl Teller<'_> {
+    fn linked(&mut self, bytes: u64) {
+        self.progress.bytes_done += bytes;
+        (self.told)(self.progress);
+    }
+
+    fn copied(&mut self, bytes: u64) {
+        self.progress.bytes_copied += bytes;
+        self.linked(bytes);
+    }
 }

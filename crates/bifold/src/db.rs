@@ -7,7 +7,7 @@ use bifold_io::Env;
 
 use crate::{
     batch::Batch,
-    checkpoint,
+    checkpoint::{self, CheckpointProgress},
     engine::Engine,
     keyspace::{Keyspace, Swap, owned_bounds, prefix_bounds},
     options::{Access, Durability, KeyspaceOptions, Options, Placement},
@@ -277,13 +277,28 @@ impl Db {
         Stats::of(self.engine())
     }
 
-    /// Copies the database as it is now to the new directory `dir`, by hard links where possible: nearly no time and no
-    /// space. The copy is a database of its own.
+    /// Copies the database as it is now to the new or empty directory `dir`. The copy is a database of its own.
+    ///
+    /// On the same file system it takes nearly no time and no space: the copy shares tables and value files with the
+    /// database by hard links. So it is **no backup**: what damages one of those files damages both. On another file system
+    /// every byte is read, written and synced, and the copy shares nothing; the database works on meanwhile, but files that it
+    /// lets go of are deleted only afterwards. Of a database that is open read-only, value files are copied too that a killed
+    /// process has left unlisted.
     ///
     /// # Errors
-    /// I/O errors; [`Error::InvalidArgument`] when `dir` holds files already.
+    /// I/O errors; [`Error::InvalidArgument`] when `dir` holds files already, is a file or a symbolic link, or lies within the
+    /// database's own directory; [`Error::Locked`] while another checkpoint is made there. Whatever was made is removed; the
+    /// error says so if that fails.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
-        checkpoint::checkpoint(self.engine(), dir.as_ref())
+        self.checkpoint_with(dir, |_| {})
+    }
+
+    /// [`Db::checkpoint`], and tells how far it has come: after each file, and after each MiB that is copied.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn checkpoint_with(&self, dir: impl AsRef<Path>, mut told: impl FnMut(CheckpointProgress)) -> Result<()> {
+        checkpoint::checkpoint(self.engine(), dir.as_ref(), &mut told)
     }
 
     /// Closes the database: background work ends, the log is synced. Calls through other handles then answer

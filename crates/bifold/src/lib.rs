@@ -83,6 +83,7 @@ mod write;
 pub use batch::Batch;
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
 pub use bifold_io::Env;
+pub use checkpoint::CheckpointProgress;
 pub use db::{DEFAULT_KEYSPACE, Db, Snapshot};
 pub use keyspace::{Keyspace, Swap};
 pub use options::{

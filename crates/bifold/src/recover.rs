@@ -18,6 +18,7 @@ mod logs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
     path::Path,
     sync::{
         Arc,
@@ -30,6 +31,7 @@ use bifold_contract::{
     ValueFileMeta, edit::TableAdded, placement::Routed,
 };
 use bifold_format::{
+    frame::FILE_HEADER_BYTES,
     log::{LogRecord, Operation},
     manifest,
     names::{self, FileKind},
@@ -63,8 +65,8 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         dir = dir.with_open_files_max(options.open_files_max as usize);
     }
     let writes = options.access == Access::ReadWrite;
-    let exists = dir.len(names::MANIFEST)?.is_some();
-    if !exists && (!writes || options.if_missing == IfMissing::Fail) {
+    let creates = writes && options.if_missing == IfMissing::Create;
+    if !creates && !is_any_there(&dir)? {
         return Err(Error::NotFound { path: path.into() });
     }
     if writes {
@@ -81,11 +83,11 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
             state
         }
         None => {
-            refuse_leftovers(&dir)?;
-            let id = bifold_format::checksum::checksum(path.as_os_str().as_encoded_bytes(), 0, 0);
-            let id = id ^ env.clock.now().as_nanos() as u64;
-            let log_floor = LogFloor { log: files.logs.first().copied().unwrap_or(0), first: 1 };
-            ManifestState { database_id: id, log_floor, ..ManifestState::default() }
+            refuse_leftovers(&dir, &files)?;
+            if !creates {
+                return Err(Error::NotFound { path: path.into() });
+            }
+            new_state(&env, path, &files)
         }
     };
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
@@ -99,7 +101,10 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     trees.iter().try_for_each(|tree| tree.placement().settle(found.next - 1, found.durable))?;
     // Not `found.next` alone: the manifest says which numbers were in use, those of commits that are lost included.
     let next_seqno = found.next.max(state.last_seqno + 1);
-    let replaying = found.logs.first().map(|log| LogFloor { log: log.id, first: log.first });
+    let replaying = match writes {
+        true => found.logs.first().map(|log| LogFloor { log: log.id, first: log.first }),
+        false => Some(state.log_floor),
+    };
     let (manifest, mut wal) = if writes {
         found.logs.iter().try_for_each(|log| settle_log(&dir, log))?;
         let log = next_file.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +118,14 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     } else {
         (ManifestFile::frozen(&dir, state.database_id), Wal::none(&dir, next_seqno))
     };
-    wal.adopt(found.logs.iter().map(|log| LogFile { id: log.id, bytes: log.bytes, first: log.first }));
+    if writes {
+        wal.adopt(found.logs.iter().map(|log| LogFile { id: log.id, bytes: log.bytes, first: log.first }));
+    } else if cfg!(not(planted = "checkpoint_without_logs")) {
+        // As they stand, for whoever copies the database.
+        for &id in &logs {
+            wal.adopt([LogFile { id, bytes: dir.len(&names::log(id))?.unwrap_or(0), first: found.next }]);
+        }
+    }
     let engine = Engine::new(Recovered {
         env,
         dir,
@@ -151,6 +163,14 @@ fn settle_log(dir: &Dir, log: &FoundLog) -> Result<()> {
     Ok(())
 }
 
+/// The state of a database that is made in `path`.
+fn new_state(env: &Env, path: &Path, files: &Files) -> ManifestState {
+    let id = bifold_format::checksum::checksum(path.as_os_str().as_encoded_bytes(), 0, 0);
+    let id = id ^ env.clock.now().as_nanos() as u64;
+    let log_floor = LogFloor { log: files.logs.first().copied().unwrap_or(0), first: 1 };
+    ManifestState { database_id: id, log_floor, ..ManifestState::default() }
+}
+
 /// Makes the directory, and its entry in the one above durable.
 fn make_durable_dir(dir: &Dir) -> Result<()> {
     dir.create_dir()?;
@@ -158,16 +178,39 @@ fn make_durable_dir(dir: &Dir) -> Result<()> {
     dir.sibling(above).sync()
 }
 
-/// Without a manifest a directory must not hold tables or logs: they would be deleted as leftovers.
-fn refuse_leftovers(dir: &Dir) -> Result<()> {
-    let files = Files::list(dir)?;
-    match files.tables.first().map(|&id| names::table(id)).or(files.values.first().map(|&id| names::value(id))) {
-        None => Ok(()),
-        Some(name) => {
-            Err(Corruption::new(0, "database directory", "a MANIFEST beside the tables", format!("{name} alone"))
-                .of(dir.file(names::MANIFEST)))
+/// Whether there is a file of a database in `dir`, were it the last one left.
+///
+/// # Errors
+/// I/O errors.
+pub(crate) fn is_any_there(dir: &Dir) -> Result<bool> {
+    if dir.len(names::MANIFEST)?.is_some() {
+        return Ok(true);
+    }
+    match Files::list(dir) {
+        Ok(files) => Ok(files.last > 0),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Without a manifest a directory must not hold tables, value files or commits: it is a database that has lost its manifest,
+/// whose files would be deleted as leftovers. A crash while the database was made leaves a log with its header at most: the first
+/// commit comes after the manifest.
+///
+/// # Errors
+/// Corruption; I/O errors.
+pub(crate) fn refuse_leftovers(dir: &Dir, files: &Files) -> Result<()> {
+    let mut found = files.tables.first().map(|&id| names::table(id));
+    found = found.or(files.values.first().map(|&id| names::value(id)));
+    for name in files.logs.iter().map(|&id| names::log(id)) {
+        if dir.len(&name)?.is_some_and(|len| len > FILE_HEADER_BYTES as u64) && cfg!(not(planted = "logs_alone")) {
+            found = found.or(Some(name));
         }
     }
+    let Some(name) = found else { return Ok(()) };
+    let expected = "the MANIFEST of the database whose files are here";
+    let found = format!("no such file, but {name}: it was lost, or a checkpoint was cut short here");
+    Err(Corruption::new(0, "database directory", expected, found).of(dir.file(names::MANIFEST)))
 }
 
 /// The files of a directory by kind.

@@ -15,7 +15,7 @@ use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Env, LockMode, fs::Appending};
 use bifold_values::parts::{budget::Memory, value_files};
 
-use crate::recover::{Files, Logs, ManifestState, read_manifest};
+use crate::recover::{Files, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers};
 
 /// What a verification found.
 #[derive(Clone, Debug, Default)]
@@ -58,14 +58,20 @@ pub fn verify_in(
     mut progress: impl FnMut(VerifyProgress<'_>),
 ) -> Result<VerifyReport> {
     let dir = Dir::new(Arc::clone(&env.fs), path.as_ref());
-    if dir.len(names::MANIFEST)?.is_none() {
+    if !is_any_there(&dir)? {
         return Err(Error::NotFound { path: path.as_ref().into() });
     }
     let (dir, _lock) = dir.lock_for_use(names::LOCK, LockMode::Shared, Appending::default())?;
     let mut check = Check { report: VerifyReport::default(), total_bytes: total_bytes(&dir)?, dir };
     check.begin(names::MANIFEST, &mut progress);
     let state = match read_manifest(&check.dir) {
-        Ok(state) => state.unwrap_or_default(),
+        Ok(Some(state)) => state,
+        Ok(None) => {
+            let files = Files::list(&check.dir)?;
+            let damage = refuse_leftovers(&check.dir, &files).err();
+            check.report.problems.push(damage.ok_or(Error::NotFound { path: path.as_ref().into() })?);
+            return Ok(check.report);
+        }
         Err(damage) => {
             check.report.problems.push(damage);
             return Ok(check.report);

@@ -187,9 +187,11 @@ impl Wal {
         files
     }
 
-    /// Takes over logs of an earlier session, which recovery has read and synced, until nobody needs them.
-    pub fn adopt(&mut self, files: impl Iterator<Item = LogFile>) {
-        self.files.splice(0..0, files);
+    /// Takes over logs of an earlier session, oldest first, until nobody needs them.
+    pub fn adopt(&mut self, files: impl IntoIterator<Item = LogFile>) {
+        let of_now = self.files.iter().rposition(|file| Some(file.id) == self.current.as_ref().map(|log| log.id));
+        let at = of_now.unwrap_or(self.files.len());
+        self.files.splice(at..at, files);
     }
 
     /// Forgets logs below `floor`; the caller deletes the returned files.

@@ -1,6 +1,6 @@
 //! What can be typed, and the help that teaches it.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use bifold::Durability;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -72,31 +72,44 @@ pub enum Command {
     /// Store a value under a key.
     #[command(
         long_about = "Store a value under a key. The database and the keyspace are made if they do not exist.\n\n\
-            KEY and VALUE may hold the escapes \\\\ \\t \\n \\r and \\xHH; write a backslash as \\\\.",
-        after_long_help = "Examples:\n  bifold put my.db user/1 Ada\n  bifold put my.db 'bin\\x00ary' 'two\\nlines'\n  \
-            bifold put my.db photo --value-file photo.jpg\n  date | bifold put my.db now --value-file -"
+            KEY and VALUE are taken byte by byte as they are typed, backslashes included. Two values are not: - stands for \
+            what standard input holds, @FILE for what FILE holds, both as they are. With --literal they stand for \
+            themselves, too: scripts that pass on values of others should say so. What begins with another - \
+            goes behind --.\n\n\
+            With --escape, KEY and VALUE may hold the escapes \\\\ \\t \\n \\r and \\xHH, and a backslash is written \\\\.",
+        after_long_help = "Examples:\n  bifold put my.db user/1 Ada\n  bifold put my.db path 'C:\\temp\\new'\n  \
+            bifold put my.db photo @photo.jpg\n  date | bifold put my.db now -\n  \
+            bifold put my.db mail --literal @ada\n  bifold put my.db list -- --first\n  \
+            bifold put my.db --escape 'bin\\x00ary' 'two\\nlines'"
     )]
     Put(PutArgs),
 
     /// Print the value of a key.
     #[command(
-        long_about = "Print the value of a key, on one line with the escapes \\\\ \\t \\n \\r and \\xHH, or as it is with --raw.\n\n\
+        long_about = "Print the value of a key: into a pipe or a file byte by byte as it is, with nothing added. A \
+            terminal gets a newline behind it, and where the value is not printable text, its bytes as escapes, with a note \
+            that says so; --raw has it as it is there, too.\n\n\
+            With --escape, KEY may hold escapes, and the value is printed on one line with them.\n\n\
             Exit code 1 when there is no such key.",
-        after_long_help = "Examples:\n  bifold get my.db user/1\n  bifold get my.db photo --raw > photo.jpg"
+        after_long_help = "Examples:\n  bifold get my.db user/1\n  bifold get my.db photo > photo.jpg\n  \
+            bifold get my.db --escape 'bin\\x00ary'"
     )]
     Get(GetArgs),
 
     /// Delete keys, all in one atomic commit.
     #[command(
-        long_about = "Delete keys, all in one atomic commit. Keys that are not there are no error.",
+        long_about = "Delete keys, all in one atomic commit. Keys that are not there are no error. They are taken as they are \
+            typed; with --escape they may hold escapes.",
         after_long_help = "Examples:\n  bifold del my.db user/1\n  bifold del my.db user/1 user/2 user/3"
     )]
     Del(DelArgs),
 
     /// Print keys and values in key order.
     #[command(
-        long_about = "Print keys and values in key order, one pair a line: KEY, a tab, VALUE, escaped as `export` does it. \
-            With --json, one object a line.",
+        long_about = "Print keys and values in key order, one pair a line: KEY, a tab, VALUE, both with the escapes \\\\ \\t \\n \
+            \\r and \\xHH, as `export` writes them. With --json, one object a line.\n\n\
+            Keys of --prefix, --from and --to are taken as they are typed; with --escape they may hold escapes, as the printed \
+            keys do.",
         after_long_help = "Examples:\n  bifold scan my.db --limit 10\n  bifold scan my.db --prefix user/\n  \
             bifold scan my.db --from user/1 --to user/5 --reverse --keys-only"
     )]
@@ -109,8 +122,9 @@ pub enum Command {
             jsonl  {\"key\":\"…\",\"value\":\"…\"}, or key_base64 and value_base64 for bytes that are not UTF-8\n\
             dir    relative paths are keys, contents are values; symbolic links are not followed\n\n\
             The file is read twice: once to check all of it, once to import it. If any line is wrong, it is named as \
-            FILE:LINE, nothing is written and the exit code is 2. FILE may be - for standard input, which is first saved \
-            to a temporary file. When a key comes several times, the last value stays.",
+            FILE:LINE, nothing is written and the exit code is 2. FILE may be - for standard input, or a pipe: what comes is saved \
+            while it is checked, in a file without a name in $TMPDIR, which needs as much room. An import that is interrupted keeps \
+            the commits before; repeat it. When a key comes several times, the last value stays.",
         after_long_help = "Examples:\n  bifold import my.db users.tsv --format tsv\n  bifold import my.db events.jsonl --format jsonl\n  \
             bifold import my.db ~/Documents --format dir\n  bifold export a.db | bifold import b.db - --format tsv"
     )]
@@ -155,9 +169,11 @@ pub enum Command {
 
     /// Make a copy of a database that can be opened on its own.
     #[command(
-        long_about = "Make a consistent copy of a database in a new directory. Tables are shared as hard links where the \
-            file system allows, so it takes little time and space.",
-        after_long_help = "Examples:\n  bifold checkpoint my.db backup-2024-05-01"
+        long_about = "Make a consistent copy of a database in a new directory, which can be opened on its own.\n\n\
+            On the same file system the copy shares tables and value files with the database by hard links, so it takes \
+            little time and space. It is no backup then: what damages a shared file damages both. On another file system \
+            everything is copied.",
+        after_long_help = "Examples:\n  bifold checkpoint my.db my-copy.db\n  bifold checkpoint my.db /mnt/other-disk/backup-2024-05-01"
     )]
     Checkpoint(CheckpointArgs),
 
@@ -262,13 +278,26 @@ pub struct PutArgs {
     /// The database's directory.
     pub db: PathBuf,
     /// The key.
-    pub key: String,
-    /// The value.
+    pub key: OsString,
+    /// The value; - is what standard input holds, @FILE what a file holds.
     #[arg(required_unless_present = "value_file", conflicts_with = "value_file", allow_negative_numbers = true)]
-    pub value: Option<String>,
+    pub value: Option<OsString>,
     /// Take the value from a file, as it is; - is standard input.
     #[arg(long, value_name = "FILE")]
     pub value_file: Option<PathBuf>,
+    /// Take VALUE as it is typed, also - and @FILE.
+    #[arg(long, conflicts_with_all = ["value_file", "escape"])]
+    pub literal: bool,
+    #[command(flatten)]
+    pub typed: Typed,
+}
+
+/// How keys and values stand in arguments: the same rule for all commands.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct Typed {
+    /// Take the escapes \\ \t \n \r \xHH in keys and values for what they stand for.
+    #[arg(long)]
+    pub escape: bool,
 }
 
 #[derive(Args, Debug)]
@@ -276,10 +305,12 @@ pub struct GetArgs {
     /// The database's directory.
     pub db: PathBuf,
     /// The key.
-    pub key: String,
-    /// Print the value as it is, without escapes or a newline.
+    pub key: OsString,
+    /// Print the value as it is, at a terminal, too.
     #[arg(long, conflicts_with = "json")]
     pub raw: bool,
+    #[command(flatten)]
+    pub typed: Typed,
 }
 
 #[derive(Args, Debug)]
@@ -288,7 +319,9 @@ pub struct DelArgs {
     pub db: PathBuf,
     /// The keys.
     #[arg(required = true, value_name = "KEY")]
-    pub keys: Vec<String>,
+    pub keys: Vec<OsString>,
+    #[command(flatten)]
+    pub typed: Typed,
 }
 
 #[derive(Args, Debug)]
@@ -297,13 +330,13 @@ pub struct ScanArgs {
     pub db: PathBuf,
     /// Only keys that begin so.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
-    pub prefix: Option<String>,
+    pub prefix: Option<OsString>,
     /// From this key on.
     #[arg(long, value_name = "KEY")]
-    pub from: Option<String>,
+    pub from: Option<OsString>,
     /// Up to but not including this key.
     #[arg(long, value_name = "KEY")]
-    pub to: Option<String>,
+    pub to: Option<OsString>,
     /// Last key first.
     #[arg(long)]
     pub reverse: bool,
@@ -313,6 +346,8 @@ pub struct ScanArgs {
     /// Keys without their values.
     #[arg(long)]
     pub keys_only: bool,
+    #[command(flatten)]
+    pub typed: Typed,
 }
 
 #[derive(Args, Debug)]

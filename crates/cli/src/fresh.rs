@@ -8,7 +8,10 @@ use std::{
 
 use bifold::{Access, Db, Env, IfMissing, Options};
 
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    interrupt::Unfinished,
+};
 
 /// What stands behind the name of a directory that is not whole.
 const UNFINISHED: &str = ".partial";
@@ -17,6 +20,8 @@ const UNFINISHED: &str = ".partial";
 pub struct Fresh {
     to: PathBuf,
     partial: PathBuf,
+    /// An interrupted program leaves nothing.
+    _unfinished: Unfinished,
 }
 
 impl Fresh {
@@ -36,7 +41,8 @@ impl Fresh {
             let why = "is what an earlier attempt left: remove it, or choose another directory";
             return Err(Failure::trouble(format!("{} {why}", partial.display())));
         }
-        Ok(Self { to, partial })
+        let _unfinished = Unfinished::new(&partial);
+        Ok(Self { to, partial, _unfinished })
     }
 
     /// Where it is until it is whole.

@@ -7,6 +7,7 @@
 //! | [`formats`] | TSV, JSON Lines, directories of files: into keys and values and back |
 //! | [`open`] | opening a database with the options that were given |
 //! | [`fresh`] | new databases that are made as a whole or not at all |
+//! | [`interrupt`] | what is removed when the program is interrupted |
 //! | [`failure`] | what went wrong, in one line, and the exit code |
 //! | [`output`] | standard output, figures for people or as JSON, colours |
 //! | [`progress`] | progress bars, at a terminal only |
@@ -21,6 +22,7 @@ mod commands;
 mod failure;
 mod formats;
 mod fresh;
+mod interrupt;
 mod open;
 mod output;
 mod progress;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Ok(cli) => commands::run(&cli),
         Err(error) => failure::usage(&error),
     };
+    interrupt::wait_if_ending();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -11,7 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    interrupt::Unfinished,
+};
 
 /// A file that is not written yet.
 pub struct NewFile {
@@ -44,6 +47,7 @@ impl NewFile {
 /// Writes files, and no part of one.
 pub fn publish(files: &[NewFile]) -> Result<()> {
     files.iter().try_for_each(|file| check_free(&file.path))?;
+    let _unfinished: Vec<_> = files.iter().map(|file| Unfinished::new(&file.partial())).collect();
     let published = files.iter().try_for_each(NewFile::write).and_then(|()| files.iter().try_for_each(NewFile::rename));
     if published.is_err() {
         for file in files {

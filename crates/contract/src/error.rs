@@ -144,7 +144,8 @@ impl fmt::Display for Error {
             Self::Corruption { path, detail } => {
                 write!(
                     f,
-                    "{}: {detail}; restore this file from a checkpoint, or run `bifold verify` for a full list",
+                    "{}: {detail}; restore it from a backup (a checkpoint shares its files), or see `bifold verify` and \
+                     `bifold salvage`",
                     path.display()
                 )
             }

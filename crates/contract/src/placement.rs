@@ -15,6 +15,8 @@
 //! | [`Placement::pick_beside`] | – | – | – | – | logs, and vTables beside logs | – |
 //! | [`Placement::collect`] | – | asks the index | the group itself; asks the index (cold log) | drop-keys | asks the index (large logs) | – (a rewrite) |
 
+use std::{any::Any, sync::Arc};
+
 use crate::{Entry, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
 
 /// A placement's answers to the questions that the engine asks before doing anything.
@@ -226,7 +228,13 @@ pub trait Placement: Send + Sync {
 
     /// All its files that exist, those that are emptied included.
     fn live_files(&self) -> Vec<FileId>;
+
+    /// Keeps the files of [`Placement::live_files`] from being deleted for as long as the answer lives.
+    fn hold_files(&self) -> FilesHeld;
 }
+
+/// Value files that are not deleted while this lives.
+pub type FilesHeld = Arc<dyn Any + Send + Sync>;
 
 /// One operation of a commit, as a placement sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,8 @@ use std::{
 use bifold_contract::Result;
 
 use crate::fs::{
-    AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode, MappedRead, ReadFile, WriteFile,
+    AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode, MappedRead, PathKind, ReadFile,
+    WriteFile,
 };
 
 /// A file system that counts what is open. Clones share the files and the counts.
@@ -160,6 +161,18 @@ impl FileSystem for CountingFs {
 
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         self.inner.create_dir_all(dir)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        self.inner.remove_dir(dir)
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
+        self.inner.kind(path)
+    }
+
+    fn resolve(&self, path: &Path) -> Result<PathBuf> {
+        self.inner.resolve(path)
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {

@@ -18,7 +18,7 @@ use bifold_contract::{Error, IoSource, Result};
 use self::syncs::Syncs;
 pub use self::{reader::Reader, writer::Writer};
 use crate::{
-    fs::{Appending, DirLock, FileLock, FileSystem, LockMode, WriteFile},
+    fs::{Appending, DirLock, FileLock, FileSystem, LockMode, PathKind, WriteFile},
     open_files::{OpenFiles, OpenFilesTotals, Written},
 };
 
@@ -202,6 +202,15 @@ impl Dir {
         Reader::open(self, Arc::from(&*path), || self.fs.open(&path))
     }
 
+    /// Opens a file that stays open as long as the reader lives, so that its name may go meanwhile.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open_held(&self, name: &str) -> Result<Reader> {
+        let path = self.file(name);
+        Reader::pinned(self, Arc::from(&*path), self.fs.open(&path)?)
+    }
+
     /// Opens a file for many short reads ([`FileSystem::open_mapped`]).
     ///
     /// # Errors
@@ -236,6 +245,30 @@ impl Dir {
     /// The file system's.
     pub fn is_shared(&self, name: &str) -> Result<bool> {
         self.fs.is_shared(&self.file(name))
+    }
+
+    /// What stands at its path, `None` when nothing does. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn kind(&self) -> Result<Option<PathKind>> {
+        self.fs.kind(&self.path)
+    }
+
+    /// Its one path: absolute, without symbolic links, `.` and `..`.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn resolved(&self) -> Result<PathBuf> {
+        self.fs.resolve(&self.path)
+    }
+
+    /// Removes the directory, which holds nothing any more.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn remove_dir(&self) -> Result<()> {
+        self.fs.remove_dir(&self.path)
     }
 
     /// The names of all files, sorted.

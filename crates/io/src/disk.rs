@@ -18,7 +18,7 @@ use bifold_contract::{Error, Result};
 
 #[cfg(target_os = "linux")]
 use crate::fs::{AppendRegion, Appending, DirLock};
-use crate::fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile};
+use crate::fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile};
 
 /// Bytes that are read and written again at a time.
 const AGAIN_BYTES: usize = 1 << 20;
@@ -115,6 +115,24 @@ impl FileSystem for DiskFs {
 
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         fs::create_dir_all(dir).map_err(|e| Error::io("create directory", dir, e))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        fs::remove_dir(dir).map_err(|e| Error::io("remove directory", dir, e))
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.is_dir() => Ok(Some(PathKind::Directory)),
+            Ok(found) if found.is_symlink() => Ok(Some(PathKind::Link)),
+            Ok(_) => Ok(Some(PathKind::File)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io("look up", path, e)),
+        }
+    }
+
+    fn resolve(&self, path: &Path) -> Result<PathBuf> {
+        fs::canonicalize(path).map_err(|e| Error::io("look up", path, e))
     }
 
     fn sync_files(&self, files: &[Arc<dyn WriteFile>]) -> Result<()> {

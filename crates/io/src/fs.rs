@@ -122,6 +122,24 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's.
     fn create_dir_all(&self, dir: &Path) -> Result<()>;
 
+    /// Removes a directory that holds nothing.
+    ///
+    /// # Errors
+    /// The system's; it is an error when something is in it.
+    fn remove_dir(&self, dir: &Path) -> Result<()>;
+
+    /// What stands at `path`, `None` when nothing does. A symbolic link is told as such, not followed.
+    ///
+    /// # Errors
+    /// The system's, other than "not found".
+    fn kind(&self, path: &Path) -> Result<Option<PathKind>>;
+
+    /// The one path of what stands at `path`: absolute, without symbolic links, `.` and `..`.
+    ///
+    /// # Errors
+    /// The system's.
+    fn resolve(&self, path: &Path) -> Result<PathBuf>;
+
     /// Makes everything durable that was appended to these files, as [`WriteFile::sync`] does for one; together it may cost
     /// little more than for one.
     ///
@@ -152,6 +170,17 @@ pub trait FileSystem: Send + Sync + Debug {
     fn append_region(&self, _dir: &Path, lock: DirLock, _how: Appending) -> Result<AppendRegion> {
         Ok(AppendRegion { fs: None, lock: lock.lock })
     }
+}
+
+/// What may stand at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathKind {
+    /// A directory.
+    Directory,
+    /// A symbolic link, wherever it leads.
+    Link,
+    /// A file of any other kind.
+    File,
 }
 
 /// How files for many small appends are used.

@@ -56,6 +56,8 @@ pub enum OpKind {
     SyncDir,
     /// A directory was made, or had been.
     CreateDir,
+    /// A directory was removed.
+    RemoveDir,
 }
 
 /// A handle of a file system in memory: clones share the files. For files of one's own, see [`MemoryFs::power_loss`].
@@ -253,6 +255,7 @@ impl OpKind {
             Self::Link => "link",
             Self::SyncDir => "sync directory",
             Self::CreateDir => "create directory",
+            Self::RemoveDir => "remove directory",
         }
     }
 }

@@ -108,7 +108,15 @@ fn first_difference(a: &Contents, b: &Contents) -> Option<String> {
 /// # Errors
 /// What it finds.
 pub fn verify_is_clean(image: &MemoryFs) -> Result<(), Trouble> {
-    let report = bifold::verify_in(&env::simulated(image), env::DIR, |_| {})?;
+    verify_is_clean_in(image, env::DIR.as_ref())
+}
+
+/// The same for the database in `dir`.
+///
+/// # Errors
+/// What it finds.
+pub fn verify_is_clean_in(image: &MemoryFs, dir: &Path) -> Result<(), Trouble> {
+    let report = bifold::verify_in(&env::simulated(image), dir, |_| {})?;
     match report.problems.first() {
         None => Ok(()),
         Some(problem) => Err(Trouble::wrong(format!("verify: {problem}"))),

@@ -14,6 +14,7 @@
 //! | [`exhaustive`] | power loss in every short history |
 //! | [`splits`] | power loss while partitions split and are collected |
 //! | [`errno`] | every call fails, once or for good |
+//! | [`checkpoints`] | checkpoints that fail or are cut short |
 //! | [`full`] | the disk fills up |
 //! | [`metamorphic`] | one history, many option sets |
 //! | [`bitflip`] | every bit flipped, every file cut |
@@ -24,6 +25,7 @@
 
 pub mod bitflip;
 pub mod camera;
+pub mod checkpoints;
 pub mod concurrent;
 pub mod determinism;
 pub mod driver;

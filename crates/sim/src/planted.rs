@@ -73,6 +73,10 @@ const COLD_LOG_CRASHES: Test = Test::Integration("bifold-values", "conformance",
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
 const KILLED: Test = Test::Integration("bifold", "all", "killed::");
 const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
+const READ_ONLY_COPY: Test =
+    Test::Integration("bifold", "all", "checkpoints::a_checkpoint_of_a_database_open_read_only");
+const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_database_that_has_lost_its_manifest");
+const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
@@ -139,6 +143,12 @@ pub const ALL: &[Planted] = &[
     bug("drop_without_notify", DROPPED_MEMTABLES),
     bug("handle_pins_files", DROPPED_FILES),
     bug("sync_again", FAILED_SYNCS),
+    bug("checkpoint_without_logs", CHECKPOINTS),
+    bug("checkpoint_leaves_directory", CHECKPOINTS),
+    bug("checkpoint_one_device", CHECKPOINTS),
+    bug("link_tails", READ_ONLY_COPY),
+    bug("logs_alone", LOST_MANIFEST),
+    bug("settle_closed", REGION),
 ];
 
 /// What became of one planted bug.

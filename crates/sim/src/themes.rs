@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     bitflip::{self, Damage, Fixture, Open},
-    concurrent, determinism, each_sync, errno, exhaustive, full,
+    checkpoints, concurrent, determinism, each_sync, errno, exhaustive, full,
     history::{History, RangeInclusiveOf},
     kill, lost_sync, metamorphic, nested, power,
     report::{Report, guarded},
@@ -37,6 +37,7 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "exhaustive", soak: |seed| exhaustive::run(seed, None) },
     Theme { name: "splits", soak: |seed| splits::run(seed, None) },
     Theme { name: "errno", soak: |seed| errno::run(seed, errno::Sizes::usual()) },
+    Theme { name: "checkpoints", soak: checkpoints::run },
     Theme { name: "full", soak: full::run },
     Theme { name: "metamorphic", soak: metamorphic::run },
     Theme { name: "bitflip", soak: |seed| bitflip::run(seed, BITFLIP_EVERY, 16) },
@@ -90,6 +91,7 @@ pub fn history(name: &str, replay: &Replay) -> Result<History, String> {
         "exhaustive" => exhaustive::history(replay.seed),
         "splits" => splits::history(replay.seed),
         "errno" => errno::history(replay.seed),
+        "checkpoints" => checkpoints::history(replay.seed),
         "determinism" => determinism::history(replay.seed),
         other => return Err(format!("`{other}` has no history to show")),
     };

@@ -1,8 +1,48 @@
-//! Copies by hard links.
+//! Copies of whole databases: by hard links, across devices, of what is open read-only, beside writers.
 
-use bifold::{Db, Error, verify};
+use std::{
+    fs,
+    ops::RangeInclusive,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+    thread,
+};
 
-use crate::support::{check_filled, fill, tiny, tiny_db};
+use bifold::{Access, Db, Env, Error, KeyspaceOptions, Options, Placement, Reads, Workers, options::Values, verify};
+use bifold_io::{
+    disk::DiskFs,
+    faulty::{FaultKind, FaultyFs},
+};
+
+use crate::support::{TempDir, check_filled, fill, pairs, tiny, tiny_db};
+
+const ALL: [Placement; 6] =
+    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+
+fn options(placement: Placement) -> Options {
+    let values = Values {
+        min_bytes: 64,
+        large_bytes: 250,
+        group_bytes: 8 << 10,
+        groups_max: 16,
+        file_bytes: 16 << 10,
+        ..Values::default()
+    };
+    Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
+}
+
+/// Every file of a directory but its lock, with its bytes.
+fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        paths.filter(|path| !path.ends_with("LOCK")).map(|p| (p.clone(), fs::read(p).unwrap())).collect();
+    files.sort_unstable();
+    files
+}
 
 #[test]
 fn a_checkpoint_is_a_database_of_its_own() {
@@ -28,9 +68,236 @@ fn a_checkpoint_is_a_database_of_its_own() {
 fn a_checkpoint_never_overwrites_anything() {
     let (dir, db) = tiny_db();
     db.put("a", "1").unwrap();
-    std::fs::create_dir(dir.join("full")).unwrap();
-    std::fs::write(dir.join("full").join("file"), "mine").unwrap();
+    fs::create_dir(dir.join("full")).unwrap();
+    fs::write(dir.join("full").join("file"), "mine").unwrap();
     let error = db.checkpoint(dir.join("full")).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
-    assert_eq!(std::fs::read_dir(dir.join("full")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(dir.join("full")).unwrap().count(), 1);
+}
+
+#[test]
+fn what_is_no_place_for_a_copy_is_refused_and_nothing_is_made() {
+    let (dir, db) = tiny_db();
+    db.put("a", "1").unwrap();
+    fs::write(dir.join("file"), "mine").unwrap();
+    fs::create_dir(dir.join("empty")).unwrap();
+    for (to, name) in [("empty", "link"), ("nothing", "nowhere"), ("db", "same")] {
+        std::os::unix::fs::symlink(dir.join(to), dir.join(name)).unwrap();
+    }
+    let before = pairs(db.iter());
+    let places = [
+        ("db", "the database's own directory"),
+        ("db/copy", "the database's own directory"),
+        ("db/deep/er/copy", "the database's own directory"),
+        ("empty/../db/copy", "the database's own directory"),
+        ("same/copy", "the database's own directory"),
+        ("file", "is a file"),
+        ("link", "symbolic link"),
+        ("link/", "symbolic link"),
+        ("nowhere", "symbolic link"),
+        ("new/../db", "`..`"),
+        (".", "around it"),
+        ("..", "no name"),
+    ];
+    for (place, why) in places {
+        let error = db.checkpoint(dir.join(place)).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{place}: {error}");
+        assert!(error.to_string().contains(why), "{place}: {error}");
+    }
+    for place in ["file/copy", "nowhere/copy"] {
+        assert!(matches!(db.checkpoint(dir.join(place)), Err(Error::Io { .. })), "{place}");
+    }
+    assert_eq!(fs::read_dir(dir.join(".")).unwrap().count(), 6, "nothing new");
+    assert_eq!(fs::read_dir(dir.join("empty")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(dir.join("db")).unwrap().filter(|e| e.as_ref().unwrap().path().is_dir()).count(), 0);
+    db.checkpoint(dir.join("empty/../deep/er/copy/")).unwrap();
+    let copy = Db::open_with(dir.join("deep/er/copy"), tiny()).unwrap();
+    assert_eq!(pairs(copy.iter()), before);
+}
+
+/// The tail of the last log is torn, that of a value file is not in any manifest, and part of both stands in `APPENDS`.
+#[test]
+fn a_checkpoint_of_a_database_open_read_only_holds_what_it_shows_and_shares_nothing_that_recovery_changes() {
+    for placement in ALL {
+        let dir = TempDir::new();
+        let (origin, copy) = (dir.join("db"), dir.join("copy"));
+        let db = Db::open_with(dir.join("live"), options(placement)).unwrap();
+        for round in 0..3 {
+            fill(db.default_keyspace(), 200, &format!("{round} {}", "long ".repeat(30)));
+            db.sync().unwrap();
+        }
+        db.put("last", [7; 500]).unwrap();
+        // As a killed process leaves it.
+        fs::create_dir(&origin).unwrap();
+        for (path, bytes) in files(&dir.join("live")) {
+            fs::write(origin.join(path.file_name().unwrap()), bytes).unwrap();
+        }
+        let before = files(&origin);
+        let shown = {
+            let db = Db::open_with(&origin, Options { access: Access::ReadOnly, ..options(placement) }).unwrap();
+            db.checkpoint(&copy).unwrap();
+            pairs(db.iter())
+        };
+        assert_eq!(shown.len(), 201, "{placement:?}");
+        for round in 0..2 {
+            let db = Db::open_with(&copy, options(placement)).unwrap();
+            if round == 0 {
+                assert!(pairs(db.iter()) == shown, "{placement:?}: the copy holds something else");
+            }
+            fill(db.default_keyspace(), 100, "in the copy");
+            db.compact().unwrap();
+            db.close().unwrap();
+            assert_eq!(verify(&copy).unwrap().problems.len(), 0);
+        }
+        assert!(files(&origin) == before, "{placement:?}: files of the origin have changed");
+        let db = Db::open_with(&origin, options(placement)).unwrap();
+        assert!(pairs(db.iter()) == shown, "{placement:?}: the origin holds something else");
+    }
+}
+
+#[test]
+fn where_the_system_cannot_link_a_checkpoint_is_copied() {
+    for placement in ALL {
+        let dir = TempDir::new();
+        let faulty = FaultyFs::new(Arc::new(DiskFs));
+        let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+        let db = Db::open_in(env, dir.join("db"), options(placement)).unwrap();
+        fill(db.default_keyspace(), 500, &"long ".repeat(30));
+        // EXDEV, EPERM, EMLINK.
+        for errno in [18, 1, 31] {
+            faulty.decide_by(Box::new(move |call| (call.op == "link").then_some(FaultKind::Errno(errno))));
+            let copy = dir.join(&format!("copy{errno}"));
+            let mut told = Vec::new();
+            db.checkpoint_with(&copy, |progress| told.push(progress)).unwrap();
+            let last = told.last().unwrap();
+            assert!(last.bytes_total > 50_000 && last.bytes_done == last.bytes_total, "{last:?}");
+            assert_eq!(last.bytes_copied, last.bytes_total);
+            assert!(told.is_sorted_by_key(|progress| progress.bytes_done));
+            for (path, _) in files(&copy) {
+                assert_eq!(fs::metadata(&path).unwrap().nlink(), 1, "{} is shared", path.display());
+            }
+            assert_eq!(verify(&copy).unwrap().problems.len(), 0);
+            check_filled(
+                Db::open_with(&copy, options(placement)).unwrap().default_keyspace(),
+                500,
+                &"long ".repeat(30),
+            );
+        }
+    }
+}
+
+/// On a machine that has a second file system to write to.
+#[test]
+fn a_checkpoint_goes_to_another_device() {
+    let other = Path::new("/dev/shm").join(format!("bifold-checkpoint-{}", std::process::id()));
+    let dir = TempDir::new();
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    if device(Path::new("/dev/shm")).is_none_or(|shm| Some(shm) == device(&dir.join("."))) {
+        return println!("skipped: /dev/shm is no other device than {}", dir.join(".").display());
+    }
+    let db = Db::open_with(dir.join("db"), options(Placement::WiscKey)).unwrap();
+    fill(db.default_keyspace(), 500, "across");
+    let made = db.checkpoint(other.join("copy"));
+    let checked = made.and_then(|()| Db::open_with(other.join("copy"), options(Placement::WiscKey)));
+    let held = checked.map(|copy| pairs(copy.iter()));
+    fs::remove_dir_all(&other).unwrap();
+    assert!(held.unwrap() == pairs(db.iter()));
+}
+
+#[test]
+fn two_checkpoints_do_not_mix_in_one_directory() {
+    let (dir, db) = tiny_db();
+    fill(db.default_keyspace(), 200, "both");
+    let made: Vec<_> = thread::scope(|scope| {
+        let both: Vec<_> = (0..2).map(|_| scope.spawn(|| db.checkpoint(dir.join("copy")))).collect();
+        both.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(made.iter().any(Result::is_ok), "{made:?}");
+    assert_eq!(verify(dir.join("copy")).unwrap().problems.len(), 0);
+    check_filled(Db::open_with(dir.join("copy"), tiny()).unwrap().default_keyspace(), 200, "both");
+}
+
+/// Each commit writes its number to two keys of two keyspaces. A copy has the same in both, from no earlier than the last commit
+/// before it began and no later than the first one that had not begun when it ended.
+#[test]
+fn checkpoints_beside_writers_readers_collections_and_keyspaces_are_whole() {
+    for placement in ALL {
+        let dir = TempDir::new();
+        // So few that files which rest are closed all the time.
+        let options = Options {
+            open_files_max: 8,
+            reads: Reads::Called,
+            memory_limit: 8 << 20,
+            memtable_bytes: 32 << 10,
+            workers: Workers::Threads(2),
+            ..options(placement)
+        };
+        let db = Db::open_with(dir.join("db"), options.clone()).unwrap();
+        let other = db.keyspace("other", options.keyspace.clone()).unwrap();
+        let (begun, ended, stop) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+        let copies = thread::scope(|scope| {
+            let write = || {
+                for n in 1.. {
+                    begun.store(n, SeqCst);
+                    let value = n.to_be_bytes().repeat(200);
+                    let mut batch = db.batch();
+                    batch.put(db.default_keyspace(), "number", &value).unwrap();
+                    batch.put(&other, "number", &value).unwrap();
+                    batch.put(&other, format!("key{}", n % 500), &value).unwrap();
+                    db.commit(batch).unwrap();
+                    ended.store(n, SeqCst);
+                    if stop.load(SeqCst) {
+                        break;
+                    }
+                }
+            };
+            let read = || {
+                while !stop.load(SeqCst) {
+                    (0..500).for_each(|n| drop(other.get(format!("key{n}")).unwrap()));
+                }
+            };
+            let collect = || {
+                while !stop.load(SeqCst) {
+                    db.collect_garbage().unwrap();
+                    db.flush().unwrap();
+                }
+            };
+            let make_and_drop = || {
+                while !stop.load(SeqCst) {
+                    let short_lived = db.keyspace("short-lived", options.keyspace.clone()).unwrap();
+                    (0..20).for_each(|n| short_lived.put([n], [n; 300]).unwrap());
+                    db.drop_keyspace("short-lived").unwrap();
+                }
+            };
+            let threads = [scope.spawn(write), scope.spawn(read), scope.spawn(collect), scope.spawn(make_and_drop)];
+            let make = |n: u32| {
+                let (earliest, path) = (ended.load(SeqCst), dir.join(&format!("copy{n}")));
+                let made = db.checkpoint(&path);
+                (path, earliest, begun.load(SeqCst), made)
+            };
+            let copies: Vec<_> = (0..12).map(make).collect();
+            stop.store(true, SeqCst);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            copies
+        });
+        for (path, earliest, latest, made) in copies {
+            made.unwrap_or_else(|error| panic!("{placement:?}, {}: {error}", path.display()));
+            check_copy(&path, earliest..=latest, &options);
+            fs::remove_dir_all(&path).unwrap();
+        }
+    }
+}
+
+/// The copy holds the state after one of these commits.
+fn check_copy(path: &Path, commits: RangeInclusive<u32>, options: &Options) {
+    assert_eq!(verify(path).unwrap().problems.len(), 0, "{}", path.display());
+    let copy = Db::open_with(path, options.clone()).unwrap();
+    let number =
+        |value: Option<bifold::Value>| value.map_or(0, |value| u32::from_be_bytes(value[..4].try_into().unwrap()));
+    let held = number(copy.get("number").unwrap());
+    let of_other = copy.existing_keyspace("other").unwrap().unwrap();
+    assert_eq!(held, number(of_other.get("number").unwrap()));
+    assert!(commits.contains(&held), "{}: {held} of {commits:?}", path.display());
+    assert!(pairs(of_other.iter()).len() <= 501);
+    copy.close().unwrap();
 }

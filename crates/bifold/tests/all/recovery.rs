@@ -155,6 +155,73 @@ fn tables_without_a_manifest_are_not_overwritten() {
     assert!(error.to_string().contains("MANIFEST"), "{error}");
 }
 
+/// Whatever it is opened for, and whichever files are left: none of them is taken for a new database, or for none.
+#[test]
+fn a_database_that_has_lost_its_manifest_is_damaged_for_everybody() {
+    let ways =
+        [tiny(), Options { if_missing: IfMissing::Fail, ..tiny() }, Options { access: Access::ReadOnly, ..tiny() }];
+    let wisckey = || {
+        let mut options = tiny();
+        options.set("keyspace.preset=wisckey").unwrap();
+        options
+    };
+    for (kind, options) in [("log", tiny()), ("tbl", tiny()), ("val", wisckey())] {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("live"), options).unwrap();
+        fill(db.default_keyspace(), 20, &"long ".repeat(300));
+        if kind == "tbl" {
+            db.flush().unwrap();
+        }
+        // As a killed process leaves it: most of the log stands in APPENDS.
+        let path = dir.join("db");
+        fs::create_dir(&path).unwrap();
+        for entry in fs::read_dir(dir.join("live")).unwrap() {
+            let from = entry.unwrap().path();
+            let is_kind = from.extension().is_none_or(|extension| extension == kind);
+            if is_kind && !from.ends_with("MANIFEST") {
+                fs::copy(&from, path.join(from.file_name().unwrap())).unwrap();
+            }
+        }
+        let count =
+            || fs::read_dir(&path).unwrap().filter(|e| e.as_ref().unwrap().path().extension().is_some()).count();
+        let before = count();
+        assert!(before > 0, "{kind}");
+        for way in &ways {
+            let error = Db::open_with(&path, way.clone()).unwrap_err();
+            assert!(error.is_corruption() && error.to_string().contains("MANIFEST"), "{kind}: {error}");
+            let report = verify(&path).unwrap();
+            assert!(report.problems.iter().any(Error::is_corruption), "{kind}: {report:?}");
+        }
+        assert_eq!(count(), before, "{kind}");
+    }
+}
+
+/// Making a database begins with its log, so a crash leaves one without a manifest, with a header or less.
+#[test]
+fn a_crash_while_a_database_is_made_leaves_no_database_and_a_place_for_one() {
+    let dir = TempDir::new();
+    let db = Db::open_with(dir.join("live"), tiny()).unwrap();
+    let log =
+        fs::read_dir(dir.join("live")).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_some()).unwrap();
+    db.close().unwrap();
+    let header = fs::read(&log).unwrap();
+    for (n, bytes) in [&b""[..], &header[..20], &header].into_iter().enumerate() {
+        let path = dir.join(&format!("db{n}"));
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("LOCK"), b"").unwrap();
+        fs::write(path.join("MANIFEST.tmp"), b"half a man").unwrap();
+        fs::write(path.join(log.file_name().unwrap()), bytes).unwrap();
+        for way in [Options { if_missing: IfMissing::Fail, ..tiny() }, Options { access: Access::ReadOnly, ..tiny() }] {
+            assert!(matches!(Db::open_with(&path, way), Err(Error::NotFound { .. })));
+        }
+        assert!(matches!(verify(&path), Err(Error::NotFound { .. })));
+        let db = Db::open_with(&path, tiny()).unwrap();
+        db.put("a", "1").unwrap();
+        db.close().unwrap();
+        assert_eq!(keys(Db::open_with(&path, tiny()).unwrap().iter()), ["a"]);
+    }
+}
+
 #[test]
 fn leftovers_of_a_crash_are_removed() {
     let (dir, db) = tiny_db();

@@ -24,6 +24,7 @@ use super::compare;
 use crate::{
     args::Global,
     failure::{Failure, Result},
+    interrupt::Unfinished,
     open,
     output::{Output, Tone},
 };
@@ -304,14 +305,15 @@ fn open_store(args: &BenchArgs, dir: &Path, options: Options) -> Result<Box<dyn 
 /// Where the database is; a temporary directory goes away with it.
 pub struct Place {
     pub dir: PathBuf,
-    temporary: bool,
+    temporary: Option<Unfinished>,
 }
 
 impl Place {
     /// The directory asked for, or a temporary one. Made if needed, so that its size can be watched from the beginning.
     pub fn new(dir: Option<&Path>) -> Result<Self> {
         let temporary = || std::env::temp_dir().join(format!("bifold-bench-{}", std::process::id()));
-        let place = Self { dir: dir.map_or_else(temporary, Path::to_owned), temporary: dir.is_none() };
+        let path = dir.map_or_else(temporary, Path::to_owned);
+        let place = Self { temporary: dir.is_none().then(|| Unfinished::new(&path)), dir: path };
         fs::create_dir_all(&place.dir).map_err(|e| Failure::file("create directory", &place.dir, &e))?;
         Ok(place)
     }
@@ -319,7 +321,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.temporary {
+        if self.temporary.is_some() {
             let _ = fs::remove_dir_all(&self.dir);
         }
     }

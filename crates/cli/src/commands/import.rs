@@ -3,10 +3,14 @@
 //! The first pass reads all of the input and names the first thing wrong with it; only a sound input opens, or makes,
 //! the database. The second pass writes in commits of about a megabyte. An input that changes between the passes is
 //! checked again on the way; a bad line then ends the import, with the commits before it written.
+//!
+//! What can be read only once (standard input, a pipe, a device) is saved while it is checked, in a file without a name: nothing
+//! is left of it, however the program ends.
 
 use std::{
-    fs::{self, File},
-    io,
+    fs::{self, File, OpenOptions},
+    io::{self, BufWriter, Read, Seek, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -17,7 +21,7 @@ use serde::Serialize;
 use crate::{
     args::{Global, ImportArgs},
     failure::{Failure, Result},
-    formats::{Format, lines, tree},
+    formats::{Format, Pair, lines, tree},
     open,
     output::{self, Output},
     progress::Progress,
@@ -53,9 +57,7 @@ pub fn run(args: &ImportArgs, global: &Global, out: &mut Output) -> Result<()> {
             "a directory cannot come from standard input: name it, or use --format tsv or jsonl",
         ));
     }
-    let spool = if from_stdin { Some(Spool::of_stdin()?) } else { None };
-    let file = spool.as_ref().map_or(args.file.as_path(), |spool| spool.path.as_path());
-    let imported = import(&args.db, file, format, global)?;
+    let imported = import(&args.db, &args.file, format, global)?;
     if global.json {
         return out.json(&imported);
     }
@@ -102,27 +104,47 @@ fn import(db: &Path, file: &Path, format: Format, global: &Global) -> Result<Imp
 /// An input that was found sound.
 pub enum Checked {
     /// Lines.
-    Lines {
-        /// Where they are.
-        file: PathBuf,
-        /// How they are written.
-        format: Format,
-        /// Bytes of the file.
-        bytes: u64,
-    },
+    Lines(Lines),
     /// Files.
     Tree(tree::Tree),
 }
 
+/// Lines that can be read again: of a file, or of what was saved of a pipe.
+pub struct Lines {
+    /// Opened once: what has the name later may be another file.
+    file: File,
+    /// What they are called.
+    name: PathBuf,
+    format: Format,
+    /// Bytes of all.
+    bytes: u64,
+}
+
+impl Lines {
+    /// Shows each pair, with the number of bytes its line has, to `each`.
+    ///
+    /// # Errors
+    /// What is wrong with a line, should they have changed; the system's; those of `each`.
+    pub fn each(&self, mut each: impl FnMut(Pair, u64) -> Result<()>) -> Result<()> {
+        (&self.file).rewind().map_err(|e| Failure::file("read", &self.name, &e))?;
+        lines::read(&self.file, &self.name, self.format, |pair, line| each(pair, line.len() as u64))
+    }
+}
+
 /// Reads all of the input and changes nothing. The directory `db` is left out, should it lie in the input.
-pub fn check(db: &Path, file: &Path, format: Format) -> Result<Checked> {
-    let meta = fs::metadata(file).map_err(|e| Failure::file("open", file, &e))?;
+pub fn check(db: &Path, path: &Path, format: Format) -> Result<Checked> {
+    if path == Path::new("-") {
+        return Ok(Checked::Lines(save(io::stdin().lock(), Path::new("standard input"), format)?));
+    }
+    // Once: whoever writes to a pipe writes to who reads it first.
+    let file = File::open(path).map_err(|e| Failure::file("open", path, &e))?;
+    let meta = file.metadata().map_err(|e| Failure::file("look at", path, &e))?;
     match (format, meta.is_dir()) {
         (Format::Dir, false) => {
-            Err(Failure::trouble(format!("{} is not a directory: use --format tsv or jsonl for files", file.display())))
+            Err(Failure::trouble(format!("{} is not a directory: use --format tsv or jsonl for files", path.display())))
         }
         (Format::Tsv | Format::Jsonl, true) => {
-            Err(Failure::trouble(format!("{} is a directory: use --format dir", file.display())))
+            Err(Failure::trouble(format!("{} is a directory: use --format dir", path.display())))
         }
         (Format::Dir, true) => {
             let db = fs::canonicalize(db).ok();
@@ -133,17 +155,55 @@ pub fn check(db: &Path, file: &Path, format: Format) -> Result<Checked> {
                 files_max: usize::MAX,
                 bytes_max: u64::MAX,
             };
-            Ok(Checked::Tree(tree::list(file, &walk)?))
+            Ok(Checked::Tree(tree::list(path, &walk)?))
         }
+        (Format::Tsv | Format::Jsonl, false) if !meta.is_file() => Ok(Checked::Lines(save(file, path, format)?)),
         (Format::Tsv | Format::Jsonl, false) => {
             let progress = Progress::bytes("checking", meta.len());
-            lines::read(file, format, |_, bytes| {
+            let lines = Lines { file, name: path.to_owned(), format, bytes: meta.len() };
+            lines.each(|_, bytes| {
                 progress.advance(bytes);
                 Ok(())
             })?;
-            Ok(Checked::Lines { file: file.to_owned(), format, bytes: meta.len() })
+            Ok(Checked::Lines(lines))
         }
     }
+}
+
+/// Checks an input that comes only once, and saves it meanwhile.
+fn save(input: impl Read, name: &Path, format: Format) -> Result<Lines> {
+    let dir = std::env::temp_dir();
+    let failed = |e: io::Error| {
+        let (name, dir) = (name.display(), dir.display());
+        let advice = "set TMPDIR to a directory with more room, or import from a file";
+        Failure::trouble(format!("cannot save {name} to a temporary file in {dir}: {e}; {advice}"))
+    };
+    let mut saved = BufWriter::with_capacity(256 << 10, nameless(&dir).map_err(failed)?);
+    let mut bytes = 0;
+    lines::read(input, name, format, |_, line| {
+        bytes += line.len() as u64;
+        saved.write_all(line).map_err(failed)
+    })?;
+    let file = saved.into_inner().map_err(|e| failed(e.into_error()))?;
+    Ok(Lines { file, name: name.to_owned(), format, bytes })
+}
+
+/// A file that the system takes back when the program ends, however it ends.
+fn nameless(dir: &Path) -> io::Result<File> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{Mode, OFlags};
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        if let Ok(file) = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR) {
+            return Ok(File::from(file));
+        }
+    }
+    // Where files cannot be made without a name, it has one for a moment.
+    let path = dir.join(format!("bifold-import-{}.tmp", std::process::id()));
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// Writes a checked input.
@@ -151,9 +211,9 @@ pub fn write(db: &Db, keyspace: &Keyspace, input: &Checked) -> Result<Imported> 
     let begin = Instant::now();
     let mut writer = Writer { db, keyspace, batch: db.batch(), done: Imported::default() };
     match input {
-        Checked::Lines { file, format, bytes } => {
-            let progress = Progress::bytes("importing", *bytes);
-            lines::read(file, *format, |(key, value), bytes| {
+        Checked::Lines(lines) => {
+            let progress = Progress::bytes("importing", lines.bytes);
+            lines.each(|(key, value), bytes| {
                 progress.advance(bytes);
                 writer.put(&key, &value)
             })?;
@@ -195,27 +255,5 @@ impl Writer<'_> {
             self.db.commit(batch)?;
         }
         Ok(())
-    }
-}
-
-/// Standard input saved to a file, so that it can be read twice. Removed when dropped.
-struct Spool {
-    path: PathBuf,
-}
-
-impl Spool {
-    fn of_stdin() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("bifold-import-{}.tmp", std::process::id()));
-        let mut file = File::create_new(&path).map_err(|e| Failure::file("create", &path, &e))?;
-        let spool = Self { path };
-        io::copy(&mut io::stdin().lock(), &mut file)
-            .map_err(|e| Failure::trouble(format!("cannot save standard input to {}: {e}", spool.path.display())))?;
-        Ok(spool)
-    }
-}
-
-impl Drop for Spool {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
     }
 }

@@ -9,8 +9,10 @@ use serde::Serialize;
 use crate::{
     args::{CheckpointArgs, GcArgs, Global},
     failure::{Failure, Result},
+    interrupt::Unfinished,
     open,
     output::{self, Output},
+    progress::Progress,
 };
 
 /// What a compaction or a checkpoint did.
@@ -79,12 +81,15 @@ fn explain(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
 
 /// `bifold checkpoint`
 pub fn checkpoint(args: &CheckpointArgs, global: &Global, out: &mut Output) -> Result<()> {
-    if args.to.exists() {
+    if args.to.symlink_metadata().is_ok() {
         return Err(Failure::trouble(format!("{} exists: a checkpoint goes to a new directory", args.to.display())));
     }
     let db = open::existing(&args.db, global, Access::ReadWrite)?;
     let (begin, bytes_before) = (Instant::now(), size(&args.db)?);
-    db.checkpoint(&args.to)?;
+    let progress = Progress::bytes("copying", 0);
+    let unfinished = Unfinished::new(&args.to);
+    db.checkpoint_with(&args.to, |so_far| progress.reach_of(so_far.bytes_done, so_far.bytes_total))?;
+    drop((unfinished, progress));
     db.close()?;
     let done = Done { seconds: begin.elapsed().as_secs_f64(), bytes_before, bytes_after: size(&args.to)? };
     if global.json {

@@ -1,11 +1,19 @@
 //! `put`, `get`, `del`, `scan`: single keys and ranges of them.
+//!
+//! One rule for keys and values in arguments, [`bytes_of`]: they are what was typed, unless --escape is given.
 
-use std::{fs, io::Read, path::Path};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, IsTerminal, Read, Write},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+};
 
 use bifold::{Access, Keyspace, Pair};
 
 use crate::{
-    args::{DelArgs, GetArgs, Global, PutArgs, ScanArgs},
+    args::{DelArgs, GetArgs, Global, PutArgs, ScanArgs, Typed},
     failure::{Failure, Result},
     formats::{self, escape, jsonl, tsv},
     open,
@@ -14,9 +22,9 @@ use crate::{
 
 /// `bifold put`
 pub fn put(args: &PutArgs, global: &Global) -> Result<()> {
-    let key = unescape("key", &args.key)?;
+    let key = bytes_of("key", &args.key, args.typed)?;
     let value = match (&args.value, &args.value_file) {
-        (Some(value), _) => unescape("value", value)?,
+        (Some(value), _) => value_of(value, args)?,
         (None, Some(path)) => read_value(path)?,
         (None, None) => return Err(Failure::trouble("no value: give VALUE or --value-file FILE")),
     };
@@ -26,41 +34,97 @@ pub fn put(args: &PutArgs, global: &Global) -> Result<()> {
     Ok(db.close()?)
 }
 
-fn read_value(path: &Path) -> Result<Vec<u8>> {
-    if path != Path::new("-") {
-        return fs::read(path).map_err(|e| Failure::file("read", path, &e));
+fn value_of(value: &OsStr, args: &PutArgs) -> Result<Vec<u8>> {
+    match value.as_bytes() {
+        bytes if args.literal => Ok(bytes.to_owned()),
+        b"-" => read_value(Path::new("-")),
+        b"@" => Err(Failure::trouble("@ alone names no file: write @FILE, or --literal @ for the character")),
+        [b'@', file @ ..] => read_value(Path::new(OsStr::from_bytes(file))).map_err(|failure| match failure {
+            Failure::Trouble(message) => Failure::Trouble(format!("{message} (--literal takes @… as it is typed)")),
+            other => other,
+        }),
+        _ => bytes_of("value", value, args.typed),
     }
-    let mut value = Vec::new();
+}
+
+fn read_value(path: &Path) -> Result<Vec<u8>> {
     // One byte more than the most tells a value that is too long without reading all of it.
     let most = bifold::MAX_VALUE_LEN as u64 + 1;
-    let read = std::io::stdin().lock().take(most).read_to_end(&mut value);
-    read.map_err(|e| Failure::trouble(format!("cannot read standard input: {e}")))?;
-    Ok(value)
+    let mut value = Vec::new();
+    let read = if path == Path::new("-") {
+        read_into(&mut value, io::stdin().lock().take(most))
+    } else {
+        File::open(path).and_then(|file| read_into(&mut value, file.take(most)))
+    };
+    match read {
+        Ok(()) => Ok(value),
+        Err(error) if path == Path::new("-") => Err(Failure::trouble(format!("cannot read standard input: {error}"))),
+        Err(error) => Err(Failure::file("read", path, &error)),
+    }
+}
+
+/// Reads to the end; an input that memory has no room for is an error like any other.
+fn read_into(value: &mut Vec<u8>, mut from: impl Read) -> io::Result<()> {
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(bytes) => {
+                value.try_reserve(bytes)?;
+                value.extend_from_slice(&piece[..bytes]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// `bifold get`
 pub fn get(args: &GetArgs, global: &Global, out: &mut Output) -> Result<()> {
-    let key = key_of(&args.key)?;
+    let key = key_of(&args.key, args.typed)?;
     let (_db, keyspace) = open::existing_keyspace(&args.db, global, Access::ReadOnly)?;
     let Some(value) = keyspace.get(&key)? else {
-        return Err(Failure::No(Some(format!("no key `{}` in {}", args.key, args.db.display()))));
+        return Err(Failure::No(Some(format!("no key `{}` in {}", escape::escaped(&key), args.db.display()))));
     };
-    if args.raw {
-        return out.bytes(&value);
-    }
     let mut line = Vec::new();
     if global.json {
         jsonl::write(&key, Some(&value), &mut line);
-    } else {
+        return out.bytes(&line);
+    }
+    if args.typed.escape && !args.raw {
         escape::escape(&value, &mut line);
         line.push(b'\n');
+        return out.bytes(&line);
+    }
+    if args.raw || !io::stdout().is_terminal() {
+        return out.bytes(&value);
+    }
+    if !for_terminal(&value, &mut line) {
+        let note = "this value is not printable text: shown with escapes; a pipe, a file or --raw has it as it is";
+        // A note that cannot be shown is no reason not to show the value.
+        let _ = writeln!(io::stderr(), "bifold: {note}");
     }
     out.bytes(&line)
 }
 
+/// Adds a value as a terminal may have it, on lines of its own. Answers whether it is printable as it is.
+fn for_terminal(value: &[u8], line: &mut Vec<u8>) -> bool {
+    let is_shown = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    let is_text = std::str::from_utf8(value).is_ok_and(|text| text.chars().all(is_shown));
+    if is_text {
+        line.extend_from_slice(value);
+    } else {
+        escape::escape_for_terminal(value, line);
+    }
+    if !line.ends_with(b"\n") {
+        line.push(b'\n');
+    }
+    is_text
+}
+
 /// `bifold del`
 pub fn del(args: &DelArgs, global: &Global) -> Result<()> {
-    let keys = args.keys.iter().map(|key| key_of(key)).collect::<Result<Vec<_>>>()?;
+    let keys = args.keys.iter().map(|key| key_of(key, args.typed)).collect::<Result<Vec<_>>>()?;
     let (db, keyspace) = open::existing_keyspace(&args.db, global, Access::ReadWrite)?;
     let mut batch = db.batch();
     for key in &keys {
@@ -72,7 +136,7 @@ pub fn del(args: &DelArgs, global: &Global) -> Result<()> {
 
 /// `bifold scan`
 pub fn scan(args: &ScanArgs, global: &Global, out: &mut Output) -> Result<()> {
-    let bound = |text: &Option<String>| text.as_deref().map(|text| unescape("key", text)).transpose();
+    let bound = |text: &Option<OsString>| text.as_deref().map(|text| bytes_of("key", text, args.typed)).transpose();
     let (prefix, from, to) = (bound(&args.prefix)?, bound(&args.from)?, bound(&args.to)?);
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
@@ -113,12 +177,41 @@ fn range(keyspace: &Keyspace, prefix: Option<Vec<u8>>, from: Option<Vec<u8>>, to
     }
 }
 
-fn unescape(what: &str, text: &str) -> Result<Vec<u8>> {
-    escape::unescape(text).map_err(|why| Failure::trouble(format!("bad {what} `{text}`: {why}")))
+/// The bytes that an argument stands for.
+fn bytes_of(what: &str, typed: &OsStr, how: Typed) -> Result<Vec<u8>> {
+    if !how.escape {
+        return Ok(typed.as_bytes().to_owned());
+    }
+    let bad = |why: &str| Failure::trouble(format!("bad {what} `{}`: {why}", typed.display()));
+    let text = typed.to_str().ok_or_else(|| bad("it is not UTF-8; with --escape, write such bytes as \\xHH"))?;
+    escape::unescape(text).map_err(|why| bad(&why))
 }
 
-fn key_of(text: &str) -> Result<Vec<u8>> {
-    let key = unescape("key", text)?;
+fn key_of(typed: &OsStr, how: Typed) -> Result<Vec<u8>> {
+    let key = bytes_of("key", typed, how)?;
     formats::check(&key, 0).map_err(Failure::trouble)?;
     Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_gets_text_as_it_is_and_anything_else_as_escapes() {
+        for (value, shown, is_text) in [
+            (&b"plain \xc3\xbc"[..], &b"plain \xc3\xbc\n"[..], true),
+            (b"", b"\n", true),
+            (b"two\nlines\n", b"two\nlines\n", true),
+            (br"C:\temp\new", b"C:\\temp\\new\n", true),
+            (b"\x1b[2J", b"\\x1b[2J\n", false),
+            (b"\xc2\x9b2J", b"\\xc2\\x9b2J\n", false),
+            (b"cut \xc3", b"cut \\xc3\n", false),
+            (b"back\rwards", b"back\\rwards\n", false),
+        ] {
+            let mut line = Vec::new();
+            assert_eq!(for_terminal(value, &mut line), is_text, "{}", value.escape_ascii());
+            assert_eq!(line, shown, "{}", line.escape_ascii());
+        }
+    }
 }

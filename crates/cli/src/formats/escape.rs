@@ -3,6 +3,16 @@
 
 /// Adds `bytes`, escaped, to `out`.
 pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    escape_where(bytes, out, |c| c < ' ' || c == '\x7f');
+}
+
+/// The same for a terminal, which may take the control characters beyond ASCII, too, for orders. Files have always had those as
+/// they are.
+pub fn escape_for_terminal(bytes: &[u8], out: &mut Vec<u8>) {
+    escape_where(bytes, out, char::is_control);
+}
+
+fn escape_where(bytes: &[u8], out: &mut Vec<u8>, is_odd: impl Fn(char) -> bool) {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             match c {
@@ -10,7 +20,7 @@ pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
                 '\t' => out.extend_from_slice(b"\\t"),
                 '\n' => out.extend_from_slice(b"\\n"),
                 '\r' => out.extend_from_slice(b"\\r"),
-                '\0'..='\x1f' | '\x7f' => hex(c as u8, out),
+                _ if is_odd(c) => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| hex(byte, out)),
                 _ => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
@@ -35,7 +45,8 @@ fn hex(byte: u8, out: &mut Vec<u8>) {
 /// # Errors
 /// In words, for an escape that is none.
 pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
-    let mut out = Vec::with_capacity(text.len());
+    let mut out = Vec::new();
+    out.try_reserve(text.len()).map_err(|_| format!("there is no memory for its {} bytes", text.len()))?;
     let mut parts = text.split('\\');
     out.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
     // Each further part followed a backslash; an empty one stands for two of them in a row.
@@ -97,6 +108,11 @@ mod tests {
         #[test]
         fn an_escaped_text_is_one_printable_line(bytes: Vec<u8>) {
             prop_assert!(!escaped(&bytes).bytes().any(|b| b < 0x20 || b == 0x7f));
+            let mut shown = Vec::new();
+            escape_for_terminal(&bytes, &mut shown);
+            let shown = String::from_utf8_lossy(&shown).into_owned();
+            prop_assert!(!shown.chars().any(char::is_control));
+            prop_assert_eq!(unescape(&shown), Ok(bytes));
         }
 
         #[test]

@@ -1,31 +1,84 @@
 //! Files of lines, one pair each: checked as a whole before anything is done with them.
 
 use std::{
-    fs::File,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     path::Path,
 };
 
 use super::{Format, Pair, check, jsonl, tsv};
 use crate::failure::{Failure, Result};
 
-/// Shows each pair of the file, with the bytes its line has, to `each`.
+/// Shows each pair of an input, with its line, to `each`. `name` is what the input is called when a line is wrong.
 ///
 /// # Errors
 /// `FILE:LINE: what is wrong` for the first bad line; the system's; those of `each`.
-pub fn read(path: &Path, format: Format, mut each: impl FnMut(Pair, u64) -> Result<()>) -> Result<()> {
-    let file = File::open(path).map_err(|e| Failure::file("open", path, &e))?;
-    let mut reader = BufReader::with_capacity(256 << 10, file);
+pub fn read(
+    input: impl Read,
+    name: &Path,
+    format: Format,
+    mut each: impl FnMut(Pair, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut reader = BufReader::with_capacity(256 << 10, input);
     let mut line = Vec::new();
     for number in 1_u64.. {
         line.clear();
-        let bytes = reader.read_until(b'\n', &mut line).map_err(|e| Failure::file("read", path, &e))?;
-        if bytes == 0 {
-            break;
+        let bad = |why: String| Failure::trouble(format!("{}:{number}: {why}", name.display()));
+        match next(&mut reader, &mut line, format) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(Unread::System(error)) => return Err(Failure::file("read", name, &error)),
+            Err(Unread::Bad(why)) => return Err(bad(why)),
         }
-        let pair = parse(without_end(&line), format)
-            .map_err(|why| Failure::trouble(format!("{}:{number}: {why}", path.display())))?;
-        each(pair, bytes as u64)?;
+        let pair = parse(without_end(&line), format).map_err(bad)?;
+        each(pair, &line)?;
+    }
+    Ok(())
+}
+
+/// Why there is no line.
+enum Unread {
+    System(std::io::Error),
+    Bad(String),
+}
+
+/// Reads a line with its end. Answers whether there is one. One that cannot be right is not read to its end: it may have none.
+fn next(reader: &mut impl BufRead, line: &mut Vec<u8>, format: Format) -> std::result::Result<bool, Unread> {
+    loop {
+        let piece = match reader.fill_buf() {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            piece => piece.map_err(Unread::System)?,
+        };
+        let end = piece.iter().position(|&byte| byte == b'\n').map(|at| at + 1);
+        let taken = end.unwrap_or(piece.len());
+        if line.try_reserve(taken).is_err() {
+            let so_far = line.len();
+            return Err(Unread::Bad(format!("the line has more than {so_far} bytes, and there is no memory for more")));
+        }
+        line.extend_from_slice(&piece[..taken]);
+        reader.consume(taken);
+        if end.is_some() || taken == 0 {
+            return Ok(!line.is_empty());
+        }
+        check_unended(line, format).map_err(Unread::Bad)?;
+    }
+}
+
+/// Refuses what cannot become a line that is right, whatever follows.
+fn check_unended(line: &[u8], format: Format) -> std::result::Result<(), String> {
+    let (most, longest_key) = match format {
+        // An escape has four bytes for one, `\u0000` in JSON six.
+        Format::Tsv | Format::Dir => (4 * (bifold::MAX_KEY_LEN + bifold::MAX_VALUE_LEN) + 2, 4 * bifold::MAX_KEY_LEN),
+        Format::Jsonl => (6 * (bifold::MAX_KEY_LEN + bifold::MAX_VALUE_LEN) + 1024, usize::MAX),
+    };
+    if line.len() > longest_key && !line[..=longest_key].contains(&b'\t') {
+        return Err(format!("there is no tab in the first {longest_key} bytes of the line: no key is longer"));
+    }
+    if format == Format::Jsonl && line.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|&byte| byte != b'{')
+    {
+        return Err("the line does not begin with `{`: a line is {\"key\":\"…\",\"value\":\"…\"}".to_owned());
+    }
+    if line.len() > most {
+        return Err(format!("the line has more than {most} bytes: no pair is longer"));
     }
     Ok(())
 }
@@ -85,6 +138,26 @@ mod tests {
                     prop_assert_eq!(parse(without_end(&write(format, &key, &value)), format), Ok((key, value)));
                 }
             }
+        }
+    }
+
+    /// Its like have no end: they are refused long before memory is full.
+    #[test]
+    fn a_line_without_end_is_refused_where_it_cannot_be_right_any_more() {
+        for (format, byte, why) in [
+            (Format::Tsv, b'x', "FILE:2: there is no tab in the first 262144 bytes"),
+            (Format::Jsonl, b'x', "FILE:2: the line does not begin with `{`"),
+        ] {
+            let first: &[u8] = if format == Format::Tsv { b"a\tb\n" } else { b"{\"key\":\"a\",\"value\":\"b\"}\n" };
+            let mut read_bytes = 0;
+            let counted = std::io::repeat(byte).take(1 << 30);
+            let outcome = read(first.chain(counted), Path::new("FILE"), format, |_, line| {
+                read_bytes += line.len();
+                Ok(())
+            });
+            let Err(Failure::Trouble(message)) = outcome else { panic!("{format:?}: it was read") };
+            assert!(message.contains(why), "{message}");
+            assert_eq!(read_bytes, first.len());
         }
     }
 

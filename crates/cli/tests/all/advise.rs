@@ -63,7 +63,7 @@ fn options_that_it_writes_open_a_database() {
         let workload = dir.write("w.toml", SESSIONS.replace("\"1KiB\"", value_bytes));
         advise(&["--workload", text(&workload), "--apply", text(&options), "--set", "memory_limit=64MiB"]).ok();
         bifold(&["put", text(&db), "key", "value", "--options", text(&options)]).ok();
-        assert_eq!(bifold(&["get", text(&db), "key"]).ok(), "value\n");
+        assert_eq!(bifold(&["get", text(&db), "key"]).ok(), "value");
         let written = std::fs::read_to_string(&options).unwrap();
         assert!(
             written.starts_with("# Options that `bifold advise` chose") && written.contains("memory_limit = 67108864")

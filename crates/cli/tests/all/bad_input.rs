@@ -15,7 +15,7 @@ fn bad_lines_are_named_and_no_database_is_made() {
         ("d.tsv", "a\tb\tc\n", "d.tsv:1:", "more than one tab"),
         ("e.tsv", "a\tb\n\nc\td\n", "e.tsv:2:", "empty"),
         ("a.jsonl", "{\"key\":\"a\",\"value\":\"b\"}\n{\"key\":\"a\"}\n", "a.jsonl:2:", "no `value`"),
-        ("b.jsonl", "not json\n", "b.jsonl:1:", "column"),
+        ("b.jsonl", "not json\n", "b.jsonl:1:", "a line is {"),
         ("c.jsonl", "{\"key_base64\":\"?\",\"value\":\"b\"}\n", "c.jsonl:1:", "base64"),
     ] {
         let file = scratch.write(name, content);
@@ -89,6 +89,50 @@ fn a_database_that_is_not_there_is_an_error_and_stays_so() {
     }
 }
 
+/// Whatever is asked of it: a database that has lost its manifest is neither empty nor new nor absent.
+#[test]
+fn a_lost_manifest_is_damage_for_every_command() {
+    let scratch = Scratch::new();
+    let (copy, input) = (scratch.path("copy"), scratch.write("in.tsv", "a\tb\n"));
+    for (name, set) in [("logs", "keyspace.placement=inline"), ("values", "keyspace.placement=wisckey")] {
+        let db = scratch.path(name);
+        let db = text(&db);
+        bifold(&["put", db, "k", &"v".repeat(5000), "--set", set]).ok();
+        fs::remove_file(scratch.path(name).join("MANIFEST")).unwrap();
+        let files = || {
+            let names = fs::read_dir(db).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<_> = names.filter(|name| name != "LOCK").collect();
+            names.sort();
+            names
+        };
+        let before = files();
+        for args in [
+            &["get", db, "k"][..],
+            &["put", db, "k", "v"],
+            &["del", db, "k"],
+            &["scan", db],
+            &["export", db],
+            &["import", db, text(&input)],
+            &["stats", db],
+            &["compact", db],
+            &["gc", db],
+            &["gc", db, "--explain"],
+            &["checkpoint", db, text(&copy)],
+            &["convert", db, text(&copy), "--placement", "hashkv"],
+            &["advise", "--db", db],
+            &["bench", "--dir", db, "--workload", "load", "--num", "10"],
+        ] {
+            let ran = bifold(args);
+            assert!(ran.code == 2 && ran.err.contains("MANIFEST"), "{args:?}: {ran:?}");
+            assert!(!ran.err.contains("checkpoint to"), "{ran:?}");
+            assert!(!copy.exists(), "{args:?}");
+            assert_eq!(files(), before, "{args:?}");
+        }
+        let ran = bifold(&["verify", db]);
+        assert!(ran.code == 1 && String::from_utf8_lossy(&ran.out).contains("MANIFEST"), "{ran:?}");
+    }
+}
+
 #[test]
 fn unusable_keys_values_and_options_are_refused_before_a_database_is_made() {
     let scratch = Scratch::new();
@@ -96,8 +140,11 @@ fn unusable_keys_values_and_options_are_refused_before_a_database_is_made() {
     let bad_options = scratch.write("bad.toml", "memory_limit = 1\nx = 2\n");
     for (args, why) in [
         (&["", "v"][..], "key is empty"),
-        (&[r"k\", "v"], "backslash"),
-        (&["k", r"\xzz"], "bad value"),
+        (&["--escape", r"k\", "v"], "backslash"),
+        (&["--escape", "k", r"\xzz"], "bad value"),
+        (&["k", "@"], "--literal"),
+        (&["k", "@/does/not/exist"], "--literal"),
+        (&["k", "v", "--literal", "--escape"], "--escape"),
         (&["k", "v", "--set", "nonsense=1"], "nonsense"),
         (&["k", "v", "--set", "memory_limit=1"], "memory_limit"),
         (&["k", "v", "--durability", "perhaps"], "buffered"),
@@ -184,5 +231,5 @@ fn a_database_open_elsewhere_is_said_to_be_locked() {
     writer.kill().unwrap();
     writer.wait().unwrap();
     bifold(&["put", text(&db), "k", "w"]).ok();
-    assert_eq!(bifold(&["get", text(&db), "k"]).ok(), "w\n");
+    assert_eq!(bifold(&["get", text(&db), "k"]).ok(), "w");
 }

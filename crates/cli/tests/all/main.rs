@@ -4,12 +4,15 @@
 mod advise;
 mod bad_input;
 mod bench;
+mod bytes;
 mod calibrate;
 mod convert;
 mod demo;
 mod fixtures;
+mod interrupted;
 mod lab;
 mod pairs;
+mod pipes;
 mod round_trips;
 mod salvage;
 mod validate;

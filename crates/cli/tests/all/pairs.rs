@@ -10,7 +10,7 @@ fn what_is_put_can_be_got_scanned_and_deleted() {
     for (key, value) in [("a/1", "one"), ("a/2", "two"), ("b", "three")] {
         assert_eq!(bifold(&["put", db, key, value]).ok(), "");
     }
-    assert_eq!(bifold(&["get", db, "a/2"]).ok(), "two\n");
+    assert_eq!(bifold(&["get", db, "a/2"]).ok(), "two");
     assert_eq!(bifold(&["scan", db]).ok(), "a/1\tone\na/2\ttwo\nb\tthree\n");
     assert_eq!(bifold(&["scan", db, "--prefix", "a/"]).ok(), "a/1\tone\na/2\ttwo\n");
     assert_eq!(bifold(&["scan", db, "--from", "a/2", "--to", "b"]).ok(), "a/2\ttwo\n");
@@ -31,16 +31,22 @@ fn a_missing_key_is_a_no_on_one_line() {
 }
 
 #[test]
-fn any_bytes_can_be_typed_and_are_printed_the_same_way() {
+fn with_escapes_any_bytes_can_be_typed_and_are_printed_the_same_way() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let db = text(&db);
-    bifold(&["put", db, r"k\x00\xff", r"tab\tnew\nback\\é\x80"]).ok();
-    assert_eq!(bifold(&["get", db, r"k\x00\xff"]).ok(), "tab\\tnew\\nback\\\\é\\x80\n");
-    assert_eq!(bifold(&["get", db, r"k\x00\xff", "--raw"]).out, b"tab\tnew\nback\\\xc3\xa9\x80");
+    bifold(&["put", db, "--escape", r"k\x00\xff", r"tab\tnew\nback\\é\x80"]).ok();
+    assert_eq!(bifold(&["get", db, "--escape", r"k\x00\xff"]).ok(), "tab\\tnew\\nback\\\\é\\x80\n");
+    assert_eq!(bifold(&["get", db, "--escape", r"k\x00\xff", "--raw"]).out, b"tab\tnew\nback\\\xc3\xa9\x80");
     assert_eq!(bifold(&["scan", db]).ok(), "k\\x00\\xff\ttab\\tnew\\nback\\\\é\\x80\n");
-    let pair = bifold(&["get", db, r"k\x00\xff", "--json"]).json();
+    assert_eq!(bifold(&["scan", db, "--escape", "--prefix", r"k\x00", "--keys-only"]).ok(), "k\\x00\\xff\n");
+    assert_eq!(bifold(&["scan", db, "--prefix", r"k\x00", "--keys-only"]).ok(), "");
+    let pair = bifold(&["get", db, "--escape", r"k\x00\xff", "--json"]).json();
     assert_eq!(pair[0]["key_base64"], "awD/");
+    assert!(bifold(&["del", db, r"k\x00\xff"]).ok().is_empty());
+    assert_eq!(bifold(&["scan", db, "--keys-only"]).ok().lines().count(), 1, "another key was deleted, or none");
+    bifold(&["del", db, "--escape", r"k\x00\xff"]).ok();
+    assert_eq!(bifold(&["scan", db]).ok(), "");
 }
 
 #[test]
@@ -54,9 +60,9 @@ fn values_come_from_files_and_standard_input_as_they_are() {
     bifold_with_input(&["put", db, "input", "--value-file", "-"], b"from\nstdin").ok();
     assert_eq!(bifold(&["get", db, "input", "--raw"]).out, b"from\nstdin");
     bifold(&["put", db, "number", "-5"]).ok();
-    assert_eq!(bifold(&["get", db, "number"]).ok(), "-5\n");
+    assert_eq!(bifold(&["get", db, "number"]).ok(), "-5");
     bifold(&["put", db, "empty", ""]).ok();
-    assert_eq!(bifold(&["get", db, "empty"]).ok(), "\n");
+    assert_eq!(bifold(&["get", db, "empty"]).ok(), "");
 }
 
 #[test]
@@ -66,7 +72,7 @@ fn keyspaces_are_apart_and_a_wrong_one_is_named() {
     let db = text(&db);
     bifold(&["put", db, "k", "users", "--keyspace", "users"]).ok();
     bifold(&["put", db, "k", "default"]).ok();
-    assert_eq!(bifold(&["get", db, "k", "--keyspace", "users"]).ok(), "users\n");
+    assert_eq!(bifold(&["get", db, "k", "--keyspace", "users"]).ok(), "users");
     assert_eq!(bifold(&["--keyspace", "users", "scan", db]).ok(), "k\tusers\n");
     for command in ["scan", "export"] {
         let line = bifold(&[command, db, "--keyspace", "user"]).refused(2);
@@ -136,7 +142,7 @@ fn a_placement_is_said_once_and_not_with_every_write() {
     let db = scratch.path("db");
     bifold(&["put", text(&db), "k", "v", "--set", "keyspace.placement=hashkv"]).ok();
     bifold(&["put", text(&db), "k", "w"]).ok();
-    assert_eq!(bifold(&["get", text(&db), "k"]).ok(), "w\n");
+    assert_eq!(bifold(&["get", text(&db), "k"]).ok(), "w");
     let line = bifold(&["put", text(&db), "k", "x", "--set", "keyspace.placement=wisckey"]).refused(2);
     assert!(line.contains("`hashkv`") && line.contains("bifold convert"), "{line}");
 }

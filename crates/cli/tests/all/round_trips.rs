@@ -26,7 +26,7 @@ fn tsv_and_json_lines_hold_every_byte() {
     }
     bifold(&["import", text(&first), text(&scratch.path("tree")), "--format", "dir"]).ok();
     for (key, value) in [(r"k\x00\xff\x80", r"v\xc3"), (r"a\tb\nc\rd\\e", r"\\x41"), ("ключ", "значение")] {
-        bifold(&["put", text(&first), key, value]).ok();
+        bifold(&["put", text(&first), "--escape", key, value]).ok();
     }
     let tsv = bifold(&["export", text(&first), "--format", "tsv"]);
     let tsv = scratch.write("all.tsv", tsv.out);
@@ -41,7 +41,7 @@ fn tsv_and_json_lines_hold_every_byte() {
         let got = bifold(&["get", text(&third), &n.to_string(), "--raw"]);
         assert!(got.code == 0 && got.out == *value, "value {n}");
     }
-    assert_eq!(bifold(&["get", text(&third), r"k\x00\xff\x80"]).ok(), "v\\xc3\n");
+    assert_eq!(bifold(&["get", text(&third), "--escape", r"k\x00\xff\x80"]).ok(), "v\\xc3\n");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn an_import_can_come_from_standard_input() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     bifold_with_input(&["import", text(&db), "-", "--format", "jsonl"], b"{\"key\":\"a\",\"value\":\"1\"}\n").ok();
-    assert_eq!(bifold(&["get", text(&db), "a"]).ok(), "1\n");
+    assert_eq!(bifold(&["get", text(&db), "a"]).ok(), "1");
     let line = bifold_with_input(&["import", text(&db), "-", "--format", "dir"], b"").refused(2);
     assert!(line.contains("standard input"), "{line}");
 }

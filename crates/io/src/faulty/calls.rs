@@ -9,7 +9,7 @@ use bifold_contract::{Error, Result};
 
 use super::{FaultKind, FaultyFs};
 use crate::{
-    fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile},
+    fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile},
     memory::MemoryFile,
 };
 
@@ -84,6 +84,21 @@ impl FileSystem for FaultyFs {
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         self.pass("create directory", dir)?;
         self.inner.create_dir_all(dir)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        self.pass("remove directory", dir)?;
+        self.inner.remove_dir(dir)
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
+        self.pass("look up", path)?;
+        self.inner.kind(path)
+    }
+
+    fn resolve(&self, path: &Path) -> Result<PathBuf> {
+        self.pass("look up", path)?;
+        self.inner.resolve(path)
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {

@@ -10,7 +10,7 @@ use std::{
 use bifold_contract::{Error, Result};
 
 use super::{MemoryFs, OpKind, tree::Node};
-use crate::fs::{FileLock, FileSystem, LockMode, ReadFile, WriteFile};
+use crate::fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile};
 
 /// "No space left on device", so that the error says what a real disk's would.
 const ENOSPC: i32 = 28;
@@ -83,6 +83,25 @@ impl FileSystem for MemoryFs {
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         let made = self.change(OpKind::CreateDir, dir, 0, |state, _| state.create_dir_all(dir));
         made.map_err(|e| Error::io("create directory", dir, e))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        let removed = self.change(OpKind::RemoveDir, dir, 0, |state, _| state.remove_dir(dir));
+        removed.map_err(|e| Error::io("remove directory", dir, e))
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
+        self.trace("look up", path, 0);
+        let state = self.state();
+        let file = state.node(path).is_ok().then_some(PathKind::File);
+        Ok(if state.directories.contains_key(path) { Some(PathKind::Directory) } else { file })
+    }
+
+    fn resolve(&self, path: &Path) -> Result<PathBuf> {
+        match self.kind(path)? {
+            Some(_) => Ok(path.into()),
+            None => Err(Error::io("look up", path, ErrorKind::NotFound.into())),
+        }
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {

@@ -249,6 +249,15 @@ impl State {
         Ok(())
     }
 
+    /// Removes a directory at once and for good, as one is made.
+    pub(super) fn remove_dir(&mut self, dir: &Path) -> io::Result<()> {
+        if !self.directory(dir)?.names.is_empty() || self.directories.keys().any(|path| path.parent() == Some(dir)) {
+            return Err(ErrorKind::DirectoryNotEmpty.into());
+        }
+        self.directories.remove(dir);
+        Ok(())
+    }
+
     /// The files that have a name, each once.
     pub(super) fn nodes(&self) -> BTreeMap<u64, &Arc<Node>> {
         self.directories.values().flat_map(|dir| dir.names.values()).map(|node| (node.id, node)).collect()

@@ -41,8 +41,8 @@ use self::{
 use crate::{
     disk::{DiskFile, DiskFs},
     fs::{
-        APPENDS_NAME, AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode, MappedRead, ReadFile,
-        Reads, WriteFile,
+        APPENDS_NAME, AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode, MappedRead, PathKind,
+        ReadFile, Reads, WriteFile,
     },
 };
 
@@ -267,6 +267,10 @@ impl FileSystem for RegionFs {
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
+        if self.region.left.contains_key(from) {
+            // Part of it stands in `APPENDS`, which stays as it is: the file alone is not what it is read as.
+            return Err(Error::io("link", to, ErrorKind::Unsupported.into()));
+        }
         self.region.staged(from).map_or(Ok(()), |staged| staged.settle())?;
         DiskFs.link(from, to)
     }
@@ -288,6 +292,18 @@ impl FileSystem for RegionFs {
 
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
         DiskFs.create_dir_all(dir)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        DiskFs.remove_dir(dir)
+    }
+
+    fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
+        DiskFs.kind(path)
+    }
+
+    fn resolve(&self, path: &Path) -> Result<PathBuf> {
+        DiskFs.resolve(path)
     }
 
     fn sync_files(&self, files: &[Arc<dyn WriteFile>]) -> Result<()> {

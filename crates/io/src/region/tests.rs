@@ -270,3 +270,36 @@ fn noise_is_not_taken_for_appends() {
     }
     assert_eq!(slots::parse(&[]).unwrap(), []);
 }
+
+/// Whoever appends may have let go of a file at any moment while others still read it.
+#[test]
+fn a_file_that_is_closed_while_it_is_read_can_be_linked() {
+    let (dir, mut random) = (TempDir::new(), Random::new(7));
+    let mut appending = Appending::begin(&dir.0, 3, 2);
+    for _ in 0..40 {
+        appending.append(&mut random);
+    }
+    let files = std::mem::take(&mut appending.files);
+    for (path, appended, model) in files {
+        let reader = appended.reader;
+        drop(appended.writer);
+        let copy = path.with_extension("copy");
+        appending.fs().link(&path, &copy).unwrap();
+        assert_eq!(fs::read(&copy).unwrap(), model);
+        assert_eq!(read_all(&*reader), model);
+    }
+}
+
+#[test]
+fn a_file_with_appends_that_a_killed_process_has_left_is_not_linked_without_them() {
+    let (dir, mut random) = (TempDir::new(), Random::new(8));
+    let mut appending = Appending::begin(&dir.0, 1, 1);
+    appending.append(&mut random);
+    let killed = image(&dir.0);
+    let opened = killed.open(LockMode::Shared, 1);
+    let path = killed.0.join("000000.val");
+    let Err(Error::Io { source, .. }) = opened.fs.unwrap().link(&path, &path.with_extension("copy")) else {
+        panic!("linked without what stands in APPENDS")
+    };
+    assert_eq!(source.kind(), ErrorKind::Unsupported);
+}

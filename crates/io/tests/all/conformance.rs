@@ -11,7 +11,7 @@ use std::{
 };
 
 use bifold_contract::{Error, IoSource, Result};
-use bifold_io::{Dir, FileSystem, LockMode, ReadFile, disk::DiskFs, faulty::FaultyFs, memory::MemoryFs};
+use bifold_io::{Dir, FileSystem, LockMode, ReadFile, disk::DiskFs, faulty::FaultyFs, fs::PathKind, memory::MemoryFs};
 
 /// Runs `test` in an empty directory of each file system.
 fn on_each(test: impl Fn(&Arc<dyn FileSystem>, &Path)) {
@@ -193,6 +193,38 @@ fn renaming_replaces_and_open_files_keep_their_contents() {
         assert_eq!(fs.list(dir).unwrap(), Vec::<PathBuf>::new());
         assert!(fs.rename(&b, &a).is_err() && fs.len(&a).unwrap().is_none());
     });
+}
+
+#[test]
+fn what_stands_at_a_path_is_told_and_only_empty_directories_are_removed() {
+    on_each(|fs, dir| {
+        let (deep, file) = (dir.join("a/b"), dir.join("a/b/file"));
+        assert_eq!(fs.kind(&deep).unwrap(), None);
+        assert_eq!(failure(fs.resolve(&deep)), ("look up", ErrorKind::NotFound));
+        fs.create_dir_all(&deep).unwrap();
+        write(&**fs, &file, b"abc");
+        let kinds = [&deep, &file].map(|path| fs.kind(path).unwrap());
+        assert_eq!(kinds, [Some(PathKind::Directory), Some(PathKind::File)]);
+        assert!(fs.resolve(&file).unwrap().is_absolute());
+        assert_eq!(failure(fs.remove_dir(&deep)), ("remove directory", ErrorKind::DirectoryNotEmpty));
+        assert_eq!(failure(fs.remove_dir(&dir.join("a"))), ("remove directory", ErrorKind::DirectoryNotEmpty));
+        fs.remove(&file).unwrap();
+        fs.remove_dir(&deep).unwrap();
+        assert_eq!(failure(fs.remove_dir(&deep)), ("remove directory", ErrorKind::NotFound));
+        fs.remove_dir(&dir.join("a")).unwrap();
+        assert_eq!(fs.kind(&dir.join("a")).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_symbolic_link_is_told_as_such_and_resolved() {
+    let dir = Removed(std::env::temp_dir().join(format!("bifold-links-{}", std::process::id())));
+    DiskFs.create_dir_all(&dir.0.join("there")).unwrap();
+    let (link, nowhere) = (dir.0.join("link"), dir.0.join("nowhere"));
+    std::os::unix::fs::symlink("there", &link).unwrap();
+    std::os::unix::fs::symlink("not there", &nowhere).unwrap();
+    assert_eq!([&link, &nowhere].map(|path| DiskFs.kind(path).unwrap()), [Some(PathKind::Link); 2]);
+    assert_eq!(DiskFs.resolve(&link).unwrap(), DiskFs.resolve(&dir.0).unwrap().join("there"));
 }
 
 #[test]

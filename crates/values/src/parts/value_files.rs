@@ -24,7 +24,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
+use bifold_contract::{
+    Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta, placement::FilesHeld,
+};
 use bifold_format::{
     compression::zeroed,
     names,
@@ -528,6 +530,12 @@ impl ValueFiles {
     #[must_use]
     pub fn present(&self) -> Vec<FileId> {
         self.all.load().keys().copied().collect()
+    }
+
+    /// Keeps all files that exist from being deleted for as long as the answer lives.
+    #[must_use]
+    pub fn hold(&self) -> FilesHeld {
+        self.all.load_full()
     }
 
     /// Bytes of memory for the files that are open, and of the buffers through which they are rewritten.

@@ -35,8 +35,8 @@ use std::sync::{Arc, Mutex};
 use bifold_contract::{
     FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Located, Order, RewriteJob, Routed, SpacePressure,
-        ValueSpace,
+        Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, Order, RewriteJob, Routed,
+        SpacePressure, ValueSpace,
     },
 };
 
@@ -290,5 +290,9 @@ impl Placement for DiffKv {
 
     fn live_files(&self) -> Vec<FileId> {
         self.value_files().present()
+    }
+
+    fn hold_files(&self) -> FilesHeld {
+        self.value_files().hold()
     }
 }

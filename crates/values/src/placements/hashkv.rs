@@ -36,7 +36,8 @@ use std::{
 use bifold_contract::{
     FileId, IoSource, Placement, Pointer, Profile, RangeTombstone, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Located, RewriteJob, Routed, SpacePressure, ValueSpace,
+        Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, RewriteJob, Routed, SpacePressure,
+        ValueSpace,
     },
 };
 use bifold_format::{
@@ -405,5 +406,9 @@ impl Placement for HashKv {
 
     fn live_files(&self) -> Vec<FileId> {
         self.files.present()
+    }
+
+    fn hold_files(&self) -> FilesHeld {
+        self.files.hold()
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! It is also the no-op implementation of the seam: it parts nothing, moves nothing and has nothing to collect.
 
+use std::sync::Arc;
+
 use bifold_contract::{
     Corruption, Entry, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit,
     ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Kept, Located, Moved, Moves, RewriteJob, Routed,
-        SpacePressure, ValueSpace,
+        Collecting, Collection, Explained, FilesHeld, Found, IndexView, Kept, Located, Moved, Moves, RewriteJob,
+        Routed, SpacePressure, ValueSpace,
     },
 };
 
@@ -104,6 +106,10 @@ impl Placement for Inline {
 
     fn live_files(&self) -> Vec<FileId> {
         Vec::new()
+    }
+
+    fn hold_files(&self) -> FilesHeld {
+        Arc::new(())
     }
 }
 

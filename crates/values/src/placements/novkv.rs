@@ -38,8 +38,8 @@ use arc_swap::ArcSwap;
 use bifold_contract::{
     Entry, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        self, Collecting, Collection, Explained, Found, IndexView, Located, RewriteJob, Routed, SpacePressure,
-        StaleReads, ValueSpace,
+        self, Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, RewriteJob, Routed,
+        SpacePressure, StaleReads, ValueSpace,
     },
 };
 use bifold_format::{pointer, value};
@@ -365,6 +365,10 @@ impl Placement for NovKv {
 
     fn live_files(&self) -> Vec<FileId> {
         self.shared.files.present()
+    }
+
+    fn hold_files(&self) -> FilesHeld {
+        self.shared.files.hold()
     }
 }
 

@@ -19,7 +19,8 @@ use std::sync::{Arc, Mutex};
 use bifold_contract::{
     FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Located, RewriteJob, Routed, SpacePressure, ValueSpace,
+        Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, RewriteJob, Routed, SpacePressure,
+        ValueSpace,
     },
 };
 
@@ -283,5 +284,9 @@ impl Placement for WiscKey {
 
     fn live_files(&self) -> Vec<FileId> {
         self.files.present()
+    }
+
+    fn hold_files(&self) -> FilesHeld {
+        self.files.hold()
     }
 }

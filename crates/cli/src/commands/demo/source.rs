@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
 };
 
@@ -87,7 +87,10 @@ impl Source {
     pub fn each(&self, mut each: impl FnMut(Vec<u8>, Vec<u8>) -> Result<()>) -> Result<()> {
         match self {
             Self::Files(_, tree) => tree.files.iter().try_for_each(|file| each(file.key.clone(), tree::content(file)?)),
-            Self::Pairs(path, format, _) => lines::read(path, *format, |(key, value), _| each(key, value)),
+            Self::Pairs(path, format, _) => {
+                let file = File::open(path).map_err(|e| Failure::file("open", path, &e))?;
+                lines::read(file, path, *format, |(key, value), _| each(key, value))
+            }
             Self::Lines(path, _) => each_line(path, each),
         }
     }
@@ -97,7 +100,7 @@ fn each_line(path: &Path, mut each: impl FnMut(Vec<u8>, Vec<u8>) -> Result<()>) 
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let file = File::open(path).map_err(|e| Failure::file("open", path, &e))?;
     let mut bytes = 0;
-    for (number, line) in BufReader::new(file).split(b'\n').take(ENTRIES_MAX).enumerate() {
+    for (number, line) in BufReader::new(file.take(BYTES_MAX + 1)).split(b'\n').take(ENTRIES_MAX).enumerate() {
         let line = line.map_err(|e| Failure::file("read", path, &e))?;
         bytes += line.len() as u64;
         if bytes > BYTES_MAX {

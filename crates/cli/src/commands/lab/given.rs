@@ -8,20 +8,20 @@ use clap::ValueEnum;
 use crate::{
     commands::import::{self, Checked},
     failure::{Failure, Result},
-    formats::{Format, lines, tree},
+    formats::{Format, tree},
 };
 
 /// Reads all of an input into memory.
 pub fn read(path: &Path, format: Format) -> Result<Given> {
     let mut given = Given::default();
     // A directory is listed first, and files that cannot be read are found then.
-    match (format, import::check(Path::new(""), path, format)?) {
-        (_, Checked::Tree(tree)) => {
+    match import::check(Path::new(""), path, format)? {
+        Checked::Tree(tree) => {
             for file in &tree.files {
                 given.push(&file.key, &tree::content(file)?);
             }
         }
-        (format, Checked::Lines { file, .. }) => lines::read(&file, format, |(key, value), _| {
+        Checked::Lines(lines) => lines.each(|(key, value), _| {
             given.push(&key, &value);
             Ok(())
         })?,

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::config::{Config, Load};
 use crate::{
     failure::{Failure, Result},
+    interrupt::Unfinished,
     progress::Progress,
 };
 
@@ -88,12 +89,15 @@ pub struct Outcome {
 }
 
 /// A directory that goes away, whatever happens.
-struct Temporary(PathBuf);
+struct Temporary {
+    path: PathBuf,
+    _unfinished: Unfinished,
+}
 
 impl Drop for Temporary {
     fn drop(&mut self) {
         // There is nobody to tell, and nothing that depends on it.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -104,8 +108,8 @@ pub fn run(config: &Config, load: &Load, base: &Options, dir: &Path, progress: &
         let why = "is there already: remove it, or choose another --dir";
         return Err(Failure::trouble(format!("{} {why}", path.display())));
     }
-    let place = Temporary(path);
-    let db = Db::open_with(&place.0, config.options(load, base.clone()))?;
+    let place = Temporary { _unfinished: Unfinished::new(&path), path };
+    let db = Db::open_with(&place.path, config.options(load, base.clone()))?;
     let outcome = fill(&db, config, load, progress)?;
     db.close()?;
     Ok(outcome)

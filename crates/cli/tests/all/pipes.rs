@@ -1,0 +1,112 @@
+//! Imports of what can be read only once, and of what has no end.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use super::{Ran, Scratch, bifold, bifold_with_input, finish, text};
+
+/// Runs a line of bash in which `$B` is the program and `$D` the directory.
+fn bash(scratch: &Scratch, line: &str) -> Ran {
+    let mut bash = Command::new("bash");
+    bash.args(["-c", line])
+        .env("B", env!("CARGO_BIN_EXE_bifold"))
+        .env("D", scratch.path(""))
+        .env("TMPDIR", scratch.path("tmp"));
+    finish(bash.stdin(Stdio::null()))
+}
+
+fn scratch() -> Scratch {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("tmp")).unwrap();
+    scratch
+}
+
+/// Nothing is left of what was saved meanwhile.
+#[track_caller]
+fn nothing_is_saved(scratch: &Scratch) {
+    assert_eq!(fs::read_dir(scratch.path("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn whatever_comes_through_a_pipe_is_imported() {
+    for (what, line) in [
+        ("process substitution", "$B import $D/db <(printf 'a\\tb\\nc\\td\\n') --format tsv"),
+        ("a FIFO", "mkfifo $D/f.tsv; printf 'a\\tb\\nc\\td\\n' > $D/f.tsv & $B import $D/db $D/f.tsv; wait"),
+        ("standard input by name", "printf 'a\\tb\\nc\\td\\n' | $B import $D/db /dev/stdin --format tsv"),
+        ("standard input", "printf 'a\\tb\\nc\\td\\n' | $B import $D/db - --format tsv"),
+        (
+            "a file as standard input",
+            "printf 'a\\tb\\nc\\td\\n' > $D/in; $B import $D/db /dev/stdin --format tsv < $D/in",
+        ),
+        (
+            "a file that is read on",
+            "printf 'x\\na\\tb\\nc\\td\\n' > $D/in; (read -r; $B import $D/db - --format tsv) < $D/in",
+        ),
+        ("slow writers", "(printf 'a\\t'; sleep 0.2; printf 'b\\nc\\td') | $B import $D/db - --format tsv"),
+    ] {
+        let scratch = scratch();
+        let said = bash(&scratch, line).ok();
+        assert!(said.starts_with("imported 2 entries"), "{what}: {said}");
+        assert_eq!(bifold(&["scan", text(&scratch.path("db"))]).ok(), "a\tb\nc\td\n", "{what}");
+        nothing_is_saved(&scratch);
+    }
+}
+
+#[test]
+fn of_a_bad_input_from_a_pipe_nothing_is_imported() {
+    let scratch = scratch();
+    let db = scratch.path("db");
+    for (input, place) in [("- --format tsv", "standard input:5002:"), ("/dev/stdin --format tsv", "/dev/stdin:5002:")]
+    {
+        let line = format!("(for n in $(seq 5001); do echo \"k$n\tv\"; done; echo oops) | $B import $D/db {input}");
+        let ran = bash(&scratch, &line);
+        let said = ran.refused(2);
+        assert!(said.contains(place) && said.contains("no tab"), "{said}");
+        assert!(!db.exists());
+        nothing_is_saved(&scratch);
+    }
+}
+
+/// What has no end is refused as soon as it cannot be right any more, or when there is no memory for it.
+#[test]
+fn a_line_without_end_is_refused_with_little_memory() {
+    let scratch = scratch();
+    for (make, format, why) in [
+        ("cat /dev/zero", "tsv", "no tab in the first"),
+        ("yes | tr -d '\\n'", "jsonl", "does not begin with `{`"),
+        ("(printf 'key\\t'; cat /dev/zero)", "tsv", "no memory for more"),
+        ("(printf '{\"key\":\"'; cat /dev/zero)", "jsonl", "no memory for more"),
+    ] {
+        let line = format!("{make} | (ulimit -v 400000; exec $B import $D/db - --format {format})");
+        let said = bash(&scratch, &line).refused(2);
+        assert!(said.contains("standard input:1: ") && said.contains(why), "{make}: {said}");
+        assert!(!scratch.path("db").exists());
+        nothing_is_saved(&scratch);
+    }
+}
+
+#[test]
+fn what_does_not_fit_into_the_temporary_directory_is_told() {
+    let scratch = scratch();
+    let line = "unset TMPDIR; export TMPDIR=$D/none; printf 'a\\tb\\n' | $B import $D/db - --format tsv";
+    let said = bash(&scratch, line).refused(2);
+    assert!(said.contains("none") && said.contains("TMPDIR"), "{said}");
+    // A file may have no more than these blocks, so that saving fails in the middle.
+    let line = "trap '' XFSZ; (ulimit -f 8; for n in $(seq 30000); do echo \"key$n|value\"; done | tr '|' '\\t' | $B import $D/db - --format tsv)";
+    let said = bash(&scratch, line).refused(2);
+    assert!(said.contains("cannot save standard input") && said.contains("TMPDIR"), "{said}");
+    assert!(!scratch.path("db").exists());
+    nothing_is_saved(&scratch);
+}
+
+#[test]
+fn a_large_input_from_a_pipe_is_imported_whole() {
+    let scratch = Scratch::new();
+    let lines: String = (0..60_000).map(|n| format!("key {n:08}\tvalue {n} {}\n", "x".repeat(n % 90))).collect();
+    let db = scratch.path("db");
+    let said = bifold_with_input(&["import", text(&db), "-", "--format", "tsv"], lines.as_bytes()).ok();
+    assert!(said.starts_with("imported 60 000 entries"), "{said}");
+    assert_eq!(bifold(&["export", text(&db)]).out, lines.as_bytes());
+}
