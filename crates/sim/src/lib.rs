@@ -14,7 +14,7 @@
 //! | [`exhaustive`] | power loss in every short history |
 //! | [`splits`] | power loss while partitions split and are collected |
 //! | [`errno`] | every call fails, once or for good |
-//! | [`full`] | the disk fills up |
+//! | [`full`], [`disks`] | the disk fills up, simulated; real file systems |
 //! | [`metamorphic`] | one history, many option sets |
 //! | [`bitflip`] | every bit flipped, every file cut |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
@@ -26,6 +26,7 @@ pub mod bitflip;
 pub mod camera;
 pub mod concurrent;
 pub mod determinism;
+pub mod disks;
 pub mod driver;
 pub mod env;
 pub mod errno;
