@@ -42,6 +42,10 @@ examples:
 prove:
     cargo run -q -p xtask -- prove
 
+# real file systems filled to the last byte; skipped with a line where images cannot be mounted
+disks:
+    cargo run -q -p xtask -- disks
+
 # planted bugs, each of which a proof must catch
 planted:
     cargo run -q -p xtask -- planted

@@ -1,6 +1,7 @@
 //! Chores of this repository that are more than a line of shell. `cargo xtask` lists them.
 
 mod deny;
+mod disks;
 mod planted;
 mod prove;
 
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask CHORE
   deny      check licences and sources of all dependencies against deny.toml
+  disks     fill real file systems to the last byte, kill, reopen, empty (needs root)
   prove     run the proofs at CI's counts and print their figures
   planted   build each planted bug and check that a proof catches it   [NAME ...]";
 
@@ -17,6 +19,7 @@ fn main() -> ExitCode {
     let chore = words.next().unwrap_or_default();
     let outcome = match chore.as_str() {
         "deny" => deny::run(),
+        "disks" => disks::run(),
         "prove" => prove::run(),
         "planted" => planted::run(&words.collect::<Vec<_>>()),
         _ => {

@@ -222,7 +222,7 @@ pub enum Reads {
     /// From the pages of their files, mapped into the process, where the system can do that: several times as fast when
     /// they are in memory. A disk that fails is an error as ever. Choose another one where the program has its own
     /// ideas about `SIGBUS`, or where resident memory must not count what the system's page cache shares with the
-    /// process.
+    /// process; small appends cost a system call each then, too.
     #[default]
     Mapped,
     /// By a system call for each.

@@ -168,7 +168,7 @@ impl FileSystem for DiskFs {
 
     #[cfg(target_os = "linux")]
     fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
-        crate::region::RegionFs::open(dir, lock, how)
+        crate::region::RegionFs::open(crate::region::Disk::new(how.reads), dir, lock, how)
     }
 }
 

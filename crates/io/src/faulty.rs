@@ -5,7 +5,7 @@
 //! and are not counted. A failed call does nothing to the files below, with two exceptions: a short write writes half of
 //! the bytes, and a sync that fails over a [`MemoryFs`] leaves the unsynced bytes as a failed sync does.
 
-mod calls;
+pub(crate) mod calls;
 #[cfg(test)]
 mod tests;
 
@@ -77,7 +77,7 @@ impl FaultKind {
     /// No space left.
     pub const ENOSPC: Self = Self::Errno(28);
 
-    fn error(self) -> io::Error {
+    pub(crate) fn error(self) -> io::Error {
         match self {
             Self::Errno(number) => io::Error::from_raw_os_error(number),
             Self::ShortWrite => Self::ENOSPC.error(),
@@ -150,7 +150,7 @@ impl FaultyFs {
     }
 
     /// Counts a call and says how it is to fail, if it is.
-    fn next_fault(&self, op: &'static str, path: &Path) -> Option<FaultKind> {
+    pub(crate) fn next_fault(&self, op: &'static str, path: &Path) -> Option<FaultKind> {
         let (number, planned, decider) = {
             let mut plan = self.locked();
             plan.calls += 1;
@@ -167,7 +167,7 @@ impl FaultyFs {
     }
 
     /// Counts a call and fails it when that is planned.
-    fn pass(&self, op: &'static str, path: &Path) -> Result<()> {
+    pub(crate) fn pass(&self, op: &'static str, path: &Path) -> Result<()> {
         self.next_fault(op, path).map_or(Ok(()), |kind| Err(Error::io(op, path, kind.error())))
     }
 }

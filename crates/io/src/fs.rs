@@ -195,7 +195,7 @@ pub struct Appending {
 /// How short reads are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reads {
-    /// By system calls.
+    /// By system calls. Nothing is mapped then, for appends neither: there is no handler for `SIGBUS`.
     #[default]
     Called,
     /// From the file's pages, mapped into the process, where the system can do that: several times as fast when they

@@ -58,6 +58,12 @@ pub enum OpKind {
     CreateDir,
     /// A directory was removed.
     RemoveDir,
+    /// Bytes were written at a place, some of them over others.
+    Write,
+    /// Bytes were stored into a mapped file, or it was given more space.
+    Store,
+    /// Space of a file was given back.
+    GiveBack,
 }
 
 /// A handle of a file system in memory: clones share the files. For files of one's own, see [`MemoryFs::power_loss`].
@@ -196,6 +202,11 @@ impl MemoryFs {
         self.state().capacity = bytes;
     }
 
+    /// Whether directories that are locked for use get an append region from now on, here and in what is copied of this.
+    pub fn set_append_region(&self, append_region: bool) {
+        self.state().append_region = append_region;
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -256,6 +267,9 @@ impl OpKind {
             Self::SyncDir => "sync directory",
             Self::CreateDir => "create directory",
             Self::RemoveDir => "remove directory",
+            Self::Write => "write to",
+            Self::Store => "store to",
+            Self::GiveBack => "give back space of",
         }
     }
 }

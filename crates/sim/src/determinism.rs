@@ -1,7 +1,5 @@
 //! The same seed must do the same I/O, byte for byte: without that, no failure can be repeated.
 
-use bifold_io::memory::MemoryFs;
-
 use crate::{
     driver::{Blind, Driver},
     env,
@@ -51,7 +49,7 @@ struct Trace {
 fn trace_of(seed: u64) -> Result<Trace, Trouble> {
     let history = history(seed);
     let set = OptionSet::new(seed, 0, history.durability);
-    let fs = MemoryFs::default();
+    let fs = env::disk(seed);
     let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set, Model::default(), Blind);
     driver.open()?;
     history.ops.iter().try_for_each(|(_, op)| driver.step(op))?;

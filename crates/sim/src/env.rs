@@ -17,11 +17,22 @@ use bifold_io::{
     threads::Threads,
 };
 
+use crate::random::Random;
+
 /// Where simulated databases are.
 pub const DIR: &str = "/sim/db";
 
 /// A database's files, by path.
 pub type Files = Vec<(PathBuf, Vec<u8>)>;
+
+/// An empty simulated disk. For every other seed, on the whole, small appends go through an append region, as they do
+/// on a real disk; a copy of it, as a crash leaves it, does the same.
+#[must_use]
+pub fn disk(seed: u64) -> MemoryFs {
+    let fs = MemoryFs::default();
+    fs.set_append_region(Random::new(seed, "append region").chance(50));
+    fs
+}
 
 /// Surroundings with the files of `fs`.
 #[must_use]

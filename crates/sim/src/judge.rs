@@ -10,7 +10,11 @@
 use std::path::Path;
 
 use bifold::{Db, Value};
-use bifold_io::{FileSystem, memory::MemoryFs};
+use bifold_io::{
+    FileSystem, LockMode,
+    fs::{APPENDS_NAME, Appending, DirLock},
+    memory::MemoryFs,
+};
 
 use crate::{
     driver::{Blind, Driver},
@@ -123,12 +127,26 @@ pub fn verify_is_clean_in(image: &MemoryFs, dir: &Path) -> Result<(), Trouble> {
     }
 }
 
+/// The files with what is staged for them in the append region, if there is one.
+fn written_out(image: &MemoryFs, dir: &Path) -> Result<MemoryFs, Trouble> {
+    if image.len(&dir.join(APPENDS_NAME))?.is_none() {
+        return Ok(image.clone());
+    }
+    // As a process killed now leaves them, taken over by another one.
+    let files = image.fork();
+    let mode = LockMode::Exclusive;
+    let lock = files.lock(&dir.join("LOCK"), mode)?;
+    drop(files.append_region(dir, DirLock { lock, mode }, Appending::default())?);
+    Ok(files)
+}
+
 /// Demands that every file in the directory is one that the open database knows.
 ///
 /// # Errors
 /// Which files are too many.
 pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> {
     let stats = db.stats();
+    let image = &written_out(image, dir)?;
     let known: u64 = stats.keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.tables).sum();
     let mut tables = (0, 0);
     let mut values = (0, 0);

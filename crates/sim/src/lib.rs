@@ -15,7 +15,7 @@
 //! | [`splits`] | power loss while partitions split and are collected |
 //! | [`errno`] | every call fails, once or for good |
 //! | [`checkpoints`] | checkpoints that fail or are cut short |
-//! | [`full`] | the disk fills up |
+//! | [`full`], [`disks`] | the disk fills up, simulated; real file systems |
 //! | [`metamorphic`] | one history, many option sets |
 //! | [`bitflip`] | every bit flipped, every file cut |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
@@ -28,6 +28,7 @@ pub mod camera;
 pub mod checkpoints;
 pub mod concurrent;
 pub mod determinism;
+pub mod disks;
 pub mod driver;
 pub mod each_sync;
 pub mod env;

@@ -13,7 +13,7 @@ use std::{
 use bifold::{Batch, Db, Durability, Keyspace, Options, Workers};
 use bifold_io::{
     faulty::{Call, FaultKind, FaultyFs},
-    memory::{Fate, MemoryFs},
+    memory::Fate,
 };
 
 use crate::{
@@ -41,7 +41,7 @@ pub fn run(seed: u64) -> Report {
 
 fn fail_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     let mut random = Random::new(seed, "lost sync");
-    let memory = MemoryFs::default();
+    let memory = env::disk(seed);
     let faulty = FaultyFs::over_memory(memory.clone());
     let mut options = OptionSet::new(seed, 0, Durability::Sync).database;
     options.workers = Workers::Threads(2);

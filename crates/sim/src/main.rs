@@ -6,6 +6,7 @@
 //! bifold-sim soak [TEST …] --minutes M [--seed S] [--ledger FILE]         run seeds from S on, note it in the ledger
 //! bifold-sim table [--ledger FILE]                                        print the ledger's sums as a table
 //! bifold-sim planted [NAME …]                                             build with each bug and want it caught
+//! bifold-sim disk DIR                                                     fill the disk that DIR is on; `cargo xtask disks`
 //! ```
 
 use std::{
@@ -16,7 +17,7 @@ use std::{
 };
 
 use bifold_sim::{
-    kill,
+    disks, kill,
     ledger::{self, Line},
     planted::{self, Outcome, Planted, Site},
     report::{end_at, over_seeds_in_time},
@@ -43,6 +44,8 @@ fn run(words: &[String]) -> Result<(), String> {
         "table" => table(&args),
         "planted" => plant_bugs(&args),
         "child" => child(&args),
+        "disk" => disk(&args),
+        "disk-fill" | "disk-check" => disk_child(&args),
         other => Err(format!("`{other}` is not a command; use replay, show, soak, table or planted")),
     }
 }
@@ -166,6 +169,23 @@ fn plant_bugs(args: &Args) -> Result<(), String> {
         }
     }
     if missed.is_empty() { Ok(()) } else { Err(format!("not caught: {}", missed.join(", "))) }
+}
+
+fn disk(args: &Args) -> Result<(), String> {
+    let program = kill::this_program().map_err(|trouble| trouble.to_string())?;
+    disks::run(&program, Path::new(args.first()?))
+}
+
+fn disk_child(args: &Args) -> Result<(), String> {
+    let outcome = match args.plain.as_slice() {
+        [dir, placement] => disks::fill(Path::new(dir), placement),
+        [dir, placement, puts] => {
+            let puts = puts.parse().map_err(|e| format!("`{puts}`: {e}"))?;
+            disks::check(Path::new(dir), placement, puts)
+        }
+        _ => return Err("disk-fill DIR PLACEMENT, disk-check DIR PLACEMENT PUTS".to_owned()),
+    };
+    outcome.map_err(|trouble| trouble.to_string())
 }
 
 fn child(args: &Args) -> Result<(), String> {

@@ -6,8 +6,6 @@
 
 use std::cell::Cell;
 
-use bifold_io::memory::MemoryFs;
-
 use crate::{
     camera::{Camera, Image, Plan},
     driver::{Driver, Watcher},
@@ -106,7 +104,7 @@ pub fn run_history(replay: &str, history: &History, set: &OptionSet, sizes: Size
     let mut report = Report::default();
     let current = Cell::new(None);
     let outcome = guarded(|| {
-        let fs = MemoryFs::default();
+        let fs = env::disk(history.seed);
         let camera = Camera::new(&fs, Plan { seed: history.seed, every: sizes.every, random: sizes.random, only });
         let judge = Judge { set: set.clone(), seed: history.seed };
         let watch = Watch { camera, judge, sizes, only, report: &mut report, current: &current };

@@ -1,12 +1,6 @@
 //! Power loss at every I/O of partitions that split and collect their garbage (UniKV §III-C, §III-D): histories of overwrites on a keyspace so
 //! tight that there is hardly a batch without a merge, a split or a collection.
 
-use bifold::{
-    Compaction, Durability, KeyspaceOptions, Options, Workers,
-    options::{HashIndex, TwoLayer, Values},
-};
-use bifold_io::memory::MemoryFs;
-
 use crate::{
     driver::{Blind, Driver},
     env,
@@ -18,6 +12,10 @@ use crate::{
     read::Trouble,
     report::{Report, guarded},
     value::Spec,
+};
+use bifold::{
+    Compaction, Durability, KeyspaceOptions, Options, Workers,
+    options::{HashIndex, TwoLayer, Values},
 };
 
 /// Batches of a history.
@@ -95,7 +93,7 @@ fn options(seed: u64) -> OptionSet {
 /// How often partitions of the keyspace split while the history runs, and how many collections there are.
 fn what_happens(history: &History, set: &OptionSet) -> Result<(u64, u64), Trouble> {
     let mut driver =
-        Driver::new(env::simulated(&MemoryFs::default()), env::DIR.as_ref(), set.clone(), Model::default(), Blind);
+        Driver::new(env::simulated(&env::disk(history.seed)), env::DIR.as_ref(), set.clone(), Model::default(), Blind);
     driver.open()?;
     let (mut most, mut collections, mut before) = (1, 0, 0);
     for (_, op) in &history.ops {

@@ -8,12 +8,14 @@ use std::{
 use bifold_contract::{Error, Result};
 
 use super::{FaultKind, FaultyFs};
+#[cfg(target_os = "linux")]
+use crate::fs::{AppendRegion, Appending, DirLock};
 use crate::{
     fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile},
     memory::MemoryFile,
 };
 
-pub(super) const APPEND: &str = "append to";
+pub(crate) const APPEND: &str = "append to";
 
 impl FileSystem for FaultyFs {
     fn create(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
@@ -113,6 +115,15 @@ impl FileSystem for FaultyFs {
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
         self.pass("lock", path)?;
         self.inner.lock(path, mode)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
+        let Some(memory) = self.memory.as_ref().filter(|memory| memory.has_append_region()) else {
+            return Ok(AppendRegion { fs: None, lock: lock.lock });
+        };
+        let ground = crate::region::Simulated::new(memory.clone(), Some(self.clone()));
+        crate::region::RegionFs::open(ground, dir, lock, how)
     }
 }
 

@@ -10,6 +10,8 @@ use std::{
 use bifold_contract::{Error, Result};
 
 use super::{MemoryFs, OpKind, tree::Node};
+#[cfg(target_os = "linux")]
+use crate::fs::{AppendRegion, Appending, DirLock};
 use crate::fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile};
 
 /// "No space left on device", so that the error says what a real disk's would.
@@ -127,6 +129,15 @@ impl FileSystem for MemoryFs {
             Err(Error::Locked { path: path.into() })
         }
     }
+
+    #[cfg(target_os = "linux")]
+    fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
+        if !self.has_append_region() {
+            return Ok(AppendRegion { fs: None, lock: lock.lock });
+        }
+        let ground = crate::region::Simulated::new(self.clone(), None);
+        crate::region::RegionFs::open(ground, dir, lock, how)
+    }
 }
 
 impl MemoryFs {
@@ -141,12 +152,17 @@ impl MemoryFs {
         Ok(self.handle(path, node))
     }
 
+    pub(crate) fn has_append_region(&self) -> bool {
+        self.state().append_region
+    }
+
     fn handle(&self, path: &Path, node: Arc<Node>) -> Arc<MemoryFile> {
         Arc::new(MemoryFile { fs: self.clone(), node, path: path.into() })
     }
 }
 
 /// An open file.
+#[derive(Clone)]
 pub(crate) struct MemoryFile {
     fs: MemoryFs,
     node: Arc<Node>,
@@ -161,6 +177,72 @@ impl MemoryFile {
             Ok(())
         });
         debug_assert!(broken.is_ok(), "breaking a sync cannot fail");
+    }
+}
+
+/// What an append region does to files.
+#[cfg(target_os = "linux")]
+impl MemoryFile {
+    pub(crate) fn id(&self) -> u64 {
+        self.node.id
+    }
+
+    /// Writes within the file, or at its end; a full disk takes what fits and then fails.
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.fs.trace_bytes(&[bytes]);
+        let done = self.fs.change(OpKind::Write, &self.path, offset, |state, op| {
+            let (room, mut data) = (state.room(), self.node.data());
+            if offset > data.content.len() {
+                return Err(ErrorKind::InvalidInput.into());
+            }
+            let behind = (offset + bytes.len() as u64).saturating_sub(data.content.len());
+            data.write_at(op, bytes, offset, room);
+            Ok(if behind <= room { Ok(()) } else { Err(io::Error::from_raw_os_error(ENOSPC)) })
+        });
+        done.flatten()
+    }
+
+    pub(crate) fn cut(&self, len: u64) -> io::Result<()> {
+        self.fs.change(OpKind::Truncate, &self.path, len, |_, _| {
+            self.node.data().truncate(len);
+            Ok(())
+        })
+    }
+
+    /// From now on its sectors may become durable at any time, each on its own.
+    pub(crate) fn map(&self) {
+        self.node.data().map();
+    }
+
+    /// Makes a mapped file longer by zeros, for which there must be room.
+    pub(crate) fn reserve(&self, len: u64) -> io::Result<()> {
+        self.fs.change(OpKind::Store, &self.path, len, |state, op| {
+            let (room, mut data) = (state.room(), self.node.data());
+            if len.saturating_sub(data.content.len()) > room {
+                return Err(io::Error::from_raw_os_error(ENOSPC));
+            }
+            data.store(op, |content| content.set_len(len));
+            Ok(())
+        })
+    }
+
+    /// Stores bytes into a mapped file.
+    pub(crate) fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.fs.trace_bytes(&[bytes]);
+        self.fs.change(OpKind::Store, &self.path, offset, |_, op| {
+            self.node.data().store(op, |content| content.write(offset, bytes));
+            Ok(())
+        })
+    }
+
+    /// Zeros some bytes whose space is free then.
+    pub(crate) fn give_back(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.fs.change(OpKind::GiveBack, &self.path, offset, |_, _| {
+            let mut data = self.node.data();
+            data.content.zero(offset..offset + len);
+            data.given_back = (data.given_back + len).min(data.content.len());
+            Ok(())
+        })
     }
 }
 

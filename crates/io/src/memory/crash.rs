@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     content::Content,
-    tree::{Change, Data, Directory, Names, Node, State},
+    tree::{Change, Data, Directory, Names, Node, Overwritten, SECTOR_BYTES, State},
 };
 use crate::random::Random;
 
@@ -24,13 +24,15 @@ pub enum Fate {
     Prefix(u64),
 }
 
-/// A sector is written wholly or not at all.
-const SECTOR_BYTES: u64 = 512;
-
 /// The file system that is found after the power came back. Everything in it is durable.
 pub(super) fn after(state: &State, fate: Fate) -> State {
     let mut judge = Judge::new(state, fate);
-    let mut found = State { capacity: state.capacity, next_id: state.next_id, ..State::default() };
+    let mut found = State {
+        capacity: state.capacity,
+        append_region: state.append_region,
+        next_id: state.next_id,
+        ..State::default()
+    };
     let mut survivors: BTreeMap<u64, Arc<Node>> = BTreeMap::new();
     for (path, directory) in &state.directories {
         let names = judge.names(directory).into_iter().map(|(name, node)| {
@@ -94,18 +96,32 @@ impl Judge {
     }
 
     fn keeps(&mut self, change: &Change) -> bool {
+        self.keeps_op(change.op)
+    }
+
+    fn keeps_op(&mut self, op: u64) -> bool {
         match self {
             Self::KeepAll => true,
             Self::DropUnsynced => false,
             Self::Random { random, kept_of_8 } => random.chance(*kept_of_8, 8),
-            Self::Prefix { random, last_op } => change.op < *last_op || (change.op == *last_op && random.chance(1, 2)),
+            Self::Prefix { random, last_op } => op < *last_op || (op == *last_op && random.chance(1, 2)),
         }
     }
 
     fn content(&mut self, data: &Data) -> Content {
         let mut content = data.content.clone();
+        if matches!(self, Self::KeepAll) {
+            return content;
+        }
+        if let Some(durable) = data.earlier.first() {
+            return self.mapped(data, &durable.content);
+        }
+        for overwritten in data.overwritten.iter().rev().filter(|overwritten| !self.keeps_op(overwritten.op)) {
+            restore(&mut content, overwritten);
+        }
+        data.overwritten_for_now.iter().rev().for_each(|overwritten| restore(&mut content, overwritten));
         match self {
-            Self::KeepAll => return content,
+            Self::KeepAll => {}
             Self::DropUnsynced => content.set_len(data.durable_len),
             Self::Random { random, kept_of_8 } => lose_sectors(&mut content, data, random, *kept_of_8),
             Self::Prefix { random, last_op } => content.set_len(prefix_len(data, random, *last_op)),
@@ -115,6 +131,20 @@ impl Judge {
         }
         content
     }
+
+    /// Of a mapped file: each sector as it was at some moment.
+    fn mapped(&mut self, data: &Data, durable: &Content) -> Content {
+        match self {
+            Self::KeepAll => data.content.clone(),
+            Self::DropUnsynced => durable.clone(),
+            Self::Random { random, kept_of_8 } => mix_moments(data, random, *kept_of_8),
+            Self::Prefix { last_op, .. } if data.stored <= *last_op => data.content.clone(),
+            Self::Prefix { last_op, .. } => {
+                let then = data.earlier.iter().rev().find(|moment| moment.op <= *last_op);
+                then.map_or_else(|| durable.clone(), |moment| moment.content.clone())
+            }
+        }
+    }
 }
 
 /// The numbers of the calls whose effects could still be lost.
@@ -122,11 +152,42 @@ fn pending_ops(state: &State) -> Vec<u64> {
     let changes = state.directories.values().flat_map(|dir| dir.pending.iter().map(|change| change.op));
     let mut ops: Vec<u64> = changes.collect();
     for node in state.nodes().values() {
-        ops.extend(node.data().pending.iter().map(|append| append.op));
+        let data = node.data();
+        ops.extend(data.pending.iter().map(|append| append.op));
+        ops.extend(data.overwritten.iter().map(|overwritten| overwritten.op));
+        ops.extend(data.earlier.iter().skip(1).map(|moment| moment.op));
     }
     ops.sort_unstable();
     ops.dedup();
     ops
+}
+
+fn restore(content: &mut Content, overwritten: &Overwritten) {
+    let room = content.len().saturating_sub(overwritten.offset).min(overwritten.before.len() as u64);
+    if room > 0 {
+        content.write(overwritten.offset, &overwritten.before[..room as usize]);
+    }
+}
+
+/// Of each sector either what it is now or what it was at another moment, the same for all of them.
+fn mix_moments(data: &Data, random: &mut Random, kept_of_8: u64) -> Content {
+    let mut mixed = data.content.clone();
+    let other = &data.earlier[random.below(data.earlier.len() as u64) as usize].content;
+    if random.chance(1, 4) {
+        mixed.set_len(other.len().min(mixed.len()));
+    }
+    let mut from = 0;
+    while from < mixed.len() {
+        let end = (from + SECTOR_BYTES).min(mixed.len());
+        if !random.chance(kept_of_8, 8) {
+            let mut sector = vec![0; (end - from) as usize];
+            // What was not there yet was zeros.
+            let _was_shorter = other.read(from, &mut sector);
+            mixed.write(from, &sector);
+        }
+        from = end;
+    }
+    mixed
 }
 
 fn prefix_len(data: &Data, random: &mut Random, last_op: u64) -> u64 {

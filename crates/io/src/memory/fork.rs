@@ -16,6 +16,7 @@ pub(super) fn copy(state: &State) -> State {
         directories: directories.collect(),
         ops: state.ops,
         capacity: state.capacity,
+        append_region: state.append_region,
         next_id: state.next_id,
         ..State::default()
     }

@@ -11,7 +11,10 @@ use std::{
 };
 
 use super::{Hook, content::Content};
-use crate::fs::LockMode;
+use crate::{fs::LockMode, random::mix};
+
+/// A sector is written wholly or not at all.
+pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// A name within a directory.
 pub(super) type Name = Arc<OsStr>;
@@ -26,6 +29,8 @@ pub(super) struct State {
     pub(super) directories: BTreeMap<Arc<Path>, Directory>,
     pub(super) locks: BTreeMap<PathBuf, Held>,
     pub(super) capacity: Option<u64>,
+    /// Whether directories get an append region.
+    pub(super) append_region: bool,
     pub(super) hook: Option<Hook>,
     pub(super) next_id: u64,
 }
@@ -91,8 +96,8 @@ pub(super) struct Node {
     data: Mutex<Data>,
 }
 
-/// The bytes of a file. They are only ever appended and cut, so the durable bytes are the first `durable_len`, but for
-/// those that a failed sync doomed.
+/// The bytes of a file. They are appended and cut, so the durable bytes are the first `durable_len`, but for those that
+/// a failed sync doomed, those that were written over, and those of a mapped file.
 #[derive(Clone, Default)]
 pub(super) struct Data {
     pub(super) content: Content,
@@ -101,7 +106,36 @@ pub(super) struct Data {
     pub(super) pending: Vec<Append>,
     /// Bytes that a failed sync left in the cache only: read until power is lost, zeros from then on.
     pub(super) doomed: Vec<Range<u64>>,
+    /// What stood where something was written since the last sync, in order.
+    pub(super) overwritten: Vec<Overwritten>,
+    /// Of those, what a failed sync left in the cache only.
+    pub(super) overwritten_for_now: Vec<Overwritten>,
+    /// Of a mapped file: what it was at some earlier moments, the durable state first. Nobody says when the system
+    /// writes out which of its sectors.
+    pub(super) earlier: Vec<Moment>,
+    /// The call that changed a mapped file last.
+    pub(super) stored: u64,
+    /// Bytes whose space was given back.
+    pub(super) given_back: u64,
 }
+
+/// Bytes within a sector before they were written over.
+#[derive(Clone)]
+pub(super) struct Overwritten {
+    pub(super) op: u64,
+    pub(super) offset: u64,
+    pub(super) before: Vec<u8>,
+}
+
+/// What a mapped file was, since a call.
+#[derive(Clone)]
+pub(super) struct Moment {
+    pub(super) op: u64,
+    pub(super) content: Content,
+}
+
+/// Moments of a mapped file that are remembered.
+const MOMENTS_MAX: usize = 8;
 
 /// Bytes that one call appended.
 #[derive(Clone)]
@@ -138,14 +172,55 @@ impl Data {
         self.pending.push(Append { op, range: from..self.content.len() });
     }
 
+    /// Writes over what is there and appends the rest, as much of it as there is room for.
+    pub(super) fn write_at(&mut self, op: u64, bytes: &[u8], offset: u64, room: u64) {
+        let over = (self.content.len() - offset).min(bytes.len() as u64) as usize;
+        let (over, behind) = bytes.split_at(over);
+        let mut at = offset;
+        for piece in in_sectors(offset, over) {
+            let mut before = vec![0; piece.len()];
+            let is_there = self.content.read(at, &mut before);
+            debug_assert!(is_there.is_some(), "only what is there is written over");
+            if before != piece {
+                self.overwritten.push(Overwritten { op, offset: at, before });
+            }
+            at += piece.len() as u64;
+        }
+        self.content.write(offset, over);
+        if !behind.is_empty() || bytes.is_empty() {
+            self.append(op, &[behind], room);
+        }
+    }
+
+    /// From now on it is mapped.
+    pub(super) fn map(&mut self) {
+        self.earlier = vec![Moment { op: 0, content: self.content.clone() }];
+    }
+
+    /// A mapped file changes.
+    pub(super) fn store(&mut self, op: u64, change: impl FnOnce(&mut Content)) {
+        if self.earlier.len() == MOMENTS_MAX {
+            // Some early ones and some late ones stay; the first is what is durable.
+            self.earlier.remove(1 + (mix(op) % (MOMENTS_MAX as u64 - 1)) as usize);
+        }
+        self.earlier.push(Moment { op: self.stored, content: self.content.clone() });
+        change(&mut self.content);
+        self.stored = op;
+    }
+
     pub(super) fn sync(&mut self) {
         self.durable_len = self.content.len();
         self.pending.clear();
+        self.overwritten.clear();
+        if !self.earlier.is_empty() {
+            self.map();
+        }
     }
 
     pub(super) fn break_sync(&mut self) {
         self.doomed.push(self.durable_len..self.content.len());
         self.pending.clear();
+        self.overwritten_for_now.append(&mut self.overwritten);
     }
 
     /// Writes the bytes from `from` on once more, and syncs.
@@ -166,6 +241,16 @@ impl Data {
         self.doomed.retain(|doomed| !doomed.is_empty());
         self.sync();
     }
+}
+
+/// Bytes that belong at `offset`, cut where sectors begin.
+fn in_sectors(offset: u64, mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut room = (SECTOR_BYTES - offset % SECTOR_BYTES) as usize;
+    std::iter::from_fn(move || {
+        let (piece, rest) = bytes.split_at(room.min(bytes.len()));
+        (bytes, room) = (rest, SECTOR_BYTES as usize);
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 impl State {
@@ -264,7 +349,7 @@ impl State {
     }
 
     pub(super) fn used_bytes(&self) -> u64 {
-        self.nodes().values().map(|node| node.data().content.len()).sum()
+        self.nodes().values().map(|node| node.data()).map(|data| data.content.len() - data.given_back).sum()
     }
 
     /// How many more bytes the file system takes.

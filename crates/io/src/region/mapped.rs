@@ -1,28 +1,24 @@
 //! Files mapped for reading, with a failing disk still an error.
 //!
 //! ```text
-//! copy ──▶ the range is noted for this thread ──▶ bytes are copied              0.3 µs instead of 1.8 for a call
-//!                                                  └─ SIGBUS: the handler marks the mapping broken and puts zeros under
-//!                                                     the address; the copy runs to its end and does not count
+//! copy ──▶ the range is guarded ──▶ bytes are copied                             0.3 µs instead of 1.8 for a call
+//!                                   └─ SIGBUS: the mapping is broken, the copy does not count (`guard.rs`)
 //! broken  ──▶ every read goes by calls again: the first of them tells what is wrong
 //! ```
-//!
-//! A page that cannot be read, or lies beyond the end of a file that somebody else has cut, is `SIGBUS` to who touches
-//! it. The handler answers for nothing but the copies made here: every other signal goes on to the handler that was
-//! there before, Rust's own included. A program that puts its own handler in place later, or blocks `SIGBUS` in its
-//! threads, takes that protection away; it had better read by calls ([`Reads`](crate::fs::Reads)).
 
 use std::{
     fs::File,
-    mem, ptr,
+    ptr,
     ptr::NonNull,
     sync::{
         OnceLock,
-        atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, compiler_fence, fence},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence},
     },
 };
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use super::guard::{self, page_bytes};
 
 /// A read of more bytes goes by a call: the call is then a small part of it, and one that has to go to the disk gets
 /// all pages at once, while a mapped one gets them one by one.
@@ -121,7 +117,7 @@ impl Mapping {
     fn of(file: &File, bytes: u64) -> Option<Self> {
         let bytes = usize::try_from(bytes).ok()?;
         let count = |n: usize| (n < MAPPINGS_MAX).then_some(n + 1);
-        if !guard_is_set() || MAPPINGS.fetch_update(Relaxed, Relaxed, count).is_err() {
+        if !guard::is_set() || MAPPINGS.fetch_update(Relaxed, Relaxed, count).is_err() {
             return None;
         }
         // SAFETY: a new mapping, at an address that the system chooses; nobody else has it.
@@ -143,14 +139,12 @@ impl Mapping {
         if self.broken.load(Relaxed) {
             return false;
         }
-        GUARDED.with(|guarded| {
-            // SAFETY: within the mapping, as asserted.
-            let from = unsafe { self.start.as_ptr().add(offset) };
-            guarded.begin(from as usize, buffer.len(), &self.broken);
+        // SAFETY: within the mapping, as asserted.
+        let from = unsafe { self.start.as_ptr().add(offset) };
+        guard::reading(from, buffer.len(), &self.broken, || {
             // SAFETY: `from` is readable for so many bytes, since what is not gets zeros by the handler; `buffer` is
             // somebody else's memory; the file's bytes before its end are not written again.
             unsafe { ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len()) };
-            guarded.end();
         });
         // Zeros that a handler in another thread has put there are seen after its mark.
         fence(SeqCst);
@@ -169,7 +163,8 @@ impl Mapping {
         }
     }
 
-    /// A read past the end of the file is no error, and one that the system refuses only makes the reads themselves slower.
+    /// A read past the end of the file is no error, and one that the system refuses only makes the reads themselves
+    /// slower.
     fn prefetch(&self, offset: usize, len: usize) -> bool {
         let first = offset / page_bytes() * page_bytes();
         if len == 0 || offset + len > self.bytes {
@@ -209,113 +204,6 @@ fn prefetch_line(place: *const u8) {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = place;
-}
-
-fn page_bytes() -> usize {
-    rustix::param::page_size()
-}
-
-/// What a thread is copying just now: from where to where, and whom to tell. Only the thread itself and handlers of
-/// signals that it gets look here, so the order of the compiler is all that matters.
-struct Guarded {
-    start: AtomicUsize,
-    end: AtomicUsize,
-    broken: AtomicPtr<AtomicBool>,
-}
-
-thread_local! {
-    /// Made by the compiler and never dropped, so a handler may look at it.
-    static GUARDED: Guarded = const {
-        Guarded { start: AtomicUsize::new(0), end: AtomicUsize::new(0), broken: AtomicPtr::new(ptr::null_mut()) }
-    };
-}
-
-impl Guarded {
-    #[inline]
-    fn begin(&self, start: usize, len: usize, broken: &AtomicBool) {
-        self.broken.store(ptr::from_ref(broken).cast_mut(), Relaxed);
-        self.start.store(start, Relaxed);
-        self.end.store(start + len, Relaxed);
-        compiler_fence(SeqCst);
-    }
-
-    #[inline]
-    fn end(&self) {
-        compiler_fence(SeqCst);
-        self.end.store(0, Relaxed);
-    }
-
-    /// Has the copy go on if the fault at `address` is its own. Called by the handler.
-    fn rescue(&self, address: usize) -> bool {
-        if !(self.start.load(Relaxed)..self.end.load(Relaxed)).contains(&address) {
-            return false;
-        }
-        // SAFETY: set by `begin` to what the copying thread borrows until `end`.
-        unsafe { &*self.broken.load(Relaxed) }.store(true, SeqCst);
-        let page = page_bytes();
-        let start = ptr::without_provenance_mut(address / page * page);
-        // SAFETY: replaces a page of a mapping that is ours: `address` lies in it. Plain system calls, fit for a
-        // handler.
-        unsafe { mmap_anonymous(start, page, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED) }.is_ok()
-    }
-}
-
-/// The handler that was there before. `None` where ours could not be put in place.
-static BEFORE: OnceLock<Option<libc::sigaction>> = OnceLock::new();
-
-/// Whether faults of copies are answered.
-fn guard_is_set() -> bool {
-    static SET: OnceLock<bool> = OnceLock::new();
-    *SET.get_or_init(|| {
-        // Asked before ours is set: from then on it may be called. Looked up now, because a handler must not.
-        let _looked_up = page_bytes();
-        BEFORE.get_or_init(handler_before).is_some() && set_handler()
-    })
-}
-
-fn handler_before() -> Option<libc::sigaction> {
-    // SAFETY: all zeros is a value of this plain structure, which the call fills.
-    unsafe {
-        let mut before: libc::sigaction = mem::zeroed();
-        (libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) == 0).then_some(before)
-    }
-}
-
-fn set_handler() -> bool {
-    // SAFETY: the structure is filled as the call wants it, and the handler does what handlers may.
-    unsafe {
-        let mut action: libc::sigaction = mem::zeroed();
-        action.sa_sigaction = on_bus_error as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) == 0
-    }
-}
-
-extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the system calls a handler set with SA_SIGINFO with the signal's description.
-    let address = unsafe { (*info).si_addr() } as usize;
-    let is_ours = GUARDED.try_with(|guarded| guarded.rescue(address)).unwrap_or(false);
-    if is_ours {
-        return;
-    }
-    let before = BEFORE.get().and_then(Option::as_ref);
-    // SAFETY: the handler that was set before, called as it was set; or the system's own, met when this one returns.
-    unsafe {
-        match before {
-            Some(before) if ![libc::SIG_DFL, libc::SIG_IGN].contains(&before.sa_sigaction) => {
-                if before.sa_flags & libc::SA_SIGINFO == 0 {
-                    mem::transmute::<usize, extern "C" fn(libc::c_int)>(before.sa_sigaction)(signal);
-                } else {
-                    type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-                    mem::transmute::<usize, Handler>(before.sa_sigaction)(signal, info, context);
-                }
-            }
-            _ => {
-                libc::signal(signal, libc::SIG_DFL);
-                libc::raise(signal);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

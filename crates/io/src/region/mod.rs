@@ -8,83 +8,107 @@
 //! ```
 //!
 //! The promise is that of plain appends ([`crate::fs`]). **A killed process** loses nothing: the mapped pages are the
-//! system's, as the pages of a written file are. **A power loss** may take any part of what was not synced, from the files
-//! and from `APPENDS`; an append counts only if its checksum, seeded with its place, holds. **A full disk** is met when a slot
-//! is written out, at the latest by a sync: the bytes then stay in `APPENDS`, whose space was taken beforehand, and the
-//! next opening writes them.
+//! system's, as the pages of a written file are. **A power loss** may take any part of what was not synced, from the
+//! files and from `APPENDS`; an append counts only if its checksum, seeded with its place, holds. **A full disk** is
+//! met when a slot is written out, at the latest by a sync: the bytes then stay in `APPENDS`, whose space was taken
+//! beforehand, and a later try, or the next opening, writes them. **A store that fails** (`guard.rs`) ends the region:
+//! every file is written out and goes on with plain appends, which are also all there is where `APPENDS` is not to be
+//! mapped (`disk.rs`).
+//!
+//! All of this stands on a [`Ground`]: real files, or those of the simulated disk.
 //!
 //! Costs measured beside plain appends are in `docs/decisions/0005-append-region.md`.
 
+mod disk;
+#[cfg(test)]
+mod fault_tests;
+mod ground;
+mod guard;
 mod mapped;
 mod pages;
+mod simulated;
 mod slots;
 mod staged;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::HashMap,
-    fs::{self, File, OpenOptions},
-    io::ErrorKind,
-    os::unix::fs::FileExt,
+    collections::{BTreeMap, HashMap},
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bifold_contract::{Error, Result};
 
+pub(crate) use self::{disk::Disk, simulated::Simulated};
 use self::{
+    ground::{Ground, GroundFile},
     pages::Pages,
-    slots::{Left, Slot, Slots},
+    slots::{Left, SLOT_BYTES, Slot, Slots},
     staged::{StagedFile, StagedWriter},
 };
 use crate::{
-    disk::{DiskFile, DiskFs},
+    disk::DiskFile,
     fs::{
         APPENDS_NAME, AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode, MappedRead, PathKind,
-        ReadFile, Reads, WriteFile,
+        ReadFile, WriteFile,
     },
 };
 
-/// The real file system, with an append region for one directory.
+/// A file system with an append region for one directory.
 #[derive(Debug)]
-pub struct RegionFs {
-    region: Arc<Region>,
+pub(crate) struct RegionFs<G: Ground> {
+    region: Arc<Region<G>>,
 }
 
 /// Which files have something staged.
 #[derive(Debug)]
-pub(super) struct Region {
-    path: PathBuf,
+pub(super) struct Region<G: Ground> {
+    ground: G,
+    dir: PathBuf,
     how: Appending,
     /// Made by the first append; `None` where the system cannot do it.
-    slots: OnceLock<Option<Arc<Slots>>>,
-    files: Mutex<HashMap<PathBuf, Weak<StagedFile>>>,
+    slots: OnceLock<Option<Arc<Slots<G>>>>,
+    files: Mutex<BTreeMap<PathBuf, Weak<StagedFile<G>>>>,
+    /// Closed files of which something could not be written: they are read through their slots.
+    unwritten: Mutex<Vec<Arc<StagedFile<G>>>>,
     /// Of files that are read through their mapping, open or not.
     pages: Mutex<HashMap<PathBuf, Weak<Pages>>>,
     /// What a killed process has left, when nothing may be written.
     left: HashMap<PathBuf, Arc<Left>>,
+    /// Whether a file `APPENDS` was removed whose name a power loss may bring back.
+    may_come_back: AtomicBool,
 }
 
-impl RegionFs {
-    /// Takes over the directory `dir`, which the caller has locked in `mode`. The region ends with the lock.
+impl<G: Ground> RegionFs<G> {
+    /// Takes over the directory `dir`, which the caller has locked. The region ends with the lock.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn open(dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
-        let path = dir.join(APPENDS_NAME);
-        let left = match fs::read(&path) {
-            Ok(image) => slots::parse(&image).map_err(|damage| damage.of(&path))?,
-            Err(e) if e.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(e) => return Err(Error::io("read", &path, e)),
+    pub fn open(ground: G, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
+        let mut region = Region {
+            ground,
+            dir: dir.into(),
+            how,
+            slots: OnceLock::new(),
+            files: Mutex::default(),
+            unwritten: Mutex::default(),
+            pages: Mutex::default(),
+            left: HashMap::new(),
+            may_come_back: AtomicBool::new(false),
         };
-        let (slots, files, pages) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        let mut region = Region { path, how, slots, files, pages, left: HashMap::new() };
+        let image = region.image()?;
+        let parsed = image.as_deref().map_or(Ok(Vec::new()), slots::parse);
+        let left = parsed.map_err(|damage| damage.of(region.path()))?;
         if lock.mode == LockMode::Shared {
             region.left = left.into_iter().map(|left| (dir.join(&left.name), Arc::new(left))).collect();
-        } else {
+        } else if let Some(image) = image {
             if cfg!(not(planted = "skip_region")) {
-                left.iter().try_for_each(|left| put_back(&dir.join(&left.name), left))?;
+                region.put_all_back(&left, image.len())?;
             }
             region.remove_file()?;
         }
@@ -96,23 +120,75 @@ impl RegionFs {
     }
 }
 
-/// Writes what a slot has held to its file, if that file is there and reaches that far: else its last writes are lost, and
-/// what came after them with them.
-fn put_back(path: &Path, left: &Left) -> Result<()> {
-    let put = || match OpenOptions::new().write(true).open(path) {
-        Ok(file) if file.metadata()?.len() >= left.base => file.write_all_at(&left.bytes, left.base),
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
-    };
-    put().map_err(|e| Error::io("append to", path, e))
+/// Taking over what a killed process has left.
+impl<G: Ground> Region<G> {
+    fn path(&self) -> PathBuf {
+        self.dir.join(APPENDS_NAME)
+    }
+
+    /// What stands in the file, if there is one.
+    fn image(&self) -> Result<Option<Vec<u8>>> {
+        let (path, fs) = (self.path(), self.ground.fs());
+        let Some(len) = fs.len(&path)? else { return Ok(None) };
+        let mut image =
+            vec![0; usize::try_from(len).map_err(|_| Error::io("read", &path, ErrorKind::OutOfMemory.into()))?];
+        fs.open(&path)?.read_at(&mut image, 0)?;
+        Ok(Some(image))
+    }
+
+    /// Writes everything to its file. A disk that is full gets the space of the slots that hold nothing, one of which
+    /// there always is; and then that of each slot that was written out.
+    fn put_all_back(&self, all: &[Left], image_bytes: usize) -> Result<()> {
+        let put_all = || all.iter().try_for_each(|left| self.put_back(left));
+        let full = match put_all() {
+            Err(error) if is_full(&error) => error,
+            other => return other,
+        };
+        let give_back = |slot: usize| {
+            let offset = (slot * SLOT_BYTES) as u64;
+            self.ground.give_back(&self.path(), offset, SLOT_BYTES as u64)
+        };
+        let is_free = |slot: &usize| all.iter().all(|left| left.slot != *slot);
+        let freed = (0..image_bytes / SLOT_BYTES).filter(is_free).try_for_each(give_back);
+        freed.map_err(|_| full)?;
+        all.iter().try_for_each(|left| {
+            self.put_back(left)?;
+            // What was put back is safe from a kill in its file.
+            give_back(left.slot).map_err(|e| Error::io("give back space of", self.path(), e))
+        })
+    }
+
+    /// Writes what a slot has held to its file, if that file is there and reaches that far: else its last writes are
+    /// lost, and what came after them with them.
+    fn put_back(&self, left: &Left) -> Result<()> {
+        let path = self.dir.join(&left.name);
+        let file = match self.ground.open(&path) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let put = || if file.len()? >= left.base { file.write_all_at(&left.bytes, left.base) } else { Ok(()) };
+        put().map_err(|e| Error::io("append to", &path, e))
+    }
+
+    fn remove_file(&self) -> Result<()> {
+        match self.ground.fs().remove(&self.path()) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+            other => other.map(|()| self.may_come_back.store(true, Ordering::Release)),
+        }
+    }
 }
 
-impl Region {
-    fn files(&self) -> MutexGuard<'_, HashMap<PathBuf, Weak<StagedFile>>> {
+fn is_full(error: &Error) -> bool {
+    let kinds = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
+    matches!(error, Error::Io { source, .. } if kinds.contains(&source.kind()))
+}
+
+impl<G: Ground> Region<G> {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Weak<StagedFile<G>>>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn staged(&self, path: &Path) -> Option<Arc<StagedFile>> {
+    fn staged(&self, path: &Path) -> Option<Arc<StagedFile<G>>> {
         self.files().get(path).and_then(Weak::upgrade)
     }
 
@@ -136,30 +212,58 @@ impl Region {
         pages
     }
 
-    pub(super) fn take(&self, holder: &Arc<StagedFile>, path: &Path, base: u64) -> Option<Slot> {
-        let slots = self.slots.get_or_init(|| Slots::create(&self.path, self.how.files_max)).as_ref()?;
-        slots.take(holder, path.file_name()?.to_str()?, base)
+    pub(super) fn take(&self, holder: &Arc<StagedFile<G>>, path: &Path, base: u64) -> Option<Slot<G>> {
+        self.slots.get_or_init(|| self.make_slots()).as_ref()?.take(holder, path.file_name()?.to_str()?, base)
     }
 
-    fn remove_file(&self) -> Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io("remove", &self.path, e)),
-            _ => Ok(()),
+    fn make_slots(&self) -> Option<Arc<Slots<G>>> {
+        let slots_max = self.how.files_max;
+        if slots_max == 0 {
+            return None;
         }
+        let map = self.ground.map(&self.path(), slots::mapped_bytes(slots_max))?;
+        Some(Slots::new(map, slots_max))
+    }
+
+    /// Keeps a closed file as long as the region lasts.
+    pub(super) fn keep_unwritten(&self, file: &Arc<StagedFile<G>>) {
+        let mut all = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.iter().any(|other| Arc::ptr_eq(other, file)) {
+            all.push(Arc::clone(file));
+        }
+    }
+
+    /// Makes sure that nothing that was written out so far is put back once more, now or after a power loss: whoever
+    /// calls cuts a file, so that other bytes will stand there.
+    pub(super) fn forget_written(&self) -> io::Result<()> {
+        if cfg!(planted = "remember_cut_appends") {
+            return Ok(());
+        }
+        if self.may_come_back.load(Ordering::Acquire) {
+            self.ground.fs().sync_dir(&self.dir).map_err(io::Error::other)?;
+            self.may_come_back.store(false, Ordering::Release);
+        }
+        let slots = self.slots.get().and_then(Option::as_ref);
+        if slots.map_or(Ok(true), |slots| slots.forget_written())? {
+            return Ok(());
+        }
+        Err(io::Error::other(
+            "what was staged for a file in APPENDS cannot be cleared: the database must be opened again",
+        ))
     }
 }
 
 /// The lock of a directory with an append region: when it ends, every file holds what was appended to it. Whoever still
 /// reads goes on reading.
 #[derive(Debug)]
-struct RegionLock {
-    region: Arc<Region>,
+struct RegionLock<G: Ground> {
+    region: Arc<Region<G>>,
     _released_last: Box<dyn FileLock>,
 }
 
-impl FileLock for RegionLock {}
+impl<G: Ground> FileLock for RegionLock<G> {}
 
-impl Drop for RegionLock {
+impl<G: Ground> Drop for RegionLock<G> {
     fn drop(&mut self) {
         let files = std::mem::take(&mut *self.region.files());
         files.values().filter_map(Weak::upgrade).for_each(|file| file.close());
@@ -167,23 +271,27 @@ impl Drop for RegionLock {
         if slots.as_ref().is_some_and(|slots| !slots.any_left()) {
             let _removed_by_the_next_opening = self.region.remove_file();
         }
+        self.region.unwritten.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-impl RegionFs {
-    fn appended(&self, op: &'static str, path: &Path, options: &mut OpenOptions) -> Result<Appended> {
-        let mut opened = || {
-            let file = options.read(true).write(true).open(path)?;
-            Ok((file.metadata()?.len(), file))
-        };
-        let (len, file) = opened().map_err(|e| Error::io(op, path, e))?;
+impl<G: Ground> RegionFs<G> {
+    fn fs(&self) -> &dyn FileSystem {
+        self.region.ground.fs()
+    }
+
+    fn appended(&self, op: &'static str, path: &Path, open: impl FnOnce() -> Result<G::File>) -> Result<Appended> {
         let mut files = self.region.files();
         files.retain(|_, file| file.strong_count() > 0);
-        // One that is closed is only read.
-        let is_open = files.get(path).and_then(Weak::upgrade).is_some_and(|file| !file.is_closed());
-        if is_open && cfg!(not(planted = "append_to_any")) {
-            return Err(Error::io(op, path, std::io::Error::other("it is being appended to already")));
+        if let Some(before) = files.get(path).and_then(Weak::upgrade) {
+            // One that is closed is only read; but what could not be written then must be, first.
+            if !before.is_closed() && cfg!(not(planted = "append_to_any")) {
+                return Err(Error::io(op, path, io::Error::other("it is being appended to already")));
+            }
+            before.settle()?;
         }
+        let file = open()?;
+        let len = file.len().map_err(|e| Error::io(op, path, e))?;
         let pages = if cfg!(planted = "append_to_any") {
             // Each of the two places believes in a length of its own.
             Arc::new(Pages::new(len, self.region.how.reads))
@@ -196,74 +304,73 @@ impl RegionFs {
     }
 }
 
-impl FileSystem for RegionFs {
+impl<G: Ground> FileSystem for RegionFs<G> {
     fn create(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
-        DiskFs.create(path)
+        self.fs().create(path)
     }
 
     fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
-        DiskFs.open_append(path)
+        self.fs().open_append(path)
     }
 
     fn create_appended(&self, path: &Path) -> Result<Appended> {
-        self.appended("create", path, OpenOptions::new().create_new(true))
+        self.appended("create", path, || self.region.ground.create(path))
     }
 
     fn open_appended(&self, path: &Path) -> Result<Appended> {
-        self.appended("open", path, &mut OpenOptions::new())
+        self.appended("open", path, || self.region.ground.open(path))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
         if let Some(left) = self.region.left.get(path) {
-            let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-            return Ok(Arc::new(FileAndLeft { file, path: path.into(), left: Arc::clone(left) }));
+            let file = self.fs().open(path)?;
+            // As at a taking over: what does not reach that far has lost its last writes, and these with them.
+            let reaches = file.len()? >= left.base;
+            return Ok(if reaches { Arc::new(FileAndLeft { file, left: Arc::clone(left) }) } else { file });
         }
         match self.region.staged(path) {
             Some(staged) => Ok(staged),
-            None => DiskFs.open(path),
+            None => self.fs().open(path),
         }
     }
 
     fn open_mapped(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
-        let is_plain = self.region.how.reads == Reads::Called || self.region.left.contains_key(path);
-        if is_plain || self.region.staged(path).is_some() {
+        if self.region.left.contains_key(path) || self.region.staged(path).is_some() {
             return self.open(path);
         }
-        let opened = || {
-            let file = File::open(path)?;
-            Ok((file.metadata()?.len(), file))
-        };
-        let (len, file) = opened().map_err(|e| Error::io("open", path, e))?;
+        let Some(file) = self.region.ground.open_mapped(path)? else { return self.open(path) };
+        let len = file.metadata().map_err(|e| Error::io("open", path, e))?.len();
         let pages = self.region.pages(path, len);
         pages.map(&file);
         Ok(Arc::new(MappedFile { file: DiskFile { file, path: path.into() }, pages }))
     }
 
     fn open_files_max(&self) -> Option<usize> {
-        DiskFs.open_files_max()
+        self.fs().open_files_max()
     }
 
     fn truncate(&self, path: &Path, len: u64) -> Result<()> {
-        if let Some(staged) = self.region.staged(path).filter(|staged| !staged.is_closed()) {
+        if let Some(staged) = self.region.staged(path) {
             return staged.truncate(len);
         }
         if let Some(pages) = self.region.all_pages().get(path).and_then(Weak::upgrade) {
             pages.set_written(len.min(pages.written()));
         }
-        DiskFs.truncate(path, len)
+        self.region.forget_written().map_err(|e| Error::io("truncate", path, e))?;
+        self.fs().truncate(path, len)
     }
 
     fn write_again(&self, path: &Path, from: u64) -> Result<()> {
         self.region.staged(path).map_or(Ok(()), |staged| staged.settle())?;
-        DiskFs.write_again(path, from)
+        self.fs().write_again(path, from)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        DiskFs.rename(from, to)
+        self.fs().rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        DiskFs.remove(path)
+        self.fs().remove(path)
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
@@ -272,50 +379,51 @@ impl FileSystem for RegionFs {
             return Err(Error::io("link", to, ErrorKind::Unsupported.into()));
         }
         self.region.staged(from).map_or(Ok(()), |staged| staged.settle())?;
-        DiskFs.link(from, to)
+        self.fs().link(from, to)
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
-        DiskFs.list(dir)
+        self.fs().list(dir)
     }
 
     fn len(&self, path: &Path) -> Result<Option<u64>> {
-        let in_file = DiskFs.len(path)?;
-        let left = self.region.left.get(path).map(|left| left.base + left.bytes.len() as u64);
+        let Some(in_file) = self.fs().len(path)? else { return Ok(None) };
+        let left = self.region.left.get(path).filter(|left| left.base <= in_file);
+        let left = left.map(|left| left.base + left.bytes.len() as u64);
         let staged = self.region.staged(path).map(|staged| staged.total());
-        Ok(in_file.map(|len| len.max(left.or(staged).unwrap_or(0))))
+        Ok(Some(in_file.max(left.or(staged).unwrap_or(0))))
     }
 
     fn is_shared(&self, path: &Path) -> Result<bool> {
-        DiskFs.is_shared(path)
+        self.fs().is_shared(path)
     }
 
     fn create_dir_all(&self, dir: &Path) -> Result<()> {
-        DiskFs.create_dir_all(dir)
+        self.fs().create_dir_all(dir)
     }
 
     fn remove_dir(&self, dir: &Path) -> Result<()> {
-        DiskFs.remove_dir(dir)
+        self.fs().remove_dir(dir)
     }
 
     fn kind(&self, path: &Path) -> Result<Option<PathKind>> {
-        DiskFs.kind(path)
+        self.fs().kind(path)
     }
 
     fn resolve(&self, path: &Path) -> Result<PathBuf> {
-        DiskFs.resolve(path)
+        self.fs().resolve(path)
     }
 
     fn sync_files(&self, files: &[Arc<dyn WriteFile>]) -> Result<()> {
-        DiskFs.sync_files(files)
+        self.fs().sync_files(files)
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        DiskFs.sync_dir(dir)
+        self.fs().sync_dir(dir)
     }
 
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
-        DiskFs.lock(path, mode)
+        self.fs().lock(path, mode)
     }
 }
 
@@ -347,32 +455,27 @@ impl ReadFile for MappedFile {
 /// A file that a killed process has appended to, read without being changed.
 #[derive(Debug)]
 struct FileAndLeft {
-    file: File,
-    path: PathBuf,
+    file: Arc<dyn ReadFile>,
     left: Arc<Left>,
 }
 
 impl ReadFile for FileAndLeft {
     fn len(&self) -> Result<u64> {
-        let in_file = self.file.metadata().map_err(|e| Error::io("look up", &self.path, e))?.len();
-        let end = self.left.base + self.left.bytes.len() as u64;
-        Ok(if in_file < self.left.base { in_file } else { in_file.max(end) })
+        Ok(self.file.len()?.max(self.left.base + self.left.bytes.len() as u64))
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         let Left { base, bytes, .. } = &*self.left;
         let in_file = usize::try_from(base.saturating_sub(offset)).map_or(buffer.len(), |n| n.min(buffer.len()));
         let from = usize::try_from(offset.saturating_sub(*base)).unwrap_or(usize::MAX);
-        let rest = bytes.get(from..).and_then(|rest| rest.get(..buffer.len() - in_file));
-        let read = |buffer: &mut [u8]| match rest {
+        match bytes.get(from..).and_then(|rest| rest.get(..buffer.len() - in_file)) {
             Some(rest) => {
                 let (before, after) = buffer.split_at_mut(in_file);
                 after.copy_from_slice(rest);
-                self.file.read_exact_at(before, offset)
+                if before.is_empty() { Ok(()) } else { self.file.read_at(before, offset) }
             }
             // Beyond what was left: as it stands in the file.
-            None => self.file.read_exact_at(buffer, offset),
-        };
-        read(buffer).map_err(|e| Error::io("read", &self.path, e))
+            None => self.file.read_at(buffer, offset),
+        }
     }
 }

@@ -10,30 +10,24 @@
 //!           0             8          56           64                                   4096                 36 864
 //! ```
 //!
-//! All numbers are little-endian. `KIND`: 0 in a free slot, else the length of the name, the letters `BFAPP`, the format's
-//! version 1, and 0. `base`: where in the file called `name` the first of the appended bytes belongs. An append
-//! counts if its checksum holds: XXH3 of its bytes, seeded with the epoch, the name and **its offset in the file**. So what
-//! stands in a slot from an earlier round, or what a power loss has mixed from several, never counts: within an epoch no
-//! offset of a file is ever written twice, hence whatever counts is what belongs there.
+//! All numbers are little-endian. `KIND`: 0 in a free slot, else the length of the name, the letters `BFAPP`, the
+//! format's version 1, and 0. `base`: where in the file called `name` the first of the appended bytes belongs. An
+//! append counts if its checksum holds: XXH3 of its bytes, seeded with the epoch, the name and **its offset in the
+//! file**. So what stands in a slot from an earlier round, or what a power loss has mixed from several, never counts:
+//! within an epoch no offset of a file is ever written twice, hence whatever counts is what belongs there.
 
-use std::{
-    fs::{File, OpenOptions},
-    path::Path,
-    ptr::{self, NonNull},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
+    atomic::{AtomicBool, Ordering},
 };
 
 use bifold_contract::Corruption;
-use rustix::{
-    fs::FallocateFlags,
-    mm::{Advice, MapFlags, ProtFlags},
-};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::staged::StagedFile;
+use super::{
+    ground::{AppendPlace, Ground, GroundMap},
+    staged::StagedFile,
+};
 use crate::fs::APPEND_SLOT_BYTES;
 
 const BASE: usize = 0;
@@ -57,8 +51,9 @@ pub const SLOT_BYTES: usize = APPEND_SLOT_BYTES as usize;
 /// Bytes that a slot can hold: writes of 32 KiB cost 0.3 µs per KiB, less than half of those of single records.
 pub const ROOM: usize = SLOT_BYTES - PAYLOAD;
 
-/// The file grows by so many slots.
-const GROWTH: usize = 16;
+/// The first slots that the file has, as many as these, are for nobody: an opening that finds the disk full gives back
+/// their space to write out the first of the others, whose space then does for the next.
+const SPARE: usize = 1;
 
 /// The checksum's seed for an append at `offset` of the file that `file_seed` is of.
 fn seed_at(file_seed: u64, offset: u64) -> u64 {
@@ -72,6 +67,8 @@ fn seed_of(name: &[u8], epoch: u64) -> u64 {
 /// What a slot holds: bytes that belong at `base` of the file `name`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left {
+    /// Which slot.
+    pub slot: usize,
     /// The file.
     pub name: String,
     /// Where in it.
@@ -92,7 +89,7 @@ pub fn parse(image: &[u8]) -> Result<Vec<Left>, Corruption> {
             let (expected, found) = (format!("0 or {MAGIC:#018x} and a length"), format!("{kind:#018x}"));
             return Err(Corruption::new((at * SLOT_BYTES + KIND) as u64, "kind of a slot", expected, found));
         }
-        all.extend(parse_slot(slot).filter(|left| !left.bytes.is_empty()));
+        all.extend(parse_slot(slot, at).filter(|left| !left.bytes.is_empty()));
     }
     Ok(all)
 }
@@ -101,7 +98,7 @@ fn number(slot: &[u8], at: usize) -> u64 {
     slot.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-fn parse_slot(slot: &[u8]) -> Option<Left> {
+fn parse_slot(slot: &[u8], at: usize) -> Option<Left> {
     let number = |at| number(slot, at);
     let name_len = usize::from(number(KIND) as u8);
     if !(1..=NAME_MAX).contains(&name_len) {
@@ -122,76 +119,55 @@ fn parse_slot(slot: &[u8]) -> Option<Left> {
         len += part;
     }
     let name = str::from_utf8(name).ok().filter(|name| !name.contains('/'))?.to_owned();
-    Some(Left { name, base, bytes: slot[PAYLOAD..PAYLOAD + len].to_vec() })
+    Some(Left { slot: at, name, base, bytes: slot[PAYLOAD..PAYLOAD + len].to_vec() })
 }
 
 /// The slots of a directory.
 #[derive(Debug)]
-pub struct Slots {
-    file: File,
-    map: Mapping,
-    epoch: u64,
-    taken: Mutex<Taken>,
+pub struct Slots<G: Ground> {
+    map: G::Map,
+    slots_max: usize,
+    taken: Mutex<Taken<G>>,
+    /// Some slot may still say what it held, though its file goes on elsewhere.
+    is_stale: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct Taken {
+#[derive(Debug)]
+struct Taken<G: Ground> {
     /// By whom each slot is taken, as far as the file has grown.
-    holders: Vec<Holder>,
+    holders: Vec<Holder<G>>,
     /// Where the search for a slot to take over begins.
     hand: usize,
 }
 
-#[derive(Clone, Debug)]
-enum Holder {
+#[derive(Debug)]
+enum Holder<G: Ground> {
     Nobody,
-    File(Weak<StagedFile>),
-    /// What it holds could not be written: it is left for the next opening.
+    File(Weak<StagedFile<G>>),
+    /// What it holds could not be written, or it must not be used: it is left for the next opening.
     Left,
 }
 
-#[derive(Debug)]
-struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
+/// How many bytes are mapped for so many slots.
+pub fn mapped_bytes(slots_max: usize) -> usize {
+    slots_max.saturating_add(SPARE).saturating_mul(SLOT_BYTES)
 }
 
-// SAFETY: it is plain memory; a `Slot` alone writes to its part, and there is one at a time for each.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the very range that `Slots::create` has mapped; every `Slot` holds on to its `Slots`.
-        let _fails_for_bad_arguments_only = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
-}
-
-impl Slots {
-    /// Makes the file `path` and maps room for `slots_max`. `None` where that cannot be done.
-    pub fn create(path: &Path, slots_max: usize) -> Option<Arc<Self>> {
-        if slots_max == 0 {
-            return None;
-        }
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).ok()?;
-        let bytes = slots_max * SLOT_BYTES;
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping, at an address that the system chooses; nobody else has it.
-        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, access, flags, &file, 0) }.ok()?;
-        let map = Mapping { start: NonNull::new(start.cast())?, bytes };
-        let epoch = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), path);
-        Some(Arc::new(Self { file, map, epoch, taken: Mutex::default() }))
+impl<G: Ground> Slots<G> {
+    /// At most `slots_max` slots in `map`.
+    pub fn new(map: G::Map, slots_max: usize) -> Arc<Self> {
+        let taken = Mutex::new(Taken { holders: Vec::new(), hand: 0 });
+        Arc::new(Self { map, slots_max, taken, is_stale: AtomicBool::new(false) })
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, Taken<G>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for `holder`, whose file is called `name` and has `base` bytes. A free one, a new one, or one whose holder is
-    /// not appending just now. `None` when there is none.
-    pub fn take(self: &Arc<Self>, holder: &Arc<StagedFile>, name: &str, base: u64) -> Option<Slot> {
-        if name.len() > NAME_MAX {
+    /// A slot for `holder`, whose file is called `name` and has `base` bytes. A free one, a new one, or one whose
+    /// holder is not appending just now. `None` when there is none.
+    pub fn take(self: &Arc<Self>, holder: &Arc<StagedFile<G>>, name: &str, base: u64) -> Option<Slot<G>> {
+        if name.len() > NAME_MAX || self.map.is_broken() {
             return None;
         }
         let mut taken = self.taken();
@@ -199,124 +175,155 @@ impl Slots {
         let at = free.or_else(|| self.grow(&mut taken)).or_else(|| take_over(&mut taken))?;
         taken.holders[at] = Holder::File(Arc::downgrade(holder));
         drop(taken);
-        let slot = Slot { slots: Arc::clone(self), at, seed: seed_of(name.as_bytes(), self.epoch) };
+        let slot = Slot { slots: Arc::clone(self), at, seed: seed_of(name.as_bytes(), self.map.epoch()) };
         slot.begin(name, base);
+        if self.map.is_broken() {
+            slot.free();
+            return None;
+        }
         Some(slot)
     }
 
     /// Adds slots, with their space on the disk and in memory; answers the first of them.
-    fn grow(&self, taken: &mut Taken) -> Option<usize> {
-        let first = taken.holders.len();
-        let more = GROWTH.min((self.map.bytes / SLOT_BYTES).saturating_sub(first));
-        if more == 0 {
+    fn grow(&self, taken: &mut Taken<G>) -> Option<usize> {
+        let there = taken.holders.len();
+        let spare = if there == 0 { SPARE } else { 0 };
+        let more = G::GROWTH.min((self.slots_max + SPARE).saturating_sub(there));
+        if more <= spare || !self.map.reserve(there * SLOT_BYTES, more * SLOT_BYTES) {
             return None;
         }
-        let (offset, bytes) = (first * SLOT_BYTES, more * SLOT_BYTES);
-        // With its space: a store into a mapped file that cannot get any kills the process.
-        if rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset as u64, bytes as u64).is_err() {
-            // Some file systems keep what they could get.
-            let _best_effort = self.file.set_len(offset as u64);
-            return None;
-        }
-        // SAFETY: within the mapping, and within the file now.
-        unsafe {
-            let start = self.map.start.as_ptr().add(offset).cast();
-            // Both are hints. Memory that stays in place is never read back from a disk that may fail.
-            let _slower = rustix::mm::madvise(start, bytes, Advice::LinuxPopulateWrite);
-            let _evictable = rustix::mm::mlock(start, bytes);
-        }
-        taken.holders.resize(first + more, Holder::Nobody);
-        Some(first)
+        self.map.keep_in_memory((there + spare) * SLOT_BYTES, (more - spare) * SLOT_BYTES);
+        taken.holders.extend((0..more).map(|n| if n < spare { Holder::Left } else { Holder::Nobody }));
+        Some(there + spare)
     }
 
     /// Whether some slot holds what could not be written.
     pub fn any_left(&self) -> bool {
-        self.taken().holders.iter().any(|holder| matches!(holder, Holder::Left))
+        self.taken().holders.iter().skip(SPARE).any(|holder| matches!(holder, Holder::Left))
+    }
+
+    /// Makes sure that nothing that was staged so far, and is in its file now, is ever put back there again: not after
+    /// a power loss either. `false` where that cannot be done.
+    pub fn forget_written(&self) -> std::io::Result<bool> {
+        self.map.sync()?;
+        Ok(!self.is_stale.load(Ordering::Acquire))
     }
 }
 
 /// Takes a slot from a file that can do without it just now.
-fn take_over(taken: &mut Taken) -> Option<usize> {
+///
+/// One that cannot be written out stays where it is, with its file none the worse for it; no others are tried then.
+/// Whoever wanted the slot appends to its own file, and finds out for itself whether the disk is full.
+fn take_over<G: Ground>(taken: &mut Taken<G>) -> Option<usize> {
     let slots = taken.holders.len();
-    let mut hands = (0..slots).map(|n| (taken.hand + n) % slots);
-    let at = hands.find(|&at| match &taken.holders[at] {
-        Holder::Nobody => true,
-        Holder::File(holder) => holder.upgrade().is_some_and(|holder| holder.give_up_slot()),
-        Holder::Left => false,
-    })?;
-    taken.hand = at + 1;
-    Some(at)
+    for at in (0..slots).map(|n| (taken.hand + n) % slots) {
+        let is_given_up = match &taken.holders[at] {
+            Holder::Nobody => true,
+            Holder::File(holder) => match holder.upgrade().map(|holder| holder.give_up_slot()) {
+                Some(Ok(is_given_up)) => is_given_up,
+                // Its own next append or sync says so again.
+                Some(Err(_)) => return None,
+                None => false,
+            },
+            Holder::Left => false,
+        };
+        if is_given_up {
+            taken.hand = at + 1;
+            return Some(at);
+        }
+    }
+    None
 }
 
 /// One slot, for one file. Every method must be called under that file's lock.
 #[derive(Debug)]
-pub struct Slot {
-    slots: Arc<Slots>,
+pub struct Slot<G: Ground> {
+    slots: Arc<Slots<G>>,
     at: usize,
     seed: u64,
 }
 
-impl Slot {
-    fn start(&self) -> *mut u8 {
-        // SAFETY: `take` only hands out positions within the mapping.
-        unsafe { self.slots.map.start.as_ptr().add(self.at * SLOT_BYTES) }
+impl<G: Ground> Slot<G> {
+    fn map(&self) -> &G::Map {
+        &self.slots.map
     }
 
-    fn number(&self, at: usize) -> &AtomicU64 {
-        debug_assert!(at.is_multiple_of(8) && at + 8 <= PAYLOAD);
-        // SAFETY: within the slot, aligned as the mapping is; only ever used as an atomic once the slot has a holder.
-        unsafe { AtomicU64::from_ptr(self.start().add(at).cast()) }
+    fn place(&self, at: usize) -> usize {
+        self.at * SLOT_BYTES + at
     }
 
     /// The slot is for the file `name` from now on, and holds nothing.
     fn begin(&self, name: &str, base: u64) {
-        self.number(KIND).store(0, Ordering::Release);
-        // SAFETY: within the head of the slot, `take` has checked the length; nobody else has the slot.
-        unsafe { ptr::copy_nonoverlapping(name.as_ptr(), self.start().add(NAME), name.len()) };
-        self.number(EPOCH).store(self.slots.epoch.to_le(), Ordering::Release);
-        self.number(BASE).store(base.to_le(), Ordering::Release);
-        self.number(KIND).store((MAGIC | name.len() as u64).to_le(), Ordering::Release);
+        let map = self.map();
+        map.store_number(self.place(KIND), 0);
+        map.store(self.place(NAME), name.as_bytes());
+        map.store_number(self.place(EPOCH), map.epoch());
+        map.store_number(self.place(BASE), base);
+        map.store_number(self.place(KIND), MAGIC | name.len() as u64);
     }
 
-    /// Adds `parts` as append number `n`, at `staged` of the slot's room and at `offset` of the file.
-    pub fn push(&self, parts: &[&[u8]], n: usize, staged: usize, offset: u64) {
+    /// Adds `parts` as append number `n`, at `staged` of the slot's room and at `offset` of the file. `false` when that
+    /// could not be done: what was there before still is, and the slot is to be written out and given back.
+    pub fn push(&self, parts: &[&[u8]], n: usize, staged: usize, offset: u64) -> bool {
+        let map = self.map();
         let len: usize = parts.iter().map(|part| part.len()).sum();
         assert!(n < APPENDS_MAX && staged + len <= ROOM, "the caller makes room first");
-        let mut at = PAYLOAD + staged;
-        for part in parts {
-            // SAFETY: within the slot's room, as asserted; nobody else has the slot.
-            unsafe { ptr::copy_nonoverlapping(part.as_ptr(), self.start().add(at), part.len()) };
-            at += part.len();
+        let entry = self.place(TABLE + n * ENTRY);
+        let mut place = AppendPlace { len: entry, checksum: entry + 8, bytes: self.place(PAYLOAD + staged) };
+        if cfg!(planted = "region_unpublished") && n.is_multiple_of(16) {
+            // Written where nobody looks for it.
+            (place.len, place.checksum) = (place.checksum, place.checksum + 8);
         }
-        let entry = TABLE + n * ENTRY;
-        let checksum = xxh3_64_with_seed(&self.bytes(staged + len)[staged..], seed_at(self.seed, offset));
-        self.number(entry + 8).store(checksum.to_le(), Ordering::Release);
-        if cfg!(not(planted = "region_unpublished")) || !n.is_multiple_of(16) {
-            self.number(entry).store((len as u64).to_le(), Ordering::Release);
-        }
+        map.store_append(parts, place, |bytes| xxh3_64_with_seed(bytes, seed_at(self.seed, offset)));
+        !map.is_broken()
     }
 
-    /// The first `len` of the appended bytes.
-    pub fn bytes(&self, len: usize) -> &[u8] {
+    /// Shows the first `len` of the appended bytes, which are all there are.
+    ///
+    /// # Errors
+    /// When they are no longer there: somebody else has cut the file.
+    pub fn with<T>(&self, len: usize, look: impl FnOnce(&[u8]) -> T) -> std::io::Result<T> {
         debug_assert!(len <= ROOM);
-        // SAFETY: within the slot, initialised (a file's bytes always are), and written by nobody but this slot's holder.
-        unsafe { std::slice::from_raw_parts(self.start().add(PAYLOAD), len) }
+        self.check(len)?;
+        let looked = self.map().with(self.place(PAYLOAD), len, look);
+        self.check(len).map(|()| looked)
     }
 
-    /// What the slot held is in the file, which has `base` bytes now. Nothing else needs to be cleared: no checksum of the
-    /// old appends holds at the new offsets.
+    /// In a broken map, whether the slot says of itself that it holds `len` bytes.
+    fn check(&self, len: usize) -> std::io::Result<()> {
+        let holds = |slot: &[u8]| parse_slot(slot, self.at).is_some_and(|left| left.bytes.len() >= len);
+        if !self.is_broken() || self.map().with(self.place(0), SLOT_BYTES, holds) {
+            return Ok(());
+        }
+        Err(std::io::Error::other(CUT))
+    }
+
+    /// What the slot held is in the file, which has `base` bytes now. Nothing else needs to be cleared: no checksum of
+    /// the old appends holds at the new offsets.
     pub fn flushed(&self, base: u64) {
-        self.number(BASE).store(base.to_le(), Ordering::Release);
+        self.map().store_number(self.place(BASE), base);
+    }
+
+    /// Whether the slot is to be written out and given back.
+    pub fn is_broken(&self) -> bool {
+        self.map().is_broken()
     }
 
     /// Gives the slot back, with nothing in it.
     pub fn free(self) {
-        self.number(KIND).store(0, Ordering::Release);
+        let map = self.map();
+        map.store_number(self.place(KIND), 0);
+        if map.is_broken() && map.write_number(self.place(KIND), 0).is_err() {
+            self.slots.is_stale.store(true, Ordering::Release);
+        }
         self.slots.taken().holders[self.at] = Holder::Nobody;
     }
 
-    /// Gives it up as it is.
-    pub fn leave(self) {
+    /// It stays as it is until the next opening.
+    pub fn leave(&self) {
         self.slots.taken().holders[self.at] = Holder::Left;
     }
 }
+
+const CUT: &str = "what was appended last is no longer in the file APPENDS: another program has cut that file, or the disk \
+                   cannot be read";

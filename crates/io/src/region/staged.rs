@@ -1,9 +1,7 @@
 //! One file whose appends go through a slot of the region.
 
 use std::{
-    fs::File,
     io::{self, ErrorKind},
-    os::unix::fs::FileExt,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
@@ -12,6 +10,7 @@ use bifold_contract::{Error, Result};
 
 use super::{
     Region,
+    ground::{Ground, GroundFile},
     pages::Pages,
     slots::{APPENDS_MAX, ROOM, Slot},
 };
@@ -22,35 +21,32 @@ const STAGED_MAX: usize = ROOM / 2;
 
 /// A file with its last appends in a slot.
 #[derive(Debug)]
-pub struct StagedFile {
-    file: File,
+pub struct StagedFile<G: Ground> {
+    file: G::File,
     path: PathBuf,
-    region: Arc<Region>,
+    region: Arc<Region<G>>,
     /// The file itself: what is written to it is read without the lock.
     pages: Arc<Pages>,
-    staged: Mutex<Staged>,
+    staged: Mutex<Staged<G>>,
 }
 
-#[derive(Debug, Default)]
-struct Staged {
-    slot: Option<Slot>,
+#[derive(Debug)]
+struct Staged<G: Ground> {
+    slot: Option<Slot<G>>,
     /// Appends and bytes in the slot.
     appends: usize,
     bytes: usize,
-    /// Nothing is written any more: the file is closed, or a write has failed.
-    ended: bool,
-    /// Who appended has let go of it.
+    /// Who appended has let go of it: nothing is appended any more.
     is_closed: bool,
-    /// It is closed, and the file holds everything.
-    is_whole: bool,
 }
 
-impl StagedFile {
-    pub(super) fn new(file: File, path: PathBuf, pages: Arc<Pages>, region: Arc<Region>) -> Arc<Self> {
-        Arc::new(Self { file, path, region, pages, staged: Mutex::default() })
+impl<G: Ground> StagedFile<G> {
+    pub(super) fn new(file: G::File, path: PathBuf, pages: Arc<Pages>, region: Arc<Region<G>>) -> Arc<Self> {
+        let staged = Mutex::new(Staged { slot: None, appends: 0, bytes: 0, is_closed: false });
+        Arc::new(Self { file, path, region, pages, staged })
     }
 
-    fn staged(&self) -> MutexGuard<'_, Staged> {
+    fn staged(&self) -> MutexGuard<'_, Staged<G>> {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,25 +54,25 @@ impl StagedFile {
         self.pages.written()
     }
 
-    /// Writes what is staged to the file.
-    fn flush(&self, staged: &mut Staged) -> io::Result<()> {
-        if staged.ended {
-            return Err(io::Error::other("the file is closed, or an earlier write to it has failed"));
-        }
+    /// Writes what is staged to the file. What cannot be written stays in the slot, where a killed process does not
+    /// lose it either; a later try writes it to the same place.
+    fn flush(&self, staged: &mut Staged<G>) -> io::Result<()> {
         let Some(slot) = staged.slot.as_ref().filter(|_| staged.bytes > 0) else { return Ok(()) };
         let (base, bytes) = (self.written(), staged.bytes);
-        self.file.write_all_at(slot.bytes(bytes), base).inspect_err(|_| staged.ended = true)?;
+        slot.with(bytes, |bytes| self.file.write_all_at(bytes, base))??;
         self.pages.set_written(base + bytes as u64);
         slot.flushed(base + bytes as u64);
         (staged.bytes, staged.appends) = (0, 0);
         Ok(())
     }
 
-    fn write_through(&self, staged: &mut Staged, parts: &[&[u8]]) -> io::Result<()> {
+    fn write_through(&self, staged: &mut Staged<G>, parts: &[&[u8]]) -> io::Result<()> {
         self.flush(staged)?;
+        // Once something could not be stored, appends are plain ones.
+        staged.slot.take_if(|slot| slot.is_broken()).into_iter().for_each(Slot::free);
         let mut end = self.written();
         for part in parts {
-            self.file.write_all_at(part, end).inspect_err(|_| staged.ended = true)?;
+            self.file.write_all_at(part, end)?;
             end += part.len() as u64;
         }
         self.pages.set_written(end);
@@ -84,15 +80,18 @@ impl StagedFile {
         Ok(())
     }
 
-    /// An append that crosses a multiple of [`ROOM`] is cut there, so that whole slots are written where pages begin: the
-    /// system then has one piece of memory for them instead of nine, a third less work.
+    /// An append that crosses a multiple of [`ROOM`] is cut there, so that whole slots are written where pages begin:
+    /// the system then has one piece of memory for them instead of nine, a third less work.
     fn append(self: &Arc<Self>, parts: &[&[u8]]) -> io::Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let mut staged = self.staged();
         if bytes == 0 {
             return Ok(());
         }
-        if bytes > STAGED_MAX || staged.ended {
+        if staged.is_closed {
+            return Err(io::Error::other("the file is closed"));
+        }
+        if bytes > STAGED_MAX {
             return self.write_through(&mut staged, parts);
         }
         let room = self.room(&staged);
@@ -107,12 +106,12 @@ impl StagedFile {
     }
 
     /// Bytes up to the next multiple of [`ROOM`].
-    fn room(&self, staged: &Staged) -> usize {
+    fn room(&self, staged: &Staged<G>) -> usize {
         ROOM - ((self.written() + staged.bytes as u64) % ROOM as u64) as usize
     }
 
     /// Puts an append, or a part of one, into the slot. It does not cross a multiple of [`ROOM`].
-    fn stage(self: &Arc<Self>, staged: &mut Staged, parts: &[&[u8]]) -> io::Result<()> {
+    fn stage(self: &Arc<Self>, staged: &mut Staged<G>, parts: &[&[u8]]) -> io::Result<()> {
         if staged.appends == APPENDS_MAX || self.room(staged) == ROOM {
             self.flush(staged)?;
         }
@@ -120,36 +119,50 @@ impl StagedFile {
             staged.slot = self.region.take(self, &self.path, self.written());
         }
         let Some(slot) = &staged.slot else { return self.write_through(staged, parts) };
-        slot.push(parts, staged.appends, staged.bytes, self.written() + staged.bytes as u64);
+        if !slot.push(parts, staged.appends, staged.bytes, self.written() + staged.bytes as u64) {
+            return self.write_through(staged, parts);
+        }
         staged.bytes += parts.iter().map(|part| part.len()).sum::<usize>();
         staged.appends += 1;
         Ok(())
     }
 
     /// Lets another file have the slot, unless this one is in use just now.
-    pub(super) fn give_up_slot(&self) -> bool {
+    ///
+    /// # Errors
+    /// When what it holds cannot be written: it goes on holding it.
+    pub(super) fn give_up_slot(&self) -> io::Result<bool> {
         match self.staged.try_lock() {
-            Ok(mut staged) => self.flush(&mut staged).is_ok() && staged.slot.take().is_some(),
-            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => false,
+            Ok(mut staged) => {
+                let flushed = self.flush(&mut staged);
+                if cfg!(planted = "swallow_full_disk") && flushed.is_err() {
+                    staged.is_closed = true;
+                    return Ok(false);
+                }
+                flushed.map(|()| staged.slot.take().is_some())
+            }
+            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => Ok(false),
         }
     }
 
-    /// Writes out what is staged and gives back the slot; what cannot be written stays there, for the next opening. Nothing
-    /// is appended any more.
-    pub(super) fn close(&self) {
+    /// Writes out what is staged and gives back the slot; what cannot be written stays there, for the next opening.
+    /// Nothing is appended any more.
+    pub(super) fn close(self: &Arc<Self>) {
         let mut staged = self.staged();
         if staged.is_closed {
             return;
         }
-        let written = self.flush(&mut staged);
-        staged.is_whole = written.is_ok();
-        match (staged.slot.take(), written) {
-            (Some(slot), Ok(())) => slot.free(),
-            (Some(slot), Err(_)) => slot.leave(),
-            (None, _) => {}
+        match self.flush(&mut staged) {
+            Ok(()) => staged.slot.take().into_iter().for_each(Slot::free),
+            Err(_) => {
+                staged.slot.iter().for_each(Slot::leave);
+                self.region.keep_unwritten(self);
+            }
         }
-        (staged.ended, staged.is_closed) = (true, true);
-        self.pages.map(&self.file);
+        staged.is_closed = true;
+        if let Some(file) = self.file.mappable() {
+            self.pages.map(file);
+        }
     }
 
     /// Whether nobody appends to it any more.
@@ -168,10 +181,10 @@ impl StagedFile {
         let mut staged = self.staged();
         let mut cut = || {
             self.flush(&mut staged)?;
-            self.file.set_len(len)?;
-            self.file.sync_data()?;
             // Offsets after the cut are used again: appends of before must not count there.
             staged.slot.take().into_iter().for_each(Slot::free);
+            self.region.forget_written()?;
+            self.file.truncate(len)?;
             self.pages.set_written(len);
             Ok(())
         };
@@ -181,8 +194,8 @@ impl StagedFile {
     /// Has the file hold everything. One that is closed does so already, unless what was staged could not be written.
     pub(super) fn settle(&self) -> Result<()> {
         let mut staged = self.staged();
-        if staged.is_whole && cfg!(not(planted = "settle_closed")) {
-            return Ok(());
+        if staged.is_closed && cfg!(planted = "settle_closed") {
+            return Err(Error::io("append to", &self.path, io::Error::other("the file is closed")));
         }
         self.flush(&mut staged).map_err(|e| Error::io("append to", &self.path, e))
     }
@@ -190,26 +203,28 @@ impl StagedFile {
 
 /// The side that appends. When it is dropped the file holds everything.
 #[derive(Debug)]
-pub(super) struct StagedWriter(pub Arc<StagedFile>);
+pub(super) struct StagedWriter<G: Ground>(pub Arc<StagedFile<G>>);
 
-impl WriteFile for StagedWriter {
+impl<G: Ground> WriteFile for StagedWriter<G> {
     fn append(&self, parts: &[&[u8]]) -> Result<()> {
         self.0.append(parts).map_err(|e| Error::io("append to", &self.0.path, e))
     }
 
     fn sync(&self) -> Result<()> {
-        self.0.settle()?;
-        self.0.file.sync_data().map_err(|e| Error::io("sync", &self.0.path, e))
+        if cfg!(not(planted = "unsettled_sync")) {
+            self.0.settle()?;
+        }
+        self.0.file.sync().map_err(|e| Error::io("sync", &self.0.path, e))
     }
 }
 
-impl Drop for StagedWriter {
+impl<G: Ground> Drop for StagedWriter<G> {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-impl ReadFile for StagedFile {
+impl<G: Ground> ReadFile for StagedFile<G> {
     fn len(&self) -> Result<u64> {
         Ok(self.total())
     }
@@ -218,24 +233,30 @@ impl ReadFile for StagedFile {
         let mut read = || {
             let end = offset + buffer.len() as u64;
             if end <= self.written() {
-                let is_read = self.pages.read_or_map(&self.file, buffer, offset);
-                return if is_read { Ok(()) } else { self.file.read_exact_at(buffer, offset) };
+                let read_mapped = |file| self.pages.read_or_map(file, buffer, offset);
+                return if self.file.mappable().is_some_and(read_mapped) {
+                    Ok(())
+                } else {
+                    self.file.read_exact_at(buffer, offset)
+                };
             }
             let staged = self.staged();
             let written = self.written();
             let in_file = usize::try_from(written.saturating_sub(offset)).map_or(buffer.len(), |n| n.min(buffer.len()));
             let (before, after) = buffer.split_at_mut(in_file);
             let from = usize::try_from((offset + in_file as u64).saturating_sub(written)).unwrap_or(usize::MAX);
-            let bytes = staged.slot.as_ref().map_or(&[][..], |slot| slot.bytes(staged.bytes));
-            let bytes = bytes.get(from..).and_then(|rest| rest.get(..after.len()));
-            after.copy_from_slice(bytes.ok_or(ErrorKind::UnexpectedEof)?);
-            self.file.read_exact_at(before, offset)
+            let slot = staged.slot.as_ref().ok_or(ErrorKind::UnexpectedEof)?;
+            slot.with(staged.bytes, |bytes| {
+                let there = bytes.get(from..).and_then(|rest| rest.get(..after.len()));
+                there.map(|there| after.copy_from_slice(there)).ok_or(ErrorKind::UnexpectedEof)
+            })??;
+            if before.is_empty() { Ok(()) } else { self.file.read_exact_at(before, offset) }
         };
-        read().map_err(|e| Error::io("read", &self.path, e))
+        read().map_err(|e: io::Error| Error::io("read", &self.path, e))
     }
 
     fn prefetch(&self, offset: u64, len: u64) {
-        crate::disk::will_need(&self.file, offset, len);
+        self.file.will_need(offset, len);
     }
 
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {

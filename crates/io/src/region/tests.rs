@@ -4,20 +4,18 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use super::{
-    slots::{ROOM, SLOT_BYTES},
-    *,
-};
-use crate::{fs::Reads, random::Random};
+use super::{slots::ROOM, *};
+use crate::{disk::DiskFs, fs::Reads, random::Random};
 
 /// A directory that is removed at the end.
-struct TempDir(PathBuf);
+pub(super) struct TempDir(pub PathBuf);
 
 impl TempDir {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("bifold-region-{}-{n}", std::process::id()));
+        let root = std::env::var_os("BIFOLD_DISK").map_or_else(std::env::temp_dir, PathBuf::from);
+        let dir = root.join(format!("bifold-region-{}-{n}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         Self(dir)
     }
@@ -33,10 +31,10 @@ impl Drop for TempDir {
     }
 }
 
-fn open(dir: &Path, mode: LockMode, files_max: usize) -> AppendRegion {
+pub(super) fn open(dir: &Path, mode: LockMode, files_max: usize) -> AppendRegion {
     let lock = DiskFs.lock(&dir.join("LOCK"), mode).unwrap();
     let how = crate::fs::Appending { files_max, reads: Reads::Mapped };
-    RegionFs::open(dir, DirLock { lock, mode }, how).unwrap()
+    RegionFs::open(Disk::of_kind(disk::EXT), dir, DirLock { lock, mode }, how).unwrap()
 }
 
 /// The directory as a process killed now would leave it.
@@ -52,7 +50,7 @@ fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
     (0..len).map(|_| random.below(256) as u8).collect()
 }
 
-fn read_all(file: &dyn ReadFile) -> Vec<u8> {
+pub(super) fn read_all(file: &dyn ReadFile) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
     file.read_at(&mut bytes, 0).unwrap();
     bytes
@@ -215,8 +213,8 @@ fn a_file_is_appended_to_in_one_place_and_cut_there() {
     drop(fs.open_appended(&dir.0.join("a")).unwrap());
 }
 
-/// A power loss keeps any 512-byte sectors of what was not synced: of `APPENDS` those of some earlier moment or of now, of the
-/// files any beginning. Every byte that is put back must be the byte that was appended there.
+/// A power loss keeps any 512-byte sectors of what was not synced: of `APPENDS` those of some earlier moment or of now,
+/// of the files any beginning. Every byte that is put back must be the byte that was appended there.
 #[test]
 fn nothing_is_put_back_that_does_not_belong_there() {
     let (mut put_back, mut images) = (0, 0);
@@ -232,7 +230,7 @@ fn nothing_is_put_back_that_does_not_belong_there() {
                 let lost = TempDir::new();
                 let mut mixed = earlier.last().unwrap().clone();
                 let other = &earlier[random.below(earlier.len() as u64) as usize];
-                for sector in (0..2 * SLOT_BYTES).step_by(512).filter(|_| random.below(3) == 0) {
+                for sector in (0..mixed.len()).step_by(512).filter(|_| random.below(3) == 0) {
                     mixed[sector..sector + 512].copy_from_slice(&other[sector..sector + 512]);
                 }
                 fs::write(lost.0.join(APPENDS_NAME), mixed).unwrap();
