@@ -229,6 +229,10 @@ impl Data {
             doomed.end = doomed.end.min(from);
         }
         self.doomed.retain(|doomed| !doomed.is_empty());
+        for overwritten in &mut self.overwritten_for_now {
+            overwritten.before.truncate(usize::try_from(from.saturating_sub(overwritten.offset)).unwrap_or(usize::MAX));
+        }
+        self.overwritten_for_now.retain(|overwritten| !overwritten.before.is_empty());
         self.sync();
     }
 
