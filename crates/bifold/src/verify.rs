@@ -120,6 +120,7 @@ impl Check {
     fn logs(&mut self, state: &ManifestState, progress: &mut impl FnMut(VerifyProgress<'_>)) -> Result<()> {
         let files = Files::list(&self.dir)?;
         self.report.problems.extend(state.check_logs(&self.dir, &files).err());
+        self.report.problems.extend(files.check_numbers(&self.dir, state.next_file).err());
         let live: BTreeSet<FileId> = files.logs.into_iter().filter(|&id| id >= state.log_floor.log).collect();
         for id in live {
             let name = names::log(id);

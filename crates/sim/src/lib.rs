@@ -17,14 +17,19 @@
 //! | [`full`] | the disk fills up |
 //! | [`metamorphic`] | one history, many option sets |
 //! | [`bitflip`] | every bit flipped, every file cut |
+//! | [`damage`], [`allocations`] | damage of every kind to closed and killed databases, under a memory limit |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
+//! | [`trace`], [`syscalls`] | real processes killed at their N-th system call, or that call fails; recovery as well |
+//! | [`program`] | the program's commands, with system calls failing |
 //! | [`lost_sync`] | a sync fails while threads wait for it |
 //! | [`determinism`] | one seed, one trace |
 //! | [`themes`], [`report`], [`ledger`], [`planted`] | the list of all tests, their results, soaks, tests of the tests |
 
+pub mod allocations;
 pub mod bitflip;
 pub mod camera;
 pub mod concurrent;
+pub mod damage;
 pub mod determinism;
 pub mod driver;
 pub mod env;
@@ -42,9 +47,12 @@ pub mod nested;
 pub mod options;
 pub mod planted;
 pub mod power;
+pub mod program;
 pub mod random;
 pub mod read;
 pub mod report;
 pub mod splits;
+pub mod syscalls;
 pub mod themes;
+pub mod trace;
 pub mod value;

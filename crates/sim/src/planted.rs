@@ -73,6 +73,8 @@ const COLD_LOG_CRASHES: Test = Test::Integration("bifold-values", "conformance",
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
 const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
+const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
+const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_a_number");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
 /// All planted bugs.
@@ -125,6 +127,8 @@ pub const ALL: &[Planted] = &[
     bug("first_place_wins", METAMORPHIC),
     bug("forget_merged_runs", METAMORPHIC),
     bug("trust_old_views", DIFFKV_READERS),
+    bug("believe_lengths", LENGTHS),
+    bug("any_number", NUMBERS),
 ];
 
 /// What became of one planted bug.

@@ -8,6 +8,7 @@ mod calibrate;
 mod convert;
 mod demo;
 mod fixtures;
+mod injected;
 mod lab;
 mod pairs;
 mod round_trips;
