@@ -1,5 +1,7 @@
 # The front door: every chore, the same here and in CI. `just` lists them.
 
+host := `rustc -vV | sed -n 's/^host: //p'`
+
 default:
     @just --list
 
@@ -52,7 +54,30 @@ planted:
 
 # proofs for as long as you like; seeds and totals go to reliability/ledger.jsonl
 soak minutes="30":
+    cargo build --release -q -p bifold-cli
     cargo run --release -q -p bifold-sim -- soak --minutes {{minutes}}
+
+# address sanitizer, leaks included, on what has `unsafe` (nightly)
+asan:
+    RUSTFLAGS="-Zsanitizer=address" cargo +nightly test --target {{host}} --target-dir target/asan -p bifold-index -p bifold-io --lib
+
+# thread sanitizer on the same; reports name both threads' stacks (nightly)
+tsan:
+    RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" TSAN_OPTIONS="suppressions=$PWD/reliability/tsan.supp" \
+        cargo +nightly test --target {{host}} --target-dir target/tsan -p bifold-index -p bifold-io --lib
+
+# Miri on the memtable, which has most of the `unsafe` (nightly, components miri and rust-src)
+miri:
+    MIRIFLAGS="-Zmiri-disable-isolation" PROPTEST_CASES=4 cargo +nightly miri test --target-dir target/miri -p bifold-index --lib memtable
+
+# mutants of a crate's files, survivors in target/mutants (cargo install cargo-mutants); answered in reliability/mutants.md
+mutants crate="bifold-format" *files="":
+    cargo mutants -p {{crate}} {{files}} -o target/mutants --timeout 120 --build-timeout 900
+
+# lines and branches that tests of the crates reach (cargo install cargo-llvm-cov; LLVM_COV and LLVM_PROFDATA of Debian's llvm-19)
+coverage:
+    LLVM_COV=llvm-cov-19 LLVM_PROFDATA=llvm-profdata-19 \
+        cargo llvm-cov test -p bifold-format -p bifold-io -p bifold-index -p bifold-values -p bifold --show-missing-lines
 
 # import the repository into a database, kill it, check it
 demo:

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use bifold_contract::{Corruption, Error, IoSource, Kind, Pointer, Result, SeqNo, Value, key::MAX_SEQNO};
-use bifold_format::{filter::key_hash, pointer};
+use bifold_format::{filter::key_hash, names, pointer};
 use bifold_index::lookup::Lookup;
 
 use crate::{
@@ -99,7 +99,7 @@ impl Engine {
             let view = self.present(tree)?;
             match self.look(tree, (&view, &view.values), key, snapshot())? {
                 Looked::Answer(value) => return Ok(value),
-                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(lost(tree, pointer)),
+                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(self.lost(tree, pointer)),
                 Looked::Moved(_) => tries += 1,
             }
         }
@@ -113,7 +113,7 @@ impl Engine {
             let view = if Arc::ptr_eq(&now.values, values) { Some(&**now) } else { values.last() };
             match self.look(tree, (view.unwrap_or(&now), values), key, snapshot)? {
                 Looked::Answer(value) => return Ok(value),
-                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(lost(tree, pointer)),
+                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(self.lost(tree, pointer)),
                 Looked::Moved(_) => tries += 1,
             }
         }
@@ -245,17 +245,18 @@ impl Engine {
             return Ok(found.value);
         }
         if cfg!(planted = "trust_old_views") {
-            return Err(lost(tree, pointer));
+            return Err(self.lost(tree, pointer));
         }
         // A merge has moved it since. The version is still there, and nothing that is as old hides it.
-        self.find_moved(tree, values, key, seqno)?.ok_or_else(|| lost(tree, pointer))
+        self.find_moved(tree, values, key, seqno)?.ok_or_else(|| self.lost(tree, pointer))
     }
-}
 
-/// A pointer that is not out of date leads to no file.
-fn lost(tree: &Tree, pointer: Pointer) -> Error {
-    let found = format!("a pointer to value file {}, which is not there", pointer.file);
-    Corruption::new(pointer.offset, "entry", "a pointer to a value file", found).of(format!("keyspace {}", tree.name))
+    /// A pointer that is not out of date leads to no file.
+    fn lost(&self, tree: &Tree, pointer: Pointer) -> Error {
+        let expected = format!("a value file, to which an entry of keyspace {} leads", tree.name);
+        let file = self.dir.file(&names::value(pointer.file));
+        Corruption::new(pointer.offset, "value record", expected, "no such file").of(file)
+    }
 }
 
 /// # Errors

@@ -90,6 +90,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
             new_state(&env, path, &files)
         }
     };
+    files.check_numbers(&dir, state.next_file)?;
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
     let value_memory = Memory::new(plan.filters, plan.buffers);
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
@@ -223,7 +224,28 @@ pub(crate) struct Files {
     pub last: FileId,
 }
 
+/// More files than this no session begins before its next edit, which tells the manifest their numbers. What has a larger number
+/// is not of this database: numbers behind it must not be handed out, or they would run out one day.
+const NUMBERS_AHEAD_MAX: FileId = 1 << 32;
+
 impl Files {
+    /// Demands that no name has a number far from those that the manifest knows, of which `next` is the first one free.
+    ///
+    /// # Errors
+    /// Corruption that names the file.
+    pub fn check_numbers(&self, dir: &Dir, next: FileId) -> Result<()> {
+        let most = next + NUMBERS_AHEAD_MAX;
+        if self.last <= most || cfg!(planted = "any_number") {
+            return Ok(());
+        }
+        let kinds =
+            [(&self.logs, names::log as fn(_) -> _), (&self.tables, names::table), (&self.values, names::value)];
+        let name = kinds.iter().find_map(|(ids, name)| ids.last().filter(|&&id| id == self.last).map(|&id| name(id)));
+        let expected = format!("a number up to {most}: MANIFEST says that {next} is the next; move the file elsewhere");
+        let damage = Corruption::new(0, "file name", expected, self.last.to_string());
+        Err(damage.of(dir.file(&name.unwrap_or_default())))
+    }
+
     /// Lists `dir`, ascending by number.
     ///
     /// # Errors
@@ -345,7 +367,8 @@ impl ManifestState {
             }
         }
         for (id, bytes, _) in change.garbage {
-            *self.garbage.entry(id).or_default() += bytes;
+            let sum = self.garbage.entry(id).or_default();
+            *sum = sum.saturating_add(bytes);
         }
         for (id, tags) in change.tagged {
             if let Some(file) = self.values.get_mut(&id) {

@@ -161,7 +161,8 @@ impl Check {
     ) -> Result<()> {
         let live: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
         live.iter().for_each(|&id| self.begin(&names::log(id), progress));
-        if let Err(damage) = state.check_logs(&self.dir, files) {
+        let numbers = files.check_numbers(&self.dir, state.next_file);
+        if let Err(damage) = numbers.and_then(|()| state.check_logs(&self.dir, files)) {
             self.report.problems.push(damage);
             return Ok(());
         }

@@ -159,6 +159,17 @@ impl<'a> Input<'a> {
         u32::try_from(value).map_err(|_| at.damage("a number of at most 32 bits", value.to_string()))
     }
 
+    /// A LEB128 number of at most `max`.
+    ///
+    /// # Errors
+    /// As [`Input::varint`], and when it is larger.
+    #[inline]
+    pub fn varint_up_to(&mut self, max: u64) -> Result<u64, Corruption> {
+        let at = *self;
+        let value = self.varint()?;
+        if value <= max { Ok(value) } else { Err(at.damage(format!("a number of at most {max}"), value.to_string())) }
+    }
+
     /// A length and that many bytes.
     ///
     /// # Errors
@@ -219,5 +230,7 @@ mod tests {
         assert_eq!(Input::new(&most, "test").varint().unwrap(), u64::MAX);
         most[9] = 2;
         assert!(Input::new(&most, "test").varint().is_err());
+        assert_eq!(Input::new(&[9], "test").varint_up_to(9).unwrap(), 9);
+        assert!(Input::new(&[9], "test").varint_up_to(8).is_err());
     }
 }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A block is stored as it is unless compression makes it at least an eighth smaller: a reader would pay for nothing.
-//! The length is checked against what the reader expects, and for LZ4 against the best ratio the method has, before memory
-//! is taken for it.
+//! The length is checked before memory is taken for it: against what the reader expects, and where it is much more than the
+//! compressed bytes, against what their structure can give at most, which is read off without decompressing them.
 
 use std::{cell::RefCell, iter, sync::Arc};
 
@@ -40,8 +40,11 @@ pub enum Method {
 /// Bytes of the length before compressed bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// LZ4 spends at least one byte on 255.
-const LZ4_RATIO_MAX: usize = 255;
+/// Up to so many bytes out of one are believed without looking at the structure of what is compressed.
+const RATIO_BELIEVED: usize = 16;
+
+/// What one block of Zstandard holds at most.
+const ZSTD_BLOCK_BYTES_MAX: usize = 128 << 10;
 
 impl Method {
     /// The method stored as `byte`, or `None` when no method has that number.
@@ -120,7 +123,7 @@ pub fn decompress(method: Method, body: &[u8], size_max: usize) -> Result<Arc<[u
         return Err(damage("a length and compressed bytes".into(), format!("{} bytes", body.len())));
     };
     let len = u32::from_le_bytes(*len) as usize;
-    let possible = if method == Method::Lz4 { packed.len().saturating_mul(LZ4_RATIO_MAX) } else { usize::MAX };
+    let possible = output_max(method, packed, len);
     if len > size_max.min(possible) {
         return Err(damage(format!("at most {} bytes uncompressed", size_max.min(possible)), format!("{len} bytes")));
     }
@@ -134,6 +137,68 @@ pub fn decompress(method: Method, body: &[u8], size_max: usize) -> Result<Arc<[u
         Some(written) if written == len => Ok(block),
         Some(written) => Err(damage(format!("{len} bytes uncompressed"), format!("{written} bytes"))),
         None => Err(damage(format!("{len} bytes uncompressed"), "bytes that do not decompress".into())),
+    }
+}
+
+/// A bound on what `packed` decompresses to, at least `wanted` where that is likely.
+fn output_max(method: Method, packed: &[u8], wanted: usize) -> usize {
+    match method {
+        _ if cfg!(planted = "believe_lengths") => wanted,
+        _ if wanted / RATIO_BELIEVED <= packed.len() => wanted,
+        Method::Plain => 0,
+        Method::Lz4 => lz4_output_max(packed),
+        Method::Zstd => zstd_output_max(packed).unwrap_or(0),
+    }
+}
+
+/// What the sequences of a block of LZ4 give: lengths of literals and of matches. (LZ4 block format, "Sequences".)
+fn lz4_output_max(packed: &[u8]) -> usize {
+    let mut rest = packed.iter().copied();
+    let mut output = 0usize;
+    while let Some(token) = rest.next() {
+        let length = |first: u8, rest: &mut dyn Iterator<Item = u8>| {
+            let mut length = usize::from(first);
+            let mut last = if first == 15 { u8::MAX } else { 0 };
+            while last == u8::MAX {
+                last = rest.next().unwrap_or(0);
+                length += usize::from(last);
+            }
+            length
+        };
+        let literals = length(token >> 4, &mut rest);
+        output += literals;
+        if literals > 0 && rest.nth(literals - 1).is_none() || rest.nth(1).is_none() {
+            return output;
+        }
+        output += length(token & 15, &mut rest) + 4;
+    }
+    output
+}
+
+/// What the blocks of a frame of Zstandard hold at most, by their headers; `None` when these make no sense. (RFC 8878, 3.1.1.)
+fn zstd_output_max(packed: &[u8]) -> Option<usize> {
+    let (magic, rest) = packed.split_first_chunk::<4>()?;
+    let (&descriptor, rest) = rest.split_first().filter(|_| u32::from_le_bytes(*magic) == 0xFD2F_B528)?;
+    let is_single = descriptor >> 5 & 1 == 1;
+    let dictionary = [0, 1, 2, 4][usize::from(descriptor & 3)];
+    let content = [usize::from(is_single), 2, 4, 8][usize::from(descriptor >> 6)];
+    let mut rest = rest.get(usize::from(!is_single) + dictionary + content..)?;
+    let mut output = 0usize;
+    loop {
+        let (header, body) = rest.split_first_chunk::<3>()?;
+        let header = u32::from_le_bytes([header[0], header[1], header[2], 0]);
+        let size = (header >> 3) as usize;
+        let (stored, held) = match header >> 1 & 3 {
+            0 => (size, size),
+            1 => (1, size),
+            2 => (size, ZSTD_BLOCK_BYTES_MAX),
+            _ => return None,
+        };
+        output += held.min(ZSTD_BLOCK_BYTES_MAX);
+        rest = body.get(stored..)?;
+        if header & 1 == 1 {
+            return Some(output);
+        }
     }
 }
 
@@ -189,11 +254,30 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_the_best_ratio_is_refused_before_memory_is_taken() {
-        let mut body = u32::MAX.to_le_bytes().to_vec();
-        body.extend_from_slice(&[0; 100]);
-        let damage = decompress(Method::Lz4, &body, usize::MAX).unwrap_err();
-        assert_eq!(damage.expected, "at most 25500 bytes uncompressed");
+    fn a_length_that_the_compressed_bytes_cannot_give_is_refused_before_memory_is_taken() {
+        let text = b"a value like another, ".repeat(60);
+        for (method, compression) in [(Method::Lz4, Compression::Lz4), (Method::Zstd, Compression::Zstd(1))] {
+            let (_, mut packed) = compressed(compression, &text);
+            assert!(output_max(method, &packed[LENGTH_BYTES..], 1 << 30) <= 256 << 10);
+            for claimed in [1 << 30, u32::MAX] {
+                packed[..LENGTH_BYTES].copy_from_slice(&claimed.to_le_bytes());
+                let damage = decompress(method, &packed, usize::MAX).unwrap_err();
+                assert!(damage.expected.starts_with("at most "), "{method:?}: {damage:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_shrinks_to_almost_nothing_comes_back() {
+        for len in [0, 1, 100, 4 << 10, 128 << 10, (128 << 10) + 1, 3 << 20] {
+            let zeros = vec![0; len];
+            for (method, compression) in [(Method::Lz4, Compression::Lz4), (Method::Zstd, Compression::Zstd(1))] {
+                let (stored, packed) = compressed(compression, &zeros);
+                if stored == method {
+                    assert_eq!(*decompress(method, &packed, len).unwrap(), *zeros, "{method:?}, {len} bytes");
+                }
+            }
+        }
     }
 
     proptest! {
@@ -206,6 +290,20 @@ mod tests {
                     prop_assert!(block.len() == len as usize && block.len() <= 4096);
                 }
             }
+        }
+
+        #[test]
+        fn no_output_is_longer_than_its_bound(
+            pieces in prop::collection::vec((any::<u8>(), 1usize..2000), 1..40),
+            noise in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let mut body: Vec<u8> = pieces.iter().flat_map(|&(byte, times)| iter::repeat_n(byte, times)).collect();
+            body.extend(noise);
+            let mut out = vec![0; lz4_flex::block::get_maximum_output_size(body.len())];
+            let written = lz4_flex::block::compress_into(&body, &mut out).unwrap();
+            prop_assert_eq!(lz4_output_max(&out[..written]), body.len());
+            let packed = bulk::compress(&body, 1).unwrap();
+            prop_assert!(zstd_output_max(&packed).unwrap() >= body.len());
         }
     }
 }

@@ -11,14 +11,16 @@
 use std::sync::Arc;
 
 use bifold_contract::{
-    Corruption, Edit, KeyspaceEdit, LevelEdit, LogFloor, TableMeta, ValueEdit, ValueFileMeta,
+    Corruption, Edit, FileId, KeyspaceEdit, LevelEdit, LogFloor, SeqNo, TableMeta, ValueEdit, ValueFileMeta,
     edit::{TableAdded, TableRemoved},
+    key::MAX_SEQNO,
 };
 
 pub use crate::frame::Tail;
 use crate::{
     bytes::{Input, put_slice, put_varint},
     frame::{self, Before, FILE_HEADER_BYTES, Frames, HEADER_BYTES},
+    names::NUMBER_MAX,
 };
 
 const MAGIC: [u8; 8] = *b"bifldman";
@@ -240,7 +242,7 @@ pub fn encode_table(table: &TableMeta, out: &mut Vec<u8>) {
 /// When it is cut short or not of that form.
 pub fn decode_table(input: &mut Input<'_>) -> Result<TableMeta, Corruption> {
     Ok(TableMeta {
-        id: input.varint()?,
+        id: file_number(input)?,
         bytes: input.varint()?,
         entries: input.varint()?,
         tombstones: input.varint()?,
@@ -301,9 +303,10 @@ enum Known {
 
 fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known, Corruption> {
     match tag {
-        tag::NEXT_FILE => edit.next_file = Some(body.varint()?),
-        tag::LAST_SEQNO => edit.last_seqno = Some(body.varint()?),
-        tag::LOG_FLOOR => edit.log_floor = Some(LogFloor { log: body.varint()?, first: body.varint()? }),
+        // Half of all numbers are left then.
+        tag::NEXT_FILE => edit.next_file = Some(body.varint_up_to(NUMBER_MAX / 2)?),
+        tag::LAST_SEQNO => edit.last_seqno = Some(seqno(body)?),
+        tag::LOG_FLOOR => edit.log_floor = Some(log_floor(body)?),
         tag::KEYSPACE_CREATED | tag::KEYSPACE_CONFIGURED | tag::KEYSPACE_DROPPED | tag::KEYSPACE_FLUSHED => {
             edit.keyspaces.push(decode_keyspace(tag, body)?);
         }
@@ -316,7 +319,7 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
             }
         }
         tag::TABLE_REMOVED => {
-            let removed = TableRemoved { level: body.u8()?, run: body.varint()?, table: body.varint()? };
+            let removed = TableRemoved { level: body.u8()?, run: body.varint()?, table: file_number(body)? };
             levels(edit, body)?.removed.push(removed);
         }
         tag::TABLE_ADDED => {
@@ -328,7 +331,7 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
             let boundary = body.slice()?.into();
             levels(edit, body)?.boundaries.push(boundary);
         }
-        tag::VALUE_REMOVED => edit.values.removed.push(body.varint()?),
+        tag::VALUE_REMOVED => edit.values.removed.push(file_number(body)?),
         tag::VALUE_ADDED => edit.values.added.push(decode_value_file(body)?),
         tag::VALUE_GARBAGE => {
             let ValueEdit { garbage, .. } = &mut edit.values;
@@ -338,6 +341,25 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
         _ => return Ok(Known::No),
     }
     Ok(Known::Yes)
+}
+
+/// The number of a file. Larger ones than [`NUMBER_MAX`] leave none for the files to come.
+fn file_number(body: &mut Input<'_>) -> Result<FileId, Corruption> {
+    body.varint_up_to(NUMBER_MAX)
+}
+
+/// The number of a commit, after which others can come. (The last of all is not handed out.)
+fn seqno(body: &mut Input<'_>) -> Result<SeqNo, Corruption> {
+    body.varint_up_to(MAX_SEQNO)
+}
+
+fn log_floor(body: &mut Input<'_>) -> Result<LogFloor, Corruption> {
+    let log = file_number(body)?;
+    let at = *body;
+    match seqno(body)? {
+        0 => Err(at.damage("a commit's number, which begin with 1", "0")),
+        first => Ok(LogFloor { log, first }),
+    }
 }
 
 fn levels<'e>(edit: &'e mut Edit, body: &Input<'_>) -> Result<&'e mut LevelEdit, Corruption> {
@@ -350,7 +372,7 @@ fn decode_keyspace(tag: u64, body: &mut Input<'_>) -> Result<KeyspaceEdit, Corru
         tag::KEYSPACE_CREATED => KeyspaceEdit::Created { id, name: text(body)?, options: text(body)? },
         tag::KEYSPACE_CONFIGURED => KeyspaceEdit::Configured { id, options: text(body)? },
         tag::KEYSPACE_DROPPED => KeyspaceEdit::Dropped { id },
-        _ => KeyspaceEdit::Flushed { id, seqno: body.varint()? },
+        _ => KeyspaceEdit::Flushed { id, seqno: seqno(body)? },
     })
 }
 
@@ -364,7 +386,7 @@ fn decode_value_file(body: &mut Input<'_>) -> Result<ValueFileMeta, Corruption> 
     Ok(ValueFileMeta {
         class,
         level,
-        id: body.varint()?,
+        id: file_number(body)?,
         keyspace: body.varint32()?,
         group: body.varint()?,
         epoch: body.varint32()?,

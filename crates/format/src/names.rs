@@ -11,6 +11,10 @@ pub const MANIFEST_TEMPORARY: &str = "MANIFEST.tmp";
 /// What a process locks as long as it has the database open.
 pub const LOCK: &str = "LOCK";
 
+/// The largest number of a file. No database gets there: it would take a file each nanosecond for a century. What says that a
+/// file has a larger one is damaged or not ours, so numbers behind those that are there never run out.
+pub const NUMBER_MAX: FileId = (1 << 62) - 1;
+
 /// What a file is, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
@@ -58,10 +62,10 @@ pub fn parse(name: &str) -> FileKind {
         _ => {}
     }
     let Some((stem, extension)) = name.rsplit_once('.') else { return FileKind::Unknown };
-    match (stem.parse(), extension) {
-        (Ok(id), "log") if log(id) == name => FileKind::Log(id),
-        (Ok(id), "tbl") if table(id) == name => FileKind::Table(id),
-        (Ok(id), "val") if value(id) == name => FileKind::Value(id),
+    match (stem.parse().ok().filter(|&id| id <= NUMBER_MAX), extension) {
+        (Some(id), "log") if log(id) == name => FileKind::Log(id),
+        (Some(id), "tbl") if table(id) == name => FileKind::Table(id),
+        (Some(id), "val") if value(id) == name => FileKind::Value(id),
         _ => FileKind::Unknown,
     }
 }
@@ -72,7 +76,7 @@ mod tests {
 
     #[test]
     fn names_are_recognised_again() {
-        for id in [0, 7, 999_999, 1_000_000, FileId::MAX] {
+        for id in [0, 7, 999_999, 1_000_000, NUMBER_MAX] {
             assert_eq!(parse(&log(id)), FileKind::Log(id));
             assert_eq!(parse(&table(id)), FileKind::Table(id));
             assert_eq!(parse(&value(id)), FileKind::Value(id));
@@ -85,6 +89,10 @@ mod tests {
         for name in ["", "12.log", "+00012.log", "0000012.log", "000012.sst", "notes.txt", "manifest", "000012.log.bak"]
         {
             assert_eq!(parse(name), FileKind::Unknown, "{name}");
+        }
+        for id in [NUMBER_MAX + 1, FileId::MAX - 1, FileId::MAX] {
+            assert_eq!(parse(&log(id)), FileKind::Unknown, "{id}: no number would be left for the next file");
+            assert_eq!((parse(&table(id)), parse(&value(id))), (FileKind::Unknown, FileKind::Unknown));
         }
     }
 }

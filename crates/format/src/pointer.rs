@@ -4,7 +4,13 @@
 
 use bifold_contract::{Corruption, Pointer};
 
-use crate::bytes::{Input, VARINT_BYTES_MAX, put_varint};
+use crate::{
+    bytes::{Input, VARINT_BYTES_MAX, put_varint},
+    names::NUMBER_MAX,
+};
+
+/// No file is that long: offsets up to here can be added to without running over.
+const OFFSET_MAX: u64 = 1 << 62;
 
 /// The longest encoded pointer, in bytes: two numbers of 64 bits, two of 32.
 pub const POINTER_BYTES_MAX: usize = 2 * VARINT_BYTES_MAX + 2 * 5;
@@ -20,11 +26,12 @@ pub fn encode(pointer: Pointer, out: &mut Vec<u8>) {
 /// Decodes a whole payload.
 ///
 /// # Errors
-/// When it is not one pointer.
+/// When it is not one pointer, or one to a place that no file has.
 pub fn decode(bytes: &[u8]) -> Result<Pointer, Corruption> {
     let mut input = Input::new(bytes, "pointer");
-    let pointer =
-        Pointer { file: input.varint()?, epoch: input.varint32()?, offset: input.varint()?, len: input.varint32()? };
+    let file = input.varint_up_to(NUMBER_MAX)?;
+    let (epoch, offset) = (input.varint32()?, input.varint_up_to(OFFSET_MAX)?);
+    let pointer = Pointer { file, epoch, offset, len: input.varint32()? };
     input.end()?;
     Ok(pointer)
 }
@@ -37,13 +44,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pointers_come_back(file: u64, epoch: u32, offset: u64, len: u32) {
+        fn pointers_come_back(file in 0..=NUMBER_MAX, epoch: u32, offset in 0..=OFFSET_MAX, len: u32) {
             let pointer = Pointer { file, epoch, offset, len };
             let mut bytes = Vec::new();
             encode(pointer, &mut bytes);
             prop_assert!(bytes.len() <= POINTER_BYTES_MAX);
             prop_assert_eq!(decode(&bytes), Ok(pointer));
             prop_assert!(decode(&bytes[..bytes.len() - 1]).is_err());
+        }
+
+        #[test]
+        fn a_place_that_no_file_has_is_refused(file in NUMBER_MAX + 1.., offset in OFFSET_MAX + 1..) {
+            for (file, offset) in [(file, 0), (1, offset), (u64::MAX, u64::MAX)] {
+                let mut bytes = Vec::new();
+                encode(Pointer { file, epoch: 0, offset, len: 1 }, &mut bytes);
+                prop_assert!(decode(&bytes).is_err());
+            }
         }
 
         #[test]

@@ -60,12 +60,57 @@ impl Line {
     }
 }
 
-/// A table in Markdown: for each test the sums over all lines of a ledger.
+/// Sums of one test: counts, failures, seconds.
+type Sum = (BTreeMap<String, u64>, usize, u64);
+
+/// What is asked for in all, and the counts of which tests make it up; an empty count stands for seconds.
+const TOTALS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "power-loss images",
+        &[
+            ("power", "power-loss images"),
+            ("nested", "power-loss images"),
+            ("exhaustive", "power-loss images"),
+            ("splits", "power-loss images"),
+        ],
+    ),
+    (
+        "crashes in recovery",
+        &[("nested", "crashes in recovery"), ("nested", "crashes in recovery from a crash in recovery")],
+    ),
+    ("failing calls, simulated", &[("errno", "faults injected")]),
+    (
+        "failing system calls, from outside",
+        &[
+            ("syscalls", "system calls of writers made to fail"),
+            ("syscalls", "system calls of recoveries made to fail"),
+            ("program", "system calls of the program made to fail"),
+        ],
+    ),
+    (
+        "processes killed",
+        &[
+            ("kill", "kills"),
+            ("syscalls", "processes killed at a system call"),
+            ("syscalls", "recoveries killed at a system call"),
+            ("syscalls", "recoveries from those killed too"),
+        ],
+    ),
+    ("bit flips and truncations", &[("bitflip", "bit flips"), ("bitflip", "truncations")]),
+    (
+        "damaged databases under a memory limit",
+        &[("damage", "closed databases damaged"), ("damage", "killed databases damaged")],
+    ),
+    ("metamorphic operations", &[("metamorphic", "operations")]),
+    ("seconds of real threads", &[("concurrent", ""), ("lost_sync", "")]),
+];
+
+/// Two tables in Markdown: for each test the sums over all lines of a ledger, and totals over tests.
 ///
 /// # Errors
 /// The system's; a line that is not one.
 pub fn table(ledger: &Path) -> io::Result<String> {
-    let mut sums: BTreeMap<String, (BTreeMap<String, u64>, usize, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
     for text in fs::read_to_string(ledger)?.lines() {
         let line: Line = serde_json::from_str(text)?;
         let sum = sums.entry(line.test).or_default();
@@ -75,13 +120,25 @@ pub fn table(ledger: &Path) -> io::Result<String> {
         sum.1 += line.failures;
         sum.2 += line.seconds;
     }
+    let mut totals = "| in all | |\n|---|---|\n".to_owned();
+    for (what, parts) in TOTALS {
+        let part = |(test, count): &(&str, &str)| {
+            let sum = sums.get(*test)?;
+            if count.is_empty() { Some(sum.2) } else { sum.0.get(*count).copied() }
+        };
+        totals += &format!("| {what} | {} |\n", grouped(parts.iter().filter_map(part).sum()));
+    }
+    Ok(by_test(sums) + "\n" + &totals)
+}
+
+fn by_test(sums: BTreeMap<String, Sum>) -> String {
     let mut table = "| test | done | failures | hours |\n|---|---|---|---|\n".to_owned();
     for (test, (counts, failures, seconds)) in sums {
         let counts: Vec<String> = counts.iter().map(|(what, times)| format!("{} {what}", grouped(*times))).collect();
         let hours = seconds as f64 / 3600.0;
         table += &format!("| `{test}` | {} | {failures} | {hours:.2} |\n", counts.join(", "));
     }
-    Ok(table)
+    table
 }
 
 /// A number with its digits in groups of three: `1 234 567`.
@@ -138,7 +195,11 @@ mod tests {
         let ledger = std::env::temp_dir().join(format!("bifold-ledger-{}", std::process::id()));
         line.append_to(&ledger).unwrap();
         line.append_to(&ledger).unwrap();
-        assert!(table(&ledger).unwrap().ends_with("| `power` | 2 468 images | 0 | 1.00 |\n"));
+        let counts = BTreeMap::from([("power-loss images".to_owned(), 700)]);
+        Line { counts, seconds: 0, ..line.clone() }.append_to(&ledger).unwrap();
+        let text = table(&ledger).unwrap();
+        assert!(text.contains("| `power` | 2 468 images, 700 power-loss images | 0 | 1.00 |\n"), "{text}");
+        assert!(text.contains("| power-loss images | 700 |\n| crashes in recovery | 0 |\n"), "{text}");
         fs::remove_file(ledger).unwrap();
     }
 }

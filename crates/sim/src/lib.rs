@@ -18,15 +18,20 @@
 //! | [`full`], [`disks`] | the disk fills up, simulated; real file systems |
 //! | [`metamorphic`] | one history, many option sets |
 //! | [`bitflip`] | every bit flipped, every file cut |
+//! | [`damage`], [`allocations`] | damage of every kind to closed and killed databases, under a memory limit |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
 //! | [`lost_sync`], [`each_sync`] | a sync fails, or the power goes at it, while threads wait for it |
+//! | [`trace`], [`syscalls`] | real processes killed at their N-th system call, or that call fails; recovery as well |
+//! | [`program`] | the program's commands, with system calls failing |
 //! | [`determinism`] | one seed, one trace |
 //! | [`themes`], [`report`], [`ledger`], [`planted`] | the list of all tests, their results, soaks, tests of the tests |
 
+pub mod allocations;
 pub mod bitflip;
 pub mod camera;
 pub mod checkpoints;
 pub mod concurrent;
+pub mod damage;
 pub mod determinism;
 pub mod disks;
 pub mod driver;
@@ -46,9 +51,12 @@ pub mod nested;
 pub mod options;
 pub mod planted;
 pub mod power;
+pub mod program;
 pub mod random;
 pub mod read;
 pub mod report;
 pub mod splits;
+pub mod syscalls;
 pub mod themes;
+pub mod trace;
 pub mod value;

@@ -17,12 +17,18 @@ use std::{
 };
 
 use bifold_sim::{
+    allocations::Counting,
     disks, kill,
     ledger::{self, Line},
     planted::{self, Outcome, Planted, Site},
     report::{end_at, over_seeds_in_time},
+    syscalls,
     themes::{self, Replay, THEMES},
 };
+
+/// Counts memory for `damage`.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -46,6 +52,7 @@ fn run(words: &[String]) -> Result<(), String> {
         "child" => child(&args),
         "disk" => disk(&args),
         "disk-fill" | "disk-check" => disk_child(&args),
+        "syscalls-child" => syscalls_child(&args),
         other => Err(format!("`{other}` is not a command; use replay, show, soak, table or planted")),
     }
 }
@@ -193,4 +200,11 @@ fn child(args: &Args) -> Result<(), String> {
     let number = |text: &str| text.parse::<u64>().map_err(|e| format!("`{text}`: {e}"));
     let next = next.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
     kill::child(Path::new(dir), number(seed)?, &next).map_err(|trouble| trouble.to_string())
+}
+
+fn syscalls_child(args: &Args) -> Result<(), String> {
+    let [what, dir, seed] = args.plain.as_slice() else { return Err("syscalls-child WHAT DIR SEED".to_owned()) };
+    let seed = seed.parse().map_err(|e| format!("`{seed}`: {e}"))?;
+    let act = if what == "write" { syscalls::write } else { syscalls::recover };
+    act(Path::new(dir), seed).map_err(|trouble| trouble.to_string())
 }

@@ -322,6 +322,13 @@ impl Model {
         self.trees[tree.0].keys.get(key).and_then(|versions| at(versions, n))
     }
 
+    /// Whether some commit gave the key this value.
+    #[must_use]
+    pub fn has_ever_held(&self, tree: TreeId, key: &[u8], value: &[u8]) -> bool {
+        let versions = self.trees[tree.0].keys.get(key);
+        versions.is_some_and(|versions| versions.iter().any(|version| version.value.is_some_and(|spec| spec.is(value))))
+    }
+
     /// The pairs of a range after commit `n`.
     pub fn scan(&self, tree: TreeId, bounds: &Bounds, n: CommitNo) -> Vec<(&[u8], Spec)> {
         if !is_range(bounds) {

@@ -78,6 +78,8 @@ const READ_ONLY_COPY: Test =
 const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_database_that_has_lost_its_manifest");
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
+const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
+const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_a_number");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
 const LATE_KEYSPACE: Test = Test::Integration("bifold", "all", "waits::a_sync_covers");
@@ -155,6 +157,8 @@ pub const ALL: &[Planted] = &[
     bug("link_tails", READ_ONLY_COPY),
     bug("logs_alone", LOST_MANIFEST),
     bug("settle_closed", REGION),
+    bug("believe_lengths", LENGTHS),
+    bug("any_number", NUMBERS),
 ];
 
 /// What became of one planted bug.

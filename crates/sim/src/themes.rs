@@ -1,14 +1,18 @@
 //! The list of all tests, by name: what a seed of each runs in a soak, and how one failure of it is repeated.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     bitflip::{self, Damage, Fixture, Open},
-    checkpoints, concurrent, determinism, each_sync, errno, exhaustive, full,
+    checkpoints, concurrent, damage, determinism, each_sync, errno, exhaustive, full,
     history::{History, RangeInclusiveOf},
-    kill, lost_sync, metamorphic, nested, power,
+    kill, lost_sync, metamorphic, nested, power, program,
+    read::Trouble,
     report::{Report, guarded},
-    splits,
+    splits, syscalls,
 };
 
 /// One test.
@@ -41,7 +45,13 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "full", soak: full::run },
     Theme { name: "metamorphic", soak: metamorphic::run },
     Theme { name: "bitflip", soak: |seed| bitflip::run(seed, BITFLIP_EVERY, 16) },
+    Theme { name: "damage", soak: |seed| damage::run(seed, damage::TIMES) },
     Theme { name: "kill", soak: kill_this },
+    Theme {
+        name: "syscalls",
+        soak: |seed| with_this(|program| syscalls::run(program, seed, syscalls::Sizes::usual())),
+    },
+    Theme { name: "program", soak: |seed| with_program(|program| program::run(program, seed, 7)) },
     Theme { name: "concurrent", soak: |seed| concurrent::run(seed, CONCURRENT_STEPS) },
     Theme { name: "lost_sync", soak: lost_sync::run },
     Theme { name: "each_sync", soak: each_sync::run },
@@ -61,11 +71,23 @@ pub fn nested_sizes() -> power::Sizes {
 }
 
 fn kill_this(seed: u64) -> Report {
-    match kill::this_program() {
-        Ok(program) => kill::run(&program, seed),
+    with_this(|program| kill::run(program, seed))
+}
+
+fn with_this(run: impl FnOnce(&Path) -> Report) -> Report {
+    with(kill::this_program(), run)
+}
+
+fn with_program(run: impl FnOnce(&Path) -> Report) -> Report {
+    with(program::beside_this(), run)
+}
+
+fn with(program: Result<PathBuf, Trouble>, run: impl FnOnce(&Path) -> Report) -> Report {
+    match program {
+        Ok(program) => run(&program),
         Err(trouble) => {
             let mut report = Report::default();
-            report.fail("kill", &trouble);
+            report.fail("finding the program", &trouble);
             report
         }
     }
@@ -121,6 +143,21 @@ pub fn replay(name: &str, replay: &Replay) -> Result<Report, String> {
         }
         ("errno", ..) => return Ok(errno::replay(seed, number("call"), number("fault"))),
         ("bitflip", ..) => return Ok(replay_bitflip(seed, number("file"), number("flip"), number("cut"))),
+        ("damage", ..) => return Ok(damage::replay(seed, number("number"))),
+        ("program", ..) => {
+            let (call, error) = (number("call"), number("error"));
+            return Ok(with_program(|program| program::replay(program, seed, call, error)));
+        }
+        ("syscalls", ..) => {
+            let place = syscalls::Place {
+                call: number("call").unwrap_or(0),
+                error: number("error"),
+                recovery: number("recovery"),
+                recovery_error: number("recovery-error"),
+                again: number("again"),
+            };
+            return Ok(with_this(|program| syscalls::replay(program, seed, place)));
+        }
         ("concurrent", ..) => return Ok(concurrent::run(seed, number("steps").unwrap_or(CONCURRENT_STEPS))),
         _ => return find(name).map(|theme| (theme.soak)(seed)),
     }

@@ -25,7 +25,7 @@ use bifold_format::{
 };
 use bifold_io::{Dir, Reader};
 
-use super::ManifestState;
+use super::{ManifestState, NUMBERS_AHEAD_MAX};
 use crate::tree::Tree;
 
 /// The least that tells a torn header from a damaged one.
@@ -187,6 +187,8 @@ impl<'a> Finder<'a> {
         for operation in record.operations() {
             if let Operation::Pointer { pointer, .. } = operation?
                 && let Ok(pointer) = pointer::decode(pointer)
+                // One that is far ahead was never handed out: it leads nowhere.
+                && pointer.file <= self.next_file.saturating_add(NUMBERS_AHEAD_MAX)
             {
                 self.found.last_file = self.found.last_file.max(pointer.file);
             }

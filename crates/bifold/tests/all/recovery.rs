@@ -237,3 +237,30 @@ fn leftovers_of_a_crash_are_removed() {
     assert!(left.contains(&"notes.txt".into()), "files that are not ours stay: {left:?}");
     assert!(!left.iter().any(|n| n == "000900.tbl" || n == "000901.val" || n == "MANIFEST.tmp"), "{left:?}");
 }
+
+#[test]
+fn a_file_with_a_number_far_ahead_is_told_of_and_the_next_numbers_do_not_run_out() {
+    let (dir, db) = tiny_db();
+    fill(db.default_keyspace(), 50, "r");
+    drop(db);
+    for extension in ["log", "tbl", "val"] {
+        for number in [1 << 40, 1 << 61, (1_u64 << 62) - 1] {
+            let stray = dir.join("db").join(format!("{number}.{extension}"));
+            fs::write(&stray, "of another database").unwrap();
+            let told = |error: &Error| matches!(error, Error::Corruption { path, .. } if *path == stray);
+            let error = Db::open_with(dir.join("db"), tiny()).unwrap_err();
+            assert!(told(&error) && error.to_string().contains("move the file elsewhere"), "{error}");
+            let problems = verify(dir.join("db")).unwrap().problems;
+            assert!(problems.iter().any(told), "{problems:?}");
+            fs::remove_file(&stray).unwrap();
+        }
+        for number in [1 << 62, u64::MAX - 1, u64::MAX] {
+            // No database ever hands these out: like any other name that is not ours.
+            fs::write(dir.join("db").join(format!("{number}.{extension}")), "notes").unwrap();
+        }
+    }
+    check_filled(Db::open_with(dir.join("db"), tiny()).unwrap().default_keyspace(), 50, "r");
+    assert_eq!(verify(dir.join("db")).unwrap().problems.len(), 0);
+    let (_, left) = listing(&dir).into_iter().partition::<Vec<_>, _>(|file| file.1 != b"notes");
+    assert_eq!(left.len(), 9, "files that are not ours stay");
+}

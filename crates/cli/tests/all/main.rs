@@ -9,6 +9,7 @@ mod calibrate;
 mod convert;
 mod demo;
 mod fixtures;
+mod injected;
 mod interrupted;
 mod lab;
 mod pairs;

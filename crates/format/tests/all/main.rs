@@ -7,6 +7,7 @@
 //! | `names` | a name is recognised only in the form in which it is written |
 //! | `mangled` | no decoder panics, whatever it is given |
 
+mod compression;
 mod golden;
 mod log;
 mod mangled;

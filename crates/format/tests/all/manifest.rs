@@ -5,8 +5,12 @@ use std::sync::Arc;
 use bifold_contract::{
     Corruption, Edit, KeyspaceEdit, LevelEdit, LogFloor, TableMeta, ValueEdit, ValueFileMeta,
     edit::{TableAdded, TableRemoved},
+    key::MAX_SEQNO,
 };
-use bifold_format::manifest::{self, ManifestReader, Tail};
+use bifold_format::{
+    manifest::{self, ManifestReader, Tail},
+    names::NUMBER_MAX,
+};
 use proptest::{collection::vec, option, prelude::*};
 
 const DATABASE: u64 = 0xB1F0_1DB1;
@@ -107,10 +111,34 @@ fn a_manifest_without_a_whole_first_record_is_an_error() {
     assert!(reader.next().is_none(), "damage is reported once");
 }
 
+#[test]
+fn numbers_that_leave_none_to_come_are_damage() {
+    let sound = Edit { next_file: Some(NUMBER_MAX / 2), last_seqno: Some(MAX_SEQNO), ..Edit::default() };
+    let floor = |log, first| Edit { log_floor: Some(LogFloor { log, first }), ..Edit::default() };
+    let read = |edit: &Edit| {
+        let mut bytes = manifest::header(DATABASE).to_vec();
+        bytes.extend(manifest::encode_record(edit, DATABASE, bytes.len() as u64));
+        ManifestReader::new(&bytes).unwrap().next().unwrap().map(|record| record.edit)
+    };
+    for edit in [&sound, &floor(NUMBER_MAX, 1)] {
+        assert_eq!(read(edit).as_ref(), Ok(edit));
+    }
+    let damaged = [
+        Edit { next_file: Some(NUMBER_MAX / 2 + 1), ..Edit::default() },
+        Edit { next_file: Some(u64::MAX), ..Edit::default() },
+        Edit { last_seqno: Some(MAX_SEQNO + 1), ..Edit::default() },
+        floor(NUMBER_MAX + 1, 1),
+        floor(1, 0),
+        floor(1, u64::MAX),
+    ];
+    damaged.iter().for_each(|edit| assert!(read(edit).is_err(), "{edit:?}"));
+}
+
 fn edit() -> impl Strategy<Value = Edit> {
-    let numbers = (option::of(any::<u64>()), option::of(any::<u64>()), option::of(any::<(u64, u64)>()));
+    let numbers =
+        (option::of(0..=NUMBER_MAX / 2), option::of(0..=MAX_SEQNO), option::of((0..=NUMBER_MAX, 1..=MAX_SEQNO)));
     let values = (
-        vec(any::<u64>(), 0..3),
+        vec(0..=NUMBER_MAX, 0..3),
         vec(value_file(), 0..2),
         vec(any::<(u64, u64, u64)>(), 0..3),
         vec(any::<(u64, u32)>(), 0..3),
@@ -131,12 +159,13 @@ fn keyspace() -> impl Strategy<Value = KeyspaceEdit> {
         (any::<u32>(), text(), text()).prop_map(|(id, name, options)| KeyspaceEdit::Created { id, name, options }),
         (any::<u32>(), text()).prop_map(|(id, options)| KeyspaceEdit::Configured { id, options }),
         any::<u32>().prop_map(|id| KeyspaceEdit::Dropped { id }),
-        (any::<u32>(), any::<u64>()).prop_map(|(id, seqno)| KeyspaceEdit::Flushed { id, seqno }),
+        (any::<u32>(), 0..=MAX_SEQNO).prop_map(|(id, seqno)| KeyspaceEdit::Flushed { id, seqno }),
     ]
 }
 
 fn level() -> impl Strategy<Value = LevelEdit> {
-    let removed = any::<(u8, u64, u64)>().prop_map(|(level, run, table)| TableRemoved { level, run, table });
+    let removed =
+        (any::<u8>(), any::<u64>(), 0..=NUMBER_MAX).prop_map(|(level, run, table)| TableRemoved { level, run, table });
     let added = (any::<u8>(), any::<u64>(), table()).prop_map(|(level, run, table)| TableAdded {
         level,
         run,
@@ -150,7 +179,7 @@ fn level() -> impl Strategy<Value = LevelEdit> {
 fn table() -> impl Strategy<Value = TableMeta> {
     (any::<[u64; 7]>(), any::<bool>(), any::<Vec<u8>>(), any::<Vec<u8>>()).prop_map(
         |(n, unbounded, smallest, largest)| TableMeta {
-            id: n[0],
+            id: n[0] >> 2,
             bytes: n[1],
             entries: n[2],
             tombstones: n[3],
@@ -168,7 +197,7 @@ fn value_file() -> impl Strategy<Value = ValueFileMeta> {
     let keys = (any::<Vec<u8>>(), any::<Vec<u8>>());
     (any::<[u64; 4]>(), any::<[u32; 3]>(), any::<[u8; 2]>(), keys).prop_map(
         |(long, short, bytes, (smallest, largest))| ValueFileMeta {
-            id: long[0],
+            id: long[0] >> 2,
             group: long[1],
             bytes: long[2],
             entries: long[3],

@@ -25,7 +25,8 @@ use std::{
 
 use arc_swap::ArcSwap;
 use bifold_contract::{
-    Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta, placement::FilesHeld,
+    Corruption, Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta,
+    placement::FilesHeld,
 };
 use bifold_format::{
     compression::zeroed,
@@ -207,11 +208,17 @@ impl ValueFile {
         self.dead.fetch_max(bytes, Relaxed);
     }
 
-    /// The bytes that a pointer into this file leads to.
+    /// The bytes that a pointer into this file leads to. A pointer may be damaged: memory is taken for no more than the file
+    /// has.
     ///
     /// # Errors
-    /// I/O errors.
+    /// I/O errors; corruption when the file ends before.
     pub fn read_bytes(&self, pointer: Pointer, source: IoSource) -> Result<Arc<[u8]>> {
+        let end = self.len().max(self.reader.len());
+        if pointer.offset.saturating_add(u64::from(pointer.len)) > end {
+            let (expected, found) = (format!("{} bytes", pointer.len), format!("a file of {end} bytes"));
+            return Err(Corruption::new(pointer.offset, "value record", expected, found).of(self.reader.path()));
+        }
         let mut bytes = zeroed(pointer.len as usize);
         if let Some(bytes) = Arc::get_mut(&mut bytes) {
             self.reader.read_at(bytes, pointer.offset, source)?;

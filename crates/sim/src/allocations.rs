@@ -1,0 +1,77 @@
+//! Counts what each thread allocates, so that a test can say how much memory a call took at most.
+//!
+//! A program that wants it makes [`Counting`] its global allocator. Each thread counts for itself: memory that one frees of
+//! another's is not counted, and simulated databases have one thread.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+/// The system's allocator, counting.
+pub struct Counting;
+
+thread_local! {
+    static NOW: Cell<usize> = const { Cell::new(0) };
+    static PEAK: Cell<usize> = const { Cell::new(0) };
+}
+
+fn taken(bytes: usize) {
+    // At the end of a thread there is nothing to count with any more.
+    let now = NOW.try_with(|now| {
+        now.set(now.get().saturating_add(bytes));
+        now.get()
+    });
+    if let Ok(now) = now {
+        let _ended = PEAK.try_with(|peak| peak.set(peak.get().max(now)));
+    }
+}
+
+fn given_back(bytes: usize) {
+    let _ended = NOW.try_with(|now| now.set(now.get().saturating_sub(bytes)));
+}
+
+// SAFETY: each call is the system's with the same arguments, and counting allocates nothing: the counters are plain cells that
+// need no initialisation and no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        taken(layout.size());
+        // SAFETY: as promised to this function.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        taken(layout.size());
+        // SAFETY: as promised to this function.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        given_back(layout.size());
+        // SAFETY: as promised to this function.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // Both exist for a moment.
+        taken(bytes);
+        given_back(layout.size());
+        // SAFETY: as promised to this function.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+}
+
+/// Does `work`; answers how many bytes more than before this thread had at most meanwhile. Always 0 where [`Counting`] is not
+/// the allocator.
+pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = NOW.get();
+    PEAK.set(before);
+    let done = work();
+    (done, PEAK.get().saturating_sub(before))
+}
+
+/// Whether [`Counting`] is the allocator of this program.
+#[must_use]
+pub fn are_counted() -> bool {
+    peak_of(|| std::hint::black_box(Vec::<u8>::with_capacity(4096))).1 >= 4096
+}

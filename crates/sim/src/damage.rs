@@ -1,0 +1,385 @@
+//! Damage of every kind to databases that were closed or killed, under a memory limit.
+//!
+//! Bits flip; blocks of 512 and 4096 bytes are zeroed, exchanged, come from another file or from an older state of the same
+//! file; files end early, go on with rubbish, are there twice or have numbers that none has; lengths, counts and numbers
+//! are forged and their checksums made to fit. Then everything that reads a database reads this one.
+//!
+//! Demanded, whatever was done: no panic; no more calls of the file system than a multiple of what a sound database takes, so
+//! nothing goes in circles; never more memory than the files' bytes and the `memory_limit`; errors name a file of the
+//! database. And unless checksums were made to fit, no wrong answer: each value is one that was written to its key, and
+//! what opens holds the state after a commit, all acknowledged ones included where the damage cannot pass for a crash.
+
+mod mutate;
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use bifold::{
+    Access, Db, Durability, Error, Options, Placement,
+    salvage::{Salvage, SalvageOptions},
+};
+use bifold_io::{
+    faulty::{Fault, FaultKind, FaultyFs, Persistence},
+    memory::MemoryFs,
+};
+
+pub use self::mutate::{Change, Kind};
+use crate::{
+    allocations::peak_of,
+    driver::{Blind, Driver},
+    env::{self, Files},
+    history::{Flavor, History, Mix, Op},
+    model::{Crash, Model, NAMES},
+    options::OptionSet,
+    random::Random,
+    read::{self, Trouble},
+    report::{Report, guarded, time_is_up},
+};
+
+/// What becomes of commits behind damage in a killed database, where a crash cannot have caused it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tails {
+    /// They may be gone without a word.
+    MayBeLost,
+    /// They are there, or an error says what is damaged.
+    AreKept,
+}
+
+/// What the engine promises now. `MayBeLost` as long as any broken record behind the listed end of a value file counts as torn;
+/// `BIFOLD_SIM_TAILS=kept` asks for the other already.
+#[must_use]
+pub fn tails() -> Tails {
+    match std::env::var("BIFOLD_SIM_TAILS").as_deref() {
+        Ok("kept") => Tails::AreKept,
+        _ => Tails::MayBeLost,
+    }
+}
+
+/// The least limit there is.
+const MEMORY_LIMIT: u64 = 1 << 20;
+
+/// Memory beside files and limit: contexts of decompressors, tables of open files, messages.
+const SLACK: u64 = 1 << 20;
+
+/// A damaged database may take so many times the calls of a sound one, and so many more.
+const CALLS_FACTOR: u64 = 20;
+const CALLS_MORE: u64 = 2000;
+
+/// A seed that takes longer goes in circles without any call.
+const HANGS_AFTER: Duration = Duration::from_secs(600);
+
+/// A database whose files are sound, of a session that was closed or killed.
+pub struct Fixture {
+    files: Files,
+    /// The same at some earlier time.
+    older: Files,
+    model: Model,
+    set: OptionSet,
+    is_killed: bool,
+}
+
+impl Fixture {
+    /// The fixture of a seed.
+    ///
+    /// # Errors
+    /// Whatever went wrong without any damage.
+    pub fn new(seed: u64) -> Result<Self, Trouble> {
+        let mut history = History::new(seed, Mix { ops: 90, keys: 60, flavor: Flavor::Files });
+        history.durability = Durability::Buffered;
+        let mut set = OptionSet::new(seed, 0, Durability::Buffered);
+        let placement = [
+            Placement::Inline,
+            Placement::WiscKey,
+            Placement::HashKv,
+            Placement::NovKv,
+            Placement::DiffKv,
+            Placement::UniKv,
+        ][(seed % 6) as usize];
+        set.keyspaces[0].placement = placement;
+        set.keyspaces[0].values.min_bytes = 16;
+        set.database.keyspace = set.keyspaces[0].clone();
+        set.database.memory_limit = MEMORY_LIMIT;
+        let fs = MemoryFs::default();
+        let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set.clone(), Model::default(), Blind);
+        driver.open()?;
+        let ops: Vec<Op> = history.ops.into_iter().map(|(_, op)| op).collect();
+        let ops: Vec<&Op> = ops.iter().filter(|op| !matches!(op, Op::Checkpoint | Op::Abandon)).collect();
+        let (earlier, later) = ops.split_at(ops.len() * 2 / 3);
+        earlier.iter().try_for_each(|op| driver.step(op))?;
+        let older = env::files_of(&fs, env::DIR.as_ref())?;
+        later.iter().try_for_each(|op| driver.step(op))?;
+        let is_killed = seed / 6 % 2 == 1;
+        if !is_killed {
+            driver.close()?;
+        }
+        let files = env::files_of(&fs, env::DIR.as_ref())?;
+        Ok(Self { files, older, model: driver.into_parts().0, set, is_killed })
+    }
+
+    fn bytes(&self) -> u64 {
+        self.files.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+
+    fn options(&self, access: Access) -> Options {
+        Options { access, ..self.set.database.clone() }
+    }
+
+    /// What is demanded of the database with these changes.
+    ///
+    /// # Errors
+    /// What is not as demanded.
+    pub fn check(&self, change: &Change, calls: &Calls, report: &mut Report) -> Result<(), Trouble> {
+        let look = Look { fixture: self, change, calls };
+        report.count(if self.is_killed { "killed databases damaged" } else { "closed databases damaged" }, 1);
+        let told = look.verify(report).map_err(|t| t.during("verify"))?;
+        look.salvage(report).map_err(|t| t.during("salvage"))?;
+        look.open(Access::ReadOnly, told, report).map_err(|t| t.during("read-only"))?;
+        look.open(Access::ReadWrite, told, report).map_err(|t| t.during("open"))
+    }
+
+    /// How many calls each look at the sound database takes.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn calls(&self) -> Result<Calls, Trouble> {
+        let none =
+            Change { kind: Kind::None, files: self.files.clone(), touched: BTreeSet::new(), what: "nothing".into() };
+        let calls = Calls { max: u64::MAX };
+        let look = Look { fixture: self, change: &none, calls: &calls };
+        let mut most = 0;
+        let mut report = Report::default();
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let (_, calls) = look.within(&mut report, |env| self.read_all(env, access))?;
+            most = most.max(calls);
+        }
+        Ok(Calls { max: most * CALLS_FACTOR + CALLS_MORE })
+    }
+
+    /// Opens and reads in every way; what it holds, as far as iterating gives it.
+    fn read_all(&self, env: &bifold::Env, access: Access) -> Result<Option<crate::model::Contents>, Trouble> {
+        let db = Db::open_in(env.clone(), env::DIR, self.options(access))?;
+        let stats = db.stats();
+        std::hint::black_box(format!("{stats:?}"));
+        for (at, name) in NAMES.iter().enumerate() {
+            let (Some(tree), Some(id)) = (db.existing_keyspace(name)?, self.model.current(at as u8)) else { continue };
+            for key in self.model.keys(id) {
+                if let Ok(Some(value)) = tree.get(key)
+                    && !self.model.has_ever_held(id, key, &value)
+                {
+                    return Err(Trouble::wrong(format!("get {}: a value never written", key.escape_ascii())));
+                }
+            }
+        }
+        read::contents(&db).map(Some)
+    }
+}
+
+/// How many calls of the file system a look at a database may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Calls {
+    max: u64,
+}
+
+/// One damaged database being looked at.
+struct Look<'a> {
+    fixture: &'a Fixture,
+    change: &'a Change,
+    calls: &'a Calls,
+}
+
+impl Look<'_> {
+    /// Does `work` on the damaged files, with bounds on calls and memory; answers how many calls it made.
+    fn within<T>(
+        &self,
+        report: &mut Report,
+        work: impl FnOnce(&bifold::Env) -> Result<T, Trouble>,
+    ) -> Result<(Result<T, Trouble>, u64), Trouble> {
+        let fs = env::holding(&self.change.files);
+        let faulty = FaultyFs::new(Arc::new(fs));
+        faulty.plan(Fault { at: self.calls.max, kind: FaultKind::EIO, persistence: Persistence::Sticky });
+        let env = env::over(Arc::new(faulty.clone()));
+        let bytes: u64 = self.change.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        // What is written stays in memory here, since the disk is in memory.
+        let bound = 3 * bytes.max(self.fixture.bytes()) + MEMORY_LIMIT + SLACK;
+        let (outcome, peak) = peak_of(|| guarded(|| work(&env)));
+        report.count("looks at damaged databases", 1);
+        if faulty.calls() >= self.calls.max {
+            return Err(Trouble::wrong(format!("goes in circles: {} calls", faulty.calls())));
+        }
+        if peak as u64 > bound {
+            return Err(Trouble::wrong(format!(
+                "{peak} bytes of memory for files of {bytes}, at most {bound} expected"
+            )));
+        }
+        match outcome {
+            Err(Trouble::Wrong(what)) => Err(Trouble::Wrong(what)),
+            outcome => Ok((outcome, faulty.calls())),
+        }
+    }
+
+    fn verify(&self, report: &mut Report) -> Result<Told, Trouble> {
+        let verified = |env: &bifold::Env| Ok(bifold::verify_in(env, env::DIR, |_| {})?);
+        let problems = match self.within(report, verified)?.0 {
+            Ok(found) => found.problems,
+            Err(Trouble::Refused(error)) => vec![error],
+            Err(wrong) => return Err(wrong),
+        };
+        for problem in &problems {
+            names_a_file(problem)?;
+            report.count("errors that name a damaged file", u64::from(self.names_a_touched_file(problem)));
+        }
+        report.count("damage that verify tells", u64::from(!problems.is_empty()));
+        Ok(if problems.is_empty() { Told::No } else { Told::Yes })
+    }
+
+    fn salvage(&self, report: &mut Report) -> Result<(), Trouble> {
+        let values =
+            self.change.files.iter().map(|(path, _)| path).filter(|path| path.extension().is_some_and(|e| e == "val"));
+        let values: Vec<&PathBuf> = values.collect();
+        let options = SalvageOptions { memory_bytes: MEMORY_LIMIT as usize, ..SalvageOptions::default() };
+        let look = |env: &bifold::Env| {
+            let found = Salvage::open(env, &values, &options)?.inspect::<Error>(|_| Ok(()), |_| {})?;
+            std::hint::black_box(format!("{found:?}"));
+            Ok(())
+        };
+        match self.within(report, look)?.0 {
+            Err(Trouble::Refused(error)) => names_a_file(&error),
+            other => other,
+        }
+    }
+
+    fn open(&self, access: Access, told: Told, report: &mut Report) -> Result<(), Trouble> {
+        let contents = match self.within(report, |env| self.fixture.read_all(env, access)) {
+            Err(Trouble::Wrong(_)) if self.change.kind.is_forged() && !self.panicked(access)? => return Ok(()),
+            Err(wrong) => return Err(wrong),
+            Ok((Ok(contents), _)) => contents,
+            Ok((Err(Trouble::Refused(error)), _)) => return names_a_file(&error),
+            Ok((Err(wrong), _)) => return Err(wrong),
+        };
+        let Some(contents) = contents.filter(|_| !self.change.kind.is_forged()) else { return Ok(()) };
+        report.count("damaged databases that answer", 1);
+        let model = &self.fixture.model;
+        let acknowledged = model.floor(if self.fixture.is_killed { Crash::Kill } else { Crash::Power });
+        let may_be_lost = self.change.passes_for_a_crash()
+            || (self.fixture.is_killed && tails() == Tails::MayBeLost)
+            || told == Told::Yes;
+        let floor = if may_be_lost { 0 } else { acknowledged };
+        let fits = model.check_between(&contents, floor..=model.head());
+        let state = fits.map_err(|m| Trouble::wrong(m.to_string()))?;
+        let is_silent = state < acknowledged && told == Told::No && !self.change.passes_for_a_crash();
+        report.count("commits behind damage lost without a word", u64::from(is_silent));
+        Ok(())
+    }
+
+    /// Whether what was wrong with a forged database is more than a wrong answer: forged checksums make any answer right.
+    fn panicked(&self, access: Access) -> Result<bool, Trouble> {
+        match self.within(&mut Report::default(), |env| self.fixture.read_all(env, access)) {
+            Err(Trouble::Wrong(what)) if is_bad_whatever_was_forged(&what) => Err(Trouble::Wrong(what)),
+            _ => Ok(false),
+        }
+    }
+
+    fn names_a_touched_file(&self, error: &Error) -> bool {
+        self.change.touched.iter().any(|path| error.to_string().contains(&*path.to_string_lossy()))
+    }
+}
+
+fn is_bad_whatever_was_forged(what: &str) -> bool {
+    ["panic", "goes in circles", "bytes of memory"].iter().any(|bad| what.contains(bad))
+}
+
+/// Whether verification has found something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Yes,
+    No,
+}
+
+/// Demands that an error is of a kind that damage causes, and says where.
+fn names_a_file(error: &Error) -> Result<(), Trouble> {
+    let text = error.to_string();
+    let is_kind = matches!(
+        error,
+        Error::Corruption { .. }
+            | Error::NewerFormat { .. }
+            | Error::Io { .. }
+            | Error::NotFound { .. }
+            | Error::InvalidArgument { .. }
+            | Error::Poisoned { .. }
+    );
+    // An entry that a table has with a sound checksum is its keyspace's: which table it came from is not known any more.
+    if is_kind && (text.contains(env::DIR) || text.contains("keyspace")) {
+        return Ok(());
+    }
+    Err(Trouble::wrong(format!("an error that names no file: {text}")))
+}
+
+/// Damages the fixture of `seed` in `times` ways.
+#[must_use]
+pub fn run(seed: u64, times: u64) -> Report {
+    let (done, is_done) = mpsc::channel::<()>();
+    let watchdog = thread::spawn(move || {
+        if is_done.recv_timeout(HANGS_AFTER) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("hangs; repeat with: bifold-sim replay damage --seed {seed}");
+            std::process::abort();
+        }
+    });
+    let report = run_watched(seed, 0..times);
+    drop(done);
+    drop(watchdog.join());
+    report
+}
+
+/// Repeats one failure, or all of a seed.
+#[must_use]
+pub fn replay(seed: u64, number: Option<u64>) -> Report {
+    number.map_or_else(|| run(seed, TIMES), |number| run_watched(seed, number..number + 1))
+}
+
+/// How often the database of a seed is damaged in a soak.
+pub const TIMES: u64 = 100;
+
+fn run_watched(seed: u64, numbers: std::ops::Range<u64>) -> Report {
+    let mut report = Report::default();
+    let made = guarded(|| {
+        let fixture = Fixture::new(seed)?;
+        let calls = fixture.calls().map_err(|t| t.during("without damage"))?;
+        Ok((fixture, calls))
+    });
+    let (fixture, calls) = match made {
+        Ok(made) => made,
+        Err(trouble) => {
+            report.fail(format!("damage --seed {seed}"), &trouble);
+            return report;
+        }
+    };
+    for number in numbers {
+        let mut random = Random::new(seed ^ number << 32, "damage");
+        let change = Change::new(&fixture.files, &fixture.older, &mut random);
+        let outcome = guarded(|| fixture.check(&change, &calls, &mut report));
+        if let Err(trouble) = outcome {
+            report.fail(format!("damage --seed {seed} --number {number}"), &trouble.during(&change));
+        }
+        if !report.failures.is_empty() || time_is_up() {
+            break;
+        }
+    }
+    report
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.kind, self.what)
+    }
+}
+
+/// Whether the file is one of those that a crash cuts short.
+fn is_appended(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "log" || extension == "val")
+}

@@ -1,0 +1,456 @@
+//! Kills and errors at the N-th system call, from outside, of a real process on the real disk; and of its recovery.
+//!
+//! A writer acknowledges commits, and is killed at its N-th call that changes the directory, or that call fails
+//! ([`crate::trace`]). What it leaves is opened by another process, which is killed at its M-th call, a third one too; then
+//! the database is verified as it stands, opened and compared: everything acknowledged is there, batches whole. Nobody
+//! ever closes it. A program that a failing call has stopped must say so: exit code 1 and a message that names a file.
+//!
+//! Most writers have one thread, so that N is the same call in each run. In the others the moment is still the
+//! line's, and what the other thread is doing then is not.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use bifold::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options, Placement, Workers};
+
+use crate::{
+    kill::{batch_of, commit_of, part_of},
+    model::{CommitNo, Model, NAMES},
+    options::OptionSet,
+    random::Random,
+    read::{self, Trouble},
+    report::{Report, guarded, time_is_up},
+    trace::{self, Counted, Deed, Fault, Lasts, Traced},
+};
+
+/// Commits of each writer thread.
+const COMMITS: CommitNo = 40;
+
+/// What is done at once after commits whose number this divides: a flush, a compaction, a checkpoint.
+const FLUSH_EVERY: CommitNo = 11;
+const COMPACT_EVERY: CommitNo = 17;
+const CHECKPOINT_EVERY: CommitNo = 29;
+
+/// Bytes of an acknowledgement: the writer, then the commit's number.
+const ACK_BYTES: usize = 9;
+
+const PLACEMENTS: [Placement; 6] =
+    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+
+/// What is run for each seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// One in so many calls of the writer is where it is killed; other seeds take others.
+    pub every: u64,
+    /// Of each database left by a kill, so many recoveries are killed.
+    pub recoveries: u64,
+    /// One in so many calls of the writer is made to fail, and one in so many of a recovery.
+    pub errors_every: u64,
+}
+
+impl Sizes {
+    /// Some calls of each seed.
+    #[must_use]
+    pub fn usual() -> Self {
+        Self { every: 29, recoveries: 2, errors_every: 31 }
+    }
+}
+
+/// One failure's place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    /// The call of the writer.
+    pub call: u64,
+    /// Which answer it fails with, and for how long; nothing: the writer is killed.
+    pub error: Option<u64>,
+    /// The call of the recovery.
+    pub recovery: Option<u64>,
+    /// Which answer that one fails with; nothing: it is killed.
+    pub recovery_error: Option<u64>,
+    /// The call of the recovery from that.
+    pub again: Option<u64>,
+}
+
+/// The placement, the threads and everything else of a seed.
+fn options(seed: u64) -> Options {
+    let mut options = OptionSet::new(seed, 0, Durability::Buffered).database;
+    options.keyspace = keyspace(options.keyspace, seed);
+    options.workers = if has_threads(seed) { Workers::Threads(2) } else { Workers::Caller };
+    options
+}
+
+fn keyspace(mut keyspace: KeyspaceOptions, seed: u64) -> KeyspaceOptions {
+    keyspace.placement = PLACEMENTS[(seed % PLACEMENTS.len() as u64) as usize];
+    keyspace.values.min_bytes = 64;
+    keyspace
+}
+
+fn has_threads(seed: u64) -> bool {
+    (seed / PLACEMENTS.len() as u64) % 4 == 3
+}
+
+fn writers(seed: u64) -> u8 {
+    if has_threads(seed) { 2 } else { 1 }
+}
+
+fn durability(seed: u64, n: CommitNo) -> Durability {
+    if (seed ^ n).is_multiple_of(3) { Durability::Sync } else { Durability::Buffered }
+}
+
+/// The writer: a process of its own. It ends without closing anything.
+///
+/// # Errors
+/// The database's.
+pub fn write(dir: &Path, seed: u64) -> Result<(), Trouble> {
+    let db = Db::open_with(dir, options(seed))?;
+    let second = db.keyspace(NAMES[1], keyspace(options(seed).keyspace, seed + 1))?;
+    let trees = [db.default_keyspace().clone(), second];
+    let outcome = std::thread::scope(|scope| {
+        let (db, trees) = (&db, &trees);
+        let threads: Vec<_> =
+            (0..writers(seed)).map(|w| scope.spawn(move || write_all(dir, db, trees, seed, w))).collect();
+        threads.into_iter().try_for_each(|w| w.join().unwrap_or_else(|_| Err(Trouble::wrong("a writer panicked"))))
+    });
+    std::mem::forget((db, trees));
+    outcome
+}
+
+fn write_all(dir: &Path, db: &Db, trees: &[Keyspace; 2], seed: u64, writer: u8) -> Result<(), Trouble> {
+    for n in 1..=COMMITS {
+        db.commit_with(batch_of(trees, seed, writer, n)?, durability(seed, n))?;
+        acknowledge(writer, n)?;
+        if n.is_multiple_of(FLUSH_EVERY) {
+            db.flush()?;
+        }
+        if n.is_multiple_of(COMPACT_EVERY) {
+            db.compact()?;
+        }
+        if n.is_multiple_of(CHECKPOINT_EVERY) && writer == 0 {
+            db.checkpoint(checkpoint_of(dir))?;
+            acknowledge(CHECKPOINT, n)?;
+        }
+    }
+    Ok(())
+}
+
+/// In an acknowledgement's place for the writer: a checkpoint is there.
+const CHECKPOINT: u8 = u8::MAX;
+
+fn checkpoint_of(dir: &Path) -> PathBuf {
+    dir.with_file_name("checkpoint")
+}
+
+fn acknowledge(writer: u8, n: CommitNo) -> Result<(), Trouble> {
+    use io::Write as _;
+    let mut ack = vec![writer];
+    ack.extend(n.to_le_bytes());
+    let mut out = io::stdout().lock();
+    out.write_all(&ack).and_then(|()| out.flush()).map_err(|e| Trouble::wrong(format!("acknowledging: {e}")))
+}
+
+/// The recovery: opens the database and ends without closing it.
+///
+/// # Errors
+/// The database's.
+pub fn recover(dir: &Path, seed: u64) -> Result<(), Trouble> {
+    let db = Db::open_with(dir, options(seed))?;
+    std::mem::forget(db);
+    Ok(())
+}
+
+/// Runs the seed at some of its calls. `program` is `bifold-sim` itself.
+#[must_use]
+pub fn run(program: &Path, seed: u64, sizes: Sizes) -> Report {
+    let mut report = Report::default();
+    let calls = match guarded(|| Lab::new(program, seed)?.calls()) {
+        Ok(calls) => calls,
+        Err(trouble) => {
+            report.fail(format!("syscalls --seed {seed}"), &trouble);
+            return report;
+        }
+    };
+    let mut random = Random::new(seed, "system calls");
+    let mut recovery_calls = RECOVERY_CALLS;
+    let kills = (seed % sizes.every + 1..=calls).step_by(sizes.every as usize).map(|call| (call, None));
+    let errors = (seed % sizes.errors_every + 1..=calls).step_by(sizes.errors_every as usize);
+    let errors = errors.map(|call| (call, Some(call / sizes.errors_every + seed)));
+    for (call, error) in kills.chain(errors) {
+        let place = Place { call, error, ..Place::default() };
+        if let Err((place, trouble)) =
+            at_call((program, seed), place, sizes, (&mut random, &mut recovery_calls), &mut report)
+        {
+            report.fail(format!("syscalls --seed {seed} {}", place.words()), &trouble.during(place.words()));
+        }
+        if !report.failures.is_empty() || time_is_up() {
+            break;
+        }
+    }
+    report
+}
+
+/// How many calls a recovery makes, as long as none has been seen to end.
+const RECOVERY_CALLS: u64 = 100;
+
+/// What one call of the writer leaves: checked as it is, and after recoveries that are killed or fail at some call. One that
+/// ends before its call says how many calls there are.
+fn at_call(
+    (program, seed): (&Path, u64),
+    place: Place,
+    sizes: Sizes,
+    (random, calls): (&mut Random, &mut u64),
+    report: &mut Report,
+) -> Result<(), (Place, Trouble)> {
+    let left = guarded(|| Left::new(program, seed, place, report)).map_err(|t| (place, t))?;
+    guarded(|| left.check(place, report)).map_err(|t| (place, t))?;
+    for turn in 0..sizes.recoveries {
+        let recovery = Some(random.within(1, *calls + 2));
+        let recovery_error = turn.is_multiple_of(2).then(|| random.below(16)).filter(|_| place.call.is_multiple_of(2));
+        let again = (random.below(3) == 0).then(|| random.within(1, *calls + 1));
+        let place = Place { recovery, recovery_error, again, ..place };
+        *calls = guarded(|| left.check(place, report)).map_err(|t| (place, t))?.unwrap_or(*calls).max(10);
+    }
+    Ok(())
+}
+
+/// Repeats one failure.
+#[must_use]
+pub fn replay(program: &Path, seed: u64, place: Place) -> Report {
+    let mut report = Report::default();
+    if place.call == 0 {
+        return run(program, seed, Sizes::usual());
+    }
+    let outcome = guarded(|| Left::new(program, seed, place, &mut Report::default())?.check(place, &mut report));
+    if let Err(trouble) = outcome {
+        report.fail("syscalls (as given)", &trouble);
+    }
+    report
+}
+
+impl Place {
+    /// The words that name it.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let named = [
+            ("call", Some(self.call)),
+            ("error", self.error),
+            ("recovery", self.recovery),
+            ("recovery-error", self.recovery_error),
+            ("again", self.again),
+        ];
+        let words = named.iter().filter_map(|(name, number)| Some(format!("--{name} {}", (*number)?)));
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The fault at a call: a kill, or the error of that number.
+fn fault(at: u64, error: Option<u64>) -> Fault {
+    let deed = error.map_or(Deed::Kill, |number| Deed::Fail {
+        number: number / 2,
+        lasts: if number.is_multiple_of(2) { Lasts::Once } else { Lasts::FromThenOn },
+    });
+    Fault { at, deed }
+}
+
+/// A directory for the databases of one seed, gone with this.
+struct Lab<'a> {
+    program: &'a Path,
+    seed: u64,
+    root: PathBuf,
+}
+
+impl<'a> Lab<'a> {
+    fn new(program: &'a Path, seed: u64) -> Result<Self, Trouble> {
+        let root = trace::scratch().join(format!("bifold-syscalls-{}-{seed}", std::process::id()));
+        let lab = Self { program, seed, root };
+        lab.empty()?;
+        Ok(lab)
+    }
+
+    fn empty(&self) -> Result<(), Trouble> {
+        drop(fs::remove_dir_all(&self.root));
+        fs::create_dir_all(&self.root).map_err(|e| Trouble::wrong(format!("{}: {e}", self.root.display())))
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.root.join("db")
+    }
+
+    /// How many calls the writer makes.
+    fn calls(&self) -> Result<u64, Trouble> {
+        let traced = self.process("write", None)?;
+        if !traced.status.success() {
+            return Err(Trouble::wrong(format!("a writer that nobody disturbs: {}, {}", traced.status, traced.err)));
+        }
+        Ok(traced.calls)
+    }
+
+    /// Runs a process on the database: see [`write`] and [`recover`].
+    fn process(&self, what: &str, fault: Option<Fault>) -> Result<Traced, Trouble> {
+        let mut command = Command::new(self.program);
+        command.args(["syscalls-child", what]).arg(self.dir()).arg(self.seed.to_string());
+        let traced = trace::run(command, &self.root, Counted::Changes, fault)?;
+        ended_well(&traced, &self.root).map_err(|t| t.during(what))?;
+        Ok(traced)
+    }
+}
+
+impl Drop for Lab<'_> {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.root));
+    }
+}
+
+/// A program ends by our kill, by itself, or with exit code 1 or 2 and a message that names a file of `root`.
+///
+/// # Errors
+/// How else it ended.
+pub fn ended_well(traced: &Traced, root: &Path) -> Result<(), Trouble> {
+    let how = || format!("{}, after {:?}, and said: {}", traced.status, traced.done, traced.err.trim_end());
+    if traced.err.contains("panicked") {
+        return Err(Trouble::wrong(format!("a panic: {}", how())));
+    }
+    match traced.status.code() {
+        None if traced.is_killed() => Ok(()),
+        Some(0) => Ok(()),
+        Some(1 | 2) if traced.done.is_none() => {
+            Err(Trouble::wrong(format!("a refusal that nothing caused: {}", how())))
+        }
+        Some(1 | 2) if traced.err.contains(&*root.to_string_lossy()) => Ok(()),
+        Some(1 | 2) => Err(Trouble::wrong(format!("a message that names no file: {}", how()))),
+        _ => Err(Trouble::wrong(format!("an end of another kind: {}", how()))),
+    }
+}
+
+/// What a writer has left when it was killed or stopped.
+struct Left<'a> {
+    lab: Lab<'a>,
+    /// A copy of all that the recoveries begin with.
+    kept: PathBuf,
+    acked: Vec<CommitNo>,
+    has_checkpoint: bool,
+}
+
+impl<'a> Left<'a> {
+    fn new(program: &'a Path, seed: u64, place: Place, report: &mut Report) -> Result<Self, Trouble> {
+        let lab = Lab::new(program, seed)?;
+        let traced = lab.process("write", Some(fault(place.call, place.error)))?;
+        match traced.done {
+            Some((_, None)) => report.count("processes killed at a system call", 1),
+            Some(_) => report.count("system calls of writers made to fail", 1),
+            None => {}
+        }
+        let mut acked = vec![0; usize::from(writers(seed))];
+        let mut has_checkpoint = false;
+        for ack in traced.out.chunks_exact(ACK_BYTES) {
+            let n = ack[1..].first_chunk::<8>().map_or(0, |n| CommitNo::from_le_bytes(*n));
+            match acked.get_mut(usize::from(ack[0])) {
+                Some(last) => *last = n,
+                None => has_checkpoint = true,
+            }
+        }
+        report.count("commits acknowledged", acked.iter().sum());
+        let kept = lab.root.with_extension("kept");
+        copy(&lab.root, &kept)?;
+        Ok(Self { lab, kept, acked, has_checkpoint })
+    }
+
+    /// Recovers as `place` says, then opens and compares. Answers how many calls the recovery made, if nothing disturbed it.
+    fn check(&self, place: Place, report: &mut Report) -> Result<Option<u64>, Trouble> {
+        copy(&self.kept, &self.lab.root)?;
+        let mut calls = None;
+        if let Some(call) = place.recovery {
+            let traced = self.lab.process("recover", Some(fault(call, place.recovery_error)))?;
+            match traced.done {
+                Some((_, None)) => report.count("recoveries killed at a system call", 1),
+                Some(_) => report.count("system calls of recoveries made to fail", 1),
+                None => calls = Some(traced.calls),
+            }
+        }
+        if let Some(call) = place.again {
+            let done = self.lab.process("recover", Some(fault(call, None)))?.done;
+            report.count("recoveries from those killed too", u64::from(done.is_some()));
+        }
+        let dir = self.lab.dir();
+        is_verified(&dir, self.acked.iter().any(|&n| n > 0))?;
+        self.compare(&dir)?;
+        if self.has_checkpoint {
+            let checkpoint = checkpoint_of(&dir);
+            is_verified(&checkpoint, true).map_err(|t| t.during("the checkpoint"))?;
+            drop(
+                Db::open_with(&checkpoint, calm(self.lab.seed))
+                    .map_err(|e| Trouble::from(e).during("the checkpoint"))?,
+            );
+            report.count("checkpoints opened", 1);
+        }
+        report.count("databases compared", 1);
+        Ok(calls)
+    }
+
+    fn compare(&self, dir: &Path) -> Result<(), Trouble> {
+        let db = Db::open_with(dir, calm(self.lab.seed)).map_err(|e| Trouble::from(e).during("opening at last"))?;
+        let contents = read::contents(&db).map_err(|t| t.during("reading at last"))?;
+        for (writer, &acked) in self.acked.iter().enumerate() {
+            let mut model = Model::default();
+            model.begin_create(1);
+            // One commit more than was acknowledged may have been on its way.
+            for n in 1..=acked + 1 {
+                model.begin(&commit_of(self.lab.seed, writer as u8, n));
+            }
+            if acked > 0 {
+                model.settle();
+            }
+            let own = part_of(&contents, writer as u8);
+            let fits = model.check_between(&own, acked..=acked + 1);
+            fits.map_err(|m| Trouble::wrong(format!("writer {writer}: {m}")))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.kept));
+    }
+}
+
+/// The options to look at a database with.
+fn calm(seed: u64) -> Options {
+    Options { workers: Workers::Caller, ..options(seed) }
+}
+
+/// Nobody has repaired it, and still there is nothing wrong with it; or it was never made.
+fn is_verified(dir: &Path, must_exist: bool) -> Result<(), Trouble> {
+    match bifold::verify(dir) {
+        Err(Error::NotFound { .. }) if !must_exist => Ok(()),
+        Err(error) => Err(Trouble::from(error).during("verify")),
+        Ok(report) => match report.problems.first() {
+            None => Ok(()),
+            Some(problem) => Err(Trouble::wrong(format!("verify: {problem}"))),
+        },
+    }
+}
+
+/// Makes the directory `to` an equal of `from`.
+///
+/// # Errors
+/// The system's.
+pub fn copy(from: &Path, to: &Path) -> Result<(), Trouble> {
+    fn all(from: &Path, to: &Path) -> io::Result<()> {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let target = to.join(entry.file_name());
+            if entry.file_type()?.is_dir() {
+                all(&entry.path(), &target)?
+            } else {
+                fs::copy(entry.path(), target)?;
+            }
+        }
+        Ok(())
+    }
+    drop(fs::remove_dir_all(to));
+    all(from, to).map_err(|e| Trouble::wrong(format!("copying {}: {e}", from.display())))
+}
