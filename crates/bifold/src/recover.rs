@@ -77,18 +77,9 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
     // Looked at again under the lock: another process may have created the database meanwhile.
     let files = Files::list(&dir)?;
-    let state = match read_manifest(&dir)? {
-        Some(state) => {
-            state.check_logs(&dir, &files)?;
-            state
-        }
-        None => {
-            refuse_leftovers(&dir, &files)?;
-            if !creates {
-                return Err(Error::NotFound { path: path.into() });
-            }
-            new_state(&env, path, &files)
-        }
+    let state = state_there(&dir, &files)?;
+    let Some(state) = state.or_else(|| creates.then(|| new_state(&env, path, &files))) else {
+        return Err(Error::NotFound { path: path.into() });
     };
     files.check_numbers(&dir, state.next_file)?;
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
@@ -102,31 +93,17 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     trees.iter().try_for_each(|tree| tree.placement().settle(found.next - 1, found.durable))?;
     // Not `found.next` alone: the manifest says which numbers were in use, those of commits that are lost included.
     let next_seqno = found.next.max(state.last_seqno + 1);
-    let replaying = match writes {
-        true => found.logs.first().map(|log| LogFloor { log: log.id, first: log.first }),
-        false => Some(state.log_floor),
-    };
-    let (manifest, mut wal) = if writes {
-        found.logs.iter().try_for_each(|log| settle_log(&dir, log))?;
-        let log = next_file.fetch_add(1, Ordering::Relaxed);
-        let wal = Wal::begin(&dir, log, next_seqno)?;
-        if cfg!(not(planted = "unnamed_log_floor")) {
-            dir.sync()?;
-        }
-        let floor = replaying.unwrap_or_else(|| wal.floor_at(log));
-        let snapshot = state_of(&trees, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
-        (ManifestFile::create(&dir, state.database_id, &snapshot)?, wal)
+    let replaying = if writes { found.floor() } else { Some(state.log_floor) };
+    let (manifest, wal) = if writes {
+        settle(&dir, &state, &found, (&trees, &next_file), next_seqno)?
     } else {
-        (ManifestFile::frozen(&dir, state.database_id), Wal::none(&dir, next_seqno))
-    };
-    if writes {
-        wal.adopt(found.logs.iter().map(|log| LogFile { id: log.id, bytes: log.bytes, first: log.first }));
-    } else if cfg!(not(planted = "checkpoint_without_logs")) {
-        // As they stand, for whoever copies the database.
-        for &id in &logs {
+        let mut wal = Wal::none(&dir, next_seqno);
+        for &id in logs.iter().filter(|_| cfg!(not(planted = "checkpoint_without_logs"))) {
+            // As they stand, for whoever copies the database.
             wal.adopt([LogFile { id, bytes: dir.len(&names::log(id))?.unwrap_or(0), first: found.next }]);
         }
-    }
+        (ManifestFile::frozen(&dir, state.database_id), wal)
+    };
     let engine = Engine::new(Recovered {
         env,
         dir,
@@ -152,6 +129,27 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     Ok(engine)
 }
 
+/// Settles the logs, begins the next one, and has the manifest list everything that stays.
+fn settle(
+    dir: &Dir,
+    state: &ManifestState,
+    found: &Logs,
+    (trees, next_file): (&[Arc<Tree>], &AtomicU64),
+    next_seqno: SeqNo,
+) -> Result<(ManifestFile, Wal)> {
+    found.logs.iter().try_for_each(|log| settle_log(dir, log))?;
+    let log = next_file.fetch_add(1, Ordering::Relaxed);
+    let mut wal = Wal::begin(dir, log, next_seqno)?;
+    if cfg!(not(planted = "unnamed_log_floor")) {
+        dir.sync()?;
+    }
+    let floor = found.floor().unwrap_or_else(|| wal.floor_at(log));
+    let snapshot = state_of(trees, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
+    let manifest = ManifestFile::create(dir, state.database_id, &snapshot)?;
+    wal.adopt(found.logs.iter().map(|log| LogFile { id: log.id, bytes: log.bytes, first: log.first }));
+    Ok((manifest, wal))
+}
+
 /// Cuts a log behind its last commit that happened, and makes durable what is not known to be.
 fn settle_log(dir: &Dir, log: &FoundLog) -> Result<()> {
     let name = names::log(log.id);
@@ -162,6 +160,16 @@ fn settle_log(dir: &Dir, log: &FoundLog) -> Result<()> {
         dir.write_again(&name, log.durable_bytes)?;
     }
     Ok(())
+}
+
+/// The state of the database that is in `dir`, if there is one.
+fn state_there(dir: &Dir, files: &Files) -> Result<Option<ManifestState>> {
+    let state = read_manifest(dir)?;
+    match &state {
+        Some(state) => state.check_logs(dir, files)?,
+        None => refuse_leftovers(dir, files)?,
+    }
+    Ok(state)
 }
 
 /// The state of a database that is made in `path`.

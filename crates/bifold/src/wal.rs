@@ -295,8 +295,7 @@ pub(crate) fn sync_now(
     values.iter().for_each(|p| p.synced());
     let mut wal = wal.hold();
     wal.synced(&task);
-    // What was asked for is durable; that the note failed is for the next write to learn.
-    let _poisoned = health.watch(wal.mark_durable(task.upto));
+    health.watch(wal.mark_durable(task.upto))?;
     Ok(task.upto)
 }
 

@@ -200,8 +200,8 @@ pub trait Placement: Send + Sync {
     /// Corruption, where the file does not even say whose it is.
     fn locate(&self, pointer: Pointer) -> Result<Located>;
 
-    /// During recovery: a commit that stays leads there.
-    fn refer(&self, pointer: Pointer);
+    /// During recovery: the commit of this number, which stays, leads there.
+    fn refer(&self, pointer: Pointer, commit: SeqNo);
 
     /// The last commit that the logs must hold if they are whole: files were deleted because it was durable. 0 when there is
     /// none.

@@ -179,9 +179,8 @@ pub fn run(program: &Path, seed: u64, sizes: Sizes) -> Report {
     let errors = errors.map(|call| (call, Some(call / sizes.errors_every + seed)));
     for (call, error) in kills.chain(errors) {
         let place = Place { call, error, ..Place::default() };
-        if let Err((place, trouble)) =
-            at_call((program, seed), place, sizes, (&mut random, &mut recovery_calls), &mut report)
-        {
+        let outcome = at_call((program, seed), place, sizes, (&mut random, &mut recovery_calls), &mut report);
+        if let Err((place, trouble)) = outcome.map_err(|failed| *failed) {
             report.fail(format!("syscalls --seed {seed} {}", place.words()), &trouble.during(place.words()));
         }
         if !report.failures.is_empty() || time_is_up() {
@@ -202,15 +201,15 @@ fn at_call(
     sizes: Sizes,
     (random, calls): (&mut Random, &mut u64),
     report: &mut Report,
-) -> Result<(), (Place, Trouble)> {
-    let left = guarded(|| Left::new(program, seed, place, report)).map_err(|t| (place, t))?;
-    guarded(|| left.check(place, report)).map_err(|t| (place, t))?;
+) -> Result<(), Box<(Place, Trouble)>> {
+    let left = guarded(|| Left::new(program, seed, place, report)).map_err(|t| Box::new((place, t)))?;
+    guarded(|| left.check(place, report)).map_err(|t| Box::new((place, t)))?;
     for turn in 0..sizes.recoveries {
         let recovery = Some(random.within(1, *calls + 2));
         let recovery_error = turn.is_multiple_of(2).then(|| random.below(16)).filter(|_| place.call.is_multiple_of(2));
         let again = (random.below(3) == 0).then(|| random.within(1, *calls + 1));
         let place = Place { recovery, recovery_error, again, ..place };
-        *calls = guarded(|| left.check(place, report)).map_err(|t| (place, t))?.unwrap_or(*calls).max(10);
+        *calls = guarded(|| left.check(place, report)).map_err(|t| Box::new((place, t)))?.unwrap_or(*calls).max(10);
     }
     Ok(())
 }
@@ -287,7 +286,7 @@ impl<'a> Lab<'a> {
         Ok(traced.calls)
     }
 
-    /// Runs a process on the database: see [`write`] and [`recover`].
+    /// Runs a process on the database: see [`write()`] and [`recover`].
     fn process(&self, what: &str, fault: Option<Fault>) -> Result<Traced, Trouble> {
         let mut command = Command::new(self.program);
         command.args(["syscalls-child", what]).arg(self.dir()).arg(self.seed.to_string());

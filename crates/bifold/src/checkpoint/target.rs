@@ -139,7 +139,8 @@ impl Target {
             // copy without the last log.
             self.dir.remove(names::MANIFEST)?;
             self.dir.remove(names::MANIFEST_TEMPORARY)?;
-            self.dir.sync()?;
+            // Through a directory of its own: where a sync of the copy has failed there is no other of the copy.
+            self.dir.sibling(self.dir.path()).sync()?;
         }
         let files = self.made_files.iter().rev().map(|name| self.dir.remove(name));
         let files = files.fold(Ok(()), Result::and);

@@ -16,7 +16,9 @@
 
 use std::collections::BTreeMap;
 
-use bifold_contract::{Corruption, Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, placement::Located};
+use bifold_contract::{
+    Corruption, Error, FileId, IoSource, KeyspaceId, LogFloor, Pointer, Result, SeqNo, placement::Located,
+};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
     log::{self, LogRecord, Operation},
@@ -98,6 +100,11 @@ impl Logs {
             finder.log(id)?;
         }
         finder.finish(logs)
+    }
+
+    /// From where on they are replayed, if any is.
+    pub fn floor(&self) -> Option<LogFloor> {
+        self.logs.first().map(|log| LogFloor { log: log.id, first: log.first })
     }
 }
 
@@ -228,7 +235,7 @@ impl<'a> Finder<'a> {
             return Ok(());
         }
         for lead in leads {
-            lead.tree.placement().refer(lead.pointer);
+            lead.tree.placement().refer(lead.pointer, lead.seqno);
             if lead.located == Located::Damaged {
                 self.damaged.push((lead.seqno, lead.damage(self.dir, "a damaged record")));
             }

@@ -15,7 +15,7 @@
 //! every file is written out and goes on with plain appends, which are also all there is where `APPENDS` is not to be
 //! mapped (`disk.rs`).
 //!
-//! All of this stands on a [`Ground`]: real files, or those of the simulated disk.
+//! All of this stands on a `Ground`: real files, or those of the simulated disk.
 //!
 //! Costs measured beside plain appends are in `docs/decisions/0005-append-region.md`.
 

@@ -245,11 +245,14 @@ impl<G: Ground> ReadFile for StagedFile<G> {
             let in_file = usize::try_from(written.saturating_sub(offset)).map_or(buffer.len(), |n| n.min(buffer.len()));
             let (before, after) = buffer.split_at_mut(in_file);
             let from = usize::try_from((offset + in_file as u64).saturating_sub(written)).unwrap_or(usize::MAX);
-            let slot = staged.slot.as_ref().ok_or(ErrorKind::UnexpectedEof)?;
-            slot.with(staged.bytes, |bytes| {
-                let there = bytes.get(from..).and_then(|rest| rest.get(..after.len()));
-                there.map(|there| after.copy_from_slice(there)).ok_or(ErrorKind::UnexpectedEof)
-            })??;
+            // Where all has been written out meanwhile, there need be no slot any more.
+            if !after.is_empty() {
+                let slot = staged.slot.as_ref().ok_or(ErrorKind::UnexpectedEof)?;
+                slot.with(staged.bytes, |bytes| {
+                    let there = bytes.get(from..).and_then(|rest| rest.get(..after.len()));
+                    there.map(|there| after.copy_from_slice(there)).ok_or(ErrorKind::UnexpectedEof)
+                })??;
+            }
             if before.is_empty() { Ok(()) } else { self.file.read_exact_at(before, offset) }
         };
         read().map_err(|e: io::Error| Error::io("read", &self.path, e))

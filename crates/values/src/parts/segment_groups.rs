@@ -79,6 +79,12 @@ impl Region {
         self.bits <= other.bits && self.covers(other.prefix)
     }
 
+    /// Whether groups ever come to it by splitting. What says otherwise was not written by us: the directory would take any memory.
+    #[must_use]
+    pub fn is_possible(self) -> bool {
+        self.bits <= SPLIT_BITS_MAX
+    }
+
     fn halves(self) -> [Self; 2] {
         let bits = self.bits + 1;
         [Self { bits, prefix: self.prefix }, Self { bits, prefix: self.prefix | 1 << self.bits }]

@@ -272,8 +272,8 @@ impl Placement for DiffKv {
         self.value_files().locate(pointer)
     }
 
-    fn refer(&self, pointer: Pointer) {
-        self.value_files().refer(pointer);
+    fn refer(&self, pointer: Pointer, commit: SeqNo) {
+        self.value_files().refer(pointer, commit);
     }
 
     fn durable_before(&self) -> SeqNo {

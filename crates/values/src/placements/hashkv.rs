@@ -34,7 +34,8 @@ use std::{
 };
 
 use bifold_contract::{
-    FileId, IoSource, Placement, Pointer, Profile, RangeTombstone, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
+    Corruption, FileId, IoSource, Placement, Pointer, Profile, RangeTombstone, Result, Rewriter, SeqNo, ValueEdit,
+    ValueFileMeta,
     placement::{
         Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, RewriteJob, Routed, SpacePressure,
         ValueSpace,
@@ -43,7 +44,7 @@ use bifold_contract::{
 use bifold_format::{
     compression::Compressor,
     filter::key_hash,
-    value::{self, Stored, ValueKind},
+    value::{self, FILE_HEADER_BYTES, Stored, ValueKind},
 };
 
 use self::{cold_log::ColdLog, regroup::Regroup, relocate::Relocation, units::Unit};
@@ -51,7 +52,7 @@ use super::{ValueOptions, inline::Unmoved};
 use crate::parts::{
     budget::Budget,
     scan::Scan,
-    segment_groups::Groups,
+    segment_groups::{Groups, Region},
     sync::LockExt,
     value_files::{COLD, Home, ValueFile, ValueFiles},
 };
@@ -92,6 +93,7 @@ impl HashKv {
     pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
         let filters = Arc::clone(&home.memory.filters);
         let files = Arc::new(ValueFiles::open(home, listed, present)?);
+        files.in_use().iter().try_for_each(check_region)?;
         let Sorted { grouped, cold_log, .. } = Sorted::new(&files);
         let mut groups = Groups::new(GROUP_BITS, &grouped, &filters);
         // Until recovery has settled what their files hold, notes go to others.
@@ -149,6 +151,16 @@ enum What<'a> {
     Note(ValueKind),
     /// Where in the cold log it stands now.
     Tag(Pointer),
+}
+
+/// A file says which group its values are of; groups of more bits than ever split there are none.
+fn check_region(file: &Arc<ValueFile>) -> Result<()> {
+    let group = file.description.group;
+    if group == NO_REGION || Region::of(group).is_some_and(Region::is_possible) {
+        return Ok(());
+    }
+    let damage = Corruption::new(FILE_HEADER_BYTES as u64, "description", "the number of a group", group.to_string());
+    Err(damage.of(file.reader().path()))
 }
 
 impl State {
@@ -364,8 +376,8 @@ impl Placement for HashKv {
         self.files.locate(pointer)
     }
 
-    fn refer(&self, pointer: Pointer) {
-        self.files.refer(pointer);
+    fn refer(&self, pointer: Pointer, commit: SeqNo) {
+        self.files.refer(pointer, commit);
     }
 
     fn durable_before(&self) -> SeqNo {

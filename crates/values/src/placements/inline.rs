@@ -92,7 +92,7 @@ impl Placement for Inline {
         Ok(Located::Missing)
     }
 
-    fn refer(&self, _pointer: Pointer) {}
+    fn refer(&self, _pointer: Pointer, _commit: SeqNo) {}
 
     fn durable_before(&self) -> SeqNo {
         0

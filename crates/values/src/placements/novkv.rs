@@ -345,9 +345,9 @@ impl Placement for NovKv {
         }
     }
 
-    fn refer(&self, pointer: Pointer) {
+    fn refer(&self, pointer: Pointer, commit: SeqNo) {
         if self.shared.tables.load().get(pointer.file).is_none() {
-            self.shared.files.refer(pointer);
+            self.shared.files.refer(pointer, commit);
         }
     }
 

@@ -266,8 +266,8 @@ impl Placement for WiscKey {
         self.files.locate(pointer)
     }
 
-    fn refer(&self, pointer: Pointer) {
-        self.files.refer(pointer);
+    fn refer(&self, pointer: Pointer, commit: SeqNo) {
+        self.files.refer(pointer, commit);
     }
 
     fn durable_before(&self) -> SeqNo {

@@ -208,8 +208,7 @@ mod tests {
         let next = AtomicU64::new(1);
         let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
         let home = Home { dir, keyspace: 1, new_file, writes: true, memory: Memory::new(1 << 20, 1 << 20) };
-        let files = ValueFiles::open(home, &ValueEdit::default(), &[]).unwrap();
-        files
+        ValueFiles::open(home, &ValueEdit::default(), &[]).unwrap()
     }
 
     fn append(files: &ValueFiles, file: &Arc<ValueFile>, seqno: SeqNo) {

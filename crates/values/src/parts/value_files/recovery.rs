@@ -28,9 +28,9 @@ pub(super) struct Tail {
     damaged: Vec<(u64, u64)>,
     /// Where the file ends.
     file_end: u64,
-    /// Bytes of records that commits lead to, and where the last of these ends.
+    /// Where the records end that commits lead to, with the number of the commit; and their bytes.
+    referred: Vec<(SeqNo, u64)>,
     referred_bytes: u64,
-    referred_end: u64,
 }
 
 impl Tail {
@@ -38,7 +38,16 @@ impl Tail {
     /// those that commits have appended ascend, and a copy is never newer than the commit that leads to it.
     fn end(&self, start: u64, last: SeqNo) -> u64 {
         let whole = self.records.iter().take_while(|(seqno, _)| *seqno <= last).last();
-        whole.map_or(start, |&(_, end)| end).max(self.referred_end)
+        let referred = self.referred.iter().map(|&(_, end)| end).max();
+        whole.map_or(start, |&(_, end)| end).max(referred.unwrap_or(start))
+    }
+
+    /// How much of the file is on the disk, of which `listed` bytes are: a sync covers a file up to its end, so all that stands
+    /// before a record to which a durable commit leads. The numbers of the records themselves do not tell: copies and tags
+    /// have those of what they are of.
+    fn on_disk(&self, listed: u64, durable: SeqNo) -> u64 {
+        let durable = self.referred.iter().filter(|(commit, _)| *commit <= durable);
+        durable.map(|&(_, end)| end).max().unwrap_or(listed)
     }
 }
 
@@ -153,8 +162,8 @@ impl ValueFiles {
         })
     }
 
-    /// A commit that stays leads there.
-    pub fn refer(&self, pointer: Pointer) {
+    /// The commit of this number, which stays, leads there.
+    pub fn refer(&self, pointer: Pointer, commit: SeqNo) {
         let end = pointer.offset.saturating_add(u64::from(pointer.len));
         let mut tails = self.tails.hold();
         let tail = tails.get_mut(&pointer.file);
@@ -162,7 +171,7 @@ impl ValueFiles {
             && end > file.listed.load(Relaxed)
         {
             tail.referred_bytes += u64::from(pointer.len);
-            tail.referred_end = tail.referred_end.max(end.min(tail.file_end));
+            tail.referred.push((commit, end.min(tail.file_end)));
         }
     }
 
@@ -210,9 +219,7 @@ impl ValueFiles {
         if tail.file_end > end {
             self.home.dir.truncate(&name, end)?;
         }
-        // Copies have the numbers of what they are of, which do not tell what was synced.
-        let upto = if file.description.class == APPENDED { durable } else { 0 };
-        let on_disk = tail.records.iter().take_while(|(seqno, _)| *seqno <= upto).last().map_or(known, |&(_, end)| end);
+        let on_disk = tail.on_disk(known, durable);
         if on_disk < end && cfg!(not(planted = "trust_cached_tail")) {
             self.home.dir.write_again(&name, on_disk)?;
         }

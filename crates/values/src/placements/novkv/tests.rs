@@ -122,8 +122,7 @@ impl Stage {
 }
 
 fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, listed: &BTreeMap<FileId, ValueFileMeta>) -> NovKv {
-    let placement = open_to_replay(fs, next, listed, &[]);
-    placement
+    open_to_replay(fs, next, listed, &[])
 }
 
 fn open_to_replay(
@@ -317,7 +316,7 @@ fn a_file_whose_values_a_table_has_does_not_come_back_with_a_log_that_leads_ther
     stage.fs.write_durable(&path, &bytes);
     let placement = open_to_replay(&stage.fs, &stage.next, &stage.listed, &[file]);
     assert_eq!(placement.locate(versions[1].2).unwrap(), Located::Whole);
-    placement.refer(versions[1].2);
+    placement.refer(versions[1].2, 2);
     placement.settle(2, 0).unwrap();
     assert_eq!(placement.live_files().iter().filter(|&&id| id == file).count(), 0, "nothing leads to the file");
 }
