@@ -30,8 +30,14 @@ pub type Files = Vec<(PathBuf, Vec<u8>)>;
 #[must_use]
 pub fn disk(seed: u64) -> MemoryFs {
     let fs = MemoryFs::default();
-    fs.set_append_region(Random::new(seed, "append region").chance(50));
+    fs.set_append_region(has_append_region(seed));
     fs
+}
+
+/// Whether that is so for this seed.
+#[must_use]
+pub fn has_append_region(seed: u64) -> bool {
+    Random::new(seed, "append region").chance(50)
 }
 
 /// Surroundings with the files of `fs`.

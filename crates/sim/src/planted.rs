@@ -131,6 +131,7 @@ pub const ALL: &[Planted] = &[
     bug("remember_cut_appends", REGION),
     bug("append_to_any", CUT_FILES),
     bug("forget_drops", EXACT),
+    bug("hide_lost_sector", Test::Proof("exhaustive")),
     bug("damage_is_torn", KILLED),
     bug("no_marker", KILLED),
     bug("trust_cached_tail", ERRNO),

@@ -145,7 +145,8 @@ impl<'a> Finder<'a> {
                     if !self.is_stopped() {
                         self.commit(&record, reader, is_first)?;
                     }
-                    if !self.is_stopped() {
+                    // A marker at the end goes: it is not durable itself, and torn it would look like the end of all logs.
+                    if !self.is_stopped() && record.operations().next().is_some() {
                         log.bytes = record.offset + u64::from(len);
                     }
                     is_first = false;
