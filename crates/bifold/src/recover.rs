@@ -38,7 +38,7 @@ use bifold_format::{
 };
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Env, LockMode};
-use bifold_values::parts::budget::Memory;
+use bifold_values::parts::{budget::Memory, value_files::restore_names};
 
 pub(crate) use self::logs::Logs;
 use self::logs::{FoundLog, each_record};
@@ -75,6 +75,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let plan = MemoryPlan::of(&options);
     let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
     let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
+    restore_names(&dir, writes)?;
     // Looked at again under the lock: another process may have created the database meanwhile.
     let files = Files::list(&dir)?;
     let state = state_there(&dir, &files)?;

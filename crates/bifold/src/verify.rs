@@ -138,6 +138,10 @@ impl Check {
     ) -> Result<()> {
         for &id in &files.values {
             let listed = state.values.get(&id).map(|file| file.bytes);
+            if listed == Some(0) {
+                // All it held has moved, and a crash kept its name.
+                continue;
+            }
             let name = names::value(id);
             if listed.is_none() {
                 self.begin(&name, progress);

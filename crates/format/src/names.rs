@@ -52,6 +52,20 @@ pub fn value(id: FileId) -> String {
     format!("{id:06}.val")
 }
 
+/// The other name that a value file has for a moment, while a recovery makes its name durable.
+#[must_use]
+pub fn again(name: &str) -> String {
+    format!("{name}{AGAIN}")
+}
+
+/// The name of the value file that has this other name.
+#[must_use]
+pub fn named_again(name: &str) -> Option<&str> {
+    name.strip_suffix(AGAIN).filter(|known| matches!(parse(known), FileKind::Value(_)))
+}
+
+const AGAIN: &str = ".again";
+
 /// What the file called `name` is. Only the form that [`log`], [`table`] and [`value`] write is recognised.
 #[must_use]
 pub fn parse(name: &str) -> FileKind {

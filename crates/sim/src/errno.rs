@@ -174,11 +174,10 @@ impl Run {
         // A file that cannot be removed is only counted (`stats().space.failed_removals`) and left to the next opening;
         // that it is gone then was judged above.
         // And where `APPENDS` cannot be made or stored to, appends are plain ones: nothing has failed.
-        // A log that is closed for good may hold a marker that no write has taken along: it stays in `APPENDS`, and nothing
-        // depends on it. What was acknowledged was judged above, after a kill and after a power loss.
-        let is_log = hit.2.extension().is_some_and(|end| end == "log");
-        let is_marker = is_log && hit.1 == "append to" && env::has_append_region(seed);
-        let tidying = is_marker
+        // What an append region could not write at first stays there and is written later, by this process or the next. What
+        // was acknowledged was judged above, after a kill and after a power loss.
+        let is_kept = hit.1 == "append to" && env::has_append_region(seed);
+        let tidying = is_kept
             || hit.1 == "remove"
             || (hit.2.ends_with(APPENDS_NAME) && ["create", "reserve", "store to"].contains(&hit.1));
         if told || tidying { Ok(()) } else { Err(Trouble::wrong(format!("nobody was told that {hit:?} failed"))) }

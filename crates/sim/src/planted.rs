@@ -136,6 +136,7 @@ pub const ALL: &[Planted] = &[
     bug("no_marker", KILLED),
     bug("trust_cached_tail", ERRNO),
     bug("trust_cached_log", ERRNO),
+    bug("trust_cached_names", ERRNO),
     bug("forget_regarded", EXACT),
     bug("regard_all_drops", NOVKV),
     bug("trust_handles", NOVKV),

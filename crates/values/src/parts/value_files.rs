@@ -39,7 +39,7 @@ use super::{budget::Memory, buffers::Buffers, hash_map::HashMap, sync::LockExt};
 
 pub use self::{
     copies::Copy,
-    recovery::{verify, verify_tail},
+    recovery::{restore_names, verify, verify_tail},
 };
 
 /// Class of the files that commits append to.

@@ -79,8 +79,6 @@ struct State {
     ranges_file: Option<Arc<ValueFile>>,
     /// While logs are replayed: the numbers of what stands in files that logs still have, ascending.
     in_tails: VecDeque<SeqNo>,
-    /// The last commit that was durable when the database was opened.
-    durable: SeqNo,
     record: Vec<u8>,
     compressor: Compressor,
 }
@@ -104,7 +102,6 @@ impl HashKv {
             ranges: Vec::new(),
             ranges_file: None,
             in_tails: VecDeque::new(),
-            durable: 0,
             record: Vec::new(),
             compressor: Compressor::new(options.compression),
         };
@@ -390,7 +387,7 @@ impl Placement for HashKv {
         let mut state = self.state.hold();
         state.groups = Groups::new(GROUP_BITS, &grouped, &self.filters);
         state.cold_log = cold_log;
-        (state.in_tails, state.durable) = (in_tails.into(), durable);
+        state.in_tails = in_tails.into();
         for file in ranges {
             let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Recovery);
             while let Some((record, _)) = scan.sound()? {
@@ -403,12 +400,10 @@ impl Placement for HashKv {
 
     fn replay(&self, op: Routed<'_>, seqno: SeqNo) -> Result<()> {
         let state = &mut *self.state.hold();
-        // One that is durable left a note if it needed one. No record may be appended now with such a number: another recovery
-        // would take it to be on the disk.
-        if seqno <= state.durable || state.has_in_tails(seqno) || cfg!(planted = "forget_notes") {
+        if state.has_in_tails(seqno) || cfg!(planted = "forget_notes") {
             return Ok(());
         }
-        // The power took it away, and left the log.
+        // The power took it away and left the log; or it stood in a file that no commit leads to, which is gone.
         self.note(state, op, seqno)
     }
 
