@@ -271,7 +271,9 @@ impl<'a> Finder<'a> {
     /// Decides whether what is missing may be.
     fn finish(self, logs: &[FileId]) -> Result<Logs> {
         let Self { dir, trees, mut found, stop, damaged, .. } = self;
-        if let Some(stop) = stop.filter(|stop| stop.next <= found.durable) {
+        // A table is written when the log is durable up to its last commit, wherever others need that log.
+        let in_tables = trees.values().map(|tree| tree.flushed()).max().unwrap_or(0);
+        if let Some(stop) = stop.filter(|stop| stop.next <= found.durable.max(in_tables)) {
             return Err(stop.damage);
         }
         for (seqno, damage) in damaged {
