@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use bifold_contract::{Error, FileId, KeyspaceId, LogFloor, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
-use bifold_values::parts::{budget::Memory, value_files::Home};
+use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::Home};
 
 use crate::{
     health::Health,
@@ -42,6 +42,8 @@ pub(crate) struct Engine {
     pub tables: Arc<TableContext>,
     /// Memory that placements share.
     pub value_memory: Memory,
+    /// Keyspaces whose values the next sync covers.
+    pub unsynced: Arc<Unsynced>,
     /// The commit lock, around the log.
     pub wal: FairLock<Wal>,
     /// Syncs of the log, shared by those who wait.
@@ -76,6 +78,7 @@ pub(crate) struct Recovered {
     pub plan: MemoryPlan,
     pub tables: Arc<TableContext>,
     pub value_memory: Memory,
+    pub unsynced: Arc<Unsynced>,
     pub lock: Box<dyn FileLock>,
     pub manifest: ManifestFile,
     pub wal: Wal,
@@ -89,17 +92,18 @@ impl Engine {
     /// An engine over what recovery found.
     pub fn new(found: Recovered) -> Arc<Self> {
         let pace = Pace::new(found.plan.memtable, found.options.background_bytes_per_second, &found.env.clock);
-        Arc::new(Self {
+        Arc::new_cyclic(|engine| Self {
             env: found.env,
             dir: found.dir,
             options: found.options,
             plan: found.plan,
             tables: found.tables,
             value_memory: found.value_memory,
+            unsynced: found.unsynced,
             wal: FairLock::new(found.wal),
             group_sync: GroupSync::default(),
             visible: AtomicU64::new(found.visible),
-            snapshots: Arc::default(),
+            snapshots: Snapshots::of(engine),
             manifest: Mutex::new(found.manifest),
             work: Work::default(),
             pace,
@@ -156,8 +160,15 @@ impl Engine {
         self.trees.load()
     }
 
+    /// The tree of a keyspace.
+    pub fn tree(&self, keyspace: KeyspaceId) -> Option<Arc<Tree>> {
+        let trees = self.trees();
+        trees.binary_search_by_key(&keyspace, |tree| tree.keyspace).ok().map(|at| Arc::clone(&trees[at]))
+    }
+
     /// Replaces the set of trees; only `install` does.
     pub fn set_trees(&self, trees: Vec<Arc<Tree>>) {
+        debug_assert!(trees.is_sorted_by_key(|tree| tree.keyspace), "a tree is found by its number");
         self.trees.store(Arc::new(trees));
     }
 
@@ -168,7 +179,7 @@ impl Engine {
 
     /// Where value files of a keyspace go that is made now.
     pub fn value_home(&self, keyspace: KeyspaceId) -> Home {
-        value_home(&self.dir, keyspace, &self.next_file, &self.value_memory, true)
+        value_home(&self.dir, keyspace, &self.next_file, (&self.value_memory, &self.unsynced), true)
     }
 
     /// No new file gets this number or one below it.
@@ -233,12 +244,12 @@ pub(crate) fn value_home(
     dir: &Dir,
     keyspace: KeyspaceId,
     next: &Arc<AtomicU64>,
-    memory: &Memory,
+    (memory, unsynced): (&Memory, &Arc<Unsynced>),
     writes: bool,
 ) -> Home {
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
-    Home { dir: dir.clone(), keyspace, new_file, writes, memory: memory.clone() }
+    Home { dir: dir.clone(), keyspace, new_file, writes, memory: memory.clone(), unsynced: Arc::clone(unsynced) }
 }
 
 impl fmt::Debug for Engine {

@@ -185,8 +185,9 @@ impl Engine {
     pub fn seal(&self, wal: &mut Wal, trees: &[Arc<Tree>]) -> Result<()> {
         wal.rotate(self.new_file_id())?;
         trees.iter().for_each(|tree| tree.seal());
-        self.work.notify();
-        self.update_pace();
+        let sealed: Vec<KeyspaceId> = trees.iter().map(|tree| tree.keyspace).collect();
+        self.work.notify_of(&sealed);
+        self.update_pace_of(&sealed);
         Ok(())
     }
 
@@ -245,6 +246,7 @@ impl Engine {
         });
         old.tables().for_each(|table| table.mark_obsolete());
         tree.placement.drop_files();
+        self.update_pace();
         Ok(true)
     }
 

@@ -16,6 +16,7 @@
 //! statistics.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -23,10 +24,10 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::Result;
+use bifold_contract::{KeyspaceId, Result};
 use bifold_io::{Clock, rate::RateBudget};
 
-use crate::{engine::Engine, memory::MEMTABLES_MAX, stats::StallCause, sync::LockExt, tree::Tree};
+use crate::{engine::Engine, memory::MEMTABLES_MAX, stats::StallCause, sync::LockExt, tree::Tree, write::Op};
 
 /// Debt (see `CompactionPolicy::debt`) at which writers begin to be slowed: with a trigger of 8 level-0 runs, 16 runs.
 const DEBT_SLOW: f64 = 3.0;
@@ -69,12 +70,30 @@ pub(crate) struct Pace {
     feedback: Mutex<Feedback>,
     /// How full the fullest keyspace is, in thousandths of its space target.
     fullness: AtomicU64,
+    /// The keyspaces that slow writers: all others are in shape. So what a commit or a job changes in one is looked at without
+    /// a look at the others.
+    behind: Mutex<BTreeMap<KeyspaceId, Behind>>,
     /// What collections lately freed, and the bytes a second that follow from it.
     freeing: Mutex<Freeing>,
     collecting: Mutex<Collecting>,
     free_rate: AtomicU64,
     /// What compactions may write.
     pub budget: RateBudget,
+}
+
+/// How far background work is behind in one keyspace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Behind {
+    sealed: usize,
+    debt: f64,
+    fullness: f64,
+}
+
+impl Behind {
+    /// Nothing in it slows writers. Debt has no effect below [`DEBT_FREE`].
+    fn is_in_shape(&self) -> bool {
+        self.sealed == 0 && self.debt < DEBT_FREE && self.fullness == 0.0
+    }
 }
 
 #[derive(Default)]
@@ -139,6 +158,7 @@ impl Pace {
             free_at_ns: AtomicU64::new(0),
             feedback: Mutex::default(),
             fullness: AtomicU64::new(0),
+            behind: Mutex::default(),
             freeing: Mutex::default(),
             collecting: Mutex::default(),
             free_rate: AtomicU64::new(FREE_RATE_ASSUMED),
@@ -178,6 +198,14 @@ impl Pace {
         let mut freeing = self.freeing.hold();
         *freeing = freeing.and(bytes as f64, time.as_secs_f64());
         self.free_rate.store(freeing.rate() as u64, Relaxed);
+    }
+
+    /// Lets writers see what slows them.
+    fn show(&self, behind: &BTreeMap<KeyspaceId, Behind>) {
+        let sealed = behind.values().map(|of| of.sealed).max().unwrap_or(0);
+        self.sealed_max.store(sealed as u64, Relaxed);
+        let fullest = behind.values().map(|of| of.fullness).fold(0.0, f64::max);
+        self.fullness.store((fullest * 1000.0) as u64, Relaxed);
     }
 
     /// The feedback on debt: `bytes` have been committed in all.
@@ -233,14 +261,14 @@ impl Engine {
     ///
     /// # Errors
     /// The failure that poisoned the database while waiting.
-    pub fn pace(&self, bytes: u64, in_memtable: u64) -> Result<()> {
+    pub fn pace(&self, ops: &[Op<'_>], bytes: u64, in_memtable: u64) -> Result<()> {
         let sealed = self.pace.sealed_max.load(Relaxed);
         let debt_rate = self.pace.debt_rate.load(Relaxed);
         let space_rate = space_rate(self.pace.fullness.load(Relaxed) as f64 / 1000.0);
         if (sealed == 0 && debt_rate == 0 && space_rate.is_none()) || self.works_in_caller() {
             return Ok(());
         }
-        let fill = self.fill();
+        let fill = self.fill(ops.iter().map(|op| op.tree));
         if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.plan.memtable as f64 {
             self.wait_for_flush()?;
         }
@@ -266,9 +294,9 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::pace`].
-    pub fn pace_moves(&self) -> Result<()> {
+    pub fn pace_moves(&self, tree: &Arc<Tree>) -> Result<()> {
         let sealed = self.pace.sealed_max.load(Relaxed) as usize;
-        if sealed >= MEMTABLES_MAX - 1 && !self.works_in_caller() && self.fill() >= FILL_MOVES {
+        if sealed >= MEMTABLES_MAX - 1 && !self.works_in_caller() && self.fill([tree].into_iter()) >= FILL_MOVES {
             self.wait_for_flush()?;
         }
         Ok(())
@@ -296,35 +324,60 @@ impl Engine {
         Ok(())
     }
 
-    /// How full the fullest active memtable is, 0 to 1.
-    fn fill(&self) -> f64 {
-        let bytes = |p: &Arc<Tree>| p.view().active.memtable.bytes();
-        let fullest = self.trees().iter().map(bytes).max().unwrap_or(0);
+    /// How full the fullest active memtable of these trees is, 0 to 1.
+    fn fill<'a>(&self, trees: impl Iterator<Item = &'a Arc<Tree>>) -> f64 {
+        let fullest = trees.map(|tree| tree.view().active.memtable.bytes()).max().unwrap_or(0);
         (fullest as f64 / self.plan.memtable as f64).min(1.0)
     }
 
-    /// Looks anew at how far background work is behind. Called whenever that may have changed.
+    /// Looks anew at how far background work is behind in all keyspaces.
     pub fn update_pace(&self) {
-        let trees = self.trees();
-        let sealed = trees.iter().map(|p| p.view().sealed.len()).max().unwrap_or(0);
-        self.pace.sealed_max.store(sealed as u64, Relaxed);
-        let debt = trees.iter().map(|p| p.debt()).fold(0.0, f64::max);
-        self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
-        self.update_fullness();
+        let mut behind = self.pace.behind.hold();
+        behind.clear();
+        for tree in self.trees().iter() {
+            self.note_behind(&mut behind, tree.keyspace);
+        }
+        self.steer_by(&behind);
     }
 
-    /// Looks anew at how full the space is that value files may take.
-    pub fn update_fullness(&self) {
-        let parted = |p: &&Arc<Tree>| p.keeps_apart;
-        let fullness = |p: &Arc<Tree>| {
-            let (pressure, mut space) = (self.pressure(p), p.placement.space());
-            space.live_bytes = space.live_bytes.saturating_sub(p.placement.hidden_bytes(&pressure));
-            let fullness = pressure.fullness(&space);
-            // Where there is nothing to collect yet, slower writers would only be longer in coming to where there is.
-            if space_rate(fullness).is_some() && self.is_freeing(p) { fullness } else { 0.0 }
-        };
-        let fullest = self.trees().iter().filter(parted).map(fullness).fold(0.0, f64::max);
-        self.pace.fullness.store((fullest * 1000.0) as u64, Relaxed);
+    /// Looks anew at how far it is behind in these keyspaces. Called whenever that may have changed.
+    pub fn update_pace_of(&self, keyspaces: &[KeyspaceId]) {
+        // Looked at under the lock, so that what is noted last was looked at last.
+        let mut behind = self.pace.behind.hold();
+        keyspaces.iter().for_each(|keyspace| self.note_behind(&mut behind, *keyspace));
+        self.steer_by(&behind);
+    }
+
+    /// Looks anew at how full the space is that the value files of a keyspace may take.
+    pub fn update_fullness_of(&self, keyspace: KeyspaceId) {
+        let mut behind = self.pace.behind.hold();
+        self.note_behind(&mut behind, keyspace);
+        self.pace.show(&behind);
+    }
+
+    fn note_behind(&self, behind: &mut BTreeMap<KeyspaceId, Behind>, keyspace: KeyspaceId) {
+        behind.remove(&keyspace);
+        let Some(tree) = &self.tree(keyspace) else { return };
+        let fullness = if tree.keeps_apart { self.fullness(tree) } else { 0.0 };
+        let of_tree = Behind { sealed: tree.view().sealed.len(), debt: tree.debt(), fullness };
+        if !of_tree.is_in_shape() {
+            behind.insert(tree.keyspace, of_tree);
+        }
+    }
+
+    fn steer_by(&self, behind: &BTreeMap<KeyspaceId, Behind>) {
+        self.pace.show(behind);
+        let debt = behind.values().map(|of| of.debt).fold(0.0, f64::max);
+        self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
+    }
+
+    /// How full the space is that the value files of a tree may take, where that slows writers; else 0.
+    fn fullness(&self, tree: &Tree) -> f64 {
+        let (pressure, mut space) = (self.pressure(tree), tree.placement.space());
+        space.live_bytes = space.live_bytes.saturating_sub(tree.placement.hidden_bytes(&pressure));
+        let fullness = pressure.fullness(&space);
+        // Where there is nothing to collect yet, slower writers would only be longer in coming to where there is.
+        if space_rate(fullness).is_some() && self.is_freeing(tree) { fullness } else { 0.0 }
     }
 }
 

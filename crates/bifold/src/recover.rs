@@ -39,7 +39,7 @@ use bifold_format::{
 };
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Env, LockMode};
-use bifold_values::parts::budget::Memory;
+use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::owners};
 
 use crate::{
     engine::{Engine, Recovered, value_home},
@@ -90,15 +90,15 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         }
     };
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
-    let value_memory = Memory::new(plan.filters, plan.buffers);
+    let (value_memory, unsynced) = (Memory::new(plan.filters, plan.buffers), Arc::<Unsynced>::default());
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
-    let trees = state.open_trees(&dir, (&tables, &value_memory), &next_file, &files.values, writes)?;
+    let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &next_file, &files.values, writes)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
     let next_seqno = state.last_seqno + 1;
     let replaying = (!logs.is_empty()).then_some(state.log_floor);
     let (manifest, wal) = if writes {
         let log = next_file.fetch_add(1, Ordering::Relaxed);
-        let wal = Wal::begin(&dir, log, next_seqno)?;
+        let wal = Wal::begin(&dir, log, next_seqno)?.with_values(&unsynced);
         if cfg!(not(planted = "unnamed_log_floor")) {
             dir.sync()?;
         }
@@ -115,6 +115,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         plan,
         tables,
         value_memory,
+        unsynced,
         lock,
         manifest,
         wal,
@@ -293,14 +294,15 @@ impl ManifestState {
         Ok(())
     }
 
-    /// What it says of value files, as one edit.
-    pub fn value_edit(&self) -> ValueEdit {
-        ValueEdit {
-            removed: Vec::new(),
-            added: self.values.values().cloned().collect(),
-            garbage: self.garbage.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect(),
-            tagged: Vec::new(),
+    /// What it says of the value files of each keyspace.
+    fn value_edits(&self) -> BTreeMap<KeyspaceId, ValueEdit> {
+        let mut edits: BTreeMap<KeyspaceId, ValueEdit> = BTreeMap::new();
+        for (&id, file) in &self.values {
+            let edit = edits.entry(file.keyspace).or_default();
+            edit.added.push(file.clone());
+            edit.garbage.extend(self.garbage.get(&id).map(|&bytes| (id, bytes, 0)));
         }
+        edits
     }
 
     fn apply_tables(&mut self, change: LevelEdit) -> std::result::Result<(), String> {
@@ -341,12 +343,14 @@ impl ManifestState {
     fn open_trees(
         &self,
         dir: &Dir,
-        (context, memory): (&Arc<TableContext>, &Memory),
+        context: &Arc<TableContext>,
+        shared: (&Memory, &Arc<Unsynced>),
         next_file: &Arc<AtomicU64>,
         present: &[FileId],
         writes: bool,
     ) -> Result<Vec<Arc<Tree>>> {
-        let listed = self.value_edit();
+        let unlisted = present.iter().copied().filter(|id| !self.values.contains_key(id));
+        let (mut listed, mut owned) = (self.value_edits(), owners(dir, unlisted)?);
         let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
             let options: KeyspaceOptions = toml::from_str(&keyspace.options).map_err(|e| {
                 Error::invalid(
@@ -359,8 +363,9 @@ impl ManifestState {
             let edit = LevelEdit { keyspace: id, added, boundaries, ..LevelEdit::default() };
             let version = presets::empty_version(&options, context)?
                 .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
-            let home = value_home(dir, id, next_file, memory, writes);
-            let values = ValueHome { home, listed: &listed, present };
+            let home = value_home(dir, id, next_file, shared, writes);
+            let (listed, present) = (listed.remove(&id).unwrap_or_default(), owned.remove(&id).unwrap_or_default());
+            let values = ValueHome { home, listed: &listed, present: &present };
             Ok(Arc::new(Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
         };
         self.keyspaces.iter().map(open).collect()

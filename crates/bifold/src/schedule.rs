@@ -1,7 +1,7 @@
 //! What background work is due, and who does it.
 //!
 //! Flushes come first: they free memory and logs. Next emptied value files go: that is a sync, and frees space. Then the
-//! tree with the largest debt is compacted. With threads, one
+//! tree with the largest debt is compacted. Last, tables are written anew of which snapshots held much that are gone. With threads, one
 //! worker does nothing else than the first two, so that neither waits behind a long compaction; the others compact and
 //! collect, and flush when that worker is busy. A keyspace that is being collected is collected by one more only when nothing else is
 //! due. With [`Workers::Caller`] the calling thread does whatever
@@ -59,6 +59,15 @@ pub(crate) struct Load {
     pub garbage: Garbage,
     /// There are emptied value files that nobody retires yet.
     pub emptied: bool,
+    /// Much of a table was held by snapshots that are gone.
+    pub held: bool,
+}
+
+impl Load {
+    /// Whether there is anything to do for anyone, now or when what is being done has ended.
+    fn is_due(&self) -> bool {
+        self.sealed > 0 || self.debt >= 1.0 || self.garbage != Garbage::None || self.emptied || self.held
+    }
 }
 
 /// Which tree to serve next, and how.
@@ -72,6 +81,8 @@ pub(crate) enum Choice {
     Collect(usize),
     /// Retire its emptied value files.
     Retire(usize),
+    /// Rewrite a table of which snapshots held much that are gone.
+    Prune(usize),
 }
 
 /// How often whoever waits for idleness looks again.
@@ -112,6 +123,8 @@ pub(crate) fn choose(loads: &[Load], role: Role, collected_last: bool) -> Vec<Ch
         if role != Role::Alone {
             choices.extend(with(Garbage::Beside));
         }
+        // Where a compaction is due, that may do it.
+        choices.extend((0..loads.len()).filter(|&i| loads[i].held && loads[i].debt < 1.0).map(Choice::Prune));
     }
     choices
 }
@@ -135,7 +148,17 @@ struct WorkState {
     running: usize,
     /// Grows with every change that can make work due, so that none is slept through.
     epoch: u64,
+    /// Where work may be due: in all trees, or in these. Whoever looks for work leaves out those without any, until they change.
+    may_be_due: Where,
     stopping: bool,
+}
+
+/// Some trees.
+#[derive(Default)]
+enum Where {
+    #[default]
+    All,
+    In(BTreeSet<KeyspaceId>),
 }
 
 /// Collections of one tree.
@@ -150,9 +173,25 @@ struct Collections {
 }
 
 impl Work {
-    /// Tells that work may have become due or room may have come free.
+    /// Tells that work may have become due, in any tree, or that room may have come free.
     pub fn notify(&self) {
-        self.state.hold().epoch += 1;
+        {
+            let mut state = self.state.hold();
+            state.epoch += 1;
+            state.may_be_due = Where::All;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Tells it of these trees alone: nobody looks at the others then.
+    pub fn notify_of(&self, keyspaces: &[KeyspaceId]) {
+        {
+            let mut state = self.state.hold();
+            state.epoch += 1;
+            if let Where::In(some) = &mut state.may_be_due {
+                some.extend(keyspaces);
+            }
+        }
         self.changed.notify_all();
     }
 
@@ -311,9 +350,16 @@ impl Engine {
     /// Takes the most urgent task that nobody has.
     fn take_task(&self, role: Role) -> Option<Task> {
         let mut state = self.work.state.hold();
-        let trees = self.trees();
+        let trees: Vec<Arc<Tree>> = match &state.may_be_due {
+            Where::All => self.trees().to_vec(),
+            Where::In(some) => some.iter().filter_map(|&keyspace| self.tree(keyspace)).collect(),
+        };
+        let mut found: Vec<_> = trees.into_iter().map(|tree| (self.load(&tree, &state), tree)).collect();
+        found.retain(|((load, _), _)| load.is_due());
+        state.may_be_due = Where::In(found.iter().map(|(_, tree)| tree.keyspace).collect());
         let (loads, mut picks): (Vec<Load>, Vec<Option<Collection>>) =
-            trees.iter().map(|p| self.load(p, &state)).unzip();
+            found.iter_mut().map(|(load, _)| (load.0, load.1.take())).unzip();
+        let trees: Vec<Arc<Tree>> = found.into_iter().map(|(_, tree)| tree).collect();
         choose(&loads, role, state.collected_last).into_iter().find_map(|choice| match choice {
             Choice::Flush(at) => {
                 let tree = Arc::clone(&trees[at]);
@@ -328,6 +374,17 @@ impl Engine {
                 let job = tree.choose(busy)?;
                 mark(busy, &job);
                 state.collected_last = false;
+                state.running += 1;
+                Some(Task::Compact(tree, job))
+            }
+            Choice::Prune(at) => {
+                let tree = Arc::clone(&trees[at]);
+                let busy = state.busy.entry(tree.keyspace).or_default();
+                if !busy.tables.is_empty() || !busy.outputs.is_empty() {
+                    return None;
+                }
+                let job = tree.choose_held(&self.snapshots.seqnos())?;
+                mark(busy, &job);
                 state.running += 1;
                 Some(Task::Compact(tree, job))
             }
@@ -367,13 +424,13 @@ impl Engine {
         match task {
             Task::Flush(tree) => {
                 self.work.state.hold().flushing.remove(&tree.keyspace);
-                self.end_work();
+                self.end_work(tree.keyspace);
             }
             Task::Compact(tree, job) => self.end_compaction(tree.keyspace, job),
             Task::Collect(tree, pick) => self.end_collection(tree.keyspace, Some(pick)),
             Task::Retire(tree) => {
                 self.work.state.hold().retiring.remove(&tree.keyspace);
-                self.end_work();
+                self.end_work(tree.keyspace);
             }
         }
     }
@@ -391,7 +448,7 @@ impl Engine {
                 }
             }
         }
-        self.end_work();
+        self.end_work(keyspace);
     }
 
     /// Gives back what a worker took, or what [`Work::try_collect`] did.
@@ -404,18 +461,21 @@ impl Engine {
                 None => collections.by_caller = false,
             }
         }
-        self.end_work();
+        self.end_work(keyspace);
     }
 
-    fn end_work(&self) {
+    fn end_work(&self, keyspace: KeyspaceId) {
         {
             let mut state = self.work.state.hold();
             state.running -= 1;
             // At once: whoever finds nothing running must find that something has ended.
             state.epoch += 1;
+            if let Where::In(some) = &mut state.may_be_due {
+                some.insert(keyspace);
+            }
         }
-        self.update_pace();
-        self.work.notify();
+        self.update_pace_of(&[keyspace]);
+        self.work.notify_of(&[keyspace]);
     }
 
     /// Waits until `done`, looking again after every change of background work.
@@ -461,7 +521,7 @@ impl Engine {
                 self.health.writable()?;
                 break;
             }
-            // Nobody tells when a snapshot is closed that held back a collection: workers are asked to look again.
+            // Whatever is due must be found: all trees are looked at here, so workers are asked to look at all of them too.
             self.work.notify();
             drop(wait_for(&self.work.changed, self.work.state.hold(), IDLE_LOOK));
         }
@@ -477,13 +537,17 @@ impl Engine {
                 let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
                 p.choose(&busy).is_some()
             };
-            load.sealed == 0 && !due && load.garbage == Garbage::None && !load.emptied
+            load.sealed == 0 && !due && load.garbage == Garbage::None && !load.emptied && !load.held
         };
         state.running == 0 && self.trees().iter().all(quiet)
     }
 
     /// And what would be collected.
     fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<Collection>) {
+        // First, so that none ends unnoticed between the look at them and this.
+        if cfg!(not(planted = "snapshot_end_unnoticed")) && tree.is_held() {
+            self.snapshots.tell_of_ends_below(self.visible());
+        }
         let view = tree.view();
         let collections = state.collecting.get(&tree.keyspace);
         let running = collections.map_or(&[][..], |of| &of.running);
@@ -502,6 +566,7 @@ impl Engine {
             debt: tree.debt(),
             garbage,
             emptied: !state.retiring.contains(&tree.keyspace) && self.can_retire(tree),
+            held: tree.choose_held(&self.snapshots.seqnos()).is_some(),
         };
         (load, pick)
     }
@@ -512,7 +577,7 @@ mod tests {
     use super::*;
 
     fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
-        Load { sealed, flushing, debt, garbage: Garbage::None, emptied: false }
+        Load { sealed, flushing, debt, garbage: Garbage::None, emptied: false, held: false }
     }
 
     #[test]
@@ -543,6 +608,32 @@ mod tests {
         assert_eq!(choose(&[beside, due], Role::Merger, true), [Compact(1), Collect(1), Collect(0)]);
         assert_eq!(choose(&[beside], Role::Flusher, false), []);
         assert_eq!(choose(&[beside], Role::Alone, false), []);
+    }
+
+    #[test]
+    fn what_snapshots_held_goes_last_unless_a_compaction_is_due() {
+        let held = Load { held: true, garbage: Garbage::Due, ..load(0, false, 0.5) };
+        use Choice::{Collect, Compact, Prune};
+        assert_eq!(choose(&[held], Role::Merger, false), [Collect(0), Prune(0)]);
+        assert_eq!(choose(&[Load { debt: 1.5, ..held }], Role::Alone, true), [Compact(0), Collect(0)]);
+        assert_eq!(choose(&[held], Role::Flusher, false), []);
+    }
+
+    #[test]
+    fn only_trees_that_have_told_of_work_are_looked_at() {
+        let work = Work::default();
+        let places = || match &work.state.hold().may_be_due {
+            Where::All => None,
+            Where::In(some) => Some(some.iter().copied().collect::<Vec<_>>()),
+        };
+        assert_eq!(places(), None, "nobody has looked yet");
+        work.state.hold().may_be_due = Where::In(BTreeSet::new());
+        work.notify_of(&[7]);
+        work.notify_of(&[3, 7]);
+        assert_eq!(places(), Some(vec![3, 7]));
+        work.notify();
+        work.notify_of(&[3]);
+        assert_eq!(places(), None);
     }
 
     #[test]

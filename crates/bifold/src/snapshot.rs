@@ -10,7 +10,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -18,7 +18,7 @@ use std::{
 
 use bifold_contract::SeqNo;
 
-use crate::sync::LockExt;
+use crate::{engine::Engine, sync::LockExt};
 
 /// What holds a snapshot open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,10 @@ pub(crate) enum Holder {
 pub(crate) struct Snapshots {
     open: Mutex<BTreeMap<u64, Opened>>,
     next_ticket: AtomicU64,
+    /// The end of a snapshot with a lower number makes work due; 0: of none.
+    told_below: AtomicU64,
+    /// Whose work that is.
+    engine: Weak<Engine>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +77,27 @@ impl Snapshots {
         SnapshotGuard { list: Arc::clone(self), ticket, seqno }
     }
 
+    /// Of this engine, none yet.
+    pub fn of(engine: &Weak<Engine>) -> Arc<Self> {
+        Arc::new(Self { engine: Weak::clone(engine), ..Self::default() })
+    }
+
+    /// Asks to be told when a snapshot with a number below this one ends: it may hold what is garbage for everyone else. Called
+    /// before the open ones are looked at.
+    pub fn tell_of_ends_below(&self, seqno: SeqNo) {
+        self.told_below.fetch_max(seqno, Ordering::AcqRel);
+    }
+
+    /// Snapshots that hold nothing, those of short scans above all, wake nobody.
+    fn ended(&self, seqno: SeqNo) {
+        if seqno < self.told_below.load(Ordering::Acquire)
+            && self.told_below.swap(0, Ordering::AcqRel) > 0
+            && let Some(engine) = self.engine.upgrade()
+        {
+            engine.work.notify();
+        }
+    }
+
     /// The numbers of all open snapshots, ascending, without repeats.
     pub fn seqnos(&self) -> Vec<SeqNo> {
         let mut seqnos: Vec<SeqNo> = self.open.hold().values().map(|o| o.seqno).collect();
@@ -96,5 +121,6 @@ impl Snapshots {
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
         self.list.open.hold().remove(&self.ticket);
+        self.list.ended(self.seqno);
     }
 }

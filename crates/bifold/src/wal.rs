@@ -12,7 +12,10 @@
 //! pending `Memory` commits before it along. A log is synced before any later log counts as synced, so the durable
 //! commits are always a prefix. After a failed append or sync nothing more is written: [`crate::health`].
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex, Weak},
+};
 
 use bifold_contract::{Error, FileId, IoSource, LogFloor, Result, SeqNo};
 use bifold_format::{
@@ -20,6 +23,7 @@ use bifold_format::{
     names,
 };
 use bifold_io::{Dir, Writer};
+use bifold_values::parts::unsynced::Unsynced;
 
 use crate::{
     health::Health,
@@ -50,6 +54,11 @@ pub(crate) struct Wal {
     new_in_dir: bool,
     /// How much of the current log is known to be synced.
     synced_bytes: u64,
+    /// Keyspaces whose values the next sync covers.
+    values: Arc<Unsynced>,
+    /// Trees in the order in which their memtables got their first entries, each with the log that it stands in. Some are
+    /// sealed since.
+    fed: VecDeque<(FileId, Weak<Tree>)>,
 }
 
 /// A log that exists.
@@ -94,7 +103,39 @@ impl Wal {
             next_seqno,
             new_in_dir: false,
             synced_bytes: 0,
+            values: Arc::default(),
+            fed: VecDeque::new(),
         }
+    }
+
+    /// Syncs cover the values of these keyspaces.
+    pub fn with_values(self, unsynced: &Arc<Unsynced>) -> Self {
+        Self { values: Arc::clone(unsynced), ..self }
+    }
+
+    /// Notes that the memtable of a tree has got its first entry, which stands in the current log.
+    pub fn note_fed(&mut self, tree: &Arc<Tree>) {
+        // So that the list has an end: what is sealed goes from its front.
+        let _oldest = self.pins_oldest();
+        self.fed.push_back((self.current(), Arc::downgrade(tree)));
+    }
+
+    /// The tree whose unsealed memtable needs the oldest log. Each is passed over once, so no commit pays for all keyspaces.
+    pub fn pins_oldest(&mut self) -> Option<Arc<Tree>> {
+        let pins = |log: FileId, tree: &Arc<Tree>| !tree.is_dropped() && tree.view().active.first_log() == Some(log);
+        while let Some((log, tree)) = self.fed.front() {
+            if let Some(tree) = tree.upgrade().filter(|tree| pins(*log, tree)) {
+                return Some(tree);
+            }
+            self.fed.pop_front();
+        }
+        None
+    }
+
+    /// Of all trees, which ascend by number, those whose values the next sync covers.
+    fn to_sync(&self, all: &[Arc<Tree>]) -> Vec<Arc<Tree>> {
+        let find = |keyspace| all.binary_search_by_key(&keyspace, |tree| tree.keyspace).ok();
+        self.values.take().into_iter().filter_map(find).map(|at| Arc::clone(&all[at])).collect()
     }
 
     fn open(&self) -> Result<&OpenLog> {
@@ -331,11 +372,12 @@ impl Drop for Syncing<'_> {
 
 /// Syncs the values first: a log record that is durable must not point at a value that is not.
 fn sync_now(wal: &FairLock<Wal>, values: &[Arc<Tree>], health: &Health) -> Result<SeqNo> {
-    let (task, dir) = {
+    let (task, dir, values) = {
         let mut wal = wal.hold();
         health.well()?;
+        let values = wal.to_sync(values);
         values.iter().for_each(|p| p.placement.begin_sync());
-        (health.watch(wal.sync_task())?, wal.dir.clone())
+        (health.watch(wal.sync_task())?, wal.dir.clone(), values)
     };
     let synced = values.iter().try_for_each(|p| p.placement.sync()).and_then(|()| task.sync(&dir));
     // Before anybody who waits can begin another sync: that one might succeed, without what this one has lost.

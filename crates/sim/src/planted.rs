@@ -73,6 +73,9 @@ const COLD_LOG_CRASHES: Test = Test::Integration("bifold-values", "conformance",
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
 const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
+const RANGES: Test = Test::Integration("bifold-values", "conformance", "hashkv::a02_a_range_delete_outlasts");
+const IDLE: Test = Test::Integration("bifold", "all", "idle::what_a_snapshot_held");
+const MANY: Test = Test::Integration("bifold", "all", "many_keyspaces::every_keyspace");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
 /// All planted bugs.
@@ -117,6 +120,9 @@ pub const ALL: &[Planted] = &[
     bug("regard_all_drops", NOVKV),
     bug("trust_handles", NOVKV),
     bug("skip_alone_sync", POWER),
+    bug("forget_ranges_early", RANGES),
+    bug("snapshot_end_unnoticed", IDLE),
+    bug("sync_asks_nobody", MANY),
     bug("forget_moved", DIFFKV_EXACT),
     bug("count_moved_twice", DIFFKV_EXACT),
     bug("forget_tags", DIFFKV),

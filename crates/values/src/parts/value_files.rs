@@ -13,6 +13,7 @@
 mod ahead;
 mod copies;
 mod listing;
+mod owners;
 mod recovery;
 
 use std::{
@@ -32,10 +33,17 @@ use bifold_format::{
 };
 use bifold_io::{Dir, Reader, Writer};
 
-use super::{budget::Memory, buffers::Buffers, hash_map::HashMap, sync::LockExt};
+use super::{
+    budget::Memory,
+    buffers::Buffers,
+    hash_map::HashMap,
+    sync::LockExt,
+    unsynced::{Listed, Unsynced},
+};
 
 pub use self::{
     copies::Copy,
+    owners::owners,
     recovery::{Kept, verify},
 };
 
@@ -82,6 +90,8 @@ pub struct Home {
     pub writes: bool,
     /// Memory that all keyspaces of a database share.
     pub memory: Memory,
+    /// Which of them the next sync must ask.
+    pub unsynced: Arc<Unsynced>,
 }
 
 /// What the manifest says of a file with values by key.
@@ -271,6 +281,8 @@ pub struct ValueFiles {
     /// Logs are replayed: what is appended is not known to the manifest before the tables are that point there.
     is_replaying: AtomicBool,
     dropped: AtomicBool,
+    /// The next sync must ask here.
+    to_sync: Listed,
 }
 
 impl Drop for ValueFiles {
@@ -298,8 +310,8 @@ struct Emptied {
 }
 
 impl ValueFiles {
-    /// The files that the manifest lists, and others that commits have begun: what follows the length in the manifest, and
-    /// all of the others, is there for the replay of logs only. It may be torn.
+    /// The files that the manifest lists, and others of this keyspace that commits have begun ([`owners`]): what follows the
+    /// length in the manifest, and all of the others, is there for the replay of logs only. It may be torn.
     ///
     /// # Errors
     /// I/O errors; corruption when a listed file is missing or damaged.
@@ -320,6 +332,7 @@ impl ValueFiles {
             are_cold: AtomicBool::new(false),
             is_replaying: AtomicBool::new(true),
             dropped: AtomicBool::new(false),
+            to_sync: Listed::default(),
         };
         for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {
             if meta.tags & GONE == 0 {
@@ -423,7 +436,7 @@ impl ValueFiles {
         let (file, _writer) = self.create(APPENDED, group, IoSource::Value)?;
         self.insert(std::slice::from_ref(&file));
         self.unlisted.hold().push(Arc::clone(&file));
-        self.dirty.hold().names = true;
+        self.mark_named();
         Ok(file)
     }
 
@@ -463,11 +476,25 @@ impl ValueFiles {
     fn mark_dirty(&self, file: &Arc<ValueFile>) {
         if !file.dirty.swap(true, Relaxed) {
             self.dirty.hold().files.push(Arc::clone(file));
+            self.ask_at_sync();
+        }
+    }
+
+    /// The next sync covers the names of new files.
+    fn mark_named(&self) {
+        self.dirty.hold().names = true;
+        self.ask_at_sync();
+    }
+
+    fn ask_at_sync(&self) {
+        if cfg!(not(planted = "sync_asks_nobody")) {
+            self.to_sync.note(self.home.keyspace, &self.home.unsynced);
         }
     }
 
     /// Decides what the next [`ValueFiles::sync`] covers.
     pub fn begin_sync(&self) {
+        self.to_sync.asked();
         self.emptied.hold().values_mut().for_each(|emptied| emptied.is_syncing = true);
         let mut syncing = self.syncing.hold();
         let dirty = std::mem::take(&mut *self.dirty.hold());
