@@ -7,6 +7,7 @@ use std::{
 };
 
 use bifold::Db;
+use bifold_format::names;
 use bifold_io::memory::{Fate, MemoryFs};
 use bifold_sim::{
     camera::{Camera, Image, Plan},
@@ -67,7 +68,7 @@ fn no_number_twice(names: &BTreeSet<String>, before: &MemoryFs, after: &MemoryFs
     let last = names.iter().filter_map(|name| number(name)).max().unwrap_or(0);
     for (name, bytes) in files(after) {
         let Some(id) = number(&name) else { continue };
-        let old = before.read(&path(&name));
+        let old = before.read(&path(&name)).or_else(|| before.read(&path(&names::again(&name))));
         let same = old.as_ref().is_some_and(|old| old.starts_with(&bytes) || bytes.starts_with(old));
         if !same && id <= last {
             return Err(Trouble::wrong(format!("{name} was made anew, although numbers up to {last} were used")));
