@@ -12,7 +12,8 @@
 //!   failed sync.
 //! * Every step may be cut short by another crash: each cut of 5 is one step and takes only what never happened; 6 is one
 //!   rename; 7 only deletes; each flush in 8 is installed by one manifest record that also says up to where replay may skip.
-//! * No value is copied. So a database opens on a full disk, in a time that does not depend on what its values take.
+//! * No value is copied. Opening still needs room for a new log, the manifest, and what 8 writes as tables: where a full disk
+//!   has none, it is an error, and nothing is lost.
 
 mod logs;
 
