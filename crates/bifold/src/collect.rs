@@ -167,8 +167,9 @@ impl Engine {
     /// Collects what was picked.
     ///
     /// # Errors
-    /// I/O errors and corruption.
+    /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
     pub fn collect(&self, tree: &Arc<Tree>, pick: &Collection) -> Result<()> {
+        self.ensure_room_to_collect(tree, pick)?;
         self.pace.collection_begins(self.env.clock.now());
         let freed = self.collect_unpaced(tree, pick);
         self.pace.collection_ends(freed.as_ref().map_or(None, |freed| *freed), self.env.clock.now());

@@ -3,6 +3,7 @@
 //! What to do was planned by a pure policy; here it is done, by the one merge loop of `bifold-index`, and installed.
 
 use std::{
+    cell::Cell,
     collections::HashSet,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -25,6 +26,7 @@ use bifold_index::{
 
 use crate::{
     engine::Engine,
+    room::Job,
     sync::LockExt,
     tree::{Tree, View},
 };
@@ -119,6 +121,8 @@ impl Engine {
         let (keyspace, to) = (tree.keyspace, job.output_level);
         let (deepest, moving) = (levels.deepest().max(to), moving.to_vec());
         let rewrite = RewriteJob { keyspace, from, to, bottom: false, deepest, moving };
+        let unlooked = Cell::default();
+        self.look_for_room(&unlooked, 0)?;
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,
@@ -135,6 +139,7 @@ impl Engine {
                 table: tree.table_options(to),
                 progress: &|bytes| {
                     self.health.open()?;
+                    self.look_for_room(&unlooked, bytes)?;
                     self.pace.budget.acquire(bytes, || self.health.open())
                 },
             },
@@ -162,8 +167,10 @@ impl Engine {
                 self.watch(self.guard("a flush", || self.seal(&mut wal, &filled)))?;
             }
         }
-        let is_written = || trees.iter().all(|p| p.view().sealed.is_empty() || p.is_dropped());
-        self.wait_until("a flush", "memtables to be written", is_written)
+        let unwritten = || trees.iter().find(|p| !p.view().sealed.is_empty() && !p.is_dropped());
+        let held_up = || trees.iter().find_map(|p| self.held_up(p, Job::Flush));
+        self.wait_until("a flush", "memtables to be written", || unwritten().is_none() || held_up().is_some())?;
+        unwritten().and_then(|_| held_up()).map_or(Ok(()), Err)
     }
 }
 

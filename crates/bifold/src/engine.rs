@@ -21,6 +21,7 @@ use crate::{
     memory::MemoryPlan,
     options::{Access, Options, Workers},
     pace::Pace,
+    room::Room,
     signal::Signal,
     snapshot::Snapshots,
     stats::Counters,
@@ -60,6 +61,8 @@ pub(crate) struct Engine {
     pub work: Work,
     /// How fast writers may go.
     pub pace: Pace,
+    /// How much room the disk has.
+    pub room: Room,
     /// Whether writes are taken.
     pub health: Health,
     /// Counts for statistics.
@@ -90,6 +93,7 @@ pub(crate) struct Recovered {
     pub next_file: Arc<AtomicU64>,
     pub trees: Vec<Arc<Tree>>,
     pub damaged: Vec<Error>,
+    pub reserve_bytes: u64,
 }
 
 impl Engine {
@@ -111,6 +115,7 @@ impl Engine {
             manifest: Mutex::new(found.manifest),
             work: Work::new(Arc::clone(&signal)),
             pace,
+            room: Room::new(found.reserve_bytes),
             health: Health::new(Arc::clone(&signal)),
             signal,
             counters: Counters::default(),

@@ -25,11 +25,12 @@ impl Engine {
     /// Writes the oldest sealed memtable of `tree`, if there is one.
     ///
     /// # Errors
-    /// I/O errors; the memtable then stays, in memory and in the log.
+    /// I/O errors, and [`Error::Full`](bifold_contract::Error::Full); the memtable then stays, in memory and in the log.
     pub fn flush_oldest(&self, tree: &Arc<Tree>) -> Result<()> {
         let view = tree.view_to_hold();
         let Some(layer) = view.sealed.last() else { return Ok(()) };
         let begin = self.env.clock.now();
+        self.ensure_room_to_flush(layer.memtable.data_bytes() as u64)?;
         self.sync_log_for_others(tree, layer)?;
         let (change, values) = self.write_layer(tree, &view, layer)?;
         self.install(tree, change, values, Some(layer))?;

@@ -38,7 +38,8 @@ impl Health {
 
     /// Passes `outcome` on; if it is an error, no more writes are taken, and whoever waits learns it.
     pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
-        if let Err(error) = &outcome {
+        // A disk with too little room was found out before anything was changed.
+        if let Some(error) = outcome.as_ref().err().filter(|error| !matches!(error, Error::Full { .. })) {
             let _first_cause_stays = self.first_failure.set(error.clone());
             self.signal.tell();
         }

@@ -80,7 +80,7 @@ impl Engine {
         }
         tree.placement().installed(&edit.values);
         self.delete_logs_below(log_floor);
-        if manifest.is_long() {
+        if manifest.is_long(self.room.is_short()) {
             self.rewrite_manifest(&mut manifest, log_floor)?;
         }
         Ok(freed)
@@ -110,6 +110,7 @@ impl Engine {
         let removed = edit.values.removed.clone();
         edit.values.removed.retain(|id| !unnamed.contains(id));
         self.watch(manifest.append(edit))?;
+        self.room.note_manifest(manifest.snapshot_bytes());
         edit.values.removed = removed;
         Ok(())
     }

@@ -64,6 +64,7 @@ mod presets;
 mod read;
 mod recover;
 mod rewrite;
+mod room;
 pub mod salvage;
 mod scan;
 mod schedule;

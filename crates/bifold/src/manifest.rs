@@ -16,6 +16,9 @@ use bifold_io::{Dir, Writer};
 /// The manifest is written anew when the edits since its snapshot exceed this many bytes and the snapshot's own size.
 const EDIT_BYTES_MAX: u64 = 1 << 20;
 
+/// And the same where the disk is short of room.
+const EDIT_BYTES_SHORT: u64 = 16 << 10;
+
 /// The manifest of an open database.
 pub(crate) struct ManifestFile {
     dir: Dir,
@@ -65,9 +68,14 @@ impl ManifestFile {
         Ok(())
     }
 
-    /// Whether it is time to write it anew.
-    pub fn is_long(&self) -> bool {
-        self.bytes() > self.snapshot_bytes * 2 + EDIT_BYTES_MAX
+    /// Bytes that it had when it was last written anew.
+    pub fn snapshot_bytes(&self) -> u64 {
+        self.snapshot_bytes
+    }
+
+    /// Whether it is time to write it anew: earlier where the disk is short of room.
+    pub fn is_long(&self, is_short: bool) -> bool {
+        self.bytes() > self.snapshot_bytes * 2 + if is_short { EDIT_BYTES_SHORT } else { EDIT_BYTES_MAX }
     }
 
     /// Writes it anew as one snapshot.

@@ -370,6 +370,12 @@ pub struct Options {
     /// When logs hold more than this, in bytes, the memtable that needs the oldest one is flushed.
     #[serde(deserialize_with = "size")]
     pub log_bytes: u64,
+    /// Puts are refused when the disk has fewer bytes free than this and what memtables still have to write: deletes, compactions
+    /// and collections need them to give space back. Unset: half of what the database takes, at most 64 MiB or a
+    /// sixteenth. With 0, puts go on until the disk is nearly full, and emptying it may fail for want of room. A
+    /// thirty-second of what the database takes, at most 64 MiB, is kept in the file `RESERVE`, should others fill the disk.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub free_bytes_min: Option<u64>,
     /// Options of the keyspace "default", and of new keyspaces that do not bring their own.
     pub keyspace: KeyspaceOptions,
 }
@@ -388,6 +394,7 @@ impl Default for Options {
             workers: Workers::default(),
             background_bytes_per_second: None,
             log_bytes: 512 << 20,
+            free_bytes_min: None,
             keyspace: KeyspaceOptions::default(),
         }
     }

@@ -29,7 +29,7 @@ use std::{
 use bifold_contract::Result;
 use bifold_io::{Clock, rate::RateBudget};
 
-use crate::{engine::Engine, memory::MEMTABLES_MAX, stats::StallCause, sync::LockExt, tree::Tree};
+use crate::{engine::Engine, memory::MEMTABLES_MAX, room::Job, stats::StallCause, sync::LockExt, tree::Tree};
 
 /// Debt (see `CompactionPolicy::debt`) at which writers begin to be slowed: with a trigger of 8 level-0 runs, 16 runs.
 const DEBT_SLOW: f64 = 3.0;
@@ -307,7 +307,11 @@ impl Engine {
         let begin = self.env.clock.now();
         // Not what was noted of the trees: what they are.
         let room = || self.sealed_most() < MEMTABLES_MAX - 1;
-        self.wait_until(who, "a full memtable to be written", room)?;
+        let held_up = || self.trees().iter().find_map(|p| self.held_up(p, Job::Flush));
+        self.wait_until(who, "a full memtable to be written", || room() || held_up().is_some())?;
+        if let Some(full) = held_up().filter(|_| !room()) {
+            return Err(full);
+        }
         self.counters.stalled(StallCause::MemtablesFull, self.env.clock.now().saturating_sub(begin));
         Ok(())
     }

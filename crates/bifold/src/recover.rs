@@ -12,8 +12,8 @@
 //!   failed sync.
 //! * Every step may be cut short by another crash: each cut of 5 is one step and takes only what never happened; 6 is one
 //!   rename; 7 only deletes; each flush in 8 is installed by one manifest record that also says up to where replay may skip.
-//! * No value is copied. Opening still needs room for a new log, the manifest, and what 8 writes as tables: where a full disk
-//!   has none, it is an error, and nothing is lost.
+//! * No value is copied. Where a full disk has no room for 6, `RESERVE` goes first, then what the old manifest does not need; where it
+//!   has none for what 8 writes, memtables and logs stay as they are.
 
 mod logs;
 
@@ -50,6 +50,7 @@ use crate::{
     memory::MemoryPlan,
     options::{Access, IfMissing, KeyspaceOptions, Options},
     presets::{self, ValueHome},
+    room::Job,
     sync::LockExt,
     tree::Tree,
     wal::{LogFile, Wal},
@@ -97,7 +98,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let next_seqno = found.next.max(state.last_seqno + 1);
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };
     let (manifest, wal) = if writes {
-        settle(&dir, &state, &found, (&trees, &next_file), next_seqno)?
+        settle(&dir, &state, &found, (&trees, &next_file), next_seqno, &files)?
     } else {
         let mut wal = Wal::none(&dir, next_seqno);
         for &id in logs.iter().filter(|_| cfg!(not(planted = "checkpoint_without_logs"))) {
@@ -106,6 +107,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         }
         (ManifestFile::frozen(&dir, state.database_id), wal)
     };
+    let reserve_bytes = dir.len(names::RESERVE)?.unwrap_or(0);
     let engine = Engine::new(Recovered {
         env,
         dir,
@@ -121,6 +123,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         next_file,
         trees,
         damaged: found.damaged.clone(),
+        reserve_bytes,
     });
     if writes {
         engine.remove_unreferenced(&files)?;
@@ -128,6 +131,9 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         engine.dir.sync()?;
     }
     engine.replay(&found)?;
+    if writes {
+        engine.provide_reserve();
+    }
     Ok(engine)
 }
 
@@ -138,16 +144,64 @@ fn settle(
     found: &Logs,
     (trees, next_file): (&[Arc<Tree>], &AtomicU64),
     next_seqno: SeqNo,
+    files: &Files,
 ) -> Result<(ManifestFile, Wal)> {
     found.logs.iter().try_for_each(|log| settle_log(dir, log))?;
+    let begin = || begin(dir, state, found, (trees, next_file), next_seqno);
+    begin().or_else(|error| if error.is_full() && release_reserve(dir)? { begin() } else { Err(error) }).or_else(
+        |error| {
+            if error.is_full() && remove_leftovers(dir, state, trees, files)? { begin() } else { Err(error) }
+        },
+    )
+}
+
+/// Gives a full disk what `RESERVE` takes. Answers whether that was anything.
+fn release_reserve(dir: &Dir) -> Result<bool> {
+    let is_there = dir.len(names::RESERVE)?.is_some();
+    dir.remove(names::RESERVE).map(|()| is_there)
+}
+
+/// On a full disk: what the manifest does not need goes before there is another. So this one is made durable first: what a killed
+/// process has appended to it may be in the system's cache only. Answers whether there was anything.
+fn remove_leftovers(dir: &Dir, state: &ManifestState, trees: &[Arc<Tree>], files: &Files) -> Result<bool> {
+    dir.write_again(names::MANIFEST, 0)?;
+    dir.sync()?;
+    let live: BTreeSet<FileId> = trees.iter().flat_map(|p| p.placement().live_files()).collect();
+    let tables: BTreeSet<FileId> = state.keyspaces.values().flat_map(|k| k.tables.keys().copied()).collect();
+    let tables = files.tables.iter().filter(|id| !tables.contains(id)).map(|&id| (id, names::table(id)));
+    let values = files.values.iter().filter(|id| !live.contains(id)).map(|&id| (id, names::value(id)));
+    // The last number stays taken: a crash now must not lead to a second file with it.
+    let gone: Vec<String> = tables.chain(values).filter(|&(id, _)| id < files.last).map(|(_, name)| name).collect();
+    gone.iter().try_for_each(|name| dir.remove(name))?;
+    Ok(!gone.is_empty())
+}
+
+/// Begins a log and a manifest. Where that fails for want of room, nothing is left of either.
+fn begin(
+    dir: &Dir,
+    state: &ManifestState,
+    found: &Logs,
+    (trees, next_file): (&[Arc<Tree>], &AtomicU64),
+    next_seqno: SeqNo,
+) -> Result<(ManifestFile, Wal)> {
     let log = next_file.fetch_add(1, Ordering::Relaxed);
-    let mut wal = Wal::begin(dir, log, next_seqno)?;
+    let forget = |_: &Error| {
+        let _the_next_opening_does = dir.remove(names::MANIFEST_TEMPORARY).and_then(|()| dir.remove(&names::log(log)));
+    };
+    let mut wal = Wal::begin(dir, log, next_seqno).inspect_err(forget)?;
     if cfg!(not(planted = "unnamed_log_floor")) {
         dir.sync()?;
     }
     let floor = found.floor().unwrap_or_else(|| wal.floor_at(log));
     let snapshot = state_of(trees, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
-    let manifest = ManifestFile::create(dir, state.database_id, &snapshot)?;
+    // Only what no manifest names is forgotten: as long as the new one has its temporary name.
+    let is_unnamed = || dir.len(names::MANIFEST_TEMPORARY).is_ok_and(|len| len.is_some());
+    let created = ManifestFile::create(dir, state.database_id, &snapshot);
+    let manifest = created.inspect_err(|error| {
+        if is_unnamed() {
+            forget(error)
+        }
+    })?;
     wal.adopt(found.logs.iter().map(|log| LogFile { id: log.id, bytes: log.bytes, first: log.first }));
     Ok((manifest, wal))
 }
@@ -267,7 +321,9 @@ impl Files {
                 FileKind::Log(id) => (&mut files.logs, id),
                 FileKind::Table(id) => (&mut files.tables, id),
                 FileKind::Value(id) => (&mut files.values, id),
-                FileKind::Manifest | FileKind::Temporary | FileKind::Lock | FileKind::Unknown => continue,
+                FileKind::Manifest | FileKind::Temporary | FileKind::Lock | FileKind::Reserve | FileKind::Unknown => {
+                    continue;
+                }
             };
             list.push(id);
             files.last = files.last.max(id);
@@ -505,18 +561,32 @@ impl Engine {
         let trees = self.trees();
         trees.iter().filter(overfull).try_for_each(|tree| {
             tree.seal(&self.changing());
-            self.flush_oldest(tree)
+            self.flush_sealed(tree)
         })
     }
 
     /// Writes everything replayed as tables; from then on the old logs are not needed.
     fn flush_replayed(&self, logs: &[FoundLog]) -> Result<()> {
         *self.replaying.hold() = None;
-        for tree in self.trees().iter().filter(|p| !p.view().active.memtable.is_empty()) {
-            tree.seal(&self.changing());
-            self.flush_oldest(tree)?;
+        for tree in self.trees().iter() {
+            if !tree.view().active.memtable.is_empty() {
+                tree.seal(&self.changing());
+            }
+            self.flush_sealed(tree)?;
         }
         if logs.is_empty() { Ok(()) } else { self.retire_logs() }
+    }
+
+    /// Writes the sealed memtables of a tree. Where the disk has no room, they stay, with their logs: the database is open all the
+    /// same, if need be beyond its memory limit.
+    fn flush_sealed(&self, tree: &Arc<Tree>) -> Result<()> {
+        while !tree.view().sealed.is_empty() {
+            match self.noting_room(tree, Job::Flush, || self.flush_oldest(tree)) {
+                Err(error) if error.is_full() => break,
+                other => other?,
+            }
+        }
+        Ok(())
     }
 
     /// Deletes what nothing refers to: remains of jobs that a crash cut short.

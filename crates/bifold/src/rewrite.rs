@@ -27,11 +27,15 @@ impl Engine {
     pub fn compact_range(&self, tree: &Arc<Tree>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
         self.flush(&[Arc::clone(tree)])?;
         let (start, end) = (bound_key(start), bound_key(end));
-        let view = tree.view_to_hold();
-        let levels = &tree.shape(&view).levels;
-        let parts = parts::parts(levels, start.map_or(Bound::Unbounded, Bound::Included), end);
+        // The view goes before parts are rewritten: it would hold what each of them replaces.
+        let is_in_order = {
+            let view = tree.view_to_hold();
+            let levels = &tree.shape(&view).levels;
+            let mut parts = parts::parts(levels, start.map_or(Bound::Unbounded, Bound::Included), end);
+            parts.all(|part| is_in_order(levels, &part))
+        };
         // What is not in order may have been so because of a snapshot: then older versions stand in all parts.
-        let which = if parts.into_iter().all(|part| is_in_order(levels, &part)) { Which::Due } else { Which::All };
+        let which = if is_in_order { Which::Due } else { Which::All };
         self.rewrite_range(tree, (start, end), which, &[]).map(drop)
     }
 

@@ -14,6 +14,7 @@ use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, placement
 use crate::{
     engine::Engine,
     options::{Access, Workers},
+    room::Job,
     signal::{Vigil, Woken},
     tree::Tree,
     work::{WorkState, mark, unmark},
@@ -205,6 +206,9 @@ impl Engine {
                 trees.iter().map(|p| self.load(p, state)).unzip();
             let mut choices = choose(&loads, role, state.collected_last).into_iter();
             choices.find_map(|choice| match choice {
+                Choice::Flush(at) if self.held_up(&trees[at], Job::Flush).is_some() => None,
+                Choice::Compact(at) if self.held_up(&trees[at], Job::Compact).is_some() => None,
+                Choice::Collect(at) if self.held_up(&trees[at], Job::Collect).is_some() => None,
                 Choice::Flush(at) => Some(state.take_flush(&trees[at])),
                 Choice::Compact(at) => {
                     let oldest_snapshot = self.snapshots.seqnos().first().copied();
@@ -219,18 +223,21 @@ impl Engine {
     fn do_task(&self, task: &Task) {
         let _at_work = self.signal.working();
         let outcome = match task {
-            Task::Flush(tree) => self.flush_oldest(tree),
-            Task::Compact(tree, job) => self.compact_job(tree, job),
-            Task::Collect(tree, pick) => self.collect(tree, pick),
+            Task::Flush(tree) => self.noting_room(tree, Job::Flush, || self.flush_oldest(tree)),
+            Task::Compact(tree, job) => self.noting_room(tree, Job::Compact, || self.compact_job(tree, job)),
+            Task::Collect(tree, pick) => self.noting_room(tree, Job::Collect, || self.collect(tree, pick)),
             Task::Retire(tree) => self.retire_values(tree),
         };
         match outcome {
             // Closing cancels long jobs; their inputs stay in force.
             Err(Error::Closed { .. }) => {}
+            // Noted: it is done when there is room.
+            Err(Error::Full { .. }) => {}
             Err(_) if cfg!(planted = "swallow_flush_error") => {}
             other => drop(self.watch(other)),
         }
         self.end_task(task);
+        self.provide_reserve();
     }
 
     fn end_task(&self, task: &Task) {
@@ -326,7 +333,7 @@ impl Engine {
     /// Waits until no background work is due or running and what it made obsolete is gone.
     ///
     /// # Errors
-    /// As [`Engine::wait_until`].
+    /// As [`Engine::wait_until`]; [`Error::Full`] when what is due waits for room.
     pub fn wait_idle(&self) -> Result<()> {
         let (who, on) = ("a caller of wait_idle", "background work to end");
         let _waiting = self.signal.waiting(who, on, self.env.clock.now());
@@ -346,18 +353,23 @@ impl Engine {
             }
         }
         self.tables.remover().wait();
-        Ok(())
+        let jobs = [Job::Flush, Job::Compact, Job::Collect];
+        let held_up = self.trees().iter().find_map(|p| jobs.iter().find_map(|&job| self.held_up(p, job)));
+        held_up.map_or(Ok(()), Err)
     }
 
     fn is_idle(&self) -> bool {
         self.work.look(|state| {
             let quiet = |p: &Arc<Tree>| {
                 let load = self.load(p, state).0;
-                let due = load.debt >= 1.0 && {
+                let waits = |job| self.held_up(p, job).is_some();
+                let due = load.debt >= 1.0 && !waits(Job::Compact) && {
                     let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
                     p.choose(&busy).is_some()
                 };
-                load.sealed == 0 && !due && load.garbage == Garbage::None && !load.emptied
+                let is_flushed = load.sealed == 0 || waits(Job::Flush);
+                let is_collected = load.garbage == Garbage::None || waits(Job::Collect);
+                is_flushed && !due && is_collected && !load.emptied
             };
             state.running == 0 && self.trees().iter().all(quiet)
         })

@@ -141,6 +141,7 @@ impl Engine {
         if bytes > COMMIT_BYTES_MAX {
             return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit, split it")));
         }
+        self.admit(ops, bytes)?;
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
         let begin = self.env.clock.now();
         self.pace(bytes, in_memtable)?;
@@ -216,7 +217,8 @@ impl Engine {
                 }
             }
         })?;
-        if durability > Durability::Memory || wal.is_full() {
+        // On a disk that is nearly full nothing waits that has been admitted.
+        if durability > Durability::Memory || wal.is_full() || self.room.is_short() {
             wal.write_out()?;
         }
         for (op, seqno) in ops.iter().zip(first..) {

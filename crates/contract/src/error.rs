@@ -63,6 +63,16 @@ pub enum Error {
         /// What the panic said.
         message: String,
     },
+    /// The disk has too little room for what was asked; nothing was changed. Reads go on, and so do deletes as long as there
+    /// is room for them.
+    Full {
+        /// The database's directory.
+        path: PathBuf,
+        /// Bytes that can still be written there.
+        free_bytes: u64,
+        /// Bytes that must be free for what was asked to begin.
+        needed_bytes: u64,
+    },
     /// The database was opened read-only.
     ReadOnly,
     /// The database or keyspace was closed or dropped.
@@ -124,6 +134,18 @@ impl Error {
         }
     }
 
+    /// Whether a disk or a quota has no room, whoever found that out.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        match self {
+            Self::Full { .. } => true,
+            Self::Io { source, .. } => kinds.contains(&source.kind()),
+            Self::Poisoned { cause } => cause.is_full(),
+            _ => false,
+        }
+    }
+
     /// Whether a file's content, not its surroundings, is at fault.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
@@ -172,6 +194,13 @@ impl fmt::Display for Error {
                 f,
                 "{what} panicked: {message}; this is a bug in Bifold: please report it, with these words, the options and \
                  the release"
+            ),
+            Self::Full { path, free_bytes, needed_bytes } => write!(
+                f,
+                "{}: the disk is nearly full: {free_bytes} bytes are free, this takes {needed_bytes}, for what has to be \
+                 written behind it too; reads go on, and deletes as far as there is room: delete entries and compact, or \
+                 make room on the disk",
+                path.display()
             ),
             Self::ReadOnly => write!(f, "the database was opened read-only: open it for writing to change it"),
             Self::Closed { what } => write!(f, "{what} is closed or dropped"),

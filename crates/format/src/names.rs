@@ -11,6 +11,9 @@ pub const MANIFEST_TEMPORARY: &str = "MANIFEST.tmp";
 /// What a process locks as long as it has the database open.
 pub const LOCK: &str = "LOCK";
 
+/// A file that nobody reads: its space is for a full disk.
+pub const RESERVE: &str = "RESERVE";
+
 /// The largest number of a file. No database gets there: it would take a file each nanosecond for a century. What says that a
 /// file has a larger one is damaged or not ours, so numbers behind those that are there never run out.
 pub const NUMBER_MAX: FileId = (1 << 62) - 1;
@@ -30,6 +33,8 @@ pub enum FileKind {
     Temporary,
     /// The lock file.
     Lock,
+    /// Space for a full disk.
+    Reserve,
     /// Not ours.
     Unknown,
 }
@@ -73,6 +78,7 @@ pub fn parse(name: &str) -> FileKind {
         MANIFEST => return FileKind::Manifest,
         MANIFEST_TEMPORARY => return FileKind::Temporary,
         LOCK => return FileKind::Lock,
+        RESERVE => return FileKind::Reserve,
         _ => {}
     }
     let Some((stem, extension)) = name.rsplit_once('.') else { return FileKind::Unknown };

@@ -179,6 +179,14 @@ impl FileSystem for CountingFs {
         self.inner.sync_dir(dir)
     }
 
+    fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        self.inner.free_bytes(dir)
+    }
+
+    fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
+        self.inner.reserve(path, bytes)
+    }
+
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
         self.inner.lock(path, mode)
     }

@@ -353,6 +353,20 @@ impl Dir {
         self.syncs.sync(|| self.fs.sync_dir(&self.path))
     }
 
+    /// How many bytes can still be written here, where the system says.
+    #[must_use]
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.fs.free_bytes(&self.path)
+    }
+
+    /// Has the file `name`, which nobody reads, take so many bytes of the disk ([`FileSystem::reserve`]).
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn reserve(&self, name: &str, bytes: u64) -> Result<()> {
+        self.fs.reserve(&self.file(name), bytes)
+    }
+
     /// Locks the file `name` for using the directory, and the directory to use as long as the lock lasts: small appends to
     /// some files cost no system call, where the file system can do that ([`FileSystem::append_region`]).
     ///

@@ -147,6 +147,20 @@ impl FileSystem for DiskFs {
         Ok(())
     }
 
+    fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        let system = rustix::fs::statvfs(dir).ok()?;
+        Some(system.f_bavail.saturating_mul(system.f_frsize))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
+        let reserve = || {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+            Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
+        };
+        reserve().map_err(|e| Error::io("reserve space by", path, e))
+    }
+
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
         let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = match open() {

@@ -12,11 +12,12 @@
 
 use std::{
     fmt::Debug,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use bifold_contract::Result;
+use bifold_contract::{Error, Result};
 
 /// A file system. All errors are [`Error::Io`](bifold_contract::Error::Io) and name the operation and the path.
 pub trait FileSystem: Send + Sync + Debug {
@@ -154,6 +155,20 @@ pub trait FileSystem: Send + Sync + Debug {
     /// # Errors
     /// The system's.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
+
+    /// How many bytes can still be appended to files in the directory `dir`, where the system says. Quotas of users are not seen.
+    fn free_bytes(&self, _dir: &Path) -> Option<u64> {
+        None
+    }
+
+    /// Has the file `path`, which nobody reads, take so many bytes of the disk, so that removing it gives them back. It is
+    /// made if it is not there.
+    ///
+    /// # Errors
+    /// The system's; "unsupported" where a file system cannot promise space. What the file took before it may take still.
+    fn reserve(&self, path: &Path, _bytes: u64) -> Result<()> {
+        Err(Error::io("reserve space by", path, ErrorKind::Unsupported.into()))
+    }
 
     /// Takes a lock on `path`, making the file if needed. The lock ends with the returned object or the process.
     ///

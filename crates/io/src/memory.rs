@@ -64,6 +64,8 @@ pub enum OpKind {
     Store,
     /// Space of a file was given back.
     GiveBack,
+    /// A file that nobody reads has taken space.
+    Reserve,
 }
 
 /// A handle of a file system in memory: clones share the files. For files of one's own, see [`MemoryFs::power_loss`].
@@ -270,6 +272,7 @@ impl OpKind {
             Self::Write => "write to",
             Self::Store => "store to",
             Self::GiveBack => "give back space of",
+            Self::Reserve => "reserve space by",
         }
     }
 }

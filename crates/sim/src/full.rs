@@ -1,9 +1,12 @@
-//! A full disk: puts until nothing more fits, at whatever point of commit, flush or compaction that happens.
+//! A full disk: puts until they are refused, which poisons nothing. Then the same process goes on, or another one after it
+//! was killed, or others fill the disk to the last byte.
 //!
-//! Demanded: the error is told; opened read-only on the full disk, everything acknowledged is there; with some room again
-//! the database opens and works on, and deleting half of it and compacting gives the space back.
+//! Demanded: everything acknowledged is there, on the full disk as well; a full disk is opened; half of the entries can be
+//! deleted, compacting gives their space back, and puts go on, all of it without any more room.
 
-use bifold::{Access, Db, Durability, Options};
+use std::path::Path;
+
+use bifold::{Access, Db, Durability, Error, Options};
 use bifold_io::memory::MemoryFs;
 
 use crate::{
@@ -19,7 +22,7 @@ use crate::{
 };
 
 /// Different keys that are put.
-const KEYS: u64 = 600;
+const KEYS: u64 = 1200;
 
 /// Puts that are given up after: far more than any of the capacities holds.
 const PUTS_MAX: u32 = 100_000;
@@ -40,41 +43,96 @@ pub fn run(seed: u64) -> Report {
 
 fn fill_and_empty(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     let mut random = Random::new(seed, "full");
-    let capacity = random.within(100 << 10, 600 << 10);
+    let capacity = random.within(800 << 10, 3 << 20);
     let options = OptionSet::new(seed, 0, Durability::Buffered).database;
     let fs = env::disk(seed);
+    fs.set_capacity(Some(capacity));
     let mut model = Model::default();
     let db = open(&fs, &options)?;
-    fs.set_capacity(Some(capacity));
     let puts = fill(&db, &mut model, &mut random)?;
     report.count("disks filled", 1);
     report.count("puts before they were full", puts);
-    if db.stats().poisoned.is_none() {
-        return Err(Trouble::wrong("the disk is full and `poisoned` is not set"));
+    if let Some(poisoned) = db.stats().poisoned {
+        return Err(Trouble::wrong(format!("puts were refused too late: {poisoned}")));
     }
-    drop(db);
+    check(&db, &mut model).map_err(|t| t.during("reads on the full disk"))?;
+    let db = match random.below(3) {
+        0 => db,
+        1 => killed_and_opened(&fs, &options, db, &mut model)?,
+        _ => {
+            filled_by_others(&fs, &options, db, &mut model, report)?;
+            fs.set_capacity(Some(capacity));
+            open(&fs, &options).map_err(|t| t.during("open with the room of others again"))?
+        }
+    };
+    empty(&fs, &db, &mut model)?;
+    db.put("one more", "write").map_err(|e| Trouble::from(e).during("a put into the emptied database"))?;
+    db.close()?;
+    verify_is_clean(&fs)
+}
 
+/// The full disk, after its process was killed.
+fn killed_and_opened(fs: &MemoryFs, options: &Options, db: Db, model: &mut Model) -> Result<Db, Trouble> {
+    drop(db);
     let frozen = Options { access: Access::ReadOnly, ..options.clone() };
-    check(&open(&fs, &frozen).map_err(|t| t.during("open read-only on the full disk"))?, &mut model)?;
-    fs.set_capacity(Some(capacity * 2));
-    let db = open(&fs, &options).map_err(|t| t.during("open with room again"))?;
-    check(&db, &mut model)?;
+    check(&open(fs, &frozen).map_err(|t| t.during("open read-only on the full disk"))?, model)?;
+    let db = open(fs, options).map_err(|t| t.during("open on the full disk"))?;
+    check(&db, model)?;
+    Ok(db)
+}
+
+/// Others take the rest of the disk, to the last byte. As long as there is a `RESERVE` it can be opened all the same, and what is
+/// refused there is refused before anything has changed.
+fn filled_by_others(
+    fs: &MemoryFs,
+    options: &Options,
+    db: Db,
+    model: &mut Model,
+    report: &mut Report,
+) -> Result<(), Trouble> {
+    fs.set_capacity(Some(fs.used_bytes()));
+    drop(db);
+    let has_reserve = bifold_io::fs::FileSystem::len(fs, &Path::new(env::DIR).join("RESERVE"))?.is_some();
+    match open(fs, options) {
+        Err(Trouble::Refused(error)) if !has_reserve && error.is_full() => {
+            report.count("disks that others have filled, without a reserve", 1);
+        }
+        Err(trouble) => return Err(trouble.during("open on a disk that others have filled")),
+        Ok(db) => {
+            report.count("disks that others have filled", 1);
+            check(&db, model)?;
+            for key in (0..KEYS as u16).filter(|key| key % 2 == 0) {
+                model.begin(&[Change::Delete(0, key_bytes(key))]);
+                match db.delete(key_bytes(key)) {
+                    Ok(()) => model.acknowledge(Durability::Buffered),
+                    Err(Error::Full { .. }) => break,
+                    Err(error) => return Err(Trouble::from(error).during("a delete on a disk that others have filled")),
+                }
+                report.count("deletes there", 1);
+            }
+            check(&db, model)?;
+        }
+    }
+    let frozen = Options { access: Access::ReadOnly, ..options.clone() };
+    check(&open(fs, &frozen).map_err(|t| t.during("open read-only on a disk that others have filled"))?, model)
+}
+
+/// Deletes half of it and wants the space back.
+fn empty(fs: &MemoryFs, db: &Db, model: &mut Model) -> Result<(), Trouble> {
     for key in (0..KEYS as u16).filter(|key| key % 2 == 0) {
         model.begin(&[Change::Delete(0, key_bytes(key))]);
-        db.delete(key_bytes(key))?;
+        db.delete(key_bytes(key)).map_err(|e| Trouble::from(e).during("a delete on the full disk"))?;
     }
-    db.compact()?;
+    db.compact().map_err(|e| Trouble::from(e).during("compaction on the full disk"))?;
     model.acknowledge(Durability::Buffered);
-    check(&db, &mut model)?;
-    let live: u64 = read::contents(&db)?.values().flatten().map(|(key, value)| (key.len() + value.len()) as u64).sum();
+    check(db, model)?;
+    let live: u64 = read::contents(db)?.values().flatten().map(|(key, value)| (key.len() + value.len()) as u64).sum();
     let space = db.stats().space;
-    let kept = fs.used_bytes() - space.manifest_bytes - space.appends_bytes;
+    let kept = fs.used_bytes() - space.manifest_bytes - space.appends_bytes - space.reserve_bytes;
     if kept > live + live / 4 + OVERHEAD_BYTES {
         return Err(Trouble::wrong(format!("after deletes and compaction {kept} bytes are kept for {live} live ones")));
     }
-    db.put("one more", "write")?;
-    db.close()?;
-    verify_is_clean(&fs)
+    Ok(())
 }
 
 fn open(fs: &MemoryFs, options: &Options) -> Result<Db, Trouble> {
@@ -85,12 +143,13 @@ fn open(fs: &MemoryFs, options: &Options) -> Result<Db, Trouble> {
 fn fill(db: &Db, model: &mut Model, random: &mut Random) -> Result<u64, Trouble> {
     for tag in 0..PUTS_MAX {
         let key = key_bytes(random.below(KEYS) as u16);
-        let value = Spec { tag, len: random.within(100, 1500) as u32 };
+        let value = Spec { tag, len: random.within(100, 5000) as u32 };
         model.begin(&[Change::Put(0, key.clone(), value)]);
-        if db.put(key, value.bytes()).is_err() {
-            return Ok(u64::from(tag));
+        match db.put(key, value.bytes()) {
+            Ok(()) => model.acknowledge(Durability::Buffered),
+            Err(Error::Full { .. }) => return Ok(u64::from(tag)),
+            Err(error) => return Err(Trouble::from(error).during(format!("put number {tag}"))),
         }
-        model.acknowledge(Durability::Buffered);
     }
     Err(Trouble::wrong("the disk never filled"))
 }

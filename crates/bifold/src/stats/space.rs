@@ -7,7 +7,7 @@
 //!            │                ├─ dead_values_estimate      until a collection moves what is live beside it
 //!            │                └─ emptied_bytes ─┬─ pinned_bytes          until `pinned_by` is dropped
 //!            │                                  └─ awaiting_sync_bytes   until the next collection, which syncs
-//!            ├─ logs_bytes, manifest_bytes, appends_bytes
+//!            ├─ logs_bytes, manifest_bytes, appends_bytes, reserve_bytes
 //!            └─ other_bytes
 //! ```
 
@@ -22,7 +22,7 @@ use crate::engine::Engine;
 /// Space in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct SpaceStats {
-    /// Everything in the directory: the sum of tables, values, logs, manifest, appends and others.
+    /// Everything in the directory: the sum of tables, values, logs, manifest, appends, reserve and others.
     pub dir_bytes: u64,
     /// Tables in force.
     pub tables_bytes: u64,
@@ -49,6 +49,8 @@ pub struct SpaceStats {
     pub manifest_bytes: u64,
     /// The append region. What stands in it until the next sync counts for its log or value file, too.
     pub appends_bytes: u64,
+    /// The file `RESERVE`: space for a full disk.
+    pub reserve_bytes: u64,
     /// The rest of the directory: tables that an iterator still reads, files of dropped keyspaces to which there are
     /// handles, files that are being written, files that are not the database's.
     pub other_bytes: u64,
@@ -72,7 +74,7 @@ impl SpaceStats {
         let snapshots = SnapshotStats::of(engine);
         let values = ValueBytes::of(engine, &snapshots);
         let files = FileBytes::of(engine);
-        let known = tables_bytes + values.all.total_bytes + files.logs + files.manifest + files.appends;
+        let known = tables_bytes + values.all.total_bytes + files.logs + files.manifest + files.appends + files.reserve;
         let other_bytes = files.all.saturating_sub(known);
         let dead_values = values.dead();
         let awaiting_sync_bytes = values.all.emptied_bytes - values.pinned;
@@ -91,6 +93,7 @@ impl SpaceStats {
             logs_bytes: files.logs,
             manifest_bytes: files.manifest,
             appends_bytes: files.appends,
+            reserve_bytes: files.reserve,
             other_bytes,
             live_bytes_estimate: tables_bytes - dead,
             dead_bytes_estimate: dead,
@@ -137,6 +140,7 @@ struct FileBytes {
     logs: u64,
     manifest: u64,
     appends: u64,
+    reserve: u64,
     unanswered: u64,
 }
 
@@ -151,6 +155,7 @@ impl FileBytes {
             match names::parse(&name) {
                 FileKind::Log(_) => files.logs += bytes,
                 FileKind::Manifest => files.manifest += bytes,
+                FileKind::Reserve => files.reserve += bytes,
                 _ if name == APPENDS_NAME => files.appends += bytes,
                 _ => {}
             }

@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         let bytes = bytes_of(entry);
         self.output.entries_in += 1;
         self.output.bytes_in += bytes;
-        self.unreported_bytes += bytes;
+        self.unreported_bytes += bytes + reach_of(self.plan, entry);
         // Input counts as well: a rewrite that drops everything must also be stoppable.
         if self.unreported_bytes.max(self.unreported_bytes_out) < PROGRESS_BYTES {
             return Ok(());
@@ -283,9 +283,7 @@ impl<'a> Tables<'a> {
     }
 
     fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
-        if self.plan.reach_bytes < u64::MAX && entry.kind == Kind::Pointer {
-            self.reach += pointer::decode(entry.payload).map_or(0, |at| u64::from(at.len));
-        }
+        self.reach += reach_of(self.plan, entry);
         self.writer()?.add(entry)
     }
 
@@ -349,6 +347,16 @@ fn surviving(tombstones: &RangeTombstones, plan: &RewritePlan<'_>) -> RangeTombs
 /// Which stripe a number is in: how many snapshots are too old to see it.
 fn stripe_of(snapshots: &[SeqNo], seqno: SeqNo) -> usize {
     snapshots.partition_point(|&snapshot| snapshot < seqno)
+}
+
+/// Bytes of the value that an entry leads to, where the plan bounds them: then the value may be moved.
+fn reach_of(plan: &RewritePlan<'_>, entry: &Entry<'_>) -> u64 {
+    match entry.kind {
+        Kind::Pointer if plan.reach_bytes < u64::MAX => {
+            pointer::decode(entry.payload).map_or(0, |at| u64::from(at.len))
+        }
+        _ => 0,
+    }
 }
 
 fn bytes_of(entry: &Entry<'_>) -> u64 {

@@ -112,6 +112,15 @@ impl FileSystem for FaultyFs {
         self.inner.sync_dir(dir)
     }
 
+    fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        self.inner.free_bytes(dir)
+    }
+
+    fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
+        self.pass("reserve space by", path)?;
+        self.inner.reserve(path, bytes)
+    }
+
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
         self.pass("lock", path)?;
         self.inner.lock(path, mode)

@@ -114,6 +114,26 @@ impl FileSystem for MemoryFs {
         synced.map_err(|e| Error::io("sync directory", dir, e))
     }
 
+    fn free_bytes(&self, _dir: &Path) -> Option<u64> {
+        let state = self.state();
+        state.capacity.map(|_| state.room())
+    }
+
+    fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
+        let known = self.state().node(path);
+        let file = known.map_or_else(|_| self.create_file(path), |node| Ok(self.handle(path, node)))?;
+        let reserved = self.change(OpKind::Reserve, path, bytes, |state, op| {
+            let (room, mut data) = (state.room(), file.node.data());
+            let more = bytes.saturating_sub(data.content.len());
+            if more > room {
+                return Err(io::Error::from_raw_os_error(ENOSPC));
+            }
+            data.append(op, &[&vec![0; usize::try_from(more).unwrap_or(usize::MAX)]], room);
+            Ok(())
+        });
+        reserved.map_err(|e| Error::io("reserve space by", path, e))
+    }
+
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
         self.trace("lock", path, 0);
         if self.state().node(path).is_err() {
@@ -212,6 +232,11 @@ impl MemoryFile {
     /// From now on its sectors may become durable at any time, each on its own.
     pub(crate) fn map(&self) {
         self.node.data().map();
+    }
+
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        let state = self.fs.state();
+        state.capacity.map(|_| state.room())
     }
 
     /// Makes a mapped file longer by zeros, for which there must be room.

@@ -184,6 +184,11 @@ impl GroundMap for DiskMap {
         self.epoch
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        let system = rustix::fs::fstatvfs(&self.file).ok()?;
+        Some(system.f_bavail.saturating_mul(system.f_frsize))
+    }
+
     fn reserve(&self, offset: usize, len: usize) -> bool {
         // What somebody else has cut off would come back as zeros.
         let is_whole =

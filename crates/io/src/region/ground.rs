@@ -67,6 +67,9 @@ pub(crate) trait GroundMap: Debug + Send + Sync + 'static {
     /// Another number for every file that is ever mapped.
     fn epoch(&self) -> u64;
 
+    /// How many bytes can still be written to its disk, where the system says.
+    fn free_bytes(&self) -> Option<u64>;
+
     /// Gives the file `len` bytes more, at `offset`, with their space on the disk; or does nothing.
     fn reserve(&self, offset: usize, len: usize) -> bool;
 

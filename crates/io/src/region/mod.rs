@@ -151,7 +151,7 @@ impl<G: Ground> Region<G> {
     fn put_all_back(&self, all: &[Left], image_bytes: usize) -> Result<()> {
         let put_all = || all.iter().try_for_each(|left| self.put_back(left));
         let full = match put_all() {
-            Err(error) if is_full(&error) => error,
+            Err(error) if error.is_full() => error,
             other => return other,
         };
         let give_back = |slot: usize| {
@@ -214,11 +214,6 @@ fn follows<E>(
     let end = usize::try_from(base % SECTOR_BYTES).map_or(END_BYTES, |in_sector| in_sector.min(END_BYTES));
     read(&mut before[..end], base - end as u64)?;
     Ok(end == 0 || before.iter().any(|&byte| byte != 0) || cfg!(planted = "hide_lost_sector"))
-}
-
-fn is_full(error: &Error) -> bool {
-    let kinds = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
-    matches!(error, Error::Io { source, .. } if kinds.contains(&source.kind()))
 }
 
 impl<G: Ground> Region<G> {
@@ -458,6 +453,17 @@ impl<G: Ground> FileSystem for RegionFs<G> {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.fs().sync_dir(dir)
+    }
+
+    fn free_bytes(&self, dir: &Path) -> Option<u64> {
+        // What is staged takes its place on the disk when it is written out.
+        let files = self.region.files();
+        let staged: u64 = files.values().filter_map(Weak::upgrade).map(|file| file.staged_space()).sum();
+        self.fs().free_bytes(dir).map(|free| free.saturating_sub(staged))
+    }
+
+    fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
+        self.fs().reserve(path, bytes)
     }
 
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {

@@ -175,6 +175,10 @@ impl GroundMap for SimulatedMap {
         mix(self.file.file.id())
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        self.file.file.free_bytes()
+    }
+
     fn reserve(&self, offset: usize, len: usize) -> bool {
         self.file.pass("reserve").and_then(|()| self.file.file.reserve((offset + len) as u64)).is_ok()
     }

@@ -148,6 +148,9 @@ enum Holder<G: Ground> {
     Left,
 }
 
+/// For each byte that slots take so many must be free.
+const FREE_FOR_EACH: u64 = 8;
+
 /// How many bytes are mapped for so many slots.
 pub fn mapped_bytes(slots_max: usize) -> usize {
     slots_max.saturating_add(SPARE).saturating_mul(SLOT_BYTES)
@@ -189,12 +192,20 @@ impl<G: Ground> Slots<G> {
         let there = taken.holders.len();
         let spare = if there == 0 { SPARE } else { 0 };
         let more = G::GROWTH.min((self.slots_max + SPARE).saturating_sub(there));
-        if more <= spare || !self.map.reserve(there * SLOT_BYTES, more * SLOT_BYTES) {
+        if more <= spare
+            || !self.may_take(more * SLOT_BYTES)
+            || !self.map.reserve(there * SLOT_BYTES, more * SLOT_BYTES)
+        {
             return None;
         }
         self.map.keep_in_memory((there + spare) * SLOT_BYTES, (more - spare) * SLOT_BYTES);
         taken.holders.extend((0..more).map(|n| if n < spare { Holder::Left } else { Holder::Nobody }));
         Some(there + spare)
+    }
+
+    /// A disk that is nearly full has better uses for its space: appends are plain ones there.
+    fn may_take(&self, bytes: usize) -> bool {
+        self.map.free_bytes().is_none_or(|free| free >= bytes as u64 * FREE_FOR_EACH)
     }
 
     /// Whether some slot holds what could not be written.

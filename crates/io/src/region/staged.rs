@@ -19,6 +19,9 @@ use crate::fs::{MappedRead, ReadFile, WriteFile};
 /// Larger appends go to the file at once.
 const STAGED_MAX: usize = ROOM / 2;
 
+/// What file systems give a file at a time, or less.
+const BLOCK_BYTES: u64 = 4096;
+
 /// A file with its last appends in a slot.
 #[derive(Debug)]
 pub struct StagedFile<G: Ground> {
@@ -52,6 +55,14 @@ impl<G: Ground> StagedFile<G> {
 
     fn written(&self) -> u64 {
         self.pages.written()
+    }
+
+    /// What the bytes that are staged may take on a disk, by whole blocks.
+    pub(super) fn staged_space(&self) -> u64 {
+        match self.staged().bytes as u64 {
+            0 => 0,
+            bytes => bytes + BLOCK_BYTES,
+        }
     }
 
     /// Writes what is staged to the file. What cannot be written stays in the slot, where a killed process does not

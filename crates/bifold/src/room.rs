@@ -1,0 +1,316 @@
+//! Room on the disk: puts are refused before it is full, so that it can be emptied.
+//!
+//! ```text
+//! free bytes of the disk, and those of RESERVE
+//! ├─ unwritten   what memtables hold: a flush will write it          ┐ a delete, a compaction or a collection begins or
+//! ├─ floor       logs, manifest, the steps of a job between two looks ┘ goes on only when it leaves these
+//! ├─ for jobs    what a compaction or collection has on disk twice     ─ puts leave this, too
+//! └─ spare       for puts
+//! ```
+//!
+//! * **Puts end first.** What is left then is for deletes, flushes, compactions and collections, and these free more. Nothing is
+//!   poisoned: when there is room again, puts go on.
+//! * **A job that would not leave enough is stopped** before the disk is full, and its output removed. It is not begun again
+//!   before there is more room than it has met.
+//! * **`RESERVE`** takes space on the disk that nobody else gets. It is removed when there is no other room; so a disk that
+//!   somebody else has filled can be opened and emptied as well.
+//!
+//! How much is free is asked rarely: each time commits have brought an eighth of what is spare. Where a system does not say
+//! (quotas of users, file systems of tests), nothing is refused, and a full disk poisons the database as any failure does.
+
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use bifold_contract::{Error, KeyspaceId, Result, placement::Collection};
+use bifold_format::names;
+use bifold_io::Dir;
+
+use crate::{
+    engine::Engine,
+    sync::LockExt,
+    tree::Tree,
+    write::{Act, Op},
+};
+
+/// Commits and jobs look at least each time they have written so many bytes.
+const LOOK_BYTES_MAX: u64 = 8 << 20;
+
+/// What logs and other small files need, by whole blocks.
+const FLOOR_BYTES: u64 = 32 << 10;
+
+/// While a job writes so much it does not look.
+const STEP_BYTES: u64 = 64 << 10;
+
+/// When a table is finished its index and filter are written: about such a share of it.
+const INDEX_SHARE: u64 = 32;
+
+/// Up to so many bytes `RESERVE` takes a share of what the database has.
+const RESERVE_BYTES_MAX: u64 = 64 << 20;
+const RESERVE_BYTES_MIN: u64 = 256 << 10;
+const RESERVE_SHARE: u64 = 32;
+
+/// Up to so many bytes jobs may need half of what the database has: then a sixteenth.
+const JOB_BYTES: u64 = 64 << 20;
+const JOB_SHARE: u64 = 16;
+
+/// What a database knows of its room.
+#[derive(Default)]
+pub(crate) struct Room {
+    /// Commits look at the disk again when they have brought so many bytes in all.
+    look_at: AtomicU64,
+    is_short: AtomicBool,
+    reserve_bytes: AtomicU64,
+    manifest_bytes: AtomicU64,
+    held_up: Mutex<BTreeMap<(KeyspaceId, Job), HeldUp>>,
+}
+
+/// Which work of a keyspace has found too little room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Job {
+    /// A flush.
+    Flush,
+    /// A compaction.
+    Compact,
+    /// A collection.
+    Collect,
+}
+
+/// Work that waits for room.
+#[derive(Clone, Debug)]
+struct HeldUp {
+    /// The room that it has met: with more of it, it is tried again.
+    left: u64,
+    why: Error,
+}
+
+impl Room {
+    /// Of a database that has so large a `RESERVE`.
+    pub fn new(reserve_bytes: u64) -> Self {
+        Self { reserve_bytes: AtomicU64::new(reserve_bytes), ..Self::default() }
+    }
+
+    /// Whether puts are refused.
+    pub fn is_short(&self) -> bool {
+        self.is_short.load(Relaxed)
+    }
+
+    /// Bytes that `RESERVE` takes.
+    pub fn reserve_bytes(&self) -> u64 {
+        self.reserve_bytes.load(Relaxed)
+    }
+
+    /// Notes how long a manifest is that is written anew, which happens beside the old one.
+    pub fn note_manifest(&self, bytes: u64) {
+        self.manifest_bytes.store(bytes, Relaxed);
+    }
+
+    fn floor(&self) -> u64 {
+        FLOOR_BYTES + 2 * self.manifest_bytes.load(Relaxed)
+    }
+
+    /// Gives the disk what `RESERVE` takes. Answers whether that was anything.
+    fn release(&self, dir: &Dir) -> bool {
+        self.reserve_bytes.swap(0, Relaxed) > 0 && dir.remove(names::RESERVE).is_ok()
+    }
+}
+
+/// What a compaction or collection may have on disk twice, of a database of so many bytes. A small one may be rewritten as a whole;
+/// of a large one only parts are, which have less than this.
+fn job_bytes(data_bytes: u64) -> u64 {
+    (data_bytes / 2).min(JOB_BYTES.max(data_bytes / JOB_SHARE))
+}
+
+/// What `RESERVE` should take.
+fn reserve_bytes(data_bytes: u64, most: u64) -> u64 {
+    (data_bytes / RESERVE_SHARE).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX).min(most)
+}
+
+impl Engine {
+    /// Lets a commit of `bytes` go on, unless the disk has too little room for it.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn admit(&self, ops: &[Op<'_>], bytes: u64) -> Result<()> {
+        let brought = self.counters.user_bytes_written();
+        if brought < self.room.look_at.load(Relaxed) {
+            return Ok(());
+        }
+        let Some(free) = self.dir.free_bytes() else {
+            self.room.look_at.store(brought + LOOK_BYTES_MAX, Relaxed);
+            return Ok(());
+        };
+        let needed = self.kept_free() + self.room_for_jobs();
+        let spare = (free + self.room.reserve_bytes()).saturating_sub(needed);
+        let is_short = spare < 2 * bytes + if self.room.is_short() { needed / 8 } else { 0 };
+        if self.room.is_short.swap(is_short, Relaxed) && !is_short {
+            self.signal.tell();
+        }
+        self.room.look_at.store(if is_short { 0 } else { brought + (spare / 8).min(LOOK_BYTES_MAX) }, Relaxed);
+        let brings_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
+        match is_short {
+            true if brings_values => Err(self.full(free, needed + 2 * bytes)),
+            true => self.ensure_room(2 * bytes),
+            false => Ok(()),
+        }
+    }
+
+    /// Demands room for so many bytes that are not in memtables yet. Where there is too little, `RESERVE` gives what it has.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn ensure_room(&self, bytes: u64) -> Result<()> {
+        self.ensure_free(self.kept_free() + bytes).map(drop)
+    }
+
+    /// Demands room for a flush of so many bytes.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn ensure_room_to_flush(&self, bytes: u64) -> Result<()> {
+        self.ensure_free(self.room.floor() + written_bytes(bytes)).map(drop)
+    }
+
+    /// Demands room for the next step of a job that has written so many bytes more; `unlooked` says how many it may write before the
+    /// disk is asked again.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn look_for_room(&self, unlooked: &Cell<u64>, bytes: u64) -> Result<()> {
+        let may_write = unlooked.get().saturating_sub(bytes.max(STEP_BYTES));
+        unlooked.set(may_write);
+        if may_write == 0 {
+            let left = self.ensure_free(self.kept_free() + self.step_bytes())?;
+            unlooked.set((left / 4).min(LOOK_BYTES_MAX));
+        }
+        Ok(())
+    }
+
+    /// Demands room for the copies of a collection.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn ensure_room_to_collect(&self, tree: &Tree, pick: &Collection) -> Result<()> {
+        let fits_all = |free: u64| free > self.kept_free() + self.data_bytes();
+        if *pick == Collection::Look || self.dir.free_bytes().is_none_or(fits_all) {
+            return Ok(());
+        }
+        let units = tree.placement().explain(&self.pressure(tree));
+        let copied: u64 = units.iter().filter(|unit| unit.held.is_none()).map(|unit| unit.live_bytes).sum();
+        self.ensure_room(copied + self.step_bytes())
+    }
+
+    /// Demands so many free bytes. Answers how many more there are.
+    fn ensure_free(&self, bytes: u64) -> Result<u64> {
+        let Some(mut free) = self.dir.free_bytes() else { return Ok(u64::MAX) };
+        if free < bytes && self.room.release(&self.dir) {
+            free = self.dir.free_bytes().unwrap_or(free);
+        }
+        free.checked_sub(bytes).ok_or_else(|| self.full(free, bytes))
+    }
+
+    fn full(&self, free_bytes: u64, needed_bytes: u64) -> Error {
+        Error::Full { path: self.dir.path().into(), free_bytes, needed_bytes }
+    }
+
+    /// What is never given away: memtables must reach the disk, and the manifest must go on.
+    fn kept_free(&self) -> u64 {
+        let trees = self.trees();
+        let unwritten: usize =
+            trees.iter().map(|p| p.view().layers().map(|l| l.memtable.data_bytes()).sum::<usize>()).sum();
+        self.room.floor() + written_bytes(unwritten as u64)
+    }
+
+    /// What a job writes between two looks at most: at the end of a table its index and filter as well.
+    fn step_bytes(&self) -> u64 {
+        2 * STEP_BYTES + self.trees().iter().map(|p| p.options.table_bytes).max().unwrap_or(0) / INDEX_SHARE
+    }
+
+    fn room_for_jobs(&self) -> u64 {
+        self.options.free_bytes_min.unwrap_or_else(|| job_bytes(self.data_bytes()) + self.step_bytes())
+    }
+
+    /// Bytes in tables and value files.
+    fn data_bytes(&self) -> u64 {
+        let trees = self.trees();
+        let tables = |p: &Tree| p.view().version.tables().map(|table| table.meta().bytes).sum::<u64>();
+        trees.iter().map(|p| tables(p) + p.placement().space().total_bytes).sum()
+    }
+
+    /// Has `RESERVE` grow with the database, where the disk has plenty of room.
+    pub fn provide_reserve(&self) {
+        let (has, data_bytes) = (self.room.reserve_bytes(), self.data_bytes());
+        let wanted = reserve_bytes(data_bytes, self.options.free_bytes_min.unwrap_or(data_bytes / 2));
+        if has >= wanted / 2 || wanted == 0 || self.room.is_short() {
+            return;
+        }
+        let is_plenty = |free: u64| free / 4 > wanted && free / 2 > self.kept_free() + self.room_for_jobs();
+        if self.dir.free_bytes().is_some_and(is_plenty) {
+            match self.dir.reserve(names::RESERVE, wanted) {
+                Ok(()) => self.room.reserve_bytes.store(wanted, Relaxed),
+                // A file system that promises no space; it must not be asked again and again.
+                Err(_) => self.room.reserve_bytes.store(u64::MAX, Relaxed),
+            }
+        }
+    }
+
+    /// Does work, and notes how it has ended: work that has found too little room waits for more.
+    pub fn noting_room<T>(&self, tree: &Tree, job: Job, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let outcome = work();
+        self.note_room(tree, job, outcome.as_ref().err());
+        outcome
+    }
+
+    fn note_room(&self, tree: &Tree, job: Job, error: Option<&Error>) {
+        let mut held_up = self.room.held_up.hold();
+        match error {
+            Some(why @ Error::Full { .. }) => {
+                let left = self.dir.free_bytes().unwrap_or(u64::MAX);
+                held_up.insert((tree.keyspace, job), HeldUp { left, why: why.clone() });
+            }
+            _ => drop(held_up.remove(&(tree.keyspace, job))),
+        }
+    }
+
+    /// Why work of a keyspace waits for room, if it does.
+    pub fn held_up(&self, tree: &Tree, job: Job) -> Option<Error> {
+        let held_up = self.room.held_up.hold();
+        let found = held_up.get(&(tree.keyspace, job))?;
+        let is_as_before = self.dir.free_bytes().is_some_and(|free| free <= found.left);
+        (is_as_before && !tree.is_dropped()).then(|| found.why.clone())
+    }
+}
+
+/// What a flush of memtables with so many bytes writes, their indexes and filters included.
+fn written_bytes(memtable_bytes: u64) -> u64 {
+    memtable_bytes + memtable_bytes / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_small_database_keeps_room_for_a_rewrite_and_a_large_one_for_a_part() {
+        assert_eq!(job_bytes(0), 0);
+        assert_eq!(job_bytes(10 * MIB), 5 * MIB);
+        assert_eq!(job_bytes(500 * MIB), 64 * MIB);
+        assert_eq!(job_bytes(16 << 30), 1 << 30);
+    }
+
+    #[test]
+    fn the_reserve_is_a_share_of_the_data_within_bounds() {
+        assert_eq!(reserve_bytes(0, 0), 0);
+        assert_eq!(reserve_bytes(MIB, MIB / 2), RESERVE_BYTES_MIN);
+        assert_eq!(reserve_bytes(320 * MIB, 64 * MIB), 10 * MIB);
+        assert_eq!(reserve_bytes(1 << 40, 1 << 36), RESERVE_BYTES_MAX);
+        assert_eq!(reserve_bytes(1 << 40, 7), 7, "not more than the options ask for");
+    }
+}
