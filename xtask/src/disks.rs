@@ -95,6 +95,8 @@ impl Mounted {
 
     /// Takes all space but so much.
     fn leave(&self, bytes: u64) -> Result<(), String> {
+        // What was removed is free only then on some file systems.
+        quiet(Command::new("sync").arg("-f").arg(&self.path))?;
         let asked = Command::new("df").args(["--output=avail", "-B1"]).arg(&self.path).output();
         let said = asked.map_err(|e| format!("df: {e}"))?.stdout;
         let said = String::from_utf8_lossy(&said);

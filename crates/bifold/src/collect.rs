@@ -27,7 +27,7 @@ use std::{
 };
 
 use bifold_contract::{
-    Pointer, Result,
+    FileId, Pointer, Result,
     placement::{Collecting, Collection, IndexView, Moved, SpacePressure},
 };
 use bifold_format::pointer;
@@ -152,7 +152,7 @@ impl Engine {
             let picked = if tree.is_dropped() { None } else { tree.placement().pick(&pressure) };
             is_rewritten |= matches!(picked, Some(Collection::Rewrite { .. }));
             let outcome = match &picked {
-                Some(pick) => self.collect(tree, pick),
+                Some(pick) => self.collect(tree, pick, all_before),
                 None => self.retire_values(tree),
             };
             self.end_collection(tree.keyspace, None);
@@ -164,12 +164,16 @@ impl Engine {
         }
     }
 
-    /// Collects what was picked.
+    /// Collects what was picked, under the pressure to collect what has files with numbers below `all_before`.
     ///
     /// # Errors
     /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
-    pub fn collect(&self, tree: &Arc<Tree>, pick: &Collection) -> Result<()> {
-        self.ensure_room_to_collect(tree, pick)?;
+    pub fn collect(&self, tree: &Arc<Tree>, pick: &Collection, all_before: Option<FileId>) -> Result<()> {
+        if self.ensure_room_to_collect(tree, pick, all_before).is_err() {
+            // What is emptied and waits for a sync may be enough.
+            self.retire_values(tree)?;
+            self.ensure_room_to_collect(tree, pick, all_before)?;
+        }
         self.pace.collection_begins(self.env.clock.now());
         let freed = self.collect_unpaced(tree, pick);
         self.pace.collection_ends(freed.as_ref().map_or(None, |freed| *freed), self.env.clock.now());

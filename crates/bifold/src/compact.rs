@@ -66,7 +66,7 @@ impl Engine {
         let (tables, values) = if moves {
             (inputs(version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default())
         } else {
-            self.merge(tree, &view, job, moving)?
+            self.with_room(|| self.merge(tree, &view, job, moving))?
         };
         let added =
             tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();

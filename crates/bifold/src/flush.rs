@@ -32,7 +32,7 @@ impl Engine {
         let begin = self.env.clock.now();
         self.ensure_room_to_flush(layer.memtable.data_bytes() as u64)?;
         self.sync_log_for_others(tree, layer)?;
-        let (change, values) = self.write_layer(tree, &view, layer)?;
+        let (change, values) = self.with_room(|| self.write_layer(tree, &view, layer))?;
         self.install(tree, change, values, Some(layer))?;
         self.pace.flushed(layer.memtable.data_bytes() as u64, self.env.clock.now().saturating_sub(begin));
         Ok(())

@@ -80,9 +80,7 @@ impl Engine {
         }
         tree.placement().installed(&edit.values);
         self.delete_logs_below(log_floor);
-        if manifest.is_long(self.room.is_short()) {
-            self.rewrite_manifest(&mut manifest, log_floor)?;
-        }
+        self.keep_short(&mut manifest, log_floor)?;
         Ok(freed)
     }
 
@@ -96,11 +94,12 @@ impl Engine {
         if values.is_empty() || tree.is_dropped() {
             return Ok(());
         }
+        let log_floor = self.log_floor(None);
         self.dir.sync()?;
         let mut edit = Edit { values, ..Edit::default() };
         self.record(&mut manifest, &mut edit)?;
         tree.placement().installed(&edit.values);
-        Ok(())
+        self.keep_short(&mut manifest, log_floor)
     }
 
     /// Makes `edit` durable. After one that failed there is no other: it might be lost, and later ones there.
@@ -158,7 +157,11 @@ impl Engine {
         Ok(())
     }
 
-    fn rewrite_manifest(&self, manifest: &mut ManifestFile, floor: LogFloor) -> Result<()> {
+    /// Writes a manifest anew that has become long.
+    fn keep_short(&self, manifest: &mut ManifestFile, floor: LogFloor) -> Result<()> {
+        if !manifest.is_long(self.room.is_short()) {
+            return Ok(());
+        }
         let mut state = self.state(floor);
         self.watch(self.list_new_values(&mut state))?;
         self.watch(manifest.rewrite(&state))

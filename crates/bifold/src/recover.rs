@@ -77,6 +77,12 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let plan = MemoryPlan::of(&options);
     let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
     let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
+    let reserve_bytes = dir.len(names::RESERVE)?.unwrap_or(0);
+    // Where files are copied when they are written to, settling takes room, too.
+    let is_full = writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES + reserve_bytes * RESERVES_FREE);
+    if is_full {
+        release_reserve(&dir)?;
+    }
     restore_names(&dir, writes)?;
     // Looked at again under the lock: another process may have created the database meanwhile.
     let files = Files::list(&dir)?;
@@ -137,6 +143,11 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     Ok(engine)
 }
 
+/// With fewer free bytes than this, and so many times what `RESERVE` takes, a disk is taken for full before opening writes anything:
+/// what a file system says is free may be for itself.
+const OPENING_BYTES: u64 = 256 << 10;
+const RESERVES_FREE: u64 = 8;
+
 /// Settles the logs, begins the next one, and has the manifest list everything that stays.
 fn settle(
     dir: &Dir,
@@ -157,8 +168,10 @@ fn settle(
 
 /// Gives a full disk what `RESERVE` takes. Answers whether that was anything.
 fn release_reserve(dir: &Dir) -> Result<bool> {
-    let is_there = dir.len(names::RESERVE)?.is_some();
-    dir.remove(names::RESERVE).map(|()| is_there)
+    match dir.len(names::RESERVE)? {
+        Some(_) => dir.reserve(names::RESERVE, 0).map(|()| true),
+        None => Ok(false),
+    }
 }
 
 /// On a full disk: what the manifest does not need goes before there is another. So this one is made durable first: what a killed

@@ -27,7 +27,10 @@ use std::{
     },
 };
 
-use bifold_contract::{Error, KeyspaceId, Result, placement::Collection};
+use bifold_contract::{
+    Error, FileId, KeyspaceId, Result,
+    placement::{Collection, SpacePressure},
+};
 use bifold_format::names;
 use bifold_io::Dir;
 
@@ -52,10 +55,12 @@ const INDEX_SHARE: u64 = 32;
 
 /// Up to so many bytes `RESERVE` takes a share of what the database has.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
-const RESERVE_BYTES_MIN: u64 = 256 << 10;
 const RESERVE_SHARE: u64 = 32;
+/// At least so many bytes, but no larger a share.
+const RESERVE_BYTES_MIN: u64 = 4 << 20;
+const RESERVE_SHARE_MAX: u64 = 4;
 
-/// Up to so many bytes jobs may need half of what the database has: then a sixteenth.
+/// Up to so many bytes jobs may need three quarters of what the database has; then a sixteenth.
 const JOB_BYTES: u64 = 64 << 20;
 const JOB_SHARE: u64 = 16;
 
@@ -116,19 +121,22 @@ impl Room {
 
     /// Gives the disk what `RESERVE` takes. Answers whether that was anything.
     fn release(&self, dir: &Dir) -> bool {
-        self.reserve_bytes.swap(0, Relaxed) > 0 && dir.remove(names::RESERVE).is_ok()
+        self.reserve_bytes.swap(0, Relaxed) > 0 && dir.reserve(names::RESERVE, 0).is_ok()
     }
 }
 
 /// What a compaction or collection may have on disk twice, of a database of so many bytes. A small one may be rewritten as a whole;
 /// of a large one only parts are, which have less than this.
 fn job_bytes(data_bytes: u64) -> u64 {
-    (data_bytes / 2).min(JOB_BYTES.max(data_bytes / JOB_SHARE))
+    (data_bytes / 4 * 3).min(JOB_BYTES.max(data_bytes / JOB_SHARE))
 }
 
 /// What `RESERVE` should take.
 fn reserve_bytes(data_bytes: u64, most: u64) -> u64 {
-    (data_bytes / RESERVE_SHARE).clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX).min(most)
+    (data_bytes / RESERVE_SHARE)
+        .clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+        .min(most)
+        .min(data_bytes / RESERVE_SHARE_MAX)
 }
 
 impl Engine {
@@ -195,14 +203,15 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn ensure_room_to_collect(&self, tree: &Tree, pick: &Collection) -> Result<()> {
+    pub fn ensure_room_to_collect(&self, tree: &Tree, pick: &Collection, all_before: Option<FileId>) -> Result<()> {
         let fits_all = |free: u64| free > self.kept_free() + self.data_bytes();
         if *pick == Collection::Look || self.dir.free_bytes().is_none_or(fits_all) {
             return Ok(());
         }
-        let units = tree.placement().explain(&self.pressure(tree));
-        let copied: u64 = units.iter().filter(|unit| unit.held.is_none()).map(|unit| unit.live_bytes).sum();
-        self.ensure_room(copied + self.step_bytes())
+        let pressure = SpacePressure { all_before, ..self.pressure(tree) };
+        let units = tree.placement().explain(&pressure);
+        let copied: u64 = units.iter().filter(|unit| unit.held.is_none()).map(|unit| unit.total_bytes).sum();
+        self.ensure_room(copied + copied / 8 + self.step_bytes())
     }
 
     /// Demands so many free bytes. Answers how many more there are.
@@ -245,7 +254,7 @@ impl Engine {
     /// Has `RESERVE` grow with the database, where the disk has plenty of room.
     pub fn provide_reserve(&self) {
         let (has, data_bytes) = (self.room.reserve_bytes(), self.data_bytes());
-        let wanted = reserve_bytes(data_bytes, self.options.free_bytes_min.unwrap_or(data_bytes / 2));
+        let wanted = reserve_bytes(data_bytes, self.options.free_bytes_min.unwrap_or(u64::MAX));
         if has >= wanted / 2 || wanted == 0 || self.room.is_short() {
             return;
         }
@@ -264,6 +273,19 @@ impl Engine {
         let outcome = work();
         self.note_room(tree, job, outcome.as_ref().err());
         outcome
+    }
+
+    /// Does a flush or a merge, which removes its output when it fails. So a system that has no room, whatever it has said was free, is
+    /// told as [`Error::Full`]; but first it is done once more with what `RESERVE` gives.
+    pub fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        let outcome = match work() {
+            Err(error) if error.is_full() && self.room.release(&self.dir) => work(),
+            other => other,
+        };
+        outcome.map_err(|error| match error {
+            Error::Io { .. } if error.is_full() => self.full(self.dir.free_bytes().unwrap_or(0), self.kept_free()),
+            other => other,
+        })
     }
 
     fn note_room(&self, tree: &Tree, job: Job, error: Option<&Error>) {
@@ -300,7 +322,7 @@ mod tests {
     #[test]
     fn a_small_database_keeps_room_for_a_rewrite_and_a_large_one_for_a_part() {
         assert_eq!(job_bytes(0), 0);
-        assert_eq!(job_bytes(10 * MIB), 5 * MIB);
+        assert_eq!(job_bytes(8 * MIB), 6 * MIB);
         assert_eq!(job_bytes(500 * MIB), 64 * MIB);
         assert_eq!(job_bytes(16 << 30), 1 << 30);
     }
@@ -308,7 +330,8 @@ mod tests {
     #[test]
     fn the_reserve_is_a_share_of_the_data_within_bounds() {
         assert_eq!(reserve_bytes(0, 0), 0);
-        assert_eq!(reserve_bytes(MIB, MIB / 2), RESERVE_BYTES_MIN);
+        assert_eq!(reserve_bytes(8 * MIB, MIB * 64), 2 * MIB);
+        assert_eq!(reserve_bytes(32 * MIB, 64 * MIB), RESERVE_BYTES_MIN);
         assert_eq!(reserve_bytes(320 * MIB, 64 * MIB), 10 * MIB);
         assert_eq!(reserve_bytes(1 << 40, 1 << 36), RESERVE_BYTES_MAX);
         assert_eq!(reserve_bytes(1 << 40, 7), 7, "not more than the options ask for");

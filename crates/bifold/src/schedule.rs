@@ -225,7 +225,7 @@ impl Engine {
         let outcome = match task {
             Task::Flush(tree) => self.noting_room(tree, Job::Flush, || self.flush_oldest(tree)),
             Task::Compact(tree, job) => self.noting_room(tree, Job::Compact, || self.compact_job(tree, job)),
-            Task::Collect(tree, pick) => self.noting_room(tree, Job::Collect, || self.collect(tree, pick)),
+            Task::Collect(tree, pick) => self.noting_room(tree, Job::Collect, || self.collect(tree, pick, None)),
             Task::Retire(tree) => self.retire_values(tree),
         };
         match outcome {

@@ -65,7 +65,12 @@ impl FileSystem for DiskFs {
                 file.seek(SeekFrom::Start(at))?;
                 file.read_exact(&mut buffer[..step])?;
                 file.seek(SeekFrom::Start(at))?;
-                file.write_all(&buffer[..step])?;
+                if file.write_all(&buffer[..step]).is_err() {
+                    // Where files are copied when they are written to, a sync gives back what they took before.
+                    settle_all(&file)?;
+                    file.seek(SeekFrom::Start(at))?;
+                    file.write_all(&buffer[..step])?;
+                }
                 at += step as u64;
             }
             file.sync_all()
@@ -148,13 +153,17 @@ impl FileSystem for DiskFs {
     }
 
     fn free_bytes(&self, dir: &Path) -> Option<u64> {
-        let system = rustix::fs::statvfs(dir).ok()?;
-        Some(system.f_bavail.saturating_mul(system.f_frsize))
+        File::open(dir).ok().and_then(|dir| free_bytes(&dir))
     }
 
     #[cfg(target_os = "linux")]
     fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
         let reserve = || {
+            if bytes == 0 {
+                fs::remove_file(path)?;
+                // Where files are copied when they are written to, what a file had is free only then.
+                return Ok(rustix::fs::syncfs(File::open(path.parent().unwrap_or(Path::new(".")))?)?);
+            }
             let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
             Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
         };
@@ -184,6 +193,37 @@ impl FileSystem for DiskFs {
     fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
         crate::region::RegionFs::open(crate::region::Disk::new(how.reads), dir, lock, how)
     }
+}
+
+/// Has the file system of a file finish what it has begun.
+fn settle_all(file: &File) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return Ok(rustix::fs::syncfs(file)?);
+    #[cfg(not(target_os = "linux"))]
+    file.sync_all()
+}
+
+/// What this process can still write. File systems keep some for the privileged, and ext4 some for itself that it counts as free.
+pub(crate) fn free_bytes(on: &File) -> Option<u64> {
+    let system = rustix::fs::fstatvfs(on).ok()?;
+    if !rustix::process::geteuid().is_root() {
+        return Some(system.f_bavail.saturating_mul(system.f_frsize));
+    }
+    let free = system.f_bfree.saturating_mul(system.f_frsize);
+    let all = system.f_blocks.saturating_mul(system.f_frsize);
+    let kept = if is_ext4(on) { (all / EXT4_KEPT_SHARE).min(EXT4_KEPT_BYTES) } else { 0 };
+    Some(free.saturating_sub(kept))
+}
+
+/// What ext4 keeps for itself: its "reserved clusters", 2 % of a disk and at most 16 MiB.
+const EXT4_KEPT_SHARE: u64 = 50;
+const EXT4_KEPT_BYTES: u64 = 16 << 20;
+
+fn is_ext4(file: &File) -> bool {
+    #[cfg(target_os = "linux")]
+    return rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type == 0xEF53);
+    #[cfg(not(target_os = "linux"))]
+    false
 }
 
 fn is_unwritable(error: &io::Error) -> bool {

@@ -161,8 +161,8 @@ pub trait FileSystem: Send + Sync + Debug {
         None
     }
 
-    /// Has the file `path`, which nobody reads, take so many bytes of the disk, so that removing it gives them back. It is
-    /// made if it is not there.
+    /// Has the file `path`, which nobody reads, take so many bytes of the disk. It is made if it is not there. With 0 it is removed,
+    /// and others can have its space when this returns.
     ///
     /// # Errors
     /// The system's; "unsupported" where a file system cannot promise space. What the file took before it may take still.

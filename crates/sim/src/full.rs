@@ -29,7 +29,7 @@ const PUTS_MAX: u32 = 100_000;
 
 /// Bytes that a compacted database may take beside a quarter more than its pairs: log, and table ends. The manifest, which
 /// is written anew only when it has grown past a mebibyte, is not counted.
-const OVERHEAD_BYTES: u64 = 24 << 10;
+const OVERHEAD_BYTES: u64 = 32 << 10;
 
 /// Fills a disk, empties it, goes on.
 #[must_use]

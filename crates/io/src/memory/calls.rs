@@ -120,6 +120,9 @@ impl FileSystem for MemoryFs {
     }
 
     fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return self.remove(path);
+        }
         let known = self.state().node(path);
         let file = known.map_or_else(|_| self.create_file(path), |node| Ok(self.handle(path, node)))?;
         let reserved = self.change(OpKind::Reserve, path, bytes, |state, op| {

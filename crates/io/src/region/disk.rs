@@ -185,8 +185,7 @@ impl GroundMap for DiskMap {
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        let system = rustix::fs::fstatvfs(&self.file).ok()?;
-        Some(system.f_bavail.saturating_mul(system.f_frsize))
+        crate::disk::free_bytes(&self.file)
     }
 
     fn reserve(&self, offset: usize, len: usize) -> bool {
