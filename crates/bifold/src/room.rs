@@ -11,7 +11,7 @@
 //! * **Puts end first.** What is left then is for deletes, flushes, compactions and collections, and these free more. Nothing is
 //!   poisoned: when there is room again, puts go on.
 //! * **A job that would not leave enough is stopped** before the disk is full, and its output removed. It is not begun again
-//!   before there is more room than it has met.
+//!   before there is more room than it has met, or a second has passed.
 //! * **`RESERVE`** takes space on the disk that nobody else gets. It is removed when there is no other room; so a disk that
 //!   somebody else has filled can be opened and emptied as well.
 //!
@@ -25,6 +25,7 @@ use std::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use bifold_contract::{
@@ -64,6 +65,9 @@ const RESERVE_SHARE_MAX: u64 = 4;
 const JOB_BYTES: u64 = 64 << 20;
 const JOB_SHARE: u64 = 16;
 
+/// Work that has found too little room is tried again after so long, if not before.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// What a database knows of its room.
 #[derive(Default)]
 pub(crate) struct Room {
@@ -91,6 +95,8 @@ pub(crate) enum Job {
 struct HeldUp {
     /// The room that it has met: with more of it, it is tried again.
     left: u64,
+    /// When that was. What a system says is free need not change when there is more.
+    since: Duration,
     why: Error,
 }
 
@@ -121,7 +127,9 @@ impl Room {
 
     /// Gives the disk what `RESERVE` takes. Answers whether that was anything.
     fn release(&self, dir: &Dir) -> bool {
-        self.reserve_bytes.swap(0, Relaxed) > 0 && dir.reserve(names::RESERVE, 0).is_ok()
+        cfg!(not(planted = "keep_reserve"))
+            && self.reserve_bytes.swap(0, Relaxed) > 0
+            && dir.reserve(names::RESERVE, 0).is_ok()
     }
 }
 
@@ -162,7 +170,7 @@ impl Engine {
         self.room.look_at.store(if is_short { 0 } else { brought + (spare / 8).min(LOOK_BYTES_MAX) }, Relaxed);
         let brings_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
         match is_short {
-            true if brings_values => Err(self.full(free, needed + 2 * bytes)),
+            true if brings_values && cfg!(not(planted = "puts_until_full")) => Err(self.full(free, needed + 2 * bytes)),
             true => self.ensure_room(2 * bytes),
             false => Ok(()),
         }
@@ -282,9 +290,10 @@ impl Engine {
             Err(error) if error.is_full() && self.room.release(&self.dir) => work(),
             other => other,
         };
-        outcome.map_err(|error| match error {
-            Error::Io { .. } if error.is_full() => self.full(self.dir.free_bytes().unwrap_or(0), self.kept_free()),
-            other => other,
+        outcome.map_err(|error| match self.dir.free_bytes() {
+            // Where nobody says how much is free, nobody would know when to begin again: it poisons.
+            Some(free) if matches!(error, Error::Io { .. }) && error.is_full() => self.full(free, self.kept_free()),
+            _ => error,
         })
     }
 
@@ -293,7 +302,8 @@ impl Engine {
         match error {
             Some(why @ Error::Full { .. }) => {
                 let left = self.dir.free_bytes().unwrap_or(u64::MAX);
-                held_up.insert((tree.keyspace, job), HeldUp { left, why: why.clone() });
+                let since = self.env.clock.now();
+                held_up.insert((tree.keyspace, job), HeldUp { left, since, why: why.clone() });
             }
             _ => drop(held_up.remove(&(tree.keyspace, job))),
         }
@@ -304,7 +314,8 @@ impl Engine {
         let held_up = self.room.held_up.hold();
         let found = held_up.get(&(tree.keyspace, job))?;
         let is_as_before = self.dir.free_bytes().is_some_and(|free| free <= found.left);
-        (is_as_before && !tree.is_dropped()).then(|| found.why.clone())
+        let is_fresh = self.env.clock.now().saturating_sub(found.since) < RETRY;
+        (is_as_before && is_fresh && !tree.is_dropped()).then(|| found.why.clone())
     }
 }
 

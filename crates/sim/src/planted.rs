@@ -57,6 +57,7 @@ const fn bug(name: &'static str, caught_by: Test) -> Planted {
 }
 
 const BITFLIP: Test = Test::Proof("bitflip");
+const FULL: Test = Test::Proof("full");
 const ERRNO: Test = Test::Proof("errno");
 const METAMORPHIC: Test = Test::Proof("metamorphic");
 const POWER: Test = Test::Proof("power");
@@ -128,6 +129,8 @@ pub const ALL: &[Planted] = &[
     bug("map_any_file_system", REGION),
     bug("unguarded_store", REGION),
     bug("swallow_full_disk", REGION),
+    bug("puts_until_full", FULL),
+    bug("keep_reserve", FULL),
     bug("remember_cut_appends", REGION),
     bug("append_to_any", CUT_FILES),
     bug("forget_drops", EXACT),

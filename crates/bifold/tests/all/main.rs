@@ -5,6 +5,7 @@ mod basics;
 mod batches;
 mod checkpoints;
 mod fixtures;
+mod full_disk;
 mod keyspaces;
 mod killed;
 mod limits;

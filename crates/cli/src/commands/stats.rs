@@ -102,8 +102,9 @@ fn space(stats: &Stats, out: &mut Output) -> Result<()> {
         out.line(format!("      {line}"))?;
     }
     let (logs, manifest) = (bytes(s.logs_bytes), bytes(s.manifest_bytes));
-    let (appends, other) = (bytes(s.appends_bytes), bytes(s.other_bytes));
-    out.line(format!("      logs {logs}, manifest {manifest}, append region {appends}, other files {other}"))?;
+    let (appends, reserve, other) = (bytes(s.appends_bytes), bytes(s.reserve_bytes), bytes(s.other_bytes));
+    let rest = format!("append region {appends}, reserve {reserve}, other files {other}");
+    out.line(format!("      logs {logs}, manifest {manifest}, {rest}"))?;
     let reclaimable = bytes(s.reclaimable_bytes_estimate);
     out.line(format!("      about {reclaimable} could be reclaimed now (live, dead and this are estimates)"))
 }

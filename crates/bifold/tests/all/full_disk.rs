@@ -1,0 +1,103 @@
+//! A full disk: puts end before it is full, and nothing is poisoned. Another process can open it, were it full to the last byte.
+
+use std::{path::Path, sync::Arc};
+
+use bifold::{Db, Env, Error, KeyspaceOptions, Options, Placement, Workers};
+use bifold_io::{FileSystem, memory::MemoryFs};
+
+const CAPACITY: u64 = 8 << 20;
+const PLACEMENTS: [Placement; 5] =
+    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv];
+
+fn open(fs: &MemoryFs, placement: Placement, workers: Workers) -> Result<Db, Error> {
+    let mut options = Options { memory_limit: 8 << 20, memtable_bytes: 64 << 10, workers, ..Options::default() };
+    options.keyspace = KeyspaceOptions { placement, table_bytes: 64 << 10, ..KeyspaceOptions::default() };
+    (options.keyspace.values.file_bytes, options.keyspace.values.group_bytes) = (64 << 10, 64 << 10);
+    Db::open_in(env(fs), "/db", options)
+}
+
+fn env(fs: &MemoryFs) -> Env {
+    Env { fs: Arc::new(fs.clone()), ..Env::system() }
+}
+
+fn key(number: u32) -> String {
+    format!("key{number:06}")
+}
+
+/// Fills it until a put is refused. Answers how many were not.
+fn fill(db: &Db) -> u32 {
+    for number in 0.. {
+        match db.put(key(number), vec![number as u8; 3000]) {
+            Ok(()) => {}
+            Err(Error::Full { free_bytes, needed_bytes, .. }) => {
+                assert!(free_bytes < needed_bytes, "{free_bytes} of {needed_bytes}");
+                return number;
+            }
+            Err(error) => panic!("put {number}: {error}"),
+        }
+    }
+    unreachable!("the disk fills")
+}
+
+fn check(db: &Db, numbers: impl IntoIterator<Item = u32>) {
+    for number in numbers {
+        assert_eq!(db.get(key(number)).unwrap().as_deref(), Some(&vec![number as u8; 3000][..]), "{number}");
+    }
+}
+
+#[test]
+fn puts_are_refused_and_deletes_are_not_and_then_puts_go_on() {
+    for placement in PLACEMENTS {
+        for workers in [Workers::Caller, Workers::Threads(2)] {
+            let fs = MemoryFs::new();
+            fs.set_capacity(Some(CAPACITY));
+            let db = open(&fs, placement, workers).unwrap();
+            let puts = fill(&db);
+            assert!(puts > 300, "{placement:?}: {puts} puts");
+            assert!(matches!(db.put("key", "value"), Err(Error::Full { .. })), "{placement:?}");
+            check(&db, 0..puts);
+            (0..puts).step_by(2).for_each(|number| db.delete(key(number)).unwrap());
+            db.compact().unwrap();
+            check(&db, (1..puts).step_by(2));
+            db.put("key", "value").unwrap();
+            assert!(db.stats().poisoned.is_none(), "{placement:?}");
+            db.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_others_have_filled_to_the_last_byte_is_opened_with_what_the_reserve_gives() {
+    for placement in PLACEMENTS {
+        let fs = MemoryFs::new();
+        fs.set_capacity(Some(CAPACITY));
+        let db = open(&fs, placement, Workers::Caller).unwrap();
+        (0..500).for_each(|number| db.put(key(number), vec![number as u8; 3000]).unwrap());
+        assert!(db.stats().space.reserve_bytes > 0, "{placement:?}");
+        drop(db);
+        fs.set_capacity(Some(fs.used_bytes()));
+        let db = open(&fs, placement, Workers::Caller).unwrap();
+        assert_eq!(fs.len(Path::new("/db/RESERVE")).unwrap(), None, "{placement:?}: it has given what it had");
+        check(&db, 0..500);
+        db.delete(key(7)).unwrap();
+        assert!(matches!(db.put("key", "value"), Err(Error::Full { .. })), "{placement:?}");
+        fs.set_capacity(Some(CAPACITY));
+        db.put("key", "value").unwrap();
+        db.compact().unwrap();
+        assert!(db.stats().space.reserve_bytes > 0, "{placement:?}: it is there again");
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn with_no_room_asked_for_puts_go_on_longer() {
+    let filled = |free_bytes_min| {
+        let fs = MemoryFs::new();
+        fs.set_capacity(Some(CAPACITY));
+        let options =
+            Options { workers: Workers::Caller, memtable_bytes: 64 << 10, free_bytes_min, ..Options::default() };
+        fill(&Db::open_in(env(&fs), "/db", options).unwrap())
+    };
+    let (most, usual) = (filled(Some(0)), filled(None));
+    assert!(most > usual + usual / 4, "{most} puts where nothing is kept free, {usual} otherwise");
+}
