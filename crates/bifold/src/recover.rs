@@ -596,7 +596,7 @@ impl Engine {
     fn flush_sealed(&self, tree: &Arc<Tree>) -> Result<()> {
         while !tree.view().sealed.is_empty() {
             match self.noting_room(tree, Job::Flush, || self.flush_oldest(tree)) {
-                Err(error) if error.is_full() => break,
+                Err(Error::Full { .. }) => break,
                 other => other?,
             }
         }
