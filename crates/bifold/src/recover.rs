@@ -29,7 +29,9 @@ use std::{
 
 use bifold_contract::{
     Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, SeqNo, ValueEdit,
-    ValueFileMeta, edit::TableAdded, placement::Routed,
+    ValueFileMeta,
+    edit::TableAdded,
+    placement::{Replayed, Routed},
 };
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
@@ -624,16 +626,16 @@ impl Engine {
 }
 
 fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, log: u64, writes: bool) -> Result<()> {
-    let (key, act, beside) = match *operation {
-        Operation::Put { key, value, .. } => (key, Act::Put(value), Some(Routed::Put { key, value })),
-        Operation::Pointer { key, pointer, .. } => (key, Act::Pointer(pointer), None),
-        Operation::Delete { key, .. } => (key, Act::Delete, Some(Routed::Delete { key })),
+    let (key, act, replayed) = match *operation {
+        Operation::Put { key, value, .. } => (key, Act::Put(value), Replayed::Whole(Routed::Put { key, value })),
+        Operation::Pointer { key, pointer, .. } => (key, Act::Pointer(pointer), Replayed::Pointer { key }),
+        Operation::Delete { key, .. } => (key, Act::Delete, Replayed::Whole(Routed::Delete { key })),
         Operation::DeleteRange { start, end, .. } => {
-            (start, Act::DeleteRange(end), Some(Routed::DeleteRange { start, end }))
+            (start, Act::DeleteRange(end), Replayed::Whole(Routed::DeleteRange { start, end }))
         }
     };
-    if let Some(op) = beside.filter(|_| writes) {
-        tree.placement().replay(op, seqno)?;
+    if writes {
+        tree.placement().replay(replayed, seqno)?;
     }
     apply(&Op { tree, key, act }, seqno, log);
     Ok(())

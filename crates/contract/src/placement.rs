@@ -215,11 +215,11 @@ pub trait Placement: Send + Sync {
     /// I/O errors.
     fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()>;
 
-    /// During recovery for writing: tells of an operation of the log whose value is beside the key, or that has none.
+    /// During recovery for writing: tells of an operation of the log, in the order of commits.
     ///
     /// # Errors
     /// I/O errors.
-    fn replay(&self, _op: Routed<'_>, _seqno: SeqNo) -> Result<()> {
+    fn replay(&self, _op: Replayed<'_>, _seqno: SeqNo) -> Result<()> {
         Ok(())
     }
 
@@ -257,6 +257,18 @@ pub enum Routed<'a> {
         start: &'a [u8],
         /// First key not deleted.
         end: Option<&'a [u8]>,
+    },
+}
+
+/// One operation of the log, as a placement sees it when it is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replayed<'a> {
+    /// Its value is beside the key, or it has none.
+    Whole(Routed<'a>),
+    /// Its value is apart, where [`Placement::refer`] was told that it is.
+    Pointer {
+        /// The key.
+        key: &'a [u8],
     },
 }
 

@@ -84,6 +84,13 @@ impl Taken {
         self.bytes
     }
 
+    /// Takes so many in all, whether or not they are left.
+    pub fn change_anyway(&mut self, bytes: u64) {
+        self.from.used_bytes.fetch_add(bytes, Relaxed);
+        self.from.used_bytes.fetch_sub(self.bytes, Relaxed);
+        self.bytes = bytes;
+    }
+
     /// Takes so many more whether or not they are left.
     pub fn grow_anyway(&mut self, bytes: u64) {
         self.from.used_bytes.fetch_add(bytes, Relaxed);

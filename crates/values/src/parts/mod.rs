@@ -15,6 +15,7 @@
 //! | [`budget`] | memory with a cap that keyspaces share |
 //! | [`garbage_estimate`] | how much of a row of files is dead, by a sample |
 //! | [`hidden`] | how much is dead of which no rewrite has learnt |
+//! | [`covered_ranges`] | which records range deletes hide |
 //! | [`victim`] | which unit to collect (HashKV §3.3) |
 //! | [`hash_map`] | hash maps that are the same in every run |
 //! | [`key_table`] | the keys of a collection and what is known of each |
@@ -23,6 +24,7 @@
 pub mod arrivals;
 pub mod budget;
 pub mod buffers;
+pub mod covered_ranges;
 pub mod dead_counts;
 pub mod drop_keys;
 pub mod garbage_estimate;

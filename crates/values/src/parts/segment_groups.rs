@@ -140,6 +140,21 @@ impl Group {
         }
     }
 
+    /// Notes that a value of so many bytes is dead, if it is in a file of the group or in none: then it is tagged, or its file
+    /// was collected since.
+    pub fn lose(&mut self, file: FileId, bytes: u64) {
+        let has = |part: &Part| part.files.iter().any(|of| of.id == file);
+        let part = match () {
+            () if has(&self.hot) => &mut self.hot,
+            () if has(&self.cold) => &mut self.cold,
+            () if self.tag_bytes > 0 => &mut self.tagged,
+            () => return,
+        };
+        let bytes = bytes.min(part.live);
+        part.live -= bytes;
+        part.dead += bytes;
+    }
+
     /// Whether there may be a record of the key.
     #[must_use]
     pub fn may_hold(&self, hash: u64) -> bool {

@@ -387,6 +387,12 @@ impl ValueFiles {
         files
     }
 
+    /// All files that exist, those that are emptied included.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<ValueFile>> {
+        self.all.load().values().map(Arc::clone).collect()
+    }
+
     fn create(&self, class: u8, group: u64, source: IoSource) -> Result<(Arc<ValueFile>, Arc<Writer>)> {
         let description = Description { class, keyspace: self.home.keyspace, group };
         let id = (self.home.new_file)();

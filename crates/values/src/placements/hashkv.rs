@@ -24,6 +24,8 @@
 //! groups write is in `docs/placements/hashkv.md`.
 
 mod cold_log;
+mod discards;
+mod ranges;
 mod regroup;
 mod relocate;
 mod units;
@@ -34,11 +36,10 @@ use std::{
 };
 
 use bifold_contract::{
-    Corruption, FileId, IoSource, Placement, Pointer, Profile, RangeTombstone, Result, Rewriter, SeqNo, ValueEdit,
-    ValueFileMeta,
+    Corruption, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
-        Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, RewriteJob, Routed, SpacePressure,
-        ValueSpace,
+        Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, Replayed, RewriteJob, Routed,
+        SpacePressure, ValueSpace,
     },
 };
 use bifold_format::{
@@ -47,11 +48,12 @@ use bifold_format::{
     value::{self, FILE_HEADER_BYTES, Stored, ValueKind},
 };
 
-use self::{cold_log::ColdLog, regroup::Regroup, relocate::Relocation, units::Unit};
-use super::{ValueOptions, inline::Unmoved};
+use self::{
+    cold_log::ColdLog, discards::Discards, ranges::Ranges, regroup::Regroup, relocate::Relocation, units::Unit,
+};
+use super::ValueOptions;
 use crate::parts::{
     budget::Budget,
-    scan::Scan,
     segment_groups::{Groups, Region},
     sync::LockExt,
     value_files::{COLD, Home, ValueFile, ValueFiles},
@@ -74,9 +76,8 @@ pub struct HashKv {
 struct State {
     groups: Groups,
     cold_log: ColdLog,
-    /// Range deletes that some file may not know of, and the file they stand in.
-    ranges: Vec<RangeTombstone>,
-    ranges_file: Option<Arc<ValueFile>>,
+    /// Range deletes that some file may not know of.
+    ranges: Ranges,
     /// While logs are replayed: the numbers of what stands in files that logs still have, ascending.
     in_tails: VecDeque<SeqNo>,
     record: Vec<u8>,
@@ -99,8 +100,7 @@ impl HashKv {
         let state = State {
             groups,
             cold_log,
-            ranges: Vec::new(),
-            ranges_file: None,
+            ranges: Ranges::new(&filters),
             in_tails: VecDeque::new(),
             record: Vec::new(),
             compressor: Compressor::new(options.compression),
@@ -114,29 +114,15 @@ impl HashKv {
         let (kind, key) = match op {
             Routed::Put { key, .. } => (ValueKind::Stub, key),
             Routed::Delete { key } => (ValueKind::Delete, key),
-            Routed::DeleteRange { start, end } => return self.append_range(state, start, end, seqno),
+            Routed::DeleteRange { start, end } => {
+                return state.ranges.append(&self.files, &mut state.record, (start, end), seqno);
+            }
         };
         let hash = key_hash(key);
         if !state.groups.at(hash).may_hold(hash) {
             return Ok(());
         }
         state.append((&self.files, &self.options), key, seqno, What::Note(kind)).map(drop)
-    }
-
-    fn append_range(&self, state: &mut State, start: &[u8], end: Option<&[u8]>, seqno: SeqNo) -> Result<()> {
-        let file = match &state.ranges_file {
-            Some(file) => Arc::clone(file),
-            None => Arc::clone(state.ranges_file.insert(self.files.begin(NO_REGION)?)),
-        };
-        let (kind, stored) = match end {
-            Some(end) => (ValueKind::DeleteRange, Stored::plain(end)),
-            None => (ValueKind::DeleteRangeUnbounded, Stored::NOTHING),
-        };
-        state.record.clear();
-        value::encode(&mut state.record, (file.id, file.len()), kind, seqno, start, stored);
-        self.files.append(&file, &state.record)?;
-        state.ranges.push(RangeTombstone { start: start.into(), end: end.map(Into::into), seqno });
-        Ok(())
     }
 }
 
@@ -177,7 +163,7 @@ impl State {
         seqno: SeqNo,
         what: What<'_>,
     ) -> Result<Pointer> {
-        let Self { groups, record, compressor, .. } = self;
+        let Self { groups, ranges, record, compressor, .. } = self;
         let hash = key_hash(key);
         let group = groups.at_mut(hash);
         let file = match group.hot.head() {
@@ -196,10 +182,14 @@ impl State {
             What::Note(kind) => value::encode(record, place, kind, seqno, key, Stored::NOTHING),
             What::Tag(to) => value::encode_tag(record, place, seqno, key, to),
         }
+        ranges.note_first(&file, seqno);
         let pointer = files.append(&file, record)?;
         let bytes = u64::from(pointer.len);
         match what {
-            What::Value(_) => group.wrote(hash, bytes),
+            What::Value(_) => {
+                ranges.put(key);
+                group.wrote(hash, bytes);
+            }
             What::Note(_) => group.ended(hash, bytes),
             What::Tag(_) => group.tag_bytes += bytes,
         }
@@ -266,7 +256,7 @@ impl Placement for HashKv {
     }
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
-        Ok(Box::new(Unmoved))
+        Ok(Box::new(Discards::new(&self.state)))
     }
 
     fn read(&self, key: &[u8], _seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
@@ -283,8 +273,7 @@ impl Placement for HashKv {
         let state = &*self.state.hold();
         let units = match pressure.all_before {
             Some(before) => units::begun_before(state, before),
-            None if over == 0 || pressure.is_pinned(&space) => Vec::new(),
-            None => units::choose(&self.options, state, over, space.total_bytes),
+            None => units::due(&self.options, state, (over, pressure.is_pinned(&space)), space.total_bytes),
         };
         (!units.is_empty()).then(|| Collection::Units(units.into_iter().map(Unit::number).collect()))
     }
@@ -292,6 +281,9 @@ impl Placement for HashKv {
     fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
         let units: &[u64] = if let Collection::Units(units) = pick { units } else { &[] };
         let units = || units.iter().filter_map(|&unit| Unit::of(unit));
+        if units().any(|unit| unit == Unit::Ranges) {
+            return Ok(Box::new(ranges::Rewrite::begin(&self.files, &self.state)?));
+        }
         let files: BTreeSet<FileId> = units().filter_map(Unit::file).collect();
         if !files.is_empty() {
             let mut relocation = Relocation::begin(&self.files, &self.state, &self.options, &files);
@@ -329,6 +321,9 @@ impl Placement for HashKv {
 
     fn installed(&self, edit: &ValueEdit) {
         self.files.installed(edit);
+        if !edit.removed.is_empty() {
+            self.state.hold().ranges.forget(&self.files);
+        }
     }
 
     fn files(&self) -> ValueEdit {
@@ -347,7 +342,8 @@ impl Placement for HashKv {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.files.memory_bytes() + self.state.hold().groups.filter_bytes()
+        let state = self.state.hold();
+        self.files.memory_bytes() + state.groups.filter_bytes() + state.ranges.memory_bytes()
     }
 
     fn emptied_after(&self, seqno: SeqNo) -> u64 {
@@ -366,7 +362,7 @@ impl Placement for HashKv {
     fn seal(&self) {
         let mut state = self.state.hold();
         self.files.seal();
-        state.ranges_file = None;
+        state.ranges.close();
     }
 
     fn locate(&self, pointer: Pointer) -> Result<Located> {
@@ -388,19 +384,24 @@ impl Placement for HashKv {
         state.groups = Groups::new(GROUP_BITS, &grouped, &self.filters);
         state.cold_log = cold_log;
         state.in_tails = in_tails.into();
-        for file in ranges {
-            let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Recovery);
-            while let Some((record, _)) = scan.sound()? {
-                let end = record.range_end().map(Into::into);
-                state.ranges.push(RangeTombstone { start: record.key.into(), end, seqno: record.seqno });
-            }
-        }
-        Ok(())
+        state.ranges.restore(ranges)
     }
 
-    fn replay(&self, op: Routed<'_>, seqno: SeqNo) -> Result<()> {
+    fn replay(&self, op: Replayed<'_>, seqno: SeqNo) -> Result<()> {
         let state = &mut *self.state.hold();
-        if state.has_in_tails(seqno) || cfg!(planted = "forget_notes") {
+        let op = match op {
+            Replayed::Whole(op) => op,
+            Replayed::Pointer { key } => {
+                state.ranges.put(key);
+                return Ok(());
+            }
+        };
+        // By what is known and not by its number: a copy of range deletes may have several with one, and of these only some.
+        let is_known = match op {
+            Routed::DeleteRange { start, end } => state.ranges.known().covers_all(start, end, seqno),
+            _ => state.has_in_tails(seqno),
+        };
+        if is_known || cfg!(planted = "forget_notes") {
             return Ok(());
         }
         // The power took it away and left the log; or it stood in a file that no commit leads to, which is gone.

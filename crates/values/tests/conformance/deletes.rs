@@ -14,6 +14,7 @@ use bifold::{
     Compaction, Db, Workers,
     options::{Leveled, Tiered, TwoLayer},
 };
+use bifold_format::value::ValueKind;
 use bifold_io::memory::MemoryFs;
 use bifold_sim::{
     env,
@@ -25,7 +26,7 @@ use bifold_sim::{
 
 use crate::{
     meanwhile::{Act, at_change, at_every_change_of_a_collection, delete, nothing, put},
-    support::{Bed, EVERYTHING, Placement, Prepared, contents, keeps_apart, options, spec, threaded},
+    support::{Bed, EVERYTHING, Placement, Prepared, contents, keeps_apart, options, spec, threaded, walk_values},
 };
 
 fn prepared(placement: Placement) -> Prepared {
@@ -140,6 +141,74 @@ pub fn a02_a_delete_is_never_below_what_it_deletes(placement: Placement) {
         }
         bed.check_thoroughly();
     }
+}
+
+/// A queue deleted one by one from the front, and single keys out of the middle of others: when all is merged and collected,
+/// nothing is left that says so, and nothing has come back.
+pub fn a02_range_deletes_go_when_nothing_needs_them(placement: Placement) {
+    let fs = MemoryFs::default();
+    let open = || Db::open_in(env::simulated(&fs), env::DIR, options(placement)).unwrap();
+    let key = |n: u32| format!("job{n:05}").into_bytes();
+    let db = open();
+    let put = |n| db.put(key(n), spec(n, 80).bytes()).unwrap();
+    let end = |n| db.delete_range(key(n)..key(n + 1)).unwrap();
+    (0..400).for_each(put);
+    for n in 0..200 {
+        end(n);
+        put(400 + n);
+    }
+    let written = |fs: &MemoryFs| {
+        let mut count = 0;
+        let is_range = |kind| matches!(kind, ValueKind::DeleteRange | ValueKind::DeleteRangeUnbounded);
+        walk_values(fs, |_, record| count += u32::from(is_range(record.kind)));
+        count
+    };
+    let is_hashkv = matches!(placement, Placement::HashKv | Placement::HashKvColdLog);
+    assert!(!is_hashkv || written(&fs) == 200);
+    let queue = db.stats().memory.values;
+    (200..400).step_by(2).for_each(end);
+    let several = db.stats().memory.values;
+    assert!(!is_hashkv || several > queue + 99 * 120, "{queue}, {several}: what is kept of them counts");
+    db.compact().unwrap();
+    // What the first collection set free holds on to none any more; the second makes that so on disk.
+    db.collect_garbage().unwrap();
+    db.wait_idle().unwrap();
+    let left = |db: &Db| {
+        let found: Vec<_> = contents(db)["default"].iter().map(|(key, _)| key.to_vec()).collect();
+        let expected: Vec<_> = (201..400).step_by(2).chain(400..600).map(key).collect();
+        assert!(found == expected, "{} keys", found.len());
+        let tombstones: u64 = db.stats().keyspaces[0].levels.iter().map(|level| level.tombstones).sum();
+        (written(&fs), tombstones)
+    };
+    assert_eq!(left(&db), (0, 0));
+    db.close().unwrap();
+    let db = open();
+    assert_eq!(left(&db), (0, 0));
+    db.collect_garbage().unwrap();
+    assert_eq!(left(&db), (0, 0));
+}
+
+/// A file that was collected is in use again after a crash, if a snapshot has kept it: with all that its collection left out
+/// because of a range delete.
+pub fn a02_a_range_delete_outlasts_the_files_that_a_crash_brings_back(placement: Placement) {
+    let mut bed = Bed::new(options(placement));
+    bed.fill(0..40);
+    bed.step(&Op::Flush);
+    bed.delete_range(EVERYTHING);
+    bed.step(&Op::Compact);
+    bed.step(&Op::Snapshot(0));
+    // So that what is collected from now on is kept for the snapshot.
+    bed.put(90, 100);
+    for _ in 0..3 {
+        bed.collect();
+        bed.db().wait_idle().unwrap();
+    }
+    let killed = Arc::new(bed.fs.fork());
+    let mut bed = Bed::on(&killed, bed.model().clone(), options(placement));
+    bed.check();
+    bed.check_thoroughly();
+    bed.fill(20..30);
+    bed.check_thoroughly();
 }
 
 /// A snapshot, then everything deleted at once, merged and collected again and again.

@@ -17,7 +17,7 @@ use std::{
 };
 
 use bifold_contract::{
-    Corruption, FileId, IoSource, Pointer, RangeTombstone, Result, SeqNo,
+    Corruption, FileId, IoSource, Pointer, Result, SeqNo,
     placement::{Collecting, Moved, Moves},
 };
 use bifold_format::{
@@ -28,6 +28,7 @@ use bifold_format::{
 use super::{State, cold_log::End, units::FamilyUnit};
 use crate::{
     parts::{
+        covered_ranges::CoveredRanges,
         key_table::KeyTable,
         scan::Scan,
         segment_groups::{Groups, Part, Region},
@@ -186,15 +187,21 @@ impl Regroup {
         let mut fresh = self.begin_files(&units)?;
         let mut copying = {
             let mut state = self.state.hold();
+            self.ranges_upto = state.ranges.newest();
             let take = |unit| take(&mut state.groups, unit, &mut fresh, &mut self.taken);
             self.families = units.into_iter().filter_map(take).collect();
             let log_files = state.cold_log.ids().collect();
             let log = state.cold_log.take_end(self.options.file_bytes);
-            Copying { files: &self.files, cold: self.options.cold, ranges: state.ranges.clone(), log_files, log }
+            Copying {
+                files: &self.files,
+                cold: self.options.cold,
+                ranges: Arc::clone(state.ranges.known()),
+                log_files,
+                log,
+            }
         };
         // Of groups that have split meanwhile.
         self.files.empty(fresh.into_values().map(|file| file.id), 0);
-        self.ranges_upto = copying.ranges.iter().map(|range| range.seqno).max().unwrap_or(0);
         for family in &mut self.families {
             family.copy(&mut copying)?;
         }
@@ -229,11 +236,15 @@ impl Regroup {
             return Ok(());
         };
         let mut files = files.into_iter();
+        let mut fresh = Vec::new();
         for (leaf, [hot, cold]) in leaves.into_iter().zip(there) {
+            let goes_on = leaf.cold.is_some();
             leaf.hot = if hot { files.next() } else { None };
             leaf.cold = if cold { files.next() } else { leaf.cold.take() };
+            fresh.extend(leaf.hot.iter().chain(leaf.cold.iter().filter(|_| !goes_on)).map(|file| file.id));
         }
         let state = &mut *self.state.hold();
+        fresh.into_iter().for_each(|file| state.ranges.note_copy(file, self.ranges_upto));
         state.cold_log.extend(log_head.into_iter().chain(files).collect(), state.groups.clock);
         Ok(())
     }
@@ -294,16 +305,12 @@ fn end(ended: &mut BTreeMap<FileId, u64>, tag: Option<Tag>) {
     }
 }
 
-fn is_covered<'a>(ranges: impl IntoIterator<Item = &'a RangeTombstone>, key: &[u8], seqno: SeqNo) -> bool {
-    ranges.into_iter().any(|range| range.seqno > seqno && range.contains(key))
-}
-
 /// What copying takes.
 struct Copying<'a> {
     files: &'a ValueFiles,
     cold: Cold,
     /// All range deletes.
-    ranges: Vec<RangeTombstone>,
+    ranges: Arc<CoveredRanges>,
     /// The files of the cold log, and its end.
     log_files: BTreeSet<FileId>,
     log: End,
@@ -327,7 +334,7 @@ impl Family {
     fn copy(&mut self, copying: &mut Copying<'_>) -> Result<()> {
         self.find_newest()?;
         self.end_covered(&copying.ranges);
-        let counts = |&key: &u32| !is_covered(&copying.ranges, self.keys.key(key), self.keys.at(key).seqno);
+        let counts = |&key: &u32| !copying.ranges.covers(self.keys.key(key), self.keys.at(key).seqno);
         let place = |key: u32| (self.keys.at(key).source, self.keys.at(key).offset, key);
         let mut counting: Vec<(u32, u64, u32)> = self.keys.numbers().filter(counts).map(place).collect();
         counting.sort_unstable();
@@ -396,10 +403,10 @@ impl Family {
     }
 
     /// Tags of keys that range deletes cover are not the newest of their keys either.
-    fn end_covered(&mut self, ranges: &[RangeTombstone]) {
+    fn end_covered(&mut self, ranges: &CoveredRanges) {
         for key in self.keys.numbers() {
             let Newest { seqno, tag, .. } = *self.keys.at(key);
-            if tag.is_some() && is_covered(ranges, self.keys.key(key), seqno) {
+            if tag.is_some() && ranges.covers(self.keys.key(key), seqno) {
                 end(&mut self.ended, tag);
             }
         }
@@ -420,7 +427,7 @@ impl Family {
     }
 
     /// Some of the moves that are left, without those of keys that range deletes have covered since.
-    fn next_moves(&mut self, later: &[&RangeTombstone]) -> Vec<Moved> {
+    fn next_moves(&mut self, later: Option<&CoveredRanges>) -> Vec<Moved> {
         let some = self.next..self.copied.len().min(self.next + MOVES_AT_ONCE);
         self.next = some.end;
         let mut moves = Vec::with_capacity(some.len());
@@ -428,7 +435,7 @@ impl Family {
             let (goes_to, value_bytes) = (usize::from(copied.goes_to), u64::from(copied.bytes));
             let (key, leaf) = (self.keys.key(copied.key), &mut self.leaves[copied.leaf as usize]);
             let is_old = copied.is_old && cfg!(not(planted = "move_over_newer"));
-            if is_old || is_covered(later.iter().copied(), key, self.keys.at(copied.key).seqno) {
+            if is_old || later.is_some_and(|ranges| ranges.covers(key, self.keys.at(copied.key).seqno)) {
                 leaf.tagged_dead += if goes_to == COLD_LOG { value_bytes } else { 0 };
                 continue;
             }
@@ -446,8 +453,8 @@ impl Collecting for Regroup {
         let Some(family) = self.families.get_mut(self.next) else { return Ok(None) };
         family.pass_over_since(&self.state)?;
         let state = &mut *self.state.hold();
-        let later: Vec<&RangeTombstone> = state.ranges.iter().filter(|range| range.seqno > self.ranges_upto).collect();
-        let moved = family.next_moves(&later);
+        let later = (state.ranges.newest() > self.ranges_upto).then(|| &**state.ranges.known());
+        let moved = family.next_moves(later);
         if family.next == family.copied.len() {
             family.leaves.iter().for_each(|leaf| leaf.take_effect(family.unit, &family.sources, &mut state.groups));
             family.ended.iter().for_each(|(&file, &bytes)| state.cold_log.note_dead(file, bytes));

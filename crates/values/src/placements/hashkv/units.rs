@@ -6,6 +6,7 @@ use super::State;
 use crate::{
     parts::{
         segment_groups::{Group, Groups, Part, Region},
+        value_files::ValueFile,
         victim::{self, Candidate},
     },
     placements::{Cold, ValueOptions},
@@ -37,6 +38,8 @@ pub(super) enum Unit {
     Family(FamilyUnit),
     /// A file of the cold log.
     File(FileId),
+    /// The files of range deletes.
+    Ranges,
 }
 
 /// A group with those it shares files with, or the hot part of it.
@@ -54,6 +57,7 @@ impl Unit {
         match self {
             Self::Family(family) => family.region.number() << 2 | u64::from(family.hot_only),
             Self::File(file) => file << 2 | 2,
+            Self::Ranges => 3,
         }
     }
 
@@ -61,7 +65,7 @@ impl Unit {
     pub fn of(number: u64) -> Option<Self> {
         match number & 3 {
             2 => Some(Self::File(number >> 2)),
-            3 => None,
+            3 => (number == 3).then_some(Self::Ranges),
             half => Some(Self::Family(FamilyUnit { region: Region::of(number >> 2)?, hot_only: half == 1 })),
         }
     }
@@ -85,19 +89,38 @@ impl FamilyUnit {
 
 /// A few groups with files that old or, when there are none, a few such files of the cold log.
 pub(super) fn begun_before(state: &State, before: FileId) -> Vec<Unit> {
-    let groups = &state.groups;
-    let is_old = |group: &Group| group.files().any(|file| file.id < before);
-    let all = families(groups, false).into_iter();
-    let old = all.filter(|family| family.members.iter().any(|&at| is_old(&groups.all()[at])));
-    let units: Vec<Unit> = old.take(GROUPS_AT_ONCE).map(|family| family.unit).collect();
-    if units.is_empty() {
-        return state.cold_log.begun_before(before).take(LOG_FILES_AT_ONCE).map(Unit::File).collect();
+    let units = with_file(state, |file| file.id < before);
+    match () {
+        () if !units.is_empty() => units,
+        () if state.ranges.begun_before(before) => vec![Unit::Ranges],
+        () => state.cold_log.begun_before(before).take(LOG_FILES_AT_ONCE).map(Unit::File).collect(),
     }
-    units
+}
+
+/// A few whole groups with a file of which this is true.
+fn with_file(state: &State, is_old: impl Fn(&ValueFile) -> bool) -> Vec<Unit> {
+    let groups = &state.groups;
+    let has_old = |&at: &usize| groups.all()[at].files().any(|file| is_old(file));
+    let old = families(groups, false).into_iter().filter(|family| family.members.iter().any(has_old));
+    old.take(GROUPS_AT_ONCE).map(|family| family.unit).collect()
+}
+
+/// What to collect so that about `over` bytes come free of a `total`, unless a snapshot pins what was freed before; and what
+/// range deletes ask for.
+pub(super) fn due(options: &ValueOptions, state: &State, (over, is_pinned): (u64, bool), total: u64) -> Vec<Unit> {
+    if state.ranges.is_rewrite_due() {
+        return vec![Unit::Ranges];
+    }
+    if is_pinned {
+        return Vec::new();
+    }
+    let units =
+        if state.ranges.are_many() { with_file(state, |file| state.ranges.are_drained_by(file)) } else { Vec::new() };
+    if units.is_empty() && over > 0 { choose(options, state, over, total) } else { units }
 }
 
 /// The units to collect so that about `over` bytes come free, of a `total`.
-pub(super) fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<Unit> {
+fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<Unit> {
     let groups = &state.groups;
     let families = candidates(options, state);
     let candidates: Vec<Candidate> = families.iter().map(|family| family.candidate).collect();
@@ -150,6 +173,7 @@ pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reaso
 /// What a unit is called, and its files.
 fn describe(groups: &Groups, unit: Unit, members: &[usize]) -> (String, Vec<FileId>) {
     match unit {
+        Unit::Ranges => ("range deletes".to_owned(), Vec::new()),
         Unit::File(file) => (format!("file {file} (cold log)"), vec![file]),
         Unit::Family(family) => {
             let parts = members.iter().flat_map(|&at| family.parts(&groups.all()[at]));

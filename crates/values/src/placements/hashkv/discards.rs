@@ -1,0 +1,85 @@
+//! What rewrites drop because a range was deleted: groups cannot tell that by themselves.
+//!
+//! A put or delete of a key is known to its group at once, by the filter of the keys it has met. A range delete names no key.
+//! So its garbage is counted when flush or compaction drops an entry for it: the newest of its key in the stream, since what is
+//! older was counted when that was written. A key that was put again since counts twice until the group is collected: on the
+//! side of collecting.
+
+use std::sync::{Arc, Mutex};
+
+use bifold_contract::{Entry, FileId, Kind, Result, Rewriter, SeqNo, ValueEdit, placement::Kept};
+use bifold_format::{filter::key_hash, pointer};
+
+use super::State;
+use crate::parts::sync::LockExt;
+
+/// So many are told under one hold of the lock.
+const TOLD_AT_ONCE: usize = 256;
+
+/// The hooks of one rewrite.
+pub(super) struct Discards {
+    state: Arc<Mutex<State>>,
+    /// The key met last.
+    key: Vec<u8>,
+    dropped: Vec<Dropped>,
+}
+
+/// A record that a range delete hides.
+struct Dropped {
+    key: Box<[u8]>,
+    seqno: SeqNo,
+    file: FileId,
+    bytes: u64,
+}
+
+impl Discards {
+    pub fn new(state: &Arc<Mutex<State>>) -> Self {
+        Self { state: Arc::clone(state), key: Vec::new(), dropped: Vec::new() }
+    }
+
+    /// Answers whether an entry is the newest of its key.
+    fn meet(&mut self, entry: &Entry<'_>) -> bool {
+        let is_newest = self.key != entry.key;
+        if is_newest {
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+        }
+        is_newest
+    }
+
+    fn tell(&mut self) {
+        let state = &mut *self.state.hold();
+        for Dropped { key, seqno, file, bytes } in self.dropped.drain(..) {
+            // One that is forgotten hides nothing in any group any more.
+            if state.ranges.known().covers(&key, seqno) {
+                state.groups.at_mut(key_hash(&key)).lose(file, bytes);
+            }
+        }
+    }
+}
+
+impl Rewriter for Discards {
+    fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
+        self.meet(entry);
+        Ok(Kept::Unchanged)
+    }
+
+    fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
+        if self.meet(entry)
+            && entry.kind == Kind::Pointer
+            && let Ok(at) = pointer::decode(entry.payload)
+        {
+            let (key, bytes) = (entry.key.into(), at.len.into());
+            self.dropped.push(Dropped { key, seqno: entry.seqno, file: at.file, bytes });
+            if self.dropped.len() >= TOLD_AT_ONCE {
+                self.tell();
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<ValueEdit> {
+        self.tell();
+        Ok(ValueEdit::default())
+    }
+}

@@ -1,0 +1,308 @@
+//! Range deletes, which no hash can place: those that some file of a group may still have to be told of.
+//!
+//! ```text
+//! delete_range ─▶ appended to the file of range deletes ─▶ in memory, merged with its neighbours
+//!
+//!   file of a group      1 │ 5 │ 9 │ …     begun by commits: range deletes before its first record hide nothing in it
+//!   copy of a collection                   those that the collection knew hide nothing in it
+//!
+//!   floor = the least of these numbers over all files that exist ─▶ range deletes up to the floor are forgotten
+//! ```
+//!
+//! **Which are forgotten.** A collection copies no record that a range delete hides. So a range delete is needed until each
+//! file that is older than it has been collected *and is gone*: one that is emptied is in use again after a crash, with all
+//! that its collection left out. Copies of survivors keep their numbers, so it is not the numbers in a file that count but
+//! what the file [regards](Ranges::regards). Of a file of an earlier session nothing is known: it holds on to all.
+//!
+//! **When there are many.** Where they take more than a share of the memory for filters, all groups that hold on to them are
+//! collected (`drain_upto`), a few at a time, whatever their garbage.
+//!
+//! **On disk** they stand in files of group 0. When these are much longer than what is needed of them, that is copied to
+//! another one ([`Rewrite`]), and they are emptied. Nothing but a sync keeps them then: no snapshot reads them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use bifold_contract::{
+    FileId, IoSource, Result, SeqNo,
+    placement::{Collecting, Moves},
+};
+use bifold_format::value::{self, Stored, ValueKind};
+
+use super::{NO_REGION, State};
+use crate::parts::{
+    budget::{Budget, Taken},
+    covered_ranges::CoveredRanges,
+    scan::Scan,
+    sync::LockExt,
+    value_files::{COLLECTED, ValueFile, ValueFiles},
+};
+
+/// Of the memory for filters, range deletes of a keyspace take no larger share before what holds on to them is collected.
+const MEMORY_SHARE: u64 = 4;
+
+/// But so much always.
+const MEMORY_BYTES_MIN: u64 = 64 << 10;
+
+/// Their files may be so much longer than what is needed of them.
+const FILE_SLACK_BYTES: u64 = 64 << 10;
+
+/// A record of a range delete has so many bytes beside its two keys.
+const RECORD_BYTES: u64 = 28;
+
+/// The range deletes of a keyspace.
+pub(super) struct Ranges {
+    /// Collections share it: whoever adds one while a collection runs makes a copy.
+    known: Arc<CoveredRanges>,
+    /// The number of the last one, forgotten or not.
+    newest: SeqNo,
+    /// The files they stand in; the last one is appended to if it is open.
+    files: Vec<Arc<ValueFile>>,
+    is_open: bool,
+    /// Of files of groups: range deletes up to this number hide nothing in them.
+    regards: BTreeMap<FileId, SeqNo>,
+    /// Those up to this number are forgotten.
+    forgotten_upto: SeqNo,
+    /// Groups that hold on to one up to this number are collected.
+    drain_upto: SeqNo,
+    /// Their files are being copied.
+    is_rewritten: bool,
+    memory: Taken,
+    memory_max: u64,
+}
+
+impl Ranges {
+    pub fn new(filters: &Arc<Budget>) -> Self {
+        Self {
+            known: Arc::default(),
+            newest: 0,
+            files: Vec::new(),
+            is_open: false,
+            regards: BTreeMap::new(),
+            forgotten_upto: 0,
+            drain_upto: 0,
+            is_rewritten: false,
+            memory: filters.take_anyway(0),
+            memory_max: (filters.bytes_max() / MEMORY_SHARE).max(MEMORY_BYTES_MIN),
+        }
+    }
+
+    /// Those known now.
+    pub fn known(&self) -> &Arc<CoveredRanges> {
+        &self.known
+    }
+
+    /// The number of the last one.
+    pub fn newest(&self) -> SeqNo {
+        self.newest
+    }
+
+    /// Bytes of memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
+    /// Notes one and appends it to its file.
+    pub fn append(
+        &mut self,
+        files: &ValueFiles,
+        record: &mut Vec<u8>,
+        (start, end): (&[u8], Option<&[u8]>),
+        seqno: SeqNo,
+    ) -> Result<()> {
+        let file = match self.files.last() {
+            Some(last) if self.is_open => Arc::clone(last),
+            _ => {
+                let file = files.begin(NO_REGION)?;
+                self.files.push(Arc::clone(&file));
+                self.is_open = true;
+                file
+            }
+        };
+        record.clear();
+        encode(record, (file.id, file.len()), (start, end, seqno));
+        files.append(&file, record)?;
+        Arc::make_mut(&mut self.known).add(start, end, seqno);
+        self.newest = self.newest.max(seqno);
+        self.count();
+        if self.known.bytes() > self.memory_max && self.forgotten_upto >= self.drain_upto {
+            self.drain_upto = self.newest;
+        }
+        Ok(())
+    }
+
+    /// Notes that a value is put.
+    pub fn put(&mut self, key: &[u8]) {
+        if self.known.is_first_put(key) {
+            Arc::make_mut(&mut self.known).put(key);
+        }
+    }
+
+    /// Notes that a record with this number is appended to a file: if it is the first, nothing in it is older.
+    pub fn note_first(&mut self, file: &ValueFile, seqno: SeqNo) {
+        if file.is_empty() {
+            self.regards.insert(file.id, seqno.saturating_sub(1));
+        }
+    }
+
+    /// Notes that a collection that knew all up to `upto` has written a file.
+    pub fn note_copy(&mut self, file: FileId, upto: SeqNo) {
+        self.regards.insert(file, upto);
+    }
+
+    /// Takes in those of an earlier session, which stand in these files.
+    pub fn restore(&mut self, files: Vec<Arc<ValueFile>>) -> Result<()> {
+        let mut found = Vec::new();
+        for file in &files {
+            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
+            while let Some((record, _)) = scan.sound()? {
+                found.push((record.key.to_vec(), record.range_end().map(<[u8]>::to_vec), record.seqno));
+            }
+        }
+        self.newest = found.iter().map(|found| found.2).max().unwrap_or(0).max(self.newest);
+        let found = found.iter().map(|(start, end, seqno)| (&**start, end.as_deref(), *seqno));
+        Arc::make_mut(&mut self.known).restore(found);
+        (self.files, self.is_open) = (files, false);
+        self.count();
+        Ok(())
+    }
+
+    /// Nothing is appended to the present files any more.
+    pub fn close(&mut self) {
+        self.is_open = false;
+    }
+
+    /// Files are gone: forgets what only those had to be told of.
+    pub fn forget(&mut self, files: &ValueFiles) {
+        self.regards.retain(|&id, _| files.get(id).is_some());
+        if !self.known.is_empty() {
+            self.forgotten_upto = self.floor(files);
+            if self.known.iter().any(|(_, _, seqno)| seqno <= self.forgotten_upto) {
+                Arc::make_mut(&mut self.known).forget_upto(self.forgotten_upto);
+                self.count();
+            }
+        }
+    }
+
+    /// All files of groups know the range deletes up to this number.
+    fn floor(&self, files: &ValueFiles) -> SeqNo {
+        let existing = if cfg!(planted = "forget_ranges_early") { files.in_use() } else { files.all() };
+        let grouped = existing.iter().filter(|file| file.description.group != NO_REGION);
+        grouped.filter_map(|file| self.regarded_by(file)).min().unwrap_or(self.newest)
+    }
+
+    /// Range deletes up to this number hide nothing in a file; `None` of one that has no records.
+    fn regarded_by(&self, file: &ValueFile) -> Option<SeqNo> {
+        (!file.is_empty()).then(|| self.regards.get(&file.id).copied().unwrap_or(0))
+    }
+
+    /// Whether what holds on to them is to be collected.
+    pub fn are_many(&self) -> bool {
+        self.known.bytes() > self.memory_max / 2 && self.forgotten_upto < self.drain_upto
+    }
+
+    /// Whether a file holds on to those that are too many.
+    pub fn are_drained_by(&self, file: &ValueFile) -> bool {
+        self.regarded_by(file).is_some_and(|regarded| regarded < self.drain_upto)
+    }
+
+    /// Whether their files should be written anew.
+    pub fn is_rewrite_due(&self) -> bool {
+        let bytes: u64 = self.files.iter().map(|file| file.len() - file.start()).sum();
+        let needed = self.known.key_bytes() + self.known.len() as u64 * RECORD_BYTES;
+        let slack = if self.known.is_empty() { 0 } else { FILE_SLACK_BYTES + needed };
+        !self.is_rewritten && bytes > needed + slack
+    }
+
+    /// Whether any of their files has a number below this.
+    pub fn begun_before(&self, before: FileId) -> bool {
+        !self.is_rewritten && self.files.iter().any(|file| file.id < before)
+    }
+
+    fn count(&mut self) {
+        self.memory.change_anyway(self.known.bytes());
+    }
+}
+
+fn encode(out: &mut Vec<u8>, place: (FileId, u64), (start, end, seqno): (&[u8], Option<&[u8]>, SeqNo)) {
+    let (kind, stored) = match end {
+        Some(end) => (ValueKind::DeleteRange, Stored::plain(end)),
+        None => (ValueKind::DeleteRangeUnbounded, Stored::NOTHING),
+    };
+    value::encode(out, place, kind, seqno, start, stored);
+}
+
+/// The files of range deletes are written anew: those that are needed, merged with their neighbours.
+pub(super) struct Rewrite {
+    files: Arc<ValueFiles>,
+    state: Arc<Mutex<State>>,
+    sources: Vec<Arc<ValueFile>>,
+    freed: u64,
+    /// The copy is there, and the old files have not been emptied.
+    is_due: bool,
+}
+
+impl Rewrite {
+    /// Copies what is needed. Commits go on in another file.
+    pub fn begin(files: &Arc<ValueFiles>, state: &Arc<Mutex<State>>) -> Result<Self> {
+        let (files, state) = (Arc::clone(files), Arc::clone(state));
+        let (sources, known) = {
+            let ranges = &mut state.hold().ranges;
+            let is_free = !std::mem::replace(&mut ranges.is_rewritten, true);
+            ranges.close();
+            (if is_free { ranges.files.clone() } else { Vec::new() }, Arc::clone(&ranges.known))
+        };
+        let mut rewrite = Self { files, state, sources, freed: 0, is_due: false };
+        if !rewrite.sources.is_empty() {
+            rewrite.copy(&known)?;
+        }
+        Ok(rewrite)
+    }
+
+    fn copy(&mut self, known: &CoveredRanges) -> Result<()> {
+        let mut copied = 0;
+        if !known.is_empty() {
+            let mut copy = self.files.begin_copy(COLLECTED, NO_REGION)?;
+            for range in known.iter() {
+                copied += u64::from(copy.append_with(|out, place| encode(out, place, range))?.len);
+            }
+            // Nobody else knows the file, so nobody has sealed it.
+            let Some(written) = self.files.finish_copies(vec![copy])? else { return Ok(()) };
+            self.state.hold().ranges.files.splice(0..0, written);
+        }
+        let bytes: u64 = self.sources.iter().map(|file| file.len() - file.start()).sum();
+        self.freed = bytes.saturating_sub(copied);
+        self.is_due = true;
+        Ok(())
+    }
+}
+
+impl Collecting for Rewrite {
+    fn advance(&mut self) -> Result<Option<Moves>> {
+        Ok(self.is_due.then(Moves::default))
+    }
+
+    fn refused(&mut self, _moved: &bifold_contract::placement::Moved) {}
+
+    fn committed(&mut self, _last: SeqNo) {
+        self.is_due = false;
+        let is_source = |file: &ValueFile| self.sources.iter().any(|source| source.id == file.id);
+        self.state.hold().ranges.files.retain(|file| !is_source(file));
+        // A sync that begins from now on covers the copy. No reader ever looked into these.
+        self.files.empty(self.sources.iter().map(|source| source.id), 0);
+    }
+
+    fn freed(&self) -> u64 {
+        self.freed
+    }
+}
+
+impl Drop for Rewrite {
+    fn drop(&mut self) {
+        if !self.sources.is_empty() {
+            self.state.hold().ranges.is_rewritten = false;
+        }
+    }
+}
