@@ -188,6 +188,31 @@ pub fn a02_range_deletes_go_when_nothing_needs_them(placement: Placement) {
     assert_eq!(left(&db), (0, 0));
 }
 
+/// Ranges that have no neighbours, beside values that nobody changes: those are collected for the sake of what is kept of the
+/// ranges.
+pub fn a02_range_deletes_that_do_not_merge_have_a_bound_in_memory(placement: Placement) {
+    let fs = MemoryFs::default();
+    let open = || Db::open_in(env::simulated(&fs), env::DIR, options(placement)).unwrap();
+    let db = open();
+    (0..100).for_each(|n| db.put(key_bytes(n), spec(n.into(), 80).bytes()).unwrap());
+    let mut most = 0;
+    for n in 0..5000 {
+        db.delete_range(format!("gone{n:05}")..format!("gone{n:05}x")).unwrap();
+        if n % 100 == 0 {
+            most = most.max(db.stats().memory.values);
+        }
+    }
+    // All together are 700 KiB. A sixty-fourth of the memory limit and what comes between two looks are not half of that.
+    assert!(most < 300 << 10, "{most} bytes");
+    let check = |db: &Db| {
+        let is_there = |n| db.get(key_bytes(n)).unwrap().is_some_and(|value| spec(n.into(), 80).is(&value));
+        assert!((0..100).all(is_there));
+    };
+    check(&db);
+    db.close().unwrap();
+    check(&open());
+}
+
 /// A file that was collected is in use again after a crash, if a snapshot has kept it: with all that its collection left out
 /// because of a range delete.
 pub fn a02_a_range_delete_outlasts_the_files_that_a_crash_brings_back(placement: Placement) {

@@ -41,6 +41,7 @@ macro_rules! each_row {
             deletes: a01_deleted_keys_stay_deleted_while_threads_collect_and_merge
             deletes: a02_a_delete_is_never_below_what_it_deletes
             deletes: a02_range_deletes_go_when_nothing_needs_them
+            deletes: a02_range_deletes_that_do_not_merge_have_a_bound_in_memory
             deletes: a02_a_range_delete_outlasts_the_files_that_a_crash_brings_back
             deletes: a05_a_snapshot_keeps_what_a_range_delete_took
             deletes: a06_a_range_deleted_while_its_values_move_stays_deleted

@@ -127,9 +127,6 @@ impl Ranges {
         Arc::make_mut(&mut self.known).add(start, end, seqno);
         self.newest = self.newest.max(seqno);
         self.count();
-        if self.known.bytes() > self.memory_max && self.forgotten_upto >= self.drain_upto {
-            self.drain_upto = self.newest;
-        }
         Ok(())
     }
 
@@ -221,8 +218,12 @@ impl Ranges {
         !self.is_rewritten && self.files.iter().any(|file| file.id < before)
     }
 
+    /// Says what they take, and begins to drain when that is too much.
     fn count(&mut self) {
         self.memory.change_anyway(self.known.bytes());
+        if self.known.bytes() > self.memory_max && self.forgotten_upto >= self.drain_upto {
+            self.drain_upto = self.newest;
+        }
     }
 }
 
