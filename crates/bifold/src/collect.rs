@@ -239,7 +239,7 @@ impl Engine {
 
     /// Commits the next moves; answers whether there were any.
     fn commit_moves(&self, tree: &Arc<Tree>, collecting: &mut dyn Collecting) -> Result<bool> {
-        self.pace_moves()?;
+        self.pace_moves(tree)?;
         let mut wal = self.wal.hold();
         self.writable()?;
         if tree.is_dropped() {
@@ -300,17 +300,22 @@ impl Engine {
         Ok(())
     }
 
-    /// Wakes the workers when commits have written so much apart that there may be garbage to collect, and looks anew at how
-    /// full the space is.
+    /// Wakes the workers when commits have written so much of a keyspace's values that there may be garbage to collect, and
+    /// looks anew at how full its space is. No other keyspace is looked at: this is part of every commit.
     pub fn note_values(&self, ops: &[Op<'_>]) {
-        let bytes: u64 = ops.iter().filter(|op| op.tree.parts_from != usize::MAX).map(Op::bytes).sum();
-        let due = self.counters.gc.look_at.load(Relaxed);
-        let written = self.counters.gc.parted.fetch_add(bytes, Relaxed) + bytes;
-        if written >= due {
-            let space: u64 = self.trees().iter().map(|p| p.placement().space().total_bytes).sum();
-            self.counters.gc.look_at.store(written + (space / LOOK_SHARE).max(LOOK_BYTES_MIN), Relaxed);
-            self.update_fullness();
-            self.signal.tell();
+        let mut due = Vec::new();
+        for op in ops.iter().filter(|op| op.tree.parts_from != usize::MAX) {
+            let (looks, bytes) = (&op.tree.looks, op.bytes());
+            let written = looks.written.fetch_add(bytes, Relaxed) + bytes;
+            if written >= looks.due_at.load(Relaxed) {
+                let space = op.tree.placement().space().total_bytes;
+                looks.due_at.store(written + (space / LOOK_SHARE).max(LOOK_BYTES_MIN), Relaxed);
+                self.update_fullness_of(op.tree.keyspace);
+                due.push(op.tree.keyspace);
+            }
+        }
+        if !due.is_empty() {
+            self.work.look_at(&due);
         }
     }
 }

@@ -16,7 +16,7 @@ use bifold_contract::{
 use bifold_index::{
     compaction::{
         parts,
-        run::{self, RewritePlan},
+        run::{self, Held, RewritePlan},
     },
     merge::{MergeCursor, Source},
     range_tombstones::RangeTombstones,
@@ -63,8 +63,8 @@ impl Engine {
         let output_run = job.output_run.unwrap_or_else(|| self.new_file_id());
         let removed = job.inputs.iter().map(|&(level, run, table)| TableRemoved { level, run, table }).collect();
         let moves = job.shape == JobShape::Move && may_move(tree, job);
-        let (tables, values) = if moves {
-            (inputs(version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default())
+        let (tables, values, held) = if moves {
+            (inputs(version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default(), Vec::new())
         } else {
             self.with_room(|| self.merge(tree, &view, job, moving))?
         };
@@ -77,6 +77,7 @@ impl Engine {
             self.counters.gc.moved_bytes.fetch_add(moved_bytes, Relaxed);
         }
         let freed = self.install(tree, change, values, None)?.saturating_sub(moved_bytes);
+        tree.note_held(held);
         let mut history = tree.history.hold();
         if let Some(Alpha { alpha, bytes }) = alpha(&tree.shape(&view).levels, job) {
             history.alpha_sum += alpha * bytes as f64;
@@ -102,7 +103,7 @@ impl Engine {
         view: &View,
         job: &CompactionJob,
         moving: &[FileId],
-    ) -> Result<(Vec<Arc<TableMeta>>, ValueEdit)> {
+    ) -> Result<(Vec<Arc<TableMeta>>, ValueEdit, Vec<Held>)> {
         let levels = &tree.shape(view).levels;
         let inputs: Vec<&Arc<Table>> = inputs(&view.version, job).collect();
         let tombstones = RangeTombstones::new(inputs.iter().flat_map(|t| t.range_tombstones()));
@@ -150,7 +151,7 @@ impl Engine {
         let mut history = tree.history.hold();
         history.entries_in += output.entries_in;
         history.entries_out += output.entries_out;
-        Ok((output.tables.into_iter().map(Arc::new).collect(), output.values))
+        Ok((output.tables.into_iter().map(Arc::new).collect(), output.values, output.held))
     }
 
     /// Writes all memtables of `trees` as tables and waits for that.

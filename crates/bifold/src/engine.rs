@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use bifold_contract::{Error, FileId, KeyspaceId, LogFloor, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
-use bifold_values::parts::{budget::Memory, value_files::Home};
+use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::Home};
 
 use crate::{
     group_sync::GroupSync,
@@ -21,12 +21,13 @@ use crate::{
     memory::MemoryPlan,
     options::{Access, Options, Workers},
     pace::Pace,
+    places::Places,
     room::Room,
     signal::Signal,
     snapshot::Snapshots,
     stats::Counters,
     sync::{FairLock, LockExt},
-    tree::Tree,
+    tree::{Tree, Values},
     wal::Wal,
     work::Work,
 };
@@ -45,6 +46,8 @@ pub(crate) struct Engine {
     pub tables: Arc<TableContext>,
     /// Memory that placements share.
     pub value_memory: Memory,
+    /// Keyspaces whose values the next sync covers.
+    pub unsynced: Arc<Unsynced>,
     /// The commit lock, around the log.
     pub wal: FairLock<Wal>,
     /// Syncs of the log, shared by those who wait.
@@ -58,7 +61,7 @@ pub(crate) struct Engine {
     /// Where whoever waits for a change of any of these learns of it.
     pub signal: Arc<Signal>,
     /// What background work is running.
-    pub work: Work,
+    pub work: Arc<Work>,
     /// How fast writers may go.
     pub pace: Pace,
     /// How much room the disk has.
@@ -85,6 +88,7 @@ pub(crate) struct Recovered {
     pub plan: MemoryPlan,
     pub tables: Arc<TableContext>,
     pub value_memory: Memory,
+    pub unsynced: Arc<Unsynced>,
     pub lock: Box<dyn FileLock>,
     pub manifest: ManifestFile,
     pub wal: Wal,
@@ -101,6 +105,7 @@ impl Engine {
     pub fn new(found: Recovered) -> Arc<Self> {
         let signal = Arc::<Signal>::default();
         let pace = Pace::new(found.plan.memtable, found.options.background_bytes_per_second, &found.env.clock);
+        let work = Arc::new(Work::new(Arc::clone(&signal)));
         Arc::new(Self {
             env: found.env,
             dir: found.dir,
@@ -108,12 +113,13 @@ impl Engine {
             plan: found.plan,
             tables: found.tables,
             value_memory: found.value_memory,
+            unsynced: found.unsynced,
             wal: FairLock::new(found.wal),
             group_sync: GroupSync::default(),
             visible: AtomicU64::new(found.visible),
-            snapshots: Arc::default(),
+            snapshots: Snapshots::of(&work),
             manifest: Mutex::new(found.manifest),
-            work: Work::new(Arc::clone(&signal)),
+            work,
             pace,
             room: Room::new(found.reserve_bytes),
             health: Health::new(Arc::clone(&signal)),
@@ -168,17 +174,44 @@ impl Engine {
     }
 
     /// All trees. While the caller holds the commit lock, or that of the manifest, none is made and none is dropped.
-    pub fn steady_trees(&self, _lock: &impl KeepsTrees) -> Vec<Arc<Tree>> {
-        self.trees.load().to_vec()
+    pub fn steady_trees(&self, _lock: &impl KeepsTrees) -> Arc<Vec<Arc<Tree>>> {
+        self.trees.load_full()
     }
 
-    /// Begins a change of the trees or of what readers and writers see of one. Whoever waits learns of it.
-    pub fn changing(&self) -> Changing<'_> {
-        Changing(self)
+    /// The tree of a keyspace.
+    pub fn tree(&self, keyspace: KeyspaceId) -> Option<Arc<Tree>> {
+        find_tree(&self.trees(), keyspace)
+    }
+
+    /// The trees of these keyspaces, of those that there are.
+    pub fn trees_in(&self, places: &Places) -> Vec<Arc<Tree>> {
+        match places {
+            Places::All => self.trees().to_vec(),
+            Places::In(some) => some.iter().filter_map(|&keyspace| self.tree(keyspace)).collect(),
+        }
+    }
+
+    /// Begins a change of what readers and writers see of these keyspaces, or of whether they are there. Whoever waits learns of it.
+    pub fn changing(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) -> Changing<'_> {
+        Changing { engine: self, keyspaces: keyspaces.into_iter().collect() }
+    }
+
+    /// Where the values are that the next sync covers: of those keyspaces that have said that there is something new. Asked
+    /// under the commit lock, so that no commit is in the log of that sync whose value is in none of them.
+    pub fn values_to_sync(&self, commit_lock: &Wal) -> Vec<Arc<Values>> {
+        self.values_to_sync_of(&self.steady_trees(commit_lock), commit_lock)
+    }
+
+    /// The same, of `trees`, which are all.
+    pub fn values_to_sync_of(&self, trees: &[Arc<Tree>], _commit_lock: &Wal) -> Vec<Arc<Values>> {
+        // Those that are not among them were dropped: one that is made notes nothing before it is there.
+        let find = |keyspace| find_tree(trees, keyspace);
+        self.unsynced.take().into_iter().filter_map(find).map(|tree| tree.placement()).collect()
     }
 
     /// Replaces the set of trees; only `install` does.
     pub fn set_trees(&self, trees: Vec<Arc<Tree>>, _locks: (&ManifestFile, &Wal), _told: &Changing<'_>) {
+        debug_assert!(trees.is_sorted_by_key(|tree| tree.keyspace), "a tree is found by its number");
         self.trees.store(Arc::new(trees));
     }
 
@@ -189,7 +222,7 @@ impl Engine {
 
     /// Where value files of a keyspace go that is made now.
     pub fn value_home(&self, keyspace: KeyspaceId) -> Home {
-        value_home(&self.dir, keyspace, &self.next_file, &self.value_memory, true)
+        value_home(&self.dir, keyspace, &self.next_file, (&self.value_memory, &self.unsynced), true)
     }
 
     /// The number that [`Engine::new_file_id`] hands out next.
@@ -253,13 +286,28 @@ impl KeepsTrees for ManifestFile {}
 
 /// A change of the trees or of one of their views, until it is dropped, by a panic as well: then what the pace has noted of them is
 /// out of date, and whoever waits looks again. [`Tree::change`] and [`Engine::set_trees`] want to see one.
-pub(crate) struct Changing<'a>(&'a Engine);
+pub(crate) struct Changing<'a> {
+    engine: &'a Engine,
+    keyspaces: Vec<KeyspaceId>,
+}
+
+impl Changing<'_> {
+    /// Whether it is one of this keyspace.
+    pub fn is_of(&self, keyspace: KeyspaceId) -> bool {
+        self.keyspaces.contains(&keyspace)
+    }
+}
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.0.pace.forget();
-        self.0.signal.tell();
+        self.engine.pace.forget(&self.keyspaces);
+        self.engine.work.look_at(&self.keyspaces);
     }
+}
+
+/// The tree of a keyspace among those that ascend by number.
+fn find_tree(trees: &[Arc<Tree>], keyspace: KeyspaceId) -> Option<Arc<Tree>> {
+    trees.binary_search_by_key(&keyspace, |tree| tree.keyspace).ok().map(|at| Arc::clone(&trees[at]))
 }
 
 /// Where value files of a keyspace go.
@@ -267,12 +315,12 @@ pub(crate) fn value_home(
     dir: &Dir,
     keyspace: KeyspaceId,
     next: &Arc<AtomicU64>,
-    memory: &Memory,
+    (memory, unsynced): (&Memory, &Arc<Unsynced>),
     writes: bool,
 ) -> Home {
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
-    Home { dir: dir.clone(), keyspace, new_file, writes, memory: memory.clone() }
+    Home { dir: dir.clone(), keyspace, new_file, writes, memory: memory.clone(), unsynced: Arc::clone(unsynced) }
 }
 
 impl fmt::Debug for Engine {

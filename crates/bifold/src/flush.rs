@@ -32,8 +32,9 @@ impl Engine {
         let begin = self.env.clock.now();
         self.ensure_room_to_flush(layer.memtable.data_bytes() as u64)?;
         self.sync_log_for_others(tree, layer)?;
-        let (change, values) = self.with_room(|| self.write_layer(tree, &view, layer))?;
+        let (change, values, held) = self.with_room(|| self.write_layer(tree, &view, layer))?;
         self.install(tree, change, values, Some(layer))?;
+        tree.note_held(held);
         self.pace.flushed(layer.memtable.data_bytes() as u64, self.env.clock.now().saturating_sub(begin));
         Ok(())
     }
@@ -51,7 +52,12 @@ impl Engine {
         }
     }
 
-    fn write_layer(&self, tree: &Arc<Tree>, view: &View, layer: &Layer) -> Result<(LevelEdit, ValueEdit)> {
+    fn write_layer(
+        &self,
+        tree: &Arc<Tree>,
+        view: &View,
+        layer: &Layer,
+    ) -> Result<(LevelEdit, ValueEdit, Vec<run::Held>)> {
         let empty_below = view.version.tables().next().is_none() && view.sealed.len() == 1;
         let run = self.new_file_id();
         let levels = &tree.shape(view).levels;
@@ -87,6 +93,6 @@ impl Engine {
             added: output.tables.into_iter().map(added).collect(),
             ..LevelEdit::default()
         };
-        Ok((change, output.values))
+        Ok((change, output.values, output.held))
     }
 }

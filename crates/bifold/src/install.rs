@@ -74,7 +74,7 @@ impl Engine {
         if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
             tree.note_flushed(seqno);
         }
-        tree.change(&self.changing(), |view| (view.with(written, new), ()));
+        tree.change(&self.changing([tree.keyspace]), |view| (view.with(written, new), ()));
         for removed in edit.levels.iter().flat_map(|e| &e.removed) {
             release(&old, removed.table, &edit);
         }
@@ -189,10 +189,11 @@ impl Engine {
     /// I/O errors.
     pub fn seal(&self, wal: &mut Wal, trees: &[Arc<Tree>]) -> Result<()> {
         wal.rotate(self.new_file_id())?;
-        let told = self.changing();
+        let sealed: Vec<KeyspaceId> = trees.iter().map(|tree| tree.keyspace).collect();
+        let told = self.changing(sealed.iter().copied());
         trees.iter().for_each(|tree| tree.seal(&told));
         drop(told);
-        self.update_pace();
+        self.update_pace_of(&sealed);
         Ok(())
     }
 
@@ -217,9 +218,9 @@ impl Engine {
         let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: text };
         let mut edit = Edit { keyspaces: vec![created], ..Edit::default() };
         self.record(&mut manifest, &mut edit)?;
-        let told = self.changing();
+        let told = self.changing([id]);
         let wal = self.wal.hold();
-        let all = self.steady_trees(&*wal).into_iter().chain([Arc::clone(&tree)]).collect();
+        let all = self.steady_trees(&*wal).iter().cloned().chain([Arc::clone(&tree)]).collect();
         self.set_trees(all, (&manifest, &wal), &told);
         drop(wal);
         Ok(tree)
@@ -240,8 +241,8 @@ impl Engine {
         self.health.well()?;
         self.watch(manifest.append(&edit))?;
         tree.mark_dropped();
-        let told = self.changing();
-        let others = self.steady_trees(&*wal).into_iter().filter(|p| p.name != name).collect();
+        let told = self.changing([tree.keyspace]);
+        let others = self.steady_trees(&*wal).iter().filter(|p| p.name != name).cloned().collect();
         self.set_trees(others, (&manifest, &wal), &told);
         let old = tree.let_go(&told);
         drop(wal);
@@ -249,7 +250,7 @@ impl Engine {
             std::mem::forget(told);
         } else {
             drop(told);
-            self.update_pace();
+            self.update_pace_of(&[tree.keyspace]);
         }
         old.version.tables().for_each(|table| table.mark_obsolete());
         old.values.drop_files();

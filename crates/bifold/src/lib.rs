@@ -60,6 +60,7 @@ mod memory;
 pub mod options;
 mod overwrites;
 mod pace;
+mod places;
 mod presets;
 mod read;
 mod recover;

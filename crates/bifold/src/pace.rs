@@ -16,8 +16,9 @@
 //! statistics.
 
 use std::{
+    collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{
             AtomicBool, AtomicU64,
             Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -26,10 +27,13 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::Result;
+use bifold_contract::{KeyspaceId, Result};
 use bifold_io::{Clock, rate::RateBudget};
 
-use crate::{engine::Engine, memory::MEMTABLES_MAX, room::Job, stats::StallCause, sync::LockExt, tree::Tree};
+use crate::{
+    engine::Engine, memory::MEMTABLES_MAX, places::Places, room::Job, stats::StallCause, sync::LockExt, tree::Tree,
+    write::Op,
+};
 
 /// Debt (see `CompactionPolicy::debt`) at which writers begin to be slowed: with a trigger of 8 level-0 runs, 16 runs.
 const DEBT_SLOW: f64 = 3.0;
@@ -63,9 +67,9 @@ const SLEEP_MAX: Duration = Duration::from_millis(5);
 pub(crate) struct Pace {
     /// Largest number of sealed memtables of any tree, as noted by the last change: 0 means that nothing needs to be looked at.
     sealed_max: AtomicU64,
-    /// The trees have changed since that and `fullness` were noted. Who needs them makes them up anew: opening a thousand
-    /// keyspaces is not to look at all of them a thousand times.
+    /// Keyspaces have changed since that and `fullness` were noted. Who needs them looks at those anew, which are in `stale`.
     is_stale: AtomicBool,
+    stale: Mutex<Places>,
     /// Bytes a second at which memtables were lately written; 0 before the first.
     flush_rate: AtomicU64,
     /// Bytes a second that debt allows; 0 means any number.
@@ -75,12 +79,30 @@ pub(crate) struct Pace {
     feedback: Mutex<Feedback>,
     /// How full the fullest keyspace is, in thousandths of its space target.
     fullness: AtomicU64,
+    /// The keyspaces that slow writers: all others are in shape. So what a commit or a job changes in one is looked at without
+    /// a look at the others.
+    behind: Mutex<BTreeMap<KeyspaceId, Behind>>,
     /// What collections lately freed, and the bytes a second that follow from it.
     freeing: Mutex<Freeing>,
     collecting: Mutex<Collecting>,
     free_rate: AtomicU64,
     /// What compactions may write.
     pub budget: RateBudget,
+}
+
+/// How far background work is behind in one keyspace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Behind {
+    sealed: usize,
+    debt: f64,
+    fullness: f64,
+}
+
+impl Behind {
+    /// Nothing in it slows writers. Debt has no effect below [`DEBT_FREE`].
+    fn is_in_shape(&self) -> bool {
+        self.sealed == 0 && self.debt < DEBT_FREE && self.fullness == 0.0
+    }
 }
 
 #[derive(Default)]
@@ -141,11 +163,13 @@ impl Pace {
         Self {
             sealed_max: AtomicU64::new(0),
             is_stale: AtomicBool::new(true),
+            stale: Mutex::default(),
             flush_rate: AtomicU64::new(memtable_bytes.max(1) * 4),
             debt_rate: AtomicU64::new(0),
             free_at_ns: AtomicU64::new(0),
             feedback: Mutex::default(),
             fullness: AtomicU64::new(0),
+            behind: Mutex::default(),
             freeing: Mutex::default(),
             collecting: Mutex::default(),
             free_rate: AtomicU64::new(FREE_RATE_ASSUMED),
@@ -153,8 +177,9 @@ impl Pace {
         }
     }
 
-    /// What is noted of the trees is out of date.
-    pub fn forget(&self) {
+    /// What is noted of these keyspaces is out of date.
+    pub fn forget(&self, keyspaces: &[KeyspaceId]) {
+        self.stale.hold().add(keyspaces.iter().copied());
         self.is_stale.store(true, Release);
     }
 
@@ -190,6 +215,14 @@ impl Pace {
         let mut freeing = self.freeing.hold();
         *freeing = freeing.and(bytes as f64, time.as_secs_f64());
         self.free_rate.store(freeing.rate() as u64, Relaxed);
+    }
+
+    /// Lets writers see what slows them.
+    fn show(&self, behind: &BTreeMap<KeyspaceId, Behind>) {
+        let sealed = behind.values().map(|of| of.sealed).max().unwrap_or(0);
+        self.sealed_max.store(sealed as u64, Relaxed);
+        let fullest = behind.values().map(|of| of.fullness).fold(0.0, f64::max);
+        self.fullness.store((fullest * 1000.0) as u64, Relaxed);
     }
 
     /// The feedback on debt: `bytes` have been committed in all.
@@ -245,7 +278,7 @@ impl Engine {
     ///
     /// # Errors
     /// The failure that poisoned the database while waiting.
-    pub fn pace(&self, bytes: u64, in_memtable: u64) -> Result<()> {
+    pub fn pace(&self, ops: &[Op<'_>], bytes: u64, in_memtable: u64) -> Result<()> {
         if self.works_in_caller() {
             return Ok(());
         }
@@ -255,7 +288,7 @@ impl Engine {
         if sealed == 0 && debt_rate == 0 && space_rate.is_none() {
             return Ok(());
         }
-        let fill = self.fill();
+        let fill = self.fill(ops.iter().map(|op| op.tree));
         if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.plan.memtable as f64 {
             self.wait_for_flush("a commit")?;
         }
@@ -281,9 +314,9 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::pace`].
-    pub fn pace_moves(&self) -> Result<()> {
+    pub fn pace_moves(&self, tree: &Arc<Tree>) -> Result<()> {
         let sealed = self.sealed_noted() as usize;
-        if sealed >= MEMTABLES_MAX - 1 && !self.works_in_caller() && self.fill() >= FILL_MOVES {
+        if sealed >= MEMTABLES_MAX - 1 && !self.works_in_caller() && self.fill([tree].into_iter()) >= FILL_MOVES {
             self.wait_for_flush("a collection")?;
         }
         Ok(())
@@ -316,34 +349,68 @@ impl Engine {
         Ok(())
     }
 
-    /// How full the fullest active memtable is, 0 to 1.
-    fn fill(&self) -> f64 {
-        let bytes = |p: &Arc<Tree>| p.view().active.memtable.bytes();
-        let fullest = self.trees().iter().map(bytes).max().unwrap_or(0);
+    /// How full the fullest active memtable of these trees is, 0 to 1.
+    fn fill<'a>(&self, trees: impl Iterator<Item = &'a Arc<Tree>>) -> f64 {
+        let fullest = trees.map(|tree| tree.view().active.memtable.bytes()).max().unwrap_or(0);
         (fullest as f64 / self.plan.memtable as f64).min(1.0)
     }
 
-    /// Looks anew at how far background work is behind, and steers by it: called when a job has ended and when there is one more.
+    /// Looks anew at how far background work is behind in all keyspaces, and steers by it.
     pub fn update_pace(&self) {
-        let debt = self.trees().iter().map(|p| p.debt()).fold(0.0, f64::max);
+        self.pace.stale.hold().add_all();
+        self.steer_by_what_is(&[]);
+    }
+
+    /// The same, of these keyspaces: called when a job of one has ended and when there is one more.
+    pub fn update_pace_of(&self, keyspaces: &[KeyspaceId]) {
+        self.steer_by_what_is(keyspaces);
+    }
+
+    fn steer_by_what_is(&self, keyspaces: &[KeyspaceId]) {
+        self.pace.stale.hold().add(keyspaces.iter().copied());
+        let behind = self.refresh_pace();
+        let debt = behind.values().map(|of| of.debt).fold(0.0, f64::max);
         self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
-        self.refresh_pace();
+    }
+
+    /// Looks anew at how full the space is that the value files of a keyspace may take.
+    pub fn update_fullness_of(&self, keyspace: KeyspaceId) {
+        self.pace.forget(&[keyspace]);
+        drop(self.refresh_pace());
     }
 
     /// Largest number of sealed memtables of any tree, as of the last change.
     fn sealed_noted(&self) -> u64 {
         if self.pace.is_stale.load(Acquire) {
-            self.refresh_pace();
+            drop(self.refresh_pace());
         }
         self.pace.sealed_max.load(Relaxed)
     }
 
-    /// Looks anew at what the trees are now.
-    fn refresh_pace(&self) {
+    /// Looks anew at what those trees are now that have changed, and at no other.
+    fn refresh_pace(&self) -> MutexGuard<'_, BTreeMap<KeyspaceId, Behind>> {
+        // They are looked at under the lock, so that what is noted last was looked at last.
+        let mut behind = self.pace.behind.hold();
         // Before: what changes while this looks is looked at once more.
         self.pace.is_stale.swap(false, AcqRel);
-        self.pace.sealed_max.store(self.sealed_most() as u64, Relaxed);
-        self.update_fullness();
+        let stale = self.pace.stale.hold().take();
+        match &stale {
+            Places::All => behind.clear(),
+            Places::In(some) => behind.retain(|keyspace, _| !some.contains(keyspace)),
+        }
+        for tree in self.trees_in(&stale) {
+            let of_tree = self.behind(&tree);
+            if !of_tree.is_in_shape() {
+                behind.insert(tree.keyspace, of_tree);
+            }
+        }
+        self.pace.show(&behind);
+        behind
+    }
+
+    fn behind(&self, tree: &Tree) -> Behind {
+        let fullness = if tree.keeps_apart { self.fullness(tree) } else { 0.0 };
+        Behind { sealed: tree.view().sealed.len(), debt: tree.debt(), fullness }
     }
 
     /// Largest number of sealed memtables of any tree.
@@ -351,18 +418,13 @@ impl Engine {
         self.trees().iter().map(|p| p.view().sealed.len()).max().unwrap_or(0)
     }
 
-    /// Looks anew at how full the space is that value files may take.
-    pub fn update_fullness(&self) {
-        let parted = |p: &&Arc<Tree>| p.keeps_apart;
-        let fullness = |p: &Arc<Tree>| {
-            let (pressure, mut space) = (self.pressure(p), p.placement().space());
-            space.live_bytes = space.live_bytes.saturating_sub(p.placement().hidden_bytes(&pressure));
-            let fullness = pressure.fullness(&space);
-            // Where there is nothing to collect yet, slower writers would only be longer in coming to where there is.
-            if space_rate(fullness).is_some() && self.is_freeing(p) { fullness } else { 0.0 }
-        };
-        let fullest = self.trees().iter().filter(parted).map(fullness).fold(0.0, f64::max);
-        self.pace.fullness.store((fullest * 1000.0) as u64, Relaxed);
+    /// How full the space is that the value files of a tree may take, where that slows writers; else 0.
+    fn fullness(&self, tree: &Tree) -> f64 {
+        let (pressure, mut space) = (self.pressure(tree), tree.placement().space());
+        space.live_bytes = space.live_bytes.saturating_sub(tree.placement().hidden_bytes(&pressure));
+        let fullness = pressure.fullness(&space);
+        // Where there is nothing to collect yet, slower writers would only be longer in coming to where there is.
+        if space_rate(fullness).is_some() && self.is_freeing(tree) { fullness } else { 0.0 }
     }
 }
 
@@ -372,7 +434,40 @@ fn nanos(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use bifold_io::{Env, memory::MemoryFs};
+
     use super::*;
+    use crate::{
+        options::{Durability, Options, Placement, Workers},
+        recover::recover,
+        write::Act,
+    };
+
+    /// No worker runs, so what anybody would look at stays to be seen.
+    #[test]
+    fn a_commit_has_nobody_look_at_keyspaces_that_it_does_not_touch() {
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let mut options = Options { memory_limit: 8 << 20, workers: Workers::Threads(2), ..Options::default() };
+        options.keyspace.placement = Placement::WiscKey;
+        let engine = recover(env, Path::new("/db"), options).unwrap();
+        let create = |n: u32| engine.create_keyspace(&format!("k{n}"), &engine.options.keyspace).unwrap();
+        let trees: Vec<Arc<Tree>> = (0..40).map(create).collect();
+        let (all_due, all_stale) = (engine.work.take_due(), engine.pace.stale.hold().clone());
+        assert_eq!((all_due, all_stale), (Places::All, Places::All), "nobody has looked yet");
+        drop(engine.refresh_pace());
+        let alone = Places::In([trees[7].keyspace].into());
+        for n in 0..100u32 {
+            let op = Op { tree: &trees[7], key: &n.to_be_bytes(), act: Act::Put(&[1; 1000]) };
+            engine.commit(&[op], Durability::Buffered).unwrap();
+        }
+        assert_eq!((engine.work.take_due(), engine.pace.stale.hold().clone()), (alone.clone(), Places::In([].into())));
+        assert_eq!(engine.values_to_sync(&engine.wal.hold()).len(), 1);
+        engine.seal(&mut engine.wal.hold(), &trees[7..8]).unwrap();
+        assert_eq!(engine.work.take_due(), alone);
+        assert_eq!(engine.pace.behind.hold().keys().copied().collect::<Vec<_>>(), [trees[7].keyspace]);
+    }
 
     /// Two from 10 to 40 and from 20 to 50 have taken 40 seconds together, as long as one from 10 to 50.
     #[test]

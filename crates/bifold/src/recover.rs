@@ -41,7 +41,11 @@ use bifold_format::{
 };
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Env, LockMode};
-use bifold_values::parts::{budget::Memory, value_files::restore_names};
+use bifold_values::parts::{
+    budget::Memory,
+    unsynced::Unsynced,
+    value_files::{owners, restore_names},
+};
 
 pub(crate) use self::logs::Logs;
 use self::logs::{FoundLog, each_record};
@@ -94,9 +98,9 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     };
     files.check_numbers(&dir, state.next_file)?;
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
-    let value_memory = Memory::new(plan.filters, plan.buffers);
+    let (value_memory, unsynced) = (Memory::new(plan.filters, plan.buffers), Arc::<Unsynced>::default());
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
-    let trees = state.open_trees(&dir, (&tables, &value_memory), &next_file, &files.values, writes)?;
+    let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &next_file, &files.values, writes)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
     let found = Logs::find(&dir, &state, &logs, trees.iter().map(|tree| &**tree))?;
     // No new value file gets a number that a log has a pointer to, were it one that a power loss has taken away.
@@ -108,12 +112,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let (manifest, wal) = if writes {
         settle(&dir, &state, &found, (&trees, &next_file), next_seqno, &files)?
     } else {
-        let mut wal = Wal::none(&dir, next_seqno);
-        for &id in logs.iter().filter(|_| cfg!(not(planted = "checkpoint_without_logs"))) {
-            // As they stand, for whoever copies the database.
-            wal.adopt([LogFile { id, bytes: dir.len(&names::log(id))?.unwrap_or(0), first: found.next }]);
-        }
-        (ManifestFile::frozen(&dir, state.database_id), wal)
+        (ManifestFile::frozen(&dir, state.database_id), frozen_logs(&dir, &logs, (next_seqno, &found))?)
     };
     let reserve_bytes = dir.len(names::RESERVE)?.unwrap_or(0);
     let engine = Engine::new(Recovered {
@@ -123,6 +122,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         plan,
         tables,
         value_memory,
+        unsynced,
         lock,
         manifest,
         wal,
@@ -149,6 +149,15 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
 /// what a file system says is free may be for itself.
 const OPENING_BYTES: u64 = 256 << 10;
 const RESERVES_FREE: u64 = 8;
+
+/// The logs as they stand, for whoever copies a database that is open read-only.
+fn frozen_logs(dir: &Dir, logs: &[FileId], (next_seqno, found): (SeqNo, &Logs)) -> Result<Wal> {
+    let mut wal = Wal::none(dir, next_seqno);
+    for &id in logs.iter().filter(|_| cfg!(not(planted = "checkpoint_without_logs"))) {
+        wal.adopt([LogFile { id, bytes: dir.len(&names::log(id))?.unwrap_or(0), first: found.next }]);
+    }
+    Ok(wal)
+}
 
 /// Settles the logs, begins the next one, and has the manifest list everything that stays.
 fn settle(
@@ -462,14 +471,15 @@ impl ManifestState {
         Ok(())
     }
 
-    /// What it says of value files, as one edit.
-    pub fn value_edit(&self) -> ValueEdit {
-        ValueEdit {
-            removed: Vec::new(),
-            added: self.values.values().cloned().collect(),
-            garbage: self.garbage.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect(),
-            tagged: Vec::new(),
+    /// What it says of the value files of each keyspace.
+    fn value_edits(&self) -> BTreeMap<KeyspaceId, ValueEdit> {
+        let mut edits: BTreeMap<KeyspaceId, ValueEdit> = BTreeMap::new();
+        for (&id, file) in &self.values {
+            let edit = edits.entry(file.keyspace).or_default();
+            edit.added.push(file.clone());
+            edit.garbage.extend(self.garbage.get(&id).map(|&bytes| (id, bytes, 0)));
         }
+        edits
     }
 
     fn apply_tables(&mut self, change: LevelEdit) -> std::result::Result<(), String> {
@@ -514,12 +524,14 @@ impl ManifestState {
     pub fn open_trees(
         &self,
         dir: &Dir,
-        (context, memory): (&Arc<TableContext>, &Memory),
+        context: &Arc<TableContext>,
+        shared: (&Memory, &Arc<Unsynced>),
         next_file: &Arc<AtomicU64>,
         present: &[FileId],
         writes: bool,
     ) -> Result<Vec<Arc<Tree>>> {
-        let listed = self.value_edit();
+        let unlisted = present.iter().copied().filter(|id| !self.values.contains_key(id));
+        let (mut listed, owners) = (self.value_edits(), owners(dir, unlisted)?);
         let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
             let options: KeyspaceOptions = toml::from_str(&keyspace.options).map_err(|e| {
                 Error::invalid(
@@ -532,8 +544,9 @@ impl ManifestState {
             let edit = LevelEdit { keyspace: id, added, boundaries, ..LevelEdit::default() };
             let version = presets::empty_version(&options, context)?
                 .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
-            let home = value_home(dir, id, next_file, memory, writes);
-            let values = ValueHome { home, listed: &listed, present };
+            let home = value_home(dir, id, next_file, shared, writes);
+            let (listed, present) = (listed.remove(&id).unwrap_or_default(), owners.of(id));
+            let values = ValueHome { home, listed: &listed, present: &present };
             Ok(Arc::new(Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
         };
         self.keyspaces.iter().map(open).collect()
@@ -544,39 +557,32 @@ impl Engine {
     /// Puts the commits of the logs back, and writes them as tables.
     fn replay(&self, found: &Logs) -> Result<()> {
         for log in &found.logs {
-            each_record(&self.dir, log, |record| {
-                self.replay_record(record, log)?;
-                self.flush_overfull()
-            })?;
+            each_record(&self.dir, log, |record| self.replay_record(record, log))?;
         }
         if self.options.access == Access::ReadWrite { self.flush_replayed(&found.logs) } else { Ok(()) }
     }
 
     fn replay_record(&self, record: &LogRecord<'_>, log: &FoundLog) -> Result<()> {
-        let trees = self.trees();
         let writes = self.options.access == Access::ReadWrite;
+        let mut fed: BTreeMap<KeyspaceId, Arc<Tree>> = BTreeMap::new();
         for (seqno, operation) in (record.first_seqno..).zip(record.operations()) {
             let operation = operation.map_err(|e| e.of(self.dir.file(&names::log(log.id))))?;
-            let is_of = |tree: &&Arc<Tree>| tree.keyspace == operation.keyspace() && seqno > tree.flushed();
-            if let Some(tree) = trees.iter().find(is_of) {
-                replay_operation(tree, &operation, seqno, log.id, writes)?;
+            if let Some(tree) = self.tree(operation.keyspace()).filter(|tree| seqno > tree.flushed()) {
+                replay_operation(&tree, &operation, seqno, log.id, writes)?;
+                fed.insert(tree.keyspace, tree);
             }
             if cfg!(planted = "half_batch") && !log.bytes.is_multiple_of(2) {
                 break;
             }
         }
-        Ok(())
+        if writes { self.flush_overfull(fed.values()) } else { Ok(()) }
     }
 
     /// Keeps replay within the memory limit: a memtable that has grown full becomes tables at once.
-    fn flush_overfull(&self) -> Result<()> {
+    fn flush_overfull<'a>(&self, fed: impl Iterator<Item = &'a Arc<Tree>>) -> Result<()> {
         let overfull = |p: &&Arc<Tree>| p.view().active.memtable.bytes() as u64 > self.plan.memtable;
-        if self.options.access == Access::ReadOnly {
-            return Ok(());
-        }
-        let trees = self.trees();
-        trees.iter().filter(overfull).try_for_each(|tree| {
-            tree.seal(&self.changing());
+        fed.filter(overfull).try_for_each(|tree| {
+            tree.seal(&self.changing([tree.keyspace]));
             self.flush_sealed(tree)
         })
     }
@@ -586,7 +592,7 @@ impl Engine {
         *self.replaying.hold() = None;
         for tree in self.trees().iter() {
             if !tree.view().active.memtable.is_empty() {
-                tree.seal(&self.changing());
+                tree.seal(&self.changing([tree.keyspace]));
             }
             self.flush_sealed(tree)?;
         }

@@ -1,7 +1,7 @@
 //! What background work is due, and who does it.
 //!
 //! Flushes come first: they free memory and logs. Next emptied value files go: that is a sync, and frees space. Then the
-//! tree with the largest debt is compacted. With threads, one
+//! tree with the largest debt is compacted. Last, tables are written anew of which snapshots held much that are gone. With threads, one
 //! worker does nothing else than the first two, so that neither waits behind a long compaction; the others compact and
 //! collect, and flush when that worker is busy. A keyspace that is being collected is collected by one more only when nothing else is
 //! due. With [`Workers::Caller`] the calling thread does whatever
@@ -56,6 +56,15 @@ pub(crate) struct Load {
     pub garbage: Garbage,
     /// There are emptied value files that nobody retires yet.
     pub emptied: bool,
+    /// Much of a table was held by snapshots that are gone.
+    pub held: bool,
+}
+
+impl Load {
+    /// Whether there is anything to do for anyone, now or when what is being done has ended.
+    fn is_due(&self) -> bool {
+        self.sealed > 0 || self.debt >= 1.0 || self.garbage != Garbage::None || self.emptied || self.held
+    }
 }
 
 /// Which tree to serve next, and how.
@@ -69,6 +78,8 @@ pub(crate) enum Choice {
     Collect(usize),
     /// Retire its emptied value files.
     Retire(usize),
+    /// Rewrite a table of which snapshots held much that are gone.
+    Prune(usize),
 }
 
 /// How often whoever waits for idleness looks again.
@@ -112,6 +123,8 @@ pub(crate) fn choose(loads: &[Load], role: Role, collected_last: bool) -> Vec<Ch
         if role != Role::Alone {
             choices.extend(with(Garbage::Beside));
         }
+        // Where a compaction is due, that may do it.
+        choices.extend((0..loads.len()).filter(|&i| loads[i].held && loads[i].debt < 1.0).map(Choice::Prune));
     }
     choices
 }
@@ -129,6 +142,18 @@ impl WorkState {
         let job = tree.choose(busy)?;
         mark(busy, &job);
         self.collected_last = false;
+        self.running += 1;
+        Some(Task::Compact(Arc::clone(tree), job))
+    }
+
+    /// Only where nothing else is merged: what is, may take the same along.
+    fn take_prune(&mut self, tree: &Arc<Tree>, snapshots: &[SeqNo]) -> Option<Task> {
+        let busy = self.busy.entry(tree.keyspace).or_default();
+        if !busy.tables.is_empty() || !busy.outputs.is_empty() {
+            return None;
+        }
+        let job = tree.choose_held(snapshots)?;
+        mark(busy, &job);
         self.running += 1;
         Some(Task::Compact(Arc::clone(tree), job))
     }
@@ -169,13 +194,14 @@ impl Engine {
         Ok(())
     }
 
-    /// A worker's life. It waits for nothing in particular, so no watchdog looks after it; now and then it looks for work untold.
+    /// A worker's life. It waits for nothing in particular, so no watchdog looks after it; now and then it looks everywhere, untold.
     fn serve(&self, role: Role) {
         while !self.signal.is_stopping() {
             let seen = self.signal.epoch();
             match self.health.writable().ok().and_then(|()| self.take_task(role)) {
                 Some(task) => self.do_task(&task),
-                None => _ = self.signal.sleep_past(seen),
+                None if self.signal.sleep_past(seen) != Woken::Told => self.work.doubt(),
+                None => {}
             }
         }
     }
@@ -201,19 +227,24 @@ impl Engine {
     /// Takes the most urgent task that nobody has.
     fn take_task(&self, role: Role) -> Option<Task> {
         self.work.take(|state| {
-            let trees = self.trees();
+            let looked = self.trees_in(&self.work.take_due()).into_iter();
+            let mut found: Vec<_> = looked.map(|tree| (self.load(&tree, state), tree)).collect();
+            found.retain(|((load, _), _)| load.is_due());
+            self.work.are_due(found.iter().map(|(_, tree)| tree.keyspace));
             let (loads, mut picks): (Vec<Load>, Vec<Option<Collection>>) =
-                trees.iter().map(|p| self.load(p, state)).unzip();
+                found.iter_mut().map(|(load, _)| (load.0, load.1.take())).unzip();
+            let trees: Vec<Arc<Tree>> = found.into_iter().map(|(_, tree)| tree).collect();
             let mut choices = choose(&loads, role, state.collected_last).into_iter();
             choices.find_map(|choice| match choice {
                 Choice::Flush(at) if self.held_up(&trees[at], Job::Flush).is_some() => None,
-                Choice::Compact(at) if self.held_up(&trees[at], Job::Compact).is_some() => None,
+                Choice::Compact(at) | Choice::Prune(at) if self.held_up(&trees[at], Job::Compact).is_some() => None,
                 Choice::Collect(at) if self.held_up(&trees[at], Job::Collect).is_some() => None,
                 Choice::Flush(at) => Some(state.take_flush(&trees[at])),
                 Choice::Compact(at) => {
-                    let oldest_snapshot = self.snapshots.seqnos().first().copied();
+                    let oldest_snapshot = self.snapshots.oldest();
                     state.take_compaction(&trees[at], oldest_snapshot)
                 }
+                Choice::Prune(at) => state.take_prune(&trees[at], &self.snapshots.seqnos()),
                 Choice::Collect(at) => Some(state.take_collection(&trees[at], picks[at].take()?)),
                 Choice::Retire(at) => Some(state.take_retirement(&trees[at])),
             })
@@ -242,12 +273,12 @@ impl Engine {
 
     fn end_task(&self, task: &Task) {
         match task {
-            Task::Flush(tree) => self.end_work(|state| {
+            Task::Flush(tree) => self.end_work(tree.keyspace, |state| {
                 state.flushing.remove(&tree.keyspace);
             }),
             Task::Compact(tree, job) => self.end_compaction(tree.keyspace, job),
             Task::Collect(tree, pick) => self.end_collection(tree.keyspace, Some(pick)),
-            Task::Retire(tree) => self.end_work(|state| {
+            Task::Retire(tree) => self.end_work(tree.keyspace, |state| {
                 state.retiring.remove(&tree.keyspace);
             }),
         }
@@ -255,7 +286,7 @@ impl Engine {
 
     /// Gives back what [`Work::try_begin`](crate::work::Work::try_begin) or a worker took for `job`.
     pub fn end_compaction(&self, keyspace: KeyspaceId, job: &CompactionJob) {
-        self.end_work(|state| {
+        self.end_work(keyspace, |state| {
             if let Some(busy) = state.busy.get_mut(&keyspace) {
                 unmark(busy, job);
             }
@@ -264,7 +295,7 @@ impl Engine {
 
     /// Gives back what a worker took, or what [`Work::try_collect`](crate::work::Work::try_collect) did.
     pub fn end_collection(&self, keyspace: KeyspaceId, pick: Option<&Collection>) {
-        self.end_work(|state| {
+        self.end_work(keyspace, |state| {
             let collections = state.collecting.entry(keyspace).or_default();
             match pick.and_then(|pick| collections.running.iter().position(|running| running == pick)) {
                 Some(at) => drop(collections.running.swap_remove(at)),
@@ -273,13 +304,13 @@ impl Engine {
         });
     }
 
-    fn end_work(&self, give_back: impl FnOnce(&mut WorkState)) {
-        self.work.change(|state| {
+    fn end_work(&self, keyspace: KeyspaceId, give_back: impl FnOnce(&mut WorkState)) {
+        self.work.change(keyspace, |state| {
             give_back(state);
             state.running -= 1;
         });
-        self.update_pace();
-        self.signal.tell();
+        self.update_pace_of(&[keyspace]);
+        self.work.look_at(&[keyspace]);
     }
 
     /// Waits until `done`, looking again after every change. `who` waits for what, `stats` says.
@@ -326,7 +357,7 @@ impl Engine {
     fn break_up(&self, who: &'static str, on: &'static str, why: &'static str) {
         let words = self.signal.note_overdue(who, on, why);
         self.update_pace();
-        self.signal.tell();
+        self.work.look_everywhere();
         debug_assert!(false, "{words}");
     }
 
@@ -341,12 +372,13 @@ impl Engine {
         while !self.is_idle() {
             self.health.writable()?;
             if self.works_in_caller() {
+                self.work.doubt();
                 self.run_due_work()?;
                 self.health.writable()?;
                 break;
             }
-            // Nobody tells when a snapshot is closed that held back a collection: workers are asked to look again.
-            self.signal.tell();
+            // Whatever is due must be found: all trees are looked at here, so workers are asked to look at all of them too.
+            self.work.look_everywhere();
             vigil.own_tells += 1;
             if self.signal.look_up(self.signal.epoch(), IDLE_LOOK, &mut vigil) == Woken::Overdue {
                 self.break_up(who, on, NOBODY_WORKS);
@@ -369,7 +401,8 @@ impl Engine {
                 };
                 let is_flushed = load.sealed == 0 || waits(Job::Flush);
                 let is_collected = load.garbage == Garbage::None || waits(Job::Collect);
-                is_flushed && !due && is_collected && !load.emptied
+                let is_pruned = !load.held || waits(Job::Compact);
+                is_flushed && !due && is_collected && is_pruned && !load.emptied
             };
             state.running == 0 && self.trees().iter().all(quiet)
         })
@@ -377,6 +410,10 @@ impl Engine {
 
     /// And what would be collected.
     fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<Collection>) {
+        // First, so that none ends unnoticed between the look at them and this.
+        if cfg!(not(planted = "snapshot_end_unnoticed")) && tree.is_held() {
+            self.snapshots.tell_of_ends_below(self.visible(), tree.keyspace);
+        }
         let view = tree.view();
         let collections = state.collecting.get(&tree.keyspace);
         let running = collections.map_or(&[][..], |of| &of.running);
@@ -395,6 +432,7 @@ impl Engine {
             debt: tree.debt(),
             garbage,
             emptied: !state.retiring.contains(&tree.keyspace) && self.can_retire(tree),
+            held: tree.choose_held(&self.snapshots.seqnos()).is_some(),
         };
         (load, pick)
     }
@@ -405,7 +443,7 @@ mod tests {
     use super::*;
 
     fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
-        Load { sealed, flushing, debt, garbage: Garbage::None, emptied: false }
+        Load { sealed, flushing, debt, garbage: Garbage::None, emptied: false, held: false }
     }
 
     #[test]
@@ -436,6 +474,15 @@ mod tests {
         assert_eq!(choose(&[beside, due], Role::Merger, true), [Compact(1), Collect(1), Collect(0)]);
         assert_eq!(choose(&[beside], Role::Flusher, false), []);
         assert_eq!(choose(&[beside], Role::Alone, false), []);
+    }
+
+    #[test]
+    fn what_snapshots_held_goes_last_unless_a_compaction_is_due() {
+        let held = Load { held: true, garbage: Garbage::Due, ..load(0, false, 0.5) };
+        use Choice::{Collect, Compact, Prune};
+        assert_eq!(choose(&[held], Role::Merger, false), [Collect(0), Prune(0)]);
+        assert_eq!(choose(&[Load { debt: 1.5, ..held }], Role::Alone, true), [Compact(0), Collect(0)]);
+        assert_eq!(choose(&[held], Role::Flusher, false), []);
     }
 
     #[test]

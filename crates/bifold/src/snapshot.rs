@@ -8,7 +8,7 @@
 //! needs is dropped. Were the number taken before the lock, a rewrite could begin in between and miss it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -16,9 +16,9 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::SeqNo;
+use bifold_contract::{KeyspaceId, SeqNo};
 
-use crate::sync::LockExt;
+use crate::{sync::LockExt, work::Work};
 
 /// What holds a snapshot open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +30,15 @@ pub(crate) enum Holder {
 }
 
 /// The open snapshots of a database.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Snapshots {
     open: Mutex<BTreeMap<u64, Opened>>,
     next_ticket: AtomicU64,
+    /// The end of a snapshot with a lower number makes work due; 0: of none.
+    told_below: AtomicU64,
+    /// The keyspaces in which it does.
+    held: Mutex<BTreeSet<KeyspaceId>>,
+    work: Arc<Work>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +78,40 @@ impl Snapshots {
         SnapshotGuard { list: Arc::clone(self), ticket, seqno }
     }
 
+    /// None yet. Their ends make this work due.
+    pub fn of(work: &Arc<Work>) -> Arc<Self> {
+        Arc::new(Self {
+            open: Mutex::default(),
+            next_ticket: AtomicU64::new(0),
+            told_below: AtomicU64::new(0),
+            held: Mutex::default(),
+            work: Arc::clone(work),
+        })
+    }
+
+    /// Asks that workers look at a keyspace when a snapshot with a number below this one ends: it may hold what is garbage for
+    /// everyone else. Called before the open ones are looked at, so that none ends unnoticed.
+    pub fn tell_of_ends_below(&self, seqno: SeqNo, keyspace: KeyspaceId) {
+        let mut held = self.held.hold();
+        held.insert(keyspace);
+        self.told_below.fetch_max(seqno, Ordering::AcqRel);
+    }
+
+    /// Snapshots that hold nothing, those of short scans above all, wake nobody.
+    fn ended(&self, seqno: SeqNo) {
+        if seqno >= self.told_below.load(Ordering::Acquire) {
+            return;
+        }
+        let held: Vec<KeyspaceId> = {
+            let mut held = self.held.hold();
+            self.told_below.store(0, Ordering::Release);
+            std::mem::take(&mut *held).into_iter().collect()
+        };
+        if !held.is_empty() {
+            self.work.look_at(&held);
+        }
+    }
+
     /// The numbers of all open snapshots, ascending, without repeats.
     pub fn seqnos(&self) -> Vec<SeqNo> {
         let mut seqnos: Vec<SeqNo> = self.open.hold().values().map(|o| o.seqno).collect();
@@ -96,5 +135,6 @@ impl Snapshots {
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
         self.list.open.hold().remove(&self.ticket);
+        self.list.ended(self.seqno);
     }
 }

@@ -95,9 +95,6 @@ pub(crate) struct GcCounters {
     /// Moves committed, and the bytes of their records.
     inserts: AtomicU64,
     pub moved_bytes: AtomicU64,
-    /// Bytes of operations on keyspaces with values apart, and at how many of them workers look for garbage next.
-    pub parted: AtomicU64,
-    pub look_at: AtomicU64,
 }
 
 impl GcCounters {

@@ -14,6 +14,7 @@
 //! themselves, and all are newer than `version`. A view loaded after a commit was acknowledged contains that commit.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     ops::Deref,
     sync::{
@@ -24,8 +25,13 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, KeyspaceId, Placement, Result, SeqNo};
-use bifold_index::{compaction::by_partition::Shape, memtable::Memtable, table::TableOptions, version::Version};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, JobShape, KeyspaceId, Placement, Result, SeqNo};
+use bifold_index::{
+    compaction::{by_partition::Shape, run::Held},
+    memtable::Memtable,
+    table::TableOptions,
+    version::Version,
+};
 use bifold_values::placements::inline::Inline;
 
 use crate::{
@@ -35,6 +41,9 @@ use crate::{
     presets::{self, ValueHome},
     sync::LockExt,
 };
+
+/// A table is written anew when this share of its entries was held by snapshots that are gone.
+const HELD_SHARE: u64 = 8;
 
 /// One tree.
 pub(crate) struct Tree {
@@ -56,6 +65,10 @@ pub(crate) struct Tree {
     pub history: Mutex<CompactionHistory>,
     /// The values that iterators lately asked for came from the device.
     pub scans_are_cold: AtomicBool,
+    /// When to look for garbage among its values.
+    pub looks: Looks,
+    /// What snapshots hold in its tables, by table.
+    held: Mutex<BTreeMap<FileId, Held>>,
     view: ArcSwap<View>,
     change: Mutex<()>,
     flushed: AtomicU64,
@@ -80,6 +93,15 @@ pub(crate) struct CompactionHistory {
     /// Merges that moved values, and the time they took.
     pub value_merges: u64,
     pub value_merge_time: Duration,
+}
+
+/// When to look for garbage among the values of a tree.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    /// Bytes that commits have brought.
+    pub written: AtomicU64,
+    /// How many there will be at the next look.
+    pub due_at: AtomicU64,
 }
 
 /// What readers see of a tree.
@@ -145,8 +167,9 @@ impl Layer {
     }
 
     /// Notes that entries from `log` come in. Only the first note counts: logs only grow in number.
-    pub fn fed_by(&self, log: FileId) {
-        let _already_fed = self.first_log.compare_exchange(0, log, Ordering::AcqRel, Ordering::Acquire);
+    /// Answers whether this is it.
+    pub fn fed_by(&self, log: FileId) -> bool {
+        self.first_log.compare_exchange(0, log, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The oldest log that must stay as long as this memtable is not written.
@@ -203,6 +226,8 @@ impl Tree {
             policy: presets::policy(&options)?,
             history: Mutex::default(),
             scans_are_cold: AtomicBool::new(false),
+            looks: Looks::default(),
+            held: Mutex::default(),
             view: ArcSwap::from_pointee(View::of_tables(Arc::new(version), Values::new(placement))),
             change: Mutex::new(()),
             flushed: AtomicU64::new(flushed),
@@ -227,7 +252,8 @@ impl Tree {
     }
 
     /// The tree is dropped: from now on there is nothing in it. Answers what was. It goes with the last who reads it.
-    pub fn let_go(&self, _told: &Changing<'_>) -> Arc<View> {
+    pub fn let_go(&self, told: &Changing<'_>) -> Arc<View> {
+        debug_assert!(told.is_of(self.keyspace), "nobody would look at this keyspace");
         let _alone = self.change.hold();
         let old = self.view_to_hold();
         if old.values.profile().parts_at_rewrite {
@@ -244,7 +270,8 @@ impl Tree {
     }
 
     /// Replaces the view by `next(view)`. Changes exclude each other; readers are not held up. Whoever waits is told.
-    pub fn change<T>(&self, _told: &Changing<'_>, next: impl FnOnce(&View) -> (View, T)) -> T {
+    pub fn change<T>(&self, told: &Changing<'_>, next: impl FnOnce(&View) -> (View, T)) -> T {
+        debug_assert!(told.is_of(self.keyspace), "nobody would look at this keyspace");
         let _alone = self.change.hold();
         let (view, answer) = next(&self.view.load());
         self.view.store(Arc::new(view));
@@ -273,6 +300,44 @@ impl Tree {
     /// The most useful compaction that meets no busy table.
     pub fn choose(&self, busy: &Busy) -> Option<CompactionJob> {
         self.shape(&self.view()).choose(self.policy.as_ref(), busy)
+    }
+
+    /// Notes what snapshots hold in tables that have been put in force.
+    pub fn note_held(&self, held: Vec<Held>) {
+        if !held.is_empty() {
+            self.held.hold().extend(held.into_iter().map(|of| (of.table, of)));
+        }
+    }
+
+    /// Whether snapshots hold anything that is known of: in its tables, or among its value files.
+    pub fn is_held(&self) -> bool {
+        !self.held.hold().is_empty() || (self.keeps_apart && self.placement().emptied_after(0) > 0)
+    }
+
+    /// The rewrite of a table of which much was held by snapshots that are not `open` any more. Level 0 is left out: what is
+    /// in it goes down before it is much, and an index of it knows tables by their runs.
+    pub fn choose_held(&self, open: &[SeqNo]) -> Option<CompactionJob> {
+        let mut held = self.held.hold();
+        let is_due = |of: &Held| of.free_with(open) * HELD_SHARE >= of.entries;
+        if !held.values().any(is_due) {
+            return None;
+        }
+        let view = self.view();
+        let levels = &self.shape(&view).levels;
+        let here: BTreeMap<FileId, _> = levels.tables().map(|(level, run, table)| (table.id, (level, run))).collect();
+        held.retain(|table, _| here.contains_key(table));
+        held.values().filter(|of| is_due(of)).find_map(|of| {
+            let &(level, run) = here.get(&of.table).filter(|(level, _)| *level > 0)?;
+            Some(CompactionJob {
+                shape: JobShape::Merge,
+                inputs: vec![(level, run, of.table)],
+                output_level: level,
+                output_run: Some(run),
+                table_bytes: self.options.table_bytes,
+                max_overlap_bytes: u64::MAX,
+                reason: "a snapshot is gone that held much of it".into(),
+            })
+        })
     }
 
     /// How tables of a level are written.

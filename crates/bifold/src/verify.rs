@@ -174,7 +174,7 @@ impl Check {
         let memory = Memory::new(0, 0);
         let next_file = Arc::new(AtomicU64::new(files.last.saturating_add(1)));
         let found = state
-            .open_trees(&self.dir, (&context, &memory), &next_file, &files.values, false)
+            .open_trees(&self.dir, &context, (&memory, &Arc::default()), &next_file, &files.values, false)
             .and_then(|trees| Logs::find(&self.dir, state, &live, trees.iter().map(|tree| &**tree)));
         // Damaged values behind what is listed have been met before, by their files.
         if let Err(error) = found

@@ -12,7 +12,10 @@
 //! pending `Memory` commits before it along. A log is synced before any later log counts as synced, so the durable
 //! commits are always a prefix. After a failed append or sync nothing more is written: [`crate::health`].
 
-use std::sync::Arc;
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Weak},
+};
 
 use bifold_contract::{Error, FileId, IoSource, LogFloor, Result, SeqNo};
 use bifold_format::{
@@ -21,7 +24,11 @@ use bifold_format::{
 };
 use bifold_io::{Dir, Writer};
 
-use crate::{health::Health, sync::FairLock, tree::Values};
+use crate::{
+    health::Health,
+    sync::FairLock,
+    tree::{Tree, Values},
+};
 
 /// Pending bytes of `Memory` commits are written out at this size: large enough that the system call costs little
 /// (0.3 µs per KiB in all), small enough that a killed process loses only moments.
@@ -48,6 +55,9 @@ pub(crate) struct Wal {
     synced_bytes: u64,
     /// Up to which commit logs say that all is durable.
     marked: SeqNo,
+    /// Trees in the order in which their memtables got their first entries, each with the log that it stands in. Some are
+    /// sealed since.
+    fed: VecDeque<(FileId, Weak<Tree>)>,
 }
 
 /// A log that exists.
@@ -93,7 +103,27 @@ impl Wal {
             new_in_dir: false,
             synced_bytes: 0,
             marked: next_seqno - 1,
+            fed: VecDeque::new(),
         }
+    }
+
+    /// Notes that the memtable of a tree has got its first entry, which stands in the current log.
+    pub fn note_fed(&mut self, tree: &Arc<Tree>) {
+        // So that the list has an end: what is sealed goes from its front.
+        let _oldest = self.pins_oldest();
+        self.fed.push_back((self.current(), Arc::downgrade(tree)));
+    }
+
+    /// The tree whose unsealed memtable needs the oldest log. Each is passed over once, so no commit pays for all keyspaces.
+    pub fn pins_oldest(&mut self) -> Option<Arc<Tree>> {
+        let pins = |log: FileId, tree: &Arc<Tree>| !tree.is_dropped() && tree.view().active.first_log() == Some(log);
+        while let Some((log, tree)) = self.fed.front() {
+            if let Some(tree) = tree.upgrade().filter(|tree| pins(*log, tree)) {
+                return Some(tree);
+            }
+            self.fed.pop_front();
+        }
+        None
     }
 
     fn open(&self) -> Result<&OpenLog> {

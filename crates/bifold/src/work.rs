@@ -2,20 +2,26 @@
 //!
 //! The state is changed in two ways only. [`Work::change`] tells whoever waits; [`Work::take`], which only takes something for
 //! the caller, tells nobody: what is taken ends no wait.
+//!
+//! Who looks for work looks only where some may be due: at keyspaces that have changed since nothing was due there. Whatever may make
+//! work due says where ([`Work::look_at`], [`Work::change`]), which tells whoever waits, too.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::{Arc, Mutex},
     thread::JoinHandle,
 };
 
 use bifold_contract::{Busy, CompactionJob, KeyspaceId, placement::Collection};
 
-use crate::{signal::Signal, sync::LockExt};
+use crate::{places::Places, signal::Signal, sync::LockExt};
 
 /// Work that is running, and how to wait for changes of it.
 pub(crate) struct Work {
     state: Mutex<WorkState>,
+    /// Where work may be due. Locked after the state.
+    due: Mutex<Places>,
     signal: Arc<Signal>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -57,20 +63,53 @@ pub(crate) enum Begun {
     Job(CompactionJob),
 }
 
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("due", &self.due).finish_non_exhaustive()
+    }
+}
+
 impl Work {
     /// Nothing is running. Changes are told to those who wait at `signal`.
     pub fn new(signal: Arc<Signal>) -> Self {
-        Self { state: Mutex::default(), signal, threads: Mutex::default() }
+        Self { state: Mutex::default(), due: Mutex::default(), signal, threads: Mutex::default() }
     }
 
-    /// Changes the state, and tells whoever waits.
+    /// Changes the state of a keyspace, and tells whoever waits.
     ///
     /// Before the lock is let go of: whoever finds nothing running must find that something has ended.
-    pub fn change<T>(&self, change: impl FnOnce(&mut WorkState) -> T) -> T {
+    pub fn change<T>(&self, keyspace: KeyspaceId, change: impl FnOnce(&mut WorkState) -> T) -> T {
         let mut state = self.state.hold();
         let answer = change(&mut state);
-        self.signal.tell();
+        self.look_at(&[keyspace]);
         answer
+    }
+
+    /// Work may have become due in these keyspaces.
+    pub fn look_at(&self, keyspaces: &[KeyspaceId]) {
+        self.due.hold().add(keyspaces.iter().copied());
+        self.signal.tell();
+    }
+
+    /// Work may have become due anywhere.
+    pub fn look_everywhere(&self) {
+        self.doubt();
+        self.signal.tell();
+    }
+
+    /// Whoever looks next looks everywhere, in case somebody forgot to say where.
+    pub fn doubt(&self) {
+        self.due.hold().add_all();
+    }
+
+    /// Takes the places where work may be due. The caller looks there, and gives back those where some is: [`Work::are_due`].
+    pub fn take_due(&self) -> Places {
+        self.due.hold().take()
+    }
+
+    /// Work is due there, whether or not somebody takes some of it now.
+    pub fn are_due(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) {
+        self.due.hold().add(keyspaces);
     }
 
     /// Takes something for the caller, which ends no wait.
@@ -126,7 +165,7 @@ impl Work {
 
     /// Takes [`Work::reserve_collections`] back.
     pub fn release_collections(&self, keyspace: KeyspaceId) {
-        self.change(|state| state.collecting.entry(keyspace).or_default().callers -= 1);
+        self.change(keyspace, |state| state.collecting.entry(keyspace).or_default().callers -= 1);
     }
 
     /// Takes all collections of a keyspace's values for a caller, unless one is running.

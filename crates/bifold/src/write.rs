@@ -144,7 +144,7 @@ impl Engine {
         self.admit(ops, bytes)?;
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
         let begin = self.env.clock.now();
-        self.pace(bytes, in_memtable)?;
+        self.pace(ops, bytes, in_memtable)?;
         let last = {
             let mut wal = self.wal.hold();
             self.writable()?;
@@ -222,7 +222,9 @@ impl Engine {
             wal.write_out()?;
         }
         for (op, seqno) in ops.iter().zip(first..) {
-            apply(op, seqno, log);
+            if apply(op, seqno, log) {
+                wal.note_fed(op.tree);
+            }
         }
         let last = first + SeqNo::from(count) - 1;
         self.visible.store(last, Ordering::Release);
@@ -244,19 +246,12 @@ impl Engine {
             }
         }
         if wal.bytes() > self.options.log_bytes
-            && let Some(oldest) = self.pins_oldest_log()
+            && let Some(oldest) = wal.pins_oldest()
             && full.iter().all(|p| !Arc::ptr_eq(p, &oldest))
         {
             full.push(oldest);
         }
         if full.is_empty() { Ok(()) } else { self.seal(wal, &full) }
-    }
-
-    /// The tree whose unsealed memtable needs the oldest log, unless that log is the current one.
-    fn pins_oldest_log(&self) -> Option<Arc<Tree>> {
-        let trees = self.trees();
-        let active_log = |p: &&Arc<Tree>| p.view().active.first_log();
-        trees.iter().filter(|p| active_log(p).is_some()).min_by_key(active_log).cloned()
     }
 
     /// Returns when everything up to `seqno` survives a power loss.
@@ -276,19 +271,21 @@ impl Engine {
     }
 
     fn sync_as_far_as(&self, upto: Upto) -> Result<()> {
-        let of_all = |trees: &[Arc<Tree>]| trees.iter().map(|p| p.placement()).collect();
         let early = cfg!(planted = "sync_list_before_wait").then(|| self.trees().to_vec());
-        let values = |wal: &Wal| of_all(&early.unwrap_or_else(|| self.steady_trees(wal)));
+        let values = |wal: &Wal| match &early {
+            Some(early) => self.values_to_sync_of(early, wal),
+            None => self.values_to_sync(wal),
+        };
         let sync = || self.guard("a sync", || wal::sync_now(&self.wal, values, &self.health));
         let since = self.env.clock.now();
         self.watch(self.group_sync.sync(upto, (&self.signal, since), || self.health.writable(), sync))
     }
 }
 
-/// Puts one operation, already in the log, into its memtable.
-pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) {
+/// Puts one operation, already in the log, into its memtable. Answers whether it is the first there.
+pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) -> bool {
     let view = op.tree.view();
-    view.active.fed_by(log);
+    let is_first = view.active.fed_by(log);
     let mut memtable = view.active.memtable.writer();
     match op.act {
         Act::Put(value) => memtable.insert(&Entry::inline(op.key, seqno, value)),
@@ -298,4 +295,5 @@ pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) {
             memtable.delete_range(RangeTombstone { start: op.key.into(), end: end.map(Into::into), seqno });
         }
     }
+    is_first
 }

@@ -81,6 +81,9 @@ const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
 const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_a_number");
+const RANGES: Test = Test::Integration("bifold-values", "conformance", "hashkv::a02_a_range_delete_outlasts");
+const IDLE: Test = Test::Integration("bifold", "all", "idle::what_a_snapshot_held");
+const MANY: Test = Test::Integration("bifold", "all", "many_keyspaces::every_keyspace");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
 
 const LATE_KEYSPACE: Test = Test::Integration("bifold", "all", "waits::a_sync_covers");
@@ -144,6 +147,9 @@ pub const ALL: &[Planted] = &[
     bug("regard_all_drops", NOVKV),
     bug("trust_handles", NOVKV),
     bug("skip_alone_sync", POWER),
+    bug("forget_ranges_early", RANGES),
+    bug("snapshot_end_unnoticed", IDLE),
+    bug("sync_asks_nobody", MANY),
     bug("forget_moved", DIFFKV_EXACT),
     bug("count_moved_twice", DIFFKV_EXACT),
     bug("forget_tags", DIFFKV),

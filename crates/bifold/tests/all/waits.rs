@@ -110,6 +110,7 @@ fn a_writer_goes_on_when_the_full_memtables_are_dropped_that_it_waits_for() {
         let db = Db::open_in(env, "/db", options.clone()).unwrap();
         let doomed = db.keyspace("doomed", options.keyspace).unwrap();
         let flush = Held::first(&fs, "create", ".tbl");
+        let some = 3 * db.options().memtable_bytes as u32 / 1000;
         thread::scope(|scope| {
             let filler = scope.spawn(|| {
                 (0..).find_map(|n: u32| doomed.put(n.to_be_bytes(), [1; 500]).err()).expect("it ends with an error")
@@ -117,7 +118,8 @@ fn a_writer_goes_on_when_the_full_memtables_are_dropped_that_it_waits_for() {
             flush.entered.recv().unwrap();
             doing.now("main", "one waits for the flush".into());
             wait_for_waits(&db, "a full memtable to be written", 1);
-            let other = scope.spawn(|| db.put("key", "value").unwrap());
+            // One whose own memtable has room waits for nobody's.
+            let other = scope.spawn(|| (0..some).for_each(|n| db.put(n.to_be_bytes(), [2; 500]).unwrap()));
             doing.now("main", "two wait for the flush".into());
             wait_for_waits(&db, "a full memtable to be written", 2);
             db.drop_keyspace("doomed").unwrap();
@@ -126,7 +128,7 @@ fn a_writer_goes_on_when_the_full_memtables_are_dropped_that_it_waits_for() {
             assert!(matches!(filler.join().unwrap(), Error::Closed { .. }));
             flush.go.send(()).unwrap();
         });
-        assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+        assert_eq!(db.get(0u32.to_be_bytes()).unwrap().as_deref(), Some(&[2; 500][..]));
         db.wait_idle().unwrap();
         assert!(db.stats().waits.is_empty() && db.stats().overdue_waits == 0);
     });

@@ -14,7 +14,7 @@
 //! Invariants: output tables do not overlap, and all versions of a key are in one of them. After an error no output is
 //! left, and nothing else has changed.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{
     Entry, FileId, IoSource, Kind, RangeTombstone, Result, Rewriter, SeqNo, TableMeta, ValueEdit, key::MAX_SEQNO,
@@ -82,6 +82,27 @@ pub struct Output {
     pub bytes_in: u64,
     /// Bytes of all tables written.
     pub bytes_out: u64,
+    /// What snapshots hold in these tables.
+    pub held: Vec<Held>,
+}
+
+/// Entries of a table that nobody but snapshots needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The table.
+    pub table: FileId,
+    /// Entries and range tombstones in it.
+    pub entries: u64,
+    /// Of these, so many would go if a snapshot with this number were not open. Another one may hold some of them then.
+    pub by: Vec<(SeqNo, u64)>,
+}
+
+impl Held {
+    /// How many would go when it is written anew, if these snapshots are open.
+    #[must_use]
+    pub fn free_with(&self, open: &[SeqNo]) -> u64 {
+        self.by.iter().filter(|(snapshot, _)| open.binary_search(snapshot).is_err()).map(|(_, entries)| entries).sum()
+    }
 }
 
 /// Rewrites all of `input` as tables of `dir`.
@@ -125,6 +146,7 @@ fn run(
     let mut output = run.output;
     output.values = run.rewriter.finish()?;
     output.tables = std::mem::take(&mut tables.done);
+    output.held = std::mem::take(&mut tables.done_held);
     output.bytes_out = output.tables.iter().map(|table| table.bytes).sum();
     Ok(output)
 }
@@ -183,6 +205,9 @@ impl<'a> Run<'a> {
             self.output.entries_discarded += 1;
             return self.rewriter.discard(entry, newer);
         }
+        if let Some(snapshot) = self.held_by(entry, stripe) {
+            tables.hold(snapshot);
+        }
         self.hider = Some(Hider { stripe, seqno: entry.seqno });
         if entry.kind == Kind::Delete && stripe == 0 && (self.plan.bottom)(entry.key, Some(entry.key)) {
             self.output.tombstones_vanished += 1;
@@ -200,6 +225,23 @@ impl<'a> Run<'a> {
                 let tombstone = self.covering.covering_near(&mut self.hint, entry.key, stripe_end);
                 (tombstone > entry.seqno).then_some(tombstone)
             }
+        }
+    }
+
+    /// The snapshot without which nobody would need `entry`, if it is not hidden within its stripe.
+    fn held_by(&mut self, entry: &Entry<'_>, stripe: usize) -> Option<SeqNo> {
+        let snapshots = self.plan.snapshots;
+        if snapshots.is_empty() {
+            return None;
+        }
+        let mut is_hidden =
+            || self.hider.is_some() || self.covering.covering_near(&mut self.hint, entry.key, MAX_SEQNO) > entry.seqno;
+        match snapshots.get(stripe) {
+            Some(&snapshot) if is_hidden() => Some(snapshot),
+            _ if entry.kind == Kind::Delete && (self.plan.bottom)(entry.key, Some(entry.key)) => {
+                stripe.checked_sub(1).map(|older| snapshots[older])
+            }
+            _ => None,
         }
     }
 
@@ -256,6 +298,9 @@ struct Tables<'a> {
     /// Where the open table begins: the first key behind the last finished one.
     start: Option<Box<[u8]>>,
     done: Vec<TableMeta>,
+    /// What snapshots hold of the open table, and of those that are done.
+    held: BTreeMap<SeqNo, u64>,
+    done_held: Vec<Held>,
 }
 
 impl<'a> Tables<'a> {
@@ -268,7 +313,19 @@ impl<'a> Tables<'a> {
         let surviving = surviving(tombstones, plan);
         let limits = Limits { bytes: plan.table_bytes, reach: plan.reach_bytes, overlap: plan.max_overlap_bytes };
         let cut = Cut::new(plan.grandparents, plan.cuts, limits);
-        Self { plan, new_id, dir, surviving, cut, open: None, reach: 0, start: None, done: Vec::new() }
+        Self {
+            plan,
+            new_id,
+            dir,
+            surviving,
+            cut,
+            open: None,
+            reach: 0,
+            start: None,
+            done: Vec::new(),
+            held: BTreeMap::new(),
+            done_held: Vec::new(),
+        }
     }
 
     /// Ends the open table if it is to end: between two keys, so that none has versions in two tables. Answers whether it has.
@@ -280,6 +337,11 @@ impl<'a> Tables<'a> {
             self.start = Some(key.into());
         }
         Ok(is_due)
+    }
+
+    /// Notes that what is added next is needed by a snapshot only.
+    fn hold(&mut self, snapshot: SeqNo) {
+        *self.held.entry(snapshot).or_default() += 1;
     }
 
     fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
@@ -302,12 +364,21 @@ impl<'a> Tables<'a> {
     fn finish_table(&mut self, end: Option<&[u8]>) -> Result<()> {
         let tombstones: Vec<RangeTombstone> = self.surviving.clipped(self.start.as_deref(), end);
         for tombstone in &tombstones {
+            let stripe = stripe_of(self.plan.snapshots, tombstone.seqno);
+            if let Some(&snapshot) = stripe.checked_sub(1).and_then(|older| self.plan.snapshots.get(older)) {
+                self.hold(snapshot);
+            }
             self.writer()?.add_range_tombstone(tombstone)?;
         }
         self.reach = 0;
+        let held: Vec<(SeqNo, u64)> = std::mem::take(&mut self.held).into_iter().collect();
         let Some((id, writer)) = self.open.take() else { return Ok(()) };
         match writer.finish() {
             Ok(table) => {
+                if !held.is_empty() {
+                    let entries = table.entries + table.range_tombstones;
+                    self.done_held.push(Held { table: id, entries, by: held });
+                }
                 self.done.push(table);
                 Ok(())
             }

@@ -258,7 +258,14 @@ mod tests {
         dir.create_dir().unwrap();
         let next = AtomicU64::new(1);
         let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-        let home = Home { dir, keyspace: 1, new_file, writes: true, memory: Memory::new(1 << 20, 1 << 20) };
+        let home = Home {
+            dir,
+            keyspace: 1,
+            new_file,
+            writes: true,
+            memory: Memory::new(1 << 20, 1 << 20),
+            unsynced: Arc::default(),
+        };
         (fs, ValueFiles::open(home, &ValueEdit::default(), &[]).unwrap())
     }
 

@@ -19,6 +19,7 @@
 //! | [`victim`] | which unit to collect (HashKV §3.3) |
 //! | [`hash_map`] | hash maps that are the same in every run |
 //! | [`key_table`] | the keys of a collection and what is known of each |
+//! | [`unsynced`] | which keyspaces the next sync must ask |
 //! | [`sync`] | locks without poisoning |
 
 pub mod arrivals;
@@ -38,5 +39,6 @@ pub mod scan;
 pub mod segment_groups;
 pub mod sorted_table;
 pub mod sync;
+pub mod unsynced;
 pub mod value_files;
 pub mod victim;

@@ -13,6 +13,7 @@
 mod ahead;
 mod copies;
 mod listing;
+mod owners;
 mod recovery;
 
 use std::{
@@ -35,10 +36,17 @@ use bifold_format::{
 };
 use bifold_io::{Dir, Reader, Writer};
 
-use super::{budget::Memory, buffers::Buffers, hash_map::HashMap, sync::LockExt};
+use super::{
+    budget::Memory,
+    buffers::Buffers,
+    hash_map::HashMap,
+    sync::LockExt,
+    unsynced::{Listed, Unsynced},
+};
 
 pub use self::{
     copies::Copy,
+    owners::owners,
     recovery::{restore_names, verify, verify_tail},
 };
 
@@ -85,6 +93,8 @@ pub struct Home {
     pub writes: bool,
     /// Memory that all keyspaces of a database share.
     pub memory: Memory,
+    /// Which of them the next sync must ask.
+    pub unsynced: Arc<Unsynced>,
 }
 
 /// What the manifest says of a file with values by key.
@@ -278,6 +288,8 @@ pub struct ValueFiles {
     prefetches: AtomicU64,
     are_cold: AtomicBool,
     dropped: AtomicBool,
+    /// The next sync must ask here.
+    to_sync: Listed,
 }
 
 impl Drop for ValueFiles {
@@ -305,8 +317,8 @@ struct Emptied {
 }
 
 impl ValueFiles {
-    /// The files that the manifest lists, and others that commits have begun. What follows the length in the manifest, and all
-    /// of the others, may be torn; [`ValueFiles::settle`] keeps of it what commits have written.
+    /// The files that the manifest lists, and others of this keyspace that commits have begun ([`owners`]). What follows the
+    /// length in the manifest, and all of the others, may be torn; [`ValueFiles::settle`] keeps of it what commits have written.
     ///
     /// # Errors
     /// I/O errors; corruption when a listed file is missing or damaged.
@@ -326,6 +338,7 @@ impl ValueFiles {
             prefetches: AtomicU64::new(0),
             are_cold: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
+            to_sync: Listed::default(),
         };
         for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {
             if meta.tags & GONE == 0 {
@@ -429,7 +442,7 @@ impl ValueFiles {
         let (file, _writer) = self.create(APPENDED, group, IoSource::Value)?;
         self.insert(std::slice::from_ref(&file));
         self.unlisted.hold().push(Arc::clone(&file));
-        self.dirty.hold().names = true;
+        self.mark_named();
         Ok(file)
     }
 
@@ -469,11 +482,25 @@ impl ValueFiles {
     fn mark_dirty(&self, file: &Arc<ValueFile>) {
         if !file.dirty.swap(true, Relaxed) {
             self.dirty.hold().files.push(Arc::clone(file));
+            self.ask_at_sync();
+        }
+    }
+
+    /// The next sync covers the names of new files.
+    fn mark_named(&self) {
+        self.dirty.hold().names = true;
+        self.ask_at_sync();
+    }
+
+    fn ask_at_sync(&self) {
+        if cfg!(not(planted = "sync_asks_nobody")) {
+            self.to_sync.note(self.home.keyspace, &self.home.unsynced);
         }
     }
 
     /// Decides what the next [`ValueFiles::sync`] covers.
     pub fn begin_sync(&self) {
+        self.to_sync.asked();
         self.emptied.hold().values_mut().for_each(|emptied| emptied.is_syncing = true);
         let mut syncing = self.syncing.hold();
         let dirty = std::mem::take(&mut *self.dirty.hold());

@@ -142,7 +142,7 @@ impl ValueFiles {
         }
         let begun = files.iter().filter(|file| self.get(file.id).is_none());
         self.unlisted.hold().extend(begun.map(Arc::clone));
-        self.dirty.hold().names = true;
+        self.mark_named();
         for copy in copies {
             copy.file.len.store(copy.end, Relaxed);
             self.mark_dirty(&copy.file);

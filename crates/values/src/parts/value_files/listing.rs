@@ -90,6 +90,7 @@ impl ValueFiles {
         let emptied = Emptied { last, is_syncing: false, is_synced: false };
         let there = files.filter(|&id| self.get(id).is_some()).map(|id| (id, emptied));
         self.emptied.hold().extend(there);
+        self.ask_at_sync();
     }
 
     /// Lets go of the emptied files that no snapshot and no unsynced commit leads to, whose copies are durable: notes are copied
@@ -207,7 +208,14 @@ mod tests {
         dir.create_dir().unwrap();
         let next = AtomicU64::new(1);
         let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-        let home = Home { dir, keyspace: 1, new_file, writes: true, memory: Memory::new(1 << 20, 1 << 20) };
+        let home = Home {
+            dir,
+            keyspace: 1,
+            new_file,
+            writes: true,
+            memory: Memory::new(1 << 20, 1 << 20),
+            unsynced: Arc::default(),
+        };
         ValueFiles::open(home, &ValueEdit::default(), &[]).unwrap()
     }
 

@@ -59,9 +59,6 @@ impl ValueFiles {
         if meta.is_some() && self.home.dir.len(&name)?.is_none() {
             return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
         }
-        if cfg!(planted = "append_to_any") && self.home.writes {
-            drop(self.home.dir.append_to(&self.home.dir.open(&name)?, IoSource::Value)?);
-        }
         let reader = self.home.dir.open(&name)?;
         let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
         reader.read_at(&mut first, 0, IoSource::Recovery)?;
@@ -87,7 +84,7 @@ impl ValueFiles {
             return Err(Corruption::new(reader.len(), "value file", expected, found).of(path));
         }
         let end = reader.len();
-        // Not before it is known to be ours: other keyspaces look at it too. For appending it is opened by what is appended.
+        // For appending it is opened by what is appended.
         let reader = if self.home.writes { self.home.dir.open_mapped(&name)? } else { reader };
         let extent = meta.filter(|meta| meta.class == ORDERED).map(|meta| Extent {
             level: meta.level,

@@ -136,7 +136,7 @@ fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, options: ValueOptions, listed: &Va
     dir.create_dir().unwrap();
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    let home = Home { dir, keyspace: 1, new_file, writes: true, memory: memory.clone() };
+    let home = Home { dir, keyspace: 1, new_file, writes: true, memory: memory.clone(), unsynced: Arc::default() };
     DiffKv::open(home, options, listed, &[]).unwrap()
 }
 

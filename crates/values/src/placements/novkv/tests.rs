@@ -135,7 +135,14 @@ fn open_to_replay(
     dir.create_dir().unwrap();
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-    let home = Home { dir, keyspace: 1, new_file, writes: true, memory: Memory::new(1 << 20, 1 << 20) };
+    let home = Home {
+        dir,
+        keyspace: 1,
+        new_file,
+        writes: true,
+        memory: Memory::new(1 << 20, 1 << 20),
+        unsynced: Arc::default(),
+    };
     let listed = ValueEdit { added: listed.values().cloned().collect(), ..ValueEdit::default() };
     NovKv::open(home, OPTIONS, &listed, present).unwrap()
 }

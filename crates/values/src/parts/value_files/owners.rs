@@ -1,0 +1,50 @@
+//! Whose the value files are that no edit names: each says it itself, and is looked at once for all keyspaces.
+
+use std::collections::BTreeMap;
+
+use bifold_contract::{FileId, IoSource, KeyspaceId, Result};
+use bifold_format::{
+    names,
+    value::{self, DESCRIPTION_BYTES_MAX},
+};
+use bifold_io::Dir;
+
+/// Files that no edit names, by owner.
+#[derive(Debug, Default)]
+pub struct Owners {
+    of: BTreeMap<KeyspaceId, Vec<FileId>>,
+    /// Those that do not say whose they are, as no crash leaves them: they may be of any keyspace.
+    of_anybody: Vec<FileId>,
+}
+
+impl Owners {
+    /// The files that are of this keyspace, or may be.
+    #[must_use]
+    pub fn of(&self, keyspace: KeyspaceId) -> Vec<FileId> {
+        self.of.get(&keyspace).into_iter().flatten().chain(&self.of_anybody).copied().collect()
+    }
+}
+
+/// Sorts files by the keyspace that they say they belong to. One that was begun right before a crash, so that its beginning is
+/// torn, is left out: nothing in it was ever pointed at.
+///
+/// # Errors
+/// I/O errors.
+pub fn owners(dir: &Dir, files: impl Iterator<Item = FileId>) -> Result<Owners> {
+    let mut owners = Owners::default();
+    for id in files {
+        // For reading only: opening a file to append to it changes it, and the keyspace may have been dropped.
+        let reader = dir.open(&names::value(id))?;
+        if cfg!(planted = "append_to_any") {
+            drop(dir.append_to(&reader, IoSource::Value)?);
+        }
+        let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
+        reader.read_at(&mut first, 0, IoSource::Recovery)?;
+        match value::describe(&first) {
+            Ok((found, description, _)) if found == id => owners.of.entry(description.keyspace).or_default().push(id),
+            Err(_) if value::is_torn_beginning(&first, id) => {}
+            _ => owners.of_anybody.push(id),
+        }
+    }
+    Ok(owners)
+}
