@@ -220,13 +220,22 @@ pub fn a02_a_range_delete_outlasts_the_files_that_a_crash_brings_back(placement:
     bed.fill(0..40);
     bed.step(&Op::Flush);
     bed.delete_range(EVERYTHING);
-    bed.step(&Op::Compact);
     bed.step(&Op::Snapshot(0));
-    // So that what is collected from now on is kept for the snapshot.
+    // So that what is collected from now on, as soon as it is merged, is kept for the snapshot.
     bed.put(90, 100);
-    for _ in 0..3 {
+    bed.step(&Op::Compact);
+    for n in 0..3 {
         bed.collect();
         bed.db().wait_idle().unwrap();
+        // With each flush files are listed anew, and what they needed is looked at.
+        bed.put(91 + n, 100);
+        bed.step(&Op::Sync);
+        bed.step(&Op::Flush);
+    }
+    if matches!(placement, Placement::HashKv | Placement::HashKvColdLog) {
+        let mut values = 0;
+        walk_values(&bed.fs, |_, record| values += u32::from(record.kind == ValueKind::Value));
+        assert!(values >= 40, "{values}: the files are still there");
     }
     let killed = Arc::new(bed.fs.fork());
     let mut bed = Bed::on(&killed, bed.model().clone(), options(placement));
