@@ -45,6 +45,9 @@ use crate::{
 /// Commits and jobs look at least each time they have written so many bytes.
 const LOOK_BYTES_MAX: u64 = 8 << 20;
 
+/// Commits look so often where the system did not say how much is free: it may say later.
+const UNKNOWN_BYTES: u64 = 64 << 10;
+
 /// What logs and other small files need, by whole blocks.
 const FLOOR_BYTES: u64 = 32 << 10;
 
@@ -75,6 +78,7 @@ pub(crate) struct Room {
     look_at: AtomicU64,
     is_short: AtomicBool,
     reserve_bytes: AtomicU64,
+    cannot_reserve: AtomicBool,
     manifest_bytes: AtomicU64,
     held_up: Mutex<BTreeMap<(KeyspaceId, Job), HeldUp>>,
 }
@@ -158,7 +162,7 @@ impl Engine {
             return Ok(());
         }
         let Some(free) = self.dir.free_bytes() else {
-            self.room.look_at.store(brought + LOOK_BYTES_MAX, Relaxed);
+            self.room.look_at.store(brought + UNKNOWN_BYTES, Relaxed);
             return Ok(());
         };
         let needed = self.kept_free() + self.room_for_jobs();
@@ -168,6 +172,9 @@ impl Engine {
             self.signal.tell();
         }
         self.room.look_at.store(if is_short { 0 } else { brought + (spare / 8).min(LOOK_BYTES_MAX) }, Relaxed);
+        if !is_short {
+            self.provide_reserve();
+        }
         let brings_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
         match is_short {
             true if brings_values && cfg!(not(planted = "puts_until_full")) => Err(self.full(free, needed + 2 * bytes)),
@@ -259,19 +266,23 @@ impl Engine {
         trees.iter().map(|p| tables(p) + p.placement().space().total_bytes).sum()
     }
 
-    /// Has `RESERVE` grow with the database, where the disk has plenty of room.
+    /// Has `RESERVE` grow and shrink with the database; grow where the disk has plenty of room.
     pub fn provide_reserve(&self) {
         let (has, data_bytes) = (self.room.reserve_bytes(), self.data_bytes());
         let wanted = reserve_bytes(data_bytes, self.options.free_bytes_min.unwrap_or(u64::MAX));
-        if has >= wanted / 2 || wanted == 0 || self.room.is_short() {
+        let is_too_large = has > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4));
+        if is_too_large {
+            self.room.release(&self.dir);
+        }
+        if (has >= wanted / 2 && !is_too_large) || self.room.is_short() || self.room.cannot_reserve.load(Relaxed) {
             return;
         }
         let is_plenty = |free: u64| free / 4 > wanted && free / 2 > self.kept_free() + self.room_for_jobs();
         if self.dir.free_bytes().is_some_and(is_plenty) {
             match self.dir.reserve(names::RESERVE, wanted) {
                 Ok(()) => self.room.reserve_bytes.store(wanted, Relaxed),
-                // A file system that promises no space; it must not be asked again and again.
-                Err(_) => self.room.reserve_bytes.store(u64::MAX, Relaxed),
+                // A file system that promises no space is not asked again and again.
+                Err(_) => self.room.cannot_reserve.store(true, Relaxed),
             }
         }
     }

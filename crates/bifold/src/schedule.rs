@@ -268,7 +268,6 @@ impl Engine {
             other => drop(self.watch(other)),
         }
         self.end_task(task);
-        self.provide_reserve();
     }
 
     fn end_task(&self, task: &Task) {
