@@ -19,7 +19,7 @@ use std::{
 
 use bifold_contract::{Error, Result};
 
-/// A file system. All errors are [`Error::Io`](bifold_contract::Error::Io) and name the operation and the path.
+/// A file system. All errors are [`Error::Io`] and name the operation and the path.
 pub trait FileSystem: Send + Sync + Debug {
     /// Makes a new, empty file for appending. Fails when it is there already.
     ///
@@ -173,7 +173,7 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Takes a lock on `path`, making the file if needed. The lock ends with the returned object or the process.
     ///
     /// # Errors
-    /// [`Error::Locked`](bifold_contract::Error::Locked) when another holder excludes it; else the system's.
+    /// [`Error::Locked`] when another holder excludes it; else the system's.
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>>;
 
     /// The file system to use in the directory `dir` from now on, if it is another one: there, small appends cost no

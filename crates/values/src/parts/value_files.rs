@@ -317,7 +317,7 @@ struct Emptied {
 }
 
 impl ValueFiles {
-    /// The files that the manifest lists, and others of this keyspace that commits have begun ([`owners`]). What follows the
+    /// The files that the manifest lists, and others of this keyspace that commits have begun ([`owners()`]). What follows the
     /// length in the manifest, and all of the others, may be torn; [`ValueFiles::settle`] keeps of it what commits have written.
     ///
     /// # Errors
