@@ -4,8 +4,19 @@
 //! ([`Options`] is plain data), from TOML ([`Options::from_toml`]) or from `key=value` words ([`Options::set`]).
 //! Sizes in TOML are numbers of bytes or strings such as `"64MiB"`.
 
+mod compaction;
+mod text;
+mod values;
+
 use bifold_contract::{Error, Result};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
+
+use self::text::{at_least, insert_at, optional_size, size, within};
+pub use self::{
+    compaction::{Compaction, HashIndex, Leveled, Tiered, TwoLayer},
+    text::parse_size,
+    values::{CachedValues, Cold, MergePolicy, Values, Victim},
+};
 
 /// What an acknowledged commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -101,120 +112,6 @@ impl Placement {
     }
 }
 
-/// Which group of values is collected first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Victim {
-    /// The one most written since it was last collected (HashKV §3.3).
-    Greedy,
-    /// Dead bytes for each live byte, times the time since it was last collected.
-    #[default]
-    CostBenefit,
-    /// The most written of so many drawn at random.
-    GreedyRandom(u32),
-    /// Any.
-    Random,
-}
-
-/// What `hashkv` does with values that are not updated between two collections of their group (HashKV §3.4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cold {
-    /// They go to a part of their group that is collected more rarely, and without asking the index.
-    #[default]
-    Parts,
-    /// They go to one log for all groups, as in the paper: its collection asks the index.
-    Log,
-    /// They stay where they are.
-    Off,
-}
-
-/// Which compactions move values to files of their own (`diffkv`; DiffKV §3.3, §3.4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MergePolicy {
-    /// None but to collect garbage: values stay in the order of the memtable they were flushed from.
-    Off,
-    /// Each that takes keys to a deeper level.
-    EachLevel,
-    /// Those that take keys to one of the last two levels.
-    Lazy,
-    /// The same, and values of files that overlap more than `max_sorted_run` others move whatever their level.
-    #[default]
-    ScanOptimised,
-}
-
-/// Options of values that are kept apart from their keys. Without effect where the placement is `inline`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Values {
-    /// Values of this length and above are kept apart, in bytes.
-    #[serde(deserialize_with = "size")]
-    pub min_bytes: u64,
-    /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. Garbage is collected
-    /// when there are more. Logs come on top.
-    pub space_target: f64,
-    /// Which group is collected first (`hashkv`).
-    pub victim: Victim,
-    /// Where values go that are not updated between two collections of their group (`hashkv`).
-    pub cold: Cold,
-    /// A group splits when its file has grown past this size, in bytes (`hashkv`).
-    #[serde(deserialize_with = "size")]
-    pub group_bytes: u64,
-    /// About the largest number of groups, each of which is an open file; then they grow instead (`hashkv`).
-    pub groups_max: u32,
-    /// Files of values in the order of arrival or by key are cut at about this size, in bytes (`wisckey`, `novkv`, `diffkv`, and the
-    /// cold log of `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its
-    /// collections hold the values of one in memory.
-    #[serde(deserialize_with = "size")]
-    pub file_bytes: u64,
-    /// A file of which a larger share than this is valid is not collected (`novkv`, §III-C there; `diffkv`, §3.5 there, which
-    /// gives the share that is invalid): 0.05 to 1.
-    pub gc_threshold: f64,
-    /// Values of this length and above go to logs, in bytes, those below and from `min_bytes` on to files by key (`diffkv`).
-    #[serde(deserialize_with = "size")]
-    pub large_bytes: u64,
-    /// Which compactions move values (`diffkv`).
-    pub merge: MergePolicy,
-    /// A file whose keys overlap those of more files than this, itself included, is merged with them (`diffkv`): 1 to 1000.
-    pub max_sorted_run: u32,
-    /// How values are compressed, each by itself.
-    pub compression: Compression,
-    /// Which values take room in the block cache.
-    pub cache: CachedValues,
-}
-
-impl Default for Values {
-    fn default() -> Self {
-        Self {
-            min_bytes: 192,
-            space_target: 1.5,
-            victim: Victim::default(),
-            cold: Cold::default(),
-            group_bytes: 4 << 20,
-            groups_max: 128,
-            file_bytes: 16 << 20,
-            gc_threshold: 0.7,
-            large_bytes: 8 << 10,
-            merge: MergePolicy::default(),
-            max_sorted_run: 10,
-            compression: Compression::None,
-            cache: CachedValues::default(),
-        }
-    }
-}
-
-/// Which values kept apart take room in the block cache. Scans, compaction and collection never put any there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CachedValues {
-    /// None: the system's page cache holds them already.
-    #[default]
-    None,
-    /// What was got by its key.
-    Gets,
-}
-
 /// How short values are read that are kept apart (up to about 4 KiB).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -240,100 +137,6 @@ pub enum Compression {
     Lz4,
     /// Zstandard, level 1: smaller, slower.
     Zstd,
-}
-
-/// How tables are rewritten.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Compaction {
-    /// One sorted run a level: least space, fewest runs to read.
-    Leveled(Leveled),
-    /// Several runs a level: least writing.
-    Tiered(Tiered),
-    /// An unsorted layer over one sorted layer.
-    TwoLayer(TwoLayer),
-}
-
-impl Default for Compaction {
-    fn default() -> Self {
-        Self::Leveled(Leveled::default())
-    }
-}
-
-/// Options of leveled compaction.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Leveled {
-    /// How many times larger each level is than the one above, at least 2.
-    pub growth: u32,
-    /// How many levels there are, level 0 included: 2 to 16.
-    pub levels: u8,
-    /// Level 0 is due when so many of its runs overlap; at half as many when merging them down is cheap.
-    pub level0_runs: u32,
-    /// No level but the last has a target below this, in bytes: about what level 0 holds when it is due.
-    #[serde(deserialize_with = "size")]
-    pub base_bytes: u64,
-}
-
-impl Default for Leveled {
-    fn default() -> Self {
-        Self { growth: 10, levels: 7, level0_runs: 8, base_bytes: 256 << 20 }
-    }
-}
-
-/// Options of tiered compaction.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Tiered {
-    /// Runs of a level that are merged into one run of the next, at least 2.
-    pub growth: u32,
-    /// How many levels there are, level 0 included: 2 to 16.
-    pub levels: u8,
-}
-
-impl Default for Tiered {
-    fn default() -> Self {
-        Self { growth: 4, levels: 7 }
-    }
-}
-
-/// Options of two-layer compaction (UniKV §III-A).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TwoLayer {
-    /// The unsorted layer is merged into the sorted one at this size, in bytes.
-    #[serde(deserialize_with = "size")]
-    pub unsorted_bytes: u64,
-    /// Runs of the unsorted layer that are merged among themselves when there are more, for the sake of scans.
-    pub scan_merge_runs: u32,
-}
-
-impl Default for TwoLayer {
-    fn default() -> Self {
-        Self { unsorted_bytes: 1 << 30, scan_merge_runs: 8 }
-    }
-}
-
-/// Options of the hash index over level 0 (UniKV §III-B). It takes some 10 bytes of memory for each key in level 0, within the share of
-/// `memory_limit` that indexes and filters have; where that has no room, there is none, and reads ask every run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct HashIndex {
-    /// Places a key may have, 1 to 8 (the paper's n).
-    pub ways: u32,
-    /// Bits of an entry that tell keys apart, 1 to 32.
-    pub tag_bits: u32,
-    /// Bits of an entry that tell runs apart, 1 to 32; with the tag's at most 48. More runs than they can tell are searched without the index.
-    pub run_bits: u32,
-    /// Whether the hashes of keys are written with their table, 8 bytes each, so that opening a database need not read all keys of
-    /// level 0.
-    pub written: bool,
-}
-
-impl Default for HashIndex {
-    fn default() -> Self {
-        Self { ways: 4, tag_bits: 16, run_bits: 16, written: true }
-    }
 }
 
 /// Options of a database.
@@ -574,149 +377,8 @@ impl KeyspaceOptions {
             // A collection holds the values of one file in memory, and one record has the index of all.
             within("keyspace.values.file_bytes", self.values.file_bytes, 1 << 10, 1 << 30)?;
         }
-        match self.compaction {
-            Compaction::Leveled(o) => {
-                within("keyspace.compaction.leveled.growth", u64::from(o.growth), 2, 1000)?;
-                within("keyspace.compaction.leveled.levels", u64::from(o.levels), 2, 16)?;
-                within("keyspace.compaction.leveled.level0_runs", u64::from(o.level0_runs), 1, 1000)?;
-                at_least("keyspace.compaction.leveled.base_bytes", o.base_bytes, 1 << 10)
-            }
-            Compaction::Tiered(o) => {
-                within("keyspace.compaction.tiered.growth", u64::from(o.growth), 2, 1000)?;
-                within("keyspace.compaction.tiered.levels", u64::from(o.levels), 2, 16)
-            }
-            Compaction::TwoLayer(o) => {
-                at_least("keyspace.compaction.two_layer.unsorted_bytes", o.unsorted_bytes, 1 << 10)?;
-                within("keyspace.compaction.two_layer.scan_merge_runs", u64::from(o.scan_merge_runs), 2, 1000)
-            }
-        }
+        self.compaction.check()
     }
-}
-
-impl HashIndex {
-    fn check(self) -> Result<()> {
-        within("keyspace.hash_index.ways", u64::from(self.ways), 1, 8)?;
-        within("keyspace.hash_index.tag_bits", u64::from(self.tag_bits), 1, 32)?;
-        within("keyspace.hash_index.run_bits", u64::from(self.run_bits), 1, 32)?;
-        if self.tag_bits + self.run_bits > 48 {
-            let reason = format!("{} and run_bits = {} are more than 48 together", self.tag_bits, self.run_bits);
-            return Err(Error::invalid("option `keyspace.hash_index.tag_bits`", reason));
-        }
-        Ok(())
-    }
-}
-
-impl Values {
-    fn check(&self) -> Result<()> {
-        at_least("keyspace.values.min_bytes", self.min_bytes, 1)?;
-        at_least("keyspace.values.group_bytes", self.group_bytes, 1 << 10)?;
-        within("keyspace.values.file_bytes", self.file_bytes, 1 << 10, 1 << 40)?;
-        within("keyspace.values.groups_max", u64::from(self.groups_max), 16, 65_536)?;
-        at_least("keyspace.values.large_bytes", self.large_bytes, 1)?;
-        within("keyspace.values.max_sorted_run", u64::from(self.max_sorted_run), 1, 1000)?;
-        if let Victim::GreedyRandom(drawn) = self.victim {
-            within("keyspace.values.victim.greedy_random", u64::from(drawn), 1, 65_536)?;
-        }
-        if !(0.05..=1.0).contains(&self.gc_threshold) {
-            let reason = format!("{} is not between 0.05 and 1", self.gc_threshold);
-            return Err(Error::invalid("option `keyspace.values.gc_threshold`", reason));
-        }
-        if !(1.05..=100.0).contains(&self.space_target) {
-            let reason = format!("{} is not between 1.05 and 100", self.space_target);
-            return Err(Error::invalid("option `keyspace.values.space_target`", reason));
-        }
-        Ok(())
-    }
-}
-
-fn at_least(name: &str, value: u64, least: u64) -> Result<()> {
-    if value < least {
-        return Err(Error::invalid(format!("option `{name}`"), format!("{value} is too small, the least is {least}")));
-    }
-    Ok(())
-}
-
-fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("option `{name}`"), format!("{value} is not between {least} and {most}")))
-}
-
-/// Puts `text` at the dotted `path`, as a number or boolean where it reads as one, as a string otherwise.
-fn insert_at(table: &mut toml::Table, path: &str, text: &str) {
-    let value = match (text.parse::<i64>(), text.parse::<bool>(), text.parse::<f64>()) {
-        (Ok(number), ..) => toml::Value::Integer(number),
-        (_, Ok(flag), _) => toml::Value::Boolean(flag),
-        (_, _, Ok(number)) => toml::Value::Float(number),
-        _ => toml::Value::String(text.to_owned()),
-    };
-    match path.split_once('.') {
-        None => {
-            table.insert(path.to_owned(), value);
-        }
-        Some((head, rest)) => {
-            // An enum's other variant must go when a field of this one is named: `compaction.tiered.growth=4`.
-            if head == "compaction" {
-                let variant = rest.split('.').next().unwrap_or_default();
-                if table.get(head).and_then(toml::Value::as_table).is_some_and(|t| !t.contains_key(variant)) {
-                    table.remove(head);
-                }
-            }
-            let inner = table.entry(head).or_insert_with(|| toml::Table::new().into());
-            if !inner.is_table() {
-                *inner = toml::Table::new().into();
-            }
-            if let Some(inner) = inner.as_table_mut() {
-                insert_at(inner, rest, text);
-            }
-        }
-    }
-}
-
-/// A number of bytes: an integer, or a string with a unit (`"64MiB"`, `"4 KiB"`, `"10GB"`).
-fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Size {
-        Bytes(u64),
-        Text(String),
-    }
-    match Size::deserialize(from)
-        .map_err(|_| de::Error::custom("a size is a number of bytes or a text like \"64MiB\""))?
-    {
-        Size::Bytes(bytes) => Ok(bytes),
-        Size::Text(text) => parse_size(&text).map_err(de::Error::custom),
-    }
-}
-
-fn optional_size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u64>, D::Error> {
-    size(from).map(Some)
-}
-
-/// Reads `"64MiB"`, `"1.5 GiB"`, `"4096"`.
-///
-/// # Errors
-/// In words, when it is none of these.
-pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1u64 << 40,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        "tb" => 1_000_000_000_000,
-        other => return Err(format!("`{other}` is not a unit of size; use B, KiB, MiB, GiB, TiB, KB, MB, GB or TB")),
-    };
-    let whole = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    let fraction = || number.parse::<f64>().ok().map(|n| n * unit as f64).filter(|n| *n < u64::MAX as f64);
-    whole.or_else(|| fraction().map(|n| n as u64)).ok_or_else(|| format!("`{text}` is not a size such as 64MiB"))
 }
 
 #[cfg(test)]
