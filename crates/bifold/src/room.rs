@@ -225,8 +225,10 @@ impl Engine {
         }
         let pressure = SpacePressure { all_before, ..self.pressure(tree) };
         let units = tree.placement().explain(&pressure);
-        let copied: u64 = units.iter().filter(|unit| unit.held.is_none()).map(|unit| unit.total_bytes).sum();
-        self.ensure_room(copied + copied / 8 + self.step_bytes())
+        let next: u64 = units.iter().filter(|unit| unit.held.is_none()).map(|unit| unit.live_bytes).sum();
+        // Units that share files are collected together, a sixteenth of a keyspace at a time.
+        let copied = next.max(tree.placement().space().live_bytes / JOB_SHARE);
+        self.ensure_room(copied + copied / 4 + self.step_bytes())
     }
 
     /// Demands so many free bytes. Answers how many more there are.
