@@ -197,7 +197,7 @@ impl Engine {
         }
         let values = tree.placement();
         let view = Asked { engine: self, tree, lookups: Cell::new(0) };
-        let mut collecting = values.collect(pick, &view)?;
+        let mut collecting = self.with_room(|| values.collect(pick, &view))?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
         if *pick == Collection::Look {
             return Ok(None);

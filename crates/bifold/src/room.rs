@@ -228,7 +228,7 @@ impl Engine {
         let next: u64 = units.iter().filter(|unit| unit.held.is_none()).map(|unit| unit.live_bytes).sum();
         // Units that share files are collected together, a sixteenth of a keyspace at a time.
         let copied = next.max(tree.placement().space().live_bytes / JOB_SHARE);
-        self.ensure_room(copied + copied / 4 + self.step_bytes())
+        self.ensure_room(copied)
     }
 
     /// Demands so many free bytes. Answers how many more there are.
@@ -254,7 +254,8 @@ impl Engine {
 
     /// What a job writes between two looks at most: at the end of a table its index and filter as well.
     fn step_bytes(&self) -> u64 {
-        2 * STEP_BYTES + self.trees().iter().map(|p| p.options.table_bytes).max().unwrap_or(0) / INDEX_SHARE
+        let table_bytes = self.trees().iter().map(|p| p.options.table_bytes).max().unwrap_or(0);
+        2 * STEP_BYTES + table_bytes.min(self.data_bytes()) / INDEX_SHARE
     }
 
     fn room_for_jobs(&self) -> u64 {
@@ -296,8 +297,9 @@ impl Engine {
         outcome
     }
 
-    /// Does a flush or a merge, which removes its output when it fails. So a system that has no room, whatever it has said was free, is
-    /// told as [`Error::Full`]; but first it is done once more with what `RESERVE` gives.
+    /// Does a flush, a merge or the copies of a collection, which remove their output when they fail and have changed nothing. So a system
+    /// that has no room, whatever it has said was free, is told as [`Error::Full`]; but first it is done once more with what
+    /// `RESERVE` gives.
     pub fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let outcome = match work() {
             Err(error) if error.is_full() && self.room.release(&self.dir) => work(),
