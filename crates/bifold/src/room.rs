@@ -15,7 +15,8 @@
 //! * **`RESERVE`** takes space on the disk that nobody else gets. It is removed when there is no other room; so a disk that
 //!   somebody else has filled can be opened and emptied as well.
 //!
-//! How much is free is asked rarely: each time commits have brought an eighth of what is spare. Where a system does not say
+//! How much is free is asked rarely: each time commits have brought an eighth of what is spare, or a sixteenth of what the database
+//! has. Where a system does not say
 //! (quotas of users, file systems of tests), nothing is refused, and a full disk poisons the database as any failure does.
 
 use std::{
@@ -42,8 +43,11 @@ use crate::{
     write::{Act, Op},
 };
 
-/// Commits and jobs look at least each time they have written so many bytes.
-const LOOK_BYTES_MAX: u64 = 8 << 20;
+/// Commits look when they have brought such a share of what the database has, or an eighth of what is spare.
+const LOOK_SHARE: u64 = 16;
+const LOOK_BYTES_MIN: u64 = 1 << 20;
+/// Jobs look at least each time they have written so many bytes, commits when they have brought as many.
+const LOOK_BYTES_MAX: u64 = 64 << 20;
 
 /// Commits look so often where the system did not say how much is free: it may say later.
 const UNKNOWN_BYTES: u64 = 64 << 10;
@@ -158,7 +162,7 @@ impl Engine {
     /// [`Error::Full`].
     pub fn admit(&self, ops: &[Op<'_>], bytes: u64) -> Result<()> {
         let brought = self.counters.user_bytes_written();
-        if brought < self.room.look_at.load(Relaxed) {
+        if brought + bytes < self.room.look_at.load(Relaxed) {
             return Ok(());
         }
         let Some(free) = self.dir.free_bytes() else {
@@ -171,8 +175,11 @@ impl Engine {
         if self.room.is_short.swap(is_short, Relaxed) && !is_short {
             self.signal.tell();
         }
-        self.room.look_at.store(if is_short { 0 } else { brought + (spare / 8).min(LOOK_BYTES_MAX) }, Relaxed);
-        if !is_short {
+        if is_short {
+            self.room.look_at.store(0, Relaxed);
+        } else {
+            let often = (self.data_bytes() / LOOK_SHARE).clamp(LOOK_BYTES_MIN, LOOK_BYTES_MAX);
+            self.room.look_at.store(brought + often.min(spare / 8), Relaxed);
             self.provide_reserve();
         }
         let brings_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
