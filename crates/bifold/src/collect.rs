@@ -49,6 +49,9 @@ const CHECKED_AT_ONCE: usize = 256;
 /// Workers look for garbage each time commits have written this share of a keyspace's values apart.
 const LOOK_SHARE: u64 = 64;
 
+/// Or this, where space is so tight that writers are slowed.
+const TIGHT_SHARE: u64 = 512;
+
 /// But not more often than each so many bytes.
 const LOOK_BYTES_MIN: u64 = 64 << 10;
 
@@ -117,9 +120,9 @@ impl Engine {
         }
     }
 
-    /// Whether garbage of a keyspace is being collected, or will be as soon as a worker is free.
+    /// Whether garbage of a keyspace is being collected or deleted, or will be as soon as a worker is free.
     pub fn is_freeing(&self, tree: &Tree) -> bool {
-        self.work.is_collecting(tree.keyspace) || self.next_collection(tree, &[]).is_some()
+        self.work.is_freeing(tree.keyspace) || self.can_retire(tree) || self.next_collection(tree, &[]).is_some()
     }
 
     /// Collects all garbage of a keyspace, whatever the target, and waits for that.
@@ -228,6 +231,14 @@ impl Engine {
         if !self.can_retire(tree) {
             return Ok(());
         }
+        // On a slow disk the sync takes longer than the collections before it.
+        self.pace.collection_begins(self.env.clock.now());
+        let outcome = self.retire_unpaced(tree);
+        self.pace.collection_ends(Some(0), self.env.clock.now());
+        outcome
+    }
+
+    fn retire_unpaced(&self, tree: &Tree) -> Result<()> {
         let durable = if cfg!(planted = "retire_unsynced") {
             self.visible()
         } else {
@@ -309,7 +320,8 @@ impl Engine {
             let written = looks.written.fetch_add(bytes, Relaxed) + bytes;
             if written >= looks.due_at.load(Relaxed) {
                 let space = op.tree.placement().space().total_bytes;
-                looks.due_at.store(written + (space / LOOK_SHARE).max(LOOK_BYTES_MIN), Relaxed);
+                let share = if self.is_space_tight() { TIGHT_SHARE } else { LOOK_SHARE };
+                looks.due_at.store(written + (space / share).max(LOOK_BYTES_MIN), Relaxed);
                 self.update_fullness_of(op.tree.keyspace);
                 due.push(op.tree.keyspace);
             }

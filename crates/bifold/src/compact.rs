@@ -26,7 +26,6 @@ use bifold_index::{
 
 use crate::{
     engine::Engine,
-    room::Job,
     sync::LockExt,
     tree::{Tree, View},
 };
@@ -169,9 +168,7 @@ impl Engine {
             }
         }
         let unwritten = || trees.iter().find(|p| !p.view().sealed.is_empty() && !p.is_dropped());
-        let held_up = || trees.iter().find_map(|p| self.held_up(p, Job::Flush));
-        self.wait_until("a flush", "memtables to be written", || unwritten().is_none() || held_up().is_some())?;
-        unwritten().and_then(|_| held_up()).map_or(Ok(()), Err)
+        self.wait_for_flush_of(("a flush", "memtables to be written"), || trees.to_vec(), || unwritten().is_none())
     }
 }
 

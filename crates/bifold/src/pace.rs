@@ -7,7 +7,8 @@
 //!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
 //! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.93 on the allowed rate
 //!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 0.98; but only
-//!   while something is or could be collected.
+//!   while something is or could be collected. From f = [`SPACE_FULL`] on it is a trickle, whatever collections do, of which all
+//!   is waited for before a commit: a disk can be slower than ever before.
 //! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
 //!   grows and rises by a tenth if it shrinks.
 //!
@@ -31,8 +32,7 @@ use bifold_contract::{KeyspaceId, Result};
 use bifold_io::{Clock, rate::RateBudget};
 
 use crate::{
-    engine::Engine, memory::MEMTABLES_MAX, places::Places, room::Job, stats::StallCause, sync::LockExt, tree::Tree,
-    write::Op,
+    engine::Engine, memory::MEMTABLES_MAX, places::Places, stats::StallCause, sync::LockExt, tree::Tree, write::Op,
 };
 
 /// Debt (see `CompactionPolicy::debt`) at which writers begin to be slowed: with a trigger of 8 level-0 runs, 16 runs.
@@ -60,8 +60,14 @@ const FREEING_SECONDS: f64 = 2.0;
 /// The shortest sleep worth its system call.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
-/// The longest single sleep; what is owed beyond it is left to the next commit.
+/// The longest single sleep; what is owed beyond it is left to the next commit, but for space.
 const SLEEP_MAX: Duration = Duration::from_millis(5);
+
+/// So full a space target allows a trickle only.
+const SPACE_FULL: f64 = 1.01;
+
+/// The trickle, in bytes a second: what is beyond the target then grows by a hundredth in two seconds and more.
+const TRICKLE_RATE: f64 = 256.0 * 1024.0;
 
 /// The pace of one database.
 pub(crate) struct Pace {
@@ -288,6 +294,9 @@ impl Engine {
         if sealed == 0 && debt_rate == 0 && space_rate.is_none() {
             return Ok(());
         }
+        if self.is_space_full() {
+            self.trickle(bytes)?;
+        }
         let fill = self.fill(ops.iter().map(|op| op.tree));
         if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.plan.memtable as f64 {
             self.wait_for_flush("a commit")?;
@@ -335,16 +344,39 @@ impl Engine {
         }
     }
 
+    /// Whether space slows writers.
+    pub fn is_space_tight(&self) -> bool {
+        self.pace.fullness.load(Relaxed) > 0
+    }
+
+    fn is_space_full(&self) -> bool {
+        self.pace.fullness.load(Relaxed) as f64 >= SPACE_FULL * 1000.0
+    }
+
+    /// Space has gone beyond its target: waits until it is below, or as long as a trickle of `bytes` takes.
+    fn trickle(&self, bytes: u64) -> Result<()> {
+        let begin = self.env.clock.now();
+        let end = begin + Duration::from_secs_f64(bytes as f64 / TRICKLE_RATE);
+        let mut now = begin;
+        // Not a wait for work to end: that could be long.
+        while now < end && self.is_space_full() {
+            self.health.open()?;
+            self.env.clock.sleep((end - now).clamp(SLEEP_MIN, SLEEP_MAX));
+            now = self.env.clock.now();
+            if self.pace.is_stale.load(Acquire) {
+                drop(self.refresh_pace());
+            }
+        }
+        self.counters.stalled(StallCause::Space, now.saturating_sub(begin));
+        Ok(())
+    }
+
     /// Every memtable is full: waits for one to be written.
     fn wait_for_flush(&self, who: &'static str) -> Result<()> {
         let begin = self.env.clock.now();
         // Not what was noted of the trees: what they are.
         let room = || self.sealed_most() < MEMTABLES_MAX - 1;
-        let held_up = || self.trees().iter().find_map(|p| self.held_up(p, Job::Flush));
-        self.wait_until(who, "a full memtable to be written", || room() || held_up().is_some())?;
-        if let Some(full) = held_up().filter(|_| !room()) {
-            return Err(full);
-        }
+        self.wait_for_flush_of((who, "a full memtable to be written"), || self.trees().to_vec(), room)?;
         self.counters.stalled(StallCause::MemtablesFull, self.env.clock.now().saturating_sub(begin));
         Ok(())
     }

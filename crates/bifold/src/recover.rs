@@ -70,10 +70,8 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let plan = MemoryPlan::of(&options);
     let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
     let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
-    let reserve_bytes = dir.len(names::RESERVE)?.unwrap_or(0);
     // Where files are copied when they are written to, settling takes room, too.
-    let is_full = writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES + reserve_bytes * RESERVES_FREE);
-    if is_full {
+    if writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES) {
         release_reserve(&dir)?;
     }
     restore_names(&dir, writes)?;
@@ -132,10 +130,8 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     Ok(engine)
 }
 
-/// With fewer free bytes than this, and so many times what `RESERVE` takes, a disk is taken for full before opening writes anything:
-/// what a file system says is free may be for itself.
-const OPENING_BYTES: u64 = 256 << 10;
-const RESERVES_FREE: u64 = 8;
+/// With fewer free bytes than this a disk is taken for full before opening writes anything.
+const OPENING_BYTES: u64 = 1 << 20;
 
 /// The state of the database that is in `dir`, if there is one.
 fn state_there(dir: &Dir, files: &Files) -> Result<Option<ManifestState>> {

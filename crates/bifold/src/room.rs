@@ -23,7 +23,7 @@ use std::{
     cell::Cell,
     collections::BTreeMap,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -81,10 +81,39 @@ pub(crate) struct Room {
     /// Commits look at the disk again when they have brought so many bytes in all.
     look_at: AtomicU64,
     is_short: AtomicBool,
-    reserve_bytes: AtomicU64,
-    cannot_reserve: AtomicBool,
+    reserve: Mutex<Reserve>,
     manifest_bytes: AtomicU64,
     held_up: Mutex<BTreeMap<(KeyspaceId, Job), HeldUp>>,
+}
+
+/// What is known of `RESERVE`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reserve {
+    bytes: u64,
+    /// The file system promises no space. It is not asked again and again.
+    is_refused: bool,
+}
+
+impl Reserve {
+    fn release(&mut self, dir: &Dir) -> bool {
+        let is_given = self.bytes > 0 && dir.reserve(names::RESERVE, 0).is_ok();
+        if is_given {
+            self.bytes = 0;
+        }
+        is_given
+    }
+
+    fn grow_to(&mut self, bytes: u64, dir: &Dir) {
+        match dir.reserve(names::RESERVE, bytes) {
+            Ok(()) => self.bytes = bytes,
+            Err(error) => {
+                self.is_refused = !error.is_full();
+                // What it has got before it failed is of no use.
+                let _counted = dir.remove(names::RESERVE);
+                self.bytes = 0;
+            }
+        }
+    }
 }
 
 /// Which work of a keyspace has found too little room.
@@ -109,9 +138,10 @@ struct HeldUp {
 }
 
 impl Room {
-    /// Of a database that has so large a `RESERVE`.
-    pub fn new(reserve_bytes: u64) -> Self {
-        Self { reserve_bytes: AtomicU64::new(reserve_bytes), ..Self::default() }
+    /// Of a database that has so large a `RESERVE`, and a manifest of so many bytes.
+    pub fn new(reserve_bytes: u64, manifest_bytes: u64) -> Self {
+        let reserve = Reserve { bytes: reserve_bytes, is_refused: false };
+        Self { reserve: Mutex::new(reserve), manifest_bytes: AtomicU64::new(manifest_bytes), ..Self::default() }
     }
 
     /// Whether puts are refused.
@@ -121,7 +151,7 @@ impl Room {
 
     /// Bytes that `RESERVE` takes.
     pub fn reserve_bytes(&self) -> u64 {
-        self.reserve_bytes.load(Relaxed)
+        self.reserve.hold().bytes
     }
 
     /// Notes how long a manifest is that is written anew, which happens beside the old one.
@@ -135,9 +165,7 @@ impl Room {
 
     /// Gives the disk what `RESERVE` takes. Answers whether that was anything.
     fn release(&self, dir: &Dir) -> bool {
-        cfg!(not(planted = "keep_reserve"))
-            && self.reserve_bytes.swap(0, Relaxed) > 0
-            && dir.reserve(names::RESERVE, 0).is_ok()
+        cfg!(not(planted = "keep_reserve")) && self.reserve.hold().release(dir)
     }
 }
 
@@ -169,7 +197,8 @@ impl Engine {
             self.room.look_at.store(brought + UNKNOWN_BYTES, Relaxed);
             return Ok(());
         };
-        let needed = self.kept_free() + self.room_for_jobs();
+        let data_bytes = self.data_bytes();
+        let needed = self.kept_free() + self.room_for_jobs(data_bytes);
         let spare = (free + self.room.reserve_bytes()).saturating_sub(needed);
         let is_short = spare < 2 * bytes + if self.room.is_short() { needed / 8 } else { 0 };
         if self.room.is_short.swap(is_short, Relaxed) && !is_short {
@@ -178,9 +207,9 @@ impl Engine {
         if is_short {
             self.room.look_at.store(0, Relaxed);
         } else {
-            let often = (self.data_bytes() / LOOK_SHARE).clamp(LOOK_BYTES_MIN, LOOK_BYTES_MAX);
+            let often = (data_bytes / LOOK_SHARE).clamp(LOOK_BYTES_MIN, LOOK_BYTES_MAX);
             self.room.look_at.store(brought + often.min(spare / 8), Relaxed);
-            self.provide_reserve();
+            self.fit_reserve(data_bytes, free, needed);
         }
         let brings_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
         match is_short {
@@ -215,7 +244,7 @@ impl Engine {
         let may_write = unlooked.get().saturating_sub(bytes.max(STEP_BYTES));
         unlooked.set(may_write);
         if may_write == 0 {
-            let left = self.ensure_free(self.kept_free() + self.step_bytes())?;
+            let left = self.ensure_free(self.kept_free() + self.step_bytes(self.data_bytes()))?;
             unlooked.set((left / 4).min(LOOK_BYTES_MAX));
         }
         Ok(())
@@ -260,13 +289,13 @@ impl Engine {
     }
 
     /// What a job writes between two looks at most: at the end of a table its index and filter as well.
-    fn step_bytes(&self) -> u64 {
+    fn step_bytes(&self, data_bytes: u64) -> u64 {
         let table_bytes = self.trees().iter().map(|p| p.options.table_bytes).max().unwrap_or(0);
-        2 * STEP_BYTES + table_bytes.min(self.data_bytes()) / INDEX_SHARE
+        2 * STEP_BYTES + table_bytes.min(data_bytes) / INDEX_SHARE
     }
 
-    fn room_for_jobs(&self) -> u64 {
-        self.options.free_bytes_min.unwrap_or_else(|| job_bytes(self.data_bytes()) + self.step_bytes())
+    fn room_for_jobs(&self, data_bytes: u64) -> u64 {
+        self.options.free_bytes_min.unwrap_or_else(|| job_bytes(data_bytes) + self.step_bytes(data_bytes))
     }
 
     /// Bytes in tables and value files.
@@ -276,24 +305,24 @@ impl Engine {
         trees.iter().map(|p| tables(p) + p.placement().space().total_bytes).sum()
     }
 
-    /// Has `RESERVE` grow and shrink with the database; grow where the disk has plenty of room.
+    /// Has `RESERVE` fit the database, once it is open.
     pub fn provide_reserve(&self) {
-        let (has, data_bytes) = (self.room.reserve_bytes(), self.data_bytes());
+        if let Some(free) = self.dir.free_bytes() {
+            let data_bytes = self.data_bytes();
+            self.fit_reserve(data_bytes, free, self.kept_free() + self.room_for_jobs(data_bytes));
+        }
+    }
+
+    /// Has `RESERVE` grow and shrink with the database; grow where the disk has plenty of room.
+    fn fit_reserve(&self, data_bytes: u64, free: u64, needed: u64) {
         let wanted = reserve_bytes(data_bytes, self.options.free_bytes_min.unwrap_or(u64::MAX));
-        let is_too_large = has > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4));
-        if is_too_large {
-            self.room.release(&self.dir);
+        let mut reserve = self.room.reserve.hold();
+        if reserve.bytes > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4)) {
+            reserve.release(&self.dir);
         }
-        if (has >= wanted / 2 && !is_too_large) || self.room.is_short() || self.room.cannot_reserve.load(Relaxed) {
-            return;
-        }
-        let is_plenty = |free: u64| free / 4 > wanted && free / 2 > self.kept_free() + self.room_for_jobs();
-        if self.dir.free_bytes().is_some_and(is_plenty) {
-            match self.dir.reserve(names::RESERVE, wanted) {
-                Ok(()) => self.room.reserve_bytes.store(wanted, Relaxed),
-                // A file system that promises no space is not asked again and again.
-                Err(_) => self.room.cannot_reserve.store(true, Relaxed),
-            }
+        let is_plenty = free / 4 > wanted && free / 2 > needed;
+        if reserve.bytes < wanted / 2 && is_plenty && !reserve.is_refused && !self.room.is_short() {
+            reserve.grow_to(wanted, &self.dir);
         }
     }
 
@@ -317,6 +346,28 @@ impl Engine {
             Some(free) if matches!(error, Error::Io { .. }) && error.is_full() => self.full(free, self.kept_free()),
             _ => error,
         })
+    }
+
+    /// Waits for memtables of some trees to be written, for `why`: until `is_enough`, or a flush of one has too little room.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and those of [`Engine::wait_until`].
+    pub fn wait_for_flush_of(
+        &self,
+        (who, on): (&'static str, &'static str),
+        trees: impl Fn() -> Vec<Arc<Tree>>,
+        is_enough: impl Fn() -> bool,
+    ) -> Result<()> {
+        // It is kept: what holds a flush up may be over by the time it is asked again, with nothing written.
+        let full = Cell::new(None);
+        self.wait_until(who, on, || {
+            let is_enough = is_enough();
+            let held_up = if is_enough { None } else { trees().iter().find_map(|p| self.held_up(p, Job::Flush)) };
+            let is_over = is_enough || held_up.is_some();
+            full.set(held_up);
+            is_over
+        })?;
+        full.into_inner().map_or(Ok(()), Err)
     }
 
     fn note_room(&self, tree: &Tree, job: Job, error: Option<&Error>) {

@@ -152,10 +152,10 @@ impl Work {
         })
     }
 
-    /// Whether values of a keyspace are being collected.
-    pub fn is_collecting(&self, keyspace: KeyspaceId) -> bool {
+    /// Whether values of a keyspace are being collected, or emptied files deleted.
+    pub fn is_freeing(&self, keyspace: KeyspaceId) -> bool {
         let collects = |of: &Collections| of.by_caller || !of.running.is_empty();
-        self.look(|state| state.collecting.get(&keyspace).is_some_and(collects))
+        self.look(|state| state.retiring.contains(&keyspace) || state.collecting.get(&keyspace).is_some_and(collects))
     }
 
     /// From now on workers begin no collection of this keyspace.

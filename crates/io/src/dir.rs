@@ -6,6 +6,7 @@ mod writer;
 
 use std::{
     fmt,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::{
         Arc, Weak,
@@ -152,7 +153,7 @@ impl Dir {
     /// The file system's.
     pub fn open_append(&self, name: &str, source: IoSource) -> Result<Writer> {
         let path = self.file(name);
-        let len = self.fs.len(&path)?.ok_or_else(|| Error::io("open", &path, std::io::ErrorKind::NotFound.into()))?;
+        let len = self.fs.len(&path)?.ok_or_else(|| Error::io("open", &path, ErrorKind::NotFound.into()))?;
         let counted = self.files.write();
         Ok(self.writer(self.fs.open_append(&path)?, path, (len, source), (Weak::new(), counted)))
     }
@@ -160,13 +161,21 @@ impl Dir {
     /// Makes a new file for many small appends, which can be read at once.
     ///
     /// # Errors
-    /// The file system's; it is an error when the file is there.
+    /// The file system's; it is an error when the file is there. After any other there is none.
     pub fn create_appended(&self, name: &str, source: IoSource) -> Result<(Writer, Reader)> {
         let (path, counted) = (self.file(name), self.files.write());
-        let file = self.fs.create_appended(&path)?;
-        let reader = Reader::pinned(self, Arc::from(&*path), file.reader)?;
+        let made = self.fs.create_appended(&path).and_then(|file| {
+            let reader = Reader::pinned(self, Arc::from(&*path), file.reader)?;
+            Ok((file.writer, reader))
+        });
+        let (writer, reader) = made.inspect_err(|error| {
+            let is_of_another = matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists);
+            if !is_of_another {
+                let _counted = self.remove(name);
+            }
+        })?;
         let readers = Arc::downgrade(reader.slot());
-        Ok((self.writer(file.writer, path, (reader.len(), source), (readers, counted)), reader))
+        Ok((self.writer(writer, path, (reader.len(), source), (readers, counted)), reader))
     }
 
     /// Opens the file of `reader` for many small appends at its end, which it can read at once.
@@ -316,7 +325,7 @@ impl Dir {
 
     fn remove_path(&self, path: &Path) -> Result<()> {
         match self.fs.remove(path) {
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) => {
                 self.counters.failed_removals.fetch_add(1, Relaxed);
                 Err(error)

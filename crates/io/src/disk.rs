@@ -65,7 +65,10 @@ impl FileSystem for DiskFs {
                 file.seek(SeekFrom::Start(at))?;
                 file.read_exact(&mut buffer[..step])?;
                 file.seek(SeekFrom::Start(at))?;
-                if file.write_all(&buffer[..step]).is_err() {
+                if let Err(error) = file.write_all(&buffer[..step]) {
+                    if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+                        return Err(error);
+                    }
                     // Where files are copied when they are written to, a sync gives back what they took before.
                     settle_all(&file)?;
                     file.seek(SeekFrom::Start(at))?;

@@ -1,4 +1,4 @@
-//! How values are kept that are apart from their keys.
+//! How separated values are kept.
 
 use bifold_contract::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -51,11 +51,11 @@ pub enum MergePolicy {
     ScanOptimised,
 }
 
-/// Options of values that are kept apart from their keys. Without effect where the placement is `inline`.
+/// Options of separated values: those that are not stored with their keys. Without effect where the placement is `inline`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Values {
-    /// Values of this length and above are kept apart, in bytes.
+    /// Values of this length and above are separated from their keys, in bytes.
     #[serde(deserialize_with = "size")]
     pub min_bytes: u64,
     /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. Garbage is collected
@@ -111,7 +111,7 @@ impl Default for Values {
     }
 }
 
-/// Which values kept apart take room in the block cache. Scans, compaction and collection never put any there.
+/// Which separated values take room in the block cache. Scans, compaction and collection never put any there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CachedValues {

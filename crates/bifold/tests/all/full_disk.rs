@@ -1,19 +1,33 @@
 //! A full disk: puts end before it is full, and nothing is poisoned. Another process can open it, were it full to the last byte.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use bifold::{Db, Env, Error, KeyspaceOptions, Options, Placement, Workers};
-use bifold_io::{FileSystem, memory::MemoryFs};
+use bifold_io::{
+    FileSystem,
+    faulty::{Fault, FaultKind, FaultyFs, Persistence},
+    memory::{Fate, MemoryFs},
+};
 
 const CAPACITY: u64 = 8 << 20;
 const PLACEMENTS: [Placement; 5] =
     [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv];
 
 fn open(fs: &MemoryFs, placement: Placement, workers: Workers) -> Result<Db, Error> {
+    Db::open_in(env(fs), "/db", options(placement, workers))
+}
+
+fn options(placement: Placement, workers: Workers) -> Options {
     let mut options = Options { memory_limit: 8 << 20, memtable_bytes: 64 << 10, workers, ..Options::default() };
     options.keyspace = KeyspaceOptions { placement, table_bytes: 64 << 10, ..KeyspaceOptions::default() };
     (options.keyspace.values.file_bytes, options.keyspace.values.group_bytes) = (64 << 10, 64 << 10);
-    Db::open_in(env(fs), "/db", options)
+    options
 }
 
 fn env(fs: &MemoryFs) -> Env {
@@ -100,4 +114,74 @@ fn with_no_room_asked_for_puts_go_on_longer() {
     };
     let (most, usual) = (filled(Some(0)), filled(None));
     assert!(most > usual + usual / 4, "{most} puts where nothing is kept free, {usual} otherwise");
+}
+
+/// A merge that ends at any of its calls leaves tables that no manifest names, or some that none names any more.
+#[test]
+fn a_full_disk_without_a_reserve_is_opened_with_what_no_manifest_needs() {
+    let prepared = MemoryFs::new();
+    {
+        let db = open(&prepared, Placement::Inline, Workers::Caller).unwrap();
+        for _ in 0..2 {
+            (0..60).for_each(|number| db.put(key(number), vec![number as u8; 3000]).unwrap());
+            db.flush().unwrap();
+        }
+        db.close().unwrap();
+    }
+    let compact = |at: Option<u64>| {
+        let memory = prepared.fork();
+        let faulty = FaultyFs::over_memory(memory.clone());
+        let environment = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+        let db = Db::open_in(environment, "/db", options(Placement::Inline, Workers::Caller)).unwrap();
+        let first = faulty.calls() + 1;
+        at.into_iter().for_each(|at| {
+            faulty.plan(Fault { at, kind: FaultKind::EIO, persistence: Persistence::Calls(20_000) });
+        });
+        let _fails_where_it_shall = db.compact();
+        (first..=faulty.calls(), memory)
+    };
+    let mut opened = 0;
+    for at in compact(None).0 {
+        let killed = compact(Some(at)).1;
+        killed.set_capacity(Some(killed.used_bytes()));
+        match open(&killed, Placement::Inline, Workers::Caller) {
+            Ok(db) => {
+                check(&db, 0..60);
+                opened += 1;
+            }
+            Err(error) => assert!(error.is_full(), "call {at}: {error}"),
+        }
+        for seed in 0..6 {
+            let lost = killed.power_loss(if seed == 0 { Fate::DropUnsynced } else { Fate::Random(seed) });
+            lost.set_capacity(None);
+            check(&open(&lost, Placement::Inline, Workers::Caller).unwrap(), 0..60);
+        }
+    }
+    assert!(opened > 12, "{opened} were opened");
+}
+
+/// It would take twice the space otherwise, which a disk that is nearly full does not have.
+#[test]
+fn a_compaction_gives_back_what_it_has_replaced_before_it_ends() {
+    let memory = MemoryFs::new();
+    let faulty = FaultyFs::over_memory(memory.clone());
+    let environment = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+    let db = Db::open_in(environment, "/db", options(Placement::Inline, Workers::Caller)).unwrap();
+    for _ in 0..2 {
+        (0..1000).for_each(|number| db.put(key(number), vec![number as u8; 3000]).unwrap());
+        db.compact().unwrap();
+    }
+    (0..1000).step_by(2).for_each(|number| db.put(key(number), vec![number as u8; 3000]).unwrap());
+    db.flush().unwrap();
+    let (most, sampled) = (Arc::new(AtomicU64::new(0)), memory.clone());
+    let seen = Arc::clone(&most);
+    faulty.decide_by(Box::new(move |_| {
+        seen.fetch_max(sampled.used_bytes(), Relaxed);
+        None
+    }));
+    let before = memory.used_bytes();
+    db.compact().unwrap();
+    let peak = most.load(Relaxed);
+    assert!(peak > before && peak < before + before / 4, "{peak} bytes at most, {before} before");
+    check(&db, 0..1000);
 }

@@ -179,7 +179,7 @@ impl MemoryFs {
         self.state().append_region
     }
 
-    fn handle(&self, path: &Path, node: Arc<Node>) -> Arc<MemoryFile> {
+    pub(super) fn handle(&self, path: &Path, node: Arc<Node>) -> Arc<MemoryFile> {
         Arc::new(MemoryFile { fs: self.clone(), node, path: path.into() })
     }
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     content::Content,
-    tree::{Change, Data, Directory, Names, Node, Overwritten, SECTOR_BYTES, State},
+    tree::{Append, Change, Data, Directory, Names, Node, Overwritten, SECTOR_BYTES, State},
 };
 use crate::random::Random;
 
@@ -116,15 +116,22 @@ impl Judge {
         if let Some(durable) = data.earlier.first() {
             return self.mapped(data, &durable.content);
         }
-        for overwritten in data.overwritten.iter().rev().filter(|overwritten| !self.keeps_op(overwritten.op)) {
-            restore(&mut content, overwritten);
+        let mut decided = BTreeMap::new();
+        for overwritten in data.overwritten.iter().rev() {
+            let is_kept = self.keeps_op(overwritten.op);
+            if !is_kept {
+                restore(&mut content, overwritten);
+            }
+            if data.pending.iter().any(|append| goes_on_with(append, overwritten)) {
+                decided.insert(overwritten.offset / SECTOR_BYTES, is_kept);
+            }
         }
         data.overwritten_for_now.iter().rev().for_each(|overwritten| restore(&mut content, overwritten));
         match self {
             Self::KeepAll => {}
             Self::DropUnsynced => content.set_len(data.durable_len),
-            Self::Random { random, kept_of_8 } => lose_sectors(&mut content, data, random, *kept_of_8),
-            Self::Prefix { random, last_op } => content.set_len(prefix_len(data, random, *last_op)),
+            Self::Random { random, kept_of_8 } => lose_sectors(&mut content, data, (random, *kept_of_8), &decided),
+            Self::Prefix { random, last_op } => content.set_len(prefix_len(data, random, *last_op, &decided)),
         }
         for doomed in &data.doomed {
             content.zero(doomed.clone());
@@ -162,6 +169,11 @@ fn pending_ops(state: &State) -> Vec<u64> {
     ops
 }
 
+/// Whether one call has written over the end of a file and behind it, in the same sector.
+fn goes_on_with(append: &Append, overwritten: &Overwritten) -> bool {
+    append.op == overwritten.op && append.range.start / SECTOR_BYTES == overwritten.offset / SECTOR_BYTES
+}
+
 fn restore(content: &mut Content, overwritten: &Overwritten) {
     let room = content.len().saturating_sub(overwritten.offset).min(overwritten.before.len() as u64);
     if room > 0 {
@@ -190,11 +202,13 @@ fn mix_moments(data: &Data, random: &mut Random, kept_of_8: u64) -> Content {
     mixed
 }
 
-fn prefix_len(data: &Data, random: &mut Random, last_op: u64) -> u64 {
+fn prefix_len(data: &Data, random: &mut Random, last_op: u64, decided: &BTreeMap<u64, bool>) -> u64 {
     let mut len = data.durable_len;
     for append in data.pending.iter().take_while(|append| append.op <= last_op) {
         len = append.range.end;
-        if append.op == last_op {
+        if append.op == last_op && decided.get(&(append.range.start / SECTOR_BYTES)) == Some(&false) {
+            len = append.range.start;
+        } else if append.op == last_op {
             len = append.range.start + random.below(append.range.end - append.range.start + 1);
         }
     }
@@ -202,8 +216,14 @@ fn prefix_len(data: &Data, random: &mut Random, last_op: u64) -> u64 {
 }
 
 /// Cuts the file anywhere behind what is durable and zeros some sectors of the rest. The bytes of a lost sector that
-/// were durable stay: the file only grows, so they are what the sector held before.
-fn lose_sectors(content: &mut Content, data: &Data, random: &mut Random, kept_of_8: u64) {
+/// were durable stay: the file only grows, so they are what the sector held before. Of some sectors it is `decided` whether they
+/// are kept, since a call has written over bytes in them, too.
+fn lose_sectors(
+    content: &mut Content,
+    data: &Data,
+    (random, kept_of_8): (&mut Random, u64),
+    decided: &BTreeMap<u64, bool>,
+) {
     let durable_len = data.durable_len;
     let unsynced = content.len() - durable_len;
     if unsynced == 0 {
@@ -223,7 +243,8 @@ fn lose_sectors(content: &mut Content, data: &Data, random: &mut Random, kept_of
     let mut from = durable_len;
     while from < len {
         let end = (from / SECTOR_BYTES + 1) * SECTOR_BYTES;
-        if !random.chance(kept_of_8, 8) {
+        let is_kept = random.chance(kept_of_8, 8);
+        if !decided.get(&(from / SECTOR_BYTES)).copied().unwrap_or(is_kept) {
             content.zero(from..end);
         }
         from = end;

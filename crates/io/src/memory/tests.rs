@@ -299,3 +299,23 @@ fn a_flipped_bit_is_flipped_on_disk_and_in_no_copy() {
     assert_eq!(fs.power_loss(Fate::DropUnsynced).read(&path("a")).unwrap()[513], 8);
     assert_eq!(copy.read(&path("a")), Some(vec![0; 600]));
 }
+
+/// A sector is written whole or not at all: what one call writes over in it and what it appends share their fate.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_call_writes_over_and_appends_in_one_sector_stays_together() {
+    let (fs, _) = half_synced(24, 0);
+    let name = path("log");
+    let node = fs.state().node(&name).unwrap();
+    fs.handle(&name, node).write_at(&[2; 1000], 0).unwrap();
+    let (mut old, mut new) = (0, 0);
+    for fate in fates(200) {
+        let bytes = fs.power_loss(fate).read(&name).unwrap();
+        let sector = &bytes[..bytes.len().min(512)];
+        let is_old = sector[..24] == [1; 24] && sector[24..].iter().all(|&byte| byte == 0);
+        let is_new = sector.iter().all(|&byte| byte == 2);
+        assert!(is_old || is_new, "{fate:?}: {sector:?}");
+        (old, new) = (old + u32::from(is_old), new + u32::from(is_new));
+    }
+    assert!(old > 50 && new > 50, "{old} were as before, {new} as after");
+}

@@ -279,3 +279,25 @@ fn old_appends_are_not_put_over_what_follows_a_cut() {
         assert!(found == model, "seed {seed}, killed {is_killed}: what was synced is no longer there");
     }
 }
+
+/// A power loss has cut a file within a record. A second one must not leave a sector with a part of that record.
+#[test]
+fn what_is_put_back_behind_a_tear_is_durable_before_appends_go() {
+    for torn_bytes in [8, 500, 700] {
+        let memory = MemoryFs::new();
+        let region = simulated(&memory, 2);
+        let a = appended(&region, Path::new("/d/a"));
+        a.writer.append(&[&[3; 900]]).unwrap();
+        memory.sync_dir(Path::new("/d")).unwrap();
+        let killed = memory.fork();
+        let torn = killed.open_append(Path::new("/d/a")).unwrap();
+        torn.append(&[&vec![3; torn_bytes]]).unwrap();
+        torn.sync().unwrap();
+        drop(simulated(&killed, 2));
+        for seed in 0..20 {
+            let lost = killed.power_loss(Fate::Random(seed));
+            drop(simulated(&lost, 2));
+            assert!(lost.read(Path::new("/d/a")).unwrap() == [3; 900], "{torn_bytes} bytes, seed {seed}");
+        }
+    }
+}

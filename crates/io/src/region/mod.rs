@@ -176,11 +176,25 @@ impl<G: Ground> Region<G> {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
-        let put = || {
-            let read = |buffer: &mut [u8], at| file.read_exact_at(buffer, at);
-            if follows(file.len()?, left.base, read)? { file.write_all_at(&left.bytes, left.base) } else { Ok(()) }
-        };
-        put().map_err(|e| Error::io("append to", &path, e))
+        let append_to = |e| Error::io("append to", &path, e);
+        let read = |buffer: &mut [u8], at| file.read_exact_at(buffer, at);
+        let len = file.len().map_err(append_to)?;
+        if !follows(len, left.base, read).map_err(append_to)? {
+            return Ok(());
+        }
+        let is_partly_there = is_partly_there(&left.bytes, left.base, len, read).map_err(append_to)?;
+        if is_partly_there {
+            self.make_durable()?;
+        }
+        file.write_all_at(&left.bytes, left.base).map_err(append_to)?;
+        if is_partly_there { file.sync().map_err(append_to) } else { Ok(()) }
+    }
+
+    /// What a power loss now takes from the files is put back once more.
+    fn make_durable(&self) -> Result<()> {
+        let path = self.path();
+        self.ground.open(&path)?.sync().map_err(|e| Error::io("sync", &path, e))?;
+        self.ground.fs().sync_dir(&self.dir)
     }
 
     /// Whether what a slot has held goes on where its file ends. Only looks.
@@ -197,6 +211,19 @@ impl<G: Ground> Region<G> {
             other => other.map(|()| self.may_come_back.store(true, Ordering::Release)),
         }
     }
+}
+
+/// Whether a file of `len` bytes has some of `bytes` at `base`, but not as they are: a power loss has cut the file within a record. A
+/// sector with a part of a record that is lost when the rest is appended looks damaged, not torn.
+fn is_partly_there<E>(
+    bytes: &[u8],
+    base: u64,
+    len: u64,
+    read: impl FnOnce(&mut [u8], u64) -> std::result::Result<(), E>,
+) -> std::result::Result<bool, E> {
+    let mut there = vec![0; usize::try_from(len.saturating_sub(base)).map_or(bytes.len(), |len| len.min(bytes.len()))];
+    read(&mut there, base)?;
+    Ok(cfg!(not(planted = "append_to_a_torn_sector")) && !there.is_empty() && there != bytes)
 }
 
 /// Whether a file holds what stands right before `base`. A power loss may have taken the sector it is in: it reads as zeros up to

@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use bifold_contract::SeqNo;
 
-/// What a range takes in memory beside its two keys: its place in the tree and what the allocator adds. Measured.
+/// What a range takes in memory besides its two keys: its place in the tree and what the allocator adds. Measured.
 const RANGE_BYTES: u64 = 120;
 
 /// A set of range deletes.

@@ -251,14 +251,6 @@ impl DropFile {
     }
 }
 
-impl Drop for DropFile {
-    fn drop(&mut self) {
-        if let Some(copy) = self.copy.take() {
-            self.files.give_up(copy);
-        }
-    }
-}
-
 /// Reads a block: hands the numbers of the versions it drops to `met`.
 ///
 /// # Errors

@@ -237,24 +237,10 @@ impl SortedWriter {
     pub fn finish(mut self, files: &ValueFiles, mut properties: Properties) -> Result<(ValueFileMeta, SortedTable)> {
         properties.values_end = self.copy.end();
         let index = self.index;
-        let end = self
-            .copy
-            .append_with(|out, place| index.finish(out, place))
-            .and_then(|_| self.copy.append_with(|out, place| sorted::encode_properties(out, place, &properties)));
-        let index_end = match end {
-            Ok(properties) => properties.offset,
-            Err(error) => {
-                files.give_up(self.copy);
-                return Err(error);
-            }
-        };
+        self.copy.append_with(|out, place| index.finish(out, place))?;
+        let index_end = self.copy.append_with(|out, place| sorted::encode_properties(out, place, &properties))?.offset;
         let meta = files.finish_alone(self.copy)?;
         let file = files.get(meta.id).unwrap_or_else(|| unreachable!("finished right now"));
         Ok((meta, SortedTable::new(file, properties, index_end)))
-    }
-
-    /// Removes what was written.
-    pub fn give_up(self, files: &ValueFiles) {
-        files.give_up(self.copy);
     }
 }

@@ -412,7 +412,9 @@ impl ValueFiles {
         let name = names::value(id);
         let (writer, reader) = self.home.dir.create_appended(&name, source)?;
         let header = value::header(id, description);
-        writer.append(&[&header])?;
+        writer.append(&[&header]).inspect_err(|_| {
+            let _counted = self.home.dir.remove(&name);
+        })?;
         let (writer, start) = (Arc::new(writer), header.len() as u64);
         let file = Arc::new(ValueFile {
             id,

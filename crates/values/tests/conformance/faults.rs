@@ -10,7 +10,7 @@ use bifold_io::{
 use bifold_sim::{
     env,
     history::{Op, key_bytes},
-    judge::{Depth, Judge},
+    judge::{Depth, Judge, no_orphans},
     model::{Crash, Model},
     read::Trouble,
 };
@@ -60,7 +60,36 @@ pub fn a17_an_error_within_a_collection_is_told_and_loses_nothing(placement: Pla
             let fault = Fault { at, kind, persistence };
             fails(&prepared, fault).unwrap_or_else(|trouble| panic!("{fault:?}: {trouble}"));
         }
+        let fault = Fault { at, kind: FaultKind::ENOSPC, persistence: lasting };
+        finds_no_room(&prepared, fault).unwrap_or_else(|trouble| panic!("{fault:?} where room is known: {trouble}"));
     }
+}
+
+/// On a disk that says how much is free: a collection that finds it full leaves nothing behind, and can be done again.
+fn finds_no_room(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
+    let (faulty, memory, db) = open(prepared);
+    memory.set_capacity(Some(memory.used_bytes() + (64 << 20)));
+    faulty.plan(fault);
+    let answer = collect(&db);
+    // A file that cannot be removed is counted, and left to the next opening.
+    let stays = faulty.injected().iter().any(|hit| hit.1 == "remove");
+    faulty.clear();
+    if db.stats().poisoned.is_none() {
+        // More is free than was found, so what waits is tried again.
+        memory.set_capacity(Some(memory.used_bytes() + (128 << 20)));
+        collect(&db)?;
+        db.sync()?;
+        if !stays {
+            no_orphans(&memory, env::DIR.as_ref(), &db)
+                .map_err(|trouble| trouble.during("files after the second try"))?;
+        }
+        compare(&db, &prepared.model).map_err(|trouble| trouble.during("reading after the second try"))?;
+    } else if answer.is_ok() {
+        return Err(Trouble::wrong("poisoned, and nobody was told"));
+    }
+    drop(db);
+    let judge = Judge { set: prepared.set.clone(), seed: 1 };
+    judge.judge(&memory, &prepared.model, Crash::Kill, Depth::Quick).map(drop)
 }
 
 fn fails(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {

@@ -7,7 +7,7 @@ use bifold_format::{
     names,
     value::{self, ValueRecord},
 };
-use bifold_io::Writer;
+use bifold_io::{Dir, Writer};
 
 use super::{Extent, ValueFile, ValueFiles};
 use crate::parts::{buffers::Held, hash_map::HashMap, sync::LockExt};
@@ -18,10 +18,11 @@ const COPY_BUFFER_BYTES: usize = 256 << 10;
 /// They end at a multiple of this, but for the last. So no piece is smaller.
 const COPY_ALIGNMENT: usize = 32 << 10;
 
-/// What a collection appends to a file: a new one, or one that it goes on with.
+/// What a collection appends to a file: a new one, or one that it goes on with. One that is dropped before it is finished leaves nothing.
 #[derive(Debug)]
 pub struct Copy {
     file: Arc<ValueFile>,
+    undo: Undo,
     /// As long as this is here the file stays open for appending.
     writer: Arc<Writer>,
     /// Where the next record will stand. The file itself is as long as it was until the copy is finished.
@@ -31,6 +32,29 @@ pub struct Copy {
     /// They are written in pieces of this size.
     piece_bytes: usize,
     held: Held,
+}
+
+/// Undoes a copy, unless it is finished.
+#[derive(Debug)]
+struct Undo {
+    dir: Dir,
+    file: Arc<ValueFile>,
+    /// Nobody else knows the file.
+    is_new: bool,
+    is_finished: bool,
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        // Bytes may stand behind those that count.
+        self.file.sealed.store(true, Relaxed);
+        if self.is_new {
+            let _counted = self.dir.remove(&names::value(self.file.id));
+        }
+    }
 }
 
 impl Copy {
@@ -107,21 +131,23 @@ impl ValueFiles {
     /// I/O errors.
     pub fn begin_copy_for(&self, class: u8, group: u64, source: IoSource) -> Result<Copy> {
         let (file, writer) = self.create(class, group, source)?;
-        Ok(self.copy_to(file, writer))
+        Ok(self.copy_to(file, writer, true))
     }
 
-    /// Goes on with a file that no commit appends to. If the copy is not finished, nothing may be appended to the file any more.
+    /// Goes on with a file that no commit appends to. If the copy is not finished, the file is sealed.
     ///
     /// # Errors
     /// I/O errors.
     pub fn go_on_with(&self, file: &Arc<ValueFile>) -> Result<Copy> {
         let writer = self.writer(file)?;
-        Ok(self.copy_to(Arc::clone(file), writer))
+        Ok(self.copy_to(Arc::clone(file), writer, false))
     }
 
-    fn copy_to(&self, file: Arc<ValueFile>, writer: Arc<Writer>) -> Copy {
+    fn copy_to(&self, file: Arc<ValueFile>, writer: Arc<Writer>, is_new: bool) -> Copy {
+        let undo = Undo { dir: self.home.dir.clone(), file: Arc::clone(&file), is_new, is_finished: false };
         let held = self.buffers().hold(COPY_ALIGNMENT, COPY_BUFFER_BYTES);
-        Copy { end: file.len(), file, writer, buffer: Vec::new(), piece_bytes: held.bytes(), held }
+        let (end, buffer, piece_bytes) = (file.len(), Vec::new(), held.bytes());
+        Copy { file, undo, writer, end, buffer, piece_bytes, held }
     }
 
     /// Lets readers find copies. The next sync covers them, and the next edit lists them. `None`: a file that was gone on
@@ -132,18 +158,15 @@ impl ValueFiles {
     pub fn finish_copies(&self, mut copies: Vec<Copy>) -> Result<Option<Vec<Arc<ValueFile>>>> {
         copies.iter_mut().try_for_each(|copy| copy.write_out(copy.buffer.len()))?;
         let files: Vec<_> = copies.iter().map(|copy| Arc::clone(&copy.file)).collect();
-        let alone = self.change.hold();
+        let _alone = self.change.hold();
         if files.iter().any(|file| file.is_sealed()) {
-            drop(alone);
-            files.iter().filter(|file| self.get(file.id).is_none()).for_each(|file| {
-                let _counted = self.home.dir.remove(&names::value(file.id));
-            });
             return Ok(None);
         }
         let begun = files.iter().filter(|file| self.get(file.id).is_none());
         self.unlisted.hold().extend(begun.map(Arc::clone));
         self.mark_named();
-        for copy in copies {
+        for mut copy in copies {
+            copy.undo.is_finished = true;
             copy.file.len.store(copy.end, Relaxed);
             self.mark_dirty(&copy.file);
         }
@@ -165,13 +188,11 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors; the file is gone then.
     pub fn finish_in_order(&self, mut copy: Copy, extent: impl Into<Option<Extent>>) -> Result<ValueFileMeta> {
-        let written = copy
-            .write_out(copy.buffer.len())
-            .and_then(|()| if cfg!(planted = "skip_alone_sync") { Ok(()) } else { copy.writer.sync() });
-        if let Err(error) = written {
-            self.give_up(copy);
-            return Err(error);
+        copy.write_out(copy.buffer.len())?;
+        if cfg!(not(planted = "skip_alone_sync")) {
+            copy.writer.sync()?;
         }
+        copy.undo.is_finished = true;
         let Copy { file, writer, .. } = copy;
         // Nothing is appended any more.
         drop(writer);
@@ -183,11 +204,6 @@ impl ValueFiles {
         }
         self.insert(std::slice::from_ref(&file));
         Ok(file.meta(self.home.keyspace))
-    }
-
-    /// Removes a new file that is not finished.
-    pub fn give_up(&self, copy: Copy) {
-        let _counted = self.home.dir.remove(&names::value(copy.file.id));
     }
 
     /// Removes files that are finished and that no edit has named.

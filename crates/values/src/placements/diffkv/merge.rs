@@ -309,9 +309,6 @@ impl Rewriter for Merge {
 impl Drop for Merge {
     /// A rewrite that is given up leaves nothing.
     fn drop(&mut self) {
-        if let Some(output) = self.output.take() {
-            self.shared.files.give_up(output.copy);
-        }
         self.done.iter().for_each(|meta| self.shared.files.remove(meta.id));
     }
 }

@@ -49,7 +49,7 @@ const MEMORY_BYTES_MIN: u64 = 64 << 10;
 /// Their files may be so much longer than what is needed of them.
 const FILE_SLACK_BYTES: u64 = 64 << 10;
 
-/// A record of a range delete has so many bytes beside its two keys.
+/// A record of a range delete has so many bytes besides its two keys.
 const RECORD_BYTES: u64 = 28;
 
 /// The range deletes of a keyspace.

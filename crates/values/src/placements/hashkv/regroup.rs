@@ -221,7 +221,17 @@ impl Regroup {
             let members = units.iter().flat_map(|unit| members(groups, *unit));
             members.map(|member| groups.all()[member].region).collect()
         };
-        regions.into_iter().map(|region| Ok((region, self.files.begin(region.number())?))).collect()
+        let mut begun = BTreeMap::new();
+        for region in regions {
+            match self.files.begin(region.number()) {
+                Ok(file) => drop(begun.insert(region, file)),
+                Err(error) => {
+                    self.files.empty(begun.into_values().map(|file| file.id), 0);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(begun)
     }
 
     /// Lets readers find all copies.

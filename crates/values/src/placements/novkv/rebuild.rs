@@ -202,10 +202,7 @@ fn table(
     }
     survivors.sort();
     let mut writer = SortedWriter::begin(&shared.files)?;
-    if let Err(error) = survivors.write(&mut writer) {
-        writer.give_up(&shared.files);
-        return Err(error);
-    }
+    survivors.write(&mut writer)?;
     let aliases = live.iter().map(|(&number, &bytes)| (number, bytes)).collect();
     let regarded = regarded.iter().copied().collect();
     let properties = Properties { epoch: epoch + 1, values_end: 0, aliases, regarded };
