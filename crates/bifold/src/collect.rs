@@ -122,7 +122,16 @@ impl Engine {
 
     /// Whether garbage of a keyspace is being collected or deleted, or will be as soon as a worker is free.
     pub fn is_freeing(&self, tree: &Tree) -> bool {
-        self.work.is_freeing(tree.keyspace) || self.can_retire(tree) || self.next_collection(tree, &[]).is_some()
+        let by_merges = || tree.placement().profile().parts_at_rewrite && self.is_merging(tree);
+        self.work.is_freeing(tree.keyspace)
+            || self.can_retire(tree)
+            || self.next_collection(tree, &[]).is_some()
+            || by_merges()
+    }
+
+    /// Whether tables of a keyspace are being merged, or will be as soon as a worker is free.
+    fn is_merging(&self, tree: &Tree) -> bool {
+        tree.debt() >= 1.0 || !self.work.busy(tree.keyspace).tables.is_empty()
     }
 
     /// Collects all garbage of a keyspace, whatever the target, and waits for that.

@@ -5,8 +5,8 @@
 //!
 //! * **memtables**: `x` = sealed memtables + how full the active one is. From x = 1.5 on the allowed rate falls from four
 //!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
-//! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.93 on the allowed rate
-//!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 0.98; but only
+//! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.90 on the allowed rate
+//!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 0.95; but only
 //!   while something is or could be collected. From f = [`SPACE_FULL`] on it is a trickle, whatever collections do, of which all
 //!   is waited for before a commit: a disk can be slower than ever before.
 //! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
@@ -64,7 +64,7 @@ const SLEEP_MIN: Duration = Duration::from_micros(100);
 const SLEEP_MAX: Duration = Duration::from_millis(5);
 
 /// So full a space target allows a trickle only.
-const SPACE_FULL: f64 = 1.01;
+const SPACE_FULL: f64 = 0.98;
 
 /// The trickle, in bytes a second: what is beyond the target then grows by a hundredth in two seconds and more.
 const TRICKLE_RATE: f64 = 256.0 * 1024.0;
@@ -273,9 +273,9 @@ fn memtable_rate(x: f64) -> Option<f64> {
 /// The rate that space allows when it is so full, as a multiple of the rate at which it is freed; `None` means any. Pure.
 fn space_rate(fullness: f64) -> Option<f64> {
     match fullness {
-        f if f < 0.93 => None,
-        f if f < 0.98 => Some(4.0 - 60.0 * (f - 0.93)),
-        f => Some((1.0 - 15.0 * (f - 0.98)).max(0.1)),
+        f if f < 0.90 => None,
+        f if f < 0.95 => Some(4.0 - 60.0 * (f - 0.90)),
+        f => Some((1.0 - 15.0 * (f - 0.95)).max(0.1)),
     }
 }
 
@@ -450,11 +450,21 @@ impl Engine {
         self.trees().iter().map(|p| p.view().sealed.len()).max().unwrap_or(0)
     }
 
-    /// How full the space is that the value files of a tree may take, where that slows writers; else 0.
-    fn fullness(&self, tree: &Tree) -> f64 {
+    /// Whether there is no room for the copies of a collection before what others have emptied is deleted.
+    pub fn is_full(&self, tree: &Tree) -> bool {
+        self.space_taken(tree) >= SPACE_FULL
+    }
+
+    /// The space that the value files of a tree take, as a share of what they may take.
+    fn space_taken(&self, tree: &Tree) -> f64 {
         let (pressure, mut space) = (self.pressure(tree), tree.placement().space());
         space.live_bytes = space.live_bytes.saturating_sub(tree.placement().hidden_bytes(&pressure));
-        let fullness = pressure.fullness(&space);
+        pressure.fullness(&space)
+    }
+
+    /// The same, where that slows writers; else 0.
+    fn fullness(&self, tree: &Tree) -> f64 {
+        let fullness = self.space_taken(tree);
         // Where there is nothing to collect yet, slower writers would only be longer in coming to where there is.
         if space_rate(fullness).is_some() && self.is_freeing(tree) { fullness } else { 0.0 }
     }
@@ -521,10 +531,10 @@ mod tests {
 
     #[test]
     fn the_rate_falls_smoothly_as_space_fills() {
-        assert_eq!(space_rate(0.92), None);
-        let rates: Vec<f64> = (93..=120).filter_map(|hundredths| space_rate(f64::from(hundredths) / 100.0)).collect();
+        assert_eq!(space_rate(0.89), None);
+        let rates: Vec<f64> = (90..=120).filter_map(|hundredths| space_rate(f64::from(hundredths) / 100.0)).collect();
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.7), "{rates:?}");
-        assert_eq!((rates[0], rates[5], rates[27]), (4.0, 1.0, 0.1));
+        assert_eq!((rates[0], rates[5], rates[30]), (4.0, 1.0, 0.1));
     }
 
     #[test]

@@ -416,8 +416,12 @@ impl Engine {
         let view = tree.view();
         let collections = state.collecting.get(&tree.keyspace);
         let running = collections.map_or(&[][..], |of| &of.running);
+        let is_retiring = state.retiring.contains(&tree.keyspace);
+        let emptied = !is_retiring && self.can_retire(tree);
         let pick = match collections {
             Some(of) if of.callers > 0 => None,
+            // On a slow disk copies would pile up beside what they replace.
+            _ if (is_retiring || emptied) && self.is_full(tree) => None,
             _ => self.next_collection(tree, running),
         };
         let garbage = match &pick {
@@ -430,7 +434,7 @@ impl Engine {
             flushing: state.flushing.contains(&tree.keyspace),
             debt: tree.debt(),
             garbage,
-            emptied: !state.retiring.contains(&tree.keyspace) && self.can_retire(tree),
+            emptied,
             held: tree.choose_held(&self.snapshots.seqnos()).is_some(),
         };
         (load, pick)
