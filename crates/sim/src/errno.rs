@@ -165,7 +165,9 @@ impl Run {
         let Self { seed, fault, memory, driver, told, .. } = self;
         let (model, set) = driver.into_parts();
         let judge = Judge { set, seed };
-        let depth = if (seed + fault.at).is_multiple_of(8) { Depth::Thorough } else { Depth::Quick };
+        // Behind a failed sync always: what it leaves in the system's cache only must be made durable before it is served.
+        let is_thorough = hit.1.starts_with("sync") || (seed + fault.at).is_multiple_of(8);
+        let depth = if is_thorough { Depth::Thorough } else { Depth::Quick };
         let lost = memory.power_loss(Fate::DropUnsynced);
         judge
             .judge(&memory.fork(), &model, Crash::Kill, depth)
