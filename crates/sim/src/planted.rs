@@ -144,6 +144,7 @@ pub const ALL: &[Planted] = &[
     bug("trust_cached_tail", ERRNO),
     bug("trust_cached_log", ERRNO),
     bug("trust_cached_names", ERRNO),
+    bug("trust_cached_log_names", ERRNO),
     bug("forget_regarded", EXACT),
     bug("regard_all_drops", NOVKV),
     bug("trust_handles", NOVKV),
