@@ -117,8 +117,8 @@ fn what_is_no_place_for_a_copy_is_refused_and_nothing_is_made() {
 
 /// Leaves the value file that was begun last as a power loss in an append does: longer, and zeros there. Recovery cuts them.
 fn tear(dir: &Path) {
-    let values = files(dir).into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "val"));
-    if let Some((path, mut bytes)) = values.last() {
+    let mut values = files(dir).into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "val"));
+    if let Some((path, mut bytes)) = values.next_back() {
         bytes.extend([0; 300]);
         fs::write(path, bytes).unwrap();
     }
