@@ -61,10 +61,12 @@ soak minutes="30":
 asan:
     RUSTFLAGS="-Zsanitizer=address" cargo +nightly test --target {{host}} --target-dir target/asan -p bifold-index -p bifold-io --lib
 
-# thread sanitizer on the same; reports name both threads' stacks (nightly)
+# thread sanitizer on the same; reports name both threads' stacks (nightly, component rust-src: a library without it hides what its
+# locks and channels order); without two tests whose child processes meet bus errors and do not end under it
 tsan:
     RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" TSAN_OPTIONS="suppressions=$PWD/reliability/tsan.supp" \
-        cargo +nightly test --target {{host}} --target-dir target/tsan -p bifold-index -p bifold-io --lib
+        cargo +nightly test -Zbuild-std --target {{host}} --target-dir target/tsan -p bifold-index -p bifold-io --lib \
+        -- --skip a_store_that_faults --skip appends_cut_by_another_program
 
 # Miri on the memtable, which has most of the `unsafe` (nightly, components miri and rust-src)
 miri:

@@ -13,7 +13,10 @@ use bifold_contract::{Corruption, Error, FileId, Result, TableMeta};
 use bifold_format::names;
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Env, LockMode, fs::Appending};
-use bifold_values::parts::{budget::Memory, value_files};
+use bifold_values::parts::{
+    budget::Memory,
+    value_files::{self, restore_names},
+};
 
 use crate::recover::{Files, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers};
 
@@ -43,7 +46,8 @@ pub struct VerifyProgress<'a> {
 /// Reads every byte of the database in `path` and reports all damage.
 ///
 /// # Errors
-/// [`Error::NotFound`] when there is none, [`Error::Locked`] when it is open for writing, I/O errors of the directory.
+/// [`Error::NotFound`] when there is none, [`Error::Locked`] when it is open for writing, [`Error::InvalidArgument`] when a crash
+/// has cut its recovery short while a file had another name, I/O errors of the directory.
 pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
     verify_in(&Env::system(), path, |_| ())
 }
@@ -62,6 +66,8 @@ pub fn verify_in(
         return Err(Error::NotFound { path: path.as_ref().into() });
     }
     let (dir, _lock) = dir.lock_for_use(names::LOCK, LockMode::Shared, Appending::default())?;
+    // A recovery that was cut short is no damage, and only the next one ends it.
+    restore_names(&dir, false)?;
     let mut check = Check { report: VerifyReport::default(), total_bytes: total_bytes(&dir)?, dir };
     check.begin(names::MANIFEST, &mut progress);
     let state = match read_manifest(&check.dir) {

@@ -57,16 +57,16 @@ pub fn value(id: FileId) -> String {
     format!("{id:06}.val")
 }
 
-/// The other name that a value file has for a moment, while a recovery makes its name durable.
+/// The other name that a log or a value file has for a moment, while a recovery makes its name durable.
 #[must_use]
 pub fn again(name: &str) -> String {
     format!("{name}{AGAIN}")
 }
 
-/// The name of the value file that has this other name.
+/// The name of the log or value file that has this other name.
 #[must_use]
 pub fn named_again(name: &str) -> Option<&str> {
-    name.strip_suffix(AGAIN).filter(|known| matches!(parse(known), FileKind::Value(_)))
+    name.strip_suffix(AGAIN).filter(|known| matches!(parse(known), FileKind::Log(_) | FileKind::Value(_)))
 }
 
 const AGAIN: &str = ".again";
@@ -102,6 +102,17 @@ mod tests {
             assert_eq!(parse(&value(id)), FileKind::Value(id));
         }
         assert_eq!(log(12), "000012.log");
+    }
+
+    #[test]
+    fn logs_and_value_files_have_another_name_for_a_moment() {
+        for name in [log(12), value(12)] {
+            assert_eq!((named_again(&again(&name)), parse(&again(&name))), (Some(&*name), FileKind::Unknown));
+            assert_eq!(named_again(&name), None);
+        }
+        for name in [table(12), MANIFEST.into(), "notes".into()] {
+            assert_eq!(named_again(&again(&name)), None, "{name}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Damage of every kind to databases that were closed or killed, under a memory limit.
 //!
+//! Half of the killed ones have an append region, whose file is damaged like the others.
+//!
 //! Bits flip; blocks of 512 and 4096 bytes are zeroed, exchanged, come from another file or from an older state of the same
 //! file; files end early, go on with rubbish, are there twice or have numbers that none has; lengths, counts and numbers
 //! are forged and their checksums made to fit. Then everything that reads a database reads this one.
@@ -26,6 +28,7 @@ use bifold::{
 };
 use bifold_io::{
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
+    fs::APPENDS_NAME,
     memory::MemoryFs,
 };
 
@@ -62,7 +65,7 @@ pub fn tails() -> Tails {
 }
 
 /// The least limit there is.
-const MEMORY_LIMIT: u64 = 1 << 20;
+pub const MEMORY_LIMIT: u64 = 1 << 20;
 
 /// Memory beside files and limit: contexts of decompressors, tables of open files, messages.
 const SLACK: u64 = 1 << 20;
@@ -105,7 +108,9 @@ impl Fixture {
         set.keyspaces[0].values.min_bytes = 16;
         set.database.keyspace = set.keyspaces[0].clone();
         set.database.memory_limit = MEMORY_LIMIT;
+        let is_killed = seed / 6 % 2 == 1;
         let fs = MemoryFs::default();
+        fs.set_append_region(is_killed && seed / 12 % 2 == 1);
         let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set.clone(), Model::default(), Blind);
         driver.open()?;
         let ops: Vec<Op> = history.ops.into_iter().map(|(_, op)| op).collect();
@@ -114,12 +119,37 @@ impl Fixture {
         earlier.iter().try_for_each(|op| driver.step(op))?;
         let older = env::files_of(&fs, env::DIR.as_ref())?;
         later.iter().try_for_each(|op| driver.step(op))?;
-        let is_killed = seed / 6 % 2 == 1;
         if !is_killed {
             driver.close()?;
         }
         let files = env::files_of(&fs, env::DIR.as_ref())?;
         Ok(Self { files, older, model: driver.into_parts().0, set, is_killed })
+    }
+
+    /// The damage of that number to the fixture of `seed`.
+    #[must_use]
+    pub fn change(&self, seed: u64, number: u64) -> Change {
+        Change::new(&self.files, &self.older, &mut Random::new(seed ^ number << 32, "damage"))
+    }
+
+    /// No damage.
+    #[must_use]
+    pub fn unchanged(&self) -> Change {
+        Change { kind: Kind::None, files: self.files.clone(), touched: BTreeSet::new(), what: "nothing".into() }
+    }
+
+    /// What a look at it counts as.
+    #[must_use]
+    pub fn session(&self) -> &'static str {
+        match (self.is_killed, self.has_region()) {
+            (false, _) => "closed databases damaged",
+            (true, false) => "killed databases damaged",
+            (true, true) => "killed databases with an append region damaged",
+        }
+    }
+
+    fn has_region(&self) -> bool {
+        self.files.iter().any(|(path, _)| path.ends_with(APPENDS_NAME))
     }
 
     fn bytes(&self) -> u64 {
@@ -136,7 +166,7 @@ impl Fixture {
     /// What is not as demanded.
     pub fn check(&self, change: &Change, calls: &Calls, report: &mut Report) -> Result<(), Trouble> {
         let look = Look { fixture: self, change, calls };
-        report.count(if self.is_killed { "killed databases damaged" } else { "closed databases damaged" }, 1);
+        report.count(self.session(), 1);
         let told = look.verify(report).map_err(|t| t.during("verify"))?;
         look.salvage(report).map_err(|t| t.during("salvage"))?;
         look.open(Access::ReadOnly, told, report).map_err(|t| t.during("read-only"))?;
@@ -148,8 +178,7 @@ impl Fixture {
     /// # Errors
     /// What is wrong with it.
     pub fn calls(&self) -> Result<Calls, Trouble> {
-        let none =
-            Change { kind: Kind::None, files: self.files.clone(), touched: BTreeSet::new(), what: "nothing".into() };
+        let none = self.unchanged();
         let calls = Calls { max: u64::MAX };
         let look = Look { fixture: self, change: &none, calls: &calls };
         let mut most = 0;
@@ -201,7 +230,8 @@ impl Look<'_> {
         work: impl FnOnce(&bifold::Env) -> Result<T, Trouble>,
     ) -> Result<(Result<T, Trouble>, u64), Trouble> {
         let fs = env::holding(&self.change.files);
-        let faulty = FaultyFs::new(Arc::new(fs));
+        fs.set_append_region(self.fixture.has_region());
+        let faulty = FaultyFs::over_memory(fs);
         faulty.plan(Fault { at: self.calls.max, kind: FaultKind::EIO, persistence: Persistence::Sticky });
         let env = env::over(Arc::new(faulty.clone()));
         let bytes: u64 = self.change.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
@@ -360,8 +390,7 @@ fn run_watched(seed: u64, numbers: std::ops::Range<u64>) -> Report {
         }
     };
     for number in numbers {
-        let mut random = Random::new(seed ^ number << 32, "damage");
-        let change = Change::new(&fixture.files, &fixture.older, &mut random);
+        let change = fixture.change(seed, number);
         let outcome = guarded(|| fixture.check(&change, &calls, &mut report));
         if let Err(trouble) = outcome {
             report.fail(format!("damage --seed {seed} --number {number}"), &trouble.during(&change));

@@ -19,6 +19,7 @@ use crate::{
     history::{Flavor, History, Mix, Op},
     judge::{Depth, Judge},
     model::{CommitNo, Crash, Mismatch, Model},
+    nested,
     options::OptionSet,
     read::{self, Trouble},
     report::{Report, guarded, time_is_up},
@@ -165,12 +166,21 @@ impl Run {
         let Self { seed, fault, memory, driver, told, .. } = self;
         let (model, set) = driver.into_parts();
         let judge = Judge { set, seed };
-        let depth = if (seed + fault.at).is_multiple_of(8) { Depth::Thorough } else { Depth::Quick };
+        let is_sync = hit.1.starts_with("sync");
+        // Behind a failed sync always: what it leaves in the system's cache only must be made durable before it is served.
+        let is_thorough = is_sync || (seed + fault.at).is_multiple_of(8);
+        let depth = if is_thorough { Depth::Thorough } else { Depth::Quick };
         let lost = memory.power_loss(Fate::DropUnsynced);
         judge
             .judge(&memory.fork(), &model, Crash::Kill, depth)
             .map_err(|t| t.during("then opened without the fault"))?;
         judge.judge(&lost, &model, Crash::Power, depth).map_err(|t| t.during("then power was lost"))?;
+        if is_sync {
+            // And before anything is made durable that stands on it: recovery writes one keyspace's tables after another's.
+            let every = 3 + fault.at % 5;
+            nested::examine_killed(&judge, &memory.fork(), &model, every, report)
+                .map_err(|t| t.during(format!("{hit:?} failed, then opened without the fault")))?;
+        }
         // A file that cannot be removed is only counted (`stats().space.failed_removals`) and left to the next opening;
         // that it is gone then was judged above.
         // And where `APPENDS` cannot be made or stored to, appends are plain ones: nothing has failed.

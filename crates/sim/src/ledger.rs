@@ -99,7 +99,19 @@ const TOTALS: &[(&str, &[(&str, &str)])] = &[
     ("bit flips and truncations", &[("bitflip", "bit flips"), ("bitflip", "truncations")]),
     (
         "damaged databases under a memory limit",
-        &[("damage", "closed databases damaged"), ("damage", "killed databases damaged")],
+        &[
+            ("damage", "closed databases damaged"),
+            ("damage", "killed databases damaged"),
+            ("damage", "killed databases with an append region damaged"),
+        ],
+    ),
+    (
+        "damaged databases seen by the program under limits on memory and time",
+        &[
+            ("damaged_program", "closed databases damaged"),
+            ("damaged_program", "killed databases damaged"),
+            ("damaged_program", "killed databases with an append region damaged"),
+        ],
     ),
     ("metamorphic operations", &[("metamorphic", "operations")]),
     ("seconds of real threads", &[("concurrent", ""), ("lost_sync", "")]),

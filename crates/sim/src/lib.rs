@@ -19,6 +19,7 @@
 //! | [`metamorphic`] | one history, many option sets |
 //! | [`bitflip`] | every bit flipped, every file cut |
 //! | [`damage`], [`allocations`] | damage of every kind to closed and killed databases, under a memory limit |
+//! | [`damaged_program`] | the same seen by the program, in processes with bounds on memory and time |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
 //! | [`lost_sync`], [`each_sync`] | a sync fails, or the power goes at it, while threads wait for it |
 //! | [`trace`], [`syscalls`] | real processes killed at their N-th system call, or that call fails; recovery as well |
@@ -32,6 +33,7 @@ pub mod camera;
 pub mod checkpoints;
 pub mod concurrent;
 pub mod damage;
+pub mod damaged_program;
 pub mod determinism;
 pub mod disks;
 pub mod driver;

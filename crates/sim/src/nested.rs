@@ -2,11 +2,13 @@
 //! taken again, and so on. Each must be as good as the first: what was promised before the first crash holds after the
 //! last.
 
+use bifold_io::memory::MemoryFs;
+
 use crate::{
     camera::{Camera, Image, Plan},
     env,
     judge::{Depth, Judge},
-    model::Model,
+    model::{Crash, Model},
     read::Trouble,
     report::Report,
 };
@@ -30,10 +32,10 @@ pub fn examine(judge: &Judge, image: &Image, model: &Model, sizes: Sizes, report
     if !image.number.is_multiple_of(sizes.every) {
         return Ok(());
     }
-    for second in crashes_of_recovery(judge, image, sizes)? {
+    for second in crashes_of_recovery(judge, &image.fs, plan_of(judge, image, sizes))? {
         let crash = image.crash.then(second.crash);
         if second.number.is_multiple_of(sizes.third_every) {
-            for third in crashes_of_recovery(judge, &second, sizes)? {
+            for third in crashes_of_recovery(judge, &second.fs, plan_of(judge, &second, sizes))? {
                 judge
                     .judge(&third.fs, model, crash.then(third.crash), Depth::Quick)
                     .map_err(|t| t.during(format!("{second}, again {third}")))?;
@@ -46,9 +48,32 @@ pub fn examine(judge: &Judge, image: &Image, model: &Model, sizes: Sizes, report
     Ok(())
 }
 
-fn crashes_of_recovery(judge: &Judge, image: &Image, sizes: Sizes) -> Result<Vec<Image>, Trouble> {
-    let copy = image.fs.fork();
-    let plan = Plan { seed: judge.seed ^ image.number, every: 1, random: sizes.random, only: None };
+/// Crashes the recovery from what a killed process has left, at one in so many I/Os that it does.
+///
+/// # Errors
+/// The first image that is not as good as the kill allowed.
+pub fn examine_killed(
+    judge: &Judge,
+    left: &MemoryFs,
+    model: &Model,
+    every: u64,
+    report: &mut Report,
+) -> Result<(), Trouble> {
+    let plan = Plan { seed: judge.seed, every, random: 0, only: None };
+    for second in crashes_of_recovery(judge, left, plan)? {
+        let crash = Crash::Kill.then(second.crash);
+        judge.judge(&second.fs, model, crash, Depth::Quick).map_err(|t| t.during(format!("then {second}")))?;
+        report.count("crashes in recovery", 1);
+    }
+    Ok(())
+}
+
+fn plan_of(judge: &Judge, image: &Image, sizes: Sizes) -> Plan {
+    Plan { seed: judge.seed ^ image.number, every: 1, random: sizes.random, only: None }
+}
+
+fn crashes_of_recovery(judge: &Judge, left: &MemoryFs, plan: Plan) -> Result<Vec<Image>, Trouble> {
+    let copy = left.fork();
     let mut camera = Camera::new(&copy, plan);
     let db = bifold::Db::open_in(env::simulated(&copy), env::DIR, judge.set.database.clone())
         .map_err(|e| Trouble::from(e).during("open after the crash"))?;

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     bitflip::{self, Damage, Fixture, Open},
-    checkpoints, concurrent, damage, determinism, each_sync, errno, exhaustive, full,
+    checkpoints, concurrent, damage, damaged_program, determinism, each_sync, errno, exhaustive, full,
     history::{History, RangeInclusiveOf},
     kill, lost_sync, metamorphic, nested, power, program,
     read::Trouble,
@@ -46,6 +46,10 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "metamorphic", soak: metamorphic::run },
     Theme { name: "bitflip", soak: |seed| bitflip::run(seed, BITFLIP_EVERY, 16) },
     Theme { name: "damage", soak: |seed| damage::run(seed, damage::TIMES) },
+    Theme {
+        name: "damaged_program",
+        soak: |seed| with_program(|program| damaged_program::run(program, seed, 0..damaged_program::TIMES)),
+    },
     Theme { name: "kill", soak: kill_this },
     Theme {
         name: "syscalls",
@@ -144,6 +148,9 @@ pub fn replay(name: &str, replay: &Replay) -> Result<Report, String> {
         ("errno", ..) => return Ok(errno::replay(seed, number("call"), number("fault"))),
         ("bitflip", ..) => return Ok(replay_bitflip(seed, number("file"), number("flip"), number("cut"))),
         ("damage", ..) => return Ok(damage::replay(seed, number("number"))),
+        ("damaged_program", ..) => {
+            return Ok(with_program(|program| damaged_program::replay(program, seed, number("number"))));
+        }
         ("program", ..) => {
             let (call, error) = (number("call"), number("error"));
             return Ok(with_program(|program| program::replay(program, seed, call, error)));

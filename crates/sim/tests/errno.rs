@@ -1,7 +1,7 @@
 //! Every call of the file system fails: see `bifold_sim::errno`.
 
 use bifold_sim::{
-    errno::{Sizes, run},
+    errno::{Sizes, replay, run},
     report::{over_seeds, scaled},
 };
 
@@ -9,4 +9,12 @@ use bifold_sim::{
 fn a_failing_call_is_told_and_loses_nothing() {
     let report = over_seeds(0..scaled(8), |seed| run(seed, Sizes::usual()));
     report.finish("errno", &[("faults injected", scaled(8) * 20)]);
+}
+
+/// After a failed sync of the directory and a kill, the power goes while the database is opened.
+#[test]
+fn a_log_whose_name_was_lost_by_a_failed_sync_outlasts_a_crash_of_the_recovery() {
+    for (seed, call, fault) in [(0, 281, 40), (4, 943, 138), (17, 1824, 277)] {
+        replay(seed, Some(call), Some(fault)).finish("errno", &[("crashes in recovery", 1)]);
+    }
 }

@@ -26,6 +26,22 @@ fn commits_that_were_not_flushed_are_replayed() {
     assert_eq!((files(".tbl"), files(".log")), (tables, 1), "they were replayed once");
 }
 
+/// A recovery gives a log another name for a moment, so that its own becomes durable.
+#[test]
+fn a_log_that_a_crash_has_left_under_its_other_name_is_found_again() {
+    let (dir, db) = tiny_db();
+    fill(db.default_keyspace(), 50, "r");
+    drop(db);
+    let name = |suffix: &str| dir.join("db").join(format!("{:06}.log{suffix}", 1));
+    fs::rename(name(""), name(".again")).unwrap();
+    let told = verify(dir.join("db")).unwrap_err();
+    assert!(matches!(told, Error::InvalidArgument { .. }) && told.to_string().contains("000001.log.again"), "{told}");
+    let read_only = Options { access: Access::ReadOnly, ..tiny() };
+    assert!(matches!(Db::open_with(dir.join("db"), read_only), Err(Error::InvalidArgument { .. })));
+    check_filled(Db::open_with(dir.join("db"), tiny()).unwrap().default_keyspace(), 50, "r");
+    assert!(verify(dir.join("db")).unwrap().problems.is_empty());
+}
+
 #[test]
 fn a_commit_in_memory_is_there_after_sync_and_close() {
     let dir = TempDir::new();

@@ -7,6 +7,7 @@ mod bench;
 mod bytes;
 mod calibrate;
 mod convert;
+mod damaged;
 mod demo;
 mod fixtures;
 mod injected;

@@ -12,6 +12,9 @@ use bifold_format::{
     table::{FOOTER_BYTES, Footer, Place},
 };
 
+use bifold_io::fs::{APPEND_SLOT_BYTES, APPENDS_NAME};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use super::is_appended;
 use crate::{env::Files, random::Random};
 
@@ -42,7 +45,7 @@ pub enum Kind {
     Gone,
     /// There is a file with a number that none has.
     Stray,
-    /// A record says something else, and its checksums fit.
+    /// A record, or an append in the append region, says something else, and its checksums fit.
     ForgedRecord,
     /// A record says that it is longer than it is, and its header's checksum fits.
     ForgedLength,
@@ -102,9 +105,13 @@ impl Change {
     }
 
     /// Whether a crash, of a process or of the power, may leave the same: the end of a log or of a value file was never written,
-    /// an older state of a file stands there, a file is gone.
+    /// an older state of a file stands there, a file is gone. Whatever does not check in the append region is taken for what
+    /// a power loss has left there.
     #[must_use]
     pub fn passes_for_a_crash(&self) -> bool {
+        if self.touched.iter().all(|path| path.ends_with(APPENDS_NAME)) {
+            return true;
+        }
         let is_of_the_past = matches!(self.kind, Kind::Zero | Kind::Cut | Kind::Stale | Kind::Older | Kind::Gone);
         is_of_the_past && self.touched.iter().all(|path| is_appended(path) || path.ends_with("MANIFEST"))
     }
@@ -157,6 +164,7 @@ impl Change {
             Kind::Older => *bytes = old?,
             Kind::Gone => drop(self.files.remove(at)),
             Kind::Stray => self.add_stray(&path, random)?,
+            Kind::ForgedRecord if path.ends_with(APPENDS_NAME) => forge_append(bytes, random)?,
             Kind::ForgedRecord => forge_record(bytes, random)?,
             Kind::ForgedLength => forge_length(bytes, random)?,
             Kind::ForgedTable => forge_table(bytes, random)?,
@@ -253,6 +261,51 @@ fn forge_length(bytes: &mut [u8], random: &mut Random) -> Option<()> {
     checked[6..].copy_from_slice(&header[..17]);
     let check = (checksum(&checked, file, start as u64) >> 32) as u32;
     header[17..21].copy_from_slice(&check.to_le_bytes());
+    Some(())
+}
+
+/// As `io` has a slot of the append region, which is private there because nobody else needs it.
+mod slot {
+    pub const BASE: usize = 0;
+    pub const KIND: usize = 8;
+    pub const NAME: usize = 16;
+    pub const EPOCH: usize = 56;
+    pub const TABLE: usize = 64;
+    pub const ENTRY: usize = 16;
+    pub const PAYLOAD: usize = 4096;
+}
+
+/// Forges one slot's file, place, or first append.
+fn forge_append(bytes: &mut [u8], random: &mut Random) -> Option<()> {
+    let number = |slot: &[u8], at: usize| slot[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let put = |slot: &mut [u8], at: usize, number: u64| slot[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    let is_used = |slot: &&mut [u8]| number(slot, slot::KIND) != 0 && number(slot, slot::TABLE) > 0;
+    let slots: Vec<&mut [u8]> = bytes.chunks_exact_mut(APPEND_SLOT_BYTES as usize).filter(is_used).collect();
+    let which = random.below(slots.len().max(1) as u64) as usize;
+    let slot = slots.into_iter().nth(which)?;
+    let len = number(slot, slot::TABLE);
+    match random.below(5) {
+        // Its checksum cannot fit: there is nothing that it could be of.
+        0 => put(slot, slot::TABLE, random.pick(&[u64::MAX, 1 << 63, 1 << 40, 1 << 20, 0])),
+        1 => put(slot, slot::KIND, number(slot, slot::KIND).wrapping_add(random.pick(&[1, 1 << 48, u64::MAX, 1 << 7]))),
+        2 => {
+            let base = number(slot, slot::BASE);
+            put(slot, slot::BASE, random.pick(&[u64::MAX, 1 << 63, 1 << 40, 0, base ^ 1, base + len]));
+        }
+        3 => {
+            let name = random.pick(&["MANIFEST", "LOCK", "..", ".", "APPENDS", "000001.log", "000002.tbl", "x/y"]);
+            slot[slot::NAME..slot::NAME + name.len()].copy_from_slice(name.as_bytes());
+            let kind = number(slot, slot::KIND) & !0xFF | name.len() as u64;
+            put(slot, slot::KIND, kind);
+        }
+        _ => slot[slot::PAYLOAD + random.below(len.min(1 << 15)) as usize] ^= 1 << random.below(8),
+    }
+    let name_len = (number(slot, slot::KIND) & 0xFF) as usize;
+    let name = slot.get(slot::NAME..slot::NAME + name_len)?;
+    let seed = xxh3_64_with_seed(name, number(slot, slot::EPOCH));
+    let first = slot.get(slot::PAYLOAD..slot::PAYLOAD + len as usize)?;
+    let check = xxh3_64_with_seed(first, seed ^ number(slot, slot::BASE).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    put(slot, slot::TABLE + slot::ENTRY / 2, check);
     Some(())
 }
 

@@ -47,7 +47,7 @@ use super::{
 pub use self::{
     copies::Copy,
     owners::owners,
-    recovery::{restore_names, verify, verify_tail},
+    recovery::{name_again, restore_names, verify, verify_tail},
 };
 
 /// Class of the files that commits append to.

@@ -211,23 +211,11 @@ impl ValueFiles {
                 }
             }
         }
-        self.name_again(&unnamed)?;
+        if cfg!(not(planted = "trust_cached_names")) {
+            name_again(&self.home.dir, &unnamed)?;
+        }
         stay.sort_unstable();
         Ok(stay)
-    }
-
-    /// Makes the names of files durable that perhaps only a failed sync of the directory has covered: as with bytes, another sync
-    /// alone would change nothing. Each file has one of its two names at any moment; a crash in between is made good by
-    /// [`restore_names`].
-    fn name_again(&self, files: &[String]) -> Result<()> {
-        if files.is_empty() || cfg!(planted = "trust_cached_names") {
-            return Ok(());
-        }
-        let dir = &self.home.dir;
-        files.iter().try_for_each(|name| dir.rename(name, &names::again(name)))?;
-        dir.sync()?;
-        files.iter().try_for_each(|name| dir.rename(&names::again(name), name))?;
-        dir.sync()
     }
 
     fn settle_file(&self, file: &Arc<ValueFile>, tail: &Tail, end: u64, durable: SeqNo) -> Result<()> {
@@ -251,6 +239,22 @@ impl ValueFiles {
         all.remove(&id);
         self.all.store(Arc::new(all));
     }
+}
+
+/// Makes the names of files durable that perhaps only a failed sync of the directory has covered: as with bytes, another sync
+/// alone would change nothing. Each file has one of its two names at any moment; a crash in between is made good by
+/// [`restore_names`].
+///
+/// # Errors
+/// I/O errors.
+pub fn name_again(dir: &Dir, files: &[String]) -> Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    files.iter().try_for_each(|name| dir.rename(name, &names::again(name)))?;
+    dir.sync()?;
+    files.iter().try_for_each(|name| dir.rename(&names::again(name), name))?;
+    dir.sync()
 }
 
 /// Gives files their names back that a crash within a recovery has left under their other ones.

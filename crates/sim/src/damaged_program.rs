@@ -1,0 +1,366 @@
+//! The program `bifold` as users get it on damaged databases, with bounds from outside on memory and time.
+//!
+//! The databases and the damage are those of [`crate::damage`], append regions included, written to a file system in memory
+//! where there is one. Then `verify`, `stats`, `export` of each keyspace, and `salvage` of all value files into a new
+//! database look at them, each in a process of its own, under a limit on its address space.
+//!
+//! Demanded of each: it ends by itself within its time, with exit code 0, 1 or 2, by no signal and without a panic; with 1 or 2 it
+//! names a file. None of them changes the database. What salvage makes is sound.
+//!
+//! The limit on the address space: what the same command takes at least for the sound database, found by bisection, and
+//! `memory_limit`, which the commands are given, and the damaged files, which may be mapped. Address space is all that the
+//! system lets us bound; of it the program's own pages, its libraries and its threads' stacks take most, hence the bisection.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    damage::{Change, Fixture, MEMORY_LIMIT},
+    model::NAMES,
+    read::Trouble,
+    report::{Report, guarded, time_is_up},
+    trace::scratch,
+};
+
+/// A command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Act {
+    Verify,
+    Stats,
+    Export(&'static str),
+    Salvage,
+}
+
+const ACTS: [Act; 6] =
+    [Act::Verify, Act::Stats, Act::Export(NAMES[0]), Act::Export(NAMES[1]), Act::Export(NAMES[2]), Act::Salvage];
+
+/// How often the database of a seed is damaged in a soak.
+pub const TIMES: u64 = 100;
+
+/// What is passed to commands that open a database.
+const SETTING: &str = "memory_limit=1MiB";
+const _: () = assert!(MEMORY_LIMIT == 1 << 20, "SETTING says the same");
+
+/// Address space is asked for in steps of this, and more than this is never given.
+const STEP_KIB: u64 = 256;
+const SPACE_MAX_KIB: u64 = 1 << 20;
+
+/// Two starts of one program need not take the same to the page: where its parts are mapped is random.
+const SLACK_KIB: u64 = 1 << 10;
+
+/// A command takes milliseconds. One that takes so many seconds of a processor, or waits so long, would never end.
+const PROCESSOR_SECONDS: u64 = 20;
+const ENDS_WITHIN: Duration = Duration::from_secs(120);
+
+/// How a command ended.
+struct Ended {
+    /// `None`: it had to be killed.
+    status: Option<ExitStatus>,
+    out: String,
+    err: String,
+}
+
+impl Ended {
+    fn code(&self) -> Option<i32> {
+        self.status.and_then(|status| status.code())
+    }
+
+    fn how(&self) -> String {
+        let end = self.status.map_or_else(|| "it never ended".to_owned(), |status| status.to_string());
+        format!("{end}, and said: {} {}", self.out.trim_end(), self.err.trim_end())
+    }
+
+    /// Demands that it ended by itself, and said where if it ended without success.
+    fn is_well(&self, root: &Path) -> Result<(), Trouble> {
+        let names = |text: &str| text.contains(&*root.to_string_lossy()) || text.contains("keyspace");
+        let wrong = |what: &str| Err(Trouble::wrong(format!("{what}: {}", self.how())));
+        match self.code() {
+            _ if self.err.contains("panicked") => wrong("a panic"),
+            None if self.status.is_none() => wrong("it hangs"),
+            None => wrong("a signal"),
+            Some(0) => Ok(()),
+            // Damage that was found and counted stands with the figures.
+            Some(1) if names(&self.out) || names(&self.err) => Ok(()),
+            Some(2) if names(&self.err) => Ok(()),
+            Some(1 | 2) => wrong("a message that names no file"),
+            Some(_) => wrong("an end of another kind"),
+        }
+    }
+}
+
+/// One database in one directory.
+struct Stage<'a> {
+    program: &'a Path,
+    root: PathBuf,
+    fixture: Fixture,
+    /// For each command what address space it takes for the sound database, in KiB.
+    needs: BTreeMap<Act, u64>,
+}
+
+impl<'a> Stage<'a> {
+    fn new(program: &'a Path, seed: u64) -> Result<Self, Trouble> {
+        let root = scratch().join(format!("bifold-damaged-{}-{seed}", std::process::id()));
+        let mut stage = Self { program, root, fixture: Fixture::new(seed)?, needs: BTreeMap::new() };
+        stage.put(&stage.fixture.unchanged()).map_err(|e| stage.cannot(&e))?;
+        for act in ACTS {
+            if let Some(need) = stage.need(act).map_err(|t| t.during(format!("{act:?} without damage")))? {
+                stage.needs.insert(act, need);
+            }
+        }
+        Ok(stage)
+    }
+
+    fn cannot(&self, error: &io::Error) -> Trouble {
+        Trouble::wrong(format!("{}: {error}", self.root.display()))
+    }
+
+    fn db(&self) -> PathBuf {
+        self.root.join("db")
+    }
+
+    fn salvaged(&self) -> PathBuf {
+        self.root.join("salvaged")
+    }
+
+    /// Writes the files.
+    fn put(&self, change: &Change) -> io::Result<()> {
+        drop(fs::remove_dir_all(&self.root));
+        fs::create_dir_all(self.db())?;
+        change.files.iter().try_for_each(|(path, bytes)| fs::write(self.db().join(name_of(path)), bytes))
+    }
+
+    /// How much address space the command takes at least, in KiB, to end as it does when it has any; `None` when there is
+    /// nothing for it to do.
+    fn need(&self, act: Act) -> Result<Option<u64>, Trouble> {
+        let Some(ended) = self.run(act, SPACE_MAX_KIB)? else { return Ok(None) };
+        ended.is_well(&self.root)?;
+        let (mut too_little, mut enough) = (0, SPACE_MAX_KIB / STEP_KIB);
+        while enough - too_little > 1 {
+            let tried = too_little.midpoint(enough);
+            let now = self.run(act, tried * STEP_KIB)?;
+            match now.is_some_and(|now| now.code() == ended.code()) {
+                true => enough = tried,
+                false => too_little = tried,
+            }
+        }
+        Ok(Some(enough * STEP_KIB))
+    }
+
+    /// Runs a command within so much address space, if there is something for it to do.
+    fn run(&self, act: Act, kib: u64) -> Result<Option<Ended>, Trouble> {
+        let mut words = vec!["--set".into(), SETTING.into()];
+        match act {
+            Act::Verify => words.extend(["verify".into(), self.db().into_os_string()]),
+            Act::Stats => words.extend(["stats".into(), self.db().into_os_string()]),
+            Act::Export(keyspace) => {
+                words.extend(["export".into(), self.db().into_os_string(), "--keyspace".into(), keyspace.into()]);
+            }
+            Act::Salvage => {
+                let files = fs::read_dir(self.db()).map_err(|e| self.cannot(&e))?;
+                let mut values: Vec<_> = files.filter_map(|file| Some(file.ok()?.path().into_os_string())).collect();
+                values.retain(|path| Path::new(path).extension().is_some_and(|end| end == "val"));
+                values.sort();
+                if values.is_empty() {
+                    return Ok(None);
+                }
+                drop(fs::remove_dir_all(self.salvaged()));
+                drop(fs::remove_dir_all(self.salvaged().with_extension("partial")));
+                words.push("salvage".into());
+                words.extend(values);
+                words.extend(["--out".into(), self.salvaged().into_os_string()]);
+            }
+        }
+        let mut command = Command::new(self.program);
+        command.args(words);
+        bounded(&command, kib, &self.root).map(Some).map_err(|e| self.cannot(&e))
+    }
+
+    /// Damages the database and has all commands look at it.
+    fn check(&self, change: &Change, report: &mut Report) -> Result<(), Trouble> {
+        self.put(change).map_err(|e| self.cannot(&e))?;
+        let bytes: u64 = change.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let more_kib = (MEMORY_LIMIT + bytes) / 1024 + SLACK_KIB;
+        report.count(self.fixture.session(), 1);
+        for act in ACTS {
+            // Damage may only make files fewer.
+            let Some(need) = self.needs.get(&act) else { continue };
+            let during = |trouble: Trouble| trouble.during(format!("{act:?}, {} KiB", need + more_kib));
+            let Some(ended) = self.run(act, need + more_kib).map_err(during)? else { continue };
+            ended.is_well(&self.root).map_err(during)?;
+            report.count("commands on damaged databases", 1);
+            report.count("commands that named a file", u64::from(ended.code() != Some(0)));
+            if act == Act::Salvage && self.salvaged().is_dir() {
+                self.is_sound(&self.salvaged()).map_err(during)?;
+                report.count("salvaged databases verified", 1);
+            }
+        }
+        self.is_unchanged(change)
+    }
+
+    fn is_sound(&self, dir: &Path) -> Result<(), Trouble> {
+        let mut command = Command::new(self.program);
+        command.arg("verify").arg(dir);
+        let ended = bounded(&command, SPACE_MAX_KIB, &self.root).map_err(|e| self.cannot(&e))?;
+        if ended.code() == Some(0) { Ok(()) } else { Err(Trouble::wrong(format!("what it made: {}", ended.how()))) }
+    }
+
+    fn is_unchanged(&self, change: &Change) -> Result<(), Trouble> {
+        let found = fs::read_dir(self.db()).map_err(|e| self.cannot(&e))?;
+        let mut names: Vec<_> = found.filter_map(|file| Some(file.ok()?.file_name())).collect();
+        // Whoever looks at a database makes its lock anew.
+        names.retain(|name| name != "LOCK");
+        let others = change.files.iter().filter(|(path, _)| !path.ends_with("LOCK"));
+        let others: BTreeMap<_, _> = others.map(|(path, bytes)| (name_of(path).into_os_string(), bytes)).collect();
+        if names.len() != others.len() {
+            return Err(Trouble::wrong(format!("there are other files now: {names:?}")));
+        }
+        for (name, bytes) in others {
+            if fs::read(self.db().join(&name)).ok().as_ref() != Some(bytes) {
+                return Err(Trouble::wrong(format!("{} is not as it was", name.display())));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.root));
+    }
+}
+
+fn name_of(path: &Path) -> PathBuf {
+    path.file_name().map(PathBuf::from).unwrap_or_default()
+}
+
+/// Runs a program with so much address space and some seconds of a processor. Its output goes to files in `root`: a pipe that
+/// nobody reads meanwhile could fill up.
+fn bounded(command: &Command, kib: u64, root: &Path) -> io::Result<Ended> {
+    let (out, err) = (root.join("out"), root.join("err"));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -v \"$1\" && ulimit -t \"$2\" && shift 2 && exec \"$@\"", "sh"]);
+    shell.args([kib, PROCESSOR_SECONDS].map(|limit| limit.to_string()));
+    shell.arg(command.get_program()).args(command.get_args());
+    // Memory that each thread keeps for itself is address space that the engine has not asked for.
+    shell.env("MALLOC_ARENA_MAX", "1").env_remove("RUST_BACKTRACE");
+    let child = shell.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?).spawn()?;
+    let status = ends_in_time(child)?;
+    let read = |path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok(Ended { status, out: read(out)?, err: read(err)? })
+}
+
+/// Waits for the end of a process; one that takes too long is killed.
+fn ends_in_time(mut child: Child) -> io::Result<Option<ExitStatus>> {
+    let begin = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if begin.elapsed() > ENDS_WITHIN {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(pause);
+        pause = (pause * 5 / 4).min(Duration::from_millis(50));
+    }
+}
+
+/// Whether programs can be limited here, and if not, why.
+///
+/// # Errors
+/// Why not.
+pub fn availability() -> Result<(), String> {
+    let root = scratch().join(format!("bifold-limits-{}-{:?}", std::process::id(), thread::current().id()));
+    let tried = fs::create_dir_all(&root).and_then(|()| bounded(Command::new("true").arg("it"), SPACE_MAX_KIB, &root));
+    drop(fs::remove_dir_all(&root));
+    match tried {
+        Ok(ended) if ended.code() == Some(0) => Ok(()),
+        Ok(ended) => Err(format!("programs cannot be limited here: {}", ended.how())),
+        Err(error) => Err(format!("programs cannot be limited here: {error}")),
+    }
+}
+
+/// Damages the database of `seed` in the ways of these numbers.
+#[must_use]
+pub fn run(program: &Path, seed: u64, numbers: std::ops::Range<u64>) -> Report {
+    let mut report = Report::default();
+    let stage = match guarded(|| Stage::new(program, seed)) {
+        Ok(stage) => stage,
+        Err(trouble) => {
+            report.fail(format!("damaged_program --seed {seed}"), &trouble);
+            return report;
+        }
+    };
+    for number in numbers {
+        let change = stage.fixture.change(seed, number);
+        if let Err(trouble) = guarded(|| stage.check(&change, &mut report)) {
+            report.fail(format!("damaged_program --seed {seed} --number {number}"), &trouble.during(&change));
+        }
+        if !report.failures.is_empty() || time_is_up() {
+            break;
+        }
+    }
+    report
+}
+
+/// Repeats one failure, or all of a seed.
+#[must_use]
+pub fn replay(program: &Path, seed: u64, number: Option<u64>) -> Report {
+    run(program, seed, number.map_or(0..TIMES, |number| number..number + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, kib: u64) -> Option<(Ended, PathBuf)> {
+        if let Err(why) = availability() {
+            println!("skipped: {why}");
+            return None;
+        }
+        let root = scratch().join(format!("bifold-bounded-{}-{kib}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(&root);
+        let ended = bounded(&command, kib, &root).unwrap();
+        fs::remove_dir_all(&root).unwrap();
+        Some((ended, root))
+    }
+
+    #[test]
+    fn each_bad_end_is_told_from_a_good_one() {
+        for (at, (script, is_well)) in [
+            ("exit 0", true),
+            ("echo \"bifold: $1/db is damaged\" >&2; exit 2", true),
+            ("echo \"damage: $1/db/000001.val\"; exit 1", true),
+            ("echo \"bifold: something is damaged\" >&2; exit 2", false),
+            ("echo \"$1: thread 'main' panicked\" >&2; exit 2", false),
+            ("echo \"$1\" >&2; exit 101", false),
+            ("kill -ABRT $$", false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let Some((ended, root)) = shell(script, SPACE_MAX_KIB + at as u64) else { return };
+            assert_eq!(ended.is_well(&root).is_ok(), is_well, "{script}: {}", ended.how());
+        }
+    }
+
+    #[test]
+    fn a_program_that_takes_more_than_its_limit_does_not_end_well() {
+        // Twice the limit, in one piece.
+        let script = "exec head -c 64000000 /dev/zero | tail -c 64000000 > /dev/null";
+        let Some((ended, root)) = shell(script, 32_000) else { return };
+        assert!(ended.is_well(&root).is_err(), "{}", ended.how());
+        assert_eq!(shell(script, SPACE_MAX_KIB).map(|(ended, _)| ended.code()), Some(Some(0)));
+    }
+}
