@@ -7,8 +7,8 @@
 //!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
 //! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.90 on the allowed rate
 //!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 0.95; but only
-//!   while something is or could be collected. From f = [`SPACE_FULL`] on it is a trickle, whatever collections do, of which all
-//!   is waited for before a commit: a disk can be slower than ever before.
+//!   while something is or could be collected. From f = [`SPACE_FULL`] on it is a trickle for each thread, whatever collections
+//!   do, and a commit waits for all of its share: a disk can be slower than ever before.
 //! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
 //!   grows and rises by a tenth if it shrinks.
 //!
@@ -65,6 +65,9 @@ const SLEEP_MAX: Duration = Duration::from_millis(5);
 
 /// So full a space target allows a trickle only.
 const SPACE_FULL: f64 = 0.98;
+
+/// A target that tables go beyond alone slows writers so much later.
+const UNREACHABLE_LEEWAY: f64 = 0.03;
 
 /// The trickle, in bytes a second: what is beyond the target then grows by a hundredth in two seconds and more.
 const TRICKLE_RATE: f64 = 256.0 * 1024.0;
@@ -459,7 +462,12 @@ impl Engine {
     fn space_taken(&self, tree: &Tree) -> f64 {
         let (pressure, mut space) = (self.pressure(tree), tree.placement().space());
         space.live_bytes = space.live_bytes.saturating_sub(tree.placement().hidden_bytes(&pressure));
-        pressure.fullness(&space)
+        let fullness = pressure.fullness(&space);
+        if pressure.is_reachable(&space) {
+            return fullness;
+        }
+        // A trickle is for what can be held. And each hundredth less is dearer here: nearly all that is there is live.
+        (fullness - UNREACHABLE_LEEWAY).min(SPACE_FULL - 0.01)
     }
 
     /// The same, where that slows writers; else 0.
@@ -475,92 +483,4 @@ fn nanos(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use bifold_io::{Env, memory::MemoryFs};
-
-    use super::*;
-    use crate::{
-        options::{Durability, Options, Placement, Workers},
-        recover::recover,
-        write::Act,
-    };
-
-    /// No worker runs, so what anybody would look at stays to be seen.
-    #[test]
-    fn a_commit_has_nobody_look_at_keyspaces_that_it_does_not_touch() {
-        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
-        let mut options = Options { memory_limit: 8 << 20, workers: Workers::Threads(2), ..Options::default() };
-        options.keyspace.placement = Placement::WiscKey;
-        let engine = recover(env, Path::new("/db"), options).unwrap();
-        let create = |n: u32| engine.create_keyspace(&format!("k{n}"), &engine.options.keyspace).unwrap();
-        let trees: Vec<Arc<Tree>> = (0..40).map(create).collect();
-        let (all_due, all_stale) = (engine.work.take_due(), engine.pace.stale.hold().clone());
-        assert_eq!((all_due, all_stale), (Places::All, Places::All), "nobody has looked yet");
-        drop(engine.refresh_pace());
-        let alone = Places::In([trees[7].keyspace].into());
-        for n in 0..100u32 {
-            let op = Op { tree: &trees[7], key: &n.to_be_bytes(), act: Act::Put(&[1; 1000]) };
-            engine.commit(&[op], Durability::Buffered).unwrap();
-        }
-        assert_eq!((engine.work.take_due(), engine.pace.stale.hold().clone()), (alone.clone(), Places::In([].into())));
-        assert_eq!(engine.values_to_sync(&engine.wal.hold()).len(), 1);
-        engine.seal(&mut engine.wal.hold(), &trees[7..8]).unwrap();
-        assert_eq!(engine.work.take_due(), alone);
-        assert_eq!(engine.pace.behind.hold().keys().copied().collect::<Vec<_>>(), [trees[7].keyspace]);
-    }
-
-    /// Two from 10 to 40 and from 20 to 50 have taken 40 seconds together, as long as one from 10 to 50.
-    #[test]
-    fn the_time_of_collections_that_run_at_once_counts_once() {
-        let at = Duration::from_secs;
-        let (one, first) = Collecting::default().begin(at(10)).begin(at(20)).end(at(40));
-        let (none, second) = one.end(at(50));
-        assert_eq!((first, second, none.running), (at(30), at(10), 0));
-        assert_eq!(none.begin(at(70)).end(at(75)).1, at(5));
-    }
-
-    #[test]
-    fn the_rate_falls_smoothly_as_memtables_fill() {
-        assert_eq!(memtable_rate(1.4), None);
-        let rates: Vec<f64> = (15..=30).filter_map(|tenths| memtable_rate(f64::from(tenths) / 10.0)).collect();
-        assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.5), "{rates:?}");
-        assert_eq!((rates[0], rates[10], rates[15]), (4.0, 1.0, 0.8));
-    }
-
-    #[test]
-    fn the_rate_falls_smoothly_as_space_fills() {
-        assert_eq!(space_rate(0.89), None);
-        let rates: Vec<f64> = (90..=120).filter_map(|hundredths| space_rate(f64::from(hundredths) / 100.0)).collect();
-        assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.7), "{rates:?}");
-        assert_eq!((rates[0], rates[5], rates[30]), (4.0, 1.0, 0.1));
-    }
-
-    #[test]
-    fn the_rate_of_collections_is_assumed_first_then_learnt_with_the_time_that_learning_takes() {
-        let collect = |freeing: Freeing, bytes: f64, seconds: f64, times: usize| {
-            (0..times).fold(freeing, |freeing, _| freeing.and(bytes, seconds))
-        };
-        let first = Freeing::default();
-        assert_eq!(first.rate(), FREE_RATE_ASSUMED as f64);
-        let fast = collect(first, 6e6, 0.03, 300);
-        assert!((1.9e8..2.1e8).contains(&fast.rate()), "{fast:?}");
-        let with_rewrites = collect(fast, 0.0, 0.5, 1);
-        assert!((1.4e8..1.7e8).contains(&with_rewrites.rate()), "{with_rewrites:?}");
-        let idle = collect(fast, 0.0, 0.5, 100);
-        assert_eq!(idle.rate(), RATE_MIN, "nothing was freed for long");
-        let short = first.and(6e6, 1e-6);
-        assert!(short.rate() < 1.5 * first.rate(), "one short collection is not the measure of all: {short:?}");
-    }
-
-    #[test]
-    fn debt_slows_writers_while_it_grows_and_lets_go_when_it_shrinks() {
-        assert_eq!(next_rate(0.0, 1e8, 2.9, 2.0), 0.0);
-        assert_eq!(next_rate(0.0, 1e8, 3.0, 2.9), 9e7);
-        assert!((next_rate(9e7, 1e8, 3.2, 3.0) - 8.1e7).abs() < 1.0);
-        assert!((next_rate(8.1e7, 1e8, 3.1, 3.2) - 8.91e7).abs() < 1.0);
-        assert_eq!(next_rate(8.9e7, 1e8, 2.4, 3.1), 0.0);
-        assert_eq!(next_rate(1.0, 1e8, 9.0, 8.0), RATE_MIN);
-    }
-}
+mod tests;

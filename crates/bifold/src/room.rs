@@ -348,7 +348,8 @@ impl Engine {
         })
     }
 
-    /// Waits for memtables of some trees to be written, for `why`: until `is_enough`, or a flush of one has too little room.
+    /// Waits for memtables of some trees to be written: until `is_enough`, or a flush of one has too little room. `stats` says who waits
+    /// on what.
     ///
     /// # Errors
     /// [`Error::Full`], and those of [`Engine::wait_until`].

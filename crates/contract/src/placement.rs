@@ -545,9 +545,18 @@ impl SpacePressure {
         if self.is_pinned(space) {
             return 0.0;
         }
-        let reachable = space.live_bytes as f64 * (1.0 + UNCOLLECTED_SHARE) + self.index_bytes as f64;
-        let bound = (self.live_bytes(space) * self.target).max(reachable);
+        let bound = (self.live_bytes(space) * self.target).max(self.reachable(space));
         (space.total_bytes + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
+    }
+
+    /// Whether collections can reach the target. Tables may go beyond it alone, where values are short.
+    #[must_use]
+    pub fn is_reachable(&self, space: &ValueSpace) -> bool {
+        self.reachable(space) <= self.live_bytes(space) * self.target
+    }
+
+    fn reachable(&self, space: &ValueSpace) -> f64 {
+        space.live_bytes as f64 * (1.0 + UNCOLLECTED_SHARE) + self.index_bytes as f64
     }
 
     /// Whether so much is emptied and kept for snapshots that collecting more would only take more space.

@@ -19,6 +19,7 @@ mod recovery;
 mod salvage;
 mod schedules;
 mod snapshots;
+mod space_held;
 mod stats;
 mod support;
 mod threads;

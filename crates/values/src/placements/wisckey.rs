@@ -225,6 +225,12 @@ impl Placement for WiscKey {
         ValueSpace { files, total_bytes, live_bytes: (total_bytes - emptied_bytes).saturating_sub(dead), emptied_bytes }
     }
 
+    /// What may have died since a look that is due again: writers wait for it rather than for what it finds too late.
+    fn hidden_bytes(&self, pressure: &SpacePressure) -> u64 {
+        let is_due = self.look_is_due(pressure, &self.space());
+        if is_due { self.garbage.dead_at_most().saturating_sub(self.garbage.dead()) } else { 0 }
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.files.memory_bytes()
     }
