@@ -43,7 +43,8 @@ fn a_range_delete_makes_what_it_hides_held_and_is_held_itself() {
     let data = Data { entries: vec![put("b", 2), put("c", 9)], tombstones: vec![range("b", "d", 5)] };
     assert_eq!(held(&data, &[3], true), Some((3, vec![(3, 2)])));
     let at_once = Data { entries: vec![put("b", 5)], tombstones: vec![range("b", "d", 5)] };
-    assert_eq!(held(&at_once, &[7], true), None, "of one commit, it hides nothing");
+    assert_eq!(held(&at_once, &[7], true), None, "it hides what is older, not itself");
+    assert_eq!(versions(&outcome(at_once, &[7], true).0), [("b".into(), 5)]);
 }
 
 #[test]
