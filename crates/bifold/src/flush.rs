@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{IoSource, LevelEdit, Result, ValueEdit, edit::TableAdded, placement::RewriteJob};
+use bifold_contract::{IoSource, LevelEdit, Levels, Result, ValueEdit, edit::TableAdded, placement::RewriteJob};
 use bifold_index::{
     compaction::{
         parts,
@@ -20,6 +20,9 @@ use crate::{
     engine::Engine,
     tree::{Layer, Tree, View},
 };
+
+/// On a disk that is short of room a flush makes so many tables at most.
+const SHORT_PARTS_MAX: usize = 256;
 
 impl Engine {
     /// Writes the oldest sealed memtable of `tree`, if there is one.
@@ -52,6 +55,16 @@ impl Engine {
         }
     }
 
+    /// Where the disk is short of room, each table below level 0 is a part of its own: what is merged with it is on disk twice meanwhile.
+    fn count_of_parts_to_flush(&self, tree: &Tree, levels: &Levels, memtable_bytes: u64) -> usize {
+        let usual = count_of_parts(tree, memtable_bytes);
+        if !self.room.is_short() {
+            return usual;
+        }
+        let below = levels.tables().filter(|(level, ..)| *level > 0).count();
+        below.clamp(usual, SHORT_PARTS_MAX)
+    }
+
     fn write_layer(
         &self,
         tree: &Arc<Tree>,
@@ -65,7 +78,7 @@ impl Engine {
         let keyspace = tree.keyspace;
         let job = RewriteJob { keyspace, from: None, to: 0, bottom: empty_below, deepest, moving };
         let bytes = layer.memtable.data_bytes() as u64;
-        let parts = count_of_parts(tree, bytes);
+        let parts = self.count_of_parts_to_flush(tree, levels, bytes);
         // The first run is cut by its bytes, the others as it is.
         let cut_bytes = if empty_below { bytes.div_ceil(parts as u64).max(1) } else { u64::MAX };
         let output = run::rewrite(

@@ -185,3 +185,26 @@ fn a_compaction_gives_back_what_it_has_replaced_before_it_ends() {
     assert!(peak > before && peak < before + before / 4, "{peak} bytes at most, {before} before");
     check(&db, 0..1000);
 }
+
+#[test]
+fn a_disk_that_others_have_filled_to_the_last_byte_is_emptied_within_the_reserve() {
+    // A smaller reserve than usual.
+    let options = Options { free_bytes_min: Some(768 << 10), ..options(Placement::Inline, Workers::Caller) };
+    let reopen = |fs: &MemoryFs| Db::open_in(env(fs), "/db", options.clone()).unwrap();
+    let fs = MemoryFs::new();
+    fs.set_capacity(Some(4 * CAPACITY));
+    let db = reopen(&fs);
+    (0..4000).for_each(|number| db.put(key(number), vec![number as u8; 3000]).unwrap());
+    db.compact().unwrap();
+    let reserve = db.stats().space.reserve_bytes;
+    drop(db);
+    let used = fs.used_bytes();
+    assert!((1..used / 12).contains(&reserve), "{reserve} of {used} bytes: less than a quarter of what stays");
+    fs.set_capacity(Some(used));
+    let db = reopen(&fs);
+    (0..4000).step_by(2).for_each(|number| db.delete(key(number)).unwrap());
+    db.compact().unwrap();
+    assert!(fs.used_bytes() < used * 6 / 10, "{} bytes of {used} are left", fs.used_bytes());
+    check(&db, (1..4000).step_by(2));
+    db.close().unwrap();
+}
