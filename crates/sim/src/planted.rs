@@ -81,7 +81,6 @@ const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_data
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
-const DAMAGED: Test = Test::Integration("bifold-cli", "all", "damaged::");
 const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_a_number");
 const RANGES: Test = Test::Integration("bifold-values", "conformance", "hashkv::a02_a_range_delete_outlasts");
 const IDLE: Test = Test::Integration("bifold", "all", "idle::what_a_snapshot_held");
@@ -174,7 +173,6 @@ pub const ALL: &[Planted] = &[
     bug("logs_alone", LOST_MANIFEST),
     bug("settle_closed", REGION),
     bug("believe_lengths", LENGTHS),
-    bug("believe_lengths", DAMAGED),
     bug("any_number", NUMBERS),
 ];
 
