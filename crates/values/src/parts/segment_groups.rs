@@ -393,6 +393,22 @@ mod tests {
     }
 
     #[test]
+    fn of_cold_values_that_are_all_updated_hardly_one_counts() {
+        let mut group = Group::new(Region::ALL, 0, &Budget::new(1 << 20));
+        let cold: Vec<u64> = (0..1000).map(hash).collect();
+        group.cold.recount(&cold, 100_000, 0, 0);
+        (0..500).for_each(|n| group.wrote(hash(n), 100));
+        assert!((47_000..53_000).contains(&group.cold.live), "{:?}", group.cold.live);
+        (500..1000).for_each(|n| group.wrote(hash(n), 100));
+        assert!(group.cold.live < 3_000, "{:?}", group.cold.live);
+        // Half of them are cold again.
+        group.hot.recount(&[], 0, 0, 0);
+        group.cold.add(&cold[..500], 50_000, 0);
+        (0..250).for_each(|n| group.wrote(hash(n), 100));
+        assert!((23_000..30_000).contains(&group.cold.live), "{:?}", group.cold.live);
+    }
+
+    #[test]
     fn the_first_update_of_a_tagged_value_is_its_end() {
         let mut group = Group::new(Region::ALL, 0, &Budget::new(1 << 20));
         let tagged: Vec<u64> = (0..1000).map(hash).collect();

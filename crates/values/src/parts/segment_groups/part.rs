@@ -21,6 +21,8 @@ pub struct Part {
     /// [`Groups::clock`](super::Groups::clock) at the last collection.
     pub collected_at: u64,
     pub(super) seen: Option<Seen>,
+    /// Of the keys met, so many have no value here any more.
+    lost: u64,
     budget: Arc<Budget>,
 }
 
@@ -34,6 +36,7 @@ impl Part {
             written: 0,
             collected_at: clock,
             seen: Seen::for_keys(0, budget),
+            lost: 0,
             budget: Arc::clone(budget),
         }
     }
@@ -83,6 +86,7 @@ impl Part {
             dead,
             written,
             seen,
+            lost: self.lost / 2,
             budget: Arc::clone(&self.budget),
             ..*self
         }
@@ -125,8 +129,11 @@ impl Part {
     /// Notes that one value is dead, about as long as others.
     pub(super) fn lose_one(&mut self) {
         let keys = self.seen.as_ref().map_or(0, |seen| seen.keys);
-        let mean = self.live / keys.max(1);
-        let mean = if keys == 0 { 0 } else { mean };
+        if keys == 0 {
+            return;
+        }
+        let mean = self.live / keys.saturating_sub(self.lost).max(1);
+        self.lost += 1;
         self.live -= mean;
         self.dead += mean;
     }
@@ -134,7 +141,8 @@ impl Part {
     /// Adds what a collection has copied here: the hashes of its keys, its live and its other bytes.
     pub fn add(&mut self, hashes: &[u64], live: u64, dead: u64) {
         for &hash in hashes {
-            self.meet(hash);
+            let is_back = self.meet(hash);
+            self.lost = self.lost.saturating_sub(u64::from(is_back));
         }
         self.live += live;
         self.dead += dead;
@@ -142,7 +150,7 @@ impl Part {
 
     /// Forgets the keys and what there was of them.
     pub(super) fn forget(&mut self) {
-        (self.seen, self.live, self.dead) = (None, 0, 0);
+        (self.seen, self.lost, self.live, self.dead) = (None, 0, 0, 0);
     }
 
     /// Begins to count anew after a collection that found these keys and so many live bytes.
