@@ -6,12 +6,15 @@
 //! without the fault, the files hold everything that was acknowledged, also after a power loss.
 
 use bifold_io::{
-    faulty::{Fault, FaultKind, FaultyFs, Persistence},
+    faulty::{Call, Decider, Fault, FaultKind, FaultyFs, Persistence},
     fs::APPENDS_NAME,
     memory::{Fate, MemoryFs},
 };
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use crate::{
     driver::{Blind, Driver},
@@ -96,9 +99,37 @@ pub fn replay(seed: u64, call: Option<u64>, fault: Option<u64>) -> Report {
     }
 }
 
+/// Runs the history of `seed` once for each sync of the directory, which fails.
+#[must_use]
+pub fn without_names(seed: u64) -> Report {
+    let mut report = Report::default();
+    let calls = Arc::<Mutex<Vec<u64>>>::default();
+    let seen = Arc::clone(&calls);
+    let look = move |call: &Call<'_>| {
+        if call.op == SYNC_DIR {
+            seen.lock().unwrap_or_else(PoisonError::into_inner).push(call.number);
+        }
+        None
+    };
+    if let Err(trouble) = guarded(|| calls_seen_by(seed, Some(Box::new(look)))) {
+        report.fail(format!("errno --seed {seed}"), &trouble);
+    }
+    let calls = calls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    calls.into_iter().for_each(|call| report.merge(run_one(seed, call, 0)));
+    report
+}
+
+/// What the call is named that makes names durable.
+const SYNC_DIR: &str = "sync directory";
+
 /// How many calls the history of a seed makes when none fails.
 fn calls_of(seed: u64) -> Result<u64, Trouble> {
+    calls_seen_by(seed, None)
+}
+
+fn calls_seen_by(seed: u64, decider: Option<Decider>) -> Result<u64, Trouble> {
     let faulty = FaultyFs::over_memory(env::disk(seed));
+    decider.into_iter().for_each(|decider| faulty.decide_by(decider));
     let mut driver = driver(seed, &faulty);
     driver.open()?;
     history(seed).ops.iter().try_for_each(|(_, op)| driver.step(op))?;
