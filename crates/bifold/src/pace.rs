@@ -7,8 +7,9 @@
 //!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
 //! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.90 on the allowed rate
 //!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 0.95; but only
-//!   while something is or could be collected. From f = [`SPACE_FULL`] on it is a trickle for each thread, whatever collections
-//!   do, and a commit waits for all of its share: a disk can be slower than ever before.
+//!   while something is or could be collected. From f = [`SPACE_FULL`] on it is a trickle for all threads together, whatever
+//!   collections do, and commits wait for all of it: a disk can be slower than ever before. Only commits to a keyspace that is so full
+//!   are slowed.
 //! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
 //!   grows and rises by a tenth if it shrinks.
 //!
@@ -60,7 +61,7 @@ const FREEING_SECONDS: f64 = 2.0;
 /// The shortest sleep worth its system call.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
-/// The longest single sleep; what is owed beyond it is left to the next commit, but for space.
+/// The longest single sleep; what is owed beyond it is left to the next commit.
 const SLEEP_MAX: Duration = Duration::from_millis(5);
 
 /// So full a space target allows a trickle only.
@@ -71,6 +72,9 @@ const UNREACHABLE_LEEWAY: f64 = 0.03;
 
 /// The trickle, in bytes a second: what is beyond the target then grows by a hundredth in two seconds and more.
 const TRICKLE_RATE: f64 = 256.0 * 1024.0;
+
+/// The longest that one commit waits for its share of the trickle.
+const TRICKLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The pace of one database.
 pub(crate) struct Pace {
@@ -86,8 +90,8 @@ pub(crate) struct Pace {
     /// When, in nanoseconds of the engine's clock, all delays imposed so far are over.
     free_at_ns: AtomicU64,
     feedback: Mutex<Feedback>,
-    /// How full the fullest keyspace is, in thousandths of its space target.
-    fullness: AtomicU64,
+    /// Space slows writers to some keyspace.
+    is_tight: AtomicBool,
     /// The keyspaces that slow writers: all others are in shape. So what a commit or a job changes in one is looked at without
     /// a look at the others.
     behind: Mutex<BTreeMap<KeyspaceId, Behind>>,
@@ -177,7 +181,7 @@ impl Pace {
             debt_rate: AtomicU64::new(0),
             free_at_ns: AtomicU64::new(0),
             feedback: Mutex::default(),
-            fullness: AtomicU64::new(0),
+            is_tight: AtomicBool::new(false),
             behind: Mutex::default(),
             freeing: Mutex::default(),
             collecting: Mutex::default(),
@@ -230,8 +234,7 @@ impl Pace {
     fn show(&self, behind: &BTreeMap<KeyspaceId, Behind>) {
         let sealed = behind.values().map(|of| of.sealed).max().unwrap_or(0);
         self.sealed_max.store(sealed as u64, Relaxed);
-        let fullest = behind.values().map(|of| of.fullness).fold(0.0, f64::max);
-        self.fullness.store((fullest * 1000.0) as u64, Relaxed);
+        self.is_tight.store(behind.values().any(|of| of.fullness > 0.0), Relaxed);
     }
 
     /// The feedback on debt: `bytes` have been committed in all.
@@ -273,13 +276,20 @@ fn memtable_rate(x: f64) -> Option<f64> {
     }
 }
 
-/// The rate that space allows when it is so full, as a multiple of the rate at which it is freed; `None` means any. Pure.
-fn space_rate(fullness: f64) -> Option<f64> {
+/// The bytes a second that space allows when it is so full and `free_rate` is freed; `None` means any. Pure.
+fn space_rate(fullness: f64, free_rate: f64) -> Option<f64> {
     match fullness {
         f if f < 0.90 => None,
-        f if f < 0.95 => Some(4.0 - 60.0 * (f - 0.90)),
-        f => Some((1.0 - 15.0 * (f - 0.95)).max(0.1)),
+        f if f < 0.95 => Some((4.0 - 60.0 * (f - 0.90)) * free_rate),
+        f if f < SPACE_FULL => Some((1.0 - 15.0 * (f - 0.95)) * free_rate),
+        _ => Some(TRICKLE_RATE),
     }
+}
+
+/// How full the fullest keyspace is that these operations write to, as noted.
+fn fullest(ops: &[Op<'_>]) -> f64 {
+    let fullest = ops.iter().map(|op| op.tree.looks.fullness.load(Relaxed)).max();
+    fullest.unwrap_or(0) as f64 / 1000.0
 }
 
 impl Engine {
@@ -293,12 +303,10 @@ impl Engine {
         }
         let sealed = self.sealed_noted();
         let debt_rate = self.pace.debt_rate.load(Relaxed);
-        let space_rate = space_rate(self.pace.fullness.load(Relaxed) as f64 / 1000.0);
+        let fullness = if self.is_space_tight() { fullest(ops) } else { 0.0 };
+        let space_rate = space_rate(fullness, self.pace.free_rate.load(Relaxed) as f64);
         if sealed == 0 && debt_rate == 0 && space_rate.is_none() {
             return Ok(());
-        }
-        if self.is_space_full() {
-            self.trickle(bytes)?;
         }
         let fill = self.fill(ops.iter().map(|op| op.tree));
         if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.plan.memtable as f64 {
@@ -308,8 +316,8 @@ impl Engine {
         let by_memtables = memtable_rate(sealed as f64 + fill)
             .map_or(0.0, |multiple| in_memtable as f64 / (multiple * flush_rate).max(1.0));
         let by_debt = if debt_rate == 0 { 0.0 } else { bytes as f64 / debt_rate as f64 };
-        let free_rate = self.pace.free_rate.load(Relaxed) as f64;
-        let by_space = space_rate.map_or(0.0, |multiple| bytes as f64 / (multiple * free_rate));
+        // No more than is waited for: what a large value owes beyond that, others would wait for.
+        let by_space = space_rate.map_or(0.0, |rate| (bytes as f64 / rate).min(TRICKLE_WAIT_MAX.as_secs_f64()));
         let costs = [
             (by_memtables, StallCause::Memtables),
             (by_debt, StallCause::CompactionDebt),
@@ -317,7 +325,8 @@ impl Engine {
         ];
         if let Some((seconds, cause)) = costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|most| most.0 > 0.0)
         {
-            self.owe(Duration::from_secs_f64(seconds), cause);
+            let is_full = || cause == StallCause::Space && fullest(ops) >= SPACE_FULL;
+            self.owe(Duration::from_secs_f64(seconds), cause, is_full)?;
         }
         Ok(())
     }
@@ -334,44 +343,46 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds `cost` to what writers owe, and sleeps when that has become long enough.
-    fn owe(&self, cost: Duration, cause: StallCause) {
+    /// Adds `cost` to what writers owe, and sleeps when that has become long enough: for a while only, or, while space `is_full`, until
+    /// it is paid.
+    fn owe(&self, cost: Duration, cause: StallCause, is_full: impl Fn() -> bool) -> Result<()> {
         let now = self.env.clock.now();
         let now_ns = nanos(now);
         let advance = |free_at: u64| Some(free_at.max(now_ns) + nanos(cost));
         let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, advance).unwrap_or(now_ns);
         let owed = Duration::from_nanos((before.max(now_ns) + nanos(cost)) - now_ns);
-        if owed >= SLEEP_MIN {
-            self.env.clock.sleep(owed.min(SLEEP_MAX));
-            self.counters.stalled(cause, self.env.clock.now().saturating_sub(now));
+        if owed < SLEEP_MIN {
+            return Ok(());
         }
+        self.env.clock.sleep(owed.min(SLEEP_MAX));
+        if is_full() {
+            self.wait_while_full(now + owed.min(TRICKLE_WAIT_MAX), is_full)?;
+        }
+        self.counters.stalled(cause, self.env.clock.now().saturating_sub(now));
+        Ok(())
     }
 
-    /// Whether space slows writers.
-    pub fn is_space_tight(&self) -> bool {
-        self.pace.fullness.load(Relaxed) > 0
-    }
-
-    fn is_space_full(&self) -> bool {
-        self.pace.fullness.load(Relaxed) as f64 >= SPACE_FULL * 1000.0
-    }
-
-    /// Space has gone beyond its target: waits until it is below, or as long as a trickle of `bytes` takes.
-    fn trickle(&self, bytes: u64) -> Result<()> {
-        let begin = self.env.clock.now();
-        let end = begin + Duration::from_secs_f64(bytes as f64 / TRICKLE_RATE);
-        let mut now = begin;
-        // Not a wait for work to end: that could be long.
-        while now < end && self.is_space_full() {
+    /// Waits until `end`, but not longer than space is full. Not a wait for work to end, which could be long.
+    fn wait_while_full(&self, end: Duration, is_full: impl Fn() -> bool) -> Result<()> {
+        while is_full() {
+            let now = self.env.clock.now();
+            if now >= end {
+                return Ok(());
+            }
             self.health.open()?;
             self.env.clock.sleep((end - now).clamp(SLEEP_MIN, SLEEP_MAX));
-            now = self.env.clock.now();
             if self.pace.is_stale.load(Acquire) {
                 drop(self.refresh_pace());
             }
         }
-        self.counters.stalled(StallCause::Space, now.saturating_sub(begin));
+        // What is owed still was for a trickle.
+        self.pace.free_at_ns.fetch_min(nanos(self.env.clock.now()), Relaxed);
         Ok(())
+    }
+
+    /// Whether space slows writers.
+    pub fn is_space_tight(&self) -> bool {
+        self.pace.is_tight.load(Relaxed)
     }
 
     /// Every memtable is full: waits for one to be written.
@@ -435,6 +446,7 @@ impl Engine {
         }
         for tree in self.trees_in(&stale) {
             let of_tree = self.behind(&tree);
+            tree.looks.fullness.store((of_tree.fullness * 1000.0) as u64, Relaxed);
             if !of_tree.is_in_shape() {
                 behind.insert(tree.keyspace, of_tree);
             }
@@ -474,7 +486,7 @@ impl Engine {
     fn fullness(&self, tree: &Tree) -> f64 {
         let fullness = self.space_taken(tree);
         // Where there is nothing to collect yet, slower writers would only be longer in coming to where there is.
-        if space_rate(fullness).is_some() && self.is_freeing(tree) { fullness } else { 0.0 }
+        if space_rate(fullness, 1.0).is_some() && self.is_freeing(tree) { fullness } else { 0.0 }
     }
 }
 

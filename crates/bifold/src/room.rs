@@ -95,12 +95,18 @@ struct Reserve {
 }
 
 impl Reserve {
+    /// Answers whether there was anything to give.
     fn release(&mut self, dir: &Dir) -> bool {
-        let is_given = self.bytes > 0 && dir.reserve(names::RESERVE, 0).is_ok();
-        if is_given {
-            self.bytes = 0;
+        if self.bytes == 0 {
+            return false;
         }
-        is_given
+        let given = dir.reserve(names::RESERVE, 0);
+        self.bytes = match &given {
+            Ok(()) => 0,
+            // It may be gone, and only the sync behind that has failed.
+            Err(_) => dir.len(names::RESERVE).ok().flatten().unwrap_or(0),
+        };
+        given.is_ok()
     }
 
     fn grow_to(&mut self, bytes: u64, dir: &Dir) {

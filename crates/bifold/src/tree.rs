@@ -95,13 +95,15 @@ pub(crate) struct CompactionHistory {
     pub value_merge_time: Duration,
 }
 
-/// When to look for garbage among the values of a tree.
+/// When to look for garbage among the values of a tree, and what looking has found.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     /// Bytes that commits have brought.
     pub written: AtomicU64,
     /// How many there will be at the next look.
     pub due_at: AtomicU64,
+    /// How full its space is where that slows writers, in thousandths of its target; else 0.
+    pub fullness: AtomicU64,
 }
 
 /// What readers see of a tree.

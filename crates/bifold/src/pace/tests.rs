@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bifold_io::{Env, memory::MemoryFs};
+use bifold_io::{Env, clock::ManualClock, memory::MemoryFs};
 
 use super::*;
 use crate::{
@@ -54,11 +54,44 @@ fn the_rate_falls_smoothly_as_memtables_fill() {
 }
 
 #[test]
-fn the_rate_falls_smoothly_as_space_fills() {
-    assert_eq!(space_rate(0.89), None);
-    let rates: Vec<f64> = (90..=120).filter_map(|hundredths| space_rate(f64::from(hundredths) / 100.0)).collect();
-    assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.7), "{rates:?}");
-    assert_eq!((rates[0], rates[5], rates[30]), (4.0, 1.0, 0.1));
+fn the_rate_falls_smoothly_as_space_fills_and_is_a_trickle_at_its_end() {
+    let rate = |fullness: f64| space_rate(fullness, 1e8);
+    assert_eq!(rate(0.89), None);
+    let rates: Vec<f64> = (90..98).filter_map(|hundredths| rate(f64::from(hundredths) / 100.0)).collect();
+    assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.7e8), "{rates:?}");
+    assert_eq!((rates.len(), rates[0], rates[5]), (8, 4e8, 1e8));
+    assert_eq!((rate(SPACE_FULL), rate(2.0)), (Some(TRICKLE_RATE), Some(TRICKLE_RATE)));
+}
+
+/// Time is what is slept.
+#[test]
+fn a_full_keyspace_lets_a_trickle_through_and_slows_no_other() {
+    let clock = Arc::new(ManualClock::default());
+    let env = Env { fs: Arc::new(MemoryFs::new()), clock: Arc::<ManualClock>::clone(&clock), ..Env::system() };
+    let mut options = Options { workers: Workers::Threads(2), ..Options::default() };
+    options.keyspace.placement = Placement::WiscKey;
+    let engine = recover(env, Path::new("/db"), options).unwrap();
+    let [full, other] = ["full", "other"].map(|name| engine.create_keyspace(name, &engine.options.keyspace).unwrap());
+    drop(engine.refresh_pace());
+    let note = |thousandths: u64| {
+        full.looks.fullness.store(thousandths, Relaxed);
+        engine.pace.is_tight.store(thousandths > 0, Relaxed);
+    };
+    let waits = |tree: &Arc<Tree>, bytes: u64| {
+        let begin = clock.now();
+        let op = Op { tree, key: b"key", act: Act::Delete };
+        engine.pace(&[op], bytes, 100).unwrap();
+        (clock.now() - begin).as_secs_f64()
+    };
+    note(1100);
+    let share = 64.0 * 1024.0 / TRICKLE_RATE;
+    assert!((waits(&full, 64 << 10) - share).abs() < 0.001);
+    assert!((waits(&full, 64 << 10) - share).abs() < 0.001, "and again");
+    assert_eq!(waits(&other, 64 << 10), 0.0);
+    assert!((waits(&full, 1 << 30) - TRICKLE_WAIT_MAX.as_secs_f64()).abs() < 0.001, "a large value waits for a while");
+    assert!((waits(&full, 64 << 10) - share).abs() < 0.001, "and nobody for what is left of it");
+    note(0);
+    assert_eq!(waits(&full, 64 << 10), 0.0);
 }
 
 #[test]
