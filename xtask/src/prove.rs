@@ -4,8 +4,8 @@
 /// What is run, and how much of its usual amount: a variable and what it is set to.
 const ALL: [(&str, &str, &str); 3] = [
     ("-p bifold-sim --", "BIFOLD_SIM_SCALE", "400"),
-    // The program from outside, on damaged databases under limits.
-    ("-p bifold-cli --test all -- damaged::", "BIFOLD_SIM_SCALE", "400"),
+    // The program from outside: system calls that fail, and damaged databases under limits.
+    ("-p bifold-cli --test all -- injected:: damaged::", "BIFOLD_SIM_SCALE", "400"),
     // What the fuzz targets do, on mangled encodings: each so many times.
     ("-p bifold-format --test all mangled --", "BIFOLD_FUZZ_ROUNDS", "20000"),
 ];
