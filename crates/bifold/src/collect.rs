@@ -73,17 +73,17 @@ impl IndexView for Asked<'_> {
     }
 }
 
-/// Bytes of live values that stay with their keys, by estimate: of the largest run, since others may hide what it holds or be
+/// Bytes of live values that stay with their keys, by estimate: of the run with most entries, since others may hide what it holds or be
 /// hidden, what entries would not take whose keys are as long as those at the ends of tables and whose values are apart. Too
 /// little where blocks are compressed, too much where keys at the ends are shorter than others: never more than the run has.
 fn inline_bytes(version: &Version) -> u64 {
     let shape = version.shape();
     let runs = shape.levels.iter().flat_map(|level| &level.runs);
-    let Some(largest) = runs.max_by_key(|run| run.bytes()) else { return 0 };
+    let entries_of = |run: &bifold_contract::Run| run.tables.iter().map(|table| table.entries).sum::<u64>();
+    let Some(largest) = runs.max_by_key(|run| entries_of(run)) else { return 0 };
     let at_ends: usize = largest.tables.iter().map(|table| table.smallest.len() + table.largest.len()).sum();
     let key_bytes = (at_ends / (2 * largest.tables.len()).max(1)) as u64;
-    let entries: u64 = largest.tables.iter().map(|table| table.entries).sum();
-    largest.bytes().saturating_sub(entries * (key_bytes + PARTED_ENTRY_BYTES))
+    largest.bytes().saturating_sub(entries_of(largest) * (key_bytes + PARTED_ENTRY_BYTES))
 }
 
 impl Engine {

@@ -111,10 +111,20 @@ pub(crate) fn policy(options: &KeyspaceOptions) -> Result<Box<dyn CompactionPoli
         })?),
         Compaction::TwoLayer(o) => Box::new(two_layer::TwoLayer::new(two_layer::TwoLayerOptions {
             unsorted_bytes: o.unsorted_bytes,
+            overwritten_share: overwritten_share(options),
             scan_merge_runs: o.scan_merge_runs,
             table_bytes,
         })?),
     })
+}
+
+/// How many of the entries level 0 may overwrite before it is merged, where values are separated when they leave it: a fourth of what the space
+/// target leaves for garbage. A merge takes as much again until it ends, and value files need the rest.
+fn overwritten_share(options: &KeyspaceOptions) -> f64 {
+    match options.placement {
+        Placement::UniKv => (options.values.space_target - 1.0) / 4.0,
+        _ => f64::INFINITY,
+    }
 }
 
 /// A version without tables.

@@ -537,6 +537,12 @@ impl SpacePressure {
         (space.total_bytes - space.emptied_bytes + self.index_bytes).saturating_sub(bound)
     }
 
+    /// Bytes that the target leaves for value files: for all but the tables.
+    #[must_use]
+    pub fn allowed_for_files(&self, space: &ValueSpace) -> f64 {
+        self.live_bytes(space) * self.target - self.index_bytes as f64
+    }
+
     /// How large value files and tables are, what is emptied included, of what the target allows: at 1.0 they are as large. It
     /// is for slowing writers, so it is 0 where that would free nothing, while a snapshot holds what is emptied; and a target
     /// that the tables alone go beyond is taken for one that collections can reach.

@@ -64,7 +64,8 @@ impl Default for Tiered {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TwoLayer {
-    /// The unsorted layer is merged into the sorted one at this size, in bytes.
+    /// The unsorted layer is merged into the sorted one at this size, in bytes; with the placement `unikv` earlier, when what it may overwrite is a
+    /// fourth of what `values.space_target` leaves for garbage.
     #[serde(deserialize_with = "size")]
     pub unsorted_bytes: u64,
     /// Runs of the unsorted layer that are merged among themselves when there are more, for the sake of scans.

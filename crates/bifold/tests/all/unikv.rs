@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use bifold::{
     Compaction, Db, Env, KeyspaceOptions, Options, Reads, Workers,
-    options::{HashIndex, TwoLayer},
+    options::{HashIndex, TwoLayer, Values},
     stats::Stats,
     verify_in,
 };
@@ -16,13 +16,14 @@ use bifold_io::memory::MemoryFs;
 
 const VALUE_BYTES: usize = 1000;
 
-/// Level 0 may have 4 MiB, in memtables of 256 KiB. Nothing is cached: what is not an index in memory is read.
+/// Level 0 may have 4 MiB, in memtables of 256 KiB, whatever it overwrites. Nothing is cached: what is not an index in memory is read.
 fn options(index: HashIndex) -> Options {
     let two_layer = TwoLayer { unsorted_bytes: 4 << 20, scan_merge_runs: 100 };
     let keyspace = KeyspaceOptions {
         table_bytes: 1 << 20,
         compaction: Compaction::TwoLayer(two_layer),
         hash_index: Some(index),
+        values: Values { space_target: 100.0, ..KeyspaceOptions::unikv().values },
         ..KeyspaceOptions::unikv()
     };
     Options {

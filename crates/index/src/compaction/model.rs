@@ -259,7 +259,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-const POLICIES: usize = 6;
+const POLICIES: usize = 7;
 
 fn policy(number: usize) -> Box<dyn CompactionPolicy> {
     // Sizes are in entries of `ENTRY_BYTES`: some flushes fill every level soon.
@@ -279,7 +279,9 @@ fn policy(number: usize) -> Box<dyn CompactionPolicy> {
             Box::new(Tiered::new(TieredOptions { growth: 3, levels: 2, table_bytes: 40, space_percent: 100 }).unwrap())
         }
         _ => {
-            let options = TwoLayerOptions { unsorted_bytes: 300, scan_merge_runs: 3, table_bytes: 40 };
+            let overwritten_share = if number == 5 { f64::INFINITY } else { 0.25 };
+            let options =
+                TwoLayerOptions { unsorted_bytes: 300, overwritten_share, scan_merge_runs: 3, table_bytes: 40 };
             Box::new(TwoLayer::new(options).unwrap())
         }
     }

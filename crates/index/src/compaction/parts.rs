@@ -10,7 +10,8 @@
 //! inputs and outputs are on disk together until it ends, with all values that move. Cut, each job has the tables of a part, and the next
 //! begins when what the last one replaced is gone. (Pebble cuts flushes for the same reason.)
 //!
-//! Where a run of level 0 is cut, the next is too, unless the part has become far smaller or larger than others of the base. The
+//! Where a run of level 0 is cut, the next is too, unless the part has become far larger than others of the base, or far smaller than others of
+//! both: while the first runs of a tree go down, only some of their parts have a base. The
 //! tables of deeper levels end where some of the next level do (see `cut`), so that what is rewritten from top to bottom goes in parts
 //! too.
 
@@ -87,31 +88,33 @@ pub fn cuts(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
         return boundaries.to_vec();
     }
     let (base, newest) = (base_tables(levels), newest_spans(levels));
-    let step = shape::bytes(&base).div_ceil(most.max(1) as u64).max(1);
+    let share = |bytes: u64| bytes.div_ceil(most.max(1) as u64).max(1);
+    let (step, newest_step) = (share(shape::bytes(&base)), share(newest.iter().map(|&(_, bytes)| bytes).sum()));
     // Of a gap's keys the first is taken, so that cuts follow the base where it has a table that begins there.
-    let mut candidates: Vec<(&[u8], u64)> = base.iter().map(|t| (&*t.table.smallest, t.table.bytes)).collect();
-    candidates.extend(newest.iter().map(|span| (span.start, 0)));
-    candidates.extend(boundaries.iter().map(|boundary| (&**boundary, 0)));
-    candidates.sort_by_key(|&(key, _)| key);
+    let mut candidates: Vec<(&[u8], u64, u64)> = base.iter().map(|t| (&*t.table.smallest, t.table.bytes, 0)).collect();
+    candidates.extend(newest.iter().map(|&(span, bytes)| (span.start, 0, bytes)));
+    candidates.extend(boundaries.iter().map(|boundary| (&**boundary, 0, 0)));
+    candidates.sort_by_key(|&(key, ..)| key);
     let mut cuts: Vec<Box<[u8]>> = Vec::new();
-    let (mut bytes, mut last_gap) = (0, 0);
-    for (key, behind) in candidates {
+    let (mut bytes, mut newest_bytes, mut last_gap) = (0, 0, 0);
+    for (key, behind, newest_behind) in candidates {
         // A gap has the number of the table behind it.
-        let gap = newest.partition_point(|span| span.start < key);
-        let before = gap.checked_sub(1).map(|table| newest[table]);
+        let gap = newest.partition_point(|(span, _)| span.start < key);
+        let before = gap.checked_sub(1).map(|table| newest[table].0);
         let is_in_gap = before.is_none_or(|span| span.end.is_some_and(|end| end < key));
         let is_uncut = (1..newest.len()).contains(&gap) && gap != last_gap;
-        let enough = match is_in_gap {
-            true if is_uncut => step / 4,
-            true => step,
-            false => 2 * step,
+        let is_enough = match is_in_gap {
+            true if is_uncut => bytes >= step / 4 || newest_bytes >= newest_step / 4,
+            true => bytes >= step,
+            false => bytes >= 2 * step,
         };
         let may_cut = boundaries.is_empty() || boundaries.binary_search_by(|boundary| (**boundary).cmp(key)).is_ok();
-        if may_cut && bytes >= enough {
+        if may_cut && is_enough {
             cuts.push(key.into());
-            (bytes, last_gap) = (0, gap);
+            (bytes, newest_bytes, last_gap) = (0, 0, gap);
         }
         bytes += behind;
+        newest_bytes += newest_behind;
     }
     cuts
 }
@@ -123,10 +126,10 @@ fn base_tables(levels: &Levels) -> Vec<Placed<'_>> {
     base.map_or_else(Vec::new, |base| shape::placed(levels, base).collect())
 }
 
-/// The key ranges of the tables of the newest run of level 0, ascending.
-fn newest_spans(levels: &Levels) -> Vec<Span<'_>> {
+/// The key ranges of the tables of the newest run of level 0, ascending, and their bytes.
+fn newest_spans(levels: &Levels) -> Vec<(Span<'_>, u64)> {
     let newest = shape::level(levels, 0).and_then(|level| level.runs.first());
-    newest.map_or_else(Vec::new, |run| run.tables.iter().map(|table| Span::of_table(table)).collect())
+    newest.map_or_else(Vec::new, |run| run.tables.iter().map(|table| (Span::of_table(table), table.bytes)).collect())
 }
 
 #[cfg(test)]
@@ -178,7 +181,13 @@ mod tests {
     #[test]
     fn parts_that_grow_too_large_or_too_small_are_cut_anew() {
         assert_eq!(cut(&tree("abcdefghi", &[&["az"]]), 4), "ee", "not one larger part of two, but twice that");
-        assert_eq!(cut(&tree("abcdefghi", &[&["aa", "bb", "cz"]]), 1), "c", "a part of one is too small");
+        let small = &["aa", "bb", "cc", "dd", "ez"];
+        assert_eq!(cut(&tree("abcdefghi", &[small]), 1), "bb d", "parts of one are too small");
+    }
+
+    #[test]
+    fn a_run_is_cut_where_the_newest_is_though_some_of_its_parts_have_no_base_yet() {
+        assert_eq!(cut(&tree("ab", &[&["ab", "cd", "ef", "gh"]]), 4), "c e g");
     }
 
     #[test]

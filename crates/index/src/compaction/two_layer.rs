@@ -9,6 +9,9 @@
 //! Every byte is written once into level 0 and once more for each time level 1 is merged, so level 1 must stay small:
 //! UniKV splits the tree by key range before it grows (§III-D). Without a split, merges cost as much as the tree is large.
 //!
+//! **Space** (ours). What level 0 overwrites is there twice until it is merged. Nobody knows how much that is: at most all entries that are not
+//! in the largest run. When they are more than `overwritten_share` of those, level 0 is merged although it is not large.
+//!
 //! **Size-based merge** (§III-E): with more than `scan_merge_runs` runs in level 0, a scan reads too many of them. Runs are
 //! merged with each other, the newest first, up to the first that is larger than all before it: so each byte is rewritten
 //! at most log2(unsorted / memtable) times.
@@ -17,11 +20,16 @@ use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Error, JobShape, Le
 
 use super::shape::{self, Placed, Target};
 
+/// Level 0 may have this share of its bytes whatever it overwrites.
+const SMALL_SHARE: u64 = 64;
+
 /// Options of [`TwoLayer`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TwoLayerOptions {
     /// Level 0 is merged into level 1 when it has so many bytes.
     pub unsorted_bytes: u64,
+    /// Or when so many of the entries may be overwritten by others, as a share of those of the largest run. Infinite: any.
+    pub overwritten_share: f64,
     /// Runs of level 0 are merged with each other when there are more than this.
     pub scan_merge_runs: u32,
     /// Output tables are cut at about this size, in bytes.
@@ -30,7 +38,7 @@ pub struct TwoLayerOptions {
 
 impl Default for TwoLayerOptions {
     fn default() -> Self {
-        Self { unsorted_bytes: 1 << 30, scan_merge_runs: 8, table_bytes: 16 << 20 }
+        Self { unsorted_bytes: 1 << 30, overwritten_share: f64::INFINITY, scan_merge_runs: 8, table_bytes: 16 << 20 }
     }
 }
 
@@ -69,6 +77,9 @@ impl TwoLayer {
         let bad = |what: &str, reason: &str| Err(Error::invalid(format!("two-layer compaction: {what}"), reason));
         match options {
             o if o.unsorted_bytes == 0 => bad("unsorted_bytes", "level 0 must have room for something"),
+            o if o.overwritten_share.is_nan() || o.overwritten_share <= 0.0 => {
+                bad("overwritten_share", "some entries must be allowed to overwrite others")
+            }
             o if o.scan_merge_runs == 0 => bad("scan_merge_runs", "level 0 must be allowed at least one run"),
             o if o.table_bytes == 0 => bad("table_bytes", "a table must have room for something"),
             options => Ok(Self { options }),
@@ -77,7 +88,10 @@ impl TwoLayer {
 
     /// All of level 0 into level 1: a group of overlapping tables at a time where they fall into groups.
     fn merge_down(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
-        let reason = format!("level 0 has reached {} bytes", self.options.unsorted_bytes);
+        let reason = match self.overwritten(levels) {
+            share if share >= 1.0 => format!("level 0 may overwrite {} of the entries", self.options.overwritten_share),
+            _ => format!("level 0 has reached {} bytes", self.options.unsorted_bytes),
+        };
         let mut groups = shape::groups(levels, 0);
         groups.sort_by_key(|group| std::cmp::Reverse(shape::bytes(group)));
         groups.into_iter().find_map(|group| {
@@ -135,7 +149,19 @@ impl TwoLayer {
     }
 
     fn fullness(&self, levels: &Levels) -> f64 {
-        shape::level_bytes(levels, 0) as f64 / self.options.unsorted_bytes as f64
+        let bytes = shape::level_bytes(levels, 0) as f64 / self.options.unsorted_bytes as f64;
+        bytes.max(self.overwritten(levels))
+    }
+
+    /// How many entries may be overwritten by others, of those that are allowed to.
+    fn overwritten(&self, levels: &Levels) -> f64 {
+        if shape::level_bytes(levels, 0) < self.options.unsorted_bytes / SMALL_SHARE {
+            return 0.0;
+        }
+        let entries = |run: &bifold_contract::Run| run.tables.iter().map(|table| table.entries).sum::<u64>();
+        let runs = || levels.levels.iter().flat_map(|level| &level.runs).map(entries);
+        let largest = runs().max().unwrap_or(0);
+        (runs().sum::<u64>() - largest) as f64 / (largest.max(1) as f64 * self.options.overwritten_share)
     }
 }
 

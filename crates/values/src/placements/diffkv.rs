@@ -232,7 +232,10 @@ impl Placement for DiffKv {
 
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, emptied_bytes) = self.value_files().sizes();
-        let dead: u64 = self.value_files().in_use().iter().map(|file| file.dead()).sum();
+        // What a merge has copied counts as live where it still stands.
+        let is_copy = |file: &ValueFile| file.description.class == ORDERED && !file.is_known();
+        let not_live = |file: &Arc<ValueFile>| if is_copy(file) { file.len() } else { file.dead() };
+        let dead: u64 = self.value_files().in_use().iter().map(not_live).sum();
         ValueSpace { files, total_bytes, live_bytes: (total_bytes - emptied_bytes).saturating_sub(dead), emptied_bytes }
     }
 

@@ -17,8 +17,8 @@
 //! That is what [`diffkv`](super::diffkv) does one level further up, with the same files, exact counters of what is dead, and readers that look a
 //! version up anew when its file is gone. So the two share all of their code.
 //!
-//! **Space.** What is overwritten in level 0 is found by the merge that takes it down. Until then it is there twice: up to `unsorted_bytes` for each
-//! partition beyond `space_target`.
+//! **Space.** What is overwritten in level 0 is found by the merge that takes it down, and is there twice until then. So level 0 is merged when
+//! that may be a fourth of what `space_target` leaves for garbage, if that is before it has `unsorted_bytes`.
 
 use bifold_contract::{FileId, Result, ValueEdit};
 

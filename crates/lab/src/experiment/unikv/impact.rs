@@ -31,7 +31,10 @@ pub(super) fn e6(scale: Scale, seed: u64) -> Experiment {
     let plan = standard(scale, seed);
     let at = |gb: u64| {
         let unsorted = scale.unsorted_bytes() * gb / 4;
-        let setup = papers(scale).set(format!("keyspace.compaction.two_layer.unsorted_bytes={unsorted}"));
+        // The target would bound the layer before its own limit does.
+        let setup = papers(scale)
+            .set(format!("keyspace.compaction.two_layer.unsorted_bytes={unsorted}"))
+            .set("keyspace.values.space_target=4");
         setup.arm_at(gb as f64, &plan, &load_and_reads(plan.keys))
     };
     Experiment {

@@ -27,6 +27,9 @@ const FILES_AT_ONCE: u64 = 4;
 /// With all valid shares at this over the space target, files are as large as the target allows, and some more.
 const TARGET_SLACK: f64 = 1.05;
 
+/// Files with a larger valid share are not worth it, however tight space is: ten bytes would be copied for each that comes free.
+const WORTH_IT_MAX: f64 = 0.9;
+
 /// All files that can be collected, the one with the smallest valid share first: the *GC queue* of §4.2.
 pub(super) struct GarbageFirst<'a> {
     placement: &'a DiffKv,
@@ -76,7 +79,7 @@ impl<'a> GarbageFirst<'a> {
         if pressure.excess(&space) <= self.promised_bytes.unwrap_or(0) {
             return None;
         }
-        let threshold = self.threshold(pressure);
+        let threshold = self.threshold(pressure, &space);
         let is_worth_it = |file: &&Arc<ValueFile>| {
             file.valid_share() < threshold && (is_ordered(file) || !pressure.is_pinned(&space))
         };
@@ -102,9 +105,10 @@ impl<'a> GarbageFirst<'a> {
     }
 
     /// A file with a larger valid share than this is not worth it. Where space asks for more than *gc_threshold* allows, space
-    /// decides.
-    fn threshold(&self, pressure: &SpacePressure) -> f64 {
-        self.placement.shared.options.gc_threshold.max(TARGET_SLACK / pressure.target)
+    /// decides: what the target leaves for files beside the tables.
+    fn threshold(&self, pressure: &SpacePressure, space: &ValueSpace) -> f64 {
+        let by_space = TARGET_SLACK * space.live_bytes as f64 / pressure.allowed_for_files(space).max(1.0);
+        self.placement.shared.options.gc_threshold.max(by_space.min(WORTH_IT_MAX))
     }
 
     /// Whatever has garbage. First the index says what is dead.
@@ -147,7 +151,7 @@ impl<'a> GarbageFirst<'a> {
             Some(Collection::Look) | None => Vec::new(),
         };
         let (space, _) = self.space(pressure);
-        let threshold = self.threshold(pressure);
+        let threshold = self.threshold(pressure, &space);
         let mut later: u64 = 0;
         let mut ages: Vec<(FileId, u64)> = self.files.iter().map(|file| (file.id, file.len())).collect();
         ages.sort_unstable_by_key(|&(id, _)| std::cmp::Reverse(id));
