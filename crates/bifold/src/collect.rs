@@ -181,15 +181,24 @@ impl Engine {
     /// # Errors
     /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
     pub fn collect(&self, tree: &Arc<Tree>, pick: &Collection, all_before: Option<FileId>) -> Result<()> {
-        if self.ensure_room_to_collect(tree, pick, all_before).is_err() {
-            // What is emptied and waits for a sync may be enough.
-            self.retire_values(tree)?;
-            self.ensure_room_to_collect(tree, pick, all_before)?;
-        }
+        let pick = self.fitting(tree, pick, all_before)?;
         self.pace.collection_begins(self.env.clock.now());
-        let freed = self.collect_unpaced(tree, pick);
+        let freed = self.collect_unpaced(tree, &pick);
         self.pace.collection_ends(freed.as_ref().map_or(None, |freed| *freed), self.env.clock.now());
         freed.map(drop)
+    }
+
+    /// What of a pick the disk has room for. First goes what is emptied and waits for a sync, then `RESERVE`.
+    fn fitting(&self, tree: &Tree, pick: &Collection, all_before: Option<FileId>) -> Result<Collection> {
+        // Of some picks one file is made: one unit alone would be picked again and again. When all is collected it is not.
+        let least = if all_before.is_some() { 1 } else { 2 };
+        let mut fitting = self.fit_collection(tree, pick, least);
+        if fitting.1.is_some() {
+            self.retire_values(tree)?;
+            fitting = self.fit_collection(tree, pick, least);
+        }
+        fitting.1.map_or(Ok(()), |needed| self.ensure_room(needed))?;
+        Ok(fitting.0)
     }
 
     /// Answers how many bytes come free, where that says how fast they do.

@@ -29,10 +29,7 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{
-    Error, FileId, KeyspaceId, Result,
-    placement::{Collection, SpacePressure},
-};
+use bifold_contract::{Error, KeyspaceId, Result, placement::Collection};
 use bifold_format::names;
 use bifold_io::Dir;
 
@@ -181,10 +178,11 @@ fn job_bytes(data_bytes: u64) -> u64 {
     (data_bytes / 4 * 3).min(JOB_BYTES.max(data_bytes / JOB_SHARE))
 }
 
-/// What `RESERVE` should take.
-fn reserve_bytes(data_bytes: u64, most: u64) -> u64 {
+/// What `RESERVE` should take, if the smallest job of all may write so many bytes.
+fn reserve_bytes(data_bytes: u64, smallest_job: u64, most: u64) -> u64 {
     (data_bytes / RESERVE_SHARE)
         .clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+        .max(written_bytes(smallest_job))
         .min(most)
         .min(data_bytes / RESERVE_SHARE_MAX)
 }
@@ -256,21 +254,28 @@ impl Engine {
         Ok(())
     }
 
-    /// Demands room for the copies of a collection.
-    ///
-    /// # Errors
-    /// [`Error::Full`].
-    pub fn ensure_room_to_collect(&self, tree: &Tree, pick: &Collection, all_before: Option<FileId>) -> Result<()> {
-        let fits_all = |free: u64| free > self.kept_free() + self.data_bytes();
-        if *pick == Collection::Look || self.dir.free_bytes().is_none_or(fits_all) {
-            return Ok(());
+    /// What of a collection the disk has room for: of several units perhaps the first ones only, `least` of them at least.
+    /// Where there is too little for these, how much they need.
+    pub fn fit_collection(&self, tree: &Tree, pick: &Collection, least: usize) -> (Collection, Option<u64>) {
+        // A rewrite looks for room as it goes on.
+        let (Collection::Units(units), Some(free)) = (pick, self.dir.free_bytes()) else {
+            return (pick.clone(), None);
+        };
+        let kept = self.kept_free();
+        if free > kept + self.data_bytes() {
+            return (pick.clone(), None);
         }
-        let pressure = SpacePressure { all_before, ..self.pressure(tree) };
-        let units = tree.placement().explain(&pressure);
-        let next: u64 = units.iter().filter(|unit| unit.held.is_none()).map(|unit| unit.live_bytes).sum();
-        // Units that share files are collected together, a sixteenth of a keyspace at a time.
-        let copied = next.max(tree.placement().space().live_bytes / JOB_SHARE);
-        self.ensure_room(copied)
+        let pressure = self.pressure(tree);
+        let needed = |count: usize| written_bytes(tree.placement().copied_by(&units[..count], &pressure));
+        let mut count = units.len();
+        loop {
+            let bytes = needed(count);
+            let fits = kept + bytes <= free;
+            if fits || count <= least {
+                return (Collection::Units(units[..count].to_vec()), (!fits).then_some(bytes));
+            }
+            count = count.div_ceil(2).max(least);
+        }
     }
 
     /// Demands so many free bytes. Answers how many more there are.
@@ -304,6 +309,12 @@ impl Engine {
         self.options.free_bytes_min.unwrap_or_else(|| job_bytes(data_bytes) + self.step_bytes(data_bytes))
     }
 
+    /// What a job writes that is as small as it can be: a table anew, or the copies of one unit of values.
+    fn smallest_job(&self) -> u64 {
+        let table = |p: &Tree| p.view().version.tables().map(|table| table.meta().bytes).max().unwrap_or(0);
+        self.trees().iter().map(|p| table(p).max(p.placement().largest_unit())).max().unwrap_or(0)
+    }
+
     /// Bytes in tables and value files.
     fn data_bytes(&self) -> u64 {
         let trees = self.trees();
@@ -321,7 +332,7 @@ impl Engine {
 
     /// Has `RESERVE` grow and shrink with the database; grow where the disk has plenty of room.
     fn fit_reserve(&self, data_bytes: u64, free: u64, needed: u64) {
-        let wanted = reserve_bytes(data_bytes, self.options.free_bytes_min.unwrap_or(u64::MAX));
+        let wanted = reserve_bytes(data_bytes, self.smallest_job(), self.options.free_bytes_min.unwrap_or(u64::MAX));
         let mut reserve = self.room.reserve.hold();
         if reserve.bytes > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4)) {
             reserve.release(&self.dir);
@@ -399,9 +410,10 @@ impl Engine {
     }
 }
 
-/// What a flush of memtables with so many bytes writes, their indexes and filters included.
-fn written_bytes(memtable_bytes: u64) -> u64 {
-    memtable_bytes + memtable_bytes / 4
+/// What a flush of memtables with so many bytes writes, their indexes and filters included; or a collection of so many live bytes, its
+/// moves included.
+fn written_bytes(bytes: u64) -> u64 {
+    bytes + bytes / 4
 }
 
 #[cfg(test)]
@@ -420,11 +432,13 @@ mod tests {
 
     #[test]
     fn the_reserve_is_a_share_of_the_data_within_bounds() {
-        assert_eq!(reserve_bytes(0, 0), 0);
-        assert_eq!(reserve_bytes(8 * MIB, MIB * 64), 2 * MIB);
-        assert_eq!(reserve_bytes(32 * MIB, 64 * MIB), RESERVE_BYTES_MIN);
-        assert_eq!(reserve_bytes(320 * MIB, 64 * MIB), 10 * MIB);
-        assert_eq!(reserve_bytes(1 << 40, 1 << 36), RESERVE_BYTES_MAX);
-        assert_eq!(reserve_bytes(1 << 40, 7), 7, "not more than the options ask for");
+        assert_eq!(reserve_bytes(0, 0, 0), 0);
+        assert_eq!(reserve_bytes(8 * MIB, MIB, MIB * 64), 2 * MIB);
+        assert_eq!(reserve_bytes(32 * MIB, MIB, 64 * MIB), RESERVE_BYTES_MIN);
+        assert_eq!(reserve_bytes(320 * MIB, MIB, 64 * MIB), 10 * MIB);
+        assert_eq!(reserve_bytes(320 * MIB, 16 * MIB, 64 * MIB), 20 * MIB, "a table can be written anew");
+        assert_eq!(reserve_bytes(32 * MIB, 16 * MIB, 64 * MIB), 8 * MIB, "but never more than a quarter");
+        assert_eq!(reserve_bytes(1 << 40, MIB, 1 << 36), RESERVE_BYTES_MAX);
+        assert_eq!(reserve_bytes(1 << 40, MIB, 7), 7, "not more than the options ask for");
     }
 }
