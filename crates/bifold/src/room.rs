@@ -31,7 +31,7 @@ use std::{
 
 use bifold_contract::{Error, KeyspaceId, Result, placement::Collection};
 use bifold_format::names;
-use bifold_io::Dir;
+use bifold_io::{Dir, fs::APPEND_SLOT_BYTES};
 
 use crate::{
     engine::Engine,
@@ -54,6 +54,9 @@ const FLOOR_BYTES: u64 = 32 << 10;
 
 /// While a job writes so much it does not look.
 const STEP_BYTES: u64 = 64 << 10;
+
+/// A collected unit is gone on with in a file of its own, which has a slot for its appends; and its copies end within blocks.
+const UNIT_BYTES: u64 = APPEND_SLOT_BYTES + 4 * 4096;
 
 /// When a table is finished its index and filter are written: about such a share of it.
 const INDEX_SHARE: u64 = 32;
@@ -262,11 +265,12 @@ impl Engine {
             return (pick.clone(), None);
         };
         let kept = self.kept_free();
-        if free > kept + self.data_bytes() {
+        if free / 2 > kept + self.data_bytes() {
             return (pick.clone(), None);
         }
         let pressure = self.pressure(tree);
-        let needed = |count: usize| written_bytes(tree.placement().copied_by(&units[..count], &pressure));
+        let copied = |count: usize| written_bytes(tree.placement().copied_by(&units[..count], &pressure));
+        let needed = |count: usize| copied(count) + count as u64 * UNIT_BYTES;
         let mut count = units.len();
         loop {
             let bytes = needed(count);
@@ -338,7 +342,7 @@ impl Engine {
             reserve.release(&self.dir);
         }
         let is_plenty = free / 4 > wanted && free / 2 > needed;
-        if reserve.bytes < wanted / 2 && is_plenty && !reserve.is_refused && !self.room.is_short() {
+        if reserve.bytes < wanted / 4 * 3 && is_plenty && !reserve.is_refused && !self.room.is_short() {
             reserve.grow_to(wanted, &self.dir);
         }
     }

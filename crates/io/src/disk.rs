@@ -206,27 +206,41 @@ fn settle_all(file: &File) -> io::Result<()> {
     file.sync_all()
 }
 
-/// What this process can still write. File systems keep some for the privileged, and ext4 some for itself that it counts as free.
+/// What this process can still write. File systems keep some for the privileged, and ext4 and Btrfs some for themselves that they count as
+/// free.
 pub(crate) fn free_bytes(on: &File) -> Option<u64> {
     let system = rustix::fs::fstatvfs(on).ok()?;
-    if !rustix::process::geteuid().is_root() {
-        return Some(system.f_bavail.saturating_mul(system.f_frsize));
-    }
-    let free = system.f_bfree.saturating_mul(system.f_frsize);
-    let all = system.f_blocks.saturating_mul(system.f_frsize);
-    let kept = if is_ext4(on) { (all / EXT4_KEPT_SHARE).min(EXT4_KEPT_BYTES) } else { 0 };
-    Some(free.saturating_sub(kept))
+    let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
+    let share = (bytes(system.f_blocks) / KEPT_SHARE).min(KEPT_BYTES);
+    let is_root = || rustix::process::geteuid().is_root();
+    Some(match () {
+        () if is_of_kind(on, BTRFS) => bytes(system.f_bavail).saturating_sub(BTRFS_UNUSED_BYTES + share),
+        () if !is_root() => bytes(system.f_bavail),
+        () if is_of_kind(on, EXT4) => bytes(system.f_bfree).saturating_sub(share),
+        () => bytes(system.f_bfree),
+    })
 }
 
-/// What ext4 keeps for itself: its "reserved clusters", 2 % of a disk and at most 16 MiB.
-const EXT4_KEPT_SHARE: u64 = 50;
-const EXT4_KEPT_BYTES: u64 = 16 << 20;
+/// What ext4 keeps for itself: its "reserved clusters", 2 % of a disk and at most 16 MiB. As much is left out of account on Btrfs, which
+/// says nothing of the metadata that a write needs: where nothing could be written, half a megabyte of 64 was called available.
+const KEPT_SHARE: u64 = 50;
+const KEPT_BYTES: u64 = 16 << 20;
 
-fn is_ext4(file: &File) -> bool {
+/// The first mebibyte of a device, of which Btrfs says that it is available, and which it never uses.
+const BTRFS_UNUSED_BYTES: u64 = 1 << 20;
+
+/// File systems, by `statfs`'s number.
+const EXT4: u32 = 0xEF53;
+const BTRFS: u32 = 0x9123_683E;
+
+fn is_of_kind(file: &File, kind: u32) -> bool {
     #[cfg(target_os = "linux")]
-    return rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type == 0xEF53);
+    return rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as u32 == kind);
     #[cfg(not(target_os = "linux"))]
-    false
+    {
+        let _asked_on_linux_only = (file, kind);
+        false
+    }
 }
 
 fn is_unwritable(error: &io::Error) -> bool {
