@@ -26,6 +26,7 @@ use bifold_index::{
 
 use crate::{
     engine::Engine,
+    room::Means,
     sync::LockExt,
     tree::{Tree, View},
 };
@@ -43,6 +44,8 @@ pub(crate) struct Extra<'a> {
     pub moving: &'a [FileId],
     /// Tables end before these keys, too, which ascend.
     pub cuts: &'a [Box<[u8]>],
+    /// What it may use.
+    pub means: Means,
 }
 
 impl Engine {
@@ -74,7 +77,7 @@ impl Engine {
         let (tables, values, held) = if moves {
             (inputs(version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default(), Vec::new())
         } else {
-            self.with_room(|| self.merge(tree, &view, job, extra))?
+            self.with_room(extra.means, || self.merge(tree, &view, job, extra))?
         };
         let added =
             tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();
@@ -135,7 +138,7 @@ impl Engine {
         cuts.extend_from_slice(extra.cuts);
         cuts.sort_unstable();
         let unlooked = Cell::default();
-        self.look_for_room(&unlooked, 0)?;
+        self.look_for_room(&unlooked, 0, extra.means)?;
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,
@@ -151,7 +154,7 @@ impl Engine {
                 table: tree.table_options(to),
                 progress: &|bytes| {
                     self.health.open()?;
-                    self.look_for_room(&unlooked, bytes)?;
+                    self.look_for_room(&unlooked, bytes, extra.means)?;
                     self.pace.budget.acquire(bytes, || self.health.open())
                 },
             },

