@@ -13,7 +13,7 @@
 //! * **A job that would not leave enough is stopped** before the disk is full, and its output removed. It is not begun again
 //!   before there is more room than it has met, or a second has passed.
 //! * **`RESERVE`** takes space on the disk that nobody else gets. It is removed when there is no other room; so a disk that
-//!   somebody else has filled can be opened and emptied as well. Background merges and collections leave it alone.
+//!   somebody else has filled can be opened and emptied as well. Background work leaves it alone.
 //!
 //! How much is free is asked rarely: each time commits have brought an eighth of what is spare, or a sixteenth of what the database
 //! has. Where a system does not say
@@ -265,8 +265,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn ensure_room_to_flush(&self, bytes: u64) -> Result<()> {
-        self.ensure_free(self.room.floor() + written_bytes(bytes), Means::Reserve).map(drop)
+    pub fn ensure_room_to_flush(&self, bytes: u64, means: Means) -> Result<()> {
+        self.ensure_free(self.room.floor() + written_bytes(bytes), means).map(drop)
     }
 
     /// Demands room for the next step of a job that has written so many bytes more; `unlooked` says how many it may write before the
