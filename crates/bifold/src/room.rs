@@ -157,7 +157,7 @@ struct HeldUp {
 
 impl Means {
     fn reach_reserve(self) -> bool {
-        self == Self::Reserve || cfg!(planted = "spend_reserve")
+        self == Self::Reserve
     }
 }
 
