@@ -35,8 +35,11 @@ const KINDS: [Kind; 3] = [
 /// The test of the append region that fills a disk.
 const REGION_TEST: &str = "region::fault_tests::a_store_without_a_block_for_it_loses_nothing";
 
-/// Runs all of it.
-pub fn run() -> Result<(), String> {
+/// Runs all of it on the file systems that are named, or on all.
+pub fn run(names: &[String]) -> Result<(), String> {
+    if let Some(unknown) = names.iter().find(|name| KINDS.iter().all(|kind| kind.name != **name)) {
+        return Err(format!("`{unknown}` is no file system it knows: ext4, xfs, btrfs"));
+    }
     if cfg!(not(target_os = "linux")) {
         println!("disks: all skipped: file systems are mounted as Linux does it");
         return Ok(());
@@ -47,7 +50,7 @@ pub fn run() -> Result<(), String> {
     let root = env::temp_dir().join(format!("bifold-disks-{}", std::process::id()));
     fs::create_dir_all(&root).map_err(|e| format!("{}: {e}", root.display()))?;
     let mut failed = Vec::new();
-    for kind in &KINDS {
+    for kind in KINDS.iter().filter(|kind| names.is_empty() || names.iter().any(|name| name == kind.name)) {
         match Mounted::new(kind, &root) {
             Err(why) => println!("disks: {} skipped: {why}", kind.name),
             Ok(disk) => failed.extend(fill(kind, &disk, &program).err()),

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask CHORE
   deny      check licences and sources of all dependencies against deny.toml
-  disks     fill real file systems to the last byte, kill, reopen, empty (needs root)
+  disks     fill real file systems to the last byte, kill, reopen, empty (needs root)   [NAME ...]
   prove     run the proofs at CI's counts and print their figures
   planted   build each planted bug and check that a proof catches it   [NAME ...]";
 
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let chore = words.next().unwrap_or_default();
     let outcome = match chore.as_str() {
         "deny" => deny::run(),
-        "disks" => disks::run(),
+        "disks" => disks::run(&words.collect::<Vec<_>>()),
         "prove" => prove::run(),
         "planted" => planted::run(&words.collect::<Vec<_>>()),
         _ => {

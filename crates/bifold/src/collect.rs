@@ -38,6 +38,7 @@ use crate::{
     engine::Engine,
     options::Durability,
     rewrite::Which,
+    room::Means,
     tree::Tree,
     wal::Wal,
     write::{Act, Op},
@@ -181,26 +182,37 @@ impl Engine {
     /// # Errors
     /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
     pub fn collect(&self, tree: &Arc<Tree>, pick: &Collection, all_before: Option<FileId>) -> Result<()> {
-        if self.ensure_room_to_collect(tree, pick, all_before).is_err() {
-            // What is emptied and waits for a sync may be enough.
-            self.retire_values(tree)?;
-            self.ensure_room_to_collect(tree, pick, all_before)?;
-        }
+        // Who asks for everything waits for it.
+        let means = if all_before.is_some() { Means::Reserve } else { Means::Free };
+        let pick = self.fitting(tree, pick, means)?;
         self.pace.collection_begins(self.env.clock.now());
-        let freed = self.collect_unpaced(tree, pick);
+        let freed = self.collect_unpaced(tree, &pick, means);
         self.pace.collection_ends(freed.as_ref().map_or(None, |freed| *freed), self.env.clock.now());
         freed.map(drop)
     }
 
+    /// What of a pick the disk has room for. First goes what is emptied and waits for a sync, then `RESERVE`.
+    fn fitting(&self, tree: &Tree, pick: &Collection, means: Means) -> Result<Collection> {
+        // Of some picks one file is made: one unit alone would be picked again and again. When all is collected it is not.
+        let least = if means == Means::Reserve { 1 } else { 2 };
+        let mut fitting = self.fit_collection(tree, pick, least);
+        if fitting.1.is_some() {
+            self.retire_values(tree)?;
+            fitting = self.fit_collection(tree, pick, least);
+        }
+        fitting.1.map_or(Ok(()), |needed| self.ensure_room_by(means, needed))?;
+        Ok(fitting.0)
+    }
+
     /// Answers how many bytes come free, where that says how fast they do.
-    fn collect_unpaced(&self, tree: &Arc<Tree>, pick: &Collection) -> Result<Option<u64>> {
+    fn collect_unpaced(&self, tree: &Arc<Tree>, pick: &Collection, means: Means) -> Result<Option<u64>> {
         if let Collection::Rewrite { start, end, moving } = pick {
             if moving.is_empty() {
                 // What memtables hide is looked for.
                 self.flush(&[Arc::clone(tree)])?;
             }
             let which = if moving.is_empty() { Which::Due } else { Which::All };
-            let freed = self.rewrite_range(tree, (start.as_deref(), end.as_deref()), which, moving)?;
+            let freed = self.rewrite_range(tree, (start.as_deref(), end.as_deref()), which, (moving, means))?;
             self.counters.gc.jobs.fetch_add(1, Relaxed);
             return Ok(Some(freed));
         }
@@ -209,7 +221,7 @@ impl Engine {
         }
         let values = tree.placement();
         let view = Asked { engine: self, tree, lookups: Cell::new(0) };
-        let mut collecting = self.with_room(|| values.collect(pick, &view))?;
+        let mut collecting = self.with_room(means, || values.collect(pick, &view))?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
         if *pick == Collection::Look {
             return Ok(None);

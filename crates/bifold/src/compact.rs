@@ -26,6 +26,7 @@ use bifold_index::{
 
 use crate::{
     engine::Engine,
+    room::Means,
     sync::LockExt,
     tree::{Tree, View},
 };
@@ -36,6 +37,17 @@ const PARTS_MAX: u64 = 16;
 /// Where merges move values, a table leads to as many bytes of them as so many tables have.
 const REACH_TABLES: u64 = 4;
 
+/// What is asked of a merge beyond its plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extra<'a> {
+    /// The values in these files move.
+    pub moving: &'a [FileId],
+    /// Tables end before these keys, too, which ascend.
+    pub cuts: &'a [Box<[u8]>],
+    /// What it may use.
+    pub means: Means,
+}
+
 impl Engine {
     /// Does one planned job.
     ///
@@ -43,7 +55,7 @@ impl Engine {
     /// I/O errors and corruption; the inputs then stay in force and nothing is left behind.
     pub fn compact_job(&self, tree: &Arc<Tree>, job: &CompactionJob) -> Result<()> {
         let begin = self.env.clock.now();
-        let freed = self.compact_moving(tree, job, &[])?;
+        let freed = self.compact_with(tree, job, Extra::default())?;
         // A merge that frees nothing says nothing about how fast merges do.
         if freed > 0 {
             self.pace.freed(freed, self.env.clock.now().saturating_sub(begin));
@@ -51,11 +63,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Does one planned job. The values in the files `moving` move. Answers by how many bytes the value files have become smaller.
+    /// Does one planned job, and what is asked for beyond it. Answers by how many bytes the value files have become smaller.
     ///
     /// # Errors
     /// As [`Engine::compact_job`].
-    pub fn compact_moving(&self, tree: &Arc<Tree>, job: &CompactionJob, moving: &[FileId]) -> Result<u64> {
+    pub fn compact_with(&self, tree: &Arc<Tree>, job: &CompactionJob, extra: Extra<'_>) -> Result<u64> {
         let begin = self.env.clock.now();
         let view = tree.view_to_hold();
         let version = &view.version;
@@ -65,14 +77,14 @@ impl Engine {
         let (tables, values, held) = if moves {
             (inputs(version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default(), Vec::new())
         } else {
-            self.with_room(|| self.merge(tree, &view, job, moving))?
+            self.with_room(extra.means, || self.merge(tree, &view, job, extra))?
         };
         let added =
             tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();
         let change = LevelEdit { keyspace: tree.keyspace, removed, added, ..LevelEdit::default() };
         let moved_values = !values.added.is_empty();
         let moved_bytes: u64 = values.added.iter().map(|file| file.bytes).sum();
-        if !moving.is_empty() {
+        if !extra.moving.is_empty() {
             self.counters.gc.moved_bytes.fetch_add(moved_bytes, Relaxed);
         }
         let freed = self.install(tree, change, values, None)?.saturating_sub(moved_bytes);
@@ -101,7 +113,7 @@ impl Engine {
         tree: &Arc<Tree>,
         view: &View,
         job: &CompactionJob,
-        moving: &[FileId],
+        extra: Extra<'_>,
     ) -> Result<(Vec<Arc<TableMeta>>, ValueEdit, Vec<Held>)> {
         let levels = &tree.shape(view).levels;
         let inputs: Vec<&Arc<Table>> = inputs(&view.version, job).collect();
@@ -119,10 +131,14 @@ impl Engine {
         let snapshots =
             if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
         let (keyspace, to) = (tree.keyspace, job.output_level);
-        let (deepest, moving) = (levels.deepest().max(to), moving.to_vec());
+        let (deepest, moving) = (levels.deepest().max(to), extra.moving.to_vec());
         let rewrite = RewriteJob { keyspace, from, to, bottom: false, deepest, moving };
+        // So that what lies under a part of level 0 ends where it ends.
+        let mut cuts = parts::cuts_of_merges(levels, count_of_parts(tree, self.plan.memtable));
+        cuts.extend_from_slice(extra.cuts);
+        cuts.sort_unstable();
         let unlooked = Cell::default();
-        self.look_for_room(&unlooked, 0)?;
+        self.look_for_room(&unlooked, 0, extra.means)?;
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,
@@ -133,13 +149,12 @@ impl Engine {
                 reach_bytes: reach_bytes(tree),
                 max_overlap_bytes: job.max_overlap_bytes,
                 grandparents: &grandparents,
-                // So that what lies under a part of level 0 ends where it ends.
-                cuts: &parts::cuts_of_merges(levels, count_of_parts(tree, self.plan.memtable)),
+                cuts: &cuts,
                 source: IoSource::Compaction,
                 table: tree.table_options(to),
                 progress: &|bytes| {
                     self.health.open()?;
-                    self.look_for_room(&unlooked, bytes)?;
+                    self.look_for_room(&unlooked, bytes, extra.means)?;
                     self.pace.budget.acquire(bytes, || self.health.open())
                 },
             },
@@ -167,6 +182,8 @@ impl Engine {
                 self.watch(self.guard("a flush", || self.seal(&mut wal, &filled)))?;
             }
         }
+        // Whoever writes the memtables leaves `RESERVE` alone; who waits for that does not. What is too little all the same is told below.
+        let _told_below = self.ensure_room(0);
         let unwritten = || trees.iter().find(|p| !p.view().sealed.is_empty() && !p.is_dropped());
         self.wait_for_flush_of(("a flush", "memtables to be written"), || trees.to_vec(), || unwritten().is_none())
     }

@@ -106,6 +106,7 @@ impl Engine {
         let signal = Arc::<Signal>::default();
         let pace = Pace::new(found.plan.memtable, found.options.background_bytes_per_second, &found.env.clock);
         let work = Arc::new(Work::new(Arc::clone(&signal)));
+        let room = Room::new(&found.dir, found.reserve_bytes, found.manifest.snapshot_bytes());
         Arc::new(Self {
             env: found.env,
             dir: found.dir,
@@ -118,7 +119,7 @@ impl Engine {
             group_sync: GroupSync::default(),
             visible: AtomicU64::new(found.visible),
             snapshots: Snapshots::of(&work),
-            room: Room::new(found.reserve_bytes, found.manifest.snapshot_bytes()),
+            room,
             manifest: Mutex::new(found.manifest),
             work,
             pace,

@@ -18,6 +18,7 @@ use bifold_index::{
 use crate::{
     compact::count_of_parts,
     engine::Engine,
+    room::Means,
     tree::{Layer, Tree, View},
 };
 
@@ -29,13 +30,13 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors, and [`Error::Full`](bifold_contract::Error::Full); the memtable then stays, in memory and in the log.
-    pub fn flush_oldest(&self, tree: &Arc<Tree>) -> Result<()> {
+    pub fn flush_oldest(&self, tree: &Arc<Tree>, means: Means) -> Result<()> {
         let view = tree.view_to_hold();
         let Some(layer) = view.sealed.last() else { return Ok(()) };
         let begin = self.env.clock.now();
-        self.ensure_room_to_flush(layer.memtable.data_bytes() as u64)?;
+        self.ensure_room_to_flush(layer.memtable.data_bytes() as u64, means)?;
         self.sync_log_for_others(tree, layer)?;
-        let (change, values, held) = self.with_room(|| self.write_layer(tree, &view, layer))?;
+        let (change, values, held) = self.with_room(means, || self.write_layer(tree, &view, layer))?;
         self.install(tree, change, values, Some(layer))?;
         tree.note_held(held);
         self.pace.flushed(layer.memtable.data_bytes() as u64, self.env.clock.now().saturating_sub(begin));

@@ -57,6 +57,7 @@ mod install;
 mod keyspace;
 mod manifest;
 mod memory;
+mod narrow;
 pub mod options;
 mod overwrites;
 mod pace;

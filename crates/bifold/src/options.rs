@@ -176,7 +176,8 @@ pub struct Options {
     /// Puts are refused when the disk has fewer bytes free than this and what memtables still have to write: deletes, compactions
     /// and collections need them to give space back. Unset: three quarters of what the database takes, at most
     /// 64 MiB or a sixteenth. With 0, puts go on until the disk is nearly full, and emptying it may fail for want of room. A
-    /// thirty-second of what the database takes, at most 64 MiB, is kept in the file `RESERVE`, should others fill the disk.
+    /// thirty-second of what the database takes, at most 64 MiB, or the largest table or unit of values if that is more, is kept in the file
+    /// `RESERVE`, should others fill the disk.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
     /// Options of the keyspace "default", and of new keyspaces that do not bring their own.

@@ -71,7 +71,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
     let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
     // Where files are copied when they are written to, settling takes room, too.
-    if writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES) {
+    if writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES + dir.change_bytes()) {
         release_reserve(&dir)?;
     }
     restore_names(&dir, writes)?;

@@ -1,14 +1,22 @@
 //! A key range is rewritten: because somebody asks for it, or because values are to move that no merge meets.
 //!
 //! Part after part, each closed under overlap (see `parts` of `bifold-index`), into the deepest level: what a part replaces is gone
-//! before the next begins, so that the directory grows by a part and not by the range.
+//! before the next begins, so that the directory grows by a part and not by the range. Parts that are too large for what is free are cut
+//! first (`narrow.rs`).
 
 use std::{ops::Bound, sync::Arc};
 
 use bifold_contract::{CompactionJob, FileId, JobShape, Levels, Result, RunId};
 use bifold_index::compaction::parts::{self, Part};
 
-use crate::{engine::Engine, tree::Tree, work::Begun};
+use crate::{
+    compact::Extra,
+    engine::Engine,
+    narrow::{Narrowing, cut_job},
+    room::Means,
+    tree::Tree,
+    work::Begun,
+};
 
 /// Which parts of a key range to rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +44,7 @@ impl Engine {
         };
         // What is not in order may have been so because of a snapshot: then older versions stand in all parts.
         let which = if is_in_order { Which::Due } else { Which::All };
-        self.rewrite_range(tree, (start, end), which, &[]).map(drop)
+        self.rewrite_range(tree, (start, end), which, (&[], Means::Reserve)).map(drop)
     }
 
     /// Merges tables of the key range into the deepest level, one part after the other: what a part replaces is gone before the
@@ -49,18 +57,23 @@ impl Engine {
         tree: &Arc<Tree>,
         (start, end): (Option<&[u8]>, Option<&[u8]>),
         which: Which,
-        moving: &[FileId],
+        (moving, means): (&[FileId], Means),
     ) -> Result<u64> {
         let mut freed = 0;
         let mut passed: Option<Box<[u8]>> = None;
+        let mut narrowing = Narrowing::new();
         loop {
-            let mut part_end = None;
+            let (mut part_end, mut cut) = (None, None);
             let plan = || {
                 let view = tree.view_to_hold();
                 let levels = &tree.shape(&view).levels;
                 let from = passed.as_deref().map(Bound::Excluded).or(start.map(Bound::Included));
                 let is_due = |part: &Part| which == Which::All || !is_in_order(levels, part);
                 let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(is_due)?;
+                cut = narrowing.cut(levels, &part);
+                if let Some(cut) = &cut {
+                    return Some(cut_job(cut));
+                }
                 part_end.clone_from(&part.end);
                 Some(part_job(levels, part, tree.options.table_bytes))
             };
@@ -74,11 +87,24 @@ impl Engine {
                 Begun::Job(job) => job,
             };
             let at_work = self.signal.working();
-            let outcome = self.guard("a rewrite", || self.compact_moving(tree, &job, moving));
+            let extra = match &cut {
+                Some(cut) => Extra { moving: &[], cuts: &cut.keys, means },
+                None => Extra { moving, cuts: &[], means },
+            };
+            let before = tree.view().version.tables().count();
+            let outcome = self.watch(self.guard("a rewrite", || self.compact_with(tree, &job, extra)));
             self.end_compaction(tree.keyspace, &job);
             drop(at_work);
             self.tables.remover().wait();
-            freed += self.watch(outcome)?;
+            if cut.is_some() {
+                freed += outcome?;
+                narrowing.was_cut((before, tree.view().version.tables().count()));
+                continue;
+            }
+            freed += match narrowing.merged(tree, &job, outcome)? {
+                Some(bytes) => bytes,
+                None => continue,
+            };
             passed = match part_end {
                 Some(end) => Some(end),
                 None => return Ok(freed),

@@ -13,7 +13,7 @@
 //! * **A job that would not leave enough is stopped** before the disk is full, and its output removed. It is not begun again
 //!   before there is more room than it has met, or a second has passed.
 //! * **`RESERVE`** takes space on the disk that nobody else gets. It is removed when there is no other room; so a disk that
-//!   somebody else has filled can be opened and emptied as well.
+//!   somebody else has filled can be opened and emptied as well. Background work leaves it alone.
 //!
 //! How much is free is asked rarely: each time commits have brought an eighth of what is spare, or a sixteenth of what the database
 //! has. Where a system does not say
@@ -29,12 +29,9 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{
-    Error, FileId, KeyspaceId, Result,
-    placement::{Collection, SpacePressure},
-};
+use bifold_contract::{Error, KeyspaceId, Result, placement::Collection};
 use bifold_format::names;
-use bifold_io::Dir;
+use bifold_io::{Dir, fs::APPEND_SLOT_BYTES};
 
 use crate::{
     engine::Engine,
@@ -57,6 +54,9 @@ const FLOOR_BYTES: u64 = 32 << 10;
 
 /// While a job writes so much it does not look.
 const STEP_BYTES: u64 = 64 << 10;
+
+/// A collected unit is gone on with in a file of its own, which has a slot for its appends; and its copies end within blocks.
+const UNIT_BYTES: u64 = APPEND_SLOT_BYTES + 4 * 4096;
 
 /// When a table is finished its index and filter are written: about such a share of it.
 const INDEX_SHARE: u64 = 32;
@@ -83,6 +83,8 @@ pub(crate) struct Room {
     is_short: AtomicBool,
     reserve: Mutex<Reserve>,
     manifest_bytes: AtomicU64,
+    /// What the file system wants free for any change.
+    change_bytes: u64,
     held_up: Mutex<BTreeMap<(KeyspaceId, Job), HeldUp>>,
 }
 
@@ -122,6 +124,16 @@ impl Reserve {
     }
 }
 
+/// What work may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// What is free. `RESERVE` stays for whoever opens or empties the database when others have filled the disk.
+    #[default]
+    Free,
+    /// `RESERVE` as well: somebody waits for this work.
+    Reserve,
+}
+
 /// Which work of a keyspace has found too little room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Job {
@@ -143,11 +155,18 @@ struct HeldUp {
     why: Error,
 }
 
+impl Means {
+    fn reach_reserve(self) -> bool {
+        self == Self::Reserve
+    }
+}
+
 impl Room {
-    /// Of a database that has so large a `RESERVE`, and a manifest of so many bytes.
-    pub fn new(reserve_bytes: u64, manifest_bytes: u64) -> Self {
+    /// Of a database in `dir` that has so large a `RESERVE`, and a manifest of so many bytes.
+    pub fn new(dir: &Dir, reserve_bytes: u64, manifest_bytes: u64) -> Self {
         let reserve = Reserve { bytes: reserve_bytes, is_refused: false };
-        Self { reserve: Mutex::new(reserve), manifest_bytes: AtomicU64::new(manifest_bytes), ..Self::default() }
+        let (change_bytes, manifest_bytes) = (dir.change_bytes(), AtomicU64::new(manifest_bytes));
+        Self { reserve: Mutex::new(reserve), manifest_bytes, change_bytes, ..Self::default() }
     }
 
     /// Whether puts are refused.
@@ -166,7 +185,7 @@ impl Room {
     }
 
     fn floor(&self) -> u64 {
-        FLOOR_BYTES + 2 * self.manifest_bytes.load(Relaxed)
+        FLOOR_BYTES + self.change_bytes + 2 * self.manifest_bytes.load(Relaxed)
     }
 
     /// Gives the disk what `RESERVE` takes. Answers whether that was anything.
@@ -181,10 +200,11 @@ fn job_bytes(data_bytes: u64) -> u64 {
     (data_bytes / 4 * 3).min(JOB_BYTES.max(data_bytes / JOB_SHARE))
 }
 
-/// What `RESERVE` should take.
-fn reserve_bytes(data_bytes: u64, most: u64) -> u64 {
+/// What `RESERVE` should take, if the smallest job of all may write so many bytes.
+fn reserve_bytes(data_bytes: u64, smallest_job: u64, most: u64) -> u64 {
     (data_bytes / RESERVE_SHARE)
         .clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+        .max(written_bytes(smallest_job))
         .min(most)
         .min(data_bytes / RESERVE_SHARE_MAX)
 }
@@ -230,15 +250,23 @@ impl Engine {
     /// # Errors
     /// [`Error::Full`].
     pub fn ensure_room(&self, bytes: u64) -> Result<()> {
-        self.ensure_free(self.kept_free() + bytes).map(drop)
+        self.ensure_room_by(Means::Reserve, bytes)
+    }
+
+    /// As [`Engine::ensure_room`], by these means.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn ensure_room_by(&self, means: Means, bytes: u64) -> Result<()> {
+        self.ensure_free(self.kept_free() + bytes, means).map(drop)
     }
 
     /// Demands room for a flush of so many bytes.
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn ensure_room_to_flush(&self, bytes: u64) -> Result<()> {
-        self.ensure_free(self.room.floor() + written_bytes(bytes)).map(drop)
+    pub fn ensure_room_to_flush(&self, bytes: u64, means: Means) -> Result<()> {
+        self.ensure_free(self.room.floor() + written_bytes(bytes), means).map(drop)
     }
 
     /// Demands room for the next step of a job that has written so many bytes more; `unlooked` says how many it may write before the
@@ -246,37 +274,45 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn look_for_room(&self, unlooked: &Cell<u64>, bytes: u64) -> Result<()> {
+    pub fn look_for_room(&self, unlooked: &Cell<u64>, bytes: u64, means: Means) -> Result<()> {
         let may_write = unlooked.get().saturating_sub(bytes.max(STEP_BYTES));
         unlooked.set(may_write);
         if may_write == 0 {
-            let left = self.ensure_free(self.kept_free() + self.step_bytes(self.data_bytes()))?;
+            let left = self.ensure_free(self.kept_free() + self.step_bytes(self.data_bytes()), means)?;
             unlooked.set((left / 4).min(LOOK_BYTES_MAX));
         }
         Ok(())
     }
 
-    /// Demands room for the copies of a collection.
-    ///
-    /// # Errors
-    /// [`Error::Full`].
-    pub fn ensure_room_to_collect(&self, tree: &Tree, pick: &Collection, all_before: Option<FileId>) -> Result<()> {
-        let fits_all = |free: u64| free > self.kept_free() + self.data_bytes();
-        if *pick == Collection::Look || self.dir.free_bytes().is_none_or(fits_all) {
-            return Ok(());
+    /// What of a collection the disk has room for: of several units perhaps the first ones only, `least` of them at least.
+    /// Where there is too little for these, how much they need.
+    pub fn fit_collection(&self, tree: &Tree, pick: &Collection, least: usize) -> (Collection, Option<u64>) {
+        // A rewrite looks for room as it goes on.
+        let (Collection::Units(units), Some(free)) = (pick, self.dir.free_bytes()) else {
+            return (pick.clone(), None);
+        };
+        let kept = self.kept_free();
+        if free / 2 > kept + self.data_bytes() {
+            return (pick.clone(), None);
         }
-        let pressure = SpacePressure { all_before, ..self.pressure(tree) };
-        let units = tree.placement().explain(&pressure);
-        let next: u64 = units.iter().filter(|unit| unit.held.is_none()).map(|unit| unit.live_bytes).sum();
-        // Units that share files are collected together, a sixteenth of a keyspace at a time.
-        let copied = next.max(tree.placement().space().live_bytes / JOB_SHARE);
-        self.ensure_room(copied)
+        let pressure = self.pressure(tree);
+        let copied = |count: usize| written_bytes(tree.placement().copied_by(&units[..count], &pressure));
+        let needed = |count: usize| copied(count) + count as u64 * UNIT_BYTES;
+        let mut count = units.len();
+        loop {
+            let bytes = needed(count);
+            let fits = kept + bytes <= free;
+            if fits || count <= least {
+                return (Collection::Units(units[..count].to_vec()), (!fits).then_some(bytes));
+            }
+            count = count.div_ceil(2).max(least);
+        }
     }
 
     /// Demands so many free bytes. Answers how many more there are.
-    fn ensure_free(&self, bytes: u64) -> Result<u64> {
+    fn ensure_free(&self, bytes: u64, means: Means) -> Result<u64> {
         let Some(mut free) = self.dir.free_bytes() else { return Ok(u64::MAX) };
-        if free < bytes && self.room.release(&self.dir) {
+        if free < bytes && means.reach_reserve() && self.room.release(&self.dir) {
             free = self.dir.free_bytes().unwrap_or(free);
         }
         free.checked_sub(bytes).ok_or_else(|| self.full(free, bytes))
@@ -304,6 +340,12 @@ impl Engine {
         self.options.free_bytes_min.unwrap_or_else(|| job_bytes(data_bytes) + self.step_bytes(data_bytes))
     }
 
+    /// What a job writes that is as small as it can be: a table anew, or the copies of one unit of values.
+    fn smallest_job(&self) -> u64 {
+        let table = |p: &Tree| p.view().version.tables().map(|table| table.meta().bytes).max().unwrap_or(0);
+        self.trees().iter().map(|p| table(p).max(p.placement().largest_unit())).max().unwrap_or(0)
+    }
+
     /// Bytes in tables and value files.
     fn data_bytes(&self) -> u64 {
         let trees = self.trees();
@@ -321,13 +363,16 @@ impl Engine {
 
     /// Has `RESERVE` grow and shrink with the database; grow where the disk has plenty of room.
     fn fit_reserve(&self, data_bytes: u64, free: u64, needed: u64) {
-        let wanted = reserve_bytes(data_bytes, self.options.free_bytes_min.unwrap_or(u64::MAX));
+        let most = self.options.free_bytes_min.unwrap_or(u64::MAX);
+        let wanted = reserve_bytes(data_bytes, self.smallest_job(), most);
+        // For the change under way, and for the next one while what that one replaced is not free yet.
+        let wanted = wanted + if wanted > 0 { (2 * self.room.change_bytes).min(data_bytes).min(most) } else { 0 };
         let mut reserve = self.room.reserve.hold();
         if reserve.bytes > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4)) {
             reserve.release(&self.dir);
         }
         let is_plenty = free / 4 > wanted && free / 2 > needed;
-        if reserve.bytes < wanted / 2 && is_plenty && !reserve.is_refused && !self.room.is_short() {
+        if reserve.bytes < wanted / 4 * 3 && is_plenty && !reserve.is_refused && !self.room.is_short() {
             reserve.grow_to(wanted, &self.dir);
         }
     }
@@ -342,9 +387,9 @@ impl Engine {
     /// Does a flush, a merge or the copies of a collection, which remove their output when they fail and have changed nothing. So a system
     /// that has no room, whatever it has said was free, is told as [`Error::Full`]; but first it is done once more with what
     /// `RESERVE` gives.
-    pub fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+    pub fn with_room<T>(&self, means: Means, work: impl Fn() -> Result<T>) -> Result<T> {
         let outcome = match work() {
-            Err(error) if error.is_full() && self.room.release(&self.dir) => work(),
+            Err(error) if error.is_full() && means.reach_reserve() && self.room.release(&self.dir) => work(),
             other => other,
         };
         outcome.map_err(|error| match self.dir.free_bytes() {
@@ -399,9 +444,10 @@ impl Engine {
     }
 }
 
-/// What a flush of memtables with so many bytes writes, their indexes and filters included.
-fn written_bytes(memtable_bytes: u64) -> u64 {
-    memtable_bytes + memtable_bytes / 4
+/// What a flush of memtables with so many bytes writes, their indexes and filters included; or a collection of so many live bytes, its
+/// moves included.
+fn written_bytes(bytes: u64) -> u64 {
+    bytes + bytes / 4
 }
 
 #[cfg(test)]
@@ -420,11 +466,13 @@ mod tests {
 
     #[test]
     fn the_reserve_is_a_share_of_the_data_within_bounds() {
-        assert_eq!(reserve_bytes(0, 0), 0);
-        assert_eq!(reserve_bytes(8 * MIB, MIB * 64), 2 * MIB);
-        assert_eq!(reserve_bytes(32 * MIB, 64 * MIB), RESERVE_BYTES_MIN);
-        assert_eq!(reserve_bytes(320 * MIB, 64 * MIB), 10 * MIB);
-        assert_eq!(reserve_bytes(1 << 40, 1 << 36), RESERVE_BYTES_MAX);
-        assert_eq!(reserve_bytes(1 << 40, 7), 7, "not more than the options ask for");
+        assert_eq!(reserve_bytes(0, 0, 0), 0);
+        assert_eq!(reserve_bytes(8 * MIB, MIB, MIB * 64), 2 * MIB);
+        assert_eq!(reserve_bytes(32 * MIB, MIB, 64 * MIB), RESERVE_BYTES_MIN);
+        assert_eq!(reserve_bytes(320 * MIB, MIB, 64 * MIB), 10 * MIB);
+        assert_eq!(reserve_bytes(320 * MIB, 16 * MIB, 64 * MIB), 20 * MIB, "a table can be written anew");
+        assert_eq!(reserve_bytes(32 * MIB, 16 * MIB, 64 * MIB), 8 * MIB, "but never more than a quarter");
+        assert_eq!(reserve_bytes(1 << 40, MIB, 1 << 36), RESERVE_BYTES_MAX);
+        assert_eq!(reserve_bytes(1 << 40, MIB, 7), 7, "not more than the options ask for");
     }
 }

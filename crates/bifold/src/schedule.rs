@@ -14,7 +14,7 @@ use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, placement
 use crate::{
     engine::Engine,
     options::{Access, Workers},
-    room::Job,
+    room::{Job, Means},
     signal::{Vigil, Woken},
     tree::Tree,
     work::{WorkState, mark, unmark},
@@ -254,7 +254,7 @@ impl Engine {
     fn do_task(&self, task: &Task) {
         let _at_work = self.signal.working();
         let outcome = match task {
-            Task::Flush(tree) => self.noting_room(tree, Job::Flush, || self.flush_oldest(tree)),
+            Task::Flush(tree) => self.noting_room(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
             Task::Compact(tree, job) => self.noting_room(tree, Job::Compact, || self.compact_job(tree, job)),
             Task::Collect(tree, pick) => self.noting_room(tree, Job::Collect, || self.collect(tree, pick, None)),
             Task::Retire(tree) => self.retire_values(tree),

@@ -114,6 +114,18 @@ pub trait Placement: Send + Sync {
     /// I/O errors and corruption; nothing is changed then.
     fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>>;
 
+    /// Bytes that [`Placement::collect`] copies of these units, at most, as far as known or estimated. Each can be collected without the
+    /// others; where the disk is short of room some of a pick are.
+    fn copied_by(&self, units: &[u64], pressure: &SpacePressure) -> u64 {
+        let is_one = |of: &Explained| matches!(of.files[..], [file] if units.contains(&file));
+        self.explain(pressure).iter().filter(|of| is_one(of)).map(|of| of.live_bytes).sum()
+    }
+
+    /// Bytes that the collection of one unit, or a rewrite that empties one file, copies at most.
+    fn largest_unit(&self) -> u64 {
+        0
+    }
+
     /// Files that nobody needs any more: emptied by moves that are durable (numbers up to `durable`) and seen by all
     /// snapshots. They are to be removed from the manifest and then, by [`Placement::installed`], deleted.
     fn retire(&self, _durable: SeqNo, _oldest_snapshot: Option<SeqNo>) -> ValueEdit {

@@ -183,6 +183,10 @@ impl FileSystem for CountingFs {
         self.inner.free_bytes(dir)
     }
 
+    fn change_bytes(&self, dir: &Path) -> u64 {
+        self.inner.change_bytes(dir)
+    }
+
     fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
         self.inner.reserve(path, bytes)
     }

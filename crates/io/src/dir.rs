@@ -368,6 +368,12 @@ impl Dir {
         self.fs.free_bytes(&self.path)
     }
 
+    /// How many bytes must be free for the smallest change ([`FileSystem::change_bytes`]).
+    #[must_use]
+    pub fn change_bytes(&self) -> u64 {
+        self.fs.change_bytes(&self.path)
+    }
+
     /// Has the file `name`, which nobody reads, take so many bytes of the disk ([`FileSystem::reserve`]).
     ///
     /// # Errors

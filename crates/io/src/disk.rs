@@ -49,7 +49,7 @@ impl FileSystem for DiskFs {
     fn truncate(&self, path: &Path, len: u64) -> Result<()> {
         let cut = || {
             let file = OpenOptions::new().write(true).open(path)?;
-            file.set_len(len)?;
+            settled(|| File::open(path), || file.set_len(len))?;
             file.sync_all()
         };
         cut().map_err(|e| Error::io("truncate", path, e))
@@ -64,16 +64,13 @@ impl FileSystem for DiskFs {
                 let step = usize::try_from(end - at).unwrap_or(AGAIN_BYTES).min(buffer.len());
                 file.seek(SeekFrom::Start(at))?;
                 file.read_exact(&mut buffer[..step])?;
-                file.seek(SeekFrom::Start(at))?;
-                if let Err(error) = file.write_all(&buffer[..step]) {
-                    if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
-                        return Err(error);
-                    }
-                    // Where files are copied when they are written to, a sync gives back what they took before.
-                    settle_all(&file)?;
-                    file.seek(SeekFrom::Start(at))?;
-                    file.write_all(&buffer[..step])?;
-                }
+                settled(
+                    || File::open(path),
+                    || {
+                        file.seek(SeekFrom::Start(at))?;
+                        file.write_all(&buffer[..step])
+                    },
+                )?;
                 at += step as u64;
             }
             file.sync_all()
@@ -82,7 +79,7 @@ impl FileSystem for DiskFs {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        fs::rename(from, to).map_err(|e| Error::io("rename", from, e))
+        settled(|| File::open(from), || fs::rename(from, to)).map_err(|e| Error::io("rename", from, e))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
@@ -90,7 +87,7 @@ impl FileSystem for DiskFs {
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        fs::hard_link(from, to).map_err(|e| Error::io("link", to, e))
+        settled(|| File::open(from), || fs::hard_link(from, to)).map_err(|e| Error::io("link", to, e))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
@@ -159,6 +156,11 @@ impl FileSystem for DiskFs {
         File::open(dir).ok().and_then(|dir| free_bytes(&dir))
     }
 
+    fn change_bytes(&self, dir: &Path) -> u64 {
+        let is_btrfs = File::open(dir).is_ok_and(|dir| is_of_kind(&dir, BTRFS));
+        if is_btrfs { BTRFS_CHANGE_BYTES } else { 0 }
+    }
+
     #[cfg(target_os = "linux")]
     fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
         let reserve = || {
@@ -198,6 +200,29 @@ impl FileSystem for DiskFs {
     }
 }
 
+/// Does `work`, which has changed nothing when it finds no room; once more when the file system has finished what it has begun, where that
+/// gives back what was written over or removed.
+pub(crate) fn settled<T>(
+    on: impl FnOnce() -> io::Result<File>,
+    mut work: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    match work() {
+        Err(error) if is_full(&error) => {
+            let file = on()?;
+            if !is_of_kind(&file, BTRFS) {
+                return Err(error);
+            }
+            settle_all(&file)?;
+            work()
+        }
+        other => other,
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
 /// Has the file system of a file finish what it has begun.
 fn settle_all(file: &File) -> io::Result<()> {
     #[cfg(target_os = "linux")]
@@ -206,27 +231,45 @@ fn settle_all(file: &File) -> io::Result<()> {
     file.sync_all()
 }
 
-/// What this process can still write. File systems keep some for the privileged, and ext4 some for itself that it counts as free.
+/// What this process can still write. File systems keep some for the privileged, and ext4 and Btrfs some for themselves that they count as
+/// free.
 pub(crate) fn free_bytes(on: &File) -> Option<u64> {
     let system = rustix::fs::fstatvfs(on).ok()?;
-    if !rustix::process::geteuid().is_root() {
-        return Some(system.f_bavail.saturating_mul(system.f_frsize));
-    }
-    let free = system.f_bfree.saturating_mul(system.f_frsize);
-    let all = system.f_blocks.saturating_mul(system.f_frsize);
-    let kept = if is_ext4(on) { (all / EXT4_KEPT_SHARE).min(EXT4_KEPT_BYTES) } else { 0 };
-    Some(free.saturating_sub(kept))
+    let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
+    let share = (bytes(system.f_blocks) / KEPT_SHARE).min(KEPT_BYTES);
+    let is_root = || rustix::process::geteuid().is_root();
+    Some(match () {
+        () if is_of_kind(on, BTRFS) => bytes(system.f_bavail).saturating_sub(BTRFS_UNUSED_BYTES + share),
+        () if !is_root() => bytes(system.f_bavail),
+        () if is_of_kind(on, EXT4) => bytes(system.f_bfree).saturating_sub(share),
+        () => bytes(system.f_bfree),
+    })
 }
 
-/// What ext4 keeps for itself: its "reserved clusters", 2 % of a disk and at most 16 MiB.
-const EXT4_KEPT_SHARE: u64 = 50;
-const EXT4_KEPT_BYTES: u64 = 16 << 20;
+/// What ext4 keeps for itself: its "reserved clusters", 2 % of a disk and at most 16 MiB. As much is left out of account on Btrfs, which
+/// says nothing of the metadata that a write needs: where nothing could be written, half a megabyte of 64 was called available.
+const KEPT_SHARE: u64 = 50;
+const KEPT_BYTES: u64 = 16 << 20;
 
-fn is_ext4(file: &File) -> bool {
+/// What Btrfs wants free for a rename: 20 nodes of 4 KiB, twice on each of 8 levels. Nodes of other sizes are not beside data, so they are
+/// not taken by who fills a disk.
+const BTRFS_CHANGE_BYTES: u64 = 3 << 19;
+
+/// The first mebibyte of a device, of which Btrfs says that it is available, and which it never uses.
+const BTRFS_UNUSED_BYTES: u64 = 1 << 20;
+
+/// File systems, by `statfs`'s number.
+const EXT4: u32 = 0xEF53;
+const BTRFS: u32 = 0x9123_683E;
+
+fn is_of_kind(file: &File, kind: u32) -> bool {
     #[cfg(target_os = "linux")]
-    return rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type == 0xEF53);
+    return rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as u32 == kind);
     #[cfg(not(target_os = "linux"))]
-    false
+    {
+        let _asked_on_linux_only = (file, kind);
+        false
+    }
 }
 
 fn is_unwritable(error: &io::Error) -> bool {
@@ -234,7 +277,8 @@ fn is_unwritable(error: &io::Error) -> bool {
 }
 
 fn open_with(op: &'static str, path: &Path, options: &mut OpenOptions) -> Result<Arc<dyn WriteFile>> {
-    let file = options.open(path).map_err(|e| Error::io(op, path, e))?;
+    let dir = || File::open(path.parent().unwrap_or(Path::new(".")));
+    let file = settled(dir, || options.open(path)).map_err(|e| Error::io(op, path, e))?;
     Ok(Arc::new(DiskFile { file, path: path.into() }))
 }
 
@@ -281,14 +325,23 @@ pub(crate) fn sync_together(files: &[Arc<dyn WriteFile>]) -> Result<()> {
 
 fn append_all(mut file: &File, parts: &[&[u8]]) -> io::Result<()> {
     if let [one] = parts {
-        return file.write_all(one);
+        let mut left = *one;
+        while !left.is_empty() {
+            match settled(|| file.try_clone(), || file.write(left)) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => left = &left[written..],
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        return Ok(());
     }
     let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
     let mut left = &mut slices[..];
     // Empty parts at the front would make a full write look like an end of file.
     IoSlice::advance_slices(&mut left, 0);
     while !left.is_empty() {
-        match file.write_vectored(left) {
+        match settled(|| file.try_clone(), || file.write_vectored(left)) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(written) => IoSlice::advance_slices(&mut left, written),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}

@@ -161,6 +161,12 @@ pub trait FileSystem: Send + Sync + Debug {
         None
     }
 
+    /// How many bytes must be free in the directory `dir` for its smallest change, beyond what that writes: a file system that copies what it
+    /// changes wants them for the time of a rename, or of a write over what is there.
+    fn change_bytes(&self, _dir: &Path) -> u64 {
+        0
+    }
+
     /// Has the file `path`, which nobody reads, take so many bytes of the disk. It is made if it is not there. With 0 it is removed,
     /// and others can have its space when this returns.
     ///

@@ -58,6 +58,7 @@ const fn bug(name: &'static str, caught_by: Test) -> Planted {
 
 const BITFLIP: Test = Test::Proof("bitflip");
 const FULL: Test = Test::Proof("full");
+const EMPTIED: Test = Test::Integration("bifold", "all", "full_disk::a_disk_that_others");
 const LEFTOVERS: Test = Test::Integration("bifold", "all", "full_disk::a_full_disk_without");
 const ERRNO: Test = Test::Proof("errno");
 const METAMORPHIC: Test = Test::Proof("metamorphic");
@@ -135,6 +136,7 @@ pub const ALL: &[Planted] = &[
     bug("swallow_full_disk", REGION),
     bug("puts_until_full", FULL),
     bug("keep_reserve", FULL),
+    bug("merge_parts_whole", EMPTIED),
     bug("leftovers_before_manifest", LEFTOVERS),
     bug("remember_cut_appends", REGION),
     bug("append_to_a_torn_sector", REGION),

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     engine::Engine,
     options::Access,
-    room::Job,
+    room::{Job, Means},
     sync::LockExt,
     tree::Tree,
     write::{Act, Op, apply},
@@ -77,7 +77,7 @@ impl Engine {
     /// same, if need be beyond its memory limit.
     fn flush_sealed(&self, tree: &Arc<Tree>) -> Result<()> {
         while !tree.view().sealed.is_empty() {
-            match self.noting_room(tree, Job::Flush, || self.flush_oldest(tree)) {
+            match self.noting_room(tree, Job::Flush, || self.flush_oldest(tree, Means::Reserve)) {
                 Err(Error::Full { .. }) => break,
                 other => other?,
             }

@@ -103,6 +103,35 @@ fn a_disk_that_others_have_filled_to_the_last_byte_is_opened_with_what_the_reser
     }
 }
 
+/// Merges and collections are as small as what is free asks for.
+#[test]
+fn a_disk_that_others_have_filled_to_the_last_byte_is_emptied() {
+    const ENTRIES: u32 = 700;
+    for placement in PLACEMENTS.into_iter().chain([Placement::UniKv]) {
+        let fs = MemoryFs::new();
+        fs.set_capacity(Some(CAPACITY));
+        let mut options = options(placement, Workers::Caller);
+        options.keyspace =
+            KeyspaceOptions { placement: Placement::Inline, ..options.keyspace }.with_placement(placement);
+        let open = || Db::open_in(env(&fs), "/db", options.clone()).unwrap();
+        let db = open();
+        (0..ENTRIES).for_each(|number| {
+            db.put(key(number * 7919 % ENTRIES), vec![(number * 7919 % ENTRIES) as u8; 3000]).unwrap()
+        });
+        drop(db);
+        let used = fs.used_bytes();
+        fs.set_capacity(Some(used));
+        let db = open();
+        (0..ENTRIES).step_by(2).for_each(|number| db.delete(key(number)).unwrap());
+        db.compact().unwrap_or_else(|error| panic!("{placement:?}: {error}"));
+        db.collect_garbage().unwrap_or_else(|error| panic!("{placement:?}: {error}"));
+        check(&db, (1..ENTRIES).step_by(2));
+        let left = fs.used_bytes() - db.stats().space.reserve_bytes;
+        assert!(left < used / 3 * 2, "{placement:?}: of {used} bytes {left} are left");
+        db.close().unwrap();
+    }
+}
+
 #[test]
 fn with_no_room_asked_for_puts_go_on_longer() {
     let filled = |free_bytes_min| {

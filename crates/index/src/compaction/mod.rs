@@ -11,12 +11,14 @@
 //! | [`run`] | the merge loop of flush, compaction and split |
 //! | `cut` | where one output table ends and the next begins |
 //! | [`parts`] | where flushes cut level 0, so that it goes down in parts |
+//! | [`narrow`] | where tables are cut whose part the disk has no room to merge |
 //!
 //! A policy looks at the tree's shape and at what is running, and answers a plan; it changes nothing and remembers nothing.
 
 pub mod by_partition;
 mod cut;
 pub mod leveled;
+pub mod narrow;
 pub mod parts;
 pub mod run;
 mod shape;

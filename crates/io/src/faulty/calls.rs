@@ -116,6 +116,10 @@ impl FileSystem for FaultyFs {
         self.inner.free_bytes(dir)
     }
 
+    fn change_bytes(&self, dir: &Path) -> u64 {
+        self.inner.change_bytes(dir)
+    }
+
     fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
         self.pass("reserve space by", path)?;
         self.inner.reserve(path, bytes)

@@ -26,7 +26,7 @@ use super::{
     guard::{self, Stores},
 };
 use crate::{
-    disk::{DiskFs, will_need},
+    disk::{DiskFs, settled, will_need},
     fs::{FileSystem, Reads},
 };
 
@@ -77,8 +77,9 @@ impl Ground for Disk {
     }
 
     fn create(&self, path: &Path) -> Result<File> {
-        let options = OpenOptions::new().read(true).write(true).create_new(true).open(path);
-        options.map_err(|e| Error::io("create", path, e))
+        let dir = || File::open(path.parent().unwrap_or(Path::new(".")));
+        let create = || OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        settled(dir, create).map_err(|e| Error::io("create", path, e))
     }
 
     fn open(&self, path: &Path) -> Result<File> {
@@ -112,11 +113,11 @@ impl GroundFile for File {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        FileExt::write_all_at(self, bytes, offset)
+        settled(|| self.try_clone(), || FileExt::write_all_at(self, bytes, offset))
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
-        self.set_len(len)?;
+        settled(|| self.try_clone(), || self.set_len(len))?;
         self.sync_data()
     }
 

@@ -489,6 +489,10 @@ impl<G: Ground> FileSystem for RegionFs<G> {
         self.fs().free_bytes(dir).map(|free| free.saturating_sub(staged))
     }
 
+    fn change_bytes(&self, dir: &Path) -> u64 {
+        self.fs().change_bytes(dir)
+    }
+
     fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
         self.fs().reserve(path, bytes)
     }

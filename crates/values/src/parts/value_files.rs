@@ -400,6 +400,12 @@ impl ValueFiles {
         files
     }
 
+    /// The length of the longest file.
+    #[must_use]
+    pub fn largest(&self) -> u64 {
+        self.all.load().values().map(|file| file.len()).max().unwrap_or(0)
+    }
+
     /// All files that exist, those that are emptied included.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<ValueFile>> {

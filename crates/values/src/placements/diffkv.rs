@@ -200,6 +200,10 @@ impl Placement for DiffKv {
         self.value_files().can_retire(oldest_snapshot)
     }
 
+    fn largest_unit(&self) -> u64 {
+        self.value_files().largest()
+    }
+
     fn unlisted(&self) -> Vec<ValueFileMeta> {
         self.value_files().unlisted()
     }

@@ -295,6 +295,14 @@ impl Placement for HashKv {
         Ok(Box::new(regroup))
     }
 
+    fn copied_by(&self, units: &[u64], _pressure: &SpacePressure) -> u64 {
+        units::live_bytes(&self.options, &self.state.hold(), units)
+    }
+
+    fn largest_unit(&self) -> u64 {
+        units::largest(&self.options, &self.state.hold())
+    }
+
     fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         self.files.retire(durable, oldest_snapshot)
     }

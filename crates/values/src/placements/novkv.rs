@@ -282,6 +282,10 @@ impl Placement for NovKv {
         Ok(Box::new(Rebuild::new(&self.shared, units)?))
     }
 
+    fn largest_unit(&self) -> u64 {
+        self.shared.files.largest()
+    }
+
     fn unlisted(&self) -> Vec<ValueFileMeta> {
         self.shared.files.unlisted()
     }

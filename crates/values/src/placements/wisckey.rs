@@ -191,6 +191,10 @@ impl Placement for WiscKey {
         Ok(Box::new(copies.then(move || garbage.collect(read, freed))))
     }
 
+    fn largest_unit(&self) -> u64 {
+        self.files.largest()
+    }
+
     fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         self.files.retire(durable, oldest_snapshot)
     }

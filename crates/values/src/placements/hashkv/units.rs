@@ -170,6 +170,25 @@ pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reaso
     all
 }
 
+/// Bytes in these units that are live, as far as known or estimated.
+pub(super) fn live_bytes(options: &ValueOptions, state: &State, units: &[u64]) -> u64 {
+    let chosen = all(options, state).into_iter().filter(|family| units.contains(&family.unit.number()));
+    chosen.map(|family| family.candidate.live).sum()
+}
+
+/// Bytes that are live in the largest unit.
+pub(super) fn largest(options: &ValueOptions, state: &State) -> u64 {
+    all(options, state).into_iter().map(|family| family.candidate.live).max().unwrap_or(0)
+}
+
+/// The candidates, and each family as a whole: so they are collected where everything is.
+fn all(options: &ValueOptions, state: &State) -> Vec<Family> {
+    let mut all = candidates(options, state);
+    all.retain(|family| family.unit.family().is_none_or(|unit| unit.hot_only));
+    all.extend(families(&state.groups, false));
+    all
+}
+
 /// What a unit is called, and its files.
 fn describe(groups: &Groups, unit: Unit, members: &[usize]) -> (String, Vec<FileId>) {
     match unit {
