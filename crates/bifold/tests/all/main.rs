@@ -6,6 +6,7 @@ mod batches;
 mod checkpoints;
 mod fixtures;
 mod full_disk;
+mod hard_links;
 mod idle;
 mod keyspaces;
 mod killed;
