@@ -5,10 +5,10 @@
 
 use std::{ops::Bound, sync::Arc};
 
-use bifold_contract::{CompactionJob, FileId, JobShape, Levels, Result, RunId};
+use bifold_contract::{CompactionJob, Error, FileId, JobShape, Levels, Result, RunId};
 use bifold_index::compaction::parts::{self, Part};
 
-use crate::{engine::Engine, tree::Tree, work::Begun};
+use crate::{engine::Engine, left_out::Took, tree::Tree, work::Begun};
 
 /// Which parts of a key range to rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +19,20 @@ pub(crate) enum Which {
     Due,
 }
 
+/// What a rewrite of a key range has done.
+#[derive(Debug, Default)]
+pub(crate) struct Rewritten {
+    /// By how many bytes the value files have become smaller.
+    pub freed: u64,
+    /// Something could not be read, this first.
+    pub unreadable: Option<Error>,
+}
+
 impl Engine {
     /// Merges everything in the key range, memtables included, into the deepest level that has data of it.
     ///
     /// # Errors
-    /// I/O errors, corruption, and every reason not to take writes.
+    /// I/O errors, and every reason not to take writes. What cannot be read is an error when all else is merged.
     pub fn compact_range(&self, tree: &Arc<Tree>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
         self.flush(&[Arc::clone(tree)])?;
         let (start, end) = (bound_key(start), bound_key(end));
@@ -36,11 +45,18 @@ impl Engine {
         };
         // What is not in order may have been so because of a snapshot: then older versions stand in all parts.
         let which = if is_in_order { Which::Due } else { Which::All };
-        self.rewrite_range(tree, (start, end), which, &[]).map(drop)
+        let rewritten = self.rewrite_range(tree, (start, end), which, &[])?;
+        match rewritten.unreadable {
+            Some(error) => Err(error),
+            // It may have passed over values that had been found before.
+            None if tree.placement().profile().parts_at_rewrite => self.tell_left_out(tree),
+            None => Ok(()),
+        }
     }
 
     /// Merges tables of the key range into the deepest level, one part after the other: what a part replaces is gone before the
-    /// next begins. The values in the files `moving` move. Answers by how many bytes the value files have become smaller.
+    /// next begins. The values in the files `moving` move. Parts of which something cannot be read are passed over; only values that
+    /// cannot be read stay where they are.
     ///
     /// # Errors
     /// As [`Engine::compact_range`].
@@ -50,8 +66,8 @@ impl Engine {
         (start, end): (Option<&[u8]>, Option<&[u8]>),
         which: Which,
         moving: &[FileId],
-    ) -> Result<u64> {
-        let mut freed = 0;
+    ) -> Result<Rewritten> {
+        let mut rewritten = Rewritten::default();
         let mut passed: Option<Box<[u8]>> = None;
         loop {
             let mut part_end = None;
@@ -60,13 +76,19 @@ impl Engine {
                 let levels = &tree.shape(&view).levels;
                 let from = passed.as_deref().map(Bound::Excluded).or(start.map(Bound::Included));
                 let is_due = |part: &Part| which == Which::All || !is_in_order(levels, part);
-                let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(is_due)?;
+                let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(|part| {
+                    let is_readable = !tree.unreadable.has(part.tables.iter().map(|table| table.2));
+                    if !is_readable && rewritten.unreadable.is_none() {
+                        rewritten.unreadable = self.tell_left_out(tree).err();
+                    }
+                    is_readable && is_due(part)
+                })?;
                 part_end.clone_from(&part.end);
                 Some(part_job(levels, part, tree.options.table_bytes))
             };
             // Running compactions may hold the tables: their end changes the plan, so it is made anew.
             let job = match self.work.try_begin(tree.keyspace, plan) {
-                Begun::NothingToDo => return Ok(freed),
+                Begun::NothingToDo => return Ok(rewritten),
                 Begun::Busy => {
                     self.wait_until_free(tree)?;
                     continue;
@@ -75,13 +97,22 @@ impl Engine {
             };
             let at_work = self.signal.working();
             let outcome = self.guard("a rewrite", || self.compact_moving(tree, &job, moving));
+            let outcome = self.end_of_job(tree, Took::Tables(&job), outcome);
             self.end_compaction(tree.keyspace, &job);
             drop(at_work);
             self.tables.remover().wait();
-            freed += self.watch(outcome)?;
+            match outcome {
+                // The same part once more: what is left out now, its values or its tables, it does without.
+                Err(error) if error.is_unreadable() => {
+                    self.health.writable()?;
+                    rewritten.unreadable.get_or_insert(error);
+                    continue;
+                }
+                other => rewritten.freed += other?,
+            }
             passed = match part_end {
                 Some(end) => Some(end),
-                None => return Ok(freed),
+                None => return Ok(rewritten),
             };
         }
     }

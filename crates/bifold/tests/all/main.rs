@@ -10,6 +10,7 @@ mod hard_links;
 mod idle;
 mod keyspaces;
 mod killed;
+mod left_out;
 mod limits;
 mod many_keyspaces;
 mod open_files;
