@@ -26,7 +26,7 @@ use std::{
 use bifold_contract::{Busy, CompactionJob, Error, FileId, Result, placement::Collection};
 use bifold_format::names::{self, FileKind};
 
-use crate::{engine::Engine, sync::LockExt, tree::Tree};
+use crate::{engine::Engine, schedule::Task, sync::LockExt, tree::Tree};
 
 /// Tables of one tree in which something cannot be read.
 #[derive(Debug, Default)]
@@ -110,6 +110,19 @@ impl Tree {
 }
 
 impl Engine {
+    /// Passes on how a worker's task has ended. Whose memtables cannot be written, or whose emptied files cannot go, takes no more
+    /// writes; other tasks leave out what they cannot read.
+    ///
+    /// # Errors
+    /// Those of the task.
+    pub fn end_of_task(&self, task: &Task, outcome: Result<()>) -> Result<()> {
+        match task {
+            Task::Flush(_) | Task::Retire(_) => self.watch(outcome),
+            Task::Compact(tree, job) => self.end_of_job(tree, Took::Tables(job), outcome),
+            Task::Collect(tree, pick) => self.end_of_job(tree, Took::Values(pick), outcome),
+        }
+    }
+
     /// Passes on how a job has ended. If it could not read something, that is left out from now on; if it has failed otherwise, no more
     /// writes are taken.
     ///

@@ -13,7 +13,6 @@ use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, placement
 
 use crate::{
     engine::Engine,
-    left_out::Took,
     options::{Access, Workers},
     room::Job,
     signal::{Vigil, Woken},
@@ -266,19 +265,9 @@ impl Engine {
             // Noted: it is done when there is room.
             Err(Error::Full { .. }) => {}
             Err(_) if cfg!(planted = "swallow_flush_error") => {}
-            other => drop(self.note_end(task, other)),
+            other => drop(self.end_of_task(task, other)),
         }
         self.end_task(task);
-    }
-
-    /// Whose memtables cannot be written, or whose emptied files cannot go, takes no more writes. Other jobs leave out what they cannot
-    /// read.
-    fn note_end(&self, task: &Task, outcome: Result<()>) -> Result<()> {
-        match task {
-            Task::Flush(_) | Task::Retire(_) => self.watch(outcome),
-            Task::Compact(tree, job) => self.end_of_job(tree, Took::Tables(job), outcome),
-            Task::Collect(tree, pick) => self.end_of_job(tree, Took::Values(pick), outcome),
-        }
     }
 
     fn end_task(&self, task: &Task) {

@@ -296,7 +296,9 @@ impl Dir {
     /// The file system's.
     pub fn truncate(&self, name: &str, len: u64) -> Result<()> {
         let path = self.file(name);
-        if own(&*self.fs, &path, len)? { Ok(()) } else { self.fs.truncate(&path, len) }
+        let _is_as_long = own(&*self.fs, &path, len)?;
+        // A copy too: what is staged for it must not be put back behind its end.
+        self.fs.truncate(&path, len)
     }
 
     /// Writes what stands from `from` to the end of a file once more, in place, and syncs it: what an earlier sync has failed to
