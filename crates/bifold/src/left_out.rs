@@ -172,9 +172,7 @@ fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
     match (tree.leave_out_named(why), took) {
         (None, _) => false,
         (Some(true), _) => true,
-        (_, Took::Tables(job)) => {
-            job.inputs.iter().fold(false, |is_new, input| tree.unreadable.add(input.2, why) || is_new)
-        }
+        (_, Took::Tables(job)) => job.inputs.iter().filter(|input| tree.unreadable.add(input.2, why)).count() > 0,
         (_, Took::Values(pick)) => leave_out_values(tree, pick, why),
     }
 }
@@ -182,7 +180,7 @@ fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
 /// Leaves out all files that a collection was to read and that are there still. Answers whether there are any that were not before.
 pub(crate) fn leave_out_values(tree: &Tree, pick: &Collection, why: &Error) -> bool {
     let values = tree.placement();
-    values.files_of(pick).into_iter().fold(false, |is_new, file| values.leave_out(file, why) || is_new)
+    values.files_of(pick).into_iter().filter(|&file| values.leave_out(file, why)).count() > 0
 }
 
 /// Notes what a lookup for a job could not read.
