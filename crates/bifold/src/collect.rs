@@ -36,6 +36,7 @@ use bifold_index::version::Version;
 use crate::{
     compact::{beside_largest, entries_of_runs},
     engine::Engine,
+    left_out::{Took, leave_out_values, note_unreadable},
     options::Durability,
     rewrite::Which,
     room::Means,
@@ -70,7 +71,8 @@ struct Asked<'a> {
 impl IndexView for Asked<'_> {
     fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
-        self.engine.current_pointer(self.tree, key)
+        let current = self.engine.current_pointer(self.tree, key);
+        note_unreadable(self.tree, current)
     }
 }
 
@@ -91,6 +93,8 @@ impl Engine {
     /// How tight space is in a keyspace.
     pub fn pressure(&self, tree: &Tree) -> SpacePressure {
         let view = tree.view();
+        // What no rewrite can find is not looked for.
+        let hiding = if tree.unreadable.any() { 0.0 } else { 1.0 };
         let memtables = || view.layers().map(|layer| &layer.memtable);
         let overwritten: u64 = memtables().map(|memtable| memtable.entries().saturating_sub(memtable.keys())).sum();
         let mut runs = entries_of_runs(&view.version);
@@ -101,8 +105,8 @@ impl Engine {
         SpacePressure {
             index_bytes: view.version.tables().map(|table| table.meta().bytes).sum(),
             inline_bytes: inline_bytes(&view.version),
-            entries_above: beside_largest(runs) as f64 / values,
-            overwritten: overwritten as f64 / values,
+            entries_above: hiding * beside_largest(runs) as f64 / values,
+            overwritten: hiding * overwritten as f64 / values,
             target: tree.options.values.space_target,
             oldest_snapshot: self.snapshots.oldest(),
             all_before: None,
@@ -138,7 +142,7 @@ impl Engine {
     /// Collects all garbage of a keyspace, whatever the target, and waits for that.
     ///
     /// # Errors
-    /// I/O errors and corruption, and every reason not to take writes.
+    /// I/O errors, and every reason not to take writes. What cannot be read is an error when all else is collected.
     pub fn collect_all(&self, tree: &Arc<Tree>) -> Result<()> {
         let keyspace = tree.keyspace;
         self.work.reserve_collections(keyspace);
@@ -170,9 +174,15 @@ impl Engine {
             };
             self.end_collection(tree.keyspace, None);
             drop(at_work);
-            self.watch(outcome)?;
-            if picked.is_none() {
-                return Ok(());
+            match &picked {
+                None => {
+                    self.watch(outcome)?;
+                    return self.tell_left_out(tree);
+                }
+                Some(pick) => match self.end_of_job(tree, Took::Values(pick), outcome) {
+                    Err(error) if error.is_unreadable() && self.health.writable().is_ok() => {}
+                    other => other?,
+                },
             }
         }
     }
@@ -212,9 +222,13 @@ impl Engine {
                 self.flush(&[Arc::clone(tree)])?;
             }
             let which = if moving.is_empty() { Which::Due } else { Which::All };
-            let freed = self.rewrite_range(tree, (start.as_deref(), end.as_deref()), which, (moving, means))?;
+            let rewritten = self.rewrite_range(tree, (start.as_deref(), end.as_deref()), which, (moving, means))?;
+            if let Some(unreadable) = rewritten.unreadable {
+                // What has not moved now will not the next time.
+                let _are_new = leave_out_values(tree, pick, &unreadable);
+            }
             self.counters.gc.jobs.fetch_add(1, Relaxed);
-            return Ok(Some(freed));
+            return Ok(Some(rewritten.freed));
         }
         if cfg!(not(planted = "collect_beside_commits")) {
             self.wait_for_commit();
@@ -280,8 +294,11 @@ impl Engine {
         let Some(moves) = self.watch(collecting.advance())? else { return Ok(false) };
         if moves.check {
             drop(wal);
-            for chunk in moves.moved.chunks(CHECKED_AT_ONCE) {
-                self.commit_checked(tree, chunk, collecting)?;
+            for (at, chunk) in moves.moved.chunks(CHECKED_AT_ONCE).enumerate() {
+                self.commit_checked(tree, chunk, collecting).inspect_err(|_| {
+                    // The files they come from stay in use, so nobody needs these copies.
+                    moves.moved[at * CHECKED_AT_ONCE..].iter().for_each(|moved| collecting.refused(moved));
+                })?;
             }
             wal = self.wal.hold();
         } else {
@@ -297,9 +314,11 @@ impl Engine {
     fn commit_checked(&self, tree: &Arc<Tree>, moves: &[Moved], collecting: &mut dyn Collecting) -> Result<()> {
         let mut wal = self.wal.hold();
         self.writable()?;
+        let is_current = |moved: &Moved| Ok(self.current_pointer(tree, &moved.key)? == Some(moved.from));
+        let are_current = note_unreadable(tree, moves.iter().map(is_current).collect::<Result<Vec<bool>>>())?;
         let mut current = Vec::with_capacity(moves.len());
-        for moved in moves {
-            if self.current_pointer(tree, &moved.key)? == Some(moved.from) {
+        for (moved, is_current) in moves.iter().zip(are_current) {
+            if is_current {
                 current.push(moved.clone());
             } else {
                 collecting.refused(moved);

@@ -233,8 +233,13 @@ impl Db {
     pub fn compact(&self) -> Result<()> {
         let trees = self.engine().trees().to_vec();
         let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-        trees.iter().try_for_each(|p| self.engine().compact_range(p, everything().0, everything().1))?;
-        self.collect_garbage()
+        let compact = |tree: &Arc<_>| self.engine().compact_range(tree, everything().0, everything().1);
+        let compacted = self.engine().for_each_tree(&trees, compact);
+        match compacted {
+            // All else is collected, too.
+            Err(error) if error.is_unreadable() => self.collect_garbage().and(Err(error)),
+            other => other.and_then(|()| self.collect_garbage()),
+        }
     }
 
     /// Collects all garbage among values kept apart, whatever the space target, and waits for that. All values are read.
@@ -244,7 +249,7 @@ impl Db {
     pub fn collect_garbage(&self) -> Result<()> {
         self.engine().writable()?;
         let trees = self.engine().trees().to_vec();
-        trees.iter().try_for_each(|p| self.engine().collect_all(p))
+        self.engine().for_each_tree(&trees, |tree| self.engine().collect_all(tree))
     }
 
     /// What garbage collection knows of each group or file of values kept apart, and why it would collect it or not.
@@ -269,6 +274,14 @@ impl Db {
     #[must_use]
     pub fn damage(&self) -> &[Error] {
         &self.engine().damaged
+    }
+
+    /// What compactions and collections could not read since the database was opened: each error names file and offset. Such files
+    /// stay as they are and are left out of what compacts and collects: reads of what is sound in them, writes and all other work go
+    /// on. The space they take comes free when everything in them is deleted or overwritten, if at all. `bifold verify` finds all damage.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<Error> {
+        self.engine().trees().iter().flat_map(|tree| tree.left_out()).collect()
     }
 
     /// What the database did and holds.

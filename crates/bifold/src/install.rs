@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use bifold_contract::{
-    Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, TableMeta, ValueEdit, ValueFileMeta,
+    Edit, Error, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, TableMeta, ValueEdit, ValueFileMeta,
     edit::TableAdded,
 };
 use bifold_format::names;
@@ -50,13 +50,19 @@ impl Engine {
             return Ok(0);
         }
         let log_floor = self.log_floor(written);
+        let fresh = fresh(&values);
+        // No manifest has it yet, whatever fails here.
+        let give_up = |_: &Error| {
+            self.discard_tables(&change);
+            give_up(tree, &fresh);
+        };
         // Also makes the name of the log durable at which recovery will begin.
         let unnamed = cfg!(planted = "unnamed_log_floor") && change.added.is_empty();
         if cfg!(not(any(planted = "skip_dir_sync", planted = "manifest_before_table"))) && !unnamed {
-            self.dir.sync()?;
+            self.dir.sync().inspect_err(give_up)?;
         }
         let old = Arc::clone(&tree.view().version);
-        let new = Arc::new(old.apply(&change, &mut |meta| self.open_table(meta))?);
+        let new = Arc::new(old.apply(&change, &mut |meta| self.open_table(meta)).inspect_err(give_up)?);
         let mut edit = Edit { last_seqno: Some(self.visible()), log_floor: Some(log_floor), values, ..Edit::default() };
         if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
             edit.keyspaces.push(KeyspaceEdit::Flushed { id: tree.keyspace, seqno });
@@ -66,8 +72,9 @@ impl Engine {
             edit.values.garbage.extend(news.garbage);
         }
         let freed = remove_emptied(tree, &mut edit.values);
+        let unnamed = self.announce(&mut edit).inspect_err(give_up)?;
         edit.levels.push(change);
-        self.record(&mut manifest, &mut edit)?;
+        self.append(&mut manifest, &mut edit, &unnamed)?;
         if cfg!(planted = "manifest_before_table") {
             self.dir.sync()?;
         }
@@ -95,17 +102,30 @@ impl Engine {
             return Ok(());
         }
         let log_floor = self.log_floor(None);
-        self.dir.sync()?;
+        let fresh = fresh(&values);
+        let give_up = |_: &Error| give_up(tree, &fresh);
+        self.dir.sync().inspect_err(give_up)?;
         let mut edit = Edit { values, ..Edit::default() };
-        self.record(&mut manifest, &mut edit)?;
+        let unnamed = self.announce(&mut edit).inspect_err(give_up)?;
+        self.append(&mut manifest, &mut edit, &unnamed)?;
         tree.placement().installed(&edit.values);
         self.keep_short(&mut manifest, log_floor)
     }
 
     /// Makes `edit` durable. After one that failed there is no other: it might be lost, and later ones there.
     fn record(&self, manifest: &mut ManifestFile, edit: &mut Edit) -> Result<()> {
+        let unnamed = self.announce(edit)?;
+        self.append(manifest, edit, &unnamed)
+    }
+
+    /// Adds to `edit` what it must name. Answers which of the files that it removes no manifest has ever heard of.
+    fn announce(&self, edit: &mut Edit) -> Result<Vec<FileId>> {
         self.health.well()?;
-        let unnamed = self.watch(self.list_new_values(edit))?;
+        self.watch(self.list_new_values(edit))
+    }
+
+    /// Makes `edit` durable, without the removal of these files. If that fails nobody knows whether it is.
+    fn append(&self, manifest: &mut ManifestFile, edit: &mut Edit, unnamed: &[FileId]) -> Result<()> {
         let removed = edit.values.removed.clone();
         edit.values.removed.retain(|id| !unnamed.contains(id));
         self.watch(manifest.append(edit))?;
@@ -210,7 +230,7 @@ impl Engine {
         }
         // Ids are never used twice: those of dropped keyspaces may still stand in logs. File numbers never repeat either.
         let id = KeyspaceId::try_from(self.new_file_id())
-            .map_err(|_| bifold_contract::Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
+            .map_err(|_| Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
         let values = ValueHome { home: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
         let version = presets::empty_version(options, &self.tables)?;
         let tree = Arc::new(Tree::new(id, name.to_owned(), options.clone(), version, 0, values)?);
@@ -319,6 +339,19 @@ impl View {
         let stays = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
         let sealed = self.sealed.iter().filter(stays).cloned().collect();
         Self::new(Arc::clone(&self.active), sealed, version, Arc::clone(&self.values))
+    }
+}
+
+/// The files that a rewrite or a collection has written for an edit: what it removes and adds at once was there before.
+fn fresh(values: &ValueEdit) -> ValueEdit {
+    let is_fresh = |file: &&ValueFileMeta| !values.removed.contains(&file.id);
+    ValueEdit { added: values.added.iter().filter(is_fresh).cloned().collect(), ..ValueEdit::default() }
+}
+
+/// They go: no manifest has heard of them.
+fn give_up(tree: &Tree, fresh: &ValueEdit) {
+    if cfg!(not(planted = "keep_given_up")) {
+        tree.placement().give_up(fresh);
     }
 }
 

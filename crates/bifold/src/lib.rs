@@ -55,6 +55,7 @@ mod health;
 mod histogram;
 mod install;
 mod keyspace;
+mod left_out;
 mod manifest;
 mod memory;
 mod narrow;

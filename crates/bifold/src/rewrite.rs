@@ -6,12 +6,13 @@
 
 use std::{ops::Bound, sync::Arc};
 
-use bifold_contract::{CompactionJob, FileId, JobShape, Levels, Result, RunId};
+use bifold_contract::{CompactionJob, Error, FileId, JobShape, Levels, Result, RunId};
 use bifold_index::compaction::parts::{self, Part};
 
 use crate::{
     compact::Extra,
     engine::Engine,
+    left_out::Took,
     narrow::{Narrowing, cut_job},
     room::Means,
     tree::Tree,
@@ -27,11 +28,20 @@ pub(crate) enum Which {
     Due,
 }
 
+/// What a rewrite of a key range has done.
+#[derive(Debug, Default)]
+pub(crate) struct Rewritten {
+    /// By how many bytes the value files have become smaller.
+    pub freed: u64,
+    /// Something could not be read, this first.
+    pub unreadable: Option<Error>,
+}
+
 impl Engine {
     /// Merges everything in the key range, memtables included, into the deepest level that has data of it.
     ///
     /// # Errors
-    /// I/O errors, corruption, and every reason not to take writes.
+    /// I/O errors, and every reason not to take writes. What cannot be read is an error when all else is merged.
     pub fn compact_range(&self, tree: &Arc<Tree>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
         self.flush(&[Arc::clone(tree)])?;
         let (start, end) = (bound_key(start), bound_key(end));
@@ -44,11 +54,18 @@ impl Engine {
         };
         // What is not in order may have been so because of a snapshot: then older versions stand in all parts.
         let which = if is_in_order { Which::Due } else { Which::All };
-        self.rewrite_range(tree, (start, end), which, (&[], Means::Reserve)).map(drop)
+        let rewritten = self.rewrite_range(tree, (start, end), which, (&[], Means::Reserve))?;
+        match rewritten.unreadable {
+            Some(error) => Err(error),
+            // It may have passed over values that had been found before.
+            None if tree.placement().profile().parts_at_rewrite => self.tell_left_out(tree),
+            None => Ok(()),
+        }
     }
 
     /// Merges tables of the key range into the deepest level, one part after the other: what a part replaces is gone before the
-    /// next begins. The values in the files `moving` move. Answers by how many bytes the value files have become smaller.
+    /// next begins. The values in the files `moving` move. Parts of which something cannot be read are passed over; only values that
+    /// cannot be read stay where they are.
     ///
     /// # Errors
     /// As [`Engine::compact_range`].
@@ -58,8 +75,8 @@ impl Engine {
         (start, end): (Option<&[u8]>, Option<&[u8]>),
         which: Which,
         (moving, means): (&[FileId], Means),
-    ) -> Result<u64> {
-        let mut freed = 0;
+    ) -> Result<Rewritten> {
+        let mut rewritten = Rewritten::default();
         let mut passed: Option<Box<[u8]>> = None;
         let mut narrowing = Narrowing::new();
         loop {
@@ -69,7 +86,13 @@ impl Engine {
                 let levels = &tree.shape(&view).levels;
                 let from = passed.as_deref().map(Bound::Excluded).or(start.map(Bound::Included));
                 let is_due = |part: &Part| which == Which::All || !is_in_order(levels, part);
-                let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(is_due)?;
+                let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(|part| {
+                    let is_readable = !tree.unreadable.has(part.tables.iter().map(|table| table.2));
+                    if !is_readable && rewritten.unreadable.is_none() {
+                        rewritten.unreadable = self.tell_left_out(tree).err();
+                    }
+                    is_readable && is_due(part)
+                })?;
                 cut = narrowing.cut(levels, &part);
                 if let Some(cut) = &cut {
                     return Some(cut_job(cut));
@@ -79,37 +102,52 @@ impl Engine {
             };
             // Running compactions may hold the tables: their end changes the plan, so it is made anew.
             let job = match self.work.try_begin(tree.keyspace, plan) {
-                Begun::NothingToDo => return Ok(freed),
+                Begun::NothingToDo => return Ok(rewritten),
                 Begun::Busy => {
                     self.wait_until_free(tree)?;
                     continue;
                 }
                 Begun::Job(job) => job,
             };
-            let at_work = self.signal.working();
             let extra = match &cut {
                 Some(cut) => Extra { moving: &[], cuts: &cut.keys, means },
                 None => Extra { moving, cuts: &[], means },
             };
             let before = tree.view().version.tables().count();
-            let outcome = self.watch(self.guard("a rewrite", || self.compact_with(tree, &job, extra)));
-            self.end_compaction(tree.keyspace, &job);
-            drop(at_work);
-            self.tables.remover().wait();
+            let outcome = match self.rewrite_part(tree, &job, extra) {
+                Err(error) if error.is_unreadable() => {
+                    // The same part once more: what is left out now, its values or its tables, it does without.
+                    self.health.writable()?;
+                    rewritten.unreadable.get_or_insert(error);
+                    continue;
+                }
+                other => other,
+            };
             if cut.is_some() {
-                freed += outcome?;
+                rewritten.freed += outcome?;
                 narrowing.was_cut((before, tree.view().version.tables().count()));
                 continue;
             }
-            freed += match narrowing.merged(tree, &job, outcome)? {
+            rewritten.freed += match narrowing.merged(tree, &job, outcome)? {
                 Some(bytes) => bytes,
                 None => continue,
             };
             passed = match part_end {
                 Some(end) => Some(end),
-                None => return Ok(freed),
+                None => return Ok(rewritten),
             };
         }
+    }
+
+    /// Does the job that was begun for a part, and waits until what it has replaced is gone.
+    fn rewrite_part(&self, tree: &Arc<Tree>, job: &CompactionJob, extra: Extra<'_>) -> Result<u64> {
+        let at_work = self.signal.working();
+        let outcome = self.guard("a rewrite", || self.compact_with(tree, job, extra));
+        let outcome = self.end_of_job(tree, Took::Tables(job), outcome);
+        self.end_compaction(tree.keyspace, job);
+        drop(at_work);
+        self.tables.remover().wait();
+        outcome
     }
 
     fn wait_until_free(&self, tree: &Tree) -> Result<()> {

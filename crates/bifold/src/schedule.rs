@@ -265,7 +265,7 @@ impl Engine {
             // Noted: it is done when there is room.
             Err(Error::Full { .. }) => {}
             Err(_) if cfg!(planted = "swallow_flush_error") => {}
-            other => drop(self.watch(other)),
+            other => drop(self.end_of_task(task, other)),
         }
         self.end_task(task);
     }

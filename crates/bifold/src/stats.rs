@@ -214,6 +214,9 @@ pub struct Stats {
     pub overdue_described: Vec<String>,
     /// The failure after which no more writes are taken, if any.
     pub poisoned: Option<String>,
+    /// What compactions and collections could not read since the database was opened, and leave out from then on: writes and all
+    /// other work go on. See [`Db::left_out`](crate::Db::left_out).
+    pub left_out: Vec<String>,
 }
 
 /// A thread that waits for others.
@@ -509,6 +512,7 @@ impl Stats {
             overdue_waits: overdue.count,
             overdue_described: overdue.described,
             poisoned: engine.health.failure().map(ToString::to_string),
+            left_out: engine.trees().iter().flat_map(|p| p.left_out()).map(|why| why.to_string()).collect(),
         }
     }
 }

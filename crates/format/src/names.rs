@@ -71,6 +71,9 @@ pub fn named_again(name: &str) -> Option<&str> {
 
 const AGAIN: &str = ".again";
 
+/// The ending of a copy of a log or a value file that is being made: it takes the place of a file that has other names, too.
+const UNFINISHED_COPY: &str = "own";
+
 /// What the file called `name` is. Only the form that [`log`], [`table`] and [`value`] write is recognised.
 #[must_use]
 pub fn parse(name: &str) -> FileKind {
@@ -82,6 +85,9 @@ pub fn parse(name: &str) -> FileKind {
         _ => {}
     }
     let Some((stem, extension)) = name.rsplit_once('.') else { return FileKind::Unknown };
+    if extension == UNFINISHED_COPY && matches!(parse(stem), FileKind::Log(_) | FileKind::Value(_)) {
+        return FileKind::Temporary;
+    }
     match (stem.parse().ok().filter(|&id| id <= NUMBER_MAX), extension) {
         (Some(id), "log") if log(id) == name => FileKind::Log(id),
         (Some(id), "tbl") if table(id) == name => FileKind::Table(id),
@@ -112,6 +118,16 @@ mod tests {
         }
         for name in [table(12), MANIFEST.into(), "notes".into()] {
             assert_eq!(named_again(&again(&name)), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn copies_that_a_crash_has_left_are_temporary() {
+        for name in [log(12), value(12)] {
+            assert_eq!(parse(&format!("{name}.{UNFINISHED_COPY}")), FileKind::Temporary);
+        }
+        for name in [table(12), MANIFEST.into(), "notes".into(), value(12) + ".own"] {
+            assert_eq!(parse(&format!("{name}.{UNFINISHED_COPY}")), FileKind::Unknown, "{name}");
         }
     }
 

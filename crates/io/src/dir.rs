@@ -21,6 +21,7 @@ pub use self::{reader::Reader, writer::Writer};
 use crate::{
     fs::{Appending, DirLock, FileLock, FileSystem, LockMode, PathKind, WriteFile},
     open_files::{OpenFiles, OpenFilesTotals, Written},
+    own::own,
 };
 
 /// Bytes and calls per [`IoSource`] since the directory was opened. One writer per counter is not needed: all are atomic.
@@ -289,12 +290,15 @@ impl Dir {
         Ok(names.iter().filter_map(|p| p.file_name()?.to_str().map(str::to_owned)).collect())
     }
 
-    /// Cuts a file to `len` bytes and syncs it.
+    /// Cuts a file to `len` bytes and syncs it. One that has other names stays as it is: this name gets a copy.
     ///
     /// # Errors
     /// The file system's.
     pub fn truncate(&self, name: &str, len: u64) -> Result<()> {
-        self.fs.truncate(&self.file(name), len)
+        let path = self.file(name);
+        let _is_as_long = own(&*self.fs, &path, len)?;
+        // A copy too: what is staged for it must not be put back behind its end.
+        self.fs.truncate(&path, len)
     }
 
     /// Writes what stands from `from` to the end of a file once more, in place, and syncs it: what an earlier sync has failed to

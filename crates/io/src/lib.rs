@@ -27,6 +27,7 @@ pub mod faulty;
 pub mod fs;
 pub mod memory;
 pub mod open_files;
+mod own;
 pub mod random;
 pub mod rate;
 #[cfg(target_os = "linux")]

@@ -258,7 +258,7 @@ impl Run {
             // Background work tells here; the next write would tell too, but a reopen may come before it.
             self.told |= self.driver.is_open() && {
                 let stats = self.driver.db().stats();
-                stats.poisoned.is_some() || stats.space.unanswered > 0
+                stats.poisoned.is_some() || !stats.left_out.is_empty() || stats.space.unanswered > 0
             };
         }
         match self.driver.close() {
@@ -286,7 +286,7 @@ impl Run {
             .transpose()
             .map_err(mismatch)?;
         let stats = self.driver.db().stats();
-        self.told |= stats.space.unanswered > 0;
+        self.told |= !stats.left_out.is_empty() || stats.space.unanswered > 0;
         if stats.poisoned.is_some() {
             report.count("databases poisoned", 1);
             return match self.driver.db().put("one more", "write") {

@@ -92,6 +92,11 @@ const LATE_KEYSPACE: Test = Test::Integration("bifold", "all", "waits::a_sync_co
 const DROPPED_MEMTABLES: Test = Test::Integration("bifold", "all", "waits::a_writer_goes_on");
 const DROPPED_FILES: Test = Test::Integration("bifold", "all", "keyspaces::the_files_of_a_dropped");
 
+const LEFT_OUT: Test = Test::Integration("bifold", "all", "left_out::damage_that");
+const GIVEN_UP: Test = Test::Integration("bifold", "all", "left_out::a_rewrite_that_is_given_up");
+const PRESSURE: Test = Test::Unit("bifold-contract", "placement::");
+const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
+
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
 
 /// All planted bugs.
@@ -176,6 +181,11 @@ pub const ALL: &[Planted] = &[
     bug("settle_closed", REGION),
     bug("believe_lengths", LENGTHS),
     bug("any_number", NUMBERS),
+    bug("damage_poisons", LEFT_OUT),
+    bug("move_what_is_left_out", LEFT_OUT),
+    bug("damage_counts", PRESSURE),
+    bug("keep_given_up", GIVEN_UP),
+    bug("change_shared_files", HARD_LINKS),
 ];
 
 /// What became of one planted bug.

@@ -34,6 +34,9 @@ pub struct SpaceStats {
     pub live_values_estimate: u64,
     /// Of these, the rest of the files in use.
     pub dead_values_estimate: u64,
+    /// Of the live, all bytes of files that are left out since something in them cannot be read, and of what cannot be collected
+    /// without them: nothing can free them.
+    pub left_out_bytes: u64,
     /// Of these, bytes of files out of use: pinned or awaiting a sync.
     pub emptied_bytes: u64,
     /// Of the emptied, what a snapshot or iterator that is open may still read.
@@ -86,6 +89,7 @@ impl SpaceStats {
             values_bytes: values.all.total_bytes,
             live_values_estimate: values.all.live_bytes,
             dead_values_estimate: dead_values,
+            left_out_bytes: values.all.left_out_bytes,
             emptied_bytes: values.all.emptied_bytes,
             pinned_bytes: values.pinned,
             pinned_by: snapshots.into_iter().min_by_key(|open| open.seqno).filter(|_| values.pinned > 0),

@@ -28,6 +28,9 @@ pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
     if let Some(cause) = &stats.poisoned {
         out.line(format!("{}: {cause}", out.paint(Tone::Bad, "takes no writes until reopened")))?;
     }
+    for why in &stats.left_out {
+        out.line(format!("{}: {why}", out.paint(Tone::Bad, "left out of compaction and collection")))?;
+    }
     for keyspace in &stats.keyspaces {
         levels(keyspace, out)?;
         sorted_values(keyspace, out)?;

@@ -57,6 +57,7 @@ use crate::{
         APPENDS_NAME, AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode, MappedRead, PathKind,
         ReadFile, WriteFile,
     },
+    own::own,
 };
 
 /// A file system with an append region for one directory.
@@ -154,6 +155,10 @@ impl<G: Ground> Region<G> {
             Err(error) if error.is_full() => error,
             other => return other,
         };
+        if self.ground.fs().is_shared(&self.path())? {
+            // Whoever knows it by another name needs all of it.
+            return Err(full);
+        }
         let give_back = |slot: usize| {
             let offset = (slot * SLOT_BYTES) as u64;
             self.ground.give_back(&self.path(), offset, SLOT_BYTES as u64)
@@ -182,6 +187,8 @@ impl<G: Ground> Region<G> {
         if !follows(len, left.base, read).map_err(append_to)? {
             return Ok(());
         }
+        let file = if own(self.ground.fs(), &path, u64::MAX)? { self.ground.open(&path)? } else { file };
+        let read = |buffer: &mut [u8], at| file.read_exact_at(buffer, at);
         let is_partly_there = is_partly_there(&left.bytes, left.base, len, read).map_err(append_to)?;
         if is_partly_there {
             self.make_durable()?;

@@ -90,6 +90,11 @@ impl DropKeys {
         }
     }
 
+    /// The edit that would have put a drop file in force is given up.
+    pub fn given_up(&mut self, drop_file: FileId) {
+        self.pending.remove(&drop_file);
+    }
+
     fn put_in_force(&mut self, drop_file: FileId, blocks: Vec<(FileId, DropBlock)>) {
         self.files.insert(drop_file, blocks.len());
         for (about, block) in blocks {

@@ -185,7 +185,12 @@ impl Sample {
         let mut scan = Scan::new(file, offset, end, IoSource::Collection);
         let Met::Record(record, len) = scan.step()? else { return Ok(()) };
         let pointer = Pointer { file: file.id, epoch: 0, offset, len };
-        let is_live = record.kind == ValueKind::Value && view.current(record.key)? == Some(pointer);
+        let current = match view.current(record.key) {
+            // It stays unknown; whoever moves it is told.
+            Err(error) if error.is_unreadable() => return Ok(()),
+            current => current?,
+        };
+        let is_live = record.kind == ValueKind::Value && current == Some(pointer);
         self.records += 1;
         self.bytes += u64::from(len);
         self.dead += if is_live { 0 } else { u64::from(len) };

@@ -12,6 +12,7 @@
 
 mod ahead;
 mod copies;
+mod left_out;
 mod listing;
 mod owners;
 mod recovery;
@@ -46,6 +47,7 @@ use super::{
 
 pub use self::{
     copies::Copy,
+    left_out::UNREADABLE,
     owners::owners,
     recovery::{name_again, restore_names, verify, verify_tail},
 };
@@ -288,6 +290,8 @@ pub struct ValueFiles {
     prefetches: AtomicU64,
     are_cold: AtomicBool,
     dropped: AtomicBool,
+    /// Files in which something cannot be read.
+    left_out: Mutex<left_out::LeftOut>,
     /// The next sync must ask here.
     to_sync: Listed,
 }
@@ -338,6 +342,7 @@ impl ValueFiles {
             prefetches: AtomicU64::new(0),
             are_cold: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
+            left_out: Mutex::default(),
             to_sync: Listed::default(),
         };
         for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {

@@ -33,7 +33,7 @@ mod victims;
 use std::sync::{Arc, Mutex};
 
 use bifold_contract::{
-    FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
+    Error, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
         Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, Order, RewriteJob, Routed,
         SpacePressure, ValueSpace,
@@ -230,6 +230,18 @@ impl Placement for DiffKv {
         self.value_files().installed(edit);
     }
 
+    fn give_up(&self, edit: &ValueEdit) {
+        edit.added.iter().for_each(|meta| self.value_files().remove(meta.id));
+    }
+
+    fn leave_out(&self, file: FileId, why: &Error) -> bool {
+        self.value_files().leave_out(file, why)
+    }
+
+    fn left_out(&self) -> Vec<Error> {
+        self.value_files().left_out()
+    }
+
     fn files(&self) -> ValueEdit {
         self.shared.files.listed()
     }
@@ -237,10 +249,11 @@ impl Placement for DiffKv {
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, emptied_bytes) = self.value_files().sizes();
         // What a merge has copied counts as live where it still stands.
-        let is_copy = |file: &ValueFile| file.description.class == ORDERED && !file.is_known();
-        let not_live = |file: &Arc<ValueFile>| if is_copy(file) { file.len() } else { file.dead() };
-        let dead: u64 = self.value_files().in_use().iter().map(not_live).sum();
-        ValueSpace { files, total_bytes, live_bytes: (total_bytes - emptied_bytes).saturating_sub(dead), emptied_bytes }
+        let is_copy = |file: &Arc<ValueFile>| file.description.class == ORDERED && !file.is_known();
+        let copied: u64 = self.value_files().in_use().iter().filter(|&file| is_copy(file)).map(|file| file.len()).sum();
+        let live_bytes = (total_bytes - emptied_bytes).saturating_sub(self.value_files().dead_bytes() + copied);
+        let left_out_bytes = self.value_files().left_out_bytes();
+        ValueSpace { files, total_bytes, live_bytes, emptied_bytes, left_out_bytes }
     }
 
     fn hides(&self, bytes: u64) {

@@ -36,7 +36,8 @@ use std::{
 };
 
 use bifold_contract::{
-    Corruption, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
+    Corruption, Error, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit,
+    ValueFileMeta,
     placement::{
         Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, Replayed, RewriteJob, Routed,
         SpacePressure, ValueSpace,
@@ -78,6 +79,8 @@ struct State {
     cold_log: ColdLog,
     /// Range deletes that some file may not know of.
     ranges: Ranges,
+    /// Files in which something cannot be read.
+    left_out: BTreeSet<FileId>,
     /// While logs are replayed: the numbers of what stands in files that logs still have, ascending.
     in_tails: VecDeque<SeqNo>,
     record: Vec<u8>,
@@ -101,6 +104,7 @@ impl HashKv {
             groups,
             cold_log,
             ranges: Ranges::new(&filters),
+            left_out: BTreeSet::new(),
             in_tails: VecDeque::new(),
             record: Vec::new(),
             compressor: Compressor::new(options.compression),
@@ -334,6 +338,24 @@ impl Placement for HashKv {
         }
     }
 
+    fn leave_out(&self, file: FileId, why: &Error) -> bool {
+        let is_new = self.files.leave_out(file, why);
+        if is_new {
+            self.state.hold().left_out.insert(file);
+        }
+        is_new
+    }
+
+    fn left_out(&self) -> Vec<Error> {
+        self.files.left_out()
+    }
+
+    fn files_of(&self, pick: &Collection) -> Vec<FileId> {
+        let Collection::Units(units) = pick else { return Vec::new() };
+        let state = self.state.hold();
+        units.iter().filter_map(|&unit| Unit::of(unit)).flat_map(|unit| units::files_of(&state, unit)).collect()
+    }
+
     fn files(&self) -> ValueEdit {
         self.files.listed()
     }
@@ -346,7 +368,14 @@ impl Placement for HashKv {
             .fold((0, 0), |(live, ended), group| (live + group.hot.live + group.cold.live, ended + group.tagged.dead));
         // The log is not told yet of what has ended since its tags were last looked at.
         let live_bytes = grouped + state.cold_log.live().saturating_sub(ended);
-        ValueSpace { files, total_bytes, live_bytes, emptied_bytes }
+        let stuck = units::stuck(&self.options, &state);
+        ValueSpace {
+            files,
+            total_bytes,
+            live_bytes: live_bytes + stuck.dead_bytes,
+            emptied_bytes,
+            left_out_bytes: stuck.bytes,
+        }
     }
 
     fn memory_bytes(&self) -> u64 {

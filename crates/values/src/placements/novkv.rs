@@ -36,7 +36,8 @@ use std::sync::{
 
 use arc_swap::ArcSwap;
 use bifold_contract::{
-    Entry, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
+    Entry, Error, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit,
+    ValueFileMeta,
     placement::{
         self, Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, RewriteJob, Routed,
         SpacePressure, StaleReads, ValueSpace,
@@ -185,14 +186,21 @@ impl Shared {
         Ok(found.filter(|(written, _)| is_it(*written)).map(|(_, value)| value))
     }
 
-    /// A better address for a stale one, if it is known. The index may have it: it was looked at.
+    /// A better address for a stale one, if it is known. The index may have it: it was looked at. Where that cannot be read, the stale
+    /// one stays, and the file is left out of what is collected.
     fn repaired(&self, version: (&[u8], SeqNo), stale: Pointer) -> Result<Option<Pointer>> {
         let tables = self.tables.load();
         let Some(table) = tables.get(stale.file) else { return Ok(None) };
         let epoch = table.properties.epoch;
         let known = if stale.epoch == epoch { None } else { self.handles.get(stale, epoch) };
         let Some(at) = known.map(|offset| Pointer { epoch, offset, ..stale }) else { return Ok(None) };
-        Ok(self.read_repaired(table, version, at, IoSource::Compaction)?.map(|_| at))
+        match self.read_repaired(table, version, at, IoSource::Compaction) {
+            Err(error) if error.is_unreadable() => {
+                let _is_new = self.files.leave_out(table.file.id, &error);
+                Ok(None)
+            }
+            found => Ok(found?.map(|_| at)),
+        }
     }
 }
 
@@ -303,14 +311,33 @@ impl Placement for NovKv {
         self.shared.files.installed(edit);
     }
 
+    fn give_up(&self, edit: &ValueEdit) {
+        // Whoever installs does so alone, so it is of this edit if there is one.
+        *self.shared.switch.hold() = None;
+        for meta in &edit.added {
+            self.shared.drops.hold().given_up(meta.id);
+            self.shared.files.remove(meta.id);
+        }
+    }
+
+    fn leave_out(&self, file: FileId, why: &Error) -> bool {
+        self.shared.files.leave_out(file, why)
+    }
+
+    fn left_out(&self) -> Vec<Error> {
+        self.shared.files.left_out()
+    }
+
     fn files(&self) -> ValueEdit {
         self.shared.files.listed()
     }
 
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, _) = self.shared.files.sizes();
-        let live_bytes = self.units().iter().map(victims::Unit::live_bytes).sum();
-        ValueSpace { files, total_bytes, live_bytes, emptied_bytes: 0 }
+        let units = self.units();
+        let live_bytes = units.iter().map(victims::Unit::needed_bytes).sum();
+        let left_out_bytes = units.iter().map(victims::Unit::stuck_bytes).sum();
+        ValueSpace { files, total_bytes, live_bytes, emptied_bytes: 0, left_out_bytes }
     }
 
     fn hides(&self, bytes: u64) {

@@ -17,7 +17,7 @@
 use std::sync::{Arc, Mutex};
 
 use bifold_contract::{
-    FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
+    Error, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
     placement::{
         Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, RewriteJob, Routed, SpacePressure,
         ValueSpace,
@@ -80,7 +80,8 @@ impl WiscKey {
         let head = self.arrivals.head();
         let busy = self.busy.hold();
         let mut files = self.files.in_use();
-        files.retain(|file| Some(file.id) != head && !busy.contains(&file.id));
+        let left_out = self.files.left_out_files();
+        files.retain(|file| Some(file.id) != head && !busy.contains(&file.id) && !left_out.contains(&file.id));
         files
     }
 
@@ -219,14 +220,24 @@ impl Placement for WiscKey {
         self.files.installed(edit);
     }
 
+    fn leave_out(&self, file: FileId, why: &Error) -> bool {
+        self.files.leave_out(file, why)
+    }
+
+    fn left_out(&self) -> Vec<Error> {
+        self.files.left_out()
+    }
+
     fn files(&self) -> ValueEdit {
         self.files.listed()
     }
 
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, emptied_bytes) = self.files.sizes();
-        let dead = self.dead(&self.files.in_use());
-        ValueSpace { files, total_bytes, live_bytes: (total_bytes - emptied_bytes).saturating_sub(dead), emptied_bytes }
+        let dead = self.files.dead_bytes().max(self.garbage.dead());
+        let left_out_bytes = self.files.left_out_bytes();
+        let live_bytes = (total_bytes - emptied_bytes).saturating_sub(dead).max(left_out_bytes);
+        ValueSpace { files, total_bytes, live_bytes, emptied_bytes, left_out_bytes }
     }
 
     /// What may have died since a look that is due again: writers wait for it rather than for what it finds too late.
@@ -265,7 +276,7 @@ impl Placement for WiscKey {
             score: (newest - at) as f64,
             held: (!next.contains(&file.id)).then_some(reason),
         };
-        files.iter().enumerate().map(explain).collect()
+        files.iter().enumerate().map(explain).chain(self.files.explain_left_out()).collect()
     }
 
     fn seal(&self) {

@@ -100,7 +100,8 @@ fn fails(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
     faulty.clear();
     let stats = db.stats();
     // A file that cannot be removed is counted, and left to the next opening.
-    let told = answer.is_err() || stats.poisoned.is_some() || hits.iter().all(|hit| hit.1 == "remove");
+    let is_shown = stats.poisoned.is_some() || !stats.left_out.is_empty();
+    let told = answer.is_err() || is_shown || hits.iter().all(|hit| hit.1 == "remove");
     if !told {
         return Err(Trouble::wrong(format!("nobody was told of {hits:?}")));
     }

@@ -7,7 +7,7 @@ use std::sync::{
 
 use bifold_contract::{Corruption, Error, FileId, IoSource, Pointer, Result, SeqNo, ValueFileMeta, placement::Located};
 use bifold_format::{
-    names,
+    names::{self, FileKind},
     value::{self, DESCRIPTION_BYTES_MAX, Description},
 };
 use bifold_io::Dir;
@@ -257,12 +257,16 @@ pub fn name_again(dir: &Dir, files: &[String]) -> Result<()> {
     dir.sync()
 }
 
-/// Gives files their names back that a crash within a recovery has left under their other ones.
+/// Gives files their names back that a crash within a recovery has left under their other ones, and removes copies that it has left
+/// unfinished.
 ///
 /// # Errors
 /// I/O errors; [`Error::InvalidArgument`] where that is needed and nothing may be written.
 pub fn restore_names(dir: &Dir, writes: bool) -> Result<()> {
     for name in dir.list()? {
+        if writes && names::parse(&name) == FileKind::Temporary && name != names::MANIFEST_TEMPORARY {
+            dir.remove(&name)?;
+        }
         let Some(known) = names::named_again(&name) else { continue };
         if !writes {
             let reason = format!("a crash cut its recovery short ({name} is left of it): open it for writing once");

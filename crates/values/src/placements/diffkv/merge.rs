@@ -112,7 +112,10 @@ impl Merge {
         let RewriteJob { from, to, deepest, ref moving, .. } = self.job;
         let (_, extent) = (from?, file.extent()?);
         let policy = self.shared.options.merge;
-        if policy.moves(extent.level, to, deepest) {
+        // What cannot be read stays where it is, with all that is beside it; the index goes on leading there.
+        if self.shared.files.is_left_out(file.id) && cfg!(not(planted = "move_what_is_left_out")) {
+            None
+        } else if policy.moves(extent.level, to, deepest) {
             Some(Why::Level)
         } else if moving.contains(&file.id) || self.shared.has_garbage_tag(file) {
             Some(Why::Garbage)

@@ -44,7 +44,9 @@ impl<'a> GarbageFirst<'a> {
         let mut files = placement.value_files().in_use();
         {
             let busy = placement.busy.hold();
-            files.retain(|file| Some(file.id) != head && file.is_known() && !busy.contains(&file.id));
+            let left_out = placement.value_files().left_out_files();
+            let is_free = |id: FileId| Some(id) != head && !busy.contains(&id) && !left_out.contains(&id);
+            files.retain(|file| file.is_known() && is_free(file.id));
         }
         // Each share is looked at once: merges of other threads change it. Of numbers from 0 on the bits are in their order.
         files.sort_by_cached_key(|file| (file.valid_share().to_bits(), file.id));
@@ -179,7 +181,7 @@ impl<'a> GarbageFirst<'a> {
             score: 1.0 - file.valid_share(),
             held: held(file),
         };
-        self.files.iter().map(explain).collect()
+        self.files.iter().map(explain).chain(self.placement.value_files().explain_left_out()).collect()
     }
 }
 

@@ -63,9 +63,10 @@ impl ColdLog {
     }
 
     /// The end of the log, to be appended to in files of about so many bytes. Until [`ColdLog::extend`] nobody else appends.
-    pub fn take_end(&mut self, file_bytes: u64) -> End {
+    pub fn take_end(&mut self, file_bytes: u64, left_out: &BTreeSet<FileId>) -> End {
         let head = self.head.take().and_then(|id| self.files.iter().find(|of| of.file.id == id));
-        let goes_on = |of: &&LogFile| !of.busy && !of.file.is_sealed() && of.file.len() < file_bytes;
+        let is_open = |file: &ValueFile| !file.is_sealed() && !left_out.contains(&file.id);
+        let goes_on = |of: &&LogFile| !of.busy && is_open(&of.file) && of.file.len() < file_bytes;
         End { head: head.filter(goes_on).map(|of| Arc::clone(&of.file)), copies: Vec::new(), file_bytes }
     }
 

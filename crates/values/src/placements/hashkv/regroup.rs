@@ -186,19 +186,13 @@ impl Regroup {
         let units: Vec<FamilyUnit> = units.collect();
         let mut fresh = self.begin_files(&units)?;
         let mut copying = {
-            let mut state = self.state.hold();
-            self.ranges_upto = state.ranges.newest();
-            let take = |unit| take(&mut state.groups, unit, &mut fresh, &mut self.taken);
+            let State { groups, ranges, cold_log, left_out, .. } = &mut *self.state.hold();
+            self.ranges_upto = ranges.newest();
+            let take = |unit| take((groups, left_out), unit, &mut fresh, &mut self.taken);
             self.families = units.into_iter().filter_map(take).collect();
-            let log_files = state.cold_log.ids().collect();
-            let log = state.cold_log.take_end(self.options.file_bytes);
-            Copying {
-                files: &self.files,
-                cold: self.options.cold,
-                ranges: Arc::clone(state.ranges.known()),
-                log_files,
-                log,
-            }
+            let log_files = cold_log.ids().collect();
+            let log = cold_log.take_end(self.options.file_bytes, left_out);
+            Copying { files: &self.files, cold: self.options.cold, ranges: Arc::clone(ranges.known()), log_files, log }
         };
         // Of groups that have split meanwhile.
         self.files.empty(fresh.into_values().map(|file| file.id), 0);
@@ -268,7 +262,7 @@ fn members(groups: &Groups, unit: FamilyUnit) -> Vec<usize> {
 
 /// Marks a unit's groups as being collected: commits go on in `fresh` files. `None` when there is nothing to collect.
 fn take(
-    groups: &mut Groups,
+    (groups, left_out): (&mut Groups, &BTreeSet<FileId>),
     unit: FamilyUnit,
     fresh: &mut BTreeMap<Region, Arc<ValueFile>>,
     taken: &mut Vec<Region>,
@@ -298,7 +292,8 @@ fn take(
         group.hot.open = fresh.is_some();
         group.hot.files.extend(fresh);
         taken.push(group.region);
-        let cold = group.cold.head().filter(|_| unit.hot_only).cloned();
+        let goes_on = |cold: &&Arc<ValueFile>| unit.hot_only && !left_out.contains(&cold.id);
+        let cold = group.cold.head().filter(goes_on).cloned();
         // Should this collection be given up, nobody goes on with it.
         group.cold.open &= !unit.hot_only;
         Leaf::new(group.region, cold)

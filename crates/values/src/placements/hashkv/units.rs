@@ -6,7 +6,7 @@ use super::State;
 use crate::{
     parts::{
         segment_groups::{Group, Groups, Part, Region},
-        value_files::ValueFile,
+        value_files::{UNREADABLE, ValueFile},
         victim::{self, Candidate},
     },
     placements::{Cold, ValueOptions},
@@ -90,10 +90,11 @@ impl FamilyUnit {
 /// A few groups with files that old or, when there are none, a few such files of the cold log.
 pub(super) fn begun_before(state: &State, before: FileId) -> Vec<Unit> {
     let units = with_file(state, |file| file.id < before);
+    let log = state.cold_log.begun_before(before).filter(|file| !state.left_out.contains(file));
     match () {
         () if !units.is_empty() => units,
         () if state.ranges.begun_before(before) => vec![Unit::Ranges],
-        () => state.cold_log.begun_before(before).take(LOG_FILES_AT_ONCE).map(Unit::File).collect(),
+        () => log.take(LOG_FILES_AT_ONCE).map(Unit::File).collect(),
     }
 }
 
@@ -101,7 +102,8 @@ pub(super) fn begun_before(state: &State, before: FileId) -> Vec<Unit> {
 fn with_file(state: &State, is_old: impl Fn(&ValueFile) -> bool) -> Vec<Unit> {
     let groups = &state.groups;
     let has_old = |&at: &usize| groups.all()[at].files().any(|file| is_old(file));
-    let old = families(groups, false).into_iter().filter(|family| family.members.iter().any(has_old));
+    let can_be = |family: &Family| !family.is_stuck && family.members.iter().any(has_old);
+    let old = families(state, false).into_iter().filter(can_be);
     old.take(GROUPS_AT_ONCE).map(|family| family.unit).collect()
 }
 
@@ -122,14 +124,15 @@ pub(super) fn due(options: &ValueOptions, state: &State, (over, is_pinned): (u64
 /// The units to collect so that about `over` bytes come free, of a `total`.
 fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<Unit> {
     let groups = &state.groups;
-    let families = candidates(options, state);
+    let mut families = candidates(options, state);
+    families.retain(|family| !family.is_stuck);
     let candidates: Vec<Candidate> = families.iter().map(|family| family.candidate).collect();
     let mut taken = vec![false; groups.all().len()];
     let enough = over + (total / FREE_SHARE).max(FREE_BYTES_MIN);
     let (mut freed, mut copied) = (0, 0);
     let mut units = Vec::new();
     for (at, _score) in victim::rank(options.victim, &candidates, groups.clock) {
-        let Family { unit, members, candidate } = &families[at];
+        let Family { unit, members, candidate, .. } = &families[at];
         // Groups and files of the log are collected in different ways, so not together.
         let is_other = units.first().is_some_and(|first: &Unit| first.file().is_some() != unit.file().is_some());
         if !worth(candidate) || is_other || members.iter().any(|&member| taken[member]) {
@@ -148,7 +151,7 @@ fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<U
 
 /// Each unit: what is in it, and whether it is among the `next`.
 pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reason: &'static str) -> Vec<Explained> {
-    let explained = |Family { unit, members, candidate }: Family| {
+    let explained = |Family { unit, members, candidate, is_stuck }: Family| {
         let number = unit.number();
         let (unit, files) = describe(&state.groups, unit, &members);
         Explained {
@@ -159,6 +162,7 @@ pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reaso
             age_bytes: (candidate.rest / candidate.dead.max(1) as f64) as u64,
             score: options.victim.score(&candidate, number),
             held: match () {
+                () if is_stuck => Some(UNREADABLE),
                 () if next.contains(&number) => None,
                 () if !worth(&candidate) => Some("less than a sixteenth of it is dead"),
                 () => Some(reason),
@@ -185,7 +189,7 @@ pub(super) fn largest(options: &ValueOptions, state: &State) -> u64 {
 fn all(options: &ValueOptions, state: &State) -> Vec<Family> {
     let mut all = candidates(options, state);
     all.retain(|family| family.unit.family().is_none_or(|unit| unit.hot_only));
-    all.extend(families(&state.groups, false));
+    all.extend(families(state, false));
     all
 }
 
@@ -209,40 +213,111 @@ fn worth(candidate: &Candidate) -> bool {
     candidate.dead > 0 && candidate.dead * DEAD_SHARE >= candidate.live + candidate.dead
 }
 
+/// The files that the collection of a unit reads.
+pub(super) fn files_of(state: &State, unit: Unit) -> Vec<FileId> {
+    let groups = &state.groups;
+    let at = |family: FamilyUnit| groups.all().iter().position(|group| group.region == family.region);
+    let members = unit.family().and_then(|family| Some(groups.family(at(family)?, family.hot_only)));
+    describe(groups, unit, &members.unwrap_or_default()).1
+}
+
+/// What cannot be collected since something in it cannot be read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stuck {
+    pub bytes: u64,
+    /// Of these, what is dead.
+    pub dead_bytes: u64,
+}
+
+impl Stuck {
+    fn add(&mut self, live: u64, dead: u64) {
+        self.bytes += live + dead;
+        self.dead_bytes += dead;
+    }
+}
+
+/// How much that is. The newest record of a key is that in all files of its group, so one file holds up all others of its family.
+pub(super) fn stuck(options: &ValueOptions, state: &State) -> Stuck {
+    let (mut stuck, groups) = (Stuck::default(), &state.groups);
+    if state.left_out.is_empty() {
+        return stuck;
+    }
+    // Where there are cold parts, hot ones are collected alone.
+    let with_parts = options.cold == Cold::Parts;
+    let halves = [(true, with_parts, false), (false, !with_parts, true)];
+    for (hot_only, takes_hot, takes_cold) in halves {
+        for (unit, members) in all_families(groups, hot_only) {
+            if !is_stuck(state, unit, &members) {
+                continue;
+            }
+            for group in members.iter().map(|&at| &groups.all()[at]) {
+                if takes_hot {
+                    stuck.add(group.hot.live + group.tag_bytes, group.hot.dead);
+                }
+                if takes_cold {
+                    stuck.add(group.cold.live, group.cold.dead);
+                }
+            }
+        }
+    }
+    let of_log = state.cold_log.candidates(groups.clock).filter(|(id, _)| state.left_out.contains(id));
+    of_log.for_each(|(_, candidate)| stuck.add(candidate.live, candidate.dead));
+    stuck
+}
+
+/// Whether a family has a file that is left out.
+fn is_stuck(state: &State, unit: FamilyUnit, members: &[usize]) -> bool {
+    let parts = members.iter().flat_map(|&at| unit.parts(&state.groups.all()[at]));
+    !state.left_out.is_empty() && parts.flat_map(|part| &part.files).any(|file| state.left_out.contains(&file.id))
+}
+
 /// A unit, the positions of its groups, and what is in it.
 struct Family {
     unit: Unit,
     members: Vec<usize>,
     candidate: Candidate,
+    /// Something in it cannot be read.
+    is_stuck: bool,
 }
 
 fn candidates(options: &ValueOptions, state: &State) -> Vec<Family> {
     let groups = &state.groups;
     let with_parts = options.cold == Cold::Parts;
-    let hot = if with_parts { families(groups, true) } else { Vec::new() };
+    let hot = if with_parts { families(state, true) } else { Vec::new() };
     // Where there is no cold part yet, the hot one is all.
     let has_cold = |family: &Family| family.members.iter().any(|&at| !groups.all()[at].cold.files.is_empty());
-    let all = families(groups, false).into_iter().filter(|family| !with_parts || has_cold(family));
+    let all = families(state, false).into_iter().filter(|family| !with_parts || has_cold(family));
     let of_log = state.cold_log.candidates(groups.clock);
-    let of_log = of_log.map(|(id, candidate)| Family { unit: Unit::File(id), members: Vec::new(), candidate });
+    let of_log = of_log.map(|(id, candidate)| {
+        let is_stuck = state.left_out.contains(&id);
+        Family { unit: Unit::File(id), members: Vec::new(), candidate, is_stuck }
+    });
     hot.into_iter().chain(all).chain(of_log).collect()
 }
 
 /// The units of one kind that are not being collected.
-fn families(groups: &Groups, hot_only: bool) -> Vec<Family> {
+fn families(state: &State, hot_only: bool) -> Vec<Family> {
+    let groups = &state.groups;
+    let is_idle = |members: &[usize]| members.iter().all(|&member| !groups.all()[member].busy);
+    let idle = all_families(groups, hot_only).into_iter().filter(|(_, members)| is_idle(members));
+    let family = |(unit, members): (FamilyUnit, Vec<usize>)| {
+        let candidate = sum_up(unit, groups.clock, members.iter().map(|&member| &groups.all()[member]));
+        Family { unit: Unit::Family(unit), is_stuck: is_stuck(state, unit, &members), members, candidate }
+    };
+    idle.map(family).collect()
+}
+
+/// All units of one kind, with the positions of their groups.
+fn all_families(groups: &Groups, hot_only: bool) -> Vec<(FamilyUnit, Vec<usize>)> {
     let mut met = vec![false; groups.all().len()];
     let mut families = Vec::new();
     for at in 0..met.len() {
         if met[at] {
             continue;
         }
-        let unit = FamilyUnit { region: groups.all()[at].region, hot_only };
         let members = groups.family(at, hot_only);
         members.iter().for_each(|&member| met[member] = true);
-        if members.iter().all(|&member| !groups.all()[member].busy) {
-            let candidate = sum_up(unit, groups.clock, members.iter().map(|&member| &groups.all()[member]));
-            families.push(Family { unit: Unit::Family(unit), members, candidate });
-        }
+        families.push((FamilyUnit { region: groups.all()[at].region, hot_only }, members));
     }
     families
 }

@@ -19,7 +19,7 @@ use super::NovKv;
 use crate::parts::{
     hidden::Look,
     sync::LockExt,
-    value_files::{DROPS, ValueFile},
+    value_files::{DROPS, UNREADABLE, ValueFile},
 };
 
 /// One collection merges so many files at most.
@@ -53,9 +53,25 @@ pub(super) struct Unit {
     numbers: usize,
     /// Nothing is appended to it any more, and the manifest knows all of it.
     is_complete: bool,
+    /// Something in it, or in what says what is dropped of it, cannot be read. It goes when all of it is dropped.
+    is_stuck: bool,
 }
 
 impl Unit {
+    /// Bytes that are needed, or cannot come free.
+    pub fn needed_bytes(&self) -> u64 {
+        if self.is_stuck { self.file.len() } else { self.live_bytes() }
+    }
+
+    pub fn stuck_bytes(&self) -> u64 {
+        if self.is_stuck { self.file.len() } else { 0 }
+    }
+
+    /// Whether what survives of it can be copied.
+    fn can_be_copied(&self) -> bool {
+        self.is_complete && !self.is_stuck
+    }
+
     pub fn live_bytes(&self) -> u64 {
         self.value_bytes.saturating_sub(self.dropped_bytes)
     }
@@ -73,14 +89,19 @@ impl NovKv {
         let files = shared.files.in_use();
         let head = self.arrivals.head();
         let drops = shared.drops.hold();
+        let left_out = shared.files.left_out_files();
         let unit = |file: Arc<ValueFile>| {
             let numbers = shared.numbers_of(&file);
+            let mut told = numbers.iter().flat_map(|&(number, _)| drops.about(number)).map(|block| block.drop_file);
+            let is_stuck = !left_out.is_empty()
+                && (left_out.contains(&file.id) || told.any(|drop_file| left_out.contains(&drop_file)));
             let is_complete = Some(file.id) != head && file.is_listed();
             Unit {
                 value_bytes: numbers.iter().map(|(_, bytes)| bytes).sum(),
                 dropped_bytes: numbers.iter().map(|&(number, _)| drops.dropped_bytes(number)).sum(),
                 numbers: numbers.len(),
                 is_complete,
+                is_stuck,
                 file,
             }
         };
@@ -96,7 +117,12 @@ impl NovKv {
             if pressure.entries_above + pressure.overwritten > 0.0 {
                 return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
             }
-            let old: Vec<&Unit> = complete.into_iter().filter(|unit| unit.file.id < before).collect();
+            let is_old = |unit: &&Unit| unit.file.id < before && (unit.can_be_copied() || unit.live_bytes() == 0);
+            let mut old: Vec<&Unit> = complete.into_iter().filter(is_old).collect();
+            if old.iter().any(|unit| unit.is_stuck) {
+                // Without any valid value, so they come first; with others they would be read.
+                old.retain(|unit| unit.live_bytes() == 0);
+            }
             return self.fitting(&old);
         }
         let gone: Vec<FileId> =
@@ -123,13 +149,15 @@ impl NovKv {
     /// digits.
     fn drop_files_to_merge(&self) -> Option<Collection> {
         let drops = self.shared.drops.hold();
-        if drops.files().len() <= DROP_FILES_MAX {
+        let left_out = self.shared.files.left_out_files();
+        let files: Vec<FileId> = drops.files().keys().copied().filter(|id| !left_out.contains(id)).collect();
+        if files.len() <= DROP_FILES_MAX {
             return None;
         }
         let len = |id: FileId| self.shared.files.get(id).map_or(0, |file| file.len());
         let mut bytes = 0;
         let mut taken = Vec::new();
-        for &id in drops.files().keys().rev() {
+        for &id in files.iter().rev() {
             if taken.len() >= 2 && len(id) > 2 * bytes {
                 break;
             }
@@ -140,7 +168,8 @@ impl NovKv {
     }
 
     fn small_files(&self, complete: &[&Unit]) -> Option<Collection> {
-        let is_small = |unit: &&&Unit| unit.live_bytes() < self.options.file_bytes / SMALL_SHARE;
+        let is_small =
+            |unit: &&&Unit| unit.can_be_copied() && unit.live_bytes() < self.options.file_bytes / SMALL_SHARE;
         let mut small: Vec<&Unit> = complete.iter().filter(is_small).copied().collect();
         small.sort_by_key(|unit| unit.live_bytes());
         if small.len() > SMALL_FILES_MAX { self.fitting(&small) } else { None }
@@ -148,19 +177,20 @@ impl NovKv {
 
     fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<Collection> {
         let (_, total_bytes, _) = self.shared.files.sizes();
-        let known: u64 = units.iter().map(Unit::live_bytes).sum();
+        let known: u64 = units.iter().map(Unit::needed_bytes).sum();
+        let left_out_bytes = units.iter().map(Unit::stuck_bytes).sum();
         let hidden = self.shared.hidden.below(pressure.hidden_at_most(known));
-        let space = ValueSpace { files: 0, total_bytes, live_bytes: known - hidden, emptied_bytes: 0 };
+        let space = ValueSpace { files: 0, total_bytes, live_bytes: known - hidden, emptied_bytes: 0, left_out_bytes };
         if pressure.excess(&space) == 0 {
             return None;
         }
         let threshold = self.threshold(pressure);
         let is_worth = |unit: &&Unit| {
             let wanted = unit.dropped_bytes * DEAD_SHARE >= unit.value_bytes;
-            unit.is_complete && wanted && unit.valid_rate() < threshold
+            unit.can_be_copied() && wanted && unit.valid_rate() < threshold
         };
         let worth: Vec<&Unit> = units.iter().filter(is_worth).collect();
-        let valid = units.iter().map(Unit::valid_rate).fold(1.0, f64::min);
+        let valid = units.iter().filter(|unit| !unit.is_stuck).map(Unit::valid_rate).fold(1.0, f64::min);
         let look = Look { hidden, known, valid, is_idle: worth.is_empty(), file_bytes: self.options.file_bytes };
         if look.is_due(pressure, threshold) {
             return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
@@ -183,6 +213,7 @@ impl NovKv {
         let later = |id: FileId| units.iter().filter(|u| u.file.id >= id).map(|u| u.file.len()).sum();
         let held = |unit: &Unit| match unit {
             unit if next.contains(&unit.file.id) => None,
+            unit if unit.is_stuck => Some(UNREADABLE),
             unit if !unit.is_complete => Some("it is still written to, or not durable yet"),
             unit if unit.valid_rate() >= threshold => Some("too little of it is dead: gc_threshold"),
             _ if rewrites => Some("compaction looks for more garbage first"),

@@ -1,0 +1,296 @@
+//! Damage that compactions and collections meet: it is told, its file is left out, and all else goes on.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use bifold::{
+    Compaction, Db, Env, Error, KeyspaceOptions, Options, Placement, Workers,
+    options::{Cold, TwoLayer, Values},
+    verify_in,
+};
+use bifold_io::{
+    faulty::{Call, FaultKind, FaultyFs},
+    memory::MemoryFs,
+};
+
+use crate::support::tiny;
+
+const DIR: &str = "/db";
+const KEYS: u32 = 600;
+
+/// Each placement that keeps values apart, with files of a few KiB.
+fn placements() -> Vec<(&'static str, Options)> {
+    let (group_bytes, file_bytes) = (8 << 10, 16 << 10);
+    let values = Values { min_bytes: 64, large_bytes: 250, group_bytes, file_bytes, ..Values::default() };
+    let of = |placement, values| KeyspaceOptions { placement, values, ..tiny().keyspace };
+    let two_layer = TwoLayer { unsorted_bytes: 32 << 10, ..TwoLayer::default() };
+    let unikv = KeyspaceOptions {
+        compaction: Compaction::TwoLayer(two_layer),
+        partition_bytes: Some(1 << 20),
+        ..of(Placement::UniKv, values.clone())
+    };
+    let cold_log = Values { cold: Cold::Log, ..values.clone() };
+    let keyspaces = [
+        ("wisckey", of(Placement::WiscKey, values.clone())),
+        ("hashkv", of(Placement::HashKv, values.clone())),
+        ("hashkv with a cold log", of(Placement::HashKv, cold_log)),
+        ("novkv", of(Placement::NovKv, values.clone())),
+        ("diffkv", of(Placement::DiffKv, values)),
+        ("unikv", unikv),
+    ];
+    keyspaces.map(|(name, keyspace)| (name, Options { keyspace, ..tiny() })).into()
+}
+
+fn env(fs: &MemoryFs) -> Env {
+    Env { fs: Arc::new(fs.clone()), ..Env::system() }
+}
+
+fn open(fs: &MemoryFs, options: &Options) -> Db {
+    Db::open_in(env(fs), DIR, options.clone()).unwrap()
+}
+
+fn key(n: u32) -> String {
+    format!("key{n:05}")
+}
+
+fn value(n: u32, round: u32) -> Vec<u8> {
+    format!("{n}.{round} ").into_bytes().repeat(20 + (n % 30) as usize)
+}
+
+fn update_all_but(db: &Db, but: Option<u32>, round: u32) {
+    let order = (0..KEYS).map(|n| n * 7 % KEYS);
+    order.filter(|n| Some(*n) != but).for_each(|n| db.put(key(n), value(n, round)).unwrap());
+}
+
+/// Checks that `error` names the damaged file and an offset.
+fn names(error: &Error, path: &Path) -> bool {
+    matches!(error, Error::Corruption { path: of, .. } if of == path) && error.to_string().contains("offset")
+}
+
+/// The keys that cannot be read, and demands that all others are as they should be.
+fn unreadable(db: &Db, path: &Path, round: impl Fn(u32) -> u32) -> Vec<u32> {
+    let is_lost = |&n: &u32| match db.get(key(n)) {
+        Ok(found) => {
+            assert_eq!(found.as_deref(), Some(&value(n, round(n))[..]), "key {n}");
+            false
+        }
+        Err(error) => {
+            assert!(names(&error, path), "key {n}: {error}");
+            true
+        }
+    };
+    (0..KEYS).filter(is_lost).collect()
+}
+
+fn files(fs: &MemoryFs, extension: &str) -> Vec<PathBuf> {
+    fs.files().into_iter().filter(|path| path.extension().is_some_and(|end| end == extension)).collect()
+}
+
+/// A closed database with one value that is damaged: its files, which one is damaged, and the key.
+fn with_damage(options: &Options) -> (MemoryFs, PathBuf, u32) {
+    let fs = MemoryFs::new();
+    let db = open(&fs, options);
+    (0..3).for_each(|round| update_all_but(&db, None, round));
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    db.close().unwrap();
+    for path in files(&fs, "val") {
+        let len = fs.read(&path).unwrap().len() as u64;
+        for at in (64..len).step_by(97) {
+            let image = fs.fork();
+            image.flip_bit(&path, at * 8 + 2);
+            let Ok(db) = Db::open_in(env(&image), DIR, options.clone()) else { continue };
+            if let [lost] = unreadable(&db, &path, |_| 2)[..] {
+                drop(db);
+                let image = fs.fork();
+                image.flip_bit(&path, at * 8 + 2);
+                return (image, path, lost);
+            }
+        }
+    }
+    panic!("no byte of any file is of one value alone");
+}
+
+/// Overwrites all but one key until a job has met the damage. Answers the last round.
+fn work_until_met(db: &Db, lost: u32, first: u32) -> u32 {
+    for round in first..first + 40 {
+        update_all_but(db, Some(lost), round);
+        db.wait_idle().unwrap();
+        if !db.stats().left_out.is_empty() {
+            return round;
+        }
+    }
+    panic!("no job has met the damage");
+}
+
+#[test]
+fn damage_that_a_job_meets_costs_its_value_and_nothing_else() {
+    for (name, options) in placements() {
+        let (fs, path, lost) = with_damage(&options);
+        let mut round = 2;
+        // Opened again it is all the same.
+        for session in 0..2 {
+            let db = open(&fs, &options);
+            let what = format!("{name}, session {session}, key {lost} in {}", path.display());
+            round = work_until_met(&db, lost, round + 1);
+            assert_eq!(db.stats().poisoned, None, "{what}");
+            let left_out = db.left_out();
+            assert!(left_out.len() == 1 && names(&left_out[0], &path), "{what}: {left_out:?}");
+            for _ in 0..10 {
+                round += 1;
+                update_all_but(&db, Some(lost), round);
+                db.wait_idle().unwrap();
+            }
+            assert_eq!(unreadable(&db, &path, |_| round), [lost], "{what}");
+            for explicit in [db.collect_garbage(), db.compact(), db.collect_garbage()] {
+                let error = explicit.expect_err(&what);
+                assert!(names(&error, &path), "{what}: {error}");
+            }
+            assert!(db.left_out().len() == 1 && db.stats().poisoned.is_none(), "{what}: {:?}", db.stats().left_out);
+            assert_eq!(unreadable(&db, &path, |_| round), [lost], "{what}");
+            let space = db.stats().space;
+            let live: u64 = (0..KEYS).map(|n| value(n, round).len() as u64 + 60).sum();
+            let rest = space.values_bytes - space.left_out_bytes;
+            assert!(rest < live * 8 / 5, "{what}: {rest} bytes of files for {live} live ones");
+            // With `hashkv` that is all of its group, whose garbage nobody can tell from what is live.
+            let is_group = options.keyspace.placement == Placement::HashKv;
+            assert!(space.left_out_bytes > 0 && (is_group || space.left_out_bytes < live / 8), "{what}: {space:?}");
+            assert!(fs.read(&path).is_some(), "{what}: the file is gone");
+            db.close().unwrap();
+            let problems = verify_in(&env(&fs), DIR, |_| ()).unwrap().problems;
+            assert!(problems.len() == 1 && names(&problems[0], &path), "{what}: {problems:?}");
+        }
+        // What is overwritten is needed no more.
+        let db = open(&fs, &options);
+        db.put(key(lost), value(lost, round)).unwrap();
+        assert_eq!(unreadable(&db, &path, |_| round), [], "{name}");
+        update_all_but(&db, None, round + 1);
+        db.wait_idle().unwrap();
+        assert_eq!(unreadable(&db, &path, |_| round + 1), [], "{name}");
+        assert_eq!(db.stats().poisoned, None, "{name}");
+    }
+}
+
+/// Bytes that background work has read so far.
+fn work_read(db: &Db) -> u64 {
+    let works = |source: &str| !matches!(source, "get" | "scan");
+    db.stats().io.iter().filter(|io| works(io.source)).map(|io| io.bytes_read).sum()
+}
+
+#[test]
+fn workers_rest_after_they_have_met_damage() {
+    for (name, options) in placements() {
+        let (fs, path, lost) = with_damage(&options);
+        let db = open(&fs, &Options { workers: Workers::Threads(2), ..options });
+        let round = work_until_met(&db, lost, 3);
+        db.wait_idle().unwrap();
+        let before = work_read(&db);
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(work_read(&db), before, "{name}: something is tried again and again");
+        assert_eq!(unreadable(&db, &path, |_| round), [lost], "{name}");
+        assert_eq!(db.stats().poisoned, None, "{name}");
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_table_is_left_where_it_is() {
+    let two_layer = TwoLayer { unsorted_bytes: 32 << 10, ..TwoLayer::default() };
+    for compaction in [Compaction::default(), Compaction::TwoLayer(two_layer)] {
+        let keyspace = KeyspaceOptions { compaction, ..tiny().keyspace };
+        let options = Options { keyspace, ..tiny() };
+        let fs = MemoryFs::new();
+        let db = open(&fs, &options);
+        update_all_but(&db, None, 0);
+        db.compact().unwrap();
+        db.close().unwrap();
+        let tables = files(&fs, "tbl");
+        assert!(tables.len() > 3, "{tables:?}");
+        let path = tables[tables.len() / 2].clone();
+        fs.flip_bit(&path, 700 * 8);
+        let db = open(&fs, &options);
+        let lost = unreadable(&db, &path, |_| 0);
+        assert!(!lost.is_empty() && lost.len() < 20, "{lost:?}");
+        // Level 0 goes down beside it as far as it can, and takes what it cannot in for good.
+        for round in 1..20 {
+            let others = (0..KEYS).filter(|n| !lost.contains(n));
+            others.for_each(|n| db.put(key(n), value(n, round)).unwrap());
+            db.wait_idle().unwrap();
+        }
+        let left_out = db.left_out();
+        assert!(left_out.len() == 1 && names(&left_out[0], &path), "{left_out:?}");
+        for explicit in [db.compact(), db.default_keyspace().compact_range::<&[u8]>(..)] {
+            assert!(names(&explicit.unwrap_err(), &path));
+        }
+        let reads_as_before = |db: &Db| {
+            assert_eq!(db.stats().poisoned, None);
+            assert_eq!(unreadable(db, &path, |_| 19), lost);
+        };
+        reads_as_before(&db);
+        db.close().unwrap();
+        let db = open(&fs, &options);
+        reads_as_before(&db);
+        lost.iter().for_each(|&n| db.put(key(n), value(n, 19)).unwrap());
+        assert_eq!(unreadable(&db, &path, |_| 19), []);
+    }
+}
+
+/// A value file that the system does not give is like one that is damaged; a write that fails is not.
+#[test]
+fn a_file_that_cannot_be_read_is_left_out_and_one_that_cannot_be_written_poisons() {
+    for (name, options) in placements() {
+        for (call, poisons) in [("read", false), ("append to", true)] {
+            let fs = MemoryFs::new();
+            let faulty = FaultyFs::over_memory(fs.clone());
+            let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+            let db = Db::open_in(env, DIR, options.clone()).unwrap();
+            (0..2).for_each(|round| update_all_but(&db, None, round));
+            db.wait_idle().unwrap();
+            let first = files(&fs, "val")[0].clone();
+            let is_it =
+                move |path: &Path| if poisons { path.extension().is_some_and(|e| e == "val") } else { path == first };
+            faulty.decide_by(Box::new(move |met: &Call<'_>| {
+                (met.op == call && is_it(met.path)).then_some(FaultKind::EIO)
+            }));
+            let outcome = (2..30).try_for_each(|round| {
+                let put = |n: u32| db.put(key(n), value(n, round));
+                (0..KEYS).try_for_each(put)?;
+                db.wait_idle()?;
+                db.collect_garbage()
+            });
+            faulty.clear();
+            assert_eq!(
+                db.stats().poisoned.is_some(),
+                poisons,
+                "{name}, {call}: {outcome:?}, {:?}",
+                db.stats().left_out
+            );
+        }
+    }
+}
+
+/// What a rewrite has written beside its tables goes when it is given up: nobody would ever count it out again.
+#[test]
+fn a_rewrite_that_is_given_up_leaves_no_value_file() {
+    for (name, options) in placements() {
+        let fs = MemoryFs::new();
+        let faulty = FaultyFs::over_memory(fs.clone());
+        let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+        let db = Db::open_in(env, DIR, options).unwrap();
+        (0..2).for_each(|round| update_all_but(&db, None, round));
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        let before = (db.stats().space.values_bytes, files(&fs, "val"), files(&fs, "tbl"));
+        // The first sync of the directory is that of an install.
+        faulty.decide_by(Box::new(|met: &Call<'_>| (met.op == "sync directory").then_some(FaultKind::EIO)));
+        db.compact().unwrap_err();
+        faulty.clear();
+        assert!(db.stats().poisoned.is_some(), "{name}");
+        let after = (db.stats().space.values_bytes, files(&fs, "val"), files(&fs, "tbl"));
+        assert_eq!(after, before, "{name}");
+    }
+}

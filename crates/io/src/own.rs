@@ -1,0 +1,54 @@
+//! Before a file is cut or written to at its place that has other names: its name gets a copy of its own. Whoever knows the file by
+//! another name, in a copy of the directory made of hard links, finds it as it was.
+
+use std::path::{Path, PathBuf};
+
+use bifold_contract::Result;
+
+use crate::fs::FileSystem;
+
+/// Files are copied in pieces of this size.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// What is added to a file's name while its copy is made. What a crash leaves under such a name is needed by nobody.
+const OWN: &str = ".own";
+
+/// Makes sure that what stands at `path` has no other name. Of a file that has, the first `len` bytes are copied and synced. Answers
+/// whether it was copied.
+///
+/// # Errors
+/// The file system's; the file is as it was then.
+pub(crate) fn own(fs: &dyn FileSystem, path: &Path, len: u64) -> Result<bool> {
+    if cfg!(planted = "change_shared_files") || !fs.is_shared(path)? {
+        return Ok(false);
+    }
+    let copy = copy_path(path);
+    if fs.len(&copy)?.is_some() {
+        fs.remove(&copy)?;
+    }
+    let copied = copy_to(fs, path, &copy, len).and_then(|()| fs.rename(&copy, path));
+    copied.inspect_err(|_| {
+        let _removed_by_the_next_opening = fs.remove(&copy);
+    })?;
+    Ok(true)
+}
+
+fn copy_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(OWN);
+    name.into()
+}
+
+fn copy_to(fs: &dyn FileSystem, path: &Path, copy: &Path, len: u64) -> Result<()> {
+    let (from, to) = (fs.open(path)?, fs.create(copy)?);
+    let end = len.min(from.len()?);
+    let mut buffer = vec![0; usize::try_from(end.min(PIECE_BYTES)).unwrap_or(0)];
+    let mut at = 0;
+    while at < end {
+        let step = usize::try_from((end - at).min(PIECE_BYTES)).unwrap_or(0);
+        from.read_at(&mut buffer[..step], at)?;
+        to.append(&[&buffer[..step]])?;
+        at += step as u64;
+    }
+    to.sync()
+}
