@@ -1,4 +1,4 @@
-//! Parts of a key range for which the disk has no room are cut until they fit: see [`narrow`](bifold_index::compaction::narrow).
+//! Parts of a key range for which the disk has no room are cut until they fit: see [`narrow`].
 //!
 //! ```text
 //! merge a part ─▶ Full ─▶ tables of half as many bytes at most are merged from now on: larger parts are cut first
