@@ -75,6 +75,8 @@ fn options(seed: u64) -> OptionSet {
         values: Values {
             min_bytes: 100,
             space_target: random.pick(&[1.05, 1.3]),
+            // Else merges, which come with nearly each flush, take along what collections are for.
+            gc_threshold: 0.1,
             file_bytes: random.pick(&[1 << 10, 4 << 10]),
             ..Values::default()
         },

@@ -9,5 +9,5 @@ use bifold_sim::{
 fn no_split_and_no_collection_loses_anything_promised() {
     let seeds = scaled(2);
     let report = over_seeds(0..seeds, |seed| run(seed, None));
-    report.finish("splits", &[("splits", seeds * 3), ("collections", seeds), ("power-loss images", seeds * 500)]);
+    report.finish("splits", &[("splits", seeds * 3), ("collections", seeds * 3), ("power-loss images", seeds * 500)]);
 }
