@@ -17,7 +17,7 @@
 //! happened: those that begin later append to files that were not there, or not full, when the files were picked.
 //!
 //! Several collections of a keyspace run at once where the placement says which files have nothing to do with those being
-//! collected ([`Placement::pick_beside`](bifold_contract::Placement::pick_beside), decision 0009).
+//! collected ([`Placement::pick_beside`](bifold_values::placement::Placement::pick_beside), decision 0009).
 //!
 //! What is picked may also be a look: the placement asks the index about some values, and nothing moves.
 
@@ -26,12 +26,10 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use bifold_contract::{
-    FileId, Pointer, Result,
-    placement::{Collecting, Collection, IndexView, Moved, SpacePressure},
-};
+use bifold_contract::{FileId, Pointer, Result};
 use bifold_format::pointer;
 use bifold_index::version::Version;
+use bifold_values::placement::{Collecting, Collection, IndexView, Moved, SpacePressure};
 
 use crate::{
     compact::{beside_largest, entries_of_runs},

@@ -11,7 +11,6 @@ use std::{
 use bifold_contract::{
     CompactionJob, FileId, IoSource, JobShape, LevelEdit, Levels, Result, Run, TableMeta, ValueEdit,
     edit::{TableAdded, TableRemoved},
-    placement::RewriteJob,
 };
 use bifold_index::{
     compaction::{
@@ -23,6 +22,7 @@ use bifold_index::{
     table::{ReadMode, Table},
     version::Version,
 };
+use bifold_values::placement::RewriteJob;
 
 use crate::{
     engine::Engine,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{IoSource, LevelEdit, Levels, Result, ValueEdit, edit::TableAdded, placement::RewriteJob};
+use bifold_contract::{IoSource, LevelEdit, Levels, Result, ValueEdit, edit::TableAdded};
 use bifold_index::{
     compaction::{
         parts,
@@ -14,6 +14,7 @@ use bifold_index::{
     },
     merge::{MergeCursor, Source},
 };
+use bifold_values::placement::RewriteJob;
 
 use crate::{
     compact::count_of_parts,

@@ -382,7 +382,7 @@ pub(crate) fn state_of(trees: &[Arc<Tree>], next_file: FileId, last_seqno: u64, 
     for tree in trees {
         let options = toml::to_string(&tree.options).unwrap_or_default();
         edit.keyspaces.push(KeyspaceEdit::Created { id: tree.keyspace, name: tree.name.clone(), options });
-        let values = tree.placement().files();
+        let values = tree.placement().listed();
         edit.values.added.extend(values.added);
         edit.values.garbage.extend(values.garbage);
         let view = tree.view();

@@ -23,8 +23,9 @@ use std::{
     },
 };
 
-use bifold_contract::{Busy, CompactionJob, Error, FileId, Result, placement::Collection};
+use bifold_contract::{Busy, CompactionJob, Error, FileId, Result};
 use bifold_format::names::{self, FileKind};
+use bifold_values::placement::Collection;
 
 use crate::{engine::Engine, schedule::Task, sync::LockExt, tree::Tree};
 

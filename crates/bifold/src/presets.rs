@@ -11,7 +11,10 @@ use bifold_index::{
     version::Version,
 };
 use bifold_values::{
-    parts::{value_files::Home, victim},
+    parts::{
+        value_files::{Home, ValueFiles},
+        victim,
+    },
     placements::{
         self, ValueOptions,
         diffkv::{DiffKv, order},
@@ -21,6 +24,7 @@ use bifold_values::{
         unikv,
         wisckey::WiscKey,
     },
+    store::ValueStore,
 };
 
 use crate::options::{Cold, Compaction, Compression, HashIndex, KeyspaceOptions, MergePolicy, Placement, Victim};
@@ -28,22 +32,21 @@ use crate::options::{Cold, Compaction, Compression, HashIndex, KeyspaceOptions, 
 /// Zstandard level: the lowest, since tables are rewritten several times.
 const ZSTD_LEVEL: i32 = 1;
 
-/// The placement an option names, with the value files that are there.
+/// The values of a keyspace, where the placement is the one an option names, with the value files that are there.
 ///
 /// # Errors
 /// I/O errors and corruption of value files.
-pub(crate) fn placement(
-    options: &KeyspaceOptions,
-    values: ValueHome<'_>,
-) -> Result<Arc<dyn bifold_contract::Placement>> {
-    let ValueHome { home, listed, present } = values;
+pub(crate) fn values(options: &KeyspaceOptions, home: ValueHome<'_>) -> Result<ValueStore> {
+    let ValueHome { home, listed, present } = home;
+    let files = Arc::new(ValueFiles::open(home, listed, present)?);
+    let of_values = value_options(options);
     Ok(match options.placement {
-        Placement::Inline => Arc::new(Inline),
-        Placement::WiscKey => Arc::new(WiscKey::open(home, value_options(options), listed, present)?),
-        Placement::HashKv => Arc::new(HashKv::open(home, value_options(options), listed, present)?),
-        Placement::NovKv => Arc::new(NovKv::open(home, value_options(options), listed, present)?),
-        Placement::DiffKv => Arc::new(DiffKv::open(home, value_options(options), listed, present)?),
-        Placement::UniKv => Arc::new(unikv::open(home, value_options(options), listed, present)?),
+        Placement::Inline => ValueStore::new(files, Inline),
+        Placement::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
+        Placement::HashKv => ValueStore::new(Arc::clone(&files), HashKv::open(&files, of_values)?),
+        Placement::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
+        Placement::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
+        Placement::UniKv => ValueStore::new(Arc::clone(&files), unikv::open(&files, of_values)),
     })
 }
 

@@ -29,9 +29,10 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{Error, KeyspaceId, Result, placement::Collection};
+use bifold_contract::{Error, KeyspaceId, Result};
 use bifold_format::names;
 use bifold_io::{Dir, fs::APPEND_SLOT_BYTES};
+use bifold_values::placement::Collection;
 
 use crate::{
     engine::Engine,

@@ -9,7 +9,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, placement::Collection};
+use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo};
+use bifold_values::placement::Collection;
 
 use crate::{
     engine::Engine,

@@ -16,12 +16,10 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{
-    IoSource, SeqNo,
-    placement::{Moved, StaleReads},
-};
+use bifold_contract::{IoSource, SeqNo};
 use bifold_format::names;
 use bifold_index::lookup::LookupCounters;
+use bifold_values::placement::{Moved, StaleReads};
 use serde::Serialize;
 
 pub use self::{

@@ -25,14 +25,14 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, JobShape, KeyspaceId, Placement, Result, SeqNo};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, JobShape, KeyspaceId, Result, SeqNo};
 use bifold_index::{
     compaction::{by_partition::Shape, run::Held},
     memtable::Memtable,
     table::TableOptions,
     version::Version,
 };
-use bifold_values::placements::inline::Inline;
+use bifold_values::store::ValueStore;
 
 use crate::{
     engine::Changing,
@@ -124,17 +124,17 @@ pub(crate) struct View {
     shape: OnceLock<Arc<Shape>>,
 }
 
-/// The placement of a tree. Views have it, and nothing that lives as long as a handle: with the last view of a dropped tree, that
+/// The values of a tree. Views have it, and nothing that lives as long as a handle: with the last view of a dropped tree, that
 /// is with its last reader, it goes, and its files, filters and buffers with it.
 pub(crate) struct Values {
-    placement: Arc<dyn Placement>,
+    store: ValueStore,
     /// The tables when the tree was dropped: readers of older views look there for values that have moved since.
     last: OnceLock<Arc<View>>,
 }
 
 impl Values {
-    fn new(placement: Arc<dyn Placement>) -> Arc<Self> {
-        Arc::new(Self { placement, last: OnceLock::new() })
+    fn new(store: ValueStore) -> Arc<Self> {
+        Arc::new(Self { store, last: OnceLock::new() })
     }
 
     /// What the tables were when the tree was dropped, where values move without a commit.
@@ -150,10 +150,10 @@ impl fmt::Debug for Values {
 }
 
 impl Deref for Values {
-    type Target = dyn Placement;
+    type Target = ValueStore;
 
     fn deref(&self) -> &Self::Target {
-        &*self.placement
+        &self.store
     }
 }
 
@@ -189,9 +189,9 @@ impl View {
         Self { active, sealed, version, values, shape: OnceLock::new() }
     }
 
-    /// Nothing, with values nowhere.
-    fn nothing() -> Self {
-        Self::of_tables(Arc::default(), Values::new(Arc::new(Inline)))
+    /// Nothing, where this was.
+    fn nothing(&self) -> Self {
+        Self::of_tables(Arc::default(), Values::new(self.values.emptied()))
     }
 
     fn of_tables(version: Arc<Version>, values: Arc<Values>) -> Self {
@@ -217,8 +217,8 @@ impl Tree {
         flushed: SeqNo,
         values: ValueHome<'_>,
     ) -> Result<Self> {
-        let placement = presets::placement(&options, values)?;
-        let profile = placement.profile();
+        let store = presets::values(&options, values)?;
+        let profile = store.profile();
         let entries = version.tables().map(|table| table.meta().entries).sum();
         Ok(Self {
             keyspace,
@@ -227,14 +227,14 @@ impl Tree {
             keeps_apart: profile.keeps_apart(),
             overwrites: profile
                 .learns_from_rewrites
-                .map(|apart_from| Overwrites::of(apart_from, placement.space().live_bytes, entries)),
+                .map(|apart_from| Overwrites::of(apart_from, store.space().live_bytes, entries)),
             policy: presets::policy(&options)?,
             history: Mutex::default(),
             scans_are_cold: AtomicBool::new(false),
             looks: Looks::default(),
             unreadable: LeftOut::default(),
             held: Mutex::default(),
-            view: ArcSwap::from_pointee(View::of_tables(Arc::new(version), Values::new(placement))),
+            view: ArcSwap::from_pointee(View::of_tables(Arc::new(version), Values::new(store))),
             change: Mutex::new(()),
             flushed: AtomicU64::new(flushed),
             dropped: AtomicBool::new(false),
@@ -264,12 +264,12 @@ impl Tree {
         let old = self.view_to_hold();
         if old.values.profile().parts_at_rewrite {
             // Readers of older views reach it through the placement, which it must not keep in its turn.
-            let last = View { version: Arc::clone(&old.version), ..View::nothing() };
+            let last = View { version: Arc::clone(&old.version), ..old.nothing() };
             let _it_is_dropped_once = old.values.last.set(Arc::new(last));
         }
         let nothing = match cfg!(planted = "handle_pins_files") {
-            true => View { values: Arc::clone(&old.values), ..View::nothing() },
-            false => View::nothing(),
+            true => View { values: Arc::clone(&old.values), ..old.nothing() },
+            false => old.nothing(),
         };
         self.view.store(Arc::new(nothing));
         old

@@ -13,7 +13,8 @@ use std::{
     thread::JoinHandle,
 };
 
-use bifold_contract::{Busy, CompactionJob, KeyspaceId, placement::Collection};
+use bifold_contract::{Busy, CompactionJob, KeyspaceId};
+use bifold_values::placement::Collection;
 
 use crate::{places::Places, signal::Signal, sync::LockExt};
 

@@ -15,8 +15,9 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bifold_contract::{Entry, Error, Kind, Pointer, RangeTombstone, Result, SeqNo, key, placement::Routed};
+use bifold_contract::{Entry, Error, Kind, Pointer, RangeTombstone, Result, SeqNo, key};
 use bifold_format::pointer;
+use bifold_values::placement::Routed;
 
 use crate::{
     engine::Engine,

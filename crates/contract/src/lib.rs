@@ -9,8 +9,8 @@
 //! | [`levels`] | the shape of an LSM-tree as plain data: levels, runs, tables |
 //! | [`edit`] | one atomic change of the database: tables and value files together |
 //! | [`error`] | everything that can go wrong, with file, offset and what to do |
-//! | [`placement`] | seam: where values live and how their garbage is collected |
 //! | [`policy`] | seams: which tables to compact, which level-0 tables may hold a key |
+//! | [`rewrite`] | seam: what becomes of the entries and values of a stream that is rewritten |
 //! | [`source`] | for whom bytes are read and written, so that statistics are honest |
 //!
 //! `index` and `values` both depend on this crate and never on each other; the engine crate `bifold` joins them.
@@ -21,9 +21,9 @@ pub mod entry;
 pub mod error;
 pub mod key;
 pub mod levels;
-pub mod placement;
 pub mod pointer;
 pub mod policy;
+pub mod rewrite;
 pub mod source;
 pub mod value;
 
@@ -32,8 +32,8 @@ pub use entry::{Entry, Kind, RangeTombstone};
 pub use error::{Corruption, Error, Result};
 pub use key::{FileId, KeyspaceId, MAX_KEY_LEN, MAX_VALUE_LEN, RunId, SeqNo};
 pub use levels::{Level, Levels, Run, TableMeta};
-pub use placement::{Placement, Profile, Rewriter};
 pub use pointer::Pointer;
 pub use policy::{Busy, BusyOutput, CompactionJob, CompactionPolicy, JobShape, Locator};
+pub use rewrite::{Kept, RewriteJob, Rewriter};
 pub use source::IoSource;
 pub use value::Value;

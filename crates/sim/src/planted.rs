@@ -94,7 +94,7 @@ const DROPPED_FILES: Test = Test::Integration("bifold", "all", "keyspaces::the_f
 
 const LEFT_OUT: Test = Test::Integration("bifold", "all", "left_out::damage_that");
 const GIVEN_UP: Test = Test::Integration("bifold", "all", "left_out::a_rewrite_that_is_given_up");
-const PRESSURE: Test = Test::Unit("bifold-contract", "placement::");
+const PRESSURE: Test = Test::Unit("bifold-values", "placement::");
 const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");

@@ -1,10 +1,14 @@
 //! Where values live in Bifold. This crate knows values and pointers, and nothing of the LSM-tree.
 //!
-//! | folder | what is in it |
+//! | folder or file | what is in it |
 //! |---|---|
 //! | [`placements`] | one file per design: the answers a placement gives to the engine |
+//! | [`placement`] | the seam: what a placement decides |
+//! | [`store`] | the values of one keyspace: what every placement does alike, done once |
 //! | [`parts`] | what designs are made of: value files, scans of them, groups of them, choice of victims |
 #![forbid(unsafe_code)]
 
 pub mod parts;
+pub mod placement;
 pub mod placements;
+pub mod store;

@@ -16,9 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use bifold_contract::{
-    Corruption, Error, FileId, IoSource, KeyspaceId, LogFloor, Pointer, Result, SeqNo, placement::Located,
-};
+use bifold_contract::{Corruption, Error, FileId, IoSource, KeyspaceId, LogFloor, Pointer, Result, SeqNo};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
     log::{self, LogRecord, Operation},
@@ -26,6 +24,7 @@ use bifold_format::{
     walk::{Met, Walk},
 };
 use bifold_io::{Dir, Reader};
+use bifold_values::placement::Located;
 
 use super::{ManifestState, NUMBERS_AHEAD_MAX};
 use crate::tree::Tree;

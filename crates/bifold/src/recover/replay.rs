@@ -5,14 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use bifold_contract::{
-    Error, FileId, KeyspaceId, Result, SeqNo,
-    placement::{Replayed, Routed},
-};
+use bifold_contract::{Error, FileId, KeyspaceId, Result, SeqNo};
 use bifold_format::{
     log::{LogRecord, Operation},
     names,
 };
+use bifold_values::placement::{Replayed, Routed};
 
 use super::{
     Files, Logs,

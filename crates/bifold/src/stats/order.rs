@@ -49,7 +49,7 @@ impl OrderStats {
         }
         let order = tree.placement().order();
         let history = *tree.history.hold();
-        let level = |level: &bifold_contract::placement::LevelOrder| LevelOrderStats {
+        let level = |level: &bifold_values::placement::LevelOrder| LevelOrderStats {
             level: level.level.into(),
             groups: level.groups,
             files: level.files,

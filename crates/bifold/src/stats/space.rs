@@ -11,9 +11,9 @@
 //!            └─ other_bytes
 //! ```
 
-use bifold_contract::placement::ValueSpace;
 use bifold_format::names::{self, FileKind};
 use bifold_io::fs::APPENDS_NAME;
+use bifold_values::placement::ValueSpace;
 use serde::Serialize;
 
 use super::{KeyspaceStats, SnapshotStats};

@@ -17,8 +17,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{
-    Entry, FileId, IoSource, Kind, RangeTombstone, Result, Rewriter, SeqNo, TableMeta, ValueEdit, key::MAX_SEQNO,
-    placement::Kept,
+    Entry, FileId, IoSource, Kept, Kind, RangeTombstone, Result, Rewriter, SeqNo, TableMeta, ValueEdit, key::MAX_SEQNO,
 };
 use bifold_format::{names, pointer};
 use bifold_io::Dir;

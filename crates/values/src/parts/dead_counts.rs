@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bifold_contract::{Entry, FileId, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, placement::Kept};
+use bifold_contract::{Entry, FileId, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit};
 use bifold_format::pointer;
+
+use crate::placement::Kept;
 
 /// Bytes and records that died, by file.
 #[derive(Clone, Debug, Default)]

@@ -18,7 +18,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use bifold_contract::{IoSource, Pointer, Result, placement::IndexView};
+use bifold_contract::{IoSource, Pointer, Result};
 use bifold_format::{
     frame::{self, HEADER_BYTES},
     value::ValueKind,
@@ -29,6 +29,7 @@ use super::{
     sync::LockExt,
     value_files::ValueFile,
 };
+use crate::placement::IndexView;
 
 /// Records of one look.
 const POINTS_MAX: u64 = 512;

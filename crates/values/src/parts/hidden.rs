@@ -8,9 +8,8 @@
 //! Each of the two is only about right: a filter may say of a new key that it is there, and a snapshot keeps what is hidden. The
 //! bound is exact, and it is near nothing after a rewrite of everything; so an error does not outlast the next one.
 
+use crate::placement::SpacePressure;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use bifold_contract::placement::SpacePressure;
 
 /// Of what the space target leaves for garbage, a part is hidden always: half as much as there is at the next rewrite. With this
 /// part at each, files are collected when they are about 0.6 valid; the less, the less is copied, and the more often the

@@ -7,10 +7,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bifold_contract::{
-    FileId, IoSource, Pointer, Result, SeqNo,
-    placement::{Collecting, IndexView, Moved, Moves},
-};
+use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo};
 use bifold_format::value::ValueKind;
 
 use super::{
@@ -19,6 +16,7 @@ use super::{
     sync::LockExt,
     value_files::{COLLECTED, Copy, ValueFile, ValueFiles},
 };
+use crate::placement::{Collecting, IndexView, Moved, Moves};
 
 /// Values copied out of a few files.
 pub struct Relocation {

@@ -28,7 +28,6 @@ use std::{
 use arc_swap::ArcSwap;
 use bifold_contract::{
     Corruption, Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta,
-    placement::FilesHeld,
 };
 use bifold_format::{
     compression::zeroed,
@@ -44,6 +43,7 @@ use super::{
     sync::LockExt,
     unsynced::{Listed, Unsynced},
 };
+use crate::placement::FilesHeld;
 
 pub use self::{
     copies::Copy,
@@ -321,13 +321,8 @@ struct Emptied {
 }
 
 impl ValueFiles {
-    /// The files that the manifest lists, and others of this keyspace that commits have begun ([`owners()`]). What follows the
-    /// length in the manifest, and all of the others, may be torn; [`ValueFiles::settle`] keeps of it what commits have written.
-    ///
-    /// # Errors
-    /// I/O errors; corruption when a listed file is missing or damaged.
-    pub fn open(home: Home, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
-        let files = Self {
+    fn none_of(home: Home) -> Self {
+        Self {
             buffers: Buffers::new(Arc::clone(&home.memory.buffers)),
             home,
             all: ArcSwap::default(),
@@ -344,7 +339,22 @@ impl ValueFiles {
             dropped: AtomicBool::new(false),
             left_out: Mutex::default(),
             to_sync: Listed::default(),
-        };
+        }
+    }
+
+    /// No files, where these are.
+    #[must_use]
+    pub fn without_any(&self) -> Self {
+        Self::none_of(self.home.clone())
+    }
+
+    /// The files that the manifest lists, and others of this keyspace that commits have begun ([`owners()`]). What follows the
+    /// length in the manifest, and all of the others, may be torn; [`ValueFiles::settle`] keeps of it what commits have written.
+    ///
+    /// # Errors
+    /// I/O errors; corruption when a listed file is missing or damaged.
+    pub fn open(home: Home, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
+        let files = Self::none_of(home);
         for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {
             if meta.tags & GONE == 0 {
                 files.adopt(meta.id, Some(meta))?;
@@ -577,6 +587,12 @@ impl ValueFiles {
     fn sync_files(&self, files: &[Arc<ValueFile>]) -> Result<()> {
         let writers: Vec<Arc<Writer>> = files.iter().map(|file| self.writer(file)).collect::<Result<_>>()?;
         self.home.dir.sync_files(writers.iter().map(|writer| &**writer))
+    }
+
+    /// What filters and indexes may take.
+    #[must_use]
+    pub fn filters(&self) -> &Arc<super::budget::Budget> {
+        &self.home.memory.filters
     }
 
     /// All files that exist.

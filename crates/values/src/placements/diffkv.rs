@@ -32,13 +32,11 @@ mod victims;
 
 use std::sync::{Arc, Mutex};
 
-use bifold_contract::{
-    Error, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
-    placement::{
-        Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, Order, RewriteJob, Routed,
-        SpacePressure, ValueSpace,
-    },
+use crate::placement::{
+    Collecting, Collection, Explained, IndexView, Order, Placement, Profile, RewriteJob, Routed, SpacePressure,
+    ValueSpace,
 };
+use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit};
 
 use self::{
     merge::{Merge, Work},
@@ -49,7 +47,7 @@ use crate::parts::{
     arrivals::Arrivals,
     hidden::Hidden,
     relocation::Relocation,
-    value_files::{Home, ORDERED, ValueFile, ValueFiles},
+    value_files::{ORDERED, ValueFile, ValueFiles},
 };
 
 /// Medium values in vTables, large ones in logs.
@@ -94,29 +92,18 @@ impl Shared {
 
 impl DiffKv {
     /// With the files that are there.
-    ///
-    /// # Errors
-    /// I/O errors and corruption.
-    pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
-        Self::open_as(DESIGN, home, options, listed, present)
+    #[must_use]
+    pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
+        Self::open_as(DESIGN, files, options)
     }
 
     /// The same, of another design.
-    ///
-    /// # Errors
-    /// As [`DiffKv::open`].
-    pub fn open_as(
-        design: Design,
-        home: Home,
-        options: ValueOptions,
-        listed: &ValueEdit,
-        present: &[FileId],
-    ) -> Result<Self> {
-        let files = Arc::new(ValueFiles::open(home, listed, present)?);
-        let arrivals = Arrivals::new(Arc::clone(&files), options.file_bytes, options.compression);
+    #[must_use]
+    pub fn open_as(design: Design, files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
+        let arrivals = Arrivals::new(Arc::clone(files), options.file_bytes, options.compression);
         let hidden = if design.has_logs { Hidden::unknown() } else { Hidden::none() };
-        let shared = Arc::new(Shared { design, options, files, work: Work::default(), hidden });
-        Ok(Self { shared, arrivals, busy: Arc::default() })
+        let shared = Arc::new(Shared { design, options, files: Arc::clone(files), work: Work::default(), hidden });
+        Self { shared, arrivals, busy: Arc::default() }
     }
 
     fn value_files(&self) -> &Arc<ValueFiles> {
@@ -144,32 +131,8 @@ impl Placement for DiffKv {
         }
     }
 
-    fn begin_sync(&self) {
-        self.value_files().begin_sync();
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.value_files().sync()
-    }
-
-    fn synced(&self) {
-        self.value_files().synced();
-    }
-
-    fn has_unsynced(&self) -> bool {
-        self.value_files().has_unsynced()
-    }
-
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(Merge::new(&self.shared, job)))
-    }
-
-    fn read(&self, key: &[u8], _seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
-        Ok(self.value_files().read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
-    }
-
-    fn prefetch(&self, pointers: &[Pointer]) -> bool {
-        self.value_files().prefetch(pointers)
     }
 
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
@@ -187,33 +150,9 @@ impl Placement for DiffKv {
         Ok(Box::new(copies))
     }
 
-    fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
-        self.value_files().retire(durable, oldest_snapshot)
-    }
-
     fn may_move(&self, from: u8, to: u8) -> bool {
         let parted_from = self.shared.design.parted_from;
         from >= parted_from || to < parted_from
-    }
-
-    fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
-        self.value_files().can_retire(oldest_snapshot)
-    }
-
-    fn largest_unit(&self) -> u64 {
-        self.value_files().largest()
-    }
-
-    fn unlisted(&self) -> Vec<ValueFileMeta> {
-        self.value_files().unlisted()
-    }
-
-    fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
-        self.value_files().make_durable(files)
-    }
-
-    fn news(&self, flushed: SeqNo) -> ValueEdit {
-        self.value_files().news(flushed)
     }
 
     fn emptied_by(&self, edit: &ValueEdit) -> Vec<(FileId, u64)> {
@@ -226,24 +165,8 @@ impl Placement for DiffKv {
         files.filter(is_empty).map(|(file, _)| (file.id, file.len())).collect()
     }
 
-    fn installed(&self, edit: &ValueEdit) {
-        self.value_files().installed(edit);
-    }
-
-    fn give_up(&self, edit: &ValueEdit) {
-        edit.added.iter().for_each(|meta| self.value_files().remove(meta.id));
-    }
-
-    fn leave_out(&self, file: FileId, why: &Error) -> bool {
-        self.value_files().leave_out(file, why)
-    }
-
-    fn left_out(&self) -> Vec<Error> {
-        self.value_files().left_out()
-    }
-
-    fn files(&self) -> ValueEdit {
-        self.shared.files.listed()
+    fn give_up(&self, files: &ValueFiles, edit: &ValueEdit) {
+        edit.added.iter().for_each(|meta| files.remove(meta.id));
     }
 
     fn space(&self) -> ValueSpace {
@@ -264,10 +187,6 @@ impl Placement for DiffKv {
         self.shared.hidden.keep_below(pressure.hidden_at_most(self.space().live_bytes))
     }
 
-    fn memory_bytes(&self) -> u64 {
-        self.value_files().memory_bytes()
-    }
-
     fn order(&self) -> Order {
         let mut files = self.value_files().in_use();
         files.retain(|file| file.description.class == ORDERED);
@@ -275,44 +194,12 @@ impl Placement for DiffKv {
         self.shared.work.with(order::by_level(&files, is_tagged))
     }
 
-    fn emptied_after(&self, seqno: SeqNo) -> u64 {
-        self.value_files().emptied_after(seqno)
-    }
-
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         GarbageFirst::of(self).explain(pressure)
     }
 
-    fn seal(&self) {
+    fn seal(&self, files: &ValueFiles) {
         self.arrivals.seal();
-        self.value_files().seal();
-    }
-
-    fn locate(&self, pointer: Pointer) -> Result<Located> {
-        self.value_files().locate(pointer)
-    }
-
-    fn refer(&self, pointer: Pointer, commit: SeqNo) {
-        self.value_files().refer(pointer, commit);
-    }
-
-    fn durable_before(&self) -> SeqNo {
-        self.value_files().durable_before()
-    }
-
-    fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
-        self.value_files().settle(last, durable).map(drop)
-    }
-
-    fn drop_files(&self) {
-        self.value_files().drop_all();
-    }
-
-    fn live_files(&self) -> Vec<FileId> {
-        self.value_files().present()
-    }
-
-    fn hold_files(&self) -> FilesHeld {
-        self.value_files().hold()
+        files.seal();
     }
 }

@@ -35,14 +35,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{
-    Corruption, Error, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit,
-    ValueFileMeta,
-    placement::{
-        Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, Replayed, RewriteJob, Routed,
-        SpacePressure, ValueSpace,
-    },
-};
+use bifold_contract::{Corruption, FileId, Pointer, Result, Rewriter, SeqNo};
 use bifold_format::{
     compression::Compressor,
     filter::key_hash,
@@ -53,11 +46,17 @@ use self::{
     cold_log::ColdLog, discards::Discards, ranges::Ranges, regroup::Regroup, relocate::Relocation, units::Unit,
 };
 use super::ValueOptions;
-use crate::parts::{
-    budget::Budget,
-    segment_groups::{Groups, Region},
-    sync::LockExt,
-    value_files::{COLD, Home, ValueFile, ValueFiles},
+use crate::{
+    parts::{
+        budget::Budget,
+        segment_groups::{Groups, Region},
+        sync::LockExt,
+        value_files::{COLD, ValueFile, ValueFiles},
+    },
+    placement::{
+        Collecting, Collection, Explained, IndexView, Placement, Profile, Replayed, RewriteJob, Routed, SpacePressure,
+        ValueSpace,
+    },
 };
 
 /// A keyspace begins with 2 to this power groups.
@@ -92,11 +91,10 @@ impl HashKv {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
-        let filters = Arc::clone(&home.memory.filters);
-        let files = Arc::new(ValueFiles::open(home, listed, present)?);
+    pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Result<Self> {
+        let filters = Arc::clone(files.filters());
         files.in_use().iter().try_for_each(check_region)?;
-        let Sorted { grouped, cold_log, .. } = Sorted::new(&files);
+        let Sorted { grouped, cold_log, .. } = Sorted::new(files);
         let mut groups = Groups::new(GROUP_BITS, &grouped, &filters);
         // Until recovery has settled what their files hold, notes go to others.
         groups.close();
@@ -109,7 +107,7 @@ impl HashKv {
             record: Vec::new(),
             compressor: Compressor::new(options.compression),
         };
-        Ok(Self { options, files, filters, state: Arc::new(Mutex::new(state)) })
+        Ok(Self { options, files: Arc::clone(files), filters, state: Arc::new(Mutex::new(state)) })
     }
 
     /// Tells the group of a key, or all groups, that older values are dead (§3.5 for small values; deletes: ours). A group that
@@ -243,32 +241,8 @@ impl Placement for HashKv {
         }
     }
 
-    fn begin_sync(&self) {
-        self.files.begin_sync();
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.files.sync()
-    }
-
-    fn synced(&self) {
-        self.files.synced();
-    }
-
-    fn has_unsynced(&self) -> bool {
-        self.files.has_unsynced()
-    }
-
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(Discards::new(&self.state)))
-    }
-
-    fn read(&self, key: &[u8], _seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
-        Ok(self.files.read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
-    }
-
-    fn prefetch(&self, pointers: &[Pointer]) -> bool {
-        self.files.prefetch(pointers)
     }
 
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
@@ -303,61 +277,29 @@ impl Placement for HashKv {
         units::live_bytes(&self.options, &self.state.hold(), units)
     }
 
-    fn largest_unit(&self) -> u64 {
+    fn largest_unit(&self, _files: &ValueFiles) -> u64 {
         units::largest(&self.options, &self.state.hold())
     }
 
-    fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
-        self.files.retire(durable, oldest_snapshot)
-    }
-
-    fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
-        self.files.can_retire(oldest_snapshot)
-    }
-
-    fn unlisted(&self) -> Vec<ValueFileMeta> {
-        self.files.unlisted()
-    }
-
-    fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
-        self.files.make_durable(files)
-    }
-
-    fn news(&self, flushed: SeqNo) -> ValueEdit {
-        // So that the next opening knows about how much is dead.
+    /// So that the next opening knows about how much it is.
+    fn count_dead(&self) {
         for (file, dead) in self.state.hold().groups.dead_bytes() {
             file.raise_dead_to(dead);
         }
-        self.files.news(flushed)
     }
 
-    fn installed(&self, edit: &ValueEdit) {
-        self.files.installed(edit);
-        if !edit.removed.is_empty() {
-            self.state.hold().ranges.forget(&self.files);
-        }
+    fn files_are_gone(&self, files: &ValueFiles) {
+        self.state.hold().ranges.forget(files);
     }
 
-    fn leave_out(&self, file: FileId, why: &Error) -> bool {
-        let is_new = self.files.leave_out(file, why);
-        if is_new {
-            self.state.hold().left_out.insert(file);
-        }
-        is_new
-    }
-
-    fn left_out(&self) -> Vec<Error> {
-        self.files.left_out()
+    fn is_left_out(&self, file: FileId) {
+        self.state.hold().left_out.insert(file);
     }
 
     fn files_of(&self, pick: &Collection) -> Vec<FileId> {
         let Collection::Units(units) = pick else { return Vec::new() };
         let state = self.state.hold();
         units.iter().filter_map(|&unit| Unit::of(unit)).flat_map(|unit| units::files_of(&state, unit)).collect()
-    }
-
-    fn files(&self) -> ValueEdit {
-        self.files.listed()
     }
 
     fn space(&self) -> ValueSpace {
@@ -380,11 +322,7 @@ impl Placement for HashKv {
 
     fn memory_bytes(&self) -> u64 {
         let state = self.state.hold();
-        self.files.memory_bytes() + state.groups.filter_bytes() + state.ranges.memory_bytes()
-    }
-
-    fn emptied_after(&self, seqno: SeqNo) -> u64 {
-        self.files.emptied_after(seqno)
+        state.groups.filter_bytes() + state.ranges.memory_bytes()
     }
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
@@ -396,27 +334,14 @@ impl Placement for HashKv {
         units::explain(&self.options, &self.state.hold(), &next, reason)
     }
 
-    fn seal(&self) {
+    fn seal(&self, files: &ValueFiles) {
         let mut state = self.state.hold();
-        self.files.seal();
+        files.seal();
         state.ranges.close();
     }
 
-    fn locate(&self, pointer: Pointer) -> Result<Located> {
-        self.files.locate(pointer)
-    }
-
-    fn refer(&self, pointer: Pointer, commit: SeqNo) {
-        self.files.refer(pointer, commit);
-    }
-
-    fn durable_before(&self) -> SeqNo {
-        self.files.durable_before()
-    }
-
-    fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
-        let in_tails = self.files.settle(last, durable)?;
-        let Sorted { grouped, ranges, cold_log } = Sorted::new(&self.files);
+    fn settled(&self, files: &ValueFiles, in_tails: Vec<SeqNo>) -> Result<()> {
+        let Sorted { grouped, ranges, cold_log } = Sorted::new(files);
         let mut state = self.state.hold();
         state.groups = Groups::new(GROUP_BITS, &grouped, &self.filters);
         state.cold_log = cold_log;
@@ -443,17 +368,5 @@ impl Placement for HashKv {
         }
         // The power took it away and left the log; or it stood in a file that no commit leads to, which is gone.
         self.note(state, op, seqno)
-    }
-
-    fn drop_files(&self) {
-        self.files.drop_all();
-    }
-
-    fn live_files(&self) -> Vec<FileId> {
-        self.files.present()
-    }
-
-    fn hold_files(&self) -> FilesHeld {
-        self.files.hold()
     }
 }

@@ -2,16 +2,14 @@
 //!
 //! It is also the no-op implementation of the seam: it parts nothing, moves nothing and has nothing to collect.
 
-use std::sync::Arc;
-
-use bifold_contract::{
-    Corruption, Entry, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit,
-    ValueFileMeta,
+use crate::{
+    parts::value_files::ValueFiles,
     placement::{
-        Collecting, Collection, Explained, FilesHeld, Found, IndexView, Kept, Located, Moved, Moves, RewriteJob,
+        Collecting, Collection, Explained, Found, IndexView, Kept, Moved, Moves, Placement, Profile, RewriteJob,
         Routed, SpacePressure, ValueSpace,
     },
 };
+use bifold_contract::{Corruption, Entry, IoSource, Pointer, Result, Rewriter, SeqNo, ValueEdit};
 
 /// The placement without value files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,30 +24,20 @@ impl Placement for Inline {
         Ok(None)
     }
 
-    fn begin_sync(&self) {}
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn synced(&self) {}
-
-    fn has_unsynced(&self) -> bool {
-        false
-    }
-
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(Unmoved))
     }
 
     /// No entry of this placement carries a pointer, so one that does was not written by us.
-    fn read(&self, _key: &[u8], _seqno: SeqNo, pointer: Pointer, _source: IoSource) -> Result<Option<Found>> {
+    fn read(
+        &self,
+        _files: &ValueFiles,
+        _version: (&[u8], SeqNo),
+        pointer: Pointer,
+        _source: IoSource,
+    ) -> Result<Option<Found>> {
         let found = format!("a pointer to value file {}", pointer.file);
         Err(Corruption::new(pointer.offset, "entry", "a value beside its key (placement inline)", found).of("tables"))
-    }
-
-    fn prefetch(&self, _pointers: &[Pointer]) -> bool {
-        false
     }
 
     fn pick(&self, _pressure: &SpacePressure) -> Option<Collection> {
@@ -60,56 +48,12 @@ impl Placement for Inline {
         Ok(Box::new(Nothing))
     }
 
-    fn unlisted(&self) -> Vec<ValueFileMeta> {
-        Vec::new()
-    }
-
-    fn make_durable(&self, _files: &[ValueFileMeta]) -> Result<()> {
-        Ok(())
-    }
-
-    fn news(&self, _flushed: SeqNo) -> ValueEdit {
-        ValueEdit::default()
-    }
-
-    fn installed(&self, _edit: &ValueEdit) {}
-
-    fn files(&self) -> ValueEdit {
-        ValueEdit::default()
-    }
-
     fn space(&self) -> ValueSpace {
         ValueSpace::default()
     }
 
     fn explain(&self, _pressure: &SpacePressure) -> Vec<Explained> {
         Vec::new()
-    }
-
-    fn seal(&self) {}
-
-    fn locate(&self, _pointer: Pointer) -> Result<Located> {
-        Ok(Located::Missing)
-    }
-
-    fn refer(&self, _pointer: Pointer, _commit: SeqNo) {}
-
-    fn durable_before(&self) -> SeqNo {
-        0
-    }
-
-    fn settle(&self, _last: SeqNo, _durable: SeqNo) -> Result<()> {
-        Ok(())
-    }
-
-    fn drop_files(&self) {}
-
-    fn live_files(&self) -> Vec<FileId> {
-        Vec::new()
-    }
-
-    fn hold_files(&self) -> FilesHeld {
-        Arc::new(())
     }
 }
 

@@ -34,15 +34,12 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use arc_swap::ArcSwap;
-use bifold_contract::{
-    Entry, Error, FileId, IoSource, Kind, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit,
-    ValueFileMeta,
-    placement::{
-        self, Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, RewriteJob, Routed,
-        SpacePressure, StaleReads, ValueSpace,
-    },
+use crate::placement::{
+    self, Collecting, Collection, Explained, Found, IndexView, Located, Placement, Profile, RewriteJob, Routed,
+    SpacePressure, StaleReads, ValueSpace,
 };
+use arc_swap::ArcSwap;
+use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit};
 use bifold_format::{pointer, value};
 
 use self::rebuild::{MergeDrops, Rebuild, Switch};
@@ -55,7 +52,7 @@ use crate::parts::{
     hidden::Hidden,
     sorted_table::{Indexes, SortedTable},
     sync::LockExt,
-    value_files::{DROPS, Home, SORTED, ValueFiles},
+    value_files::{DROPS, SORTED, ValueFiles},
 };
 
 /// Compaction leaves drop-keys; collection reads them.
@@ -105,9 +102,8 @@ impl NovKv {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
-        let budget = Arc::clone(&home.memory.filters);
-        let files = Arc::new(ValueFiles::open(home, listed, present)?);
+    pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Result<Self> {
+        let budget = Arc::clone(files.filters());
         let listed = files.in_use().into_iter().filter(|file| file.is_listed());
         let (sorted, other): (Vec<_>, Vec<_>) = listed.partition(|file| file.description.class == SORTED);
         let mut tables = Tables::default();
@@ -130,9 +126,9 @@ impl NovKv {
             hidden: Hidden::unknown(),
             repaired_reads: AtomicU64::new(0),
             searched_reads: AtomicU64::new(0),
-            files: Arc::clone(&files),
+            files: Arc::clone(files),
         };
-        let arrivals = Arrivals::new(files, options.file_bytes, options.compression);
+        let arrivals = Arrivals::new(Arc::clone(files), options.file_bytes, options.compression);
         Ok(Self { options, arrivals, shared: Arc::new(shared) })
     }
 }
@@ -223,22 +219,6 @@ impl Placement for NovKv {
         }
     }
 
-    fn begin_sync(&self) {
-        self.shared.files.begin_sync();
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.shared.files.sync()
-    }
-
-    fn synced(&self) {
-        self.shared.files.synced();
-    }
-
-    fn has_unsynced(&self) -> bool {
-        self.shared.files.has_unsynced()
-    }
-
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         let is_any_stale = !self.shared.tables.load().by_file.is_empty();
         let shared = Arc::clone(&self.shared);
@@ -246,7 +226,13 @@ impl Placement for NovKv {
         Ok(Box::new(CollectDrops { shared, drops, dropped_bytes: 0, is_any_stale }))
     }
 
-    fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
+    fn read(
+        &self,
+        _files: &ValueFiles,
+        (key, seqno): (&[u8], SeqNo),
+        pointer: Pointer,
+        source: IoSource,
+    ) -> Result<Option<Found>> {
         let shared = &self.shared;
         if let Some(table) = shared.tables.load().get(pointer.file) {
             return shared.read_sorted(table, (key, seqno), pointer, source);
@@ -261,10 +247,10 @@ impl Placement for NovKv {
         }
     }
 
-    fn prefetch(&self, pointers: &[Pointer]) -> bool {
+    fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
         let tables = self.shared.tables.load();
         if tables.by_file.is_empty() {
-            return self.shared.files.prefetch(pointers);
+            return files.prefetch(pointers);
         }
         let physical = |pointer: &Pointer| match tables.get(pointer.file) {
             None => Some(*pointer),
@@ -274,7 +260,7 @@ impl Placement for NovKv {
                 Some(Pointer { file: table.file.id, offset, ..*pointer })
             }
         };
-        self.shared.files.prefetch(&pointers.iter().filter_map(physical).collect::<Vec<_>>())
+        files.prefetch(&pointers.iter().filter_map(physical).collect::<Vec<_>>())
     }
 
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
@@ -290,46 +276,17 @@ impl Placement for NovKv {
         Ok(Box::new(Rebuild::new(&self.shared, units)?))
     }
 
-    fn largest_unit(&self) -> u64 {
-        self.shared.files.largest()
-    }
-
-    fn unlisted(&self) -> Vec<ValueFileMeta> {
-        self.shared.files.unlisted()
-    }
-
-    fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
-        self.shared.files.make_durable(files)
-    }
-
-    fn news(&self, flushed: SeqNo) -> ValueEdit {
-        self.shared.files.news(flushed)
-    }
-
-    fn installed(&self, edit: &ValueEdit) {
+    fn comes_into_force(&self, edit: &ValueEdit) {
         self.shared.put_in_force(edit);
-        self.shared.files.installed(edit);
     }
 
-    fn give_up(&self, edit: &ValueEdit) {
+    fn give_up(&self, files: &ValueFiles, edit: &ValueEdit) {
         // Whoever installs does so alone, so it is of this edit if there is one.
         *self.shared.switch.hold() = None;
         for meta in &edit.added {
             self.shared.drops.hold().given_up(meta.id);
-            self.shared.files.remove(meta.id);
+            files.remove(meta.id);
         }
-    }
-
-    fn leave_out(&self, file: FileId, why: &Error) -> bool {
-        self.shared.files.leave_out(file, why)
-    }
-
-    fn left_out(&self) -> Vec<Error> {
-        self.shared.files.left_out()
-    }
-
-    fn files(&self) -> ValueEdit {
-        self.shared.files.listed()
     }
 
     fn space(&self) -> ValueSpace {
@@ -350,8 +307,8 @@ impl Placement for NovKv {
     }
 
     fn memory_bytes(&self) -> u64 {
-        let Shared { files, drops, handles, indexes, .. } = &*self.shared;
-        files.memory_bytes() + drops.hold().memory_bytes() + handles.memory_bytes() + indexes.memory_bytes()
+        let Shared { drops, handles, indexes, .. } = &*self.shared;
+        drops.hold().memory_bytes() + handles.memory_bytes() + indexes.memory_bytes()
     }
 
     fn stale_reads(&self) -> StaleReads {
@@ -363,43 +320,23 @@ impl Placement for NovKv {
         self.explain_units(pressure)
     }
 
-    fn seal(&self) {
+    fn seal(&self, files: &ValueFiles) {
         self.arrivals.seal();
-        self.shared.files.seal();
+        files.seal();
     }
 
-    fn locate(&self, pointer: Pointer) -> Result<Located> {
+    fn locate(&self, files: &ValueFiles, pointer: Pointer) -> Result<Located> {
         match self.shared.tables.load().get(pointer.file) {
             // The file it was in may be there all the same: a crash kept its name.
             Some(_) => Ok(Located::Whole),
-            None => self.shared.files.locate(pointer),
+            None => files.locate(pointer),
         }
     }
 
-    fn refer(&self, pointer: Pointer, commit: SeqNo) {
+    fn refer(&self, files: &ValueFiles, pointer: Pointer, commit: SeqNo) {
         if self.shared.tables.load().get(pointer.file).is_none() {
-            self.shared.files.refer(pointer, commit);
+            files.refer(pointer, commit);
         }
-    }
-
-    fn durable_before(&self) -> SeqNo {
-        self.shared.files.durable_before()
-    }
-
-    fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
-        self.shared.files.settle(last, durable).map(drop)
-    }
-
-    fn drop_files(&self) {
-        self.shared.files.drop_all();
-    }
-
-    fn live_files(&self) -> Vec<FileId> {
-        self.shared.files.present()
-    }
-
-    fn hold_files(&self) -> FilesHeld {
-        self.shared.files.hold()
     }
 }
 

@@ -20,22 +20,20 @@
 //! **Space.** What is overwritten in level 0 is found by the merge that takes it down, and is there twice until then. So level 0 is merged when
 //! that may be a fourth of what `space_target` leaves for garbage, if that is before it has `unsorted_bytes`.
 
-use bifold_contract::{FileId, Result, ValueEdit};
+use std::sync::Arc;
 
 use super::{
     ValueOptions,
     diffkv::{Design, DiffKv, order::MergePolicy},
 };
-use crate::parts::value_files::Home;
+use crate::parts::value_files::ValueFiles;
 
 /// Apart from level 1 on, and never as they come.
 pub const DESIGN: Design = Design { name: "unikv", parted_from: 1, has_logs: false };
 
 /// With the files that are there.
-///
-/// # Errors
-/// I/O errors and corruption.
-pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<DiffKv> {
+#[must_use]
+pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> DiffKv {
     // Level 1 is the last: values move for garbage alone.
-    DiffKv::open_as(DESIGN, home, ValueOptions { merge: MergePolicy::Off, ..options }, listed, present)
+    DiffKv::open_as(DESIGN, files, ValueOptions { merge: MergePolicy::Off, ..options })
 }

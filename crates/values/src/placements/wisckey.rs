@@ -16,22 +16,21 @@
 
 use std::sync::{Arc, Mutex};
 
-use bifold_contract::{
-    Error, FileId, IoSource, Placement, Pointer, Profile, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
-    placement::{
-        Collecting, Collection, Explained, FilesHeld, Found, IndexView, Located, RewriteJob, Routed, SpacePressure,
-        ValueSpace,
-    },
-};
+use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo};
 
 use super::ValueOptions;
-use crate::parts::{
-    arrivals::Arrivals,
-    dead_counts::CountDead,
-    garbage_estimate::GarbageEstimate,
-    relocation::Relocation,
-    sync::LockExt,
-    value_files::{Home, ValueFile, ValueFiles},
+use crate::{
+    parts::{
+        arrivals::Arrivals,
+        dead_counts::CountDead,
+        garbage_estimate::GarbageEstimate,
+        relocation::Relocation,
+        sync::LockExt,
+        value_files::{ValueFile, ValueFiles},
+    },
+    placement::{
+        Collecting, Collection, Explained, IndexView, Placement, Profile, RewriteJob, Routed, SpacePressure, ValueSpace,
+    },
 };
 
 /// One collection is of as many bytes as so many full files have: enough for a sync to be worth it.
@@ -59,14 +58,11 @@ pub struct WiscKey {
 
 impl WiscKey {
     /// With the files that are there.
-    ///
-    /// # Errors
-    /// I/O errors and corruption.
-    pub fn open(home: Home, options: ValueOptions, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
-        let files = Arc::new(ValueFiles::open(home, listed, present)?);
-        let arrivals = Arrivals::new(Arc::clone(&files), options.file_bytes, options.compression);
+    #[must_use]
+    pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
+        let arrivals = Arrivals::new(Arc::clone(files), options.file_bytes, options.compression);
         let garbage = Arc::new(GarbageEstimate::of_unknown(files.sizes().1));
-        Ok(Self { options, files, arrivals, busy: Arc::default(), garbage })
+        Self { options, files: Arc::clone(files), arrivals, busy: Arc::default(), garbage }
     }
 
     fn append(&self, seqno: SeqNo, key: &[u8], value: &[u8]) -> Result<Pointer> {
@@ -136,32 +132,8 @@ impl Placement for WiscKey {
         Ok(None)
     }
 
-    fn begin_sync(&self) {
-        self.files.begin_sync();
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.files.sync()
-    }
-
-    fn synced(&self) {
-        self.files.synced();
-    }
-
-    fn has_unsynced(&self) -> bool {
-        self.files.has_unsynced()
-    }
-
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(CountDead::default()))
-    }
-
-    fn read(&self, key: &[u8], _seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
-        Ok(self.files.read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
-    }
-
-    fn prefetch(&self, pointers: &[Pointer]) -> bool {
-        self.files.prefetch(pointers)
     }
 
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
@@ -192,46 +164,6 @@ impl Placement for WiscKey {
         Ok(Box::new(copies.then(move || garbage.collect(read, freed))))
     }
 
-    fn largest_unit(&self) -> u64 {
-        self.files.largest()
-    }
-
-    fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
-        self.files.retire(durable, oldest_snapshot)
-    }
-
-    fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
-        self.files.can_retire(oldest_snapshot)
-    }
-
-    fn unlisted(&self) -> Vec<ValueFileMeta> {
-        self.files.unlisted()
-    }
-
-    fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
-        self.files.make_durable(files)
-    }
-
-    fn news(&self, flushed: SeqNo) -> ValueEdit {
-        self.files.news(flushed)
-    }
-
-    fn installed(&self, edit: &ValueEdit) {
-        self.files.installed(edit);
-    }
-
-    fn leave_out(&self, file: FileId, why: &Error) -> bool {
-        self.files.leave_out(file, why)
-    }
-
-    fn left_out(&self) -> Vec<Error> {
-        self.files.left_out()
-    }
-
-    fn files(&self) -> ValueEdit {
-        self.files.listed()
-    }
-
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, emptied_bytes) = self.files.sizes();
         let dead = self.files.dead_bytes().max(self.garbage.dead());
@@ -244,14 +176,6 @@ impl Placement for WiscKey {
     fn hidden_bytes(&self, pressure: &SpacePressure) -> u64 {
         let is_due = self.look_is_due(pressure, &self.space());
         if is_due { self.garbage.dead_at_most().saturating_sub(self.garbage.dead()) } else { 0 }
-    }
-
-    fn memory_bytes(&self) -> u64 {
-        self.files.memory_bytes()
-    }
-
-    fn emptied_after(&self, seqno: SeqNo) -> u64 {
-        self.files.emptied_after(seqno)
     }
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
@@ -279,35 +203,7 @@ impl Placement for WiscKey {
         files.iter().enumerate().map(explain).chain(self.files.explain_left_out()).collect()
     }
 
-    fn seal(&self) {
+    fn seal(&self, _files: &ValueFiles) {
         self.arrivals.seal();
-    }
-
-    fn locate(&self, pointer: Pointer) -> Result<Located> {
-        self.files.locate(pointer)
-    }
-
-    fn refer(&self, pointer: Pointer, commit: SeqNo) {
-        self.files.refer(pointer, commit);
-    }
-
-    fn durable_before(&self) -> SeqNo {
-        self.files.durable_before()
-    }
-
-    fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
-        self.files.settle(last, durable).map(drop)
-    }
-
-    fn drop_files(&self) {
-        self.files.drop_all();
-    }
-
-    fn live_files(&self) -> Vec<FileId> {
-        self.files.present()
-    }
-
-    fn hold_files(&self) -> FilesHeld {
-        self.files.hold()
     }
 }

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bifold_contract::{Error, FileId, placement::Explained};
+use bifold_contract::{Error, FileId};
 
 use super::{ValueFile, ValueFiles};
-use crate::parts::sync::LockExt;
+use crate::{parts::sync::LockExt, placement::Explained};
 
 /// Why a file is not collected that is left out.
 pub const UNREADABLE: &str = "something in it cannot be read";

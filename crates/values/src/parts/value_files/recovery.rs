@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
-use bifold_contract::{Corruption, Error, FileId, IoSource, Pointer, Result, SeqNo, ValueFileMeta, placement::Located};
+use bifold_contract::{Corruption, Error, FileId, IoSource, Pointer, Result, SeqNo, ValueFileMeta};
 use bifold_format::{
     names::{self, FileKind},
     value::{self, DESCRIPTION_BYTES_MAX, Description},
@@ -13,10 +13,13 @@ use bifold_format::{
 use bifold_io::Dir;
 
 use super::{APPENDED, Extent, GONE, ORDERED, ValueFile, ValueFiles};
-use crate::parts::{
-    hash_map::HashMap,
-    scan::{Met, Scan, no_record},
-    sync::LockExt,
+use crate::{
+    parts::{
+        hash_map::HashMap,
+        scan::{Met, Scan, no_record},
+        sync::LockExt,
+    },
+    placement::Located,
 };
 
 /// What stands in a file behind the length that the manifest lists.

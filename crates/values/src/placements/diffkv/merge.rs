@@ -15,10 +15,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use bifold_contract::{
-    Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta,
-    placement::{Kept, LevelOrder, Order, RewriteJob},
-};
+use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta};
 use bifold_format::{
     compression::Compressor,
     pointer,
@@ -26,11 +23,14 @@ use bifold_format::{
 };
 
 use super::{Shared, order};
-use crate::parts::{
-    dead_counts::DeadCounts,
-    hash_map::HashMap,
-    scan::Scan,
-    value_files::{Copy, Extent, ORDERED, OVERLAPS, ValueFile},
+use crate::{
+    parts::{
+        dead_counts::DeadCounts,
+        hash_map::HashMap,
+        scan::Scan,
+        value_files::{Copy, Extent, ORDERED, OVERLAPS, ValueFile},
+    },
+    placement::{Kept, LevelOrder, Order, RewriteJob},
 };
 
 /// What merges have done since the database was opened, in bytes of records.

@@ -5,9 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use bifold_contract::placement::LevelOrder;
-
-use crate::parts::value_files::{OVERLAPS, ValueFile};
+use crate::{
+    parts::value_files::{OVERLAPS, ValueFile},
+    placement::LevelOrder,
+};
 
 /// Which merges move values (DiffKV §3.3, §3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

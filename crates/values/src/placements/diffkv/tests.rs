@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
 
-use bifold_contract::{Entry, Kind, placement::Kept as Written};
+use bifold_contract::{Entry, IoSource, Kept as Written, Kind, ValueFileMeta};
 use bifold_format::pointer;
 use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
@@ -11,9 +11,10 @@ use crate::{
     parts::{
         budget::Memory,
         sync::LockExt,
-        value_files::{COLLECTED, OVERLAPS},
+        value_files::{COLLECTED, Home, OVERLAPS},
     },
     placements::SMALL,
+    store::ValueStore,
 };
 
 /// An entry of the index, as tables have it.
@@ -44,7 +45,7 @@ struct Stage {
     fs: MemoryFs,
     next: Arc<AtomicU64>,
     options: ValueOptions,
-    placement: DiffKv,
+    placement: ValueStore<DiffKv>,
     listed: BTreeMap<FileId, ValueFileMeta>,
     dead: BTreeMap<FileId, u64>,
 }
@@ -130,14 +131,21 @@ impl Stage {
     }
 }
 
-fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, options: ValueOptions, listed: &ValueEdit, memory: &Memory) -> DiffKv {
+fn open(
+    fs: &MemoryFs,
+    next: &Arc<AtomicU64>,
+    options: ValueOptions,
+    listed: &ValueEdit,
+    memory: &Memory,
+) -> ValueStore<DiffKv> {
     let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
     let dir = Dir::new(fs, Path::new("/db"));
     dir.create_dir().unwrap();
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let home = Home { dir, keyspace: 1, new_file, writes: true, memory: memory.clone(), unsynced: Arc::default() };
-    DiffKv::open(home, options, listed, &[]).unwrap()
+    let files = Arc::new(ValueFiles::open(home, listed, &[]).unwrap());
+    ValueStore::of(Arc::clone(&files), Box::new(DiffKv::open(&files, options)))
 }
 
 /// So many keys, one apart from the next by `step`.

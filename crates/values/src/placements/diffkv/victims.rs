@@ -9,16 +9,16 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{
-    FileId, Placement,
-    placement::{Collection, Explained, SpacePressure, ValueSpace},
-};
+use bifold_contract::FileId;
 
 use super::{DiffKv, order};
-use crate::parts::{
-    hidden::Look,
-    sync::LockExt,
-    value_files::{ORDERED, ValueFile},
+use crate::{
+    parts::{
+        hidden::Look,
+        sync::LockExt,
+        value_files::{ORDERED, ValueFile},
+    },
+    placement::{Collection, Explained, Placement, SpacePressure, ValueSpace},
 };
 
 /// One collection of logs is of as many bytes as so many full files have.

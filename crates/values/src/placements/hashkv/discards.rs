@@ -7,11 +7,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use bifold_contract::{Entry, FileId, Kind, Result, Rewriter, SeqNo, ValueEdit, placement::Kept};
+use bifold_contract::{Entry, FileId, Kind, Result, Rewriter, SeqNo, ValueEdit};
 use bifold_format::{filter::key_hash, pointer};
 
 use super::State;
-use crate::parts::sync::LockExt;
+use crate::{parts::sync::LockExt, placement::Kept};
 
 /// So many are told under one hold of the lock.
 const TOLD_AT_ONCE: usize = 256;

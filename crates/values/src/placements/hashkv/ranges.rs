@@ -25,19 +25,19 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{
-    FileId, IoSource, Result, SeqNo,
-    placement::{Collecting, Moves},
-};
+use bifold_contract::{FileId, IoSource, Result, SeqNo};
 use bifold_format::value::{self, Stored, ValueKind};
 
 use super::{NO_REGION, State};
-use crate::parts::{
-    budget::{Budget, Taken},
-    covered_ranges::CoveredRanges,
-    scan::Scan,
-    sync::LockExt,
-    value_files::{COLLECTED, ValueFile, ValueFiles},
+use crate::{
+    parts::{
+        budget::{Budget, Taken},
+        covered_ranges::CoveredRanges,
+        scan::Scan,
+        sync::LockExt,
+        value_files::{COLLECTED, ValueFile, ValueFiles},
+    },
+    placement::{Collecting, Moves},
 };
 
 /// Of the memory for filters, range deletes of a keyspace take no larger share before what holds on to them is collected.
@@ -285,7 +285,7 @@ impl Collecting for Rewrite {
         Ok(self.is_due.then(Moves::default))
     }
 
-    fn refused(&mut self, _moved: &bifold_contract::placement::Moved) {}
+    fn refused(&mut self, _moved: &crate::placement::Moved) {}
 
     fn committed(&mut self, _last: SeqNo) {
         self.is_due = false;

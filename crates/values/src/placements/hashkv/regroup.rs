@@ -16,10 +16,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{
-    Corruption, FileId, IoSource, Pointer, Result, SeqNo,
-    placement::{Collecting, Moved, Moves},
-};
+use bifold_contract::{Corruption, FileId, IoSource, Pointer, Result, SeqNo};
 use bifold_format::{
     filter::key_hash,
     value::{ValueKind, ValueRecord},
@@ -35,6 +32,7 @@ use crate::{
         sync::LockExt,
         value_files::{COLD, COLLECTED, Copy, ValueFile, ValueFiles},
     },
+    placement::{Collecting, Moved, Moves},
     placements::{Cold, ValueOptions},
 };
 

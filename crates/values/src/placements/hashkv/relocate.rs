@@ -15,10 +15,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{
-    FileId, IoSource, Pointer, Result, SeqNo,
-    placement::{Collecting, IndexView, Moved, Moves},
-};
+use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo};
 use bifold_format::value::ValueKind;
 
 use super::{State, What, cold_log::End};
@@ -28,6 +25,7 @@ use crate::{
         sync::LockExt,
         value_files::{ValueFile, ValueFiles},
     },
+    placement::{Collecting, IndexView, Moved, Moves},
     placements::ValueOptions,
 };
 

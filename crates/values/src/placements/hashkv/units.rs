@@ -1,6 +1,6 @@
 //! Which groups to collect, and which half of them, or which files of the cold log (HashKV §3.3 and §3.4).
 
-use bifold_contract::{FileId, placement::Explained};
+use bifold_contract::FileId;
 
 use super::State;
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
         value_files::{UNREADABLE, ValueFile},
         victim::{self, Candidate},
     },
+    placement::Explained,
     placements::{Cold, ValueOptions},
 };
 

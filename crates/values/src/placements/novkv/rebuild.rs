@@ -12,23 +12,23 @@ use std::{
     sync::Arc,
 };
 
-use bifold_contract::{
-    FileId, IoSource, Result, SeqNo, ValueEdit, ValueFileMeta,
-    placement::{Collecting, Moved, Moves},
-};
+use bifold_contract::{FileId, IoSource, Result, SeqNo, ValueEdit, ValueFileMeta};
 use bifold_format::{
     sorted::Properties,
     value::{Stored, ValueKind},
 };
 
 use super::{Shared, Tables};
-use crate::parts::{
-    drop_keys::{self, DropBlock, DropFile},
-    hash_map::HashMap,
-    scan::Scan,
-    sorted_table::{SortedTable, SortedWriter},
-    sync::LockExt,
-    value_files::{SORTED, ValueFile},
+use crate::{
+    parts::{
+        drop_keys::{self, DropBlock, DropFile},
+        hash_map::HashMap,
+        scan::Scan,
+        sorted_table::{SortedTable, SortedWriter},
+        sync::LockExt,
+        value_files::{SORTED, ValueFile},
+    },
+    placement::{Collecting, Moved, Moves},
 };
 
 /// What an edit puts in force.

@@ -2,11 +2,15 @@
 
 use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
 
-use bifold_contract::placement::IndexView;
+use bifold_contract::ValueFileMeta;
 use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
 use super::*;
-use crate::parts::budget::Memory;
+use crate::{
+    parts::{budget::Memory, value_files::Home},
+    placement::IndexView,
+    store::ValueStore,
+};
 
 const OPTIONS: ValueOptions = crate::placements::SMALL;
 
@@ -25,7 +29,7 @@ type Version = (&'static [u8], SeqNo, Pointer);
 struct Stage {
     fs: MemoryFs,
     next: Arc<AtomicU64>,
-    placement: NovKv,
+    placement: ValueStore<NovKv>,
     listed: BTreeMap<FileId, ValueFileMeta>,
 }
 
@@ -121,7 +125,7 @@ impl Stage {
     }
 }
 
-fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, listed: &BTreeMap<FileId, ValueFileMeta>) -> NovKv {
+fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, listed: &BTreeMap<FileId, ValueFileMeta>) -> ValueStore<NovKv> {
     open_to_replay(fs, next, listed, &[])
 }
 
@@ -130,7 +134,7 @@ fn open_to_replay(
     next: &Arc<AtomicU64>,
     listed: &BTreeMap<FileId, ValueFileMeta>,
     present: &[FileId],
-) -> NovKv {
+) -> ValueStore<NovKv> {
     let dir = Dir::new(Arc::new(fs.clone()) as Arc<dyn FileSystem>, Path::new("/db"));
     dir.create_dir().unwrap();
     let next = Arc::clone(next);
@@ -144,7 +148,8 @@ fn open_to_replay(
         unsynced: Arc::default(),
     };
     let listed = ValueEdit { added: listed.values().cloned().collect(), ..ValueEdit::default() };
-    NovKv::open(home, OPTIONS, &listed, present).unwrap()
+    let files = Arc::new(ValueFiles::open(home, &listed, present).unwrap());
+    ValueStore::of(Arc::clone(&files), Box::new(NovKv::open(&files, OPTIONS).unwrap()))
 }
 
 /// So many of all entries stand above others.

@@ -10,16 +10,16 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{
-    FileId,
-    placement::{Collection, Explained, SpacePressure, ValueSpace},
-};
+use bifold_contract::FileId;
 
 use super::NovKv;
-use crate::parts::{
-    hidden::Look,
-    sync::LockExt,
-    value_files::{DROPS, UNREADABLE, ValueFile},
+use crate::{
+    parts::{
+        hidden::Look,
+        sync::LockExt,
+        value_files::{DROPS, UNREADABLE, ValueFile},
+    },
+    placement::{Collection, Explained, SpacePressure, ValueSpace},
 };
 
 /// One collection merges so many files at most.
@@ -217,7 +217,7 @@ impl NovKv {
             unit if !unit.is_complete => Some("it is still written to, or not durable yet"),
             unit if unit.valid_rate() >= threshold => Some("too little of it is dead: gc_threshold"),
             _ if rewrites => Some("compaction looks for more garbage first"),
-            _ => Some(pressure.reason(&bifold_contract::Placement::space(self))),
+            _ => Some(pressure.reason(&crate::placement::Placement::space(self))),
         };
         let name = |unit: &Unit| match unit.numbers {
             1 => format!("file {}", unit.file.id),

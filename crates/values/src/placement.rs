@@ -1,4 +1,5 @@
-//! The seam between index and values: where a value lives, and how its garbage is collected.
+//! The seam between the engine and a placement: where a value lives, and how its garbage is collected. What is alike for all of them is not
+//! here but in [`store`](crate::store).
 //!
 //! Flush, compaction, partition split and UniKV's collection are one act: a sorted stream is rewritten, and each entry
 //! is **kept** (its value perhaps moved) or **dropped**. Collection works *by file* or *by asking for a rewrite*. The
@@ -17,7 +18,10 @@
 
 use std::{any::Any, sync::Arc};
 
-use crate::{Entry, Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
+pub use bifold_contract::rewrite::{Kept, RewriteJob, Rewriter};
+use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit};
+
+use crate::parts::value_files::ValueFiles;
 
 /// A placement's answers to the questions that the engine asks before doing anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,39 +70,27 @@ pub trait Placement: Send + Sync {
     /// Whatever writing the value met.
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
 
-    /// Decides what the next [`Placement::sync`] covers: everything routed so far. Called under the commit lock.
-    fn begin_sync(&self);
-
-    /// Makes everything durable that [`Placement::begin_sync`] found. Calls exclude each other.
-    ///
-    /// # Errors
-    /// I/O errors; nothing routed may be taken for durable after one.
-    fn sync(&self) -> Result<()>;
-
-    /// Tells that the log was synced after the last [`Placement::sync`]: the commits of those values are durable.
-    fn synced(&self);
-
-    /// Whether something was routed that no [`Placement::synced`] has covered: the tables that point there must wait.
-    fn has_unsynced(&self) -> bool;
-
     /// The hooks for one rewrite of a sorted stream.
     ///
     /// # Errors
     /// Whatever opening its output files met.
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>>;
 
-    /// The value of version `seqno` of `key`, which is at `pointer`, and a fresher pointer where the placement had to search for it (NovKV §III-D). `None` when the
-    /// file is gone because the value has moved: the index knows where to.
-    ///
-    /// # Errors
-    /// I/O errors, or corruption when the record there is not of `key`.
-    fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>>;
-
-    /// Announces reads to come, in the order in which they will be asked for. Answers whether they must come from the device.
-    fn prefetch(&self, pointers: &[Pointer]) -> bool;
-
     /// What to collect next under this pressure, or `None`. Pure: changes nothing.
     fn pick(&self, pressure: &SpacePressure) -> Option<Collection>;
+
+    /// Copies what is live of one pick to new files, which the next sync covers; or only looks. `view` answers questions about
+    /// liveness; a placement that needs none asks none.
+    ///
+    /// # Errors
+    /// I/O errors and corruption; nothing is changed then.
+    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>>;
+
+    /// What value files hold now.
+    fn space(&self) -> ValueSpace;
+
+    /// Each file or group: what is in it, and whether and why it would be collected.
+    fn explain(&self, pressure: &SpacePressure) -> Vec<Explained>;
 
     /// What to collect beside the collections that run: nothing of what they have taken, and as if all that they will free were
     /// free. `None` also where no two may run at once. Pure; the engine asks under a lock, so no two answers are of the same state.
@@ -106,13 +98,25 @@ pub trait Placement: Send + Sync {
         None
     }
 
-    /// Copies what is live of one pick to new files, which the next sync covers; or only looks. `view` answers questions about
-    /// liveness; a
-    /// placement that needs none asks none.
+    /// The value of version `seqno` of `key`, which is at `pointer`, and a fresher pointer where the placement had to search for it
+    /// (NovKV §III-D). `None` when the file is gone because the value has moved: the index knows where to.
     ///
     /// # Errors
-    /// I/O errors and corruption; nothing is changed then.
-    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>>;
+    /// I/O errors, or corruption when the record there is not of `key`.
+    fn read(
+        &self,
+        files: &ValueFiles,
+        (key, _seqno): (&[u8], SeqNo),
+        pointer: Pointer,
+        source: IoSource,
+    ) -> Result<Option<Found>> {
+        Ok(files.read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
+    }
+
+    /// Announces reads to come, in the order in which they will be asked for. Answers whether they must come from the device.
+    fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
+        files.prefetch(pointers)
+    }
 
     /// Bytes that [`Placement::collect`] copies of these units, at most, as far as known or estimated. Each can be collected without the
     /// others; where the disk is short of room some of a pick are.
@@ -122,60 +126,8 @@ pub trait Placement: Send + Sync {
     }
 
     /// Bytes that the collection of one unit, or a rewrite that empties one file, copies at most.
-    fn largest_unit(&self) -> u64 {
-        0
-    }
-
-    /// Files that nobody needs any more: emptied by moves that are durable (numbers up to `durable`) and seen by all
-    /// snapshots. They are to be removed from the manifest and then, by [`Placement::installed`], deleted.
-    fn retire(&self, _durable: SeqNo, _oldest_snapshot: Option<SeqNo>) -> ValueEdit {
-        ValueEdit::default()
-    }
-
-    /// Whether [`Placement::retire`] would find something after a sync.
-    fn can_retire(&self, _oldest_snapshot: Option<SeqNo>) -> bool {
-        false
-    }
-
-    /// Whether a table from `from` to `to` may be moved without being read.
-    fn may_move(&self, _from: u8, _to: u8) -> bool {
-        true
-    }
-
-    /// Files made by commits and collections that no edit names yet. The edit that is recorded next takes them along, after
-    /// [`Placement::make_durable`].
-    fn unlisted(&self) -> Vec<ValueFileMeta>;
-
-    /// Makes the beginnings of files durable.
-    ///
-    /// # Errors
-    /// I/O errors.
-    fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()>;
-
-    /// What the manifest should learn when all commits up to `flushed` are in tables, whose edit takes it along.
-    fn news(&self, flushed: SeqNo) -> ValueEdit;
-
-    /// Files, with their bytes, in which nothing is needed any more when the garbage of `edit` is counted, and which no log leads to:
-    /// they go with it.
-    fn emptied_by(&self, _edit: &ValueEdit) -> Vec<(FileId, u64)> {
-        Vec::new()
-    }
-
-    /// Tells that `edit` is durable and in force: files it removed are deleted.
-    fn installed(&self, edit: &ValueEdit);
-
-    /// Tells that a rewrite is given up whose edit this is, before any manifest could have it: the files go that it has written.
-    fn give_up(&self, _edit: &ValueEdit) {}
-
-    /// Tells that something in a file cannot be read. From now on no collection takes it and no rewrite moves what it holds, and
-    /// space is reckoned without it: it stays until nothing leads there any more. Answers whether that is new.
-    fn leave_out(&self, _file: FileId, _why: &Error) -> bool {
-        false
-    }
-
-    /// Why files are left out.
-    fn left_out(&self) -> Vec<Error> {
-        Vec::new()
+    fn largest_unit(&self, files: &ValueFiles) -> u64 {
+        files.largest()
     }
 
     /// The files that a collection would read.
@@ -186,11 +138,32 @@ pub trait Placement: Send + Sync {
         }
     }
 
-    /// All value files as one edit: what a new manifest begins with.
-    fn files(&self) -> ValueEdit;
+    /// Whether a table from `from` to `to` may be moved without being read.
+    fn may_move(&self, _from: u8, _to: u8) -> bool {
+        true
+    }
 
-    /// What value files hold now.
-    fn space(&self) -> ValueSpace;
+    /// Files, with their bytes, in which nothing is needed any more when the garbage of `edit` is counted, and which no log leads to:
+    /// they go with it.
+    fn emptied_by(&self, _edit: &ValueEdit) -> Vec<(FileId, u64)> {
+        Vec::new()
+    }
+
+    /// The manifest is about to learn how much of each file is dead: what is known beyond what the files themselves know is told them.
+    fn count_dead(&self) {}
+
+    /// `edit` is durable. Readers must find what it moved before the files go that it removes.
+    fn comes_into_force(&self, _edit: &ValueEdit) {}
+
+    /// Files that were removed from the manifest are gone.
+    fn files_are_gone(&self, _files: &ValueFiles) {}
+
+    /// Tells that a rewrite is given up whose edit this is, before any manifest could have it: the files go that it has written.
+    fn give_up(&self, _files: &ValueFiles, _edit: &ValueEdit) {}
+
+    /// Tells that something in a file cannot be read. From now on no collection takes it and no rewrite moves what it holds, and
+    /// space is reckoned without it: it stays until nothing leads there any more. [`ValueFiles::left_out_files`] has it already.
+    fn is_left_out(&self, _file: FileId) {}
 
     /// Tells that commits have hidden about so many more bytes of records from all but snapshots. That is an estimate, by a
     /// sample of the commits and what is in memory of the index; told only to who [`Profile::learns_from_rewrites`].
@@ -201,8 +174,7 @@ pub trait Placement: Send + Sync {
         0
     }
 
-    /// Bytes of memory that it holds between calls: filters, and what an open file takes. Not the system's page cache, of which
-    /// value files may be mapped.
+    /// Bytes of memory that it holds between calls, beyond what files take: filters, for example.
     fn memory_bytes(&self) -> u64 {
         0
     }
@@ -217,37 +189,32 @@ pub trait Placement: Send + Sync {
         Order::default()
     }
 
-    /// Bytes of its emptied files that a snapshot of everything up to `seqno` may still read.
-    fn emptied_after(&self, _seqno: SeqNo) -> u64 {
-        0
-    }
-
-    /// Each file or group: what is in it, and whether and why it would be collected.
-    fn explain(&self, pressure: &SpacePressure) -> Vec<Explained>;
-
     /// From now on nothing is appended to the present files, so that they can be linked elsewhere.
-    fn seal(&self);
+    fn seal(&self, files: &ValueFiles) {
+        files.seal();
+    }
 
     /// During recovery: what a pointer met in the log leads to.
     ///
     /// # Errors
     /// Corruption, where the file does not even say whose it is.
-    fn locate(&self, pointer: Pointer) -> Result<Located>;
+    fn locate(&self, files: &ValueFiles, pointer: Pointer) -> Result<Located> {
+        files.locate(pointer)
+    }
 
     /// During recovery: the commit of this number, which stays, leads there.
-    fn refer(&self, pointer: Pointer, commit: SeqNo);
+    fn refer(&self, files: &ValueFiles, pointer: Pointer, commit: SeqNo) {
+        files.refer(pointer, commit);
+    }
 
-    /// The last commit that the logs must hold if they are whole: files were deleted because it was durable. 0 when there is
-    /// none.
-    fn durable_before(&self) -> SeqNo;
-
-    /// During recovery, before the logs are replayed: of what stands behind the lengths that the manifest lists, keeps what commits
-    /// up to `last` have written. What was appended up to the commit `durable` is on the disk; the rest is written again, in
-    /// place: it may be what a failed sync has left in the system's cache. A database open read-only changes no file.
+    /// During recovery, when files are as long as commits have made them: these numbers have records that were behind the lengths that
+    /// the manifest lists.
     ///
     /// # Errors
-    /// I/O errors.
-    fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()>;
+    /// I/O errors and corruption.
+    fn settled(&self, _files: &ValueFiles, _in_tails: Vec<SeqNo>) -> Result<()> {
+        Ok(())
+    }
 
     /// During recovery for writing: tells of an operation of the log, in the order of commits.
     ///
@@ -256,15 +223,6 @@ pub trait Placement: Send + Sync {
     fn replay(&self, _op: Replayed<'_>, _seqno: SeqNo) -> Result<()> {
         Ok(())
     }
-
-    /// The keyspace is dropped: its files are deleted when the last reader lets go of the placement.
-    fn drop_files(&self);
-
-    /// All its files that exist, those that are emptied included.
-    fn live_files(&self) -> Vec<FileId>;
-
-    /// Keeps the files of [`Placement::live_files`] from being deleted for as long as the answer lives.
-    fn hold_files(&self) -> FilesHeld;
 }
 
 /// Value files that are not deleted while this lives.
@@ -446,66 +404,6 @@ pub struct Explained {
     pub score: f64,
     /// Why it is not collected now; `None` when it is next.
     pub held: Option<&'static str>,
-}
-
-/// What a rewrite is for: enough for a placement to decide what moves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RewriteJob {
-    /// The keyspace.
-    pub keyspace: KeyspaceId,
-    /// The level of the newest input; `None` when a memtable is flushed.
-    pub from: Option<u8>,
-    /// The level that receives the output.
-    pub to: u8,
-    /// The output is the oldest data of its range.
-    pub bottom: bool,
-    /// The deepest level that has tables, or the one of the output if that is deeper.
-    pub deepest: u8,
-    /// Values in these files are to move, since [`Collection::Rewrite`] has asked for that.
-    pub moving: Vec<FileId>,
-}
-
-/// Hooks of one rewrite, called in stream order from one thread.
-pub trait Rewriter: Send {
-    /// An entry survives. The answer says how it is written.
-    ///
-    /// # Errors
-    /// I/O errors of moving its value; the rewrite is then given up and its outputs are deleted.
-    fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept>;
-
-    /// An entry is dropped because `newer` (or a tombstone with that number) hides it and no snapshot needs it.
-    ///
-    /// # Errors
-    /// As [`Rewriter::keep`].
-    fn discard(&mut self, entry: &Entry<'_>, newer: SeqNo) -> Result<()>;
-
-    /// A table ends: what follows goes into another one, which later rewrites may take without this one.
-    ///
-    /// # Errors
-    /// As [`Rewriter::keep`].
-    fn end_table(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    /// The stream is at its end: whatever was written is made durable, and the changes of value files are returned.
-    /// They go into the same manifest record as the tables.
-    ///
-    /// # Errors
-    /// As [`Rewriter::keep`].
-    fn finish(self: Box<Self>) -> Result<ValueEdit>;
-}
-
-/// How a surviving entry is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// As it came.
-    Unchanged,
-    /// With its value at this address, where nothing was written for it.
-    Pointer(Pointer),
-    /// With its value at this address, where it was written now.
-    Moved(Pointer),
-    /// With its value beside the key.
-    Inline(Value),
 }
 
 /// A value read by address.

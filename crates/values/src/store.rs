@@ -1,0 +1,249 @@
+//! The values of one keyspace: its value files, and the placement that decides about them.
+//!
+//! ```text
+//! engine ─▶ ValueStore ─┬─▶ ValueFiles   what is durable, what the manifest knows, which files go: alike for every placement
+//!                       └─▶ Placement    where a value is written, what is collected
+//! ```
+//!
+//! A placement that decides nothing special about durability or recovery has no code for them.
+
+use std::{ops::Deref, sync::Arc};
+
+use bifold_contract::{Error, FileId, IoSource, Pointer, Result, SeqNo, ValueEdit, ValueFileMeta};
+
+use crate::{
+    parts::value_files::ValueFiles,
+    placement::{FilesHeld, Found, Located, Placement},
+    placements::inline::Inline,
+};
+
+/// See the module's page. What the placement alone decides is asked of it: it is what this dereferences to.
+pub struct ValueStore<P: ?Sized = dyn Placement> {
+    files: Arc<ValueFiles>,
+    placement: Box<P>,
+}
+
+impl<P: ?Sized> Deref for ValueStore<P> {
+    type Target = P;
+
+    fn deref(&self) -> &Self::Target {
+        &self.placement
+    }
+}
+
+impl<P: Placement + ?Sized> std::fmt::Debug for ValueStore<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ValueStore").field(&self.profile().name).finish()
+    }
+}
+
+impl ValueStore {
+    /// These files, about which the placement decides.
+    #[must_use]
+    pub fn new(files: Arc<ValueFiles>, placement: impl Placement + 'static) -> Self {
+        Self::of(files, Box::new(placement))
+    }
+
+    /// No values, where these are: of a keyspace that is dropped.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self::new(Arc::new(self.files.without_any()), Inline)
+    }
+}
+
+/// Durability.
+impl<P: Placement + ?Sized> ValueStore<P> {
+    /// As [`ValueStore::new`], where it matters which placement it is.
+    #[must_use]
+    pub fn of(files: Arc<ValueFiles>, placement: Box<P>) -> Self {
+        Self { files, placement }
+    }
+
+    /// Decides what the next [`ValueStore::sync`] covers: everything routed so far. Called under the commit lock.
+    pub fn begin_sync(&self) {
+        self.files.begin_sync();
+    }
+
+    /// Makes everything durable that [`ValueStore::begin_sync`] found. Calls exclude each other.
+    ///
+    /// # Errors
+    /// I/O errors; nothing routed may be taken for durable after one.
+    pub fn sync(&self) -> Result<()> {
+        self.files.sync()
+    }
+
+    /// Tells that the log was synced after the last [`ValueStore::sync`]: the commits of those values are durable.
+    pub fn synced(&self) {
+        self.files.synced();
+    }
+
+    /// Whether something was routed that no [`ValueStore::synced`] has covered: the tables that point there must wait.
+    #[must_use]
+    pub fn has_unsynced(&self) -> bool {
+        self.files.has_unsynced()
+    }
+}
+
+/// Reading.
+impl<P: Placement + ?Sized> ValueStore<P> {
+    /// See [`Placement::read`].
+    ///
+    /// # Errors
+    /// I/O errors, or corruption when the record there is not of `key`.
+    pub fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
+        self.placement.read(&self.files, (key, seqno), pointer, source)
+    }
+
+    /// See [`Placement::prefetch`].
+    pub fn prefetch(&self, pointers: &[Pointer]) -> bool {
+        self.placement.prefetch(&self.files, pointers)
+    }
+
+    /// Bytes of memory that it holds between calls: filters, and what an open file takes. Not the system's page cache, of which
+    /// value files may be mapped.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.files.memory_bytes() + self.placement.memory_bytes()
+    }
+
+    /// See [`Placement::largest_unit`].
+    #[must_use]
+    pub fn largest_unit(&self) -> u64 {
+        self.placement.largest_unit(&self.files)
+    }
+}
+
+/// What the manifest knows, and which files go.
+impl<P: Placement + ?Sized> ValueStore<P> {
+    /// Files made by commits and collections that no edit names yet. The edit that is recorded next takes them along, after
+    /// [`ValueStore::make_durable`].
+    #[must_use]
+    pub fn unlisted(&self) -> Vec<ValueFileMeta> {
+        self.files.unlisted()
+    }
+
+    /// Makes the beginnings of files durable.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
+        self.files.make_durable(files)
+    }
+
+    /// What the manifest should learn when all commits up to `flushed` are in tables, whose edit takes it along.
+    #[must_use]
+    pub fn news(&self, flushed: SeqNo) -> ValueEdit {
+        self.placement.count_dead();
+        self.files.news(flushed)
+    }
+
+    /// Tells that `edit` is durable and in force: files it removed are deleted.
+    pub fn installed(&self, edit: &ValueEdit) {
+        self.placement.comes_into_force(edit);
+        self.files.installed(edit);
+        if !edit.removed.is_empty() {
+            self.placement.files_are_gone(&self.files);
+        }
+    }
+
+    /// See [`Placement::give_up`].
+    pub fn give_up(&self, edit: &ValueEdit) {
+        self.placement.give_up(&self.files, edit);
+    }
+
+    /// All value files as one edit: what a new manifest begins with.
+    #[must_use]
+    pub fn listed(&self) -> ValueEdit {
+        self.files.listed()
+    }
+
+    /// Files that nobody needs any more: emptied by moves that are durable (numbers up to `durable`) and seen by all
+    /// snapshots. They are to be removed from the manifest and then, by [`ValueStore::installed`], deleted.
+    #[must_use]
+    pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+        self.files.retire(durable, oldest_snapshot)
+    }
+
+    /// Whether [`ValueStore::retire`] would find something after a sync.
+    #[must_use]
+    pub fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
+        self.files.can_retire(oldest_snapshot)
+    }
+
+    /// Bytes of its emptied files that a snapshot of everything up to `seqno` may still read.
+    #[must_use]
+    pub fn emptied_after(&self, seqno: SeqNo) -> u64 {
+        self.files.emptied_after(seqno)
+    }
+
+    /// Something in a file cannot be read: see [`Placement::is_left_out`]. Answers whether that is new.
+    pub fn leave_out(&self, file: FileId, why: &Error) -> bool {
+        let is_new = self.files.leave_out(file, why);
+        if is_new {
+            self.placement.is_left_out(file);
+        }
+        is_new
+    }
+
+    /// Why files are left out.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<Error> {
+        self.files.left_out()
+    }
+
+    /// The keyspace is dropped: its files are deleted when the last reader lets go of them.
+    pub fn drop_files(&self) {
+        self.files.drop_all();
+    }
+
+    /// All its files that exist, those that are emptied included.
+    #[must_use]
+    pub fn live_files(&self) -> Vec<FileId> {
+        self.files.present()
+    }
+
+    /// Keeps the files of [`ValueStore::live_files`] from being deleted for as long as the answer lives.
+    #[must_use]
+    pub fn hold_files(&self) -> FilesHeld {
+        self.files.hold()
+    }
+
+    /// See [`Placement::seal`].
+    pub fn seal(&self) {
+        self.placement.seal(&self.files);
+    }
+}
+
+/// Recovery.
+impl<P: Placement + ?Sized> ValueStore<P> {
+    /// See [`Placement::locate`].
+    ///
+    /// # Errors
+    /// Corruption, where the file does not even say whose it is.
+    pub fn locate(&self, pointer: Pointer) -> Result<Located> {
+        self.placement.locate(&self.files, pointer)
+    }
+
+    /// See [`Placement::refer`].
+    pub fn refer(&self, pointer: Pointer, commit: SeqNo) {
+        self.placement.refer(&self.files, pointer, commit);
+    }
+
+    /// The last commit that the logs must hold if they are whole: files were deleted because it was durable. 0 when there is
+    /// none.
+    #[must_use]
+    pub fn durable_before(&self) -> SeqNo {
+        self.files.durable_before()
+    }
+
+    /// Before the logs are replayed: of what stands behind the lengths that the manifest lists, keeps what commits
+    /// up to `last` have written. What was appended up to the commit `durable` is on the disk; the rest is written again, in
+    /// place: it may be what a failed sync has left in the system's cache. A database open read-only changes no file.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
+        let in_tails = self.files.settle(last, durable)?;
+        self.placement.settled(&self.files, in_tails)
+    }
+}
