@@ -12,7 +12,7 @@ usage: cargo xtask CHORE
   deny      check licences and sources of all dependencies against deny.toml
   disks     fill real file systems to the last byte, kill, reopen, empty (needs root)   [NAME ...]
   prove     run the proofs at CI's counts and print their figures
-  planted   build each planted bug and check that a proof catches it   [NAME ...]";
+  planted   wake each planted bug and check that a proof catches it   [NAME ...]";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);

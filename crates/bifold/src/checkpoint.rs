@@ -28,7 +28,7 @@ use std::{
     sync::Arc,
 };
 
-use bifold_contract::{Edit, Error, FileId, IoSource, LogFloor, Result};
+use bifold_contract::{Edit, Error, FileId, IoSource, LogFloor, Result, planted};
 use bifold_format::names;
 use bifold_io::{Dir, Reader};
 
@@ -61,7 +61,7 @@ pub(crate) fn checkpoint(engine: &Engine, path: &Path, told: &mut dyn FnMut(Chec
     let made = plan(engine).and_then(|plan| plan.carry_out(&engine.dir, &mut target, told));
     match made {
         Ok(()) => Ok(()),
-        Err(error) if cfg!(planted = "checkpoint_leaves_directory") => Err(error),
+        Err(error) if planted!("checkpoint_leaves_directory") => Err(error),
         Err(error) => Err(target.undo(error)),
     }
 }
@@ -156,7 +156,7 @@ fn value_files(engine: &Engine, state: &Edit, end: &End) -> Result<Vec<Piece>> {
     for &id in end.values.iter().filter(|id| !writes || listed.contains_key(id)) {
         let (name, listed) = (names::value(id), listed.get(&id).copied());
         let there = engine.dir.len(&name)?;
-        let is_all_listed = there == listed || cfg!(planted = "link_tails");
+        let is_all_listed = there == listed || planted!("link_tails");
         let bytes = if writes { listed } else { there };
         let way = if is_all_listed { Way::Link } else { Way::Copy };
         files.push(Piece { name, bytes: bytes.unwrap_or(0), way });
@@ -201,7 +201,7 @@ fn link(from: &Dir, target: &mut Target, name: &str) -> Result<bool> {
 fn cannot_link(error: &io::Error) -> bool {
     let kinds =
         [ErrorKind::CrossesDevices, ErrorKind::Unsupported, ErrorKind::PermissionDenied, ErrorKind::TooManyLinks];
-    kinds.contains(&error.kind()) && cfg!(not(planted = "checkpoint_one_device"))
+    kinds.contains(&error.kind()) && !planted!("checkpoint_one_device")
 }
 
 fn copy(reader: &Reader, target: &mut Target, name: &str, bytes: u64, teller: &mut Teller<'_>) -> Result<()> {

@@ -26,7 +26,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use bifold_contract::{FileId, Pointer, Result};
+use bifold_contract::{FileId, Pointer, Result, planted};
 use bifold_format::pointer;
 use bifold_index::version::Version;
 use bifold_values::placement::{Collecting, Collection, IndexView, Moved, SpacePressure};
@@ -228,7 +228,7 @@ impl Engine {
             self.counters.gc.jobs.fetch_add(1, Relaxed);
             return Ok(Some(rewritten.freed));
         }
-        if cfg!(not(planted = "collect_beside_commits")) {
+        if !planted!("collect_beside_commits") {
             self.wait_for_commit();
         }
         let values = tree.placement();
@@ -272,7 +272,7 @@ impl Engine {
     }
 
     fn retire_unpaced(&self, tree: &Tree) -> Result<()> {
-        let durable = if cfg!(planted = "retire_unsynced") {
+        let durable = if planted!("retire_unsynced") {
             self.visible()
         } else {
             self.sync_everything()?;

@@ -11,6 +11,7 @@ use std::{
 use bifold_contract::{
     CompactionJob, FileId, IoSource, JobShape, LevelEdit, Levels, Result, Run, TableMeta, ValueEdit,
     edit::{TableAdded, TableRemoved},
+    planted,
 };
 use bifold_index::{
     compaction::{
@@ -127,9 +128,8 @@ impl Engine {
             .get(usize::from(job.output_level) + 1)
             .map(|level| level.runs.iter().flat_map(|run| run.tables.iter().cloned()).collect())
             .unwrap_or_default();
-        let whole_bottom = cfg!(planted = "drop_tombstone_early");
-        let snapshots =
-            if cfg!(planted = "ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
+        let whole_bottom = planted!("drop_tombstone_early");
+        let snapshots = if planted!("ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
         let (keyspace, to) = (tree.keyspace, job.output_level);
         let (deepest, moving) = (levels.deepest().max(to), extra.moving.to_vec());
         let rewrite = RewriteJob { keyspace, from, to, bottom: false, deepest, moving };

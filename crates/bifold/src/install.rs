@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bifold_contract::{
     Edit, Error, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, TableMeta, ValueEdit, ValueFileMeta,
-    edit::TableAdded,
+    edit::TableAdded, planted,
 };
 use bifold_format::names;
 use bifold_index::{table::Table, version::Version};
@@ -57,8 +57,9 @@ impl Engine {
             give_up(tree, &fresh);
         };
         // Also makes the name of the log durable at which recovery will begin.
-        let unnamed = cfg!(planted = "unnamed_log_floor") && change.added.is_empty();
-        if cfg!(not(any(planted = "skip_dir_sync", planted = "manifest_before_table"))) && !unnamed {
+        let unnamed = planted!("unnamed_log_floor") && change.added.is_empty();
+        let skipped = planted!("skip_dir_sync") || planted!("manifest_before_table") || unnamed;
+        if !skipped {
             self.dir.sync().inspect_err(give_up)?;
         }
         let old = Arc::clone(&tree.view().version);
@@ -75,7 +76,7 @@ impl Engine {
         let unnamed = self.announce(&mut edit).inspect_err(give_up)?;
         edit.levels.push(change);
         self.append(&mut manifest, &mut edit, &unnamed)?;
-        if cfg!(planted = "manifest_before_table") {
+        if planted!("manifest_before_table") {
             self.dir.sync()?;
         }
         if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
@@ -194,7 +195,7 @@ impl Engine {
     pub fn retire_logs(&self) -> Result<()> {
         let mut manifest = self.manifest.hold();
         let log_floor = self.log_floor(None);
-        if cfg!(not(planted = "unnamed_log_floor")) {
+        if !planted!("unnamed_log_floor") {
             self.dir.sync()?;
         }
         let mut edit = Edit { last_seqno: Some(self.visible()), log_floor: Some(log_floor), ..Edit::default() };
@@ -266,7 +267,7 @@ impl Engine {
         self.set_trees(others, (&manifest, &wal), &told);
         let old = tree.let_go(&told);
         drop(wal);
-        if cfg!(planted = "drop_without_notify") {
+        if planted!("drop_without_notify") {
             std::mem::forget(told);
         } else {
             drop(told);
@@ -299,7 +300,7 @@ impl Engine {
     pub fn log_floor(&self, written: Option<&Arc<Layer>>) -> LogFloor {
         // The current log first: a commit that goes on now can only bring in this log or a later one.
         let current = self.wal.hold().current();
-        if cfg!(planted = "delete_log_early") {
+        if planted!("delete_log_early") {
             return self.wal.hold().floor_at(current);
         }
         if let Some(floor) = *self.replaying.hold() {
@@ -350,7 +351,7 @@ fn fresh(values: &ValueEdit) -> ValueEdit {
 
 /// They go: no manifest has heard of them.
 fn give_up(tree: &Tree, fresh: &ValueEdit) {
-    if cfg!(not(planted = "keep_given_up")) {
+    if !planted!("keep_given_up") {
         tree.placement().give_up(fresh);
     }
 }

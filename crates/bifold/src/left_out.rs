@@ -23,7 +23,7 @@ use std::{
     },
 };
 
-use bifold_contract::{Busy, CompactionJob, Error, FileId, Result};
+use bifold_contract::{Busy, CompactionJob, Error, FileId, Result, planted};
 use bifold_format::names::{self, FileKind};
 use bifold_values::placement::Collection;
 
@@ -167,7 +167,7 @@ impl Engine {
 /// Leaves out what an error names or, where that is no news, all that the job has taken. Answers whether anything is left out now that
 /// was not before.
 fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
-    if cfg!(planted = "damage_poisons") {
+    if planted!("damage_poisons") {
         return false;
     }
     match (tree.leave_out_named(why), took) {

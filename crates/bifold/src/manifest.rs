@@ -9,7 +9,7 @@
 //! whole. Opening a database for writing always does that: what recovery read is then known to be durable before it is
 //! served, even if the last sync before the crash had failed.
 
-use bifold_contract::{Edit, IoSource, Result};
+use bifold_contract::{Edit, IoSource, Result, planted};
 use bifold_format::{manifest, names};
 use bifold_io::{Dir, Writer};
 
@@ -61,7 +61,7 @@ impl ManifestFile {
     pub fn append(&mut self, edit: &Edit) -> Result<()> {
         if let Some(file) = &self.file {
             file.append(&[&manifest::encode_record(edit, self.database_id, file.len())])?;
-            if cfg!(not(planted = "skip_manifest_sync")) {
+            if !planted!("skip_manifest_sync") {
                 file.sync()?;
             }
         }
@@ -88,11 +88,11 @@ impl ManifestFile {
         self.dir.remove(names::MANIFEST_TEMPORARY)?;
         let file = self.dir.create(names::MANIFEST_TEMPORARY, IoSource::Manifest)?;
         file.append(&[&header, &record])?;
-        if cfg!(not(planted = "skip_manifest_sync")) {
+        if !planted!("skip_manifest_sync") {
             file.sync()?;
         }
         self.dir.rename(names::MANIFEST_TEMPORARY, names::MANIFEST)?;
-        if cfg!(not(planted = "skip_dir_sync")) {
+        if !planted!("skip_dir_sync") {
             self.dir.sync()?;
         }
         self.snapshot_bytes = file.len();

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{CompactionJob, Error, JobShape, Levels, Result};
+use bifold_contract::{CompactionJob, Error, JobShape, Levels, Result, planted};
 use bifold_index::compaction::{
     narrow::{self, TableCut},
     parts::Part,
@@ -43,7 +43,7 @@ impl Narrowing {
     /// Those of the merge, where cutting does not help.
     pub fn merged(&mut self, tree: &Arc<Tree>, job: &CompactionJob, outcome: Result<u64>) -> Result<Option<u64>> {
         let full = match outcome {
-            Err(full @ Error::Full { .. }) if cfg!(not(planted = "merge_parts_whole")) => full,
+            Err(full @ Error::Full { .. }) if !planted!("merge_parts_whole") => full,
             other => {
                 self.most = self.most.saturating_mul(2);
                 return other.map(Some);

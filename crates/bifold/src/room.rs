@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{Error, KeyspaceId, Result};
+use bifold_contract::{Error, KeyspaceId, Result, planted};
 use bifold_format::names;
 use bifold_io::{Dir, fs::APPEND_SLOT_BYTES};
 use bifold_values::placement::Collection;
@@ -191,7 +191,7 @@ impl Room {
 
     /// Gives the disk what `RESERVE` takes. Answers whether that was anything.
     fn release(&self, dir: &Dir) -> bool {
-        cfg!(not(planted = "keep_reserve")) && self.reserve.hold().release(dir)
+        !planted!("keep_reserve") && self.reserve.hold().release(dir)
     }
 }
 
@@ -240,7 +240,7 @@ impl Engine {
         }
         let brings_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
         match is_short {
-            true if brings_values && cfg!(not(planted = "puts_until_full")) => Err(self.full(free, needed + 2 * bytes)),
+            true if brings_values && !planted!("puts_until_full") => Err(self.full(free, needed + 2 * bytes)),
             true => self.ensure_room(2 * bytes),
             false => Ok(()),
         }

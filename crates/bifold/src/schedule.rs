@@ -9,7 +9,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo};
+use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, planted};
 use bifold_values::placement::Collection;
 
 use crate::{
@@ -265,7 +265,7 @@ impl Engine {
             Err(Error::Closed { .. }) => {}
             // Noted: it is done when there is room.
             Err(Error::Full { .. }) => {}
-            Err(_) if cfg!(planted = "swallow_flush_error") => {}
+            Err(_) if planted!("swallow_flush_error") => {}
             other => drop(self.end_of_task(task, other)),
         }
         self.end_task(task);
@@ -411,7 +411,7 @@ impl Engine {
     /// And what would be collected.
     fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<Collection>) {
         // First, so that none ends unnoticed between the look at them and this.
-        if cfg!(not(planted = "snapshot_end_unnoticed")) && tree.is_held() {
+        if !planted!("snapshot_end_unnoticed") && tree.is_held() {
             self.snapshots.tell_of_ends_below(self.visible(), tree.keyspace);
         }
         let view = tree.view();

@@ -25,7 +25,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, JobShape, KeyspaceId, Result, SeqNo};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, JobShape, KeyspaceId, Result, SeqNo, planted};
 use bifold_index::{
     compaction::{by_partition::Shape, run::Held},
     memtable::Memtable,
@@ -267,7 +267,7 @@ impl Tree {
             let last = View { version: Arc::clone(&old.version), ..old.nothing() };
             let _it_is_dropped_once = old.values.last.set(Arc::new(last));
         }
-        let nothing = match cfg!(planted = "handle_pins_files") {
+        let nothing = match planted!("handle_pins_files") {
             true => View { values: Arc::clone(&old.values), ..old.nothing() },
             false => old.nothing(),
         };

@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use bifold_contract::{Error, FileId, IoSource, LogFloor, Result, SeqNo};
+use bifold_contract::{Error, FileId, IoSource, LogFloor, Result, SeqNo, planted};
 use bifold_format::{
     log::{self, Before, LogEncoder},
     names,
@@ -153,7 +153,7 @@ impl Wal {
         let mut encoder = LogEncoder::begin(&mut self.pending, id, offset, first);
         encode(&mut encoder);
         encoder.finish(before);
-        if cfg!(not(planted = "reuse_seqno")) {
+        if !planted!("reuse_seqno") {
             self.next_seqno += SeqNo::from(count);
         }
         Ok(first)
@@ -262,7 +262,7 @@ impl Wal {
     /// Notes in the log that all commits up to `last` are durable. A power loss may take the note; a killed process leaves it, and
     /// whoever recovers knows what can be no torn tail, and what need not be written again.
     fn mark_durable(&mut self, last: SeqNo) -> Result<()> {
-        if last <= self.marked || self.current.is_none() || cfg!(planted = "no_marker") {
+        if last <= self.marked || self.current.is_none() || planted!("no_marker") {
             return Ok(());
         }
         self.append(0, |encoder| encoder.durable(last))?;
@@ -284,7 +284,7 @@ struct SyncTask {
 impl SyncTask {
     fn sync(&self, dir: &Dir) -> Result<()> {
         for log in self.closed.iter().chain([&self.current]) {
-            if cfg!(not(planted = "skip_log_sync")) {
+            if !planted!("skip_log_sync") {
                 log.file.sync()?;
             }
         }
@@ -317,7 +317,7 @@ pub(crate) fn sync_now(
     };
     let synced = values.iter().try_for_each(|p| p.sync()).and_then(|()| task.sync(&dir));
     // Before anybody who waits can begin another sync: that one might succeed, without what this one has lost.
-    if cfg!(planted = "poison_late") {
+    if planted!("poison_late") {
         synced?;
     } else {
         health.watch(synced)?;

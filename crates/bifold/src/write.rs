@@ -15,7 +15,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bifold_contract::{Entry, Error, Kind, Pointer, RangeTombstone, Result, SeqNo, key};
+use bifold_contract::{Entry, Error, Kind, Pointer, RangeTombstone, Result, SeqNo, key, planted};
 use bifold_format::pointer;
 use bifold_values::placement::Routed;
 
@@ -272,7 +272,7 @@ impl Engine {
     }
 
     fn sync_as_far_as(&self, upto: Upto) -> Result<()> {
-        let early = cfg!(planted = "sync_list_before_wait").then(|| self.trees().to_vec());
+        let early = planted!("sync_list_before_wait").then(|| self.trees().to_vec());
         let values = |wal: &Wal| match &early {
             Some(early) => self.values_to_sync_of(early, wal),
             None => self.values_to_sync(wal),

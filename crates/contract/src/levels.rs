@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::{FileId, RunId, SeqNo};
+use crate::{FileId, RunId, SeqNo, planted};
 
 /// What the manifest knows of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Levels {
 
     /// The boundaries that no table spans.
     fn unspanned(&self) -> Vec<&[u8]> {
-        if cfg!(planted = "split_within_tables") {
+        if planted!("split_within_tables") {
             return self.boundaries.iter().map(|boundary| &**boundary).collect();
         }
         let boundaries = &self.boundaries;

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bifold_contract::{FileId, Value};
+use bifold_contract::{FileId, Value, planted};
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
 /// Memory a block takes beside its bytes: key and entry in the cache's tables (about 80 B), reference counts, seal and what
@@ -95,7 +95,7 @@ impl BlockCache {
 
 #[inline]
 fn place(file: FileId, offset: u64) -> (FileId, u64) {
-    (if cfg!(planted = "stale_cache") { 0 } else { file }, offset)
+    (if planted!("stale_cache") { 0 } else { file }, offset)
 }
 
 #[cfg(test)]

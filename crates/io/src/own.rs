@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bifold_contract::Result;
+use bifold_contract::{Result, planted};
 
 use crate::fs::FileSystem;
 
@@ -19,7 +19,7 @@ const OWN: &str = ".own";
 /// # Errors
 /// The file system's; the file is as it was then.
 pub(crate) fn own(fs: &dyn FileSystem, path: &Path, len: u64) -> Result<bool> {
-    if cfg!(planted = "change_shared_files") || !fs.is_shared(path)? {
+    if planted!("change_shared_files") || !fs.is_shared(path)? {
         return Ok(false);
     }
     let copy = copy_path(path);

@@ -5,7 +5,7 @@
 //! bifold-sim show TEST --seed N [--keep LIST]                             print the history of a seed
 //! bifold-sim soak [TEST …] --minutes M [--seed S] [--ledger FILE]         run seeds from S on, note it in the ledger
 //! bifold-sim table [--ledger FILE]                                        print the ledger's sums as a table
-//! bifold-sim planted [NAME …]                                             build with each bug and want it caught
+//! bifold-sim planted [NAME …]                                             wake each bug and want it caught
 //! bifold-sim disk DIR                                                     fill the disk that DIR is on; `cargo xtask disks`
 //! ```
 

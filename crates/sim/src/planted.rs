@@ -1,21 +1,24 @@
-//! Tests of the tests: the engine can be built with one known bug at a time, and each must be caught.
+//! Tests of the tests: the engine can be built with known bugs, and each must be caught.
 //!
-//! `--cfg planted="name"` plants a bug. For each the table says what must fail: a proof, which is a test binary of this crate,
-//! or tests of the crate the bug is in. The runner first runs those without any bug: a test that fails anyway catches nothing.
-//! Then it builds them with the bug, in a target directory of its own, runs them (proofs at half their usual amount, until
-//! the first failure), and wants to see a proof's line that repeats the failure, or the name of the test that has failed: a
-//! failed build, or a proof that did less than it should, is not enough.
+//! A build with `--cfg planted` carries all of them, asleep (`bifold_contract::planted`), so they are compiled once. For each
+//! the table says what must fail while it is awake: a proof, which is a test binary of this crate, or tests of the crate that
+//! the bug is in. The runner first runs those with every bug asleep: a test that fails anyway catches nothing. Then it wakes
+//! one bug after the other and runs its test (proofs at half their usual amount, until the first failure). It wants to see a
+//! proof's line that repeats the failure, or the name of the test that failed. A failed build, or a proof that did less than
+//! it should, is not enough.
 
 use std::{
-    fmt, fs, io,
-    path::{Path, PathBuf},
+    fmt, io,
+    path::Path,
     process::{Command, Output},
 };
+
+use bifold_contract::planted::VARIABLE;
 
 /// One planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planted {
-    /// Its name in `cfg(planted = "…")`.
+    /// Its name in `planted!(…)`.
     pub name: &'static str,
     /// What must catch it.
     pub caught_by: Test,
@@ -199,8 +202,8 @@ pub enum Outcome {
     NotRun(String),
 }
 
-/// How the tests are built: as the proofs are, but for less time in the compiler, since every bug is built anew.
-pub const PROFILE: &str = "planted";
+/// How the tests are built: as the proofs are.
+const PROFILE: &str = "prove";
 
 /// How much of its usual amount a test does. Half: a bug that is found just so would be missed after the next change of a
 /// random number.
@@ -211,23 +214,17 @@ const SCALE_PERCENT: &str = "50";
 pub struct Site<'a> {
     /// The sources.
     pub workspace: &'a Path,
-    /// Where they are built.
+    /// Where they are built: a directory of its own, since the programs in it have bugs.
     pub target: &'a Path,
 }
 
 impl Site<'_> {
-    /// Builds and runs the test that must catch `bug`.
+    /// Wakes `bug` and runs the test that must catch it.
     ///
     /// # Errors
-    /// When cargo or the wrapper cannot be started.
+    /// When cargo cannot be started.
     pub fn plant(self, bug: &Planted) -> io::Result<Outcome> {
-        let wrapper = wrapper(bug, self.target)?;
-        let cargo = |last: &[&str]| self.cargo(bug.caught_by, Some(&wrapper), last);
-        let built = cargo(&["--no-run"])?;
-        if !built.status.success() {
-            return Ok(Outcome::NotRun(last_line(&built.stderr)));
-        }
-        let tested = cargo(&[])?;
+        let tested = self.test(bug.caught_by, bug.name)?;
         if tested.status.success() {
             return Ok(Outcome::Missed);
         }
@@ -235,26 +232,24 @@ impl Site<'_> {
         Ok(story(&said, bug.caught_by).map_or_else(|| Outcome::NotRun(last_line(&said)), Outcome::Caught))
     }
 
-    /// Demands that `test` passes when no bug is planted.
+    /// Demands that `test` passes while every bug is asleep.
     ///
     /// # Errors
     /// When cargo cannot be started.
     pub fn control(self, test: Test) -> io::Result<Result<(), String>> {
-        let tested = self.cargo(test, None, &[])?;
+        let tested = self.test(test, "")?;
         let said = [tested.stdout, tested.stderr].concat();
         Ok(if tested.status.success() { Ok(()) } else { Err(story(&said, test).unwrap_or_else(|| last_line(&said))) })
     }
 
-    fn cargo(self, test: Test, wrapper: Option<&Path>, last: &[&str]) -> io::Result<Output> {
+    fn test(self, test: Test, awake: &str) -> io::Result<Output> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(self.workspace).env("CARGO_TARGET_DIR", self.target);
+        cargo.env("RUSTFLAGS", "--cfg planted").env(VARIABLE, awake);
         cargo.env("BIFOLD_SIM_FAILURES", "1").env("BIFOLD_SIM_SCALE", SCALE_PERCENT);
-        // What fails because of a planted bug is no regression to be kept beside the sources.
+        // What fails because of a planted bug is no regression to be kept with the sources.
         cargo.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
-        if let Some(wrapper) = wrapper {
-            cargo.env("RUSTC_WORKSPACE_WRAPPER", wrapper);
-        }
-        cargo.args(["test", "--profile", PROFILE]).args(test.words()).args(last).output()
+        cargo.args(["test", "--profile", PROFILE]).args(test.words()).output()
     }
 }
 
@@ -271,28 +266,38 @@ fn story(said: &[u8], test: Test) -> Option<String> {
     Some(format!("{counts}; {repeat}"))
 }
 
-/// A script that cargo calls instead of the compiler, for crates of the workspace only: dependencies are then built once
-/// for all bugs. Each bug has a script of its own, because cargo tells builds apart by the script's name.
-fn wrapper(bug: &Planted, target: &Path) -> io::Result<PathBuf> {
-    let target = std::path::absolute(target)?;
-    fs::create_dir_all(&target)?;
-    let path = target.join(format!("rustc-planted-{}.sh", bug.name));
-    fs::write(&path, format!("#!/bin/sh\nexec \"$@\" --cfg 'planted=\"{}\"'\n", bug.name))?;
-    make_executable(&path)?;
-    Ok(path)
-}
-
-#[cfg(unix)]
-fn make_executable(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-}
-
-#[cfg(not(unix))]
-fn make_executable(_path: &Path) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "bugs are planted by a shell script"))
-}
-
 fn last_line(text: &[u8]) -> String {
     String::from_utf8_lossy(text).lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use super::ALL;
+
+    #[test]
+    fn every_bug_in_the_sources_has_a_test_that_must_catch_it() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut planted = BTreeSet::new();
+        for name in ["contract", "format", "io", "index", "values", "bifold"] {
+            gather(&crates.join(name).join("src"), &mut planted);
+        }
+        // The example in the macro's own documentation is a bug's name, too.
+        let listed: BTreeSet<String> = ALL.iter().map(|bug| bug.name.to_owned()).collect();
+        assert_eq!(planted, listed);
+    }
+
+    fn gather(dir: &Path, names: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                gather(&path, names);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let after = text.split("planted!(\"").skip(1);
+                names.extend(after.filter_map(|rest| rest.split_once('"')).map(|(name, _)| name.to_owned()));
+            }
+        }
+    }
 }

@@ -19,7 +19,7 @@
 use std::{any::Any, sync::Arc};
 
 pub use bifold_contract::rewrite::{Kept, RewriteJob, Rewriter};
-use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit};
+use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit, planted};
 
 use crate::parts::value_files::ValueFiles;
 
@@ -466,7 +466,7 @@ impl SpacePressure {
 
     /// Bytes of value files, without those that no collection can make smaller.
     fn total_bytes(space: &ValueSpace) -> u64 {
-        let left_out = if cfg!(planted = "damage_counts") { 0 } else { space.left_out_bytes };
+        let left_out = if planted!("damage_counts") { 0 } else { space.left_out_bytes };
         space.total_bytes.saturating_sub(left_out)
     }
 

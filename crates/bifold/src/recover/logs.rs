@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use bifold_contract::{Corruption, Error, FileId, IoSource, KeyspaceId, LogFloor, Pointer, Result, SeqNo};
+use bifold_contract::{Corruption, Error, FileId, IoSource, KeyspaceId, LogFloor, Pointer, Result, SeqNo, planted};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
     log::{self, LogRecord, Operation},
@@ -178,7 +178,7 @@ impl<'a> Finder<'a> {
 
     /// The logs end here, if they have not ended before.
     fn end_at(&mut self, damage: Error) {
-        if cfg!(not(planted = "serve_torn_tail")) {
+        if !planted!("serve_torn_tail") {
             let next = self.found.next;
             self.stop.get_or_insert(Stop { next, damage });
         }
@@ -206,8 +206,8 @@ impl<'a> Finder<'a> {
     /// The next commit, if it is one.
     fn commit(&mut self, record: &LogRecord<'_>, reader: &Reader, is_first: bool) -> Result<()> {
         let next = self.found.next;
-        if record.first_seqno != next && cfg!(not(planted = "serve_torn_tail")) {
-            if cfg!(planted = "forget_log_gap") && is_first && self.found.logs.is_empty() {
+        if record.first_seqno != next && !planted!("serve_torn_tail") {
+            if planted!("forget_log_gap") && is_first && self.found.logs.is_empty() {
                 self.found.next = record.first_seqno;
                 return self.commit(record, reader, is_first);
             }
@@ -230,7 +230,7 @@ impl<'a> Finder<'a> {
             seqno += 1;
         }
         let missing = leads.iter().find(|lead| lead.located == Located::Missing);
-        if let Some(lead) = missing.filter(|_| cfg!(not(planted = "trust_pointers"))) {
+        if let Some(lead) = missing.filter(|_| !planted!("trust_pointers")) {
             self.end_at(lead.damage(self.dir, "no whole record"));
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use bifold_contract::{Error, FileId, KeyspaceId, Result, SeqNo};
+use bifold_contract::{Error, FileId, KeyspaceId, Result, SeqNo, planted};
 use bifold_format::{
     log::{LogRecord, Operation},
     names,
@@ -43,7 +43,7 @@ impl Engine {
                 replay_operation(&tree, &operation, seqno, log.id, writes)?;
                 fed.insert(tree.keyspace, tree);
             }
-            if cfg!(planted = "half_batch") && !log.bytes.is_multiple_of(2) {
+            if planted!("half_batch") && !log.bytes.is_multiple_of(2) {
                 break;
             }
         }

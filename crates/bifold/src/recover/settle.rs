@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use bifold_contract::{Error, FileId, Result, SeqNo};
+use bifold_contract::{Error, FileId, Result, SeqNo, planted};
 use bifold_format::names;
 use bifold_io::Dir;
 use bifold_values::parts::value_files::name_again;
@@ -24,7 +24,7 @@ use crate::{
 /// The logs as they stand, for whoever copies a database that is open read-only.
 pub(super) fn frozen_logs(dir: &Dir, logs: &[FileId], (next_seqno, found): (SeqNo, &Logs)) -> Result<Wal> {
     let mut wal = Wal::none(dir, next_seqno);
-    for &id in logs.iter().filter(|_| cfg!(not(planted = "checkpoint_without_logs"))) {
+    for &id in logs.iter().filter(|_| !planted!("checkpoint_without_logs")) {
         wal.adopt([LogFile { id, bytes: dir.len(&names::log(id))?.unwrap_or(0), first: found.next }]);
     }
     Ok(wal)
@@ -41,8 +41,7 @@ pub(super) fn settle(
 ) -> Result<(ManifestFile, Wal)> {
     found.logs.iter().try_for_each(|log| settle_log(dir, log))?;
     // Where nothing of a log is known to be durable, its name may not be either, whatever a sync of the directory says now.
-    let unnamed =
-        found.logs.iter().filter(|log| log.durable_bytes == 0 && cfg!(not(planted = "trust_cached_log_names")));
+    let unnamed = found.logs.iter().filter(|log| log.durable_bytes == 0 && !planted!("trust_cached_log_names"));
     name_again(dir, &unnamed.map(|log| names::log(log.id)).collect::<Vec<_>>())?;
     let begin = || begin(dir, state, found, (trees, next_file), next_seqno);
     begin().or_else(|error| if error.is_full() && release_reserve(dir)? { begin() } else { Err(error) }).or_else(
@@ -55,7 +54,7 @@ pub(super) fn settle(
 /// Gives a full disk what `RESERVE` takes. Answers whether that was anything.
 pub(super) fn release_reserve(dir: &Dir) -> Result<bool> {
     match dir.len(names::RESERVE)? {
-        Some(_) if cfg!(planted = "keep_reserve") => Ok(false),
+        Some(_) if planted!("keep_reserve") => Ok(false),
         Some(_) => dir.reserve(names::RESERVE, 0).map(|()| true),
         None => Ok(false),
     }
@@ -64,7 +63,7 @@ pub(super) fn release_reserve(dir: &Dir) -> Result<bool> {
 /// On a full disk: what the manifest does not need goes before there is another. So this one is made durable first: what a killed
 /// process has appended to it may be in the system's cache only. Answers whether there was anything.
 fn remove_leftovers(dir: &Dir, state: &ManifestState, trees: &[Arc<Tree>], files: &Files) -> Result<bool> {
-    if cfg!(not(planted = "leftovers_before_manifest")) {
+    if !planted!("leftovers_before_manifest") {
         dir.write_again(names::MANIFEST, 0)?;
         dir.sync()?;
     }
@@ -91,7 +90,7 @@ fn begin(
         let _the_next_opening_does = dir.remove(names::MANIFEST_TEMPORARY).and_then(|()| dir.remove(&names::log(log)));
     };
     let mut wal = Wal::begin(dir, log, next_seqno).inspect_err(forget)?;
-    if cfg!(not(planted = "unnamed_log_floor")) {
+    if !planted!("unnamed_log_floor") {
         dir.sync()?;
     }
     let floor = found.floor().unwrap_or_else(|| wal.floor_at(log));
@@ -114,7 +113,7 @@ fn settle_log(dir: &Dir, log: &FoundLog) -> Result<()> {
     if log.file_bytes > log.bytes {
         dir.truncate(&name, log.bytes)?;
     }
-    if log.durable_bytes < log.bytes && cfg!(not(planted = "trust_cached_log")) {
+    if log.durable_bytes < log.bytes && !planted!("trust_cached_log") {
         dir.write_again(&name, log.durable_bytes)?;
     }
     Ok(())

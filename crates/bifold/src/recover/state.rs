@@ -7,7 +7,7 @@ use std::{
 
 use bifold_contract::{
     Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, SeqNo, ValueEdit,
-    ValueFileMeta, edit::TableAdded,
+    ValueFileMeta, edit::TableAdded, planted,
 };
 use bifold_format::{manifest, names};
 use bifold_index::table::{Table, TableContext};
@@ -172,7 +172,7 @@ impl ManifestState {
     /// Corruption.
     pub fn check_logs(&self, dir: &Dir, files: &Files) -> Result<()> {
         let name = names::log(self.log_floor.log);
-        if files.logs.contains(&self.log_floor.log) || cfg!(planted = "overlook_lost_log") {
+        if files.logs.contains(&self.log_floor.log) || planted!("overlook_lost_log") {
             return Ok(());
         }
         let found = "no such file: it was deleted, or MANIFEST is older than the other files or cut short";

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{Corruption, FileId, Value};
+use bifold_contract::{Corruption, FileId, Value, planted};
 
 use crate::{
     checksum::checksum,
@@ -65,7 +65,7 @@ pub fn check(sealed: &[u8], file: FileId, offset: u64) -> Result<Method, Corrupt
         return Err(damage("a body, a method and a checksum".into(), format!("{} bytes", sealed.len())));
     };
     let (expected, found) = (u64::from_le_bytes(*sum), checksum(covered, file, offset));
-    if expected != found && cfg!(not(planted = "no_checksum_check")) {
+    if expected != found && !planted!("no_checksum_check") {
         return Err(damage(format!("checksum {expected:016x}"), format!("{found:016x}")));
     }
     let method = covered[covered.len() - 1];

@@ -4,7 +4,7 @@
 //! in memory meanwhile; they and the rest follow at the end, then the file is synced. Its name in the directory is made
 //! durable by whoever installs it.
 
-use bifold_contract::{Entry, Error, FileId, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta};
+use bifold_contract::{Entry, Error, FileId, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, planted};
 use bifold_format::{
     block::{BlockBuilder, sealed::seal},
     compression::{Compression, Compressor},
@@ -203,7 +203,7 @@ impl TableWriter {
             Footer { data_bytes, filter_bytes, tombstones_bytes, index_bytes, properties_bytes, file: self.id };
         self.out.extend_from_slice(&footer.encode());
         self.append()?;
-        if cfg!(not(planted = "skip_table_sync")) {
+        if !planted!("skip_table_sync") {
             self.writer.sync()?;
         }
         meta.bytes = self.writer.len();

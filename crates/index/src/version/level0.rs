@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bifold_contract::{Locator, Result, RunId, policy::NewestFirst};
+use bifold_contract::{Locator, Result, RunId, planted, policy::NewestFirst};
 
 use super::TableRun;
 use crate::{
@@ -97,7 +97,7 @@ impl Level0Index {
 /// Adds the keys of all tables. Answers whether there was room.
 fn add_all(index: &HashIndex, tables: &[(RunId, Arc<Table>)]) -> Result<bool> {
     for (run, table) in tables {
-        if cfg!(planted = "forget_merged_runs") && index.runs().contains(run) {
+        if planted!("forget_merged_runs") && index.runs().contains(run) {
             continue;
         }
         if !index.add(*run, &table.key_hashes()?) {
@@ -137,7 +137,7 @@ struct Gathered {
 impl Gathered {
     fn add(&mut self, position: u32) {
         let Some(there) = self.positions.get(..self.len) else { return };
-        let at = there.partition_point(|&earlier| earlier < position || cfg!(planted = "first_place_wins"));
+        let at = there.partition_point(|&earlier| earlier < position || planted!("first_place_wins"));
         if there.get(at) == Some(&position) {
             return;
         }

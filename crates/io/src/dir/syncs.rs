@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bifold_contract::{Error, Result};
+use bifold_contract::{Error, Result, planted};
 
 /// Whether a sync has failed.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Syncs {
         files.dedup_by_key(|syncs| std::ptr::from_ref(*syncs));
         let mut failed: Vec<MutexGuard<'_, Option<Error>>> = files.into_iter().map(Self::hold).collect();
         if let Some(error) = failed.iter().find_map(|failed| failed.as_ref())
-            && cfg!(not(planted = "sync_again"))
+            && !planted!("sync_again")
         {
             return Err(error.clone());
         }

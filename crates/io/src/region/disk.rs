@@ -15,7 +15,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
-use bifold_contract::{Error, Result};
+use bifold_contract::{Error, Result, planted};
 use rustix::{
     fs::FallocateFlags,
     mm::{Advice, MapFlags, ProtFlags},
@@ -62,7 +62,7 @@ impl Disk {
     fn may_map(self, path: &Path) -> bool {
         let asked = || rustix::fs::statfs(path.parent()?).ok().map(|found| (found.f_type as u64) & 0xFFFF_FFFF);
         let is_in_place = || self.kind.or_else(asked).is_some_and(|kind| IN_PLACE.contains(&kind));
-        self.reads == Reads::Mapped && (cfg!(planted = "map_any_file_system") || is_in_place()) && guard::is_set()
+        self.reads == Reads::Mapped && (planted!("map_any_file_system") || is_in_place()) && guard::is_set()
     }
 }
 

@@ -42,7 +42,7 @@ use std::{
     },
 };
 
-use bifold_contract::{Error, Result};
+use bifold_contract::{Error, Result, planted};
 
 pub(crate) use self::{disk::Disk, simulated::Simulated};
 use self::{
@@ -118,7 +118,7 @@ impl<G: Ground> RegionFs<G> {
                 }
             }
         } else if let Some(image) = image {
-            if cfg!(not(planted = "skip_region")) {
+            if !planted!("skip_region") {
                 region.put_all_back(&left, image.len())?;
             }
             region.remove_file()?;
@@ -230,7 +230,7 @@ fn is_partly_there<E>(
 ) -> std::result::Result<bool, E> {
     let mut there = vec![0; usize::try_from(len.saturating_sub(base)).map_or(bytes.len(), |len| len.min(bytes.len()))];
     read(&mut there, base)?;
-    Ok(cfg!(not(planted = "append_to_a_torn_sector")) && !there.is_empty() && there != bytes)
+    Ok(!planted!("append_to_a_torn_sector") && !there.is_empty() && there != bytes)
 }
 
 /// Whether a file holds what stands right before `base`. A power loss may have taken the sector it is in: it reads as zeros up to
@@ -247,7 +247,7 @@ fn follows<E>(
     let mut before = [0; END_BYTES];
     let end = usize::try_from(base % SECTOR_BYTES).map_or(END_BYTES, |in_sector| in_sector.min(END_BYTES));
     read(&mut before[..end], base - end as u64)?;
-    Ok(end == 0 || before.iter().any(|&byte| byte != 0) || cfg!(planted = "hide_lost_sector"))
+    Ok(end == 0 || before.iter().any(|&byte| byte != 0) || planted!("hide_lost_sector"))
 }
 
 impl<G: Ground> Region<G> {
@@ -303,7 +303,7 @@ impl<G: Ground> Region<G> {
     /// Makes sure that nothing that was written out so far is put back once more, now or after a power loss: whoever
     /// calls cuts a file, so that other bytes will stand there.
     pub(super) fn forget_written(&self) -> io::Result<()> {
-        if cfg!(planted = "remember_cut_appends") {
+        if planted!("remember_cut_appends") {
             return Ok(());
         }
         if self.may_come_back.load(Ordering::Acquire) {
@@ -352,14 +352,14 @@ impl<G: Ground> RegionFs<G> {
         files.retain(|_, file| file.strong_count() > 0);
         if let Some(before) = files.get(path).and_then(Weak::upgrade) {
             // One that is closed is only read; but what could not be written then must be, first.
-            if !before.is_closed() && cfg!(not(planted = "append_to_any")) {
+            if !before.is_closed() && !planted!("append_to_any") {
                 return Err(Error::io(op, path, io::Error::other("it is being appended to already")));
             }
             before.settle()?;
         }
         let file = open()?;
         let len = file.len().map_err(|e| Error::io(op, path, e))?;
-        let pages = if cfg!(planted = "append_to_any") {
+        let pages = if planted!("append_to_any") {
             // Each of the two places believes in a length of its own.
             Arc::new(Pages::new(len, self.region.how.reads))
         } else {

@@ -21,7 +21,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use bifold_contract::Corruption;
+use bifold_contract::{Corruption, planted};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
@@ -57,7 +57,7 @@ const SPARE: usize = 1;
 
 /// The checksum's seed for an append at `offset` of the file that `file_seed` is of.
 fn seed_at(file_seed: u64, offset: u64) -> u64 {
-    if cfg!(planted = "region_any_offset") { file_seed } else { file_seed ^ offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
+    if planted!("region_any_offset") { file_seed } else { file_seed ^ offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
 }
 
 fn seed_of(name: &[u8], epoch: u64) -> u64 {
@@ -281,7 +281,7 @@ impl<G: Ground> Slot<G> {
         assert!(n < APPENDS_MAX && staged + len <= ROOM, "the caller makes room first");
         let entry = self.place(TABLE + n * ENTRY);
         let mut place = AppendPlace { len: entry, checksum: entry + 8, bytes: self.place(PAYLOAD + staged) };
-        if cfg!(planted = "region_unpublished") && n.is_multiple_of(16) {
+        if planted!("region_unpublished") && n.is_multiple_of(16) {
             // Written where nobody looks for it.
             (place.len, place.checksum) = (place.checksum, place.checksum + 8);
         }

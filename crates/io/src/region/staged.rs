@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
-use bifold_contract::{Error, Result};
+use bifold_contract::{Error, Result, planted};
 
 use super::{
     Region,
@@ -146,7 +146,7 @@ impl<G: Ground> StagedFile<G> {
         match self.staged.try_lock() {
             Ok(mut staged) => {
                 let flushed = self.flush(&mut staged);
-                if cfg!(planted = "swallow_full_disk") && flushed.is_err() {
+                if planted!("swallow_full_disk") && flushed.is_err() {
                     staged.is_closed = true;
                     return Ok(false);
                 }
@@ -205,7 +205,7 @@ impl<G: Ground> StagedFile<G> {
     /// Has the file hold everything. One that is closed does so already, unless what was staged could not be written.
     pub(super) fn settle(&self) -> Result<()> {
         let mut staged = self.staged();
-        if staged.is_closed && cfg!(planted = "settle_closed") {
+        if staged.is_closed && planted!("settle_closed") {
             return Err(Error::io("append to", &self.path, io::Error::other("the file is closed")));
         }
         self.flush(&mut staged).map_err(|e| Error::io("append to", &self.path, e))
@@ -222,7 +222,7 @@ impl<G: Ground> WriteFile for StagedWriter<G> {
     }
 
     fn sync(&self) -> Result<()> {
-        if cfg!(not(planted = "unsettled_sync")) {
+        if !planted!("unsettled_sync") {
             self.0.settle()?;
         }
         self.0.file.sync().map_err(|e| Error::io("sync", &self.0.path, e))

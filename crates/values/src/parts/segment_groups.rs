@@ -26,7 +26,7 @@ mod seen;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bifold_contract::FileId;
+use bifold_contract::{FileId, planted};
 
 pub use self::part::Part;
 use super::{
@@ -163,7 +163,7 @@ impl Group {
             None => self.tag_bytes > 0,
         };
         let beside_hot = || self.cold.may_hold(hash) || may_be_tagged();
-        self.hot.may_hold(hash) || (cfg!(not(planted = "overlook_cold")) && beside_hot())
+        self.hot.may_hold(hash) || (!planted!("overlook_cold") && beside_hot())
     }
 
     /// The value of a key that is new in the hot part may have been in another.

@@ -27,7 +27,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use bifold_contract::{
-    Corruption, Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta,
+    Corruption, Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta, planted,
 };
 use bifold_format::{
     compression::zeroed,
@@ -516,7 +516,7 @@ impl ValueFiles {
     }
 
     fn ask_at_sync(&self) {
-        if cfg!(not(planted = "sync_asks_nobody")) {
+        if !planted!("sync_asks_nobody") {
             self.to_sync.note(self.home.keyspace, &self.home.unsynced);
         }
     }
@@ -545,7 +545,7 @@ impl ValueFiles {
             let syncing = self.syncing.hold();
             (syncing.files.clone(), syncing.names)
         };
-        if cfg!(not(planted = "skip_value_sync")) {
+        if !planted!("skip_value_sync") {
             self.sync_files(&files)?;
         }
         if names { self.home.dir.sync() } else { Ok(()) }

@@ -36,7 +36,7 @@ use crate::placement::{
     Collecting, Collection, Explained, IndexView, Order, Placement, Profile, RewriteJob, Routed, SpacePressure,
     ValueSpace,
 };
-use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit};
+use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit, planted};
 
 use self::{
     merge::{Merge, Work},
@@ -159,7 +159,7 @@ impl Placement for DiffKv {
         let files = edit.garbage.iter().filter_map(|&(id, bytes, _)| Some((self.value_files().get(id)?, bytes)));
         let is_empty = |(file, bytes): &(Arc<ValueFile>, u64)| {
             let (dead, all) = (file.dead() + bytes, file.len() - file.start());
-            let is_empty = dead == all || (cfg!(planted = "drop_nearly_empty") && dead + 200 >= all);
+            let is_empty = dead == all || (planted!("drop_nearly_empty") && dead + 200 >= all);
             file.description.class == ORDERED && is_empty
         };
         files.filter(is_empty).map(|(file, _)| (file.id, file.len())).collect()

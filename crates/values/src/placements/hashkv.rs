@@ -35,7 +35,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{Corruption, FileId, Pointer, Result, Rewriter, SeqNo};
+use bifold_contract::{Corruption, FileId, Pointer, Result, Rewriter, SeqNo, planted};
 use bifold_format::{
     compression::Compressor,
     filter::key_hash,
@@ -363,7 +363,7 @@ impl Placement for HashKv {
             Routed::DeleteRange { start, end } => state.ranges.known().covers_all(start, end, seqno),
             _ => state.has_in_tails(seqno),
         };
-        if is_known || cfg!(planted = "forget_notes") {
+        if is_known || planted!("forget_notes") {
             return Ok(());
         }
         // The power took it away and left the log; or it stood in a file that no commit leads to, which is gone.

@@ -39,7 +39,7 @@ use crate::placement::{
     SpacePressure, StaleReads, ValueSpace,
 };
 use arc_swap::ArcSwap;
-use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit};
+use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, planted};
 use bifold_format::{pointer, value};
 
 use self::rebuild::{MergeDrops, Rebuild, Switch};
@@ -111,7 +111,7 @@ impl NovKv {
             tables.add(Arc::new(SortedTable::open(file)?));
         }
         let is_regarded = |about, drop_file| match tables.get(about) {
-            Some(_) if cfg!(planted = "forget_regarded") => false,
+            Some(_) if planted!("forget_regarded") => false,
             Some(table) => table.properties.regarded.contains(&drop_file),
             None => files.get(about).is_none_or(|file| !file.is_known()),
         };
@@ -178,7 +178,7 @@ impl Shared {
         }
         let bytes = table.file.read_bytes(at, source)?;
         let found = value::read_version(bytes, table.file.id, at.offset, key).ok();
-        let is_it = |written: SeqNo| written == seqno || cfg!(planted = "trust_handles");
+        let is_it = |written: SeqNo| written == seqno || planted!("trust_handles");
         Ok(found.filter(|(written, _)| is_it(*written)).map(|(_, value)| value))
     }
 
@@ -372,7 +372,7 @@ impl Rewriter for CollectDrops {
 
     fn finish(self: Box<Self>) -> Result<ValueEdit> {
         self.shared.hidden.find(self.dropped_bytes);
-        if cfg!(planted = "forget_drops") {
+        if planted!("forget_drops") {
             return Ok(ValueEdit::default());
         }
         let added = self.drops.finish(&self.shared.drops)?.into_iter().collect();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use bifold_contract::{FileId, IoSource, Pointer, Result, ValueFileMeta};
+use bifold_contract::{FileId, IoSource, Pointer, Result, ValueFileMeta, planted};
 use bifold_format::{
     names,
     value::{self, ValueRecord},
@@ -189,7 +189,7 @@ impl ValueFiles {
     /// I/O errors; the file is gone then.
     pub fn finish_in_order(&self, mut copy: Copy, extent: impl Into<Option<Extent>>) -> Result<ValueFileMeta> {
         copy.write_out(copy.buffer.len())?;
-        if cfg!(not(planted = "skip_alone_sync")) {
+        if !planted!("skip_alone_sync") {
             copy.writer.sync()?;
         }
         copy.undo.is_finished = true;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use bifold_contract::{FileId, Result, SeqNo, ValueEdit, ValueFileMeta};
+use bifold_contract::{FileId, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
 
 use super::{Emptied, GONE, ValueFile, ValueFiles};
 use crate::parts::{hash_map::HashMap, sync::LockExt};
@@ -102,7 +102,7 @@ impl ValueFiles {
     #[must_use]
     pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         let is_free = |emptied: &Emptied| {
-            (emptied.is_synced || cfg!(planted = "retire_unsynced"))
+            (emptied.is_synced || planted!("retire_unsynced"))
                 && emptied.last <= durable
                 && oldest_snapshot.is_none_or(|snapshot| snapshot >= emptied.last)
         };
@@ -111,7 +111,7 @@ impl ValueFiles {
             edit.removed.push(id);
             edit.added.push(self.gone_meta(id, emptied.last));
         }
-        if !edit.is_empty() && cfg!(not(planted = "forget_growth")) {
+        if !edit.is_empty() && !planted!("forget_growth") {
             let stay: Vec<_> =
                 self.listed_files().into_iter().filter(|file| !edit.removed.contains(&file.id)).collect();
             stay.iter().for_each(|file| self.list_growth(file, &mut edit));

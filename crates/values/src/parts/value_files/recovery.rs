@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
-use bifold_contract::{Corruption, Error, FileId, IoSource, Pointer, Result, SeqNo, ValueFileMeta};
+use bifold_contract::{Corruption, Error, FileId, IoSource, Pointer, Result, SeqNo, ValueFileMeta, planted};
 use bifold_format::{
     names::{self, FileKind},
     value::{self, DESCRIPTION_BYTES_MAX, Description},
@@ -108,7 +108,7 @@ impl ValueFiles {
             dirty: AtomicBool::new(false),
             sealed: AtomicBool::new(self.home.dir.is_shared(&name)?),
             extent: extent.map_or_else(OnceLock::new, OnceLock::from),
-            tags: AtomicU32::new(meta.filter(|_| cfg!(not(planted = "forget_tags"))).map_or(0, |meta| meta.tags)),
+            tags: AtomicU32::new(meta.filter(|_| !planted!("forget_tags")).map_or(0, |meta| meta.tags)),
             syncing: AtomicU64::new(0),
             synced: AtomicU64::new(whole),
         });
@@ -128,7 +128,7 @@ impl ValueFiles {
                     tail.records.push((record.seqno, record_end));
                     file.len.store(record_end, Relaxed);
                 }
-                Met::Damage(offset) if cfg!(not(planted = "damage_is_torn")) => {
+                Met::Damage(offset) if !planted!("damage_is_torn") => {
                     let next = scan.find_next()?;
                     tail.damaged.push((offset, next.unwrap_or(end)));
                     if next.is_none() {
@@ -214,7 +214,7 @@ impl ValueFiles {
                 }
             }
         }
-        if cfg!(not(planted = "trust_cached_names")) {
+        if !planted!("trust_cached_names") {
             name_again(&self.home.dir, &unnamed)?;
         }
         stay.sort_unstable();
@@ -227,7 +227,7 @@ impl ValueFiles {
             self.home.dir.truncate(&name, end)?;
         }
         let on_disk = tail.on_disk(known, durable);
-        if on_disk < end && cfg!(not(planted = "trust_cached_tail")) {
+        if on_disk < end && !planted!("trust_cached_tail") {
             self.home.dir.write_again(&name, on_disk)?;
         }
         file.listed.store(end, Relaxed);

@@ -15,7 +15,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta};
+use bifold_contract::{
+    Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, ValueFileMeta, planted,
+};
 use bifold_format::{
     compression::Compressor,
     pointer,
@@ -113,7 +115,7 @@ impl Merge {
         let (_, extent) = (from?, file.extent()?);
         let policy = self.shared.options.merge;
         // What cannot be read stays where it is, with all that is beside it; the index goes on leading there.
-        if self.shared.files.is_left_out(file.id) && cfg!(not(planted = "move_what_is_left_out")) {
+        if self.shared.files.is_left_out(file.id) && !planted!("move_what_is_left_out") {
             None
         } else if policy.moves(extent.level, to, deepest) {
             Some(Why::Level)
@@ -155,10 +157,10 @@ impl Merge {
         let output = self.output.as_mut().unwrap_or_else(|| unreachable!("made above"));
         let to = output.copy.append(&record)?;
         output.note(key);
-        if cfg!(not(planted = "forget_moved")) {
+        if !planted!("forget_moved") {
             self.dead.add(from);
         }
-        if cfg!(planted = "count_moved_twice") {
+        if planted!("count_moved_twice") {
             self.dead.add(from);
         }
         self.shared.work.of(why).fetch_add(u64::from(to.len), Relaxed);

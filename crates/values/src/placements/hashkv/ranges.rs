@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{FileId, IoSource, Result, SeqNo};
+use bifold_contract::{FileId, IoSource, Result, SeqNo, planted};
 use bifold_format::value::{self, Stored, ValueKind};
 
 use super::{NO_REGION, State};
@@ -185,7 +185,7 @@ impl Ranges {
 
     /// All files of groups know the range deletes up to this number.
     fn floor(&self, files: &ValueFiles) -> SeqNo {
-        let existing = if cfg!(planted = "forget_ranges_early") { files.in_use() } else { files.all() };
+        let existing = if planted!("forget_ranges_early") { files.in_use() } else { files.all() };
         let grouped = existing.iter().filter(|file| file.description.group != NO_REGION);
         grouped.filter_map(|file| self.regarded_by(file)).min().unwrap_or(self.newest)
     }

@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{Corruption, FileId, IoSource, Pointer, Result, SeqNo};
+use bifold_contract::{Corruption, FileId, IoSource, Pointer, Result, SeqNo, planted};
 use bifold_format::{
     filter::key_hash,
     value::{ValueKind, ValueRecord},
@@ -99,7 +99,7 @@ impl Newest {
     /// By age. Of two records with one number a value is newer than its tag: a crash may have taken back the move to the
     /// cold log, so that the index leads to the value here. Of two tags that of the later file is: the value moved on there.
     fn order(&self) -> (SeqNo, bool, FileId) {
-        let is_value = self.tag.is_none() != cfg!(planted = "tag_over_value");
+        let is_value = self.tag.is_none() != planted!("tag_over_value");
         (self.seqno, is_value, self.tag.map_or(0, |tag| tag.file))
     }
 
@@ -437,7 +437,7 @@ impl Family {
         for copied in &self.copied[some] {
             let (goes_to, value_bytes) = (usize::from(copied.goes_to), u64::from(copied.bytes));
             let (key, leaf) = (self.keys.key(copied.key), &mut self.leaves[copied.leaf as usize]);
-            let is_old = copied.is_old && cfg!(not(planted = "move_over_newer"));
+            let is_old = copied.is_old && !planted!("move_over_newer");
             if is_old || later.is_some_and(|ranges| ranges.covers(key, self.keys.at(copied.key).seqno)) {
                 leaf.tagged_dead += if goes_to == COLD_LOG { value_bytes } else { 0 };
                 continue;

@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo};
+use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, planted};
 use bifold_format::value::ValueKind;
 
 use super::{State, What, cold_log::End};
@@ -125,7 +125,7 @@ impl Collecting for Relocation {
         self.handed = next..self.copied.len().min(next + MOVES_AT_ONCE);
         self.done = self.handed.is_empty();
         let moved = self.copied[self.handed.clone()].iter().map(|(_, moved)| moved.clone()).collect();
-        Ok(Some(Moves { moved, check: cfg!(not(planted = "log_moves_unasked")) }))
+        Ok(Some(Moves { moved, check: !planted!("log_moves_unasked") }))
     }
 
     fn refused(&mut self, moved: &Moved) {

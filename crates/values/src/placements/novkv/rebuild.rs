@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use bifold_contract::{FileId, IoSource, Result, SeqNo, ValueEdit, ValueFileMeta};
+use bifold_contract::{FileId, IoSource, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
 use bifold_format::{
     sorted::Properties,
     value::{Stored, ValueKind},
@@ -51,7 +51,7 @@ impl Shared {
         edit.added.iter().for_each(|meta| drops.installed(meta.id));
         if let Some(switch) = switch {
             let all = drops.files().keys().copied().collect();
-            let regarded = if cfg!(planted = "regard_all_drops") { &all } else { &switch.regarded };
+            let regarded = if planted!("regard_all_drops") { &all } else { &switch.regarded };
             switch.numbers.iter().for_each(|&number| drops.regarded(number, regarded));
             let mut tables = Tables::clone(&self.tables.load());
             switch.numbers.iter().for_each(|number| drop(tables.by_number.remove(number)));
