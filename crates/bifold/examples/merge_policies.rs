@@ -59,7 +59,7 @@ fn run((keys, rounds): (u64, u64), policy: options::MergePolicy, dir: &std::path
     let order = stats.keyspaces[0].values.clone().unwrap_or_default();
     let groups: u64 = order.levels.iter().map(|level| level.groups).sum();
     let overlap: f64 = order.levels.iter().map(|level| level.overlap).sum();
-    let moved = order.merged_bytes + order.untangled_bytes + order.collected_bytes;
+    let moved = order.merged_bytes + order.untangled_bytes + order.gc_bytes;
     println!(
         "{:14} {puts:9.0} {:7} {:10} {groups:7} {overlap:13.1} {scans:8.0} {:16}",
         format!("{policy:?}"),

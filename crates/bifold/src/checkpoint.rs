@@ -127,7 +127,7 @@ struct End {
 fn end_here(engine: &Engine) -> Result<End> {
     let mut wal = engine.wal.hold();
     let trees = engine.steady_trees(&*wal);
-    let apart = trees.iter().any(|p| p.keeps_apart) && engine.options.access == Access::ReadWrite;
+    let apart = trees.iter().any(|p| p.separates) && engine.options.access == Access::ReadWrite;
     engine.health.well()?;
     engine.watch(wal.write_out())?;
     if apart {
@@ -156,9 +156,9 @@ fn value_files(engine: &Engine, state: &Edit, end: &End) -> Result<Vec<Piece>> {
     for &id in end.values.iter().filter(|id| !writes || listed.contains_key(id)) {
         let (name, listed) = (names::value(id), listed.get(&id).copied());
         let there = engine.dir.len(&name)?;
-        let is_all_listed = there == listed || planted!("link_tails");
+        let is_all_recorded = there == listed || planted!("link_tails");
         let bytes = if writes { listed } else { there };
-        let way = if is_all_listed { Way::Link } else { Way::Copy };
+        let way = if is_all_recorded { Way::Link } else { Way::Copy };
         files.push(Piece { name, bytes: bytes.unwrap_or(0), way });
     }
     Ok(files)

@@ -215,7 +215,7 @@ pub(crate) fn count_of_parts(tree: &Tree, memtable_bytes: u64) -> usize {
 
 /// To how many bytes of values a table may lead. Where merges move values, that is what a part of the tree takes twice while it is merged.
 fn reach_bytes(tree: &Tree) -> u64 {
-    let moves = tree.placement().profile().parts_at_rewrite;
+    let moves = tree.placement().profile().separates_at_rewrite;
     if moves { tree.options.table_bytes.saturating_mul(REACH_TABLES) } else { u64::MAX }
 }
 

@@ -249,7 +249,7 @@ impl Db {
     pub fn collect_garbage(&self) -> Result<()> {
         self.engine().writable()?;
         let trees = self.engine().trees().to_vec();
-        self.engine().for_each_tree(&trees, |tree| self.engine().collect_all(tree))
+        self.engine().for_each_tree(&trees, |tree| self.engine().gc_all(tree))
     }
 
     /// What garbage collection knows of each group or file of values kept apart, and why it would collect it or not.
@@ -296,7 +296,7 @@ impl Db {
     /// database by hard links. So it is **no backup**: what damages one of those files damages both. On another file system
     /// every byte is read, written and synced, and the copy shares nothing; the database works on meanwhile, but files that it
     /// lets go of are deleted only afterwards. Of a database that is open read-only, value files are copied too that a killed
-    /// process has left unlisted.
+    /// process has left unrecorded.
     ///
     /// # Errors
     /// I/O errors; [`Error::InvalidArgument`] when `dir` holds files already, is a file or a symbolic link, or lies within the

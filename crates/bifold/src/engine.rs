@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use bifold_contract::{Error, FileId, KeyspaceId, LogFloor, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
-use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::Home};
+use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::StoreContext};
 
 use crate::{
     group_sync::GroupSync,
@@ -222,7 +222,7 @@ impl Engine {
     }
 
     /// Where value files of a keyspace go that is made now.
-    pub fn value_home(&self, keyspace: KeyspaceId) -> Home {
+    pub fn value_home(&self, keyspace: KeyspaceId) -> StoreContext {
         value_home(&self.dir, keyspace, &self.next_file, (&self.value_memory, &self.unsynced), true)
     }
 
@@ -247,7 +247,7 @@ impl Engine {
     }
 
     fn list_values(&self) -> Result<()> {
-        match self.trees().iter().any(|p| p.keeps_apart) {
+        match self.trees().iter().any(|p| p.separates) {
             true => self.list_lengths(&mut self.manifest.hold()),
             false => Ok(()),
         }
@@ -318,10 +318,17 @@ pub(crate) fn value_home(
     next: &Arc<AtomicU64>,
     (memory, unsynced): (&Memory, &Arc<Unsynced>),
     writes: bool,
-) -> Home {
+) -> StoreContext {
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
-    Home { dir: dir.clone(), keyspace, new_file, writes, memory: memory.clone(), unsynced: Arc::clone(unsynced) }
+    StoreContext {
+        dir: dir.clone(),
+        keyspace,
+        new_file,
+        writes,
+        memory: memory.clone(),
+        unsynced: Arc::clone(unsynced),
+    }
 }
 
 impl fmt::Debug for Engine {

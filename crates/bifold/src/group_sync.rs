@@ -27,7 +27,7 @@ pub(crate) struct GroupSync {
 
 /// How much is to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Upto {
+pub(crate) enum SyncTarget {
     /// All commits up to this one, with their values.
     Commit(SeqNo),
     /// Everything that is in the files, copies of values that no commit has brought included.
@@ -53,7 +53,7 @@ impl GroupSync {
     /// Those of `may` and `sync`. A sync is never tried again: the system may have dropped what it could not write.
     pub fn sync(
         &self,
-        upto: Upto,
+        upto: SyncTarget,
         (signal, now): (&Signal, Duration),
         may: impl Fn() -> Result<()>,
         sync: impl FnOnce() -> Result<SeqNo>,
@@ -61,7 +61,7 @@ impl GroupSync {
         let mut progress = self.progress.hold();
         let mut waiting = None;
         loop {
-            if matches!(upto, Upto::Commit(seqno) if progress.durable >= seqno) {
+            if matches!(upto, SyncTarget::Commit(seqno) if progress.durable >= seqno) {
                 return Ok(());
             }
             may()?;

@@ -25,7 +25,7 @@ use crate::{
     engine::Engine,
     manifest::ManifestFile,
     options::KeyspaceOptions,
-    presets::{self, ValueHome},
+    presets::{self, FoundFiles},
     sync::LockExt,
     tree::{Layer, Tree, Values, View},
     wal::Wal,
@@ -67,12 +67,12 @@ impl Engine {
         let mut edit = Edit { last_seqno: Some(self.visible()), log_floor: Some(log_floor), values, ..Edit::default() };
         if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
             edit.keyspaces.push(KeyspaceEdit::Flushed { id: tree.keyspace, seqno });
-            let news = tree.placement().news(seqno);
-            edit.values.removed.extend(news.removed);
-            edit.values.added.extend(news.added);
-            edit.values.garbage.extend(news.garbage);
+            let pending_edit = tree.placement().pending_edit(seqno);
+            edit.values.removed.extend(pending_edit.removed);
+            edit.values.added.extend(pending_edit.added);
+            edit.values.garbage.extend(pending_edit.garbage);
         }
-        let freed = remove_emptied(tree, &mut edit.values);
+        let freed = remove_drained(tree, &mut edit.values);
         let unnamed = self.announce(&mut edit).inspect_err(give_up)?;
         edit.levels.push(change);
         self.append(&mut manifest, &mut edit, &unnamed)?;
@@ -156,7 +156,7 @@ impl Engine {
     fn begun_values(&self, commit_lock: &Wal, edit: &mut Edit) -> Vec<(Arc<Values>, Vec<ValueFileMeta>)> {
         edit.next_file = Some(self.next_file());
         let trees = self.steady_trees(commit_lock);
-        trees.iter().map(|p| (p.placement(), p.placement().unlisted())).collect()
+        trees.iter().map(|p| (p.placement(), p.placement().unrecorded())).collect()
     }
 
     /// Tells the manifest how long all value files are, as far as they are durable: what it does not know the next opening
@@ -167,11 +167,11 @@ impl Engine {
     pub fn list_lengths(&self, manifest: &mut ManifestFile) -> Result<()> {
         let mut edit = Edit::default();
         let trees = self.steady_trees(manifest);
-        for tree in trees.iter().filter(|p| p.keeps_apart) {
-            let news = tree.placement().news(tree.flushed());
-            edit.values.removed.extend(news.removed);
-            edit.values.added.extend(news.added);
-            edit.values.garbage.extend(news.garbage);
+        for tree in trees.iter().filter(|p| p.separates) {
+            let pending_edit = tree.placement().pending_edit(tree.flushed());
+            edit.values.removed.extend(pending_edit.removed);
+            edit.values.added.extend(pending_edit.added);
+            edit.values.garbage.extend(pending_edit.garbage);
         }
         self.record(manifest, &mut edit)?;
         trees.iter().for_each(|p| p.placement().installed(&edit.values));
@@ -192,7 +192,7 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn retire_logs(&self) -> Result<()> {
+    pub fn delete_logs(&self) -> Result<()> {
         let mut manifest = self.manifest.hold();
         let log_floor = self.log_floor(None);
         if !planted!("unnamed_log_floor") {
@@ -232,7 +232,7 @@ impl Engine {
         // Ids are never used twice: those of dropped keyspaces may still stand in logs. File numbers never repeat either.
         let id = KeyspaceId::try_from(self.new_file_id())
             .map_err(|_| Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
-        let values = ValueHome { home: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
+        let values = FoundFiles { context: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
         let version = presets::empty_version(options, &self.tables)?;
         let tree = Arc::new(Tree::new(id, name.to_owned(), options.clone(), version, 0, values)?);
         let text = toml::to_string(options).unwrap_or_default();
@@ -357,8 +357,8 @@ fn give_up(tree: &Tree, fresh: &ValueEdit) {
 }
 
 /// Adds to an edit that the value files go in which it leaves nothing. Answers how many bytes they have.
-fn remove_emptied(tree: &Tree, values: &mut ValueEdit) -> u64 {
-    let emptied = tree.placement().emptied_by(values);
+fn remove_drained(tree: &Tree, values: &mut ValueEdit) -> u64 {
+    let emptied = tree.placement().drained_by(values);
     values.garbage.retain(|&(file, _, _)| emptied.iter().all(|&(id, _)| id != file));
     values.removed.extend(emptied.iter().map(|&(id, _)| id));
     emptied.iter().map(|&(_, bytes)| bytes).sum()

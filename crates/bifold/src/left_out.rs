@@ -8,11 +8,11 @@
 //!
 //! Who only reads changes nothing, so there is no reason to refuse writes: unlike a failed write or sync, damage says nothing about what
 //! is written next. A file that is left out stays, with everything that leads there, until nothing does: reads of what is sound in it
-//! go on. It is known until the database is closed; the next session finds out anew. Which failures poison stands in
+//! go on. It is known until the database is closed; the next session finds out anew. RewriteScope failures poison stands in
 //! `docs/reliability.md`.
 //!
 //! **No job is tried again for nothing.** Each failure leaves out a file that was not left out before: the one that the error names or,
-//! where that is no news, what the job has taken. A failure that would leave out nothing poisons like any other, and so does one that
+//! where that is no pending_edit, what the job has taken. A failure that would leave out nothing poisons like any other, and so does one that
 //! names no file of the keyspace: that one was just being written.
 
 use std::{
@@ -25,7 +25,7 @@ use std::{
 
 use bifold_contract::{Busy, CompactionJob, Error, FileId, Result, planted};
 use bifold_format::names::{self, FileKind};
-use bifold_values::placement::Collection;
+use bifold_values::placement::GcPick;
 
 use crate::{engine::Engine, schedule::Task, sync::LockExt, tree::Tree};
 
@@ -79,7 +79,7 @@ pub(crate) enum Took<'a> {
     /// These tables, and values that they lead to.
     Tables(&'a CompactionJob),
     /// These values, and tables that lead to them.
-    Values(&'a Collection),
+    Values(&'a GcPick),
 }
 
 impl Tree {
@@ -144,7 +144,7 @@ impl Engine {
     ///
     /// # Errors
     /// Why something of the keyspace was left out.
-    pub fn tell_left_out(&self, tree: &Tree) -> Result<()> {
+    pub fn report_left_out(&self, tree: &Tree) -> Result<()> {
         tree.left_out().into_iter().next().map_or(Ok(()), Err)
     }
 
@@ -164,7 +164,7 @@ impl Engine {
     }
 }
 
-/// Leaves out what an error names or, where that is no news, all that the job has taken. Answers whether anything is left out now that
+/// Leaves out what an error names or, where that is no pending_edit, all that the job has taken. Answers whether anything is left out now that
 /// was not before.
 fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
     if planted!("damage_poisons") {
@@ -179,7 +179,7 @@ fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
 }
 
 /// Leaves out all files that a collection was to read and that are there still. Answers whether there are any that were not before.
-pub(crate) fn leave_out_values(tree: &Tree, pick: &Collection, why: &Error) -> bool {
+pub(crate) fn leave_out_values(tree: &Tree, pick: &GcPick, why: &Error) -> bool {
     let values = tree.placement();
     values.files_of(pick).into_iter().filter(|&file| values.leave_out(file, why)).count() > 0
 }

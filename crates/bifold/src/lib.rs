@@ -45,11 +45,11 @@ struct Readme;
 
 mod batch;
 mod checkpoint;
-mod collect;
 mod compact;
 mod db;
 mod engine;
 mod flush;
+mod gc;
 mod group_sync;
 mod health;
 mod histogram;

@@ -1,11 +1,11 @@
 //! How much of the values kept apart commits hide, told to placements that would learn it from rewrites only, and late.
 //!
 //! ```text
-//! put, delete ─▶ drawn by lot? ─▶ apart in the memtables, or by a filter in memory in the tables? ─▶ Placement::hides
+//! put, delete ─▶ sampled by lot? ─▶ apart in the memtables, or by a filter in memory in the tables? ─▶ Placement::note_overwritten
 //! ```
 //!
-//! * **The lot** falls by number and length: a record of 1000 bytes is drawn once in 33 times and then stands for 32 KiB, one of
-//!   32 KiB and more is drawn each time and stands for itself. So the questions cost little beside the bytes that are written,
+//! * **The lot** falls by number and length: a record of 1000 bytes is sampled once in 33 times and then stands for 32 KiB, one of
+//!   32 KiB and more is sampled each time and stands for itself. So the questions cost little beside the bytes that are written,
 //!   and the sum is off by √n of n such pieces at most: 100 MiB are 3200, ± 1.8 %.
 //! * **The question** is answered from memory, and it is not one about liveness: a key that is there, deleted or not, has a version
 //!   that some rewrite will drop. A filter that is not in memory says yes.
@@ -20,8 +20,8 @@ use crate::{
     write::{Act, Op},
 };
 
-/// A record that is drawn stands for two to the power of this many bytes, or for itself if it is longer.
-const DRAWN_BITS: u32 = 15;
+/// A record that is sampled stands for two to the power of this many bytes, or for itself if it is longer.
+const SAMPLE_BITS: u32 = 15;
 
 /// 2 to the power of 64, by the golden ratio: its multiples are spread evenly, over any row of numbers.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -33,15 +33,15 @@ const MEAN_OVER: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Overwrites {
     /// Values of this length and above are kept apart, at once or when their memtable is written.
-    apart_from: usize,
+    separated_from: usize,
     /// Mean length of their records lately, in bytes: a delete does not say how much it hides.
     mean_bytes: AtomicU64,
 }
 
 impl Overwrites {
     /// Of a tree whose entries have values of so many bytes together, those from a length on apart.
-    pub fn of(apart_from: usize, live_bytes: u64, entries: u64) -> Self {
-        Self { apart_from, mean_bytes: AtomicU64::new(live_bytes / entries.max(1)) }
+    pub fn of(separated_from: usize, live_bytes: u64, entries: u64) -> Self {
+        Self { separated_from, mean_bytes: AtomicU64::new(live_bytes / entries.max(1)) }
     }
 
     fn put(&self, bytes: u64) {
@@ -51,14 +51,14 @@ impl Overwrites {
     }
 }
 
-/// How many bytes the operation of this number stands for if it is about so many, unless it is not drawn. Pure.
-fn lot(seqno: SeqNo, bytes: u64) -> Option<u64> {
-    let stands_for = bytes.max(1 << DRAWN_BITS);
-    (seqno.wrapping_mul(GOLDEN) >> (u64::BITS - DRAWN_BITS) < bytes).then_some(stands_for)
+/// How many bytes the operation of this number stands for if it is about so many, unless it is not sampled. Pure.
+fn sampled_bytes(seqno: SeqNo, bytes: u64) -> Option<u64> {
+    let stands_for = bytes.max(1 << SAMPLE_BITS);
+    (seqno.wrapping_mul(GOLDEN) >> (u64::BITS - SAMPLE_BITS) < bytes).then_some(stands_for)
 }
 
-/// An operation that was drawn.
-pub(crate) struct Drawn<'a> {
+/// An operation that was sampled.
+pub(crate) struct Sampled<'a> {
     tree: &'a Tree,
     key: &'a [u8],
     seqno: SeqNo,
@@ -67,7 +67,7 @@ pub(crate) struct Drawn<'a> {
 
 impl Op<'_> {
     /// Draws lots for it, when its value was written to `pointer`.
-    pub fn draw(&self, seqno: SeqNo, pointer: Option<Pointer>) -> Option<Drawn<'_>> {
+    pub fn sample(&self, seqno: SeqNo, pointer: Option<Pointer>) -> Option<Sampled<'_>> {
         let overwrites = self.tree.overwrites.as_ref()?;
         let bytes = match (self.act, pointer) {
             (_, Some(pointer)) => {
@@ -75,7 +75,7 @@ impl Op<'_> {
                 u64::from(pointer.len)
             }
             // It will be, when its memtable is written.
-            (Act::Put(value), None) if value.len() >= overwrites.apart_from => {
+            (Act::Put(value), None) if value.len() >= overwrites.separated_from => {
                 let bytes = self.bytes();
                 overwrites.put(bytes);
                 bytes
@@ -83,26 +83,28 @@ impl Op<'_> {
             (Act::Delete, None) => overwrites.mean_bytes.load(Relaxed),
             _ => return None,
         };
-        lot(seqno, bytes).map(|bytes| Drawn { tree: self.tree, key: self.key, seqno, bytes })
+        sampled_bytes(seqno, bytes).map(|bytes| Sampled { tree: self.tree, key: self.key, seqno, bytes })
     }
 }
 
-impl Drawn<'_> {
+impl Sampled<'_> {
     /// Tells the placement how much it hides. It is in its memtable, and no other commit is under way.
-    pub fn tell(&self) {
-        if self.hides() {
-            self.tree.placement().hides(self.bytes);
+    pub fn report(&self) {
+        if self.overwrites_older() {
+            self.tree.placement().note_overwritten(self.bytes);
         }
     }
 
-    fn hides(&self) -> bool {
+    fn overwrites_older(&self) -> bool {
         let view = self.tree.view();
         let overwrites = self.tree.overwrites.as_ref();
-        let is_apart = |entry: &Entry<'_>| overwrites.is_some_and(|o| entry.payload.len() >= o.apart_from);
+        let is_separated = |entry: &Entry<'_>| overwrites.is_some_and(|o| entry.payload.len() >= o.separated_from);
         let older = view.layers().enumerate().find_map(|(layers_above, layer)| {
             let entry = layer.memtable.get(self.key, self.seqno - 1)?;
             // In one memtable with what hides it a value is dropped before it is parted.
-            Some(entry.kind == Kind::Pointer || (entry.kind == Kind::Inline && layers_above > 0 && is_apart(&entry)))
+            Some(
+                entry.kind == Kind::Pointer || (entry.kind == Kind::Inline && layers_above > 0 && is_separated(&entry)),
+            )
         });
         // What the older one hid in its turn was counted then.
         older.unwrap_or_else(|| view.version.may_contain_as_held(self.key, key_hash(self.key)))
@@ -123,13 +125,13 @@ mod tests {
             for step in [1, 2, 3, 64, 100] {
                 let rows = || (0..40_000).map(|n| (7 + n * step, length(n)));
                 let all: u64 = rows().map(|(_, bytes)| bytes).sum();
-                let drawn: u64 = rows().filter_map(|(seqno, bytes)| lot(seqno, bytes)).sum();
-                let off = drawn.abs_diff(all) as f64 / all as f64;
-                assert!(off < 0.05, "case {case}, each {step}th: {drawn} for {all}");
+                let sampled: u64 = rows().filter_map(|(seqno, bytes)| sampled_bytes(seqno, bytes)).sum();
+                let off = sampled.abs_diff(all) as f64 / all as f64;
+                assert!(off < 0.05, "case {case}, each {step}th: {sampled} for {all}");
             }
         }
-        assert!((0..1000).all(|seqno| lot(seqno, 1 << DRAWN_BITS) == Some(1 << DRAWN_BITS)));
-        assert!((0..1000).all(|seqno| lot(seqno, 0).is_none()));
+        assert!((0..1000).all(|seqno| sampled_bytes(seqno, 1 << SAMPLE_BITS) == Some(1 << SAMPLE_BITS)));
+        assert!((0..1000).all(|seqno| sampled_bytes(seqno, 0).is_none()));
     }
 
     fn open(fs: &MemoryFs) -> Db {
@@ -143,7 +145,7 @@ mod tests {
     /// What is hidden as far as known, in values of 1000 bytes.
     fn hidden(db: &Db) -> u64 {
         let tree = db.default_keyspace().tree();
-        tree.placement().hidden_bytes(&db.engine().pressure(tree)) / 1040
+        tree.placement().stale_bytes(&db.engine().pressure(tree)) / 1040
     }
 
     fn near(found: u64, expected: u64) {

@@ -97,7 +97,7 @@ pub(crate) struct Pace {
     behind: Mutex<BTreeMap<KeyspaceId, Behind>>,
     /// What collections lately freed, and the bytes a second that follow from it.
     freeing: Mutex<Freeing>,
-    collecting: Mutex<Collecting>,
+    collecting: Mutex<GcRun>,
     free_rate: AtomicU64,
     /// What compactions may write.
     pub budget: RateBudget,
@@ -135,12 +135,12 @@ struct Freeing {
 
 /// Collections that run, and since when what they take has not been counted.
 #[derive(Clone, Copy, Debug, Default)]
-struct Collecting {
+struct GcRun {
     running: u32,
     since: Duration,
 }
 
-impl Collecting {
+impl GcRun {
     fn begin(self, now: Duration) -> Self {
         Self { running: self.running + 1, since: if self.running == 0 { now } else { self.since } }
     }
@@ -204,14 +204,14 @@ impl Pace {
     }
 
     /// Notes that a collection begins.
-    pub fn collection_begins(&self, now: Duration) {
+    pub fn gc_begins(&self, now: Duration) {
         let mut collecting = self.collecting.hold();
         *collecting = collecting.begin(now);
     }
 
     /// Notes that a collection has ended and freed so many bytes; or none, because it only learnt what there is to free. `None`: its
     /// time does not count.
-    pub fn collection_ends(&self, freed_bytes: Option<u64>, now: Duration) {
+    pub fn gc_ends(&self, freed_bytes: Option<u64>, now: Duration) {
         let time = {
             let mut collecting = self.collecting.hold();
             let (after, time) = collecting.end(now);
@@ -456,7 +456,7 @@ impl Engine {
     }
 
     fn behind(&self, tree: &Tree) -> Behind {
-        let fullness = if tree.keeps_apart { self.fullness(tree) } else { 0.0 };
+        let fullness = if tree.separates { self.fullness(tree) } else { 0.0 };
         Behind { sealed: tree.view().sealed.len(), debt: tree.debt(), fullness }
     }
 
@@ -473,7 +473,7 @@ impl Engine {
     /// The space that the value files of a tree take, as a share of what they may take.
     fn space_taken(&self, tree: &Tree) -> f64 {
         let (pressure, mut space) = (self.pressure(tree), tree.placement().space());
-        space.live_bytes = space.live_bytes.saturating_sub(tree.placement().hidden_bytes(&pressure));
+        space.live_bytes = space.live_bytes.saturating_sub(tree.placement().stale_bytes(&pressure));
         let fullness = pressure.fullness(&space);
         if pressure.is_reachable(&space) {
             return fullness;

@@ -12,7 +12,7 @@ use bifold_index::{
 };
 use bifold_values::{
     parts::{
-        value_files::{Home, ValueFiles},
+        value_files::{StoreContext, ValueFiles},
         victim,
     },
     placements::{
@@ -36,9 +36,9 @@ const ZSTD_LEVEL: i32 = 1;
 ///
 /// # Errors
 /// I/O errors and corruption of value files.
-pub(crate) fn values(options: &KeyspaceOptions, home: ValueHome<'_>) -> Result<ValueStore> {
-    let ValueHome { home, listed, present } = home;
-    let files = Arc::new(ValueFiles::open(home, listed, present)?);
+pub(crate) fn values(options: &KeyspaceOptions, found: FoundFiles<'_>) -> Result<ValueStore> {
+    let FoundFiles { context, listed, present } = found;
+    let files = Arc::new(ValueFiles::open(context, listed, present)?);
     let of_values = value_options(options);
     Ok(match options.placement {
         Placement::Inline => ValueStore::new(files, Inline),
@@ -51,9 +51,9 @@ pub(crate) fn values(options: &KeyspaceOptions, home: ValueHome<'_>) -> Result<V
 }
 
 /// Where a placement finds its files.
-pub(crate) struct ValueHome<'a> {
+pub(crate) struct FoundFiles<'a> {
     /// The directory, and how new files are numbered.
-    pub home: Home,
+    pub context: StoreContext,
     /// What the manifest says of value files.
     pub listed: &'a ValueEdit,
     /// The value files in the directory.

@@ -19,9 +19,9 @@ use crate::{
     work::Begun,
 };
 
-/// Which parts of a key range to rewrite.
+/// RewriteScope parts of a key range to rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum RewriteScope {
     /// All.
     All,
     /// Those that are not in the newest run of the deepest level, or have tombstones: when none is left, nothing is hidden.
@@ -53,12 +53,12 @@ impl Engine {
             parts.all(|part| is_in_order(levels, &part))
         };
         // What is not in order may have been so because of a snapshot: then older versions stand in all parts.
-        let which = if is_in_order { Which::Due } else { Which::All };
+        let which = if is_in_order { RewriteScope::Due } else { RewriteScope::All };
         let rewritten = self.rewrite_range(tree, (start, end), which, (&[], Means::Reserve))?;
         match rewritten.unreadable {
             Some(error) => Err(error),
             // It may have passed over values that had been found before.
-            None if tree.placement().profile().parts_at_rewrite => self.tell_left_out(tree),
+            None if tree.placement().profile().separates_at_rewrite => self.report_left_out(tree),
             None => Ok(()),
         }
     }
@@ -73,7 +73,7 @@ impl Engine {
         &self,
         tree: &Arc<Tree>,
         (start, end): (Option<&[u8]>, Option<&[u8]>),
-        which: Which,
+        which: RewriteScope,
         (moving, means): (&[FileId], Means),
     ) -> Result<Rewritten> {
         let mut rewritten = Rewritten::default();
@@ -85,11 +85,11 @@ impl Engine {
                 let view = tree.view_to_hold();
                 let levels = &tree.shape(&view).levels;
                 let from = passed.as_deref().map(Bound::Excluded).or(start.map(Bound::Included));
-                let is_due = |part: &Part| which == Which::All || !is_in_order(levels, part);
+                let is_due = |part: &Part| which == RewriteScope::All || !is_in_order(levels, part);
                 let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(|part| {
                     let is_readable = !tree.unreadable.has(part.tables.iter().map(|table| table.2));
                     if !is_readable && rewritten.unreadable.is_none() {
-                        rewritten.unreadable = self.tell_left_out(tree).err();
+                        rewritten.unreadable = self.report_left_out(tree).err();
                     }
                     is_readable && is_due(part)
                 })?;

@@ -32,7 +32,7 @@ use std::{
 use bifold_contract::{Error, KeyspaceId, Result, planted};
 use bifold_format::names;
 use bifold_io::{Dir, fs::APPEND_SLOT_BYTES};
-use bifold_values::placement::Collection;
+use bifold_values::placement::GcPick;
 
 use crate::{
     engine::Engine,
@@ -135,7 +135,7 @@ pub(crate) enum Means {
     Reserve,
 }
 
-/// Which work of a keyspace has found too little room.
+/// RewriteScope work of a keyspace has found too little room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Job {
     /// A flush.
@@ -287,9 +287,9 @@ impl Engine {
 
     /// What of a collection the disk has room for: of several units perhaps the first ones only, `least` of them at least.
     /// Where there is too little for these, how much they need.
-    pub fn fit_collection(&self, tree: &Tree, pick: &Collection, least: usize) -> (Collection, Option<u64>) {
+    pub fn fit_gc(&self, tree: &Tree, pick: &GcPick, least: usize) -> (GcPick, Option<u64>) {
         // A rewrite looks for room as it goes on.
-        let (Collection::Units(units), Some(free)) = (pick, self.dir.free_bytes()) else {
+        let (GcPick::Units(units), Some(free)) = (pick, self.dir.free_bytes()) else {
             return (pick.clone(), None);
         };
         let kept = self.kept_free();
@@ -304,7 +304,7 @@ impl Engine {
             let bytes = needed(count);
             let fits = kept + bytes <= free;
             if fits || count <= least {
-                return (Collection::Units(units[..count].to_vec()), (!fits).then_some(bytes));
+                return (GcPick::Units(units[..count].to_vec()), (!fits).then_some(bytes));
             }
             count = count.div_ceil(2).max(least);
         }

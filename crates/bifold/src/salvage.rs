@@ -52,7 +52,7 @@ const COMMIT_BYTES: usize = 1 << 20;
 /// Progress is told about this often, in bytes.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-/// Which values are restored.
+/// RewriteScope values are restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Restore {
     /// Of keys whose newest record is a value.
@@ -65,7 +65,7 @@ pub enum Restore {
 /// How files are salvaged.
 #[derive(Clone, Debug)]
 pub struct SalvageOptions {
-    /// Which values are restored.
+    /// RewriteScope values are restored.
     pub restore: Restore,
     /// About how many bytes of keys are kept in memory at a time.
     pub memory_bytes: usize,
@@ -126,7 +126,7 @@ pub struct SalvageProgress {
 /// A file and what was found in it.
 struct Opened {
     source: Source,
-    /// Which of the keyspaces its records belong to.
+    /// RewriteScope of the keyspaces its records belong to.
     keyspace: usize,
     report: FileReport,
 }

@@ -10,7 +10,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, planted};
-use bifold_values::placement::Collection;
+use bifold_values::placement::GcPick;
 
 use crate::{
     engine::Engine,
@@ -39,7 +39,7 @@ pub(crate) enum Task {
     /// Rewrite or move tables of this tree.
     Compact(Arc<Tree>, CompactionJob),
     /// Collect this garbage among the values of this tree that are kept apart.
-    Collect(Arc<Tree>, Collection),
+    Collect(Arc<Tree>, GcPick),
     /// Sync, and let go of the value files of this tree that collections have emptied.
     Retire(Arc<Tree>),
 }
@@ -55,7 +55,7 @@ pub(crate) struct Load {
     pub debt: f64,
     /// Whether there is garbage that nobody collects yet.
     pub garbage: Garbage,
-    /// There are emptied value files that nobody retires yet.
+    /// There are emptied value files that nobody reclaims yet.
     pub emptied: bool,
     /// Much of a table was held by snapshots that are gone.
     pub held: bool,
@@ -68,7 +68,7 @@ impl Load {
     }
 }
 
-/// Which tree to serve next, and how.
+/// RewriteScope tree to serve next, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// Flush the tree at this position.
@@ -105,7 +105,7 @@ pub(crate) enum Garbage {
 
 /// The work due, most urgent first. Under steady updates collection is always due: compaction that is due takes turns with it.
 /// Pure.
-pub(crate) fn choose(loads: &[Load], role: Role, collected_last: bool) -> Vec<Choice> {
+pub(crate) fn choose(loads: &[Load], role: Role, gc_came_last: bool) -> Vec<Choice> {
     let mut flushes: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].sealed > 0 && !loads[i].flushing).collect();
     flushes.sort_by_key(|&i| std::cmp::Reverse(loads[i].sealed));
     let mut choices: Vec<Choice> = flushes.into_iter().map(Choice::Flush).collect();
@@ -115,7 +115,7 @@ pub(crate) fn choose(loads: &[Load], role: Role, collected_last: bool) -> Vec<Ch
     if role != Role::Flusher {
         let mut merges: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].debt >= 1.0).collect();
         merges.sort_by(|&a, &b| loads[b].debt.total_cmp(&loads[a].debt));
-        let is_urgent = |&&i: &&usize| collected_last || loads[i].debt >= DEBT_URGENT;
+        let is_urgent = |&&i: &&usize| gc_came_last || loads[i].debt >= DEBT_URGENT;
         let urgent = merges.iter().take_while(is_urgent).count();
         choices.extend(merges[..urgent].iter().copied().map(Choice::Compact));
         let with = |garbage| (0..loads.len()).filter(move |&i| loads[i].garbage == garbage).map(Choice::Collect);
@@ -142,7 +142,7 @@ impl WorkState {
         busy.oldest_snapshot = oldest_snapshot;
         let job = tree.choose(busy)?;
         mark(busy, &job);
-        self.collected_last = false;
+        self.gc_came_last = false;
         self.running += 1;
         Some(Task::Compact(Arc::clone(tree), job))
     }
@@ -159,14 +159,14 @@ impl WorkState {
         Some(Task::Compact(Arc::clone(tree), job))
     }
 
-    fn take_collection(&mut self, tree: &Arc<Tree>, pick: Collection) -> Task {
+    fn take_gc(&mut self, tree: &Arc<Tree>, pick: GcPick) -> Task {
         self.collecting.entry(tree.keyspace).or_default().running.push(pick.clone());
-        self.collected_last = true;
+        self.gc_came_last = true;
         self.running += 1;
         Task::Collect(Arc::clone(tree), pick)
     }
 
-    fn take_retirement(&mut self, tree: &Arc<Tree>) -> Task {
+    fn take_reclamation(&mut self, tree: &Arc<Tree>) -> Task {
         self.retiring.insert(tree.keyspace);
         self.running += 1;
         Task::Retire(Arc::clone(tree))
@@ -232,10 +232,10 @@ impl Engine {
             let mut found: Vec<_> = looked.map(|tree| (self.load(&tree, state), tree)).collect();
             found.retain(|((load, _), _)| load.is_due());
             self.work.are_due(found.iter().map(|(_, tree)| tree.keyspace));
-            let (loads, mut picks): (Vec<Load>, Vec<Option<Collection>>) =
+            let (loads, mut picks): (Vec<Load>, Vec<Option<GcPick>>) =
                 found.iter_mut().map(|(load, _)| (load.0, load.1.take())).unzip();
             let trees: Vec<Arc<Tree>> = found.into_iter().map(|(_, tree)| tree).collect();
-            let mut choices = choose(&loads, role, state.collected_last).into_iter();
+            let mut choices = choose(&loads, role, state.gc_came_last).into_iter();
             choices.find_map(|choice| match choice {
                 Choice::Flush(at) if self.held_up(&trees[at], Job::Flush).is_some() => None,
                 Choice::Compact(at) | Choice::Prune(at) if self.held_up(&trees[at], Job::Compact).is_some() => None,
@@ -246,8 +246,8 @@ impl Engine {
                     state.take_compaction(&trees[at], oldest_snapshot)
                 }
                 Choice::Prune(at) => state.take_prune(&trees[at], &self.snapshots.seqnos()),
-                Choice::Collect(at) => Some(state.take_collection(&trees[at], picks[at].take()?)),
-                Choice::Retire(at) => Some(state.take_retirement(&trees[at])),
+                Choice::Collect(at) => Some(state.take_gc(&trees[at], picks[at].take()?)),
+                Choice::Retire(at) => Some(state.take_reclamation(&trees[at])),
             })
         })
     }
@@ -258,7 +258,7 @@ impl Engine {
             Task::Flush(tree) => self.noting_room(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
             Task::Compact(tree, job) => self.noting_room(tree, Job::Compact, || self.compact_job(tree, job)),
             Task::Collect(tree, pick) => self.noting_room(tree, Job::Collect, || self.collect(tree, pick, None)),
-            Task::Retire(tree) => self.retire_values(tree),
+            Task::Retire(tree) => self.reclaim_values(tree),
         };
         match outcome {
             // Closing cancels long jobs; their inputs stay in force.
@@ -277,7 +277,7 @@ impl Engine {
                 state.flushing.remove(&tree.keyspace);
             }),
             Task::Compact(tree, job) => self.end_compaction(tree.keyspace, job),
-            Task::Collect(tree, pick) => self.end_collection(tree.keyspace, Some(pick)),
+            Task::Collect(tree, pick) => self.end_gc(tree.keyspace, Some(pick)),
             Task::Retire(tree) => self.end_work(tree.keyspace, |state| {
                 state.retiring.remove(&tree.keyspace);
             }),
@@ -293,8 +293,8 @@ impl Engine {
         });
     }
 
-    /// Gives back what a worker took, or what [`Work::try_collect`](crate::work::Work::try_collect) did.
-    pub fn end_collection(&self, keyspace: KeyspaceId, pick: Option<&Collection>) {
+    /// Gives back what a worker took, or what [`Work::try_gc`](crate::work::Work::try_gc) did.
+    pub fn end_gc(&self, keyspace: KeyspaceId, pick: Option<&GcPick>) {
         self.end_work(keyspace, |state| {
             let collections = state.collecting.entry(keyspace).or_default();
             match pick.and_then(|pick| collections.running.iter().position(|running| running == pick)) {
@@ -400,16 +400,16 @@ impl Engine {
                     p.choose(&busy).is_some()
                 };
                 let is_flushed = load.sealed == 0 || waits(Job::Flush);
-                let is_collected = load.garbage == Garbage::None || waits(Job::Collect);
+                let is_rewritten_by_gc = load.garbage == Garbage::None || waits(Job::Collect);
                 let is_pruned = !load.held || waits(Job::Compact);
-                is_flushed && !due && is_collected && is_pruned && !load.emptied
+                is_flushed && !due && is_rewritten_by_gc && is_pruned && !load.emptied
             };
             state.running == 0 && self.trees().iter().all(quiet)
         })
     }
 
     /// And what would be collected.
-    fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<Collection>) {
+    fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<GcPick>) {
         // First, so that none ends unnoticed between the look at them and this.
         if !planted!("snapshot_end_unnoticed") && tree.is_held() {
             self.snapshots.tell_of_ends_below(self.visible(), tree.keyspace);
@@ -418,12 +418,12 @@ impl Engine {
         let collections = state.collecting.get(&tree.keyspace);
         let running = collections.map_or(&[][..], |of| &of.running);
         let is_retiring = state.retiring.contains(&tree.keyspace);
-        let emptied = !is_retiring && self.can_retire(tree);
+        let emptied = !is_retiring && self.can_reclaim(tree);
         let pick = match collections {
             Some(of) if of.callers > 0 => None,
             // On a slow disk copies would pile up beside what they replace.
             _ if (is_retiring || emptied) && self.is_full(tree) => None,
-            _ => self.next_collection(tree, running),
+            _ => self.next_gc(tree, running),
         };
         let garbage = match &pick {
             None => Garbage::None,

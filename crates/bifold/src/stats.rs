@@ -72,7 +72,7 @@ pub(crate) struct Counters {
     user_bytes_read: AtomicU64,
     gets: AtomicU64,
     get_hits: AtomicU64,
-    scanned_pairs: AtomicU64,
+    scanned_entries: AtomicU64,
     stalls: Mutex<BTreeMap<StallCause, (u64, Duration, Duration)>>,
     /// Commits, the wait for their sync included.
     pub put_latency: Histogram,
@@ -146,7 +146,7 @@ impl Counters {
 
     /// Counts a pair that an iterator yielded.
     pub fn scanned(&self, bytes: usize) {
-        self.scanned_pairs.fetch_add(1, Relaxed);
+        self.scanned_entries.fetch_add(1, Relaxed);
         self.user_bytes_read.fetch_add(bytes as u64, Relaxed);
     }
 
@@ -175,7 +175,7 @@ pub struct Stats {
     /// Point reads that found a value.
     pub get_hits: u64,
     /// Pairs yielded by iterators.
-    pub scanned_pairs: u64,
+    pub scanned_entries: u64,
     /// Bytes by the part of the engine that moved them.
     pub io: Vec<SourceStats>,
     /// Sync calls on files.
@@ -202,7 +202,7 @@ pub struct Stats {
     pub latency_us: LatencyStats,
     /// What is open and keeps old versions alive.
     pub snapshots: Vec<SnapshotStats>,
-    /// Collection of parted values.
+    /// GcPick of parted values.
     pub gc: GcStats,
     /// Who waits now, the longest first.
     pub waits: Vec<WaitStats>,
@@ -231,7 +231,7 @@ pub struct WaitStats {
 /// Bytes moved for one part of the engine.
 #[derive(Clone, Debug, Serialize)]
 pub struct SourceStats {
-    /// Which part.
+    /// RewriteScope part.
     pub source: &'static str,
     /// Bytes read.
     pub bytes_read: u64,
@@ -387,7 +387,7 @@ pub struct SnapshotStats {
     pub kind: &'static str,
 }
 
-/// Collection of parted values.
+/// GcPick of parted values.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct GcStats {
     /// Questions that collections asked of the index, and looks at how much there is to collect.
@@ -410,7 +410,7 @@ pub struct GcStats {
 pub struct GarbageStats {
     /// The keyspace.
     pub keyspace: String,
-    /// Which group or file.
+    /// RewriteScope group or file.
     pub unit: String,
     /// Its files.
     pub files: Vec<String>,
@@ -491,7 +491,7 @@ impl Stats {
             user_bytes_read: user_read,
             gets: counters.gets.load(Relaxed),
             get_hits: counters.get_hits.load(Relaxed),
-            scanned_pairs: counters.scanned_pairs.load(Relaxed),
+            scanned_entries: counters.scanned_entries.load(Relaxed),
             io: IoSource::ALL.into_iter().map(source).collect(),
             syncs: totals.syncs,
             write_amp: ratio(written, user_written),

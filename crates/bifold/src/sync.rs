@@ -38,7 +38,7 @@ pub(crate) fn wait_for<'a, T>(
     (guard, end.timed_out())
 }
 
-/// Which thread this is.
+/// RewriteScope thread this is.
 pub(crate) fn thread_id() -> ThreadId {
     std::thread::current().id()
 }

@@ -39,7 +39,7 @@ use crate::{
     left_out::LeftOut,
     options::KeyspaceOptions,
     overwrites::Overwrites,
-    presets::{self, ValueHome},
+    presets::{self, FoundFiles},
     sync::LockExt,
 };
 
@@ -55,9 +55,9 @@ pub(crate) struct Tree {
     /// The keyspace's options.
     pub options: KeyspaceOptions,
     /// Commits write values of this length and above apart.
-    pub parts_from: usize,
+    pub separates_from: usize,
     /// Some values are apart, whoever writes them so.
-    pub keeps_apart: bool,
+    pub separates: bool,
     /// How much its commits hide, for a placement that learns of it from rewrites alone.
     pub overwrites: Option<Overwrites>,
     /// What it compacts next.
@@ -215,7 +215,7 @@ impl Tree {
         options: KeyspaceOptions,
         version: Version,
         flushed: SeqNo,
-        values: ValueHome<'_>,
+        values: FoundFiles<'_>,
     ) -> Result<Self> {
         let store = presets::values(&options, values)?;
         let profile = store.profile();
@@ -223,11 +223,11 @@ impl Tree {
         Ok(Self {
             keyspace,
             name,
-            parts_from: profile.parts_from.unwrap_or(usize::MAX),
-            keeps_apart: profile.keeps_apart(),
+            separates_from: profile.separates_from.unwrap_or(usize::MAX),
+            separates: profile.separates(),
             overwrites: profile
                 .learns_from_rewrites
-                .map(|apart_from| Overwrites::of(apart_from, store.space().live_bytes, entries)),
+                .map(|separated_from| Overwrites::of(separated_from, store.space().live_bytes, entries)),
             policy: presets::policy(&options)?,
             history: Mutex::default(),
             scans_are_cold: AtomicBool::new(false),
@@ -262,7 +262,7 @@ impl Tree {
         debug_assert!(told.is_of(self.keyspace), "nobody would look at this keyspace");
         let _alone = self.change.hold();
         let old = self.view_to_hold();
-        if old.values.profile().parts_at_rewrite {
+        if old.values.profile().separates_at_rewrite {
             // Readers of older views reach it through the placement, which it must not keep in its turn.
             let last = View { version: Arc::clone(&old.version), ..old.nothing() };
             let _it_is_dropped_once = old.values.last.set(Arc::new(last));
@@ -325,7 +325,7 @@ impl Tree {
 
     /// Whether snapshots hold anything that is known of: in its tables, or among its value files.
     pub fn is_held(&self) -> bool {
-        !self.held.hold().is_empty() || (self.keeps_apart && self.placement().emptied_after(0) > 0)
+        !self.held.hold().is_empty() || (self.separates && self.placement().drained_after(0) > 0)
     }
 
     /// The rewrite of a table of which much was held by snapshots that are not `open` any more. Level 0 is left out: what is

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bifold_contract::{Busy, CompactionJob, KeyspaceId};
-use bifold_values::placement::Collection;
+use bifold_values::placement::GcPick;
 
 use crate::{places::Places, signal::Signal, sync::LockExt};
 
@@ -35,8 +35,8 @@ pub(crate) struct WorkState {
     pub collecting: BTreeMap<KeyspaceId, Collections>,
     /// Keyspaces whose emptied value files are being let go of.
     pub retiring: BTreeSet<KeyspaceId>,
-    /// The last task that was neither a flush nor a retirement was a collection.
-    pub collected_last: bool,
+    /// The last task that was neither a flush nor a reclamation was a collection.
+    pub gc_came_last: bool,
     /// What running compactions have taken.
     pub busy: BTreeMap<KeyspaceId, Busy>,
     /// Jobs, those in callers' threads included.
@@ -47,7 +47,7 @@ pub(crate) struct WorkState {
 #[derive(Default)]
 pub(crate) struct Collections {
     /// By workers.
-    pub running: Vec<Collection>,
+    pub running: Vec<GcPick>,
     /// Callers that collect everything: workers begin nothing, or those would wait for a moment without any for ever.
     pub callers: u32,
     /// One of these is at it.
@@ -160,17 +160,17 @@ impl Work {
     }
 
     /// From now on workers begin no collection of this keyspace.
-    pub fn reserve_collections(&self, keyspace: KeyspaceId) {
+    pub fn reserve_gc(&self, keyspace: KeyspaceId) {
         self.take(|state| state.collecting.entry(keyspace).or_default().callers += 1);
     }
 
-    /// Takes [`Work::reserve_collections`] back.
-    pub fn release_collections(&self, keyspace: KeyspaceId) {
+    /// Takes [`Work::reserve_gc`] back.
+    pub fn release_gc(&self, keyspace: KeyspaceId) {
         self.change(keyspace, |state| state.collecting.entry(keyspace).or_default().callers -= 1);
     }
 
     /// Takes all collections of a keyspace's values for a caller, unless one is running.
-    pub fn try_collect(&self, keyspace: KeyspaceId) -> bool {
+    pub fn try_gc(&self, keyspace: KeyspaceId) -> bool {
         self.take(|state| {
             let collections = state.collecting.entry(keyspace).or_default();
             let taken = !collections.by_caller && collections.running.is_empty();

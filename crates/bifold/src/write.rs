@@ -21,9 +21,9 @@ use bifold_values::placement::Routed;
 
 use crate::{
     engine::Engine,
-    group_sync::Upto,
+    group_sync::SyncTarget,
     options::Durability,
-    overwrites::Drawn,
+    overwrites::Sampled,
     tree::Tree,
     wal::{self, Wal},
 };
@@ -97,7 +97,7 @@ impl Op<'_> {
 
     fn route(&self, seqno: SeqNo) -> Result<Option<Pointer>> {
         let op = match self.act {
-            _ if self.tree.parts_from == usize::MAX => return Ok(None),
+            _ if self.tree.separates_from == usize::MAX => return Ok(None),
             Act::Put(value) => Routed::Put { key: self.key, value },
             Act::Delete => Routed::Delete { key: self.key },
             Act::DeleteRange(end) => Routed::DeleteRange { start: self.key, end },
@@ -109,7 +109,7 @@ impl Op<'_> {
     /// Bytes it takes in a memtable.
     pub fn memtable_bytes(&self) -> u64 {
         match self.act {
-            Act::Put(value) if value.len() >= self.tree.parts_from => self.key.len() as u64 + OP_OVERHEAD_BYTES,
+            Act::Put(value) if value.len() >= self.tree.separates_from => self.key.len() as u64 + OP_OVERHEAD_BYTES,
             _ => self.bytes(),
         }
     }
@@ -172,12 +172,12 @@ impl Engine {
 
     /// First values to their files, where they are kept apart.
     fn part_log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
-        if ops.iter().all(|op| op.tree.parts_from == usize::MAX) {
+        if ops.iter().all(|op| op.tree.separates_from == usize::MAX) {
             return self.log_and_apply(wal, ops, durability);
         }
         let mut pointers = Vec::with_capacity(ops.len() * POINTER_BYTES);
         let mut ends = Vec::with_capacity(ops.len());
-        let mut drawn = Vec::new();
+        let mut sampled = Vec::new();
         for (op, seqno) in ops.iter().zip(wal.next_seqno()..) {
             let start = pointers.len();
             let pointer = op.route(seqno)?;
@@ -185,7 +185,7 @@ impl Engine {
                 pointer::encode(pointer, &mut pointers);
             }
             ends.push((start, pointers.len()));
-            drawn.extend(op.draw(seqno, pointer));
+            sampled.extend(op.sample(seqno, pointer));
         }
         let parted: Vec<Op<'_>> = ops
             .iter()
@@ -197,7 +197,7 @@ impl Engine {
             )
             .collect();
         let last = self.log_and_apply(wal, &parted, durability)?;
-        drawn.iter().for_each(Drawn::tell);
+        sampled.iter().for_each(Sampled::report);
         self.note_values(ops);
         Ok(last)
     }
@@ -260,7 +260,7 @@ impl Engine {
     /// # Errors
     /// I/O errors.
     pub fn sync_upto(&self, seqno: SeqNo) -> Result<()> {
-        self.sync_as_far_as(Upto::Commit(seqno))
+        self.sync_as_far_as(SyncTarget::Commit(seqno))
     }
 
     /// Returns when everything that is in logs and value files survives a power loss.
@@ -268,10 +268,10 @@ impl Engine {
     /// # Errors
     /// I/O errors.
     pub fn sync_everything(&self) -> Result<()> {
-        self.sync_as_far_as(Upto::Everything)
+        self.sync_as_far_as(SyncTarget::Everything)
     }
 
-    fn sync_as_far_as(&self, upto: Upto) -> Result<()> {
+    fn sync_as_far_as(&self, upto: SyncTarget) -> Result<()> {
         let early = planted!("sync_list_before_wait").then(|| self.trees().to_vec());
         let values = |wal: &Wal| match &early {
             Some(early) => self.values_to_sync_of(early, wal),

@@ -13,7 +13,7 @@ pub enum IoSource {
     /// Values written by commits, apart from the log.
     Value = 3,
     /// Collecting garbage in value files.
-    Collection = 4,
+    Gc = 4,
     /// The manifest.
     Manifest = 5,
     /// Point reads.
@@ -38,7 +38,7 @@ impl IoSource {
         Self::Flush,
         Self::Compaction,
         Self::Value,
-        Self::Collection,
+        Self::Gc,
         Self::Manifest,
         Self::Get,
         Self::Scan,
@@ -55,7 +55,7 @@ impl IoSource {
             Self::Flush => "flush",
             Self::Compaction => "compaction",
             Self::Value => "value",
-            Self::Collection => "collection",
+            Self::Gc => "gc",
             Self::Manifest => "manifest",
             Self::Get => "get",
             Self::Scan => "scan",

@@ -16,7 +16,7 @@ use crate::{
     history::{Expect, KeyNo, Op, Span, Way, Write, key_bytes},
     model::{Bounds, Change, CommitNo, Model, NAMES, Name, TreeId, is_nothing},
     options::OptionSet,
-    read::{self, Trouble, compare_pairs, expect_value},
+    read::{self, Trouble, compare_entries, expect_value},
     value::Spec,
 };
 
@@ -288,14 +288,14 @@ impl<W: Watcher> Driver<W> {
             }
             Op::Scan(_, span, way) => {
                 let bounds = span.bounds();
-                compare_pairs("scan", self.model.scan(id, &bounds, now), tree.range(bounds), *way)?;
+                compare_entries("scan", self.model.scan(id, &bounds, now), tree.range(bounds), *way)?;
             }
             Op::Prefix(_, key, len) => {
                 let key = key_bytes(*key);
                 let prefix = &key[..(*len).min(key.len())];
                 let right = self.model.scan(id, &everything(), now);
                 let right = right.into_iter().filter(|(key, _)| key.starts_with(prefix)).collect();
-                compare_pairs("prefix", right, tree.prefix(prefix), Way::Forward)?;
+                compare_entries("prefix", right, tree.prefix(prefix), Way::Forward)?;
             }
             _ => {}
         }
@@ -323,7 +323,7 @@ impl<W: Watcher> Driver<W> {
                     return Ok(());
                 };
                 let right = self.model.scan(id, &everything(), held.commit);
-                compare_pairs("snapshot scan", right, held.snapshot.iter(tree), Way::Forward)?;
+                compare_entries("snapshot scan", right, held.snapshot.iter(tree), Way::Forward)?;
                 for key in self.model.keys(id) {
                     let right = self.model.get(id, key, held.commit);
                     expect_value("snapshot get", key, right, held.snapshot.get(tree, key)?.as_deref())?;
@@ -348,7 +348,7 @@ impl<W: Watcher> Driver<W> {
     fn finish_iterator(&mut self, slot: usize, way: Way) -> Result<(), Trouble> {
         let Some(held) = self.iterators[slot].take() else { return Ok(()) };
         let right = self.model.scan(held.tree, &everything(), held.commit).split_off(held.taken);
-        compare_pairs("rest of an iterator", right, held.range, way)
+        compare_entries("rest of an iterator", right, held.range, way)
     }
 
     fn durable(&mut self, call: impl FnOnce(&Db) -> bifold::Result<()>) -> Result<(), Trouble> {

@@ -127,7 +127,7 @@ pub const ALL: &[Planted] = &[
     bug("filter_wrong_hash", METAMORPHIC),
     bug("no_checksum_check", BITFLIP),
     bug("stale_cache", METAMORPHIC),
-    bug("retire_unsynced", POWER),
+    bug("reclaim_unsynced", POWER),
     bug("collect_beside_commits", UNDER_WAY),
     bug("move_over_newer", DELETES),
     bug("overlook_cold", DELETES),

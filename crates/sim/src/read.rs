@@ -88,9 +88,9 @@ pub fn compare_everything(db: &Db, model: &Model, n: CommitNo) -> Result<(), Tro
             (there, _) => return Err(Trouble::wrong(format!("keyspace `{name}` exists: {}", there.is_some()))),
         };
         for way in [Way::Forward, Way::Backward, Way::BothEnds] {
-            compare_pairs(name, model.scan(id, &everything(), n), tree.iter(), way)?;
+            compare_entries(name, model.scan(id, &everything(), n), tree.iter(), way)?;
         }
-        compare_pairs(name, model.scan(id, &everything(), n), snapshot.iter(&tree), Way::Forward)?;
+        compare_entries(name, model.scan(id, &everything(), n), snapshot.iter(&tree), Way::Forward)?;
         let keys: Vec<&[u8]> = model.keys(id).collect();
         let together = tree.multi_get(&keys)?;
         for (key, found) in keys.into_iter().zip(together) {
@@ -106,7 +106,7 @@ pub fn compare_everything(db: &Db, model: &Model, n: CommitNo) -> Result<(), Tro
 ///
 /// # Errors
 /// The first pair that differs, or the database's refusal.
-pub fn compare_pairs(what: &str, right: Vec<(&[u8], Spec)>, mut range: Range, way: Way) -> Result<(), Trouble> {
+pub fn compare_entries(what: &str, right: Vec<(&[u8], Spec)>, mut range: Range, way: Way) -> Result<(), Trouble> {
     let mut right = right.into_iter();
     for turn in 0.. {
         let back = way == Way::Backward || (way == Way::BothEnds && turn % 2 == 1);
@@ -124,7 +124,7 @@ pub fn compare_pairs(what: &str, right: Vec<(&[u8], Spec)>, mut range: Range, wa
 /// Compares one answer of an iterator with the right one.
 ///
 /// # Errors
-/// As [`compare_pairs`].
+/// As [`compare_entries`].
 pub fn compare_next(
     what: &str,
     right: Option<(&[u8], Spec)>,

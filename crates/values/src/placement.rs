@@ -2,7 +2,7 @@
 //! here but in [`store`](crate::store).
 //!
 //! Flush, compaction, partition split and UniKV's collection are one act: a sorted stream is rewritten, and each entry
-//! is **kept** (its value perhaps moved) or **dropped**. Collection works *by file* or *by asking for a rewrite*. The
+//! is **kept** (its value perhaps moved) or **dropped**. GcPick works *by file* or *by asking for a rewrite*. The
 //! index learns new addresses in three ways: the rewrite returns them, the engine writes them back, or a read finds a
 //! fresher one. A placement only ever returns edits; the engine alone applies them.
 //!
@@ -13,7 +13,7 @@
 //! | [`Rewriter::discard`] | – | dead bytes of files | – | drop-keys | garbage counters | garbage counters |
 //! | [`Placement::read`] | – | by address | by address | by epoch, else by key, and a fresher pointer | by address | by address |
 //! | [`Placement::pick`] | – | a look, log tail | segment group, cold file | files under the valid rate | large logs; tags | a partition's range |
-//! | [`Placement::pick_beside`] | – | – | – | – | logs, and vTables beside logs | – |
+//! | [`Placement::pick_concurrent`] | – | – | – | – | logs, and vTables beside logs | – |
 //! | [`Placement::collect`] | – | asks the index | the group itself; asks the index (cold log) | drop-keys | asks the index (large logs) | – (a rewrite) |
 
 use std::{any::Any, sync::Arc};
@@ -30,11 +30,11 @@ pub struct Profile {
     pub name: &'static str,
     /// Values of this length and above are written apart before the log record that points at them. `None`: commits need
     /// not go through [`Placement::route`].
-    pub parts_from: Option<usize>,
+    pub separates_from: Option<usize>,
     /// Some values are moved or parted while streams are rewritten, so a trivial move is allowed only if
     /// [`Placement::may_move`] agrees.
-    pub parts_at_rewrite: bool,
-    /// Which values are dead it learns from rewrites alone, of those of this length and above: [`Placement::hides`] tells it what
+    pub separates_at_rewrite: bool,
+    /// Which values are dead it learns from rewrites alone, of those of this length and above: [`Placement::note_overwritten`] tells it what
     /// they will find.
     pub learns_from_rewrites: Option<usize>,
 }
@@ -42,8 +42,8 @@ pub struct Profile {
 impl Profile {
     /// Whether any value is ever written apart, by commits or by rewrites.
     #[must_use]
-    pub fn keeps_apart(&self) -> bool {
-        self.parts_from.is_some() || self.parts_at_rewrite
+    pub fn separates(&self) -> bool {
+        self.separates_from.is_some() || self.separates_at_rewrite
     }
 }
 
@@ -56,7 +56,7 @@ impl Profile {
 /// advance   under the commit lock: what was written meanwhile is passed over, and the other moves are committed
 ///           like writes, with numbers of their own; the old files are emptied
 ///           ── values, then logs are synced ──
-/// retire    when the moves are durable and no snapshot is older than them, the old files go
+/// reclaim    when the moves are durable and no snapshot is older than them, the old files go
 /// ```
 pub trait Placement: Send + Sync {
     /// Its answers as data.
@@ -77,14 +77,14 @@ pub trait Placement: Send + Sync {
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>>;
 
     /// What to collect next under this pressure, or `None`. Pure: changes nothing.
-    fn pick(&self, pressure: &SpacePressure) -> Option<Collection>;
+    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick>;
 
     /// Copies what is live of one pick to new files, which the next sync covers; or only looks. `view` answers questions about
     /// liveness; a placement that needs none asks none.
     ///
     /// # Errors
     /// I/O errors and corruption; nothing is changed then.
-    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>>;
+    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>>;
 
     /// What value files hold now.
     fn space(&self) -> ValueSpace;
@@ -94,7 +94,7 @@ pub trait Placement: Send + Sync {
 
     /// What to collect beside the collections that run: nothing of what they have taken, and as if all that they will free were
     /// free. `None` also where no two may run at once. Pure; the engine asks under a lock, so no two answers are of the same state.
-    fn pick_beside(&self, _pressure: &SpacePressure, _running: &[Collection]) -> Option<Collection> {
+    fn pick_concurrent(&self, _pressure: &SpacePressure, _running: &[GcPick]) -> Option<GcPick> {
         None
     }
 
@@ -131,10 +131,10 @@ pub trait Placement: Send + Sync {
     }
 
     /// The files that a collection would read.
-    fn files_of(&self, pick: &Collection) -> Vec<FileId> {
+    fn files_of(&self, pick: &GcPick) -> Vec<FileId> {
         match pick {
-            Collection::Units(files) | Collection::Rewrite { moving: files, .. } => files.clone(),
-            Collection::Look => Vec::new(),
+            GcPick::Units(files) | GcPick::Rewrite { moving: files, .. } => files.clone(),
+            GcPick::Look => Vec::new(),
         }
     }
 
@@ -145,7 +145,7 @@ pub trait Placement: Send + Sync {
 
     /// Files, with their bytes, in which nothing is needed any more when the garbage of `edit` is counted, and which no log leads to:
     /// they go with it.
-    fn emptied_by(&self, _edit: &ValueEdit) -> Vec<(FileId, u64)> {
+    fn drained_by(&self, _edit: &ValueEdit) -> Vec<(FileId, u64)> {
         Vec::new()
     }
 
@@ -156,7 +156,7 @@ pub trait Placement: Send + Sync {
     fn comes_into_force(&self, _edit: &ValueEdit) {}
 
     /// Files that were removed from the manifest are gone.
-    fn files_are_gone(&self, _files: &ValueFiles) {}
+    fn files_were_deleted(&self, _files: &ValueFiles) {}
 
     /// Tells that a rewrite is given up whose edit this is, before any manifest could have it: the files go that it has written.
     fn give_up(&self, _files: &ValueFiles, _edit: &ValueEdit) {}
@@ -167,10 +167,10 @@ pub trait Placement: Send + Sync {
 
     /// Tells that commits have hidden about so many more bytes of records from all but snapshots. That is an estimate, by a
     /// sample of the commits and what is in memory of the index; told only to who [`Profile::learns_from_rewrites`].
-    fn hides(&self, _bytes: u64) {}
+    fn note_overwritten(&self, _bytes: u64) {}
 
     /// Of the bytes that [`Placement::space`] counts as live, those that are probably dead: nobody knows which.
-    fn hidden_bytes(&self, _pressure: &SpacePressure) -> u64 {
+    fn stale_bytes(&self, _pressure: &SpacePressure) -> u64 {
         0
     }
 
@@ -212,7 +212,7 @@ pub trait Placement: Send + Sync {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    fn settled(&self, _files: &ValueFiles, _in_tails: Vec<SeqNo>) -> Result<()> {
+    fn recovered(&self, _files: &ValueFiles, _in_tails: Vec<SeqNo>) -> Result<()> {
         Ok(())
     }
 
@@ -276,7 +276,7 @@ pub enum Located {
 }
 
 /// A collection whose copies are made. Dropping it gives the copies up.
-pub trait Collecting: Send {
+pub trait GcRun: Send {
     /// The next moves to commit; `None` when all are done. Called under the commit lock; what the answer says is committed
     /// under the same hold of the lock, unless it is to be checked.
     ///
@@ -287,7 +287,7 @@ pub trait Collecting: Send {
     /// Tells that a move was not committed, because the value had been overwritten.
     fn refused(&mut self, moved: &Moved);
 
-    /// Tells that the moves of the last [`Collecting::advance`] were committed with numbers up to `last`.
+    /// Tells that the moves of the last [`GcRun::advance`] were committed with numbers up to `last`.
     fn committed(&mut self, last: SeqNo);
 
     /// What is to be put in force when there are no more moves, where values move without any: then the edit leads readers
@@ -329,13 +329,13 @@ pub struct Order {
     /// The levels that have files.
     pub levels: Vec<LevelOrder>,
     /// Parted from their keys by flushes.
-    pub parted_bytes: u64,
+    pub separated_bytes: u64,
     /// Moved because their keys went to a deeper level.
     pub merged_bytes: u64,
     /// Moved because files overlapped too many others.
     pub untangled_bytes: u64,
     /// Moved out of files with too much garbage.
-    pub collected_bytes: u64,
+    pub gc_bytes: u64,
 }
 
 /// How well the values of one level are sorted (DiffKV §3.2).
@@ -367,7 +367,7 @@ pub struct ValueSpace {
     /// Bytes of values that the index still needs, as far as known or estimated.
     pub live_bytes: u64,
     /// Bytes of files that are emptied and wait for snapshots or a sync.
-    pub emptied_bytes: u64,
+    pub drained_bytes: u64,
     /// Bytes of files that are left out since something in them cannot be read, and of what cannot be collected without them. All of
     /// them count as live.
     pub left_out_bytes: u64,
@@ -381,7 +381,7 @@ impl ValueSpace {
             files: self.files + other.files,
             total_bytes: self.total_bytes + other.total_bytes,
             live_bytes: self.live_bytes + other.live_bytes,
-            emptied_bytes: self.emptied_bytes + other.emptied_bytes,
+            drained_bytes: self.drained_bytes + other.drained_bytes,
             left_out_bytes: self.left_out_bytes + other.left_out_bytes,
         }
     }
@@ -455,7 +455,7 @@ const UNCOLLECTED_SHARE: f64 = 0.15;
 impl SpacePressure {
     /// Of values of so many bytes that are not known to be dead, more cannot be hidden.
     #[must_use]
-    pub fn hidden_at_most(&self, live_bytes: u64) -> u64 {
+    pub fn stale_at_most(&self, live_bytes: u64) -> u64 {
         (live_bytes as f64 * (self.entries_above + self.overwritten).min(1.0)) as u64
     }
 
@@ -476,7 +476,7 @@ impl SpacePressure {
     pub fn excess(&self, space: &ValueSpace) -> u64 {
         let slack = (self.target - 1.0) * 0.75;
         let bound = (self.live_bytes(space) * (1.0 + slack)) as u64;
-        (Self::total_bytes(space).saturating_sub(space.emptied_bytes) + self.index_bytes).saturating_sub(bound)
+        (Self::total_bytes(space).saturating_sub(space.drained_bytes) + self.index_bytes).saturating_sub(bound)
     }
 
     /// Bytes that the target leaves for value files: for all but the tables.
@@ -512,7 +512,7 @@ impl SpacePressure {
     #[must_use]
     pub fn is_pinned(&self, space: &ValueSpace) -> bool {
         self.oldest_snapshot.is_some()
-            && space.emptied_bytes as f64 > self.live_bytes(space) * (self.target - 1.0).max(0.1)
+            && space.drained_bytes as f64 > self.live_bytes(space) * (self.target - 1.0).max(0.1)
     }
 
     /// Why a unit that is worth collecting is not collected now.
@@ -530,7 +530,7 @@ impl SpacePressure {
 
 /// What a placement wants collected: units by its own numbering.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Collection {
+pub enum GcPick {
     /// These files or groups, by [`Placement::collect`].
     Units(Vec<u64>),
     /// Nothing is moved: the index is asked about some values, so that the next pick knows better how much is dead.
@@ -576,8 +576,8 @@ mod tests {
     }
 
     fn space(total: u64, emptied: u64) -> ValueSpace {
-        let (total_bytes, emptied_bytes) = (total * MIB, emptied * MIB);
-        ValueSpace { files: 1, total_bytes, live_bytes: 1000 * MIB, emptied_bytes, left_out_bytes: 0 }
+        let (total_bytes, drained_bytes) = (total * MIB, emptied * MIB);
+        ValueSpace { files: 1, total_bytes, live_bytes: 1000 * MIB, drained_bytes, left_out_bytes: 0 }
     }
 
     #[test]
@@ -603,9 +603,9 @@ mod tests {
     #[test]
     fn no_more_is_hidden_than_stands_above() {
         let above = |entries_above, overwritten| SpacePressure { entries_above, overwritten, ..pressure(1.5, None) };
-        assert_eq!(above(0.0, 0.0).hidden_at_most(1000), 0);
-        assert_eq!(above(0.25, 0.25).hidden_at_most(1000), 500);
-        assert_eq!(above(0.7, 0.7).hidden_at_most(1000), 1000);
+        assert_eq!(above(0.0, 0.0).stale_at_most(1000), 0);
+        assert_eq!(above(0.25, 0.25).stale_at_most(1000), 500);
+        assert_eq!(above(0.7, 0.7).stale_at_most(1000), 1000);
     }
 
     #[test]

@@ -118,8 +118,8 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     /// Files made by commits and collections that no edit names yet. The edit that is recorded next takes them along, after
     /// [`ValueStore::make_durable`].
     #[must_use]
-    pub fn unlisted(&self) -> Vec<ValueFileMeta> {
-        self.files.unlisted()
+    pub fn unrecorded(&self) -> Vec<ValueFileMeta> {
+        self.files.unrecorded()
     }
 
     /// Makes the beginnings of files durable.
@@ -132,9 +132,9 @@ impl<P: Placement + ?Sized> ValueStore<P> {
 
     /// What the manifest should learn when all commits up to `flushed` are in tables, whose edit takes it along.
     #[must_use]
-    pub fn news(&self, flushed: SeqNo) -> ValueEdit {
+    pub fn pending_edit(&self, flushed: SeqNo) -> ValueEdit {
         self.placement.count_dead();
-        self.files.news(flushed)
+        self.files.pending_edit(flushed)
     }
 
     /// Tells that `edit` is durable and in force: files it removed are deleted.
@@ -142,7 +142,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.placement.comes_into_force(edit);
         self.files.installed(edit);
         if !edit.removed.is_empty() {
-            self.placement.files_are_gone(&self.files);
+            self.placement.files_were_deleted(&self.files);
         }
     }
 
@@ -160,20 +160,20 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     /// Files that nobody needs any more: emptied by moves that are durable (numbers up to `durable`) and seen by all
     /// snapshots. They are to be removed from the manifest and then, by [`ValueStore::installed`], deleted.
     #[must_use]
-    pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
-        self.files.retire(durable, oldest_snapshot)
+    pub fn reclaim(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+        self.files.reclaim(durable, oldest_snapshot)
     }
 
-    /// Whether [`ValueStore::retire`] would find something after a sync.
+    /// Whether [`ValueStore::reclaim`] would find something after a sync.
     #[must_use]
-    pub fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
-        self.files.can_retire(oldest_snapshot)
+    pub fn can_reclaim(&self, oldest_snapshot: Option<SeqNo>) -> bool {
+        self.files.can_reclaim(oldest_snapshot)
     }
 
     /// Bytes of its emptied files that a snapshot of everything up to `seqno` may still read.
     #[must_use]
-    pub fn emptied_after(&self, seqno: SeqNo) -> u64 {
-        self.files.emptied_after(seqno)
+    pub fn drained_after(&self, seqno: SeqNo) -> u64 {
+        self.files.drained_after(seqno)
     }
 
     /// Something in a file cannot be read: see [`Placement::is_left_out`]. Answers whether that is new.
@@ -244,6 +244,6 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     /// I/O errors.
     pub fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
         let in_tails = self.files.settle(last, durable)?;
-        self.placement.settled(&self.files, in_tails)
+        self.placement.recovered(&self.files, in_tails)
     }
 }

@@ -8,7 +8,7 @@ use super::{
     text::{at_least, size, within},
 };
 
-/// Which group of values is collected first.
+/// RewriteScope group of values is collected first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Victim {
@@ -36,7 +36,7 @@ pub enum Cold {
     Off,
 }
 
-/// Which compactions move values to files of their own (`diffkv`; DiffKV §3.3, §3.4).
+/// RewriteScope compactions move values to files of their own (`diffkv`; DiffKV §3.3, §3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MergePolicy {
@@ -61,7 +61,7 @@ pub struct Values {
     /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. Garbage is collected
     /// when there are more. Logs come on top.
     pub space_target: f64,
-    /// Which group is collected first (`hashkv`).
+    /// RewriteScope group is collected first (`hashkv`).
     pub victim: Victim,
     /// Where values go that are not updated between two collections of their group (`hashkv`).
     pub cold: Cold,
@@ -81,13 +81,13 @@ pub struct Values {
     /// Values of this length and above go to logs, in bytes, those below and from `min_bytes` on to files by key (`diffkv`).
     #[serde(deserialize_with = "size")]
     pub large_bytes: u64,
-    /// Which compactions move values (`diffkv`).
+    /// RewriteScope compactions move values (`diffkv`).
     pub merge: MergePolicy,
     /// A file whose keys overlap those of more files than this, itself included, is merged with them (`diffkv`): 1 to 1000.
     pub max_sorted_run: u32,
     /// How values are compressed, each by itself.
     pub compression: Compression,
-    /// Which values take room in the block cache.
+    /// RewriteScope values take room in the block cache.
     pub cache: CachedValues,
 }
 
@@ -111,7 +111,7 @@ impl Default for Values {
     }
 }
 
-/// Which separated values take room in the block cache. Scans, compaction and collection never put any there.
+/// RewriteScope separated values take room in the block cache. Scans, compaction and collection never put any there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CachedValues {

@@ -39,7 +39,7 @@ fn a_commit_has_nobody_look_at_keyspaces_that_it_does_not_touch() {
 #[test]
 fn the_time_of_collections_that_run_at_once_counts_once() {
     let at = Duration::from_secs;
-    let (one, first) = Collecting::default().begin(at(10)).begin(at(20)).end(at(40));
+    let (one, first) = GcRun::default().begin(at(10)).begin(at(20)).end(at(40));
     let (none, second) = one.end(at(50));
     assert_eq!((first, second, none.running), (at(30), at(10), 0));
     assert_eq!(none.begin(at(70)).end(at(75)).1, at(5));

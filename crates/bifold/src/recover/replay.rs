@@ -68,7 +68,7 @@ impl Engine {
             }
             self.flush_sealed(tree)?;
         }
-        if logs.is_empty() { Ok(()) } else { self.retire_logs() }
+        if logs.is_empty() { Ok(()) } else { self.delete_logs() }
     }
 
     /// Writes the sealed memtables of a tree. Where the disk has no room, they stay, with their logs: the database is open all the

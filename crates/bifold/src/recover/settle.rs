@@ -39,7 +39,7 @@ pub(super) fn settle(
     next_seqno: SeqNo,
     files: &Files,
 ) -> Result<(ManifestFile, Wal)> {
-    found.logs.iter().try_for_each(|log| settle_log(dir, log))?;
+    found.logs.iter().try_for_each(|log| truncate_log(dir, log))?;
     // Where nothing of a log is known to be durable, its name may not be either, whatever a sync of the directory says now.
     let unnamed = found.logs.iter().filter(|log| log.durable_bytes == 0 && !planted!("trust_cached_log_names"));
     name_again(dir, &unnamed.map(|log| names::log(log.id)).collect::<Vec<_>>())?;
@@ -108,7 +108,7 @@ fn begin(
 }
 
 /// Cuts a log behind its last commit that happened, and makes durable what is not known to be.
-fn settle_log(dir: &Dir, log: &FoundLog) -> Result<()> {
+fn truncate_log(dir: &Dir, log: &FoundLog) -> Result<()> {
     let name = names::log(log.id);
     if log.file_bytes > log.bytes {
         dir.truncate(&name, log.bytes)?;

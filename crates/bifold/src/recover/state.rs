@@ -18,7 +18,7 @@ use super::Files;
 use crate::{
     engine::value_home,
     options::KeyspaceOptions,
-    presets::{self, ValueHome},
+    presets::{self, FoundFiles},
     tree::Tree,
 };
 
@@ -192,8 +192,8 @@ impl ManifestState {
         present: &[FileId],
         writes: bool,
     ) -> Result<Vec<Arc<Tree>>> {
-        let unlisted = present.iter().copied().filter(|id| !self.values.contains_key(id));
-        let (mut listed, owners) = (self.value_edits(), owners(dir, unlisted)?);
+        let unrecorded = present.iter().copied().filter(|id| !self.values.contains_key(id));
+        let (mut listed, owners) = (self.value_edits(), owners(dir, unrecorded)?);
         let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
             let options: KeyspaceOptions = toml::from_str(&keyspace.options).map_err(|e| {
                 Error::invalid(
@@ -206,9 +206,9 @@ impl ManifestState {
             let edit = LevelEdit { keyspace: id, added, boundaries, ..LevelEdit::default() };
             let version = presets::empty_version(&options, context)?
                 .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
-            let home = value_home(dir, id, next_file, shared, writes);
+            let context = value_home(dir, id, next_file, shared, writes);
             let (listed, present) = (listed.remove(&id).unwrap_or_default(), owners.of(id));
-            let values = ValueHome { home, listed: &listed, present: &present };
+            let values = FoundFiles { context, listed: &listed, present: &present };
             Ok(Arc::new(Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
         };
         self.keyspaces.iter().map(open).collect()

@@ -40,7 +40,7 @@ impl Part {
 pub(super) struct Place {
     pub seqno: SeqNo,
     pub offset: u64,
-    /// Which of the files.
+    /// RewriteScope of the files.
     pub source: u32,
     pub len: u32,
     pub kind: ValueKind,
@@ -67,9 +67,9 @@ pub(super) struct Known {
 }
 
 /// The numbers of values that are the newest records of their keys, and which of them drop-keys name; by keyspace.
-pub(super) struct Asked(Vec<Vec<(SeqNo, bool)>>);
+pub(super) struct NewestVersions(Vec<Vec<(SeqNo, bool)>>);
 
-impl Asked {
+impl NewestVersions {
     /// A drop-key names this version.
     pub fn dropped(&mut self, keyspace: usize, seqno: SeqNo) {
         let numbers = &mut self.0[keyspace];
@@ -105,7 +105,7 @@ impl Newest {
     }
 
     /// Asks which of the values that are newest were dropped. Of all that drop-keys name only this is remembered.
-    pub fn ask(&self) -> Asked {
+    pub fn ask(&self) -> NewestVersions {
         let asked = |keys: &BTreeMap<Box<[u8]>, Known>| {
             let values = keys.values().filter(|known| known.newest.kind == ValueKind::Value);
             let mut numbers: Vec<_> = values.map(|known| (known.newest.seqno, false)).collect();
@@ -114,11 +114,11 @@ impl Newest {
             numbers.dedup();
             numbers
         };
-        Asked(self.keys.iter().map(asked).collect())
+        NewestVersions(self.keys.iter().map(asked).collect())
     }
 
     /// Takes the answer.
-    pub fn answer(&mut self, answer: &Asked) {
+    pub fn answer(&mut self, answer: &NewestVersions) {
         for (keyspace, keys) in self.keys.iter_mut().enumerate() {
             keys.values_mut().for_each(|known| known.is_dropped = answer.is_dropped(keyspace, known.newest.seqno));
         }

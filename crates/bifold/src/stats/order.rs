@@ -14,13 +14,13 @@ pub struct OrderStats {
     /// Milliseconds that these took, with their tables.
     pub merge_ms: u64,
     /// Bytes parted from their keys by flushes.
-    pub parted_bytes: u64,
+    pub separated_bytes: u64,
     /// Bytes moved because their keys went to a deeper level.
     pub merged_bytes: u64,
     /// Bytes moved because files overlapped too many others.
     pub untangled_bytes: u64,
     /// Bytes moved out of files with too much garbage.
-    pub collected_bytes: u64,
+    pub gc_bytes: u64,
 }
 
 /// The value files that follow one level of the tables.
@@ -44,7 +44,7 @@ pub struct LevelOrderStats {
 
 impl OrderStats {
     pub(super) fn of(tree: &Tree) -> Option<Self> {
-        if !tree.placement().profile().parts_at_rewrite {
+        if !tree.placement().profile().separates_at_rewrite {
             return None;
         }
         let order = tree.placement().order();
@@ -62,10 +62,10 @@ impl OrderStats {
             levels: order.levels.iter().map(level).collect(),
             merges: history.value_merges,
             merge_ms: u64::try_from(history.value_merge_time.as_millis()).unwrap_or(u64::MAX),
-            parted_bytes: order.parted_bytes,
+            separated_bytes: order.separated_bytes,
             merged_bytes: order.merged_bytes,
             untangled_bytes: order.untangled_bytes,
-            collected_bytes: order.collected_bytes,
+            gc_bytes: order.gc_bytes,
         })
     }
 }

@@ -5,7 +5,7 @@
 //!            │                └─ dead_bytes_estimate       until compactions drop it
 //!            ├─ values_bytes ─┬─ live_values_estimate
 //!            │                ├─ dead_values_estimate      until a collection moves what is live beside it
-//!            │                └─ emptied_bytes ─┬─ pinned_bytes          until `pinned_by` is dropped
+//!            │                └─ drained_bytes ─┬─ pinned_bytes          until `pinned_by` is dropped
 //!            │                                  └─ awaiting_sync_bytes   until the next collection, which syncs
 //!            ├─ logs_bytes, manifest_bytes, appends_bytes, reserve_bytes
 //!            └─ other_bytes
@@ -38,7 +38,7 @@ pub struct SpaceStats {
     /// without them: nothing can free them.
     pub left_out_bytes: u64,
     /// Of these, bytes of files out of use: pinned or awaiting a sync.
-    pub emptied_bytes: u64,
+    pub drained_bytes: u64,
     /// Of the emptied, what a snapshot or iterator that is open may still read.
     pub pinned_bytes: u64,
     /// The oldest of those, if anything is pinned: only when it has been dropped do pinned bytes go.
@@ -80,7 +80,7 @@ impl SpaceStats {
         let known = tables_bytes + values.all.total_bytes + files.logs + files.manifest + files.appends + files.reserve;
         let other_bytes = files.all.saturating_sub(known);
         let dead_values = values.dead();
-        let awaiting_sync_bytes = values.all.emptied_bytes - values.pinned;
+        let awaiting_sync_bytes = values.all.drained_bytes - values.pinned;
         let unseen = if snapshots.is_empty() { dead + dead_values } else { 0 };
         Self {
             dir_bytes: known + other_bytes,
@@ -90,7 +90,7 @@ impl SpaceStats {
             live_values_estimate: values.all.live_bytes,
             dead_values_estimate: dead_values,
             left_out_bytes: values.all.left_out_bytes,
-            emptied_bytes: values.all.emptied_bytes,
+            drained_bytes: values.all.drained_bytes,
             pinned_bytes: values.pinned,
             pinned_by: snapshots.into_iter().min_by_key(|open| open.seqno).filter(|_| values.pinned > 0),
             awaiting_sync_bytes,
@@ -118,15 +118,15 @@ impl ValueBytes {
     fn of(engine: &Engine, snapshots: &[SnapshotStats]) -> Self {
         let trees = engine.trees();
         let oldest = snapshots.iter().map(|open| open.seqno).min();
-        let pinned = |seqno| trees.iter().map(|p| p.placement().emptied_after(seqno)).sum();
+        let pinned = |seqno| trees.iter().map(|p| p.placement().drained_after(seqno)).sum();
         let pinned: u64 = oldest.map_or(0, pinned);
         let all = trees.iter().map(|p| p.placement().space()).fold(ValueSpace::default(), ValueSpace::plus);
         // A file may have gone between the two questions.
-        Self { pinned: pinned.min(all.emptied_bytes), all }
+        Self { pinned: pinned.min(all.drained_bytes), all }
     }
 
     fn dead(&self) -> u64 {
-        self.all.total_bytes.saturating_sub(self.all.emptied_bytes + self.all.live_bytes)
+        self.all.total_bytes.saturating_sub(self.all.drained_bytes + self.all.live_bytes)
     }
 }
 

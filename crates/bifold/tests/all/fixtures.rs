@@ -6,8 +6,8 @@
 
 mod diffkv;
 mod novkv;
+mod separated_values;
 mod unikv;
-mod values_apart;
 
 use std::{
     collections::BTreeMap,
@@ -56,16 +56,16 @@ const FIXTURES: [Fixture; 6] = [
         versions: [1, 1, 1, 1],
         fingerprint: 0xa783_98b6_2f3e_ad0f,
         files_min: [(".tbl", 6), (".log", 1), (".val", 15)],
-        keyspaces: values_apart::keyspaces,
-        history: values_apart::history,
+        keyspaces: separated_values::keyspaces,
+        history: separated_values::history,
     },
     Fixture {
         name: "v1-cold-log",
         versions: [1, 1, 1, 1],
         fingerprint: 0x017e_82e1_f3ba_5e07,
         files_min: [(".tbl", 6), (".log", 1), (".val", 15)],
-        keyspaces: values_apart::keyspaces_with_a_cold_log,
-        history: values_apart::history,
+        keyspaces: separated_values::keyspaces_with_a_cold_log,
+        history: separated_values::history,
     },
     Fixture {
         name: "v1-novkv",

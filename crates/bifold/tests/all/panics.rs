@@ -31,9 +31,9 @@ fn panic_at(fs: &FaultyFs, op: &'static str, ending: &'static str) {
     }));
 }
 
-fn is_told(error: &Error, plan: &str) {
+fn is_reported(error: &Error, plan: &str) {
     match error {
-        Error::Poisoned { cause } => is_told(cause, plan),
+        Error::Poisoned { cause } => is_reported(cause, plan),
         Error::Panicked { message, .. } => assert!(message.contains(plan), "{error}"),
         _ => panic!("another error: {error}"),
     }
@@ -42,8 +42,8 @@ fn is_told(error: &Error, plan: &str) {
 /// What was acknowledged is there, and can be read after reopening as well.
 fn nothing_is_lost(dir: &TempDir, fs: &FaultyFs, db: Db, acknowledged: usize) {
     assert!(db.iter().count() >= acknowledged, "reads go on");
-    is_told(&db.put("one", "more").unwrap_err(), "planned");
-    is_told(&db.close().unwrap_err(), "planned");
+    is_reported(&db.put("one", "more").unwrap_err(), "planned");
+    is_reported(&db.close().unwrap_err(), "planned");
     fs.clear();
     let db = Db::open_with(dir.join("db"), tiny()).unwrap();
     assert!(db.iter().count() >= acknowledged);
@@ -65,7 +65,7 @@ fn writers_do_not_wait_for_a_worker_that_panicked() {
                 Err(error) => break error,
             }
         };
-        is_told(&error, "planned: create");
+        is_reported(&error, "planned: create");
         doing.now("writer", "end".into());
         nothing_is_lost(&dir, &fs, db, acknowledged);
     });
@@ -105,7 +105,7 @@ fn a_panic_within_a_sync_holds_up_nobody_who_waits_for_it() {
                         let put = AssertUnwindSafe(|| db.commit_with(batch, Durability::Sync));
                         match catch_unwind(put) {
                             Ok(Ok(())) => panic!("a sync that panicked was taken for one that succeeded"),
-                            Ok(Err(error)) => return is_told(&error, "planned: sync"),
+                            Ok(Err(error)) => return is_reported(&error, "planned: sync"),
                             Err(_this_thread_synced) => {}
                         }
                     }

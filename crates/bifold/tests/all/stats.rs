@@ -55,7 +55,7 @@ fn the_parts_of_space_are_all_there_is_in_the_directory() {
         assert_eq!((space.dir_bytes, parts), (on_disk, on_disk), "{placement:?}: {space:?}");
         assert_eq!(space.appends_bytes > 0, cfg!(target_os = "linux"), "{space:?}");
         assert!(space.other_bytes > 9, "the tables that the iterator reads: {space:?}");
-        let values = space.live_values_estimate + space.dead_values_estimate + space.emptied_bytes;
+        let values = space.live_values_estimate + space.dead_values_estimate + space.drained_bytes;
         assert_eq!(values, space.values_bytes, "{placement:?}: {space:?}");
         drop(iterator);
         assert_eq!(db.stats().space.other_bytes, 9, "{placement:?}");

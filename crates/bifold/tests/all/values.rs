@@ -180,7 +180,7 @@ fn a_snapshot_reads_the_same_however_often_values_move() {
         }
         drop(snapshot);
         db.collect_garbage().unwrap();
-        assert_eq!(db.stats().space.emptied_bytes, 0, "{placement:?}");
+        assert_eq!(db.stats().space.drained_bytes, 0, "{placement:?}");
         check_all(&db, 500, 4);
     }
 }
@@ -200,7 +200,7 @@ fn what_a_snapshot_pins_is_shown_with_its_reason_until_it_is_gone() {
         let space = db.stats().space;
         let by = space.pinned_by.clone().unwrap();
         assert_eq!((by.seqno, by.kind), (older.seqno(), "snapshot"), "{placement:?}: {space:?}");
-        assert!(space.pinned_bytes > 0 && space.pinned_bytes + space.awaiting_sync_bytes == space.emptied_bytes);
+        assert!(space.pinned_bytes > 0 && space.pinned_bytes + space.awaiting_sync_bytes == space.drained_bytes);
         assert_eq!(space.reclaimable_bytes_estimate, space.awaiting_sync_bytes, "{placement:?}: {space:?}");
 
         drop(older);
@@ -212,14 +212,14 @@ fn what_a_snapshot_pins_is_shown_with_its_reason_until_it_is_gone() {
         let space = db.stats().space;
         assert_eq!((space.pinned_bytes, space.pinned_by.is_none()), (0, true), "{placement:?}: {space:?}");
         assert!(
-            space.awaiting_sync_bytes == space.emptied_bytes && space.emptied_bytes > 0,
+            space.awaiting_sync_bytes == space.drained_bytes && space.drained_bytes > 0,
             "{placement:?}: {space:?}"
         );
-        assert!(space.reclaimable_bytes_estimate >= space.emptied_bytes, "{placement:?}: {space:?}");
+        assert!(space.reclaimable_bytes_estimate >= space.drained_bytes, "{placement:?}: {space:?}");
 
         db.collect_garbage().unwrap();
         let space = db.stats().space;
-        assert_eq!((space.emptied_bytes, space.awaiting_sync_bytes), (0, 0), "{placement:?}: {space:?}");
+        assert_eq!((space.drained_bytes, space.awaiting_sync_bytes), (0, 0), "{placement:?}: {space:?}");
         check_all(&db, 500, 2);
     }
 }

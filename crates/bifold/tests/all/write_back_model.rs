@@ -7,7 +7,7 @@
 //! collect  freeze the group's files ─▶ newest record of each key ─▶ copy, named in the manifest with length 0
 //!          ─▶ ┌ commit lock: pass over what came since, one move like a write ┐ ... ┌ the files are empty as of `visible` ┐
 //! sync     ┌ commit lock: note all lengths ┐ ─▶ values durable ─▶ log durable ─▶ say so ─▶ list the lengths
-//! retire   emptied, durable, no older snapshot ─▶ gone by the manifest ─▶ removed
+//! reclaim   emptied, durable, no older snapshot ─▶ gone by the manifest ─▶ removed
 //! ```
 //!
 //! A power loss is a picture of the disk: what is not synced survives up to any record of each file. Each picture is
@@ -84,7 +84,7 @@ const MISTAKES: [Mistake; 15] = [
     RecoversTails,
 ];
 
-/// One execution: threads that write, collect, sync, retire, read and take pictures, and what must be true afterwards.
+/// One execution: threads that write, collect, sync, reclaim, read and take pictures, and what must be true afterwards.
 fn run(mistake: Option<Mistake>) {
     let store = Arc::new(Store { mistake, ..Store::default() });
     let pictures = Arc::new(Unscheduled::new(Vec::new()));
@@ -98,13 +98,13 @@ fn run(mistake: Option<Mistake>) {
         start(Store::act_at_random, 5),
         start(|store| store.collect(thread_rng().gen_range(0..GROUPS)), 3),
         start(Store::sync, 3),
-        start(|store| (wait(20), store.retire()).1, 4),
+        start(|store| (wait(20), store.reclaim()).1, 4),
         start(Store::read_in_snapshot, 2),
         start(|store| store.get(thread_rng().gen_range(0..KEYS)), 3),
         thread::spawn(move || {
             for _ in 0..3 {
                 wait(60);
-                camera.0.retire();
+                camera.0.reclaim();
                 camera.1.lock().unwrap().push(camera.0.picture());
             }
         }),

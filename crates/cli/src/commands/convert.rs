@@ -149,7 +149,7 @@ fn compare(snapshot: &Snapshot, plans: &[Plan], copied: &[Copied], dst: &Db, pro
     for (plan, copied) in plans.iter().zip(copied) {
         let name = plan.from.name();
         let Some(to) = dst.existing_keyspace(name)? else { continue };
-        let entries = compare_pairs(name, snapshot.iter(&plan.from), to.iter(), progress)?;
+        let entries = compare_entries(name, snapshot.iter(&plan.from), to.iter(), progress)?;
         if entries != copied.entries || to.options() != &plan.options {
             let why = format!("{entries} entries of {} compared, or other options than asked for", copied.entries);
             return Err(Failure::trouble(format!("the copy of keyspace `{name}` is wrong: {why}")));
@@ -159,7 +159,7 @@ fn compare(snapshot: &Snapshot, plans: &[Plan], copied: &[Copied], dst: &Db, pro
 }
 
 /// Compares two keyspaces pair by pair; answers how many there are.
-fn compare_pairs(name: &str, mut from: Range, mut to: Range, progress: &Progress) -> Result<u64> {
+fn compare_entries(name: &str, mut from: Range, mut to: Range, progress: &Progress) -> Result<u64> {
     for entries in 0.. {
         let parts = |pair: Option<bifold::Result<Pair>>| pair.map(|pair| pair?.into_parts()).transpose();
         let (from, to) = (parts(from.next())?, parts(to.next())?);
@@ -194,7 +194,7 @@ mod tests {
         };
         let from = fill("from", &[("a", "1"), ("b", "2")]);
         let progress = Progress::count("comparing", 2);
-        assert!(matches!(compare_pairs("x", from.iter(), from.iter(), &progress), Ok(2)));
+        assert!(matches!(compare_entries("x", from.iter(), from.iter(), &progress), Ok(2)));
         for (name, pairs, key) in [
             ("other", &[("a", "1"), ("b", "3")][..], "`b`"),
             ("less", &[("a", "1")], "`b`"),
@@ -202,7 +202,7 @@ mod tests {
             ("none", &[], "`a`"),
         ] {
             let to = fill(name, pairs);
-            let failure = compare_pairs("x", from.iter(), to.iter(), &progress).unwrap_err();
+            let failure = compare_entries("x", from.iter(), to.iter(), &progress).unwrap_err();
             assert!(matches!(&failure, Failure::Trouble(why) if why.contains(key)), "{name}: {failure:?}");
         }
         drop(from);

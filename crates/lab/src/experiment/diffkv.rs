@@ -71,7 +71,7 @@ fn parted(scale: Scale) -> Setup {
 }
 
 /// The same with garbage collected at DiffKV's space target.
-fn parted_collected(scale: Scale) -> Setup {
+fn separated_with_gc(scale: Scale) -> Setup {
     parted(scale).set("keyspace.values.space_target=1.5").named("parted, collected")
 }
 
@@ -209,7 +209,7 @@ fn micro(scale: Scale, seed: u64) -> Vec<Arm> {
         operations(step(Workload::Insert), plan.keys / 10),
         operations(step(Workload::Update), 3 * plan.keys),
     ];
-    let apart = [parted(scale), parted_collected(scale), papers(scale)];
+    let apart = [parted(scale), separated_with_gc(scale), papers(scale)];
     lsms(scale).chain(apart).map(|setup| setup.arm(&plan, &steps)).collect()
 }
 
@@ -294,7 +294,7 @@ fn ycsb(scale: Scale, seed: u64) -> Vec<Arm> {
     let mut steps: Vec<Step> = [Load, YcsbA, YcsbB, YcsbC, YcsbF, YcsbD].map(step).into();
     steps.push(operations(step(YcsbE), plan.keys / 10));
     lsms(scale)
-        .chain([parted(scale), parted_collected(scale), papers(scale)])
+        .chain([parted(scale), separated_with_gc(scale), papers(scale)])
         .map(|setup| setup.arm(&plan, &steps))
         .collect()
 }

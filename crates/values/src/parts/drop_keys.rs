@@ -265,7 +265,7 @@ pub fn read(files: &ValueFiles, block: &DropBlock, met: impl FnMut(SeqNo)) -> Re
         unreachable!("a drop file is there as long as one of its blocks is in force")
     };
     let mut bytes = vec![0; block.len as usize];
-    file.reader().read_at(&mut bytes, block.offset, IoSource::Collection)?;
+    file.reader().read_at(&mut bytes, block.offset, IoSource::Gc)?;
     let decode = || {
         let frame = value::frame_at(&bytes, file.id, block.offset)?;
         sorted::decode_drops(value::decode(frame)?.body(), met)

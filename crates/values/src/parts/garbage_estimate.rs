@@ -183,7 +183,7 @@ impl Sample {
         let Some((offset, span)) = self.find(file, offset)? else { return Ok(()) };
         let end = offset.saturating_add(span).min(file.len());
         self.read += end - offset;
-        let mut scan = Scan::new(file, offset, end, IoSource::Collection);
+        let mut scan = Scan::new(file, offset, end, IoSource::Gc);
         let Met::Record(record, len) = scan.step()? else { return Ok(()) };
         let pointer = Pointer { file: file.id, epoch: 0, offset, len };
         let current = match view.current(record.key) {
@@ -205,7 +205,7 @@ impl Sample {
         while at + (HEADER_BYTES as u64) < file.len() {
             let len = usize::try_from(file.len() - at).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
             let bytes = &mut piece[..len];
-            file.reader().read_at(bytes, at, IoSource::Collection)?;
+            file.reader().read_at(bytes, at, IoSource::Gc)?;
             self.read += len as u64;
             if let Some((skip, span)) = frame::find_header(bytes, file.id, at) {
                 return Ok(Some((at + skip as u64, span)));
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::parts::{
         budget::Memory,
-        value_files::{Home, ValueFiles},
+        value_files::{StoreContext, ValueFiles},
     };
 
     /// An index that knows all addresses but those of keys that begin with `d`.
@@ -264,7 +264,7 @@ mod tests {
         dir.create_dir().unwrap();
         let next = AtomicU64::new(1);
         let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-        let home = Home {
+        let context = StoreContext {
             dir,
             keyspace: 1,
             new_file,
@@ -272,7 +272,7 @@ mod tests {
             memory: Memory::new(1 << 20, 1 << 20),
             unsynced: Arc::default(),
         };
-        (fs, ValueFiles::open(home, &ValueEdit::default(), &[]).unwrap())
+        (fs, ValueFiles::open(context, &ValueEdit::default(), &[]).unwrap())
     }
 
     /// Appends a record whose key says where it stands and whether it is dead.

@@ -3,7 +3,7 @@
 //! | module | part |
 //! |---|---|
 //! | [`value_files`] | the value files of a keyspace: making, appending, reading, syncing; what the manifest knows; recovery |
-//! | [`arrivals`] | the file that commits append values to |
+//! | [`value_log`] | the file that commits append values to |
 //! | [`sorted_table`] | values by key, with an index (NovKV §III-A.2) |
 //! | [`drop_keys`] | which versions compaction has dropped (NovKV §III-B) |
 //! | [`handles`] | where values are now whose pointers say where they were (NovKV §III-D) |
@@ -14,7 +14,7 @@
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
 //! | [`budget`] | memory with a cap that keyspaces share |
 //! | [`garbage_estimate`] | how much of a row of files is dead, by a sample |
-//! | [`hidden`] | how much is dead of which no rewrite has learnt |
+//! | [`stale_estimate`] | how much is dead of which no rewrite has learnt |
 //! | [`covered_ranges`] | which records range deletes hide |
 //! | [`victim`] | which unit to collect (HashKV §3.3) |
 //! | [`hash_map`] | hash maps that are the same in every run |
@@ -22,7 +22,6 @@
 //! | [`unsynced`] | which keyspaces the next sync must ask |
 //! | [`sync`] | locks without poisoning |
 
-pub mod arrivals;
 pub mod budget;
 pub mod buffers;
 pub mod covered_ranges;
@@ -31,14 +30,15 @@ pub mod drop_keys;
 pub mod garbage_estimate;
 pub mod handles;
 pub mod hash_map;
-pub mod hidden;
 pub mod key_table;
 pub mod relocation;
 pub mod salvage;
 pub mod scan;
 pub mod segment_groups;
 pub mod sorted_table;
+pub mod stale_estimate;
 pub mod sync;
 pub mod unsynced;
 pub mod value_files;
+pub mod value_log;
 pub mod victim;

@@ -16,7 +16,7 @@ use super::{
     sync::LockExt,
     value_files::{COLLECTED, Copy, ValueFile, ValueFiles},
 };
-use crate::placement::{Collecting, IndexView, Moved, Moves};
+use crate::placement::{GcRun, IndexView, Moved, Moves};
 
 /// Values copied out of a few files.
 pub struct Relocation {
@@ -82,8 +82,7 @@ impl Relocation {
         file_bytes: u64,
         view: &dyn IndexView,
     ) -> Result<()> {
-        let mut scan =
-            Scan::new(source, source.start(), source.len(), IoSource::Collection).within(self.files.buffers());
+        let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Gc).within(self.files.buffers());
         while let Some((record, len)) = scan.sound()? {
             let from = Pointer { file: source.id, epoch: 0, offset: record.offset, len };
             if record.kind != ValueKind::Value || view.current(record.key)? != Some(from) {
@@ -112,7 +111,7 @@ impl Relocation {
     }
 }
 
-impl Collecting for Relocation {
+impl GcRun for Relocation {
     fn advance(&mut self) -> Result<Option<Moves>> {
         if std::mem::replace(&mut self.is_done, true) {
             return Ok(None);

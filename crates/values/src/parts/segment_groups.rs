@@ -7,7 +7,7 @@
 //! ```
 //!
 //! **Growth** (ours; extendible hashing). A group that has grown past its size splits into two of one more bit. Nothing is
-//! copied: the old file stays with both, and each goes on in a file of its own. Collecting either collects both, and leaves
+//! copied: the old file stays with both, and each goes on in a file of its own. GcRun either collects both, and leaves
 //! each with a file of its own. So groups that share a file form a **family**, the unit of collection.
 //!
 //! **How live bytes are known without asking the index.** Each group remembers its keys in a Bloom filter: a key met before
@@ -178,7 +178,7 @@ impl Group {
     pub fn retag(&mut self, hashes: &[u64], live: u64, dead: u64, tag_bytes: u64) {
         self.tagged.forget();
         if !hashes.is_empty() {
-            self.tagged.recount(hashes, live, 0, self.hot.collected_at);
+            self.tagged.recount(hashes, live, 0, self.hot.last_gc);
         }
         self.tagged.dead = dead;
         self.tag_bytes = tag_bytes;

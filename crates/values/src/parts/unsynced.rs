@@ -29,9 +29,9 @@ impl Unsynced {
 
 /// Whether one keyspace is among them.
 #[derive(Debug, Default)]
-pub struct Listed(AtomicBool);
+pub struct Recorded(AtomicBool);
 
-impl Listed {
+impl Recorded {
     /// Puts the keyspace there, after what the next sync is to cover has been noted.
     pub fn note(&self, keyspace: KeyspaceId, all: &Unsynced) {
         if !self.0.swap(true, AcqRel) {
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_keyspace_is_asked_once_for_all_that_was_noted_before_and_again_for_what_comes_later() {
         let all = Unsynced::default();
-        let (three, five) = (Listed::default(), Listed::default());
+        let (three, five) = (Recorded::default(), Recorded::default());
         [&five, &three, &five].into_iter().zip([5, 3, 5]).for_each(|(listed, keyspace)| listed.note(keyspace, &all));
         assert_eq!(Vec::from_iter(all.take()), [3, 5]);
         three.asked();

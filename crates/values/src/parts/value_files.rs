@@ -1,14 +1,14 @@
 //! The value files of one keyspace.
 //!
 //! ```text
-//!   create ──▶ appended to ──▶ emptied ──▶ retired ──▶ deleted
+//!   create ──▶ appended to ──▶ emptied ──▶ reclaimed ──▶ deleted
 //!              (listed by the    (all that   (no snapshot and
 //!               next edit)       lived moved) no log needs it)
 //! ```
 //!
-//! Readers find a file by its number with one atomic load. A file that is emptied stays readable until it is retired: a
+//! Readers find a file by its number with one atomic load. A file that is emptied stays readable until it is reclaimed: a
 //! snapshot older than the moves, or a power loss that takes them back, still leads there. It is deleted when the last of those lets
-//! go that found it before it was retired: until then it may be closed, and opened again by its name.
+//! go that found it before it was reclaimed: until then it may be closed, and opened again by its name.
 
 mod ahead;
 mod copies;
@@ -41,7 +41,7 @@ use super::{
     buffers::Buffers,
     hash_map::HashMap,
     sync::LockExt,
-    unsynced::{Listed, Unsynced},
+    unsynced::{Recorded, Unsynced},
 };
 use crate::placement::FilesHeld;
 
@@ -84,7 +84,7 @@ pub type NewFile = Arc<dyn Fn() -> FileId + Send + Sync>;
 
 /// What a placement is opened with.
 #[derive(Clone)]
-pub struct Home {
+pub struct StoreContext {
     /// The database's directory.
     pub dir: Dir,
     /// Whose values they are.
@@ -130,7 +130,7 @@ pub struct ValueFile {
     listed: AtomicU64,
     /// Bytes of it that nobody needs, as far as known.
     dead: AtomicU64,
-    listed_dead: AtomicU64,
+    recorded_dead: AtomicU64,
     dirty: AtomicBool,
     /// Nothing is appended any more: it has another name, in a copy of the database.
     sealed: AtomicBool,
@@ -175,7 +175,7 @@ impl ValueFile {
 
     /// Whether the manifest knows all of it.
     #[must_use]
-    pub fn is_listed(&self) -> bool {
+    pub fn is_recorded(&self) -> bool {
         self.listed.load(Relaxed) == self.len()
     }
 
@@ -268,7 +268,7 @@ impl ValueFile {
 
 /// All value files of one keyspace.
 pub struct ValueFiles {
-    home: Home,
+    context: StoreContext,
     buffers: Arc<Buffers>,
     all: ArcSwap<HashMap<FileId, Arc<ValueFile>>>,
     change: Mutex<()>,
@@ -277,7 +277,7 @@ pub struct ValueFiles {
     /// Those that the running sync covers.
     syncing: Mutex<Dirty>,
     /// Files that no edit names yet.
-    unlisted: Mutex<Vec<Arc<ValueFile>>>,
+    unrecorded: Mutex<Vec<Arc<ValueFile>>>,
     /// Files out of use.
     emptied: Mutex<BTreeMap<FileId, Emptied>>,
     /// Deleted files that logs may still point into, with the number of the last move out of them.
@@ -293,7 +293,7 @@ pub struct ValueFiles {
     /// Files in which something cannot be read.
     left_out: Mutex<left_out::LeftOut>,
     /// The next sync must ask here.
-    to_sync: Listed,
+    to_sync: Recorded,
 }
 
 impl Drop for ValueFiles {
@@ -321,16 +321,16 @@ struct Emptied {
 }
 
 impl ValueFiles {
-    fn none_of(home: Home) -> Self {
+    fn none_of(context: StoreContext) -> Self {
         Self {
-            buffers: Buffers::new(Arc::clone(&home.memory.buffers)),
-            home,
+            buffers: Buffers::new(Arc::clone(&context.memory.buffers)),
+            context,
             all: ArcSwap::default(),
             change: Mutex::default(),
             dirty: Mutex::default(),
             syncing: Mutex::default(),
             gone: Mutex::default(),
-            unlisted: Mutex::default(),
+            unrecorded: Mutex::default(),
             emptied: Mutex::default(),
             tails: Mutex::default(),
             unreadable: Mutex::default(),
@@ -338,14 +338,14 @@ impl ValueFiles {
             are_cold: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             left_out: Mutex::default(),
-            to_sync: Listed::default(),
+            to_sync: Recorded::default(),
         }
     }
 
     /// No files, where these are.
     #[must_use]
     pub fn without_any(&self) -> Self {
-        Self::none_of(self.home.clone())
+        Self::none_of(self.context.clone())
     }
 
     /// The files that the manifest lists, and others of this keyspace that commits have begun ([`owners()`]). What follows the
@@ -353,9 +353,9 @@ impl ValueFiles {
     ///
     /// # Errors
     /// I/O errors; corruption when a listed file is missing or damaged.
-    pub fn open(home: Home, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
-        let files = Self::none_of(home);
-        for meta in listed.added.iter().filter(|meta| meta.keyspace == files.home.keyspace) {
+    pub fn open(context: StoreContext, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
+        let files = Self::none_of(context);
+        for meta in listed.added.iter().filter(|meta| meta.keyspace == files.context.keyspace) {
             if meta.tags & GONE == 0 {
                 files.adopt(meta.id, Some(meta))?;
             } else {
@@ -369,7 +369,7 @@ impl ValueFiles {
         for &(id, bytes, _) in &listed.garbage {
             if let Some(file) = files.get(id) {
                 file.add_dead(bytes);
-                file.listed_dead.store(bytes, Relaxed);
+                file.recorded_dead.store(bytes, Relaxed);
             }
         }
         Ok(files)
@@ -387,19 +387,19 @@ impl ValueFiles {
 
     fn open_in<'a>(&self, writer: &'a mut Option<Arc<Writer>>, file: &ValueFile) -> Result<&'a Arc<Writer>> {
         if writer.is_none() {
-            *writer = Some(Arc::new(self.home.dir.append_to(&file.reader, IoSource::Value)?));
+            *writer = Some(Arc::new(self.context.dir.append_to(&file.reader, IoSource::Value)?));
         }
         Ok(writer.as_ref().unwrap_or_else(|| unreachable!("set above")))
     }
 
     /// Closes files to which nothing was appended since the last sync, where too many are open for appending.
     fn close_idle(&self) {
-        if self.home.dir.is_crowded_by_writers() {
+        if self.context.dir.is_crowded_by_writers() {
             self.all.load().values().for_each(|file| file.close_if_idle());
         }
     }
 
-    /// The file of this number, unless it is retired.
+    /// The file of this number, unless it is reclaimed.
     #[must_use]
     pub fn get(&self, id: FileId) -> Option<Arc<ValueFile>> {
         self.all.load().get(&id).map(Arc::clone)
@@ -428,13 +428,13 @@ impl ValueFiles {
     }
 
     fn create(&self, class: u8, group: u64, source: IoSource) -> Result<(Arc<ValueFile>, Arc<Writer>)> {
-        let description = Description { class, keyspace: self.home.keyspace, group };
-        let id = (self.home.new_file)();
+        let description = Description { class, keyspace: self.context.keyspace, group };
+        let id = (self.context.new_file)();
         let name = names::value(id);
-        let (writer, reader) = self.home.dir.create_appended(&name, source)?;
+        let (writer, reader) = self.context.dir.create_appended(&name, source)?;
         let header = value::header(id, description);
         writer.append(&[&header]).inspect_err(|_| {
-            let _counted = self.home.dir.remove(&name);
+            let _counted = self.context.dir.remove(&name);
         })?;
         let (writer, start) = (Arc::new(writer), header.len() as u64);
         let file = Arc::new(ValueFile {
@@ -446,7 +446,7 @@ impl ValueFiles {
             len: AtomicU64::new(start),
             listed: AtomicU64::new(0),
             dead: AtomicU64::new(0),
-            listed_dead: AtomicU64::new(0),
+            recorded_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
             sealed: AtomicBool::new(false),
             extent: OnceLock::new(),
@@ -464,7 +464,7 @@ impl ValueFiles {
     pub fn begin(&self, group: u64) -> Result<Arc<ValueFile>> {
         let (file, _writer) = self.create(APPENDED, group, IoSource::Value)?;
         self.insert(std::slice::from_ref(&file));
-        self.unlisted.hold().push(Arc::clone(&file));
+        self.unrecorded.hold().push(Arc::clone(&file));
         self.mark_named();
         Ok(file)
     }
@@ -472,7 +472,7 @@ impl ValueFiles {
     /// A number that no file has: for a group of files.
     #[must_use]
     pub fn new_number(&self) -> u64 {
-        (self.home.new_file)()
+        (self.context.new_file)()
     }
 
     /// Lets readers find files.
@@ -517,7 +517,7 @@ impl ValueFiles {
 
     fn ask_at_sync(&self) {
         if !planted!("sync_asks_nobody") {
-            self.to_sync.note(self.home.keyspace, &self.home.unsynced);
+            self.to_sync.note(self.context.keyspace, &self.context.unsynced);
         }
     }
 
@@ -548,7 +548,7 @@ impl ValueFiles {
         if !planted!("skip_value_sync") {
             self.sync_files(&files)?;
         }
-        if names { self.home.dir.sync() } else { Ok(()) }
+        if names { self.context.dir.sync() } else { Ok(()) }
     }
 
     /// Tells that the commits of the last [`ValueFiles::sync`] are durable too, so that their values stay whatever happens.
@@ -567,7 +567,7 @@ impl ValueFiles {
         !self.dirty.hold().files.is_empty() || !self.syncing.hold().files.is_empty()
     }
 
-    /// The value at `pointer`; `None` when its file is retired.
+    /// The value at `pointer`; `None` when its file is reclaimed.
     ///
     /// # Errors
     /// I/O errors, corruption.
@@ -586,13 +586,13 @@ impl ValueFiles {
 
     fn sync_files(&self, files: &[Arc<ValueFile>]) -> Result<()> {
         let writers: Vec<Arc<Writer>> = files.iter().map(|file| self.writer(file)).collect::<Result<_>>()?;
-        self.home.dir.sync_files(writers.iter().map(|writer| &**writer))
+        self.context.dir.sync_files(writers.iter().map(|writer| &**writer))
     }
 
     /// What filters and indexes may take.
     #[must_use]
     pub fn filters(&self) -> &Arc<super::budget::Budget> {
-        &self.home.memory.filters
+        &self.context.memory.filters
     }
 
     /// All files that exist.

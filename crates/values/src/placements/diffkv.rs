@@ -13,7 +13,7 @@
 //! | lazy merge, scan-optimised merge (§3.4) | [`order`] |
 //! | state-aware lazy GC (§3.5) | counters of dead bytes in the manifest; `has_garbage_tag` follows from them |
 //! | *value_small*, *value_large* (§4.1) | `min_bytes`, `large_bytes` |
-//! | hot and cold vLog, greedy GC (§4.2) | [`Arrivals`], files that [`Relocation`] writes; `victims` |
+//! | hot and cold vLog, greedy GC (§4.2) | [`ValueLog`], files that [`Relocation`] writes; `victims` |
 //! | a vTable that no merge meets (ours) | past the space target `pick` asks for a rewrite of its keys |
 //!
 //! **What is exact.** One entry of the index leads to each record of a vTable, until a rewrite drops the entry or moves the value; the
@@ -33,8 +33,7 @@ mod victims;
 use std::sync::{Arc, Mutex};
 
 use crate::placement::{
-    Collecting, Collection, Explained, IndexView, Order, Placement, Profile, RewriteJob, Routed, SpacePressure,
-    ValueSpace,
+    Explained, GcPick, GcRun, IndexView, Order, Placement, Profile, RewriteJob, Routed, SpacePressure, ValueSpace,
 };
 use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit, planted};
 
@@ -44,17 +43,17 @@ use self::{
 };
 use super::ValueOptions;
 use crate::parts::{
-    arrivals::Arrivals,
-    hidden::Hidden,
     relocation::Relocation,
+    stale_estimate::StaleEstimate,
     value_files::{ORDERED, ValueFile, ValueFiles},
+    value_log::ValueLog,
 };
 
 /// Medium values in vTables, large ones in logs.
 pub struct DiffKv {
     shared: Arc<Shared>,
     /// The hot vLog.
-    arrivals: Arrivals,
+    value_log: ValueLog,
     /// Log files that collections are copying, and the copies.
     busy: Arc<Mutex<Vec<FileId>>>,
 }
@@ -65,13 +64,13 @@ pub struct Design {
     /// The placement's name.
     pub name: &'static str,
     /// Values that are not small are apart in tables of this level and below it.
-    pub parted_from: u8,
+    pub separated_from: u8,
     /// Large values go to logs as they come, and what commits hide is sampled, since logs make space tight within a burst.
     pub has_logs: bool,
 }
 
 /// DiffKV's own: apart from the flush on.
-const DESIGN: Design = Design { name: "diffkv", parted_from: 0, has_logs: true };
+const DESIGN: Design = Design { name: "diffkv", separated_from: 0, has_logs: true };
 
 /// What merges need too.
 struct Shared {
@@ -80,7 +79,7 @@ struct Shared {
     files: Arc<ValueFiles>,
     work: Work,
     /// What is dead that no merge has met.
-    hidden: Hidden,
+    stale: StaleEstimate,
 }
 
 impl Shared {
@@ -100,10 +99,10 @@ impl DiffKv {
     /// The same, of another design.
     #[must_use]
     pub fn open_as(design: Design, files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
-        let arrivals = Arrivals::new(Arc::clone(files), options.file_bytes, options.compression);
-        let hidden = if design.has_logs { Hidden::unknown() } else { Hidden::none() };
-        let shared = Arc::new(Shared { design, options, files: Arc::clone(files), work: Work::default(), hidden });
-        Self { shared, arrivals, busy: Arc::default() }
+        let value_log = ValueLog::new(Arc::clone(files), options.file_bytes, options.compression);
+        let stale = if design.has_logs { StaleEstimate::unknown() } else { StaleEstimate::none() };
+        let shared = Arc::new(Shared { design, options, files: Arc::clone(files), work: Work::default(), stale });
+        Self { shared, value_log, busy: Arc::default() }
     }
 
     fn value_files(&self) -> &Arc<ValueFiles> {
@@ -116,8 +115,8 @@ impl Placement for DiffKv {
         let Shared { design, options, .. } = &*self.shared;
         Profile {
             name: design.name,
-            parts_from: design.has_logs.then_some(options.large_bytes),
-            parts_at_rewrite: true,
+            separates_from: design.has_logs.then_some(options.large_bytes),
+            separates_at_rewrite: true,
             learns_from_rewrites: design.has_logs.then_some(options.min_bytes.min(options.large_bytes)),
         }
     }
@@ -125,7 +124,7 @@ impl Placement for DiffKv {
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
             Routed::Put { key, value } if value.len() >= self.shared.options.large_bytes => {
-                self.arrivals.append(seqno, key, value).map(Some)
+                self.value_log.append(seqno, key, value).map(Some)
             }
             _ => Ok(None),
         }
@@ -135,27 +134,27 @@ impl Placement for DiffKv {
         Ok(Box::new(Merge::new(&self.shared, job)))
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
+    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
         GarbageFirst::of(self).pick(pressure)
     }
 
-    fn pick_beside(&self, pressure: &SpacePressure, running: &[Collection]) -> Option<Collection> {
+    fn pick_concurrent(&self, pressure: &SpacePressure, running: &[GcPick]) -> Option<GcPick> {
         GarbageFirst::beside(self, running)?.pick(pressure)
     }
 
-    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
-        let units = if let Collection::Units(units) = pick { units.as_slice() } else { &[] };
+    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
+        let units = if let GcPick::Units(units) = pick { units.as_slice() } else { &[] };
         let mut copies = Relocation::of(self.value_files(), &self.busy, units);
         copies.copy(self.shared.options.file_bytes, view)?;
         Ok(Box::new(copies))
     }
 
     fn may_move(&self, from: u8, to: u8) -> bool {
-        let parted_from = self.shared.design.parted_from;
-        from >= parted_from || to < parted_from
+        let separated_from = self.shared.design.separated_from;
+        from >= separated_from || to < separated_from
     }
 
-    fn emptied_by(&self, edit: &ValueEdit) -> Vec<(FileId, u64)> {
+    fn drained_by(&self, edit: &ValueEdit) -> Vec<(FileId, u64)> {
         let files = edit.garbage.iter().filter_map(|&(id, bytes, _)| Some((self.value_files().get(id)?, bytes)));
         let is_empty = |(file, bytes): &(Arc<ValueFile>, u64)| {
             let (dead, all) = (file.dead() + bytes, file.len() - file.start());
@@ -170,21 +169,21 @@ impl Placement for DiffKv {
     }
 
     fn space(&self) -> ValueSpace {
-        let (files, total_bytes, emptied_bytes) = self.value_files().sizes();
+        let (files, total_bytes, drained_bytes) = self.value_files().sizes();
         // What a merge has copied counts as live where it still stands.
         let is_copy = |file: &Arc<ValueFile>| file.description.class == ORDERED && !file.is_known();
         let copied: u64 = self.value_files().in_use().iter().filter(|&file| is_copy(file)).map(|file| file.len()).sum();
-        let live_bytes = (total_bytes - emptied_bytes).saturating_sub(self.value_files().dead_bytes() + copied);
+        let live_bytes = (total_bytes - drained_bytes).saturating_sub(self.value_files().dead_bytes() + copied);
         let left_out_bytes = self.value_files().left_out_bytes();
-        ValueSpace { files, total_bytes, live_bytes, emptied_bytes, left_out_bytes }
+        ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }
     }
 
-    fn hides(&self, bytes: u64) {
-        self.shared.hidden.come(bytes);
+    fn note_overwritten(&self, bytes: u64) {
+        self.shared.stale.add(bytes);
     }
 
-    fn hidden_bytes(&self, pressure: &SpacePressure) -> u64 {
-        self.shared.hidden.keep_below(pressure.hidden_at_most(self.space().live_bytes))
+    fn stale_bytes(&self, pressure: &SpacePressure) -> u64 {
+        self.shared.stale.keep_below(pressure.stale_at_most(self.space().live_bytes))
     }
 
     fn order(&self) -> Order {
@@ -199,7 +198,7 @@ impl Placement for DiffKv {
     }
 
     fn seal(&self, files: &ValueFiles) {
-        self.arrivals.seal();
+        self.value_log.seal();
         files.seal();
     }
 }

@@ -54,7 +54,7 @@ use crate::{
         value_files::{COLD, ValueFile, ValueFiles},
     },
     placement::{
-        Collecting, Collection, Explained, IndexView, Placement, Profile, Replayed, RewriteJob, Routed, SpacePressure,
+        Explained, GcPick, GcRun, IndexView, Placement, Profile, Replayed, RewriteJob, Routed, SpacePressure,
         ValueSpace,
     },
 };
@@ -96,7 +96,7 @@ impl HashKv {
         files.in_use().iter().try_for_each(check_region)?;
         let Sorted { grouped, cold_log, .. } = Sorted::new(files);
         let mut groups = Groups::new(GROUP_BITS, &grouped, &filters);
-        // Until recovery has settled what their files hold, notes go to others.
+        // Until recovery has recovered what their files hold, notes go to others.
         groups.close();
         let state = State {
             groups,
@@ -225,8 +225,8 @@ impl Placement for HashKv {
     fn profile(&self) -> Profile {
         Profile {
             name: "hashkv",
-            parts_from: Some(self.options.min_bytes),
-            parts_at_rewrite: false,
+            separates_from: Some(self.options.min_bytes),
+            separates_at_rewrite: false,
             learns_from_rewrites: None,
         }
     }
@@ -245,7 +245,7 @@ impl Placement for HashKv {
         Ok(Box::new(Discards::new(&self.state)))
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
+    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
         let space = self.space();
         let over = pressure.excess(&space);
         let state = &*self.state.hold();
@@ -253,11 +253,11 @@ impl Placement for HashKv {
             Some(before) => units::begun_before(state, before),
             None => units::due(&self.options, state, (over, pressure.is_pinned(&space)), space.total_bytes),
         };
-        (!units.is_empty()).then(|| Collection::Units(units.into_iter().map(Unit::number).collect()))
+        (!units.is_empty()).then(|| GcPick::Units(units.into_iter().map(Unit::number).collect()))
     }
 
-    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
-        let units: &[u64] = if let Collection::Units(units) = pick { units } else { &[] };
+    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
+        let units: &[u64] = if let GcPick::Units(units) = pick { units } else { &[] };
         let units = || units.iter().filter_map(|&unit| Unit::of(unit));
         if units().any(|unit| unit == Unit::Ranges) {
             return Ok(Box::new(ranges::Rewrite::begin(&self.files, &self.state)?));
@@ -288,7 +288,7 @@ impl Placement for HashKv {
         }
     }
 
-    fn files_are_gone(&self, files: &ValueFiles) {
+    fn files_were_deleted(&self, files: &ValueFiles) {
         self.state.hold().ranges.forget(files);
     }
 
@@ -296,14 +296,14 @@ impl Placement for HashKv {
         self.state.hold().left_out.insert(file);
     }
 
-    fn files_of(&self, pick: &Collection) -> Vec<FileId> {
-        let Collection::Units(units) = pick else { return Vec::new() };
+    fn files_of(&self, pick: &GcPick) -> Vec<FileId> {
+        let GcPick::Units(units) = pick else { return Vec::new() };
         let state = self.state.hold();
         units.iter().filter_map(|&unit| Unit::of(unit)).flat_map(|unit| units::files_of(&state, unit)).collect()
     }
 
     fn space(&self) -> ValueSpace {
-        let (files, total_bytes, emptied_bytes) = self.files.sizes();
+        let (files, total_bytes, drained_bytes) = self.files.sizes();
         let state = self.state.hold();
         let groups = state.groups.all().iter();
         let (grouped, ended) = groups
@@ -315,7 +315,7 @@ impl Placement for HashKv {
             files,
             total_bytes,
             live_bytes: live_bytes + stuck.dead_bytes,
-            emptied_bytes,
+            drained_bytes,
             left_out_bytes: stuck.bytes,
         }
     }
@@ -327,7 +327,7 @@ impl Placement for HashKv {
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let next = match self.pick(pressure) {
-            Some(Collection::Units(units)) => units,
+            Some(GcPick::Units(units)) => units,
             _ => Vec::new(),
         };
         let reason = pressure.reason(&self.space());
@@ -340,7 +340,7 @@ impl Placement for HashKv {
         state.ranges.close();
     }
 
-    fn settled(&self, files: &ValueFiles, in_tails: Vec<SeqNo>) -> Result<()> {
+    fn recovered(&self, files: &ValueFiles, in_tails: Vec<SeqNo>) -> Result<()> {
         let Sorted { grouped, ranges, cold_log } = Sorted::new(files);
         let mut state = self.state.hold();
         state.groups = Groups::new(GROUP_BITS, &grouped, &self.filters);

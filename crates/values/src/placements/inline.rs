@@ -5,8 +5,8 @@
 use crate::{
     parts::value_files::ValueFiles,
     placement::{
-        Collecting, Collection, Explained, Found, IndexView, Kept, Moved, Moves, Placement, Profile, RewriteJob,
-        Routed, SpacePressure, ValueSpace,
+        Explained, Found, GcPick, GcRun, IndexView, Kept, Moved, Moves, Placement, Profile, RewriteJob, Routed,
+        SpacePressure, ValueSpace,
     },
 };
 use bifold_contract::{Corruption, Entry, IoSource, Pointer, Result, Rewriter, SeqNo, ValueEdit};
@@ -17,7 +17,7 @@ pub struct Inline;
 
 impl Placement for Inline {
     fn profile(&self) -> Profile {
-        Profile { name: "inline", parts_from: None, parts_at_rewrite: false, learns_from_rewrites: None }
+        Profile { name: "inline", separates_from: None, separates_at_rewrite: false, learns_from_rewrites: None }
     }
 
     fn route(&self, _op: Routed<'_>, _seqno: SeqNo) -> Result<Option<Pointer>> {
@@ -40,11 +40,11 @@ impl Placement for Inline {
         Err(Corruption::new(pointer.offset, "entry", "a value beside its key (placement inline)", found).of("tables"))
     }
 
-    fn pick(&self, _pressure: &SpacePressure) -> Option<Collection> {
+    fn pick(&self, _pressure: &SpacePressure) -> Option<GcPick> {
         None
     }
 
-    fn collect(&self, _pick: &Collection, _view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
+    fn collect(&self, _pick: &GcPick, _view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
         Ok(Box::new(Nothing))
     }
 
@@ -60,7 +60,7 @@ impl Placement for Inline {
 /// The collection of nothing.
 struct Nothing;
 
-impl Collecting for Nothing {
+impl GcRun for Nothing {
     fn advance(&mut self) -> Result<Option<Moves>> {
         Ok(None)
     }

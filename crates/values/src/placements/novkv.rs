@@ -14,7 +14,7 @@
 //!
 //! | paper | here |
 //! |---|---|
-//! | VTable, current VTable (§III-A.1) | a value file of [`Arrivals`] |
+//! | VTable, current VTable (§III-A.1) | a value file of [`ValueLog`] |
 //! | SVTable (§III-A.2) | [`SortedTable`]; several numbers may lead to one, so that small ones are merged (ours) |
 //! | VMap, SVMMap | [`ValueFiles`], `Shared::tables` |
 //! | DropKeys, DropBlocks (§III-B) | [`drop_keys`](crate::parts::drop_keys): numbers of versions, in files of their own |
@@ -35,8 +35,8 @@ use std::sync::{
 };
 
 use crate::placement::{
-    self, Collecting, Collection, Explained, Found, IndexView, Located, Placement, Profile, RewriteJob, Routed,
-    SpacePressure, StaleReads, ValueSpace,
+    self, Explained, Found, GcPick, GcRun, IndexView, Located, Placement, Profile, RewriteJob, Routed, SpacePressure,
+    StaleReads, ValueSpace,
 };
 use arc_swap::ArcSwap;
 use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, planted};
@@ -45,20 +45,20 @@ use bifold_format::{pointer, value};
 use self::rebuild::{MergeDrops, Rebuild, Switch};
 use super::ValueOptions;
 use crate::parts::{
-    arrivals::Arrivals,
     drop_keys::{DropFile, DropKeys},
     handles::Handles,
     hash_map::HashMap,
-    hidden::Hidden,
     sorted_table::{Indexes, SortedTable},
+    stale_estimate::StaleEstimate,
     sync::LockExt,
     value_files::{DROPS, SORTED, ValueFiles},
+    value_log::ValueLog,
 };
 
 /// Compaction leaves drop-keys; collection reads them.
 pub struct NovKv {
     options: ValueOptions,
-    arrivals: Arrivals,
+    value_log: ValueLog,
     shared: Arc<Shared>,
 }
 
@@ -71,7 +71,7 @@ struct Shared {
     switch: Mutex<Option<Switch>>,
     handles: Handles,
     indexes: Indexes,
-    hidden: Hidden,
+    stale: StaleEstimate,
     repaired_reads: AtomicU64,
     searched_reads: AtomicU64,
 }
@@ -79,7 +79,7 @@ struct Shared {
 /// The sorted tables in force.
 #[derive(Clone, Default)]
 struct Tables {
-    /// By the file numbers that lead to them. A number that is not here is that of a file of arrivals.
+    /// By the file numbers that lead to them. A number that is not here is that of a file of value_log.
     by_number: HashMap<FileId, Arc<SortedTable>>,
     /// By the files they are in.
     by_file: HashMap<FileId, Arc<SortedTable>>,
@@ -104,7 +104,7 @@ impl NovKv {
     /// I/O errors and corruption.
     pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Result<Self> {
         let budget = Arc::clone(files.filters());
-        let listed = files.in_use().into_iter().filter(|file| file.is_listed());
+        let listed = files.in_use().into_iter().filter(|file| file.is_recorded());
         let (sorted, other): (Vec<_>, Vec<_>) = listed.partition(|file| file.description.class == SORTED);
         let mut tables = Tables::default();
         for file in sorted {
@@ -123,13 +123,13 @@ impl NovKv {
             switch: Mutex::default(),
             handles: Handles::new(Arc::clone(&budget)),
             indexes: Indexes::new(budget),
-            hidden: Hidden::unknown(),
+            stale: StaleEstimate::unknown(),
             repaired_reads: AtomicU64::new(0),
             searched_reads: AtomicU64::new(0),
             files: Arc::clone(files),
         };
-        let arrivals = Arrivals::new(Arc::clone(files), options.file_bytes, options.compression);
-        Ok(Self { options, arrivals, shared: Arc::new(shared) })
+        let value_log = ValueLog::new(Arc::clone(files), options.file_bytes, options.compression);
+        Ok(Self { options, value_log, shared: Arc::new(shared) })
     }
 }
 
@@ -204,8 +204,8 @@ impl Placement for NovKv {
     fn profile(&self) -> Profile {
         Profile {
             name: "novkv",
-            parts_from: Some(self.options.min_bytes),
-            parts_at_rewrite: false,
+            separates_from: Some(self.options.min_bytes),
+            separates_at_rewrite: false,
             learns_from_rewrites: Some(self.options.min_bytes),
         }
     }
@@ -213,7 +213,7 @@ impl Placement for NovKv {
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
             Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
-                self.arrivals.append(seqno, key, value).map(Some)
+                self.value_log.append(seqno, key, value).map(Some)
             }
             _ => Ok(None),
         }
@@ -263,12 +263,12 @@ impl Placement for NovKv {
         files.prefetch(&pointers.iter().filter_map(physical).collect::<Vec<_>>())
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
+    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
         self.choose(pressure)
     }
 
-    fn collect(&self, pick: &Collection, _view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
-        let Collection::Units(units) = pick else { return Ok(Box::new(Rebuild::nothing(&self.shared))) };
+    fn collect(&self, pick: &GcPick, _view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
+        let GcPick::Units(units) = pick else { return Ok(Box::new(Rebuild::nothing(&self.shared))) };
         let is_drops = |id: &FileId| self.shared.files.get(*id).is_some_and(|file| file.description.class == DROPS);
         if units.iter().all(is_drops) {
             return Ok(Box::new(MergeDrops::new(&self.shared, units)?));
@@ -294,16 +294,16 @@ impl Placement for NovKv {
         let units = self.units();
         let live_bytes = units.iter().map(victims::Unit::needed_bytes).sum();
         let left_out_bytes = units.iter().map(victims::Unit::stuck_bytes).sum();
-        ValueSpace { files, total_bytes, live_bytes, emptied_bytes: 0, left_out_bytes }
+        ValueSpace { files, total_bytes, live_bytes, drained_bytes: 0, left_out_bytes }
     }
 
-    fn hides(&self, bytes: u64) {
-        self.shared.hidden.come(bytes);
+    fn note_overwritten(&self, bytes: u64) {
+        self.shared.stale.add(bytes);
     }
 
-    fn hidden_bytes(&self, pressure: &SpacePressure) -> u64 {
-        let bound = pressure.hidden_at_most(self.space().live_bytes);
-        self.shared.hidden.keep_below(bound)
+    fn stale_bytes(&self, pressure: &SpacePressure) -> u64 {
+        let bound = pressure.stale_at_most(self.space().live_bytes);
+        self.shared.stale.keep_below(bound)
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -321,7 +321,7 @@ impl Placement for NovKv {
     }
 
     fn seal(&self, files: &ValueFiles) {
-        self.arrivals.seal();
+        self.value_log.seal();
         files.seal();
     }
 
@@ -371,7 +371,7 @@ impl Rewriter for CollectDrops {
     }
 
     fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        self.shared.hidden.find(self.dropped_bytes);
+        self.shared.stale.subtract(self.dropped_bytes);
         if planted!("forget_drops") {
             return Ok(ValueEdit::default());
         }

@@ -29,7 +29,7 @@ use super::{
 use crate::parts::value_files::ValueFiles;
 
 /// Apart from level 1 on, and never as they come.
-pub const DESIGN: Design = Design { name: "unikv", parted_from: 1, has_logs: false };
+pub const DESIGN: Design = Design { name: "unikv", separated_from: 1, has_logs: false };
 
 /// With the files that are there.
 #[must_use]

@@ -10,7 +10,7 @@
 //!
 //! **When.** Flush and compaction tell which addresses they drop, late and not all. So the index is also asked about a sample
 //! of the log ([`GarbageEstimate`]) when as much may be dead, by what was written since the last look, as the space target
-//! allows: `pick` answers [`Collection::Look`] then. Collected is while values and tables exceed the target and at least a
+//! allows: `pick` answers [`GcPick::Look`] then. Collected is while values and tables exceed the target and at least a
 //! sixteenth of what is live is dead: what is only written once is looked at each time it has grown by about a third, and never
 //! copied.
 
@@ -21,15 +21,15 @@ use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo};
 use super::ValueOptions;
 use crate::{
     parts::{
-        arrivals::Arrivals,
         dead_counts::CountDead,
         garbage_estimate::GarbageEstimate,
         relocation::Relocation,
         sync::LockExt,
         value_files::{ValueFile, ValueFiles},
+        value_log::ValueLog,
     },
     placement::{
-        Collecting, Collection, Explained, IndexView, Placement, Profile, RewriteJob, Routed, SpacePressure, ValueSpace,
+        Explained, GcPick, GcRun, IndexView, Placement, Profile, RewriteJob, Routed, SpacePressure, ValueSpace,
     },
 };
 
@@ -50,7 +50,7 @@ const LOOK_FILE_SHARE: u64 = 16;
 pub struct WiscKey {
     options: ValueOptions,
     files: Arc<ValueFiles>,
-    arrivals: Arrivals,
+    value_log: ValueLog,
     /// Files that a collection is copying.
     busy: Arc<Mutex<Vec<FileId>>>,
     garbage: Arc<GarbageEstimate>,
@@ -60,20 +60,20 @@ impl WiscKey {
     /// With the files that are there.
     #[must_use]
     pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
-        let arrivals = Arrivals::new(Arc::clone(files), options.file_bytes, options.compression);
+        let value_log = ValueLog::new(Arc::clone(files), options.file_bytes, options.compression);
         let garbage = Arc::new(GarbageEstimate::of_unknown(files.sizes().1));
-        Self { options, files: Arc::clone(files), arrivals, busy: Arc::default(), garbage }
+        Self { options, files: Arc::clone(files), value_log, busy: Arc::default(), garbage }
     }
 
     fn append(&self, seqno: SeqNo, key: &[u8], value: &[u8]) -> Result<Pointer> {
-        let pointer = self.arrivals.append(seqno, key, value)?;
+        let pointer = self.value_log.append(seqno, key, value)?;
         self.garbage.change(u64::from(pointer.len));
         Ok(pointer)
     }
 
     /// The files that can be collected, oldest first.
     fn sealed(&self) -> Vec<Arc<ValueFile>> {
-        let head = self.arrivals.head();
+        let head = self.value_log.head();
         let busy = self.busy.hold();
         let mut files = self.files.in_use();
         let left_out = self.files.left_out_files();
@@ -89,14 +89,14 @@ impl WiscKey {
     /// Whether it must be known better how much is dead: space would exceed its target if everything that was written since
     /// the last look had replaced something.
     fn look_is_due(&self, pressure: &SpacePressure, space: &ValueSpace) -> bool {
-        let in_use = space.total_bytes - space.emptied_bytes;
+        let in_use = space.total_bytes - space.drained_bytes;
         let live_bytes = space.live_bytes.min(in_use.saturating_sub(self.garbage.dead_at_most()));
         let least = (in_use / LOOK_SHARE).max(self.options.file_bytes / LOOK_FILE_SHARE);
         self.garbage.changed() >= least && pressure.excess(&ValueSpace { live_bytes, ..*space }) > 0
     }
 
     /// The collection of the oldest of these files.
-    fn oldest(&self, files: &[Arc<ValueFile>]) -> Option<Collection> {
+    fn oldest(&self, files: &[Arc<ValueFile>]) -> Option<GcPick> {
         let mut bytes = 0;
         let enough = FILES_AT_ONCE * self.options.file_bytes;
         let before = |file: &Arc<ValueFile>| {
@@ -105,7 +105,7 @@ impl WiscKey {
         };
         let few = files.iter().map(before).take_while(|&bytes| bytes < enough).count();
         let units: Vec<FileId> = files.iter().take(few).map(|file| file.id).collect();
-        (!units.is_empty()).then_some(Collection::Units(units))
+        (!units.is_empty()).then_some(GcPick::Units(units))
     }
 }
 
@@ -113,8 +113,8 @@ impl Placement for WiscKey {
     fn profile(&self) -> Profile {
         Profile {
             name: "wisckey",
-            parts_from: Some(self.options.min_bytes),
-            parts_at_rewrite: false,
+            separates_from: Some(self.options.min_bytes),
+            separates_at_rewrite: false,
             learns_from_rewrites: None,
         }
     }
@@ -136,7 +136,7 @@ impl Placement for WiscKey {
         Ok(Box::new(CountDead::default()))
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
+    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
         let sealed = self.sealed();
         if let Some(before) = pressure.all_before {
             return self.oldest(&sealed[..sealed.partition_point(|file| file.id < before)]);
@@ -146,15 +146,15 @@ impl Placement for WiscKey {
             return None;
         }
         if self.look_is_due(pressure, &space) {
-            return Some(Collection::Look);
+            return Some(GcPick::Look);
         }
         // With hardly anything dead, going round the log would only write it anew.
         let is_worth_it = pressure.excess(&space) > 0 && self.dead(&sealed) * DEAD_SHARE > space.live_bytes;
         if is_worth_it { self.oldest(&sealed) } else { None }
     }
 
-    fn collect(&self, pick: &Collection, view: &dyn IndexView) -> Result<Box<dyn Collecting>> {
-        let Collection::Units(units) = pick else {
+    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
+        let GcPick::Units(units) = pick else {
             self.garbage.look(&self.sealed(), view)?;
             return Ok(Box::new(Relocation::of(&self.files, &self.busy, &[])));
         };
@@ -165,15 +165,15 @@ impl Placement for WiscKey {
     }
 
     fn space(&self) -> ValueSpace {
-        let (files, total_bytes, emptied_bytes) = self.files.sizes();
+        let (files, total_bytes, drained_bytes) = self.files.sizes();
         let dead = self.files.dead_bytes().max(self.garbage.dead());
         let left_out_bytes = self.files.left_out_bytes();
-        let live_bytes = (total_bytes - emptied_bytes).saturating_sub(dead).max(left_out_bytes);
-        ValueSpace { files, total_bytes, live_bytes, emptied_bytes, left_out_bytes }
+        let live_bytes = (total_bytes - drained_bytes).saturating_sub(dead).max(left_out_bytes);
+        ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }
     }
 
     /// What may have died since a look that is due again: writers wait for it rather than for what it finds too late.
-    fn hidden_bytes(&self, pressure: &SpacePressure) -> u64 {
+    fn stale_bytes(&self, pressure: &SpacePressure) -> u64 {
         let is_due = self.look_is_due(pressure, &self.space());
         if is_due { self.garbage.dead_at_most().saturating_sub(self.garbage.dead()) } else { 0 }
     }
@@ -181,7 +181,7 @@ impl Placement for WiscKey {
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let (files, space) = (self.sealed(), self.space());
         let (next, reason) = match self.pick(pressure) {
-            Some(Collection::Units(units)) => (units, "older ones come first"),
+            Some(GcPick::Units(units)) => (units, "older ones come first"),
             Some(_) => (Vec::new(), "the index is to be asked first how much is dead"),
             None if pressure.excess(&space) == 0 || pressure.is_pinned(&space) => (Vec::new(), pressure.reason(&space)),
             None => (Vec::new(), "hardly anything is dead"),
@@ -204,6 +204,6 @@ impl Placement for WiscKey {
     }
 
     fn seal(&self, _files: &ValueFiles) {
-        self.arrivals.seal();
+        self.value_log.seal();
     }
 }

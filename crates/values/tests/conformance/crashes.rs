@@ -23,7 +23,7 @@ use bifold_sim::{
 
 use crate::meanwhile::at_change;
 use crate::support::{
-    Bed, EVERYTHING, Placement, contents, files, keeps_apart, keeps_apart_at_commit, number, options, path,
+    Bed, EVERYTHING, Placement, contents, files, number, options, path, separates, separates_at_commit,
 };
 
 /// One in so many images is also read in every way, crashed again and worked on.
@@ -99,7 +99,7 @@ pub fn a03_moves_that_no_table_holds_survive_a_crash_at_every_io(placement: Plac
     (0..4).for_each(|key| bed.delete(key));
     let model = bed.model().clone();
     let images = survives(&bed, &model, |db| (0..2).for_each(|_| db.collect_garbage().unwrap()));
-    assert!(images > 100 || !keeps_apart(bed.db()), "{images} images");
+    assert!(images > 100 || !separates(bed.db()), "{images} images");
     bed.check_thoroughly();
 }
 
@@ -122,7 +122,7 @@ pub fn a03_copies_that_are_listed_without_their_moves_replace_nothing(placement:
             *image.lock().unwrap() = Some(fs.power_loss(Fate::DropUnsynced));
         };
         if !at_change(&bed.fs, nth, flush, || bed.db().collect_garbage().unwrap()) {
-            assert!(nth > 10 || !keeps_apart(bed.db()));
+            assert!(nth > 10 || !separates(bed.db()));
             return;
         }
         let image = lost.lock().unwrap().take().unwrap();
@@ -142,7 +142,7 @@ pub fn a18_a_crash_at_every_io_of_a_collection_leaves_no_orphan_and_no_number_tw
         db.flush().unwrap();
         db.collect_garbage().unwrap();
     });
-    assert!(images > 100 || !keeps_apart(bed.db()), "{images} images");
+    assert!(images > 100 || !separates(bed.db()), "{images} images");
     bed.check_thoroughly();
 }
 
@@ -159,7 +159,7 @@ pub fn a09_a_crash_while_everything_is_cleared_leaves_all_or_nothing(placement: 
         db.compact().unwrap();
         db.collect_garbage().unwrap();
     });
-    assert!(images > 50 || !keeps_apart(bed.db()), "{images} images");
+    assert!(images > 50 || !separates(bed.db()), "{images} images");
     bed.driver.model = model;
     bed.check_thoroughly();
 }
@@ -182,7 +182,7 @@ fn unsynced(placement: Placement) -> Bed {
 /// The files that hold what is not durable, and how much of each is: value files, or the log where there are none.
 fn grown(bed: &Bed) -> Vec<(String, usize, Vec<u8>)> {
     let old = files(&bed.fs.power_loss(Fate::DropUnsynced));
-    let end = if keeps_apart_at_commit(bed.db()) { ".val" } else { ".log" };
+    let end = if separates_at_commit(bed.db()) { ".val" } else { ".log" };
     let grown = files(&bed.fs).into_iter().filter(|(name, _)| name.ends_with(end)).map(|(name, bytes)| {
         let durable = old.get(&name).map_or(0, Vec::len);
         (name, durable, bytes)
@@ -286,5 +286,5 @@ pub fn b10_a_crash_within_the_recovery_of_a_collection_loses_nothing(placement: 
         examined.unwrap_or_else(|trouble| panic!("{image}: {trouble}"));
     }
     let crashes = report.of("crashes in recovery");
-    assert!(crashes > 20 || !keeps_apart(bed.db()), "{crashes} crashes in recovery");
+    assert!(crashes > 20 || !separates(bed.db()), "{crashes} crashes in recovery");
 }

@@ -26,7 +26,7 @@ use bifold_sim::{
 
 use crate::{
     meanwhile::{Act, at_change, at_every_change_of_a_collection, delete, nothing, put},
-    support::{Bed, EVERYTHING, Placement, Prepared, contents, keeps_apart, options, spec, threaded, walk_values},
+    support::{Bed, EVERYTHING, Placement, Prepared, contents, options, separates, spec, threaded, walk_values},
 };
 
 fn prepared(placement: Placement) -> Prepared {
@@ -267,7 +267,7 @@ pub fn a05_a_snapshot_keeps_what_a_range_delete_took(placement: Placement) {
     bed.step(&Op::DropSnapshot(1));
     bed.check_thoroughly();
     let space = bed.db().stats().space;
-    assert_eq!(space.emptied_bytes, 0, "{space:?}");
+    assert_eq!(space.drained_bytes, 0, "{space:?}");
 }
 
 /// Another thread deletes ranges at every change of the files that a collection makes.
@@ -304,7 +304,7 @@ pub fn a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing(placement: Pl
             at_change(&bed.fs, nth, move || other.drop_keyspace("alpha").unwrap(), || db.collect_garbage().unwrap());
         drop(db);
         if !happened {
-            assert!(nth > 10 || !keeps_apart(bed.db()));
+            assert!(nth > 10 || !separates(bed.db()));
             return;
         }
         assert!(bed.db().existing_keyspace("alpha").unwrap().is_none());

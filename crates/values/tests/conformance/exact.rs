@@ -53,15 +53,15 @@ const ORDERED: u8 = 6;
 
 /// The tables that the manifest lists, the value files, and what it says of dead bytes in them.
 #[derive(Default)]
-struct Listed {
+struct Recorded {
     tables: BTreeMap<FileId, Arc<TableMeta>>,
     values: BTreeMap<FileId, ValueFileMeta>,
     dead: BTreeMap<FileId, u64>,
 }
 
-fn listed(fs: &MemoryFs) -> Listed {
+fn listed(fs: &MemoryFs) -> Recorded {
     let bytes = files(fs).remove(names::MANIFEST).unwrap();
-    let mut listed = Listed::default();
+    let mut listed = Recorded::default();
     for record in ManifestReader::new(&bytes).unwrap() {
         let edit = record.unwrap().edit;
         for level in edit.levels {
@@ -94,7 +94,7 @@ impl InTables {
     }
 }
 
-fn in_tables(fs: &MemoryFs, listed: &Listed) -> InTables {
+fn in_tables(fs: &MemoryFs, listed: &Recorded) -> InTables {
     let dir = Dir::new(Arc::new(fs.clone()), Path::new(env::DIR));
     let context = Arc::new(TableContext::new(0, 0));
     let mut found = InTables::default();
@@ -117,7 +117,7 @@ fn in_tables(fs: &MemoryFs, listed: &Listed) -> InTables {
     found
 }
 
-fn versions_in_values(fs: &MemoryFs, listed: &Listed) -> Versions {
+fn versions_in_values(fs: &MemoryFs, listed: &Recorded) -> Versions {
     let mut versions = Versions::new();
     let mut dropped = BTreeSet::new();
     walk_values(fs, |file, record| match record.kind {
@@ -151,7 +151,7 @@ fn check(fs: &MemoryFs, placement: Placement) -> usize {
     valid.len()
 }
 
-fn check_counters(fs: &MemoryFs, listed: &Listed, in_tables: &InTables) {
+fn check_counters(fs: &MemoryFs, listed: &Recorded, in_tables: &InTables) {
     let mut needed = BTreeMap::new();
     in_tables.apart.values().for_each(|at| *needed.entry(at.file).or_insert(0) += u64::from(at.len));
     let bytes = files(fs);
@@ -167,7 +167,7 @@ fn check_counters(fs: &MemoryFs, listed: &Listed, in_tables: &InTables) {
     assert_eq!(lost.next(), None, "its file is not there");
 }
 
-fn check_order(fs: &MemoryFs, listed: &Listed) {
+fn check_order(fs: &MemoryFs, listed: &Recorded) {
     let mut last: BTreeMap<FileId, Vec<u8>> = BTreeMap::new();
     walk_values(fs, |file, record| {
         let Some(meta) = listed.values.get(&file).filter(|meta| meta.class == ORDERED) else { return };

@@ -16,8 +16,8 @@ use bifold_sim::{
 };
 
 use crate::support::{
-    Bed, EVERYTHING, Placement, Prepared, compare, contents, files, holders, keeps_apart, keeps_apart_at_commit,
-    options, path,
+    Bed, EVERYTHING, Placement, Prepared, compare, contents, files, holders, options, path, separates,
+    separates_at_commit,
 };
 
 fn prepared(placement: Placement) -> Prepared {
@@ -52,7 +52,7 @@ pub fn a17_an_error_within_a_collection_is_told_and_loses_nothing(placement: Pla
     let before = faulty.calls();
     collect(&db).unwrap();
     let last = faulty.calls();
-    assert!(last - before > 50 || !keeps_apart(&db));
+    assert!(last - before > 50 || !separates(&db));
     let kinds = [FaultKind::EIO, FaultKind::ENOSPC, FaultKind::ShortWrite];
     for at in before + 1..=last {
         let lasting = if at % 2 == 0 { Persistence::Once } else { Persistence::Calls(20_000) };
@@ -302,7 +302,7 @@ pub fn b04_damage_before_a_synced_commit_drops_none_behind_it(placement: Placeme
     bed.step(&Op::Sync);
     let killed = Prepared { fs: bed.fs.fork(), model: bed.model().clone(), set: bed.set().clone() };
     let names: Vec<String> = files(&killed.fs).into_keys().filter(|name| name.ends_with(".val")).collect();
-    assert_eq!(names.is_empty(), !keeps_apart_at_commit(bed.db()));
+    assert_eq!(names.is_empty(), !separates_at_commit(bed.db()));
     let mut met = 0;
     for name in &names {
         let bits = files(&killed.fs)[name].len() as u64 * 8;

@@ -20,8 +20,8 @@ use bifold_sim::{
 use crate::{
     meanwhile::{Act, at_change, at_every_change_of_a_collection, delete, put},
     support::{
-        Bed, MIN_BYTES, Placement, Record, compare, contents, eager, files, keeps_apart, keeps_apart_at_commit,
-        options, records, spec,
+        Bed, MIN_BYTES, Placement, Record, compare, contents, eager, files, options, records, separates,
+        separates_at_commit, spec,
     },
 };
 
@@ -38,8 +38,8 @@ pub fn a10_a_moved_value_is_not_a_dropped_one(placement: Placement) {
         bed.step(&Op::Compact);
         bed.check();
         let space = bed.db().stats().space;
-        assert!(!keeps_apart(bed.db()) || space.live_values_estimate >= payload, "{payload} of values, {space:?}");
-        assert_eq!(space.emptied_bytes, 0, "{space:?}");
+        assert!(!separates(bed.db()) || space.live_values_estimate >= payload, "{payload} of values, {space:?}");
+        assert_eq!(space.drained_bytes, 0, "{space:?}");
     }
     bed.reopen();
     bed.check();
@@ -158,7 +158,7 @@ pub fn a12_a_moved_record_keeps_number_kind_and_body(placement: Placement) {
         assert!(strange.is_empty(), "collections made {strange:?}");
     }
     let moved = files(&bed.fs).keys().any(|name| name.ends_with(".val") && !files_before.contains_key(name));
-    assert_eq!(moved, keeps_apart(bed.db()), "values were to move");
+    assert_eq!(moved, separates(bed.db()), "values were to move");
     bed.check();
 }
 
@@ -183,7 +183,7 @@ pub fn a12_a_record_carried_over_keeps_number_kind_and_body(placement: Placement
         }
         let after: BTreeSet<Record> = records(&bed.fs).into_iter().collect();
         let made: Vec<&Record> = after.difference(&before).collect();
-        let puts = if keeps_apart(bed.db()) { keys.len() } else { 0 };
+        let puts = if separates(bed.db()) { keys.len() } else { 0 };
         assert_eq!(made.len(), puts, "change {nth}: {puts} puts made {made:?}");
     }
 }
@@ -246,7 +246,7 @@ pub fn a11_garbage_is_remembered_across_reopening(placement: Placement) {
     let collected = bed.db().stats().space;
     let is_freed = collected.values_bytes <= before.values_bytes / 2 || collected.values_bytes <= written / 4;
     // What dies before it is parted leaves none.
-    let is_freed = is_freed || (dead(&before) == 0 && !keeps_apart_at_commit(bed.db()));
+    let is_freed = is_freed || (dead(&before) == 0 && !separates_at_commit(bed.db()));
     assert!(is_freed, "{before:?} became {collected:?}");
     bed.check_thoroughly();
 }

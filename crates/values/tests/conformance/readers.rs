@@ -39,7 +39,7 @@ pub fn a13_every_set_of_snapshots_keeps_what_it_sees_and_no_more(placement: Plac
             bed.step(&Op::DropSnapshot(dropped));
         }
         bed.collect();
-        assert_eq!(bed.db().stats().space.emptied_bytes, 0, "no snapshot is open");
+        assert_eq!(bed.db().stats().space.drained_bytes, 0, "no snapshot is open");
         bed.step(&Op::Snapshot(0));
         bed.collect();
         bed.step(&Op::ReadSnapshot(0, 0));
@@ -156,7 +156,7 @@ fn sorts(placement: Placement) -> bool {
 /// What rewrites have moved.
 fn moved_bytes(db: &Db) -> u64 {
     let stats = db.stats();
-    stats.keyspaces.iter().flat_map(|k| &k.values).map(|v| v.merged_bytes + v.collected_bytes).sum()
+    stats.keyspaces.iter().flat_map(|k| &k.values).map(|v| v.merged_bytes + v.gc_bytes).sum()
 }
 
 /// Snapshots are taken, all live values are moved again and again by forced collections, a writer overwrites half of the

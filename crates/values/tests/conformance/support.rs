@@ -116,13 +116,13 @@ pub fn threaded(fs: &MemoryFs) -> Env {
 }
 
 /// Whether values of these options are kept in files of their own.
-pub fn keeps_apart(db: &Db) -> bool {
+pub fn separates(db: &Db) -> bool {
     db.options().keyspace.placement != bifold::Placement::Inline
 }
 
 /// Whether commits put values there; else only flushes or merges do.
-pub fn keeps_apart_at_commit(db: &Db) -> bool {
-    keeps_apart(db) && db.options().keyspace.placement != bifold::Placement::UniKv
+pub fn separates_at_commit(db: &Db) -> bool {
+    separates(db) && db.options().keyspace.placement != bifold::Placement::UniKv
 }
 
 /// The value of length `len` that write number `tag` puts.

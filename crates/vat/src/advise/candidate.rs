@@ -39,7 +39,7 @@ impl Placement {
     }
 
     /// Whether values go to their files with the commit, and the commit log has their addresses only.
-    pub fn parts_at_commit(self) -> bool {
+    pub fn separates_at_commit(self) -> bool {
         matches!(self, Self::WiscKey | Self::HashKv | Self::NovKv)
     }
 }

@@ -58,7 +58,7 @@ impl Flows {
         let value = workload.value_bytes();
         let in_table = workload.key_bytes + TABLE_ENTRY;
         let entry = in_table + apart * ADDRESS + in_place(workload, candidate);
-        let at_commit = candidate.placement.parts_at_commit();
+        let at_commit = candidate.placement.separates_at_commit();
         let large = large_share(workload, candidate);
         let in_memtable = if at_commit { entry } else { in_table + value } + MEMTABLE_ENTRY;
         let memtable_bytes = MEMTABLE_BYTES.min(memory * MEMTABLES_SHARE / 3.0);

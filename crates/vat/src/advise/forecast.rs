@@ -235,7 +235,7 @@ impl<'a> Case<'a> {
         let pair_kb = (self.workload.key_bytes + self.workload.value_bytes()) / 1e3;
         let more = if self.is_ordered() { PAIR_ORDERED } else { PAIR_APART };
         let pair = PAIR + pair_kb * PAIR_KB + self.apart * more;
-        self.flows.runs * SEEK + self.workload.operations.scan_pairs * pair
+        self.flows.runs * SEEK + self.workload.operations.scan_entries * pair
     }
 
     /// Whether values apart follow the order of keys.
@@ -258,7 +258,8 @@ impl<'a> Case<'a> {
         let get = self.apart * one(self.record, 1) + (1.0 - self.apart) * one(block, 1);
         let ordered = pair / read_rate;
         let apart = if self.is_ordered() { 1.5 * ordered } else { one(self.record, DEEP) };
-        let scan = self.flows.runs * one(block, 1) + o.scan_pairs * (self.apart * apart + (1.0 - self.apart) * ordered);
+        let scan =
+            self.flows.runs * one(block, 1) + o.scan_entries * (self.apart * apart + (1.0 - self.apart) * ordered);
         let reads = self.missed * (o.read * get + o.scan * scan) + merged / read_rate;
         (written / write_rate * 1e6, reads * 1e6)
     }

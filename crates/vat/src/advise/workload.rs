@@ -51,7 +51,7 @@ pub struct Operations {
     /// Reads of keys in order.
     pub scan: f64,
     /// Pairs of each of these.
-    pub scan_pairs: f64,
+    pub scan_entries: f64,
 }
 
 impl Operations {
@@ -76,21 +76,21 @@ impl Workload {
             size("values.bytes", value.bytes, 0.0, "at least 0")?;
             size("values.share", value.share, 0.0, "at least 0")?;
         }
-        let Operations { insert, update, delete, read, scan, scan_pairs } = self.operations;
+        let Operations { insert, update, delete, read, scan, scan_entries } = self.operations;
         let named = [
             ("insert", insert),
             ("update", update),
             ("delete", delete),
             ("read", read),
             ("scan", scan),
-            ("scan_pairs", scan_pairs),
+            ("scan_entries", scan_entries),
         ];
         for (name, given) in named {
             size(name, given, 0.0, "at least 0")?;
         }
         let all = self.operations.all();
         checked("operations", all, all > 0.0, "more than none: say how often each is called")?;
-        checked("scan_pairs", scan_pairs, scan == 0.0 || scan_pairs >= 1.0, "at least 1 where there are scans")?;
+        checked("scan_entries", scan_entries, scan == 0.0 || scan_entries >= 1.0, "at least 1 where there are scans")?;
         for (name, given) in [("update_skew", self.update_skew), ("read_skew", self.read_skew)] {
             checked(name, given, (0.0..=SKEW_MAX).contains(&given), "from 0 to 0.999")?;
         }
@@ -104,7 +104,7 @@ impl Workload {
             delete: of(delete),
             read: of(read),
             scan: of(scan),
-            scan_pairs,
+            scan_entries,
         };
         Ok(self)
     }

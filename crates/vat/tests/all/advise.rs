@@ -11,7 +11,7 @@ use proptest::prelude::*;
 const MACHINE: Machine<'_> = Machine { processors: 2, memory_limit: 128e6, page_cache: 16e9, device: None, space: 1.5 };
 
 fn operations(insert: f64, update: f64, read: f64, scan: f64) -> Operations {
-    Operations { insert, update, read, scan, scan_pairs: 50.0, ..Operations::default() }
+    Operations { insert, update, read, scan, scan_entries: 50.0, ..Operations::default() }
 }
 
 fn workload(keys: f64, value_bytes: f64, operations: Operations) -> Workload {
@@ -116,8 +116,8 @@ fn what_is_no_workload_is_refused_by_name() {
         (with(|w| w.values[0].share = 0.0), "values.share must be"),
         (with(|w| w.operations = Operations::default()), "operations must be"),
         (with(|w| w.operations.read = -1.0), "read must be"),
-        (with(|w| w.operations.scan_pairs = -1.0), "scan_pairs must be"),
-        (with(|w| (w.operations.scan, w.operations.scan_pairs) = (1.0, 0.0)), "scan_pairs must be"),
+        (with(|w| w.operations.scan_entries = -1.0), "scan_entries must be"),
+        (with(|w| (w.operations.scan, w.operations.scan_entries) = (1.0, 0.0)), "scan_entries must be"),
         (with(|w| w.update_skew = 1.0), "update_skew must be"),
         (with(|w| w.read_skew = -0.1), "read_skew must be"),
     ] {
@@ -133,13 +133,13 @@ fn any_workload() -> impl Strategy<Value = Workload> {
     let share = || prop_oneof![Just(0.0), 0.01..1.0];
     let value = (0.0..6.0, 0.01..1.0).prop_map(|(log, share): (f64, f64)| ValueSize { bytes: 10_f64.powf(log), share });
     let operations = (share(), share(), share(), share(), share(), 1.0..1000.0).prop_map(
-        |(insert, update, delete, read, scan, scan_pairs)| Operations {
+        |(insert, update, delete, read, scan, scan_entries)| Operations {
             insert,
             update,
             delete,
             read,
             scan,
-            scan_pairs,
+            scan_entries,
         },
     );
     (0.0..10.0, 1.0..200.0, prop::collection::vec(value, 1..5), operations, 0.0..SKEW_MAX, 0.0..SKEW_MAX).prop_map(

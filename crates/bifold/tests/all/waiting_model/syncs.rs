@@ -13,7 +13,7 @@ use shuttle::{
 };
 
 use super::real::{
-    group_sync::{GroupSync, Upto},
+    group_sync::{GroupSync, SyncTarget},
     signal::Signal,
 };
 use crate::schedules;
@@ -87,7 +87,7 @@ impl Model {
         };
         let early = self.is(|m| matches!(m, ListsBeforeWait)).then(|| self.list());
         let at = (&self.signal, Duration::ZERO);
-        let outcome = self.group.sync(Upto::Commit(upto as u64), at, || self.may(), || self.sync(early));
+        let outcome = self.group.sync(SyncTarget::Commit(upto as u64), at, || self.may(), || self.sync(early));
         if self.is(|m| matches!(m, PoisonsLate)) && outcome.is_err() {
             self.failed.store(true, SeqCst);
         }

@@ -166,7 +166,7 @@ fn run(mistake: Option<Mistake>) {
         model.drop_keyspace(1);
     });
     let mut threads: Vec<_> = writers.into_iter().chain([dropper]).collect();
-    // Not always: the news of it would wake whoever another mistake has left asleep.
+    // Not always: the pending_edit of it would wake whoever another mistake has left asleep.
     if thread_rng().gen_range(0..3) == 0 {
         threads.push(start(|model| {
             (0..thread_rng().gen_range(0..20)).for_each(|_| thread::yield_now());

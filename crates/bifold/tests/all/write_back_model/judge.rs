@@ -68,7 +68,7 @@ pub(super) fn live_on(store: &Store) {
     (0..GROUPS).for_each(|group| store.collect(group));
     store.check();
     store.sync();
-    store.retire();
+    store.reclaim();
     assert!(hold(&store.emptied).is_empty(), "nothing holds an emptied file any more");
     store.check();
 }

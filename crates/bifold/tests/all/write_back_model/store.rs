@@ -1,4 +1,4 @@
-//! The steps of commits, collections, syncs, retirement and reads, in the order that the decision gives them. At every lock
+//! The steps of commits, collections, syncs, reclamation and reads, in the order that the decision gives them. At every lock
 //! another thread may go on.
 
 use std::{collections::BTreeMap, sync::Mutex as Unscheduled};
@@ -179,7 +179,7 @@ impl Store {
         disk.log_synced = disk.log_synced.max(len);
     }
 
-    pub(super) fn retire(&self) {
+    pub(super) fn reclaim(&self) {
         let before = self.errs(RetiresBySnapshotsOfBefore).then(|| {
             let oldest = self.oldest_snapshot();
             wait(60);
@@ -200,7 +200,7 @@ impl Store {
             wait(400);
             hold(&self.disk).gone.extend(gone.iter().copied());
         } else {
-            // One record of the manifest, and one retirement at a time: what is there after a crash is never older than
+            // One record of the manifest, and one reclamation at a time: what is there after a crash is never older than
             // what went, so that no note is gone whose value is there.
             hold(&self.disk).gone.extend(gone.iter().copied());
             drop(emptied);

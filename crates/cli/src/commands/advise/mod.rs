@@ -55,7 +55,7 @@ The workload is a file or a database, or sizes from a database and operations fr
       delete = 0
       read = 50
       scan = 0
-      scan_pairs = 100          # pairs of each scan
+      scan_entries = 100          # pairs of each scan
       [skew]                    # Zipf's theta: 0, all keys alike, to 0.999
       updates = 0.99
       reads = 0.9

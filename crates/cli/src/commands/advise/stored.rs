@@ -66,7 +66,7 @@ impl Stored {
             delete: 0.0,
             read: writes * reads_per_write,
             scan: writes * scans_per_write,
-            scan_pairs: SCAN_PAIRS,
+            scan_entries: SCAN_PAIRS,
         };
         let Self { keys, key_bytes, values, .. } = self;
         Workload { keys, key_bytes, values, operations, update_skew: skew, read_skew: skew }

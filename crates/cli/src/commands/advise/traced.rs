@@ -76,7 +76,7 @@ impl Trace {
             b"scan" => {
                 let pairs = number(words.next()).ok_or_else(|| format!("no number of pairs: {usage}"))?;
                 self.counts.scan += 1.0;
-                self.counts.scan_pairs += pairs as f64;
+                self.counts.scan_entries += pairs as f64;
             }
             other => return Err(format!("unknown operation `{}`: {usage}", String::from_utf8_lossy(other))),
         }
@@ -121,7 +121,7 @@ impl Trace {
             );
         }
         if self.counts.scan > 0.0 {
-            self.counts.scan_pairs = (self.counts.scan_pairs / self.counts.scan).max(1.0);
+            self.counts.scan_entries = (self.counts.scan_entries / self.counts.scan).max(1.0);
         }
         let keys = self.keys.len() as f64;
         let skew = |calls: fn(&Seen) -> u64| {
@@ -163,7 +163,7 @@ mod tests {
             of("# two keys\nput a 100\nput bcd 300\n\nput a 100\nget\tbcd\nscan a 20\ndelete a\nput a 1\n").unwrap();
         let counts = workload.operations;
         assert_eq!((counts.insert, counts.update, counts.delete), (3.0, 1.0, 1.0));
-        assert_eq!((counts.read, counts.scan, counts.scan_pairs), (1.0, 1.0, 20.0));
+        assert_eq!((counts.read, counts.scan, counts.scan_entries), (1.0, 1.0, 20.0));
         assert_eq!((workload.keys, workload.key_bytes), (2.0, 2.0));
         let sizes: Vec<_> = workload.values.iter().map(|v| (v.bytes, v.share)).collect();
         assert_eq!(sizes, [(1.0, 1.0), (100.0, 2.0), (300.0, 1.0)]);

@@ -52,10 +52,10 @@ fn of_keyspace(keyspace: &KeyspaceStats) -> Vec<(&'static str, f64)> {
         facts.extend([
             ("value_merges", order.merges as f64),
             ("value_merge_ms", order.merge_ms as f64),
-            ("values_parted", order.parted_bytes as f64),
+            ("separated_values", order.separated_bytes as f64),
             ("values_merged", order.merged_bytes as f64),
             ("values_untangled", order.untangled_bytes as f64),
-            ("values_collected", order.collected_bytes as f64),
+            ("values_collected", order.gc_bytes as f64),
             ("value_groups", levels.iter().map(|level| level.groups as f64).sum()),
             ("value_overlap", if files > 0.0 { overlaps / files } else { 0.0 }),
         ]);

@@ -19,7 +19,7 @@ pub struct Part {
     /// Bytes written since the last collection.
     pub written: u64,
     /// [`Groups::clock`](super::Groups::clock) at the last collection.
-    pub collected_at: u64,
+    pub last_gc: u64,
     pub(super) seen: Option<Seen>,
     /// Of the keys met, so many have no value here any more.
     lost: u64,
@@ -34,7 +34,7 @@ impl Part {
             live: 0,
             dead: 0,
             written: 0,
-            collected_at: clock,
+            last_gc: clock,
             seen: Seen::for_keys(0, budget),
             lost: 0,
             budget: Arc::clone(budget),
@@ -158,7 +158,7 @@ impl Part {
         // First the old filter goes: the new one may need its bytes.
         self.forget();
         self.seen = Seen::for_keys(hashes.len(), &self.budget);
-        (self.written, self.collected_at) = (0, clock);
+        (self.written, self.last_gc) = (0, clock);
         self.add(hashes, live, dead);
     }
 }

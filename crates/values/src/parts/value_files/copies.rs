@@ -122,7 +122,7 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub fn begin_copy(&self, class: u8, group: u64) -> Result<Copy> {
-        self.begin_copy_for(class, group, IoSource::Collection)
+        self.begin_copy_for(class, group, IoSource::Gc)
     }
 
     /// As [`ValueFiles::begin_copy`], on whose behalf is said.
@@ -144,7 +144,7 @@ impl ValueFiles {
     }
 
     fn copy_to(&self, file: Arc<ValueFile>, writer: Arc<Writer>, is_new: bool) -> Copy {
-        let undo = Undo { dir: self.home.dir.clone(), file: Arc::clone(&file), is_new, is_finished: false };
+        let undo = Undo { dir: self.context.dir.clone(), file: Arc::clone(&file), is_new, is_finished: false };
         let held = self.buffers().hold(COPY_ALIGNMENT, COPY_BUFFER_BYTES);
         let (end, buffer, piece_bytes) = (file.len(), Vec::new(), held.bytes());
         Copy { file, undo, writer, end, buffer, piece_bytes, held }
@@ -163,7 +163,7 @@ impl ValueFiles {
             return Ok(None);
         }
         let begun = files.iter().filter(|file| self.get(file.id).is_none());
-        self.unlisted.hold().extend(begun.map(Arc::clone));
+        self.unrecorded.hold().extend(begun.map(Arc::clone));
         self.mark_named();
         for mut copy in copies {
             copy.undo.is_finished = true;
@@ -203,7 +203,7 @@ impl ValueFiles {
             let _it_had_none = file.extent.set(extent);
         }
         self.insert(std::slice::from_ref(&file));
-        Ok(file.meta(self.home.keyspace))
+        Ok(file.meta(self.context.keyspace))
     }
 
     /// Removes files that are finished and that no edit has named.

@@ -10,12 +10,12 @@ use crate::parts::{hash_map::HashMap, sync::LockExt};
 impl ValueFiles {
     /// Files that no edit names yet, and forgets them: the caller records them.
     #[must_use]
-    pub fn unlisted(&self) -> Vec<ValueFileMeta> {
-        let files = std::mem::take(&mut *self.unlisted.hold());
+    pub fn unrecorded(&self) -> Vec<ValueFileMeta> {
+        let files = std::mem::take(&mut *self.unrecorded.hold());
         let durable = |file: &Arc<ValueFile>| {
             let bytes = file.synced.load(Relaxed);
             file.listed.store(bytes, Relaxed);
-            ValueFileMeta { bytes, ..file.meta(self.home.keyspace) }
+            ValueFileMeta { bytes, ..file.meta(self.context.keyspace) }
         };
         files.iter().map(durable).collect()
     }
@@ -31,15 +31,15 @@ impl ValueFiles {
     /// What the manifest should learn when all commits up to `flushed` need no log any more: lengths that are durable,
     /// dead bytes, and gone files that nothing points at.
     #[must_use]
-    pub fn news(&self, flushed: SeqNo) -> ValueEdit {
+    pub fn pending_edit(&self, flushed: SeqNo) -> ValueEdit {
         let mut edit = ValueEdit::default();
-        for file in self.listed_files() {
-            self.list_growth(&file, &mut edit);
-            let news = file.dead.load(Relaxed).saturating_sub(file.listed_dead.load(Relaxed));
-            if news > 0 {
+        for file in self.recorded_files() {
+            self.record_growth(&file, &mut edit);
+            let pending_edit = file.dead.load(Relaxed).saturating_sub(file.recorded_dead.load(Relaxed));
+            if pending_edit > 0 {
                 // Counted again by `installed`.
-                file.dead.fetch_sub(news, Relaxed);
-                edit.garbage.push((file.id, news, 0));
+                file.dead.fetch_sub(pending_edit, Relaxed);
+                edit.garbage.push((file.id, pending_edit, 0));
             }
         }
         let mut gone = self.gone.hold();
@@ -49,16 +49,16 @@ impl ValueFiles {
     }
 
     /// Adds how long a listed file is, as far as that is durable.
-    fn list_growth(&self, file: &ValueFile, edit: &mut ValueEdit) {
+    fn record_growth(&self, file: &ValueFile, edit: &mut ValueEdit) {
         let bytes = file.synced.load(Relaxed);
         if bytes > file.listed.fetch_max(bytes, Relaxed) {
             edit.removed.push(file.id);
-            edit.added.push(ValueFileMeta { bytes, ..file.meta(self.home.keyspace) });
+            edit.added.push(ValueFileMeta { bytes, ..file.meta(self.context.keyspace) });
         }
     }
 
     /// The files that edits have named, oldest first.
-    fn listed_files(&self) -> Vec<Arc<ValueFile>> {
+    fn recorded_files(&self) -> Vec<Arc<ValueFile>> {
         let mut files: Vec<_> =
             self.all.load().values().filter(|file| file.listed.load(Relaxed) > 0).map(Arc::clone).collect();
         files.sort_unstable_by_key(|file| file.id);
@@ -68,10 +68,12 @@ impl ValueFiles {
     /// Everything that edits have said so far, as one edit.
     #[must_use]
     pub fn listed(&self) -> ValueEdit {
-        let files = self.listed_files();
-        let meta =
-            |file: &Arc<ValueFile>| ValueFileMeta { bytes: file.listed.load(Relaxed), ..file.meta(self.home.keyspace) };
-        let dead = |file: &Arc<ValueFile>| (file.id, file.listed_dead.load(Relaxed), 0);
+        let files = self.recorded_files();
+        let meta = |file: &Arc<ValueFile>| ValueFileMeta {
+            bytes: file.listed.load(Relaxed),
+            ..file.meta(self.context.keyspace)
+        };
+        let dead = |file: &Arc<ValueFile>| (file.id, file.recorded_dead.load(Relaxed), 0);
         ValueEdit {
             removed: Vec::new(),
             added: files
@@ -85,7 +87,7 @@ impl ValueFiles {
     }
 
     /// Takes files out of use: all they held has moved, by commits up to `last`, or is dead. All at once: a file must not be
-    /// retired before one that holds an older version of what it holds.
+    /// reclaimed before one that holds an older version of what it holds.
     pub fn empty(&self, files: impl Iterator<Item = FileId>, last: SeqNo) {
         let emptied = Emptied { last, is_syncing: false, is_synced: false };
         let there = files.filter(|&id| self.get(id).is_some()).map(|id| (id, emptied));
@@ -100,9 +102,9 @@ impl ValueFiles {
     /// Never one that was emptied later without one emptied earlier: what comes back after a crash must not be older than what
     /// went, since collecting a hot part takes its newest record of a key for the newest of all.
     #[must_use]
-    pub fn retire(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+    pub fn reclaim(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         let is_free = |emptied: &Emptied| {
-            (emptied.is_synced || planted!("retire_unsynced"))
+            (emptied.is_synced || planted!("reclaim_unsynced"))
                 && emptied.last <= durable
                 && oldest_snapshot.is_none_or(|snapshot| snapshot >= emptied.last)
         };
@@ -113,15 +115,15 @@ impl ValueFiles {
         }
         if !edit.is_empty() && !planted!("forget_growth") {
             let stay: Vec<_> =
-                self.listed_files().into_iter().filter(|file| !edit.removed.contains(&file.id)).collect();
-            stay.iter().for_each(|file| self.list_growth(file, &mut edit));
+                self.recorded_files().into_iter().filter(|file| !edit.removed.contains(&file.id)).collect();
+            stay.iter().for_each(|file| self.record_growth(file, &mut edit));
         }
         edit
     }
 
-    /// Whether [`ValueFiles::retire`] would find something after a sync.
+    /// Whether [`ValueFiles::reclaim`] would find something after a sync.
     #[must_use]
-    pub fn can_retire(&self, oldest_snapshot: Option<SeqNo>) -> bool {
+    pub fn can_reclaim(&self, oldest_snapshot: Option<SeqNo>) -> bool {
         self.emptied.hold().values().any(|emptied| oldest_snapshot.is_none_or(|snapshot| snapshot >= emptied.last))
     }
 
@@ -130,7 +132,7 @@ impl ValueFiles {
         for &(id, bytes, _) in &edit.garbage {
             if let Some(file) = self.get(id) {
                 file.dead.fetch_add(bytes, Relaxed);
-                file.listed_dead.fetch_add(bytes, Relaxed);
+                file.recorded_dead.fetch_add(bytes, Relaxed);
             }
         }
         for &(id, tags) in &edit.tagged {
@@ -163,7 +165,7 @@ impl ValueFiles {
 
     /// Bytes of emptied files out of which something has moved after the commit `seqno`.
     #[must_use]
-    pub fn emptied_after(&self, seqno: SeqNo) -> u64 {
+    pub fn drained_after(&self, seqno: SeqNo) -> u64 {
         let emptied = self.emptied.hold();
         let all = self.all.load();
         let later = emptied.iter().filter(|(_, emptied)| emptied.last > seqno);
@@ -175,7 +177,7 @@ impl ValueFiles {
         ValueFileMeta {
             id,
             class: 0,
-            keyspace: self.home.keyspace,
+            keyspace: self.context.keyspace,
             group: 0,
             level: 0,
             epoch: 0,
@@ -200,7 +202,7 @@ mod tests {
     use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
     use super::*;
-    use crate::parts::{budget::Memory, value_files::Home};
+    use crate::parts::{budget::Memory, value_files::StoreContext};
 
     fn files() -> ValueFiles {
         let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
@@ -208,7 +210,7 @@ mod tests {
         dir.create_dir().unwrap();
         let next = AtomicU64::new(1);
         let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-        let home = Home {
+        let context = StoreContext {
             dir,
             keyspace: 1,
             new_file,
@@ -216,7 +218,7 @@ mod tests {
             memory: Memory::new(1 << 20, 1 << 20),
             unsynced: Arc::default(),
         };
-        ValueFiles::open(home, &ValueEdit::default(), &[]).unwrap()
+        ValueFiles::open(context, &ValueEdit::default(), &[]).unwrap()
     }
 
     fn append(files: &ValueFiles, file: &Arc<ValueFile>, seqno: SeqNo) {
@@ -237,15 +239,15 @@ mod tests {
         let (stays, goes) = (files.begin(1).unwrap(), files.begin(1).unwrap());
         append(&files, &goes, 1);
         sync(&files);
-        assert_eq!(files.unlisted().len(), 2);
+        assert_eq!(files.unrecorded().len(), 2);
         // What the one held is at the end of the other.
         append(&files, &stays, 1);
         files.empty([goes.id].into_iter(), 2);
-        assert_eq!(files.retire(1, None), ValueEdit::default(), "its move is not durable");
-        assert_eq!(files.retire(2, None), ValueEdit::default(), "the copy is not durable");
+        assert_eq!(files.reclaim(1, None), ValueEdit::default(), "its move is not durable");
+        assert_eq!(files.reclaim(2, None), ValueEdit::default(), "the copy is not durable");
         sync(&files);
         append(&files, &stays, 3);
-        let edit = files.retire(2, None);
+        let edit = files.reclaim(2, None);
         assert_eq!(edit.removed, [goes.id, stays.id]);
         let lengths: Vec<_> = edit.added.iter().map(|meta| (meta.id, meta.tags, meta.bytes)).collect();
         let durable = stays.synced.load(Relaxed);
@@ -262,22 +264,22 @@ mod tests {
         append(&files, &goes, 1);
         append(&files, &stays, 1);
         sync(&files);
-        let _listed = files.unlisted();
+        let _listed = files.unrecorded();
         files.empty([goes.id].into_iter(), 1);
         sync(&files);
-        files.installed(&files.retire(1, None));
+        files.installed(&files.reclaim(1, None));
         assert!(files.get(goes.id).is_none());
         let reader = goes.reader().clone();
         drop(goes);
         for _ in 0..3 {
             // Each of them makes room for itself.
-            for file in [stays.reader(), &files.home.dir.open(&names::value(stays.id)).unwrap(), &reader] {
+            for file in [stays.reader(), &files.context.dir.open(&names::value(stays.id)).unwrap(), &reader] {
                 file.read_at(&mut [0; 40], 0, IoSource::Get).unwrap();
             }
         }
-        assert_eq!(files.home.dir.list().unwrap().len(), 2);
+        assert_eq!(files.context.dir.list().unwrap().len(), 2);
         drop(reader);
-        assert_eq!(files.home.dir.list().unwrap(), [names::value(stays.id)]);
+        assert_eq!(files.context.dir.list().unwrap(), [names::value(stays.id)]);
     }
 
     #[test]
@@ -288,10 +290,10 @@ mod tests {
             for file in &all {
                 append(&files, file, round);
                 let unsynced = all.iter().filter(|file| file.dirty.load(Relaxed)).count();
-                assert!(files.home.dir.open_files().written >= unsynced, "they stay open until they are durable");
+                assert!(files.context.dir.open_files().written >= unsynced, "they stay open until they are durable");
             }
             sync(&files);
-            assert_eq!(files.home.dir.open_files().written, 0);
+            assert_eq!(files.context.dir.open_files().written, 0);
         }
         let record = all[0].len() - all[0].start();
         assert!(all.iter().all(|file| file.len() - file.start() == record && record % 3 == 0));

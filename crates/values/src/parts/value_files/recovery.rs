@@ -58,11 +58,11 @@ impl ValueFiles {
     /// Opens a file of an earlier session. One that is not listed counts if it says that it is of this keyspace.
     pub(super) fn adopt(&self, id: FileId, meta: Option<&ValueFileMeta>) -> Result<()> {
         let name = names::value(id);
-        let path = self.home.dir.file(&name);
-        if meta.is_some() && self.home.dir.len(&name)?.is_none() {
+        let path = self.context.dir.file(&name);
+        if meta.is_some() && self.context.dir.len(&name)?.is_none() {
             return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
         }
-        let reader = self.home.dir.open(&name)?;
+        let reader = self.context.dir.open(&name)?;
         let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
         reader.read_at(&mut first, 0, IoSource::Recovery)?;
         let described = value::describe(&first).and_then(|(found, description, start)| {
@@ -78,7 +78,7 @@ impl ValueFiles {
                 return Ok(());
             }
         };
-        if description.keyspace != self.home.keyspace {
+        if description.keyspace != self.context.keyspace {
             return Ok(());
         }
         let whole = meta.map_or(start, |meta| meta.bytes);
@@ -88,7 +88,7 @@ impl ValueFiles {
         }
         let end = reader.len();
         // For appending it is opened by what is appended.
-        let reader = if self.home.writes { self.home.dir.open_mapped(&name)? } else { reader };
+        let reader = if self.context.writes { self.context.dir.open_mapped(&name)? } else { reader };
         let extent = meta.filter(|meta| meta.class == ORDERED).map(|meta| Extent {
             level: meta.level,
             entries: meta.entries,
@@ -104,9 +104,9 @@ impl ValueFiles {
             len: AtomicU64::new(whole),
             listed: AtomicU64::new(meta.map_or(0, |_| whole)),
             dead: AtomicU64::new(0),
-            listed_dead: AtomicU64::new(0),
+            recorded_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
-            sealed: AtomicBool::new(self.home.dir.is_shared(&name)?),
+            sealed: AtomicBool::new(self.context.dir.is_shared(&name)?),
             extent: extent.map_or_else(OnceLock::new, OnceLock::from),
             tags: AtomicU32::new(meta.filter(|_| !planted!("forget_tags")).map_or(0, |meta| meta.tags)),
             syncing: AtomicU64::new(0),
@@ -206,29 +206,29 @@ impl ValueFiles {
                 file.add_dead((end - listed).saturating_sub(tail.referred_bytes));
             }
             stay.extend(tail.records.iter().filter(|(_, record_end)| *record_end <= end).map(|(seqno, _)| *seqno));
-            if self.home.writes {
+            if self.context.writes {
                 let (is_named, on_disk) = (file.is_known(), tail.on_disk(0, durable));
-                self.settle_file(&file, &tail, end, durable)?;
+                self.truncate_file(&file, &tail, end, durable)?;
                 if !is_named && on_disk == 0 {
                     unnamed.push(names::value(id));
                 }
             }
         }
         if !planted!("trust_cached_names") {
-            name_again(&self.home.dir, &unnamed)?;
+            name_again(&self.context.dir, &unnamed)?;
         }
         stay.sort_unstable();
         Ok(stay)
     }
 
-    fn settle_file(&self, file: &Arc<ValueFile>, tail: &Tail, end: u64, durable: SeqNo) -> Result<()> {
+    fn truncate_file(&self, file: &Arc<ValueFile>, tail: &Tail, end: u64, durable: SeqNo) -> Result<()> {
         let (name, known) = (names::value(file.id), file.listed.load(Relaxed));
         if tail.file_end > end {
-            self.home.dir.truncate(&name, end)?;
+            self.context.dir.truncate(&name, end)?;
         }
         let on_disk = tail.on_disk(known, durable);
         if on_disk < end && !planted!("trust_cached_tail") {
-            self.home.dir.write_again(&name, on_disk)?;
+            self.context.dir.write_again(&name, on_disk)?;
         }
         file.listed.store(end, Relaxed);
         file.synced.store(end, Relaxed);

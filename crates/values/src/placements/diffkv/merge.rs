@@ -97,7 +97,7 @@ impl Merge {
         Self {
             shared: Arc::clone(shared),
             job: job.clone(),
-            parts: job.to >= shared.design.parted_from,
+            parts: job.to >= shared.design.separated_from,
             source: if job.from.is_some() { IoSource::Compaction } else { IoSource::Flush },
             compressor: Compressor::new(shared.options.compression),
             sources: HashMap::default(),
@@ -242,10 +242,10 @@ impl Work {
     pub fn with(&self, levels: Vec<LevelOrder>) -> Order {
         Order {
             levels,
-            parted_bytes: self.parted.load(Relaxed),
+            separated_bytes: self.parted.load(Relaxed),
             merged_bytes: self.merged.load(Relaxed),
             untangled_bytes: self.untangled.load(Relaxed),
-            collected_bytes: self.collected.load(Relaxed),
+            gc_bytes: self.collected.load(Relaxed),
         }
     }
 
@@ -306,7 +306,7 @@ impl Rewriter for Merge {
         let tagged = self.overlapping();
         let added = std::mem::take(&mut self.done);
         let garbage = std::mem::take(&mut self.dead).into_garbage();
-        self.shared.hidden.find(self.dropped);
+        self.shared.stale.subtract(self.dropped);
         Ok(ValueEdit { added, garbage, tagged, ..ValueEdit::default() })
     }
 }

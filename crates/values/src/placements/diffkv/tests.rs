@@ -11,7 +11,7 @@ use crate::{
     parts::{
         budget::Memory,
         sync::LockExt,
-        value_files::{COLLECTED, Home, OVERLAPS},
+        value_files::{COLLECTED, OVERLAPS, StoreContext},
     },
     placements::SMALL,
     store::ValueStore,
@@ -95,7 +95,7 @@ impl Stage {
     }
 
     fn install(&mut self, edit: &ValueEdit) {
-        let emptied = self.placement.emptied_by(edit).into_iter().map(|(id, _)| id);
+        let emptied = self.placement.drained_by(edit).into_iter().map(|(id, _)| id);
         let edit = &ValueEdit { removed: edit.removed.iter().copied().chain(emptied).collect(), ..edit.clone() };
         edit.removed.iter().for_each(|id| assert!(self.listed.remove(id).is_some(), "file {id} is not there"));
         for meta in &edit.added {
@@ -110,7 +110,7 @@ impl Stage {
 
     /// The edit of some other job takes along what commits and collections have begun.
     fn list(&mut self) {
-        self.install(&ValueEdit { added: self.placement.unlisted(), ..ValueEdit::default() });
+        self.install(&ValueEdit { added: self.placement.unrecorded(), ..ValueEdit::default() });
     }
 
     fn reopen(&mut self) {
@@ -143,8 +143,9 @@ fn open(
     dir.create_dir().unwrap();
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    let home = Home { dir, keyspace: 1, new_file, writes: true, memory: memory.clone(), unsynced: Arc::default() };
-    let files = Arc::new(ValueFiles::open(home, listed, &[]).unwrap());
+    let context =
+        StoreContext { dir, keyspace: 1, new_file, writes: true, memory: memory.clone(), unsynced: Arc::default() };
+    let files = Arc::new(ValueFiles::open(context, listed, &[]).unwrap());
     ValueStore::of(Arc::clone(&files), Box::new(DiffKv::open(&files, options)))
 }
 
@@ -187,7 +188,7 @@ fn lazily_values_move_to_the_last_two_levels_only() {
         rows = merged;
     }
     let work = stage.placement.order();
-    assert_eq!((work.merged_bytes, work.untangled_bytes + work.collected_bytes), (2 * work.parted_bytes, 0));
+    assert_eq!((work.merged_bytes, work.untangled_bytes + work.gc_bytes), (2 * work.separated_bytes, 0));
 }
 
 /// Paper §3.5: a file with more garbage than the threshold is emptied by the next merge that meets it, and then it goes.
@@ -208,7 +209,7 @@ fn a_merge_empties_files_with_too_much_garbage() {
     let (rest, _) = stage.rewrite(&job(Some(6), 6), &rest, &[]);
     assert_ne!(rest[0].pointer().file, old);
     stage.check(&rest, 100);
-    assert!(stage.placement.order().collected_bytes > 1000);
+    assert!(stage.placement.order().gc_bytes > 1000);
     assert!(!stage.listed.contains_key(&old) && stage.listed.contains_key(&rest[0].pointer().file));
     assert_eq!(stage.placement.read(&rows[0].key, 1, rows[0].pointer(), IoSource::Get).unwrap().map(|_| ()), None);
     stage.check(&rest, 100);
@@ -307,7 +308,7 @@ impl IndexView for Places {
 
 impl Places {
     /// Plays the engine's part in a collection whose copies are made.
-    fn commit(&self, collecting: &mut dyn Collecting) {
+    fn commit(&self, collecting: &mut dyn GcRun) {
         while let Some(moves) = collecting.advance().unwrap() {
             for moved in &moves.moved {
                 let mut places = self.0.hold();
@@ -355,14 +356,14 @@ fn collect_logs(stage: &mut Stage, places: &Places, at_once: usize) -> Vec<Vec<u
     let pressure = pressure(1.5);
     let mut collected = Vec::new();
     loop {
-        let mut running: Vec<Collection> = stage.placement.pick(&pressure).into_iter().collect();
-        while let Some(next) = stage.placement.pick_beside(&pressure, &running)
+        let mut running: Vec<GcPick> = stage.placement.pick(&pressure).into_iter().collect();
+        while let Some(next) = stage.placement.pick_concurrent(&pressure, &running)
             && running.len() < at_once
         {
             running.push(next);
         }
         let collect = |pick| stage.placement.collect(pick, places).unwrap();
-        let mut copied: Vec<Box<dyn Collecting>> = std::thread::scope(|scope| {
+        let mut copied: Vec<Box<dyn GcRun>> = std::thread::scope(|scope| {
             let threads: Vec<_> = running.iter().map(|pick| scope.spawn(move || collect(pick))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
@@ -373,7 +374,7 @@ fn collect_logs(stage: &mut Stage, places: &Places, at_once: usize) -> Vec<Vec<u
             return collected;
         }
         collected.extend(running.into_iter().map(|pick| match pick {
-            Collection::Units(logs) => logs,
+            GcPick::Units(logs) => logs,
             other => panic!("{other:?}"),
         }));
     }
@@ -396,26 +397,26 @@ fn threads_that_collect_different_logs_do_what_one_does() {
     }
 }
 
-/// What runs is taken for done: no more is collected than space asks for, and nothing beside a search for what is hidden.
+/// What runs is taken for done: no more is collected than space asks for, and nothing beside a search for what is stale.
 #[test]
 fn what_runs_is_not_collected_again() {
     let (stage, _) = overwritten_logs();
     let all: Vec<FileId> = stage.placement.value_files().in_use().iter().map(|file| file.id).collect();
     let first = stage.placement.pick(&pressure(1.5)).unwrap();
-    let second = stage.placement.pick_beside(&pressure(1.5), std::slice::from_ref(&first)).unwrap();
+    let second = stage.placement.pick_concurrent(&pressure(1.5), std::slice::from_ref(&first)).unwrap();
     assert_ne!(first, second);
-    let (total, dead) = (stage.placement.space().total_bytes, |pick: &Collection| match pick {
-        Collection::Units(files) => files.iter().map(|&id| stage.placement.value_files().get(id).unwrap().dead()).sum(),
+    let (total, dead) = (stage.placement.space().total_bytes, |pick: &GcPick| match pick {
+        GcPick::Units(files) => files.iter().map(|&id| stage.placement.value_files().get(id).unwrap().dead()).sum(),
         _ => 0,
     });
     // The target at which space without what the first frees is just small enough.
     let live = stage.placement.space().live_bytes;
     let enough = ((total - dead(&first)) as f64 / live as f64 - 1.0) / 0.75 + 1.001;
     assert_eq!(stage.placement.pick(&pressure(enough)), Some(first.clone()));
-    assert_eq!(stage.placement.pick_beside(&pressure(enough), &[first]), None);
-    assert_eq!(stage.placement.pick_beside(&pressure(1.5), &[Collection::Units(all)]), None);
-    let look = Collection::Rewrite { start: None, end: None, moving: Vec::new() };
-    assert_eq!(stage.placement.pick_beside(&pressure(1.5), &[look]), None);
+    assert_eq!(stage.placement.pick_concurrent(&pressure(enough), &[first]), None);
+    assert_eq!(stage.placement.pick_concurrent(&pressure(1.5), &[GcPick::Units(all)]), None);
+    let look = GcPick::Rewrite { start: None, end: None, moving: Vec::new() };
+    assert_eq!(stage.placement.pick_concurrent(&pressure(1.5), &[look]), None);
 }
 
 /// Copies that an edit lists, and of which the first moves were refused, look like garbage until the others are committed.
@@ -423,20 +424,20 @@ fn what_runs_is_not_collected_again() {
 fn copies_are_not_collected_before_moves_lead_to_them() {
     let (mut stage, places) = overwritten_logs();
     let oldest = stage.placement.value_files().in_use();
-    let first = Collection::Units(oldest.iter().take(4).map(|file| file.id).collect());
+    let first = GcPick::Units(oldest.iter().take(4).map(|file| file.id).collect());
     let mut collecting = stage.placement.collect(&first, &places).unwrap();
     stage.list();
     let copies: Vec<_> =
         stage.placement.value_files().in_use().into_iter().filter(|f| f.description.class == COLLECTED).collect();
     assert!(copies.iter().all(|copy| copy.is_known()) && !copies.is_empty());
     copies.iter().for_each(|copy| copy.add_dead(copy.len() * 9 / 10));
-    let can_be_collected = |stage: &Stage| {
+    let may_have_gc = |stage: &Stage| {
         let queue = stage.placement.explain(&pressure(1.05));
         copies.iter().any(|copy| queue.iter().any(|unit| unit.files.contains(&copy.id)))
     };
-    assert!(!can_be_collected(&stage));
+    assert!(!may_have_gc(&stage));
     places.commit(collecting.as_mut());
-    assert!(!can_be_collected(&stage));
+    assert!(!may_have_gc(&stage));
     drop(collecting);
-    assert!(can_be_collected(&stage));
+    assert!(may_have_gc(&stage));
 }

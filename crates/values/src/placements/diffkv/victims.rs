@@ -14,11 +14,11 @@ use bifold_contract::FileId;
 use super::{DiffKv, order};
 use crate::{
     parts::{
-        hidden::Look,
+        stale_estimate::RewriteCase,
         sync::LockExt,
         value_files::{ORDERED, ValueFile},
     },
-    placement::{Collection, Explained, Placement, SpacePressure, ValueSpace},
+    placement::{Explained, GcPick, Placement, SpacePressure, ValueSpace},
 };
 
 /// One collection of logs is of as many bytes as so many full files have.
@@ -40,7 +40,7 @@ pub(super) struct GarbageFirst<'a> {
 
 impl<'a> GarbageFirst<'a> {
     pub fn of(placement: &'a DiffKv) -> Self {
-        let head = placement.arrivals.head();
+        let head = placement.value_log.head();
         let mut files = placement.value_files().in_use();
         {
             let busy = placement.busy.hold();
@@ -53,18 +53,18 @@ impl<'a> GarbageFirst<'a> {
         Self { placement, files, promised_bytes: None }
     }
 
-    /// Those that can be collected beside what runs; `None` while it is looked for what is hidden: that decides what is next.
-    pub fn beside(placement: &'a DiffKv, running: &[Collection]) -> Option<Self> {
+    /// Those that can be collected beside what runs; `None` while it is looked for what is stale: that decides what is next.
+    pub fn beside(placement: &'a DiffKv, running: &[GcPick]) -> Option<Self> {
         let mut taken = Vec::new();
         let mut queue = Self::of(placement);
         for collection in running {
             match collection {
-                Collection::Units(files) => taken.extend(files),
-                Collection::Rewrite { moving, .. } if !moving.is_empty() => {
+                GcPick::Units(files) => taken.extend(files),
+                GcPick::Rewrite { moving, .. } if !moving.is_empty() => {
                     taken.extend(moving);
                     queue.files.retain(|file| !is_ordered(file));
                 }
-                Collection::Rewrite { .. } | Collection::Look => return None,
+                GcPick::Rewrite { .. } | GcPick::Look => return None,
             }
         }
         queue.files.retain(|file| !taken.contains(&file.id));
@@ -73,11 +73,11 @@ impl<'a> GarbageFirst<'a> {
         Some(Self { promised_bytes: Some(promised), ..queue })
     }
 
-    pub fn pick(&self, pressure: &SpacePressure) -> Option<Collection> {
+    pub fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
         if let Some(before) = pressure.all_before {
             return self.all_before(before, pressure);
         }
-        let (space, hidden) = self.space(pressure);
+        let (space, stale) = self.space(pressure);
         if pressure.excess(&space) <= self.promised_bytes.unwrap_or(0) {
             return None;
         }
@@ -86,14 +86,14 @@ impl<'a> GarbageFirst<'a> {
             file.valid_share() < threshold && (is_ordered(file) || !pressure.is_pinned(&space))
         };
         let victims: Vec<&Arc<ValueFile>> = self.files.iter().filter(is_worth_it).collect();
-        let known = space.live_bytes + hidden;
+        let known = space.live_bytes + stale;
         let valid = self.files.first().map_or(1.0, |file| file.valid_share());
         let file_bytes = self.placement.shared.options.file_bytes;
         let is_alone = self.promised_bytes.is_none();
-        let look = Look { hidden, known, valid, is_idle: is_alone && victims.is_empty(), file_bytes };
+        let look = RewriteCase { stale, known, valid, is_idle: is_alone && victims.is_empty(), file_bytes };
         if look.is_due(pressure, threshold) {
             // What runs is waited for, and nothing more begins.
-            return is_alone.then_some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
+            return is_alone.then_some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
         }
         self.collection(&victims)
     }
@@ -102,8 +102,8 @@ impl<'a> GarbageFirst<'a> {
     fn space(&self, pressure: &SpacePressure) -> (ValueSpace, u64) {
         // Looked at once: merges of other threads count what they drop meanwhile.
         let space = self.placement.space();
-        let hidden = self.placement.shared.hidden.below(pressure.hidden_at_most(space.live_bytes));
-        (ValueSpace { live_bytes: space.live_bytes - hidden, ..space }, hidden)
+        let stale = self.placement.shared.stale.below(pressure.stale_at_most(space.live_bytes));
+        (ValueSpace { live_bytes: space.live_bytes - stale, ..space }, stale)
     }
 
     /// A file with a larger valid share than this is not worth it. Where space asks for more than *gc_threshold* allows, space
@@ -114,9 +114,9 @@ impl<'a> GarbageFirst<'a> {
     }
 
     /// Whatever has garbage. First the index says what is dead.
-    fn all_before(&self, before: FileId, pressure: &SpacePressure) -> Option<Collection> {
+    fn all_before(&self, before: FileId, pressure: &SpacePressure) -> Option<GcPick> {
         if pressure.entries_above + pressure.overwritten > 0.0 {
-            return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
+            return Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
         }
         let victims: Vec<_> = self.files.iter().filter(|file| file.id < before && file.dead() > 0).collect();
         self.collection(&victims)
@@ -124,7 +124,7 @@ impl<'a> GarbageFirst<'a> {
 
     /// The collection of the first of these files, and of those that go with it: of logs the next best, of vTables those that have
     /// keys of the same range.
-    fn collection(&self, victims: &[&Arc<ValueFile>]) -> Option<Collection> {
+    fn collection(&self, victims: &[&Arc<ValueFile>]) -> Option<GcPick> {
         let first = *victims.first()?;
         let Some(extent) = first.extent() else {
             let mut bytes = 0;
@@ -134,12 +134,12 @@ impl<'a> GarbageFirst<'a> {
                 bytes - file.len() < enough
             };
             let logs = victims.iter().filter(|file| !is_ordered(file)).take_while(has_room);
-            return Some(Collection::Units(logs.map(|file| file.id).collect()));
+            return Some(GcPick::Units(logs.map(|file| file.id).collect()));
         };
         let meets = |file: &&&Arc<ValueFile>| {
             order::range_of(file).is_some_and(|range| range.0 <= &*extent.largest && range.1 >= &*extent.smallest)
         };
-        Some(Collection::Rewrite {
+        Some(GcPick::Rewrite {
             start: Some(extent.smallest.clone()),
             end: Some(extent.largest.clone()),
             moving: victims.iter().filter(meets).map(|file| file.id).collect(),
@@ -148,9 +148,9 @@ impl<'a> GarbageFirst<'a> {
 
     pub fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let next = match self.pick(pressure) {
-            Some(Collection::Units(files)) => files,
-            Some(Collection::Rewrite { moving, .. }) => moving,
-            Some(Collection::Look) | None => Vec::new(),
+            Some(GcPick::Units(files)) => files,
+            Some(GcPick::Rewrite { moving, .. }) => moving,
+            Some(GcPick::Look) | None => Vec::new(),
         };
         let (space, _) = self.space(pressure);
         let threshold = self.threshold(pressure, &space);

@@ -37,7 +37,7 @@ use crate::{
         sync::LockExt,
         value_files::{COLLECTED, ValueFile, ValueFiles},
     },
-    placement::{Collecting, Moves},
+    placement::{GcRun, Moves},
 };
 
 /// Of the memory for filters, range deletes of a keyspace take no larger share before what holds on to them is collected.
@@ -280,7 +280,7 @@ impl Rewrite {
     }
 }
 
-impl Collecting for Rewrite {
+impl GcRun for Rewrite {
     fn advance(&mut self) -> Result<Option<Moves>> {
         Ok(self.is_due.then(Moves::default))
     }

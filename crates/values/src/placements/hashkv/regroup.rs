@@ -32,7 +32,7 @@ use crate::{
         sync::LockExt,
         value_files::{COLD, COLLECTED, Copy, ValueFile, ValueFiles},
     },
-    placement::{Collecting, Moved, Moves},
+    placement::{GcRun, Moved, Moves},
     placements::{Cold, ValueOptions},
 };
 
@@ -344,7 +344,7 @@ impl Family {
         let mut counting = counting.into_iter().peekable();
         for at in 0..self.sources.len() {
             let file = Arc::clone(&self.sources[at].file);
-            let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Collection);
+            let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Gc);
             while let Some((_, offset, key)) = counting.next_if(|&(source, ..)| source as usize == at) {
                 scan.skip_to(offset);
                 let Some((record, len)) = scan.sound()? else { break };
@@ -383,7 +383,7 @@ impl Family {
     /// The newest record of each key (§3.3: "the latest version counts").
     fn find_newest(&mut self) -> Result<()> {
         for (at, Source { file, is_cold }) in self.sources.iter().enumerate() {
-            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Collection);
+            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Gc);
             while let Some((record, _)) = scan.sound()? {
                 let tagged = record.tagged().map_err(|damage: Corruption| damage.of(file.reader().path()))?;
                 let tag = tagged.map(|to| Tag { file: to.file, len: to.len });
@@ -451,7 +451,7 @@ impl Family {
     }
 }
 
-impl Collecting for Regroup {
+impl GcRun for Regroup {
     fn advance(&mut self) -> Result<Option<Moves>> {
         let Some(family) = self.families.get_mut(self.next) else { return Ok(None) };
         family.pass_over_since(&self.state)?;
@@ -538,7 +538,7 @@ impl Leaf {
             });
             let end = file.len();
             let begin = std::mem::replace(&mut self.seen[at].1, end);
-            let mut scan = Scan::new(file, begin, end, IoSource::Collection);
+            let mut scan = Scan::new(file, begin, end, IoSource::Gc);
             while let Some((record, len)) = scan.sound()? {
                 // A tag that a collection of the cold log has left is of a value that nobody has written since.
                 if record.kind == ValueKind::Tag {

@@ -25,7 +25,7 @@ use crate::{
         sync::LockExt,
         value_files::{ValueFile, ValueFiles},
     },
-    placement::{Collecting, IndexView, Moved, Moves},
+    placement::{GcRun, IndexView, Moved, Moves},
     placements::ValueOptions,
 };
 
@@ -89,7 +89,7 @@ impl Relocation {
 
     fn copy_file(&mut self, source: &Arc<ValueFile>, view: &dyn IndexView, end: &mut End) -> Result<()> {
         self.freed += source.len();
-        let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Collection);
+        let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Gc);
         while let Some((record, len)) = scan.sound()? {
             let from = Pointer { file: source.id, epoch: 0, offset: record.offset, len };
             if record.kind != ValueKind::Value || view.current(record.key)? != Some(from) {
@@ -115,7 +115,7 @@ impl Relocation {
     }
 }
 
-impl Collecting for Relocation {
+impl GcRun for Relocation {
     fn advance(&mut self) -> Result<Option<Moves>> {
         if self.done {
             return Ok(None);

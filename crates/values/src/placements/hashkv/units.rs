@@ -328,11 +328,11 @@ fn sum_up<'a>(unit: FamilyUnit, clock: u64, groups: impl Iterator<Item = &'a Gro
     let mut sum = Candidate { live: 0, dead: 0, written: 0, rest: 0.0 };
     for group in groups {
         sum.live += group.tag_bytes;
-        sum.add_dead(group.tagged.dead, clock - group.hot.collected_at);
+        sum.add_dead(group.tagged.dead, clock - group.hot.last_gc);
         for part in unit.parts(group) {
             sum.live += part.live;
             sum.written += part.written;
-            sum.add_dead(part.dead, clock - part.collected_at);
+            sum.add_dead(part.dead, clock - part.last_gc);
         }
     }
     sum

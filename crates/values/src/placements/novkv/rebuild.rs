@@ -28,7 +28,7 @@ use crate::{
         sync::LockExt,
         value_files::{SORTED, ValueFile},
     },
-    placement::{Collecting, Moved, Moves},
+    placement::{GcRun, Moved, Moves},
 };
 
 /// What an edit puts in force.
@@ -89,7 +89,7 @@ struct Survivors {
 
 impl Survivors {
     fn read(&mut self, file: &ValueFile, values_end: u64, dropped: &HashMap<SeqNo, ()>) -> Result<()> {
-        let mut scan = Scan::new(file, file.start(), values_end, IoSource::Collection);
+        let mut scan = Scan::new(file, file.start(), values_end, IoSource::Gc);
         while let Some((record, len)) = scan.sound()? {
             if record.kind != ValueKind::Value || dropped.contains_key(&record.seqno) {
                 continue;
@@ -209,7 +209,7 @@ fn table(
     writer.finish(&shared.files, properties).map(Some)
 }
 
-impl Collecting for Rebuild {
+impl GcRun for Rebuild {
     fn advance(&mut self) -> Result<Option<Moves>> {
         Ok(None)
     }
@@ -267,7 +267,7 @@ impl MergeDrops {
     }
 }
 
-impl Collecting for MergeDrops {
+impl GcRun for MergeDrops {
     fn advance(&mut self) -> Result<Option<Moves>> {
         Ok(None)
     }

@@ -7,7 +7,7 @@ use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
 use super::*;
 use crate::{
-    parts::{budget::Memory, value_files::Home},
+    parts::{budget::Memory, value_files::StoreContext},
     placement::IndexView,
     store::ValueStore,
 };
@@ -51,11 +51,11 @@ impl Stage {
         self.placement.begin_sync();
         self.placement.sync().unwrap();
         self.placement.synced();
-        self.placement.arrivals.seal();
-        let added = self.placement.unlisted();
+        self.placement.value_log.seal();
+        let added = self.placement.unrecorded();
         self.install(&ValueEdit { added, ..ValueEdit::default() });
-        let news = self.placement.news(0);
-        self.install(&news);
+        let pending_edit = self.placement.pending_edit(0);
+        self.install(&pending_edit);
     }
 
     /// A rewrite that drops these versions; its edit is not in force yet.
@@ -82,7 +82,7 @@ impl Stage {
     }
 
     fn collect(&mut self, units: Vec<FileId>) {
-        let mut collecting = self.placement.collect(&Collection::Units(units), &NoIndex).unwrap();
+        let mut collecting = self.placement.collect(&GcPick::Units(units), &NoIndex).unwrap();
         assert!(collecting.advance().unwrap().is_none(), "nothing is written to the index");
         let edit = collecting.edit();
         self.install(&edit);
@@ -139,7 +139,7 @@ fn open_to_replay(
     dir.create_dir().unwrap();
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-    let home = Home {
+    let context = StoreContext {
         dir,
         keyspace: 1,
         new_file,
@@ -148,7 +148,7 @@ fn open_to_replay(
         unsynced: Arc::default(),
     };
     let listed = ValueEdit { added: listed.values().cloned().collect(), ..ValueEdit::default() };
-    let files = Arc::new(ValueFiles::open(home, &listed, present).unwrap());
+    let files = Arc::new(ValueFiles::open(context, &listed, present).unwrap());
     ValueStore::of(Arc::clone(&files), Box::new(NovKv::open(&files, OPTIONS).unwrap()))
 }
 
@@ -213,7 +213,7 @@ fn drop_keys_that_come_during_a_collection_are_not_forgotten() {
     let file = versions[0].2.file;
     let first = stage.drop_versions(&versions[..1]);
     stage.install(&first);
-    let mut collecting = stage.placement.collect(&Collection::Units(vec![file]), &NoIndex).unwrap();
+    let mut collecting = stage.placement.collect(&GcPick::Units(vec![file]), &NoIndex).unwrap();
     let meanwhile = stage.drop_versions(&versions[1..2]);
     stage.install(&meanwhile);
     let edit = collecting.edit();
@@ -287,7 +287,7 @@ fn drop_files_are_merged() {
         stage.install(&edit);
     }
     let dead = stage.dead();
-    let Some(Collection::Units(units)) = stage.placement.pick(&pressure(0.0)) else { panic!("there are too many") };
+    let Some(GcPick::Units(units)) = stage.placement.pick(&pressure(0.0)) else { panic!("there are too many") };
     assert!(units.len() > 2 && !units.contains(&versions[0].2.file));
     stage.collect(units);
     assert_eq!(stage.dead(), dead);
@@ -338,7 +338,7 @@ fn filled() -> (Stage, Vec<Version>) {
     let mut stage = Stage::new();
     let versions: Vec<Version> = (1..=1000).map(|seqno| stage.put(b"the one key", seqno)).collect();
     stage.end_file();
-    assert_eq!(stage.placement.hidden_bytes(&pressure(0.0)), 0);
+    assert_eq!(stage.placement.stale_bytes(&pressure(0.0)), 0);
     (stage, versions)
 }
 
@@ -346,43 +346,43 @@ fn filled() -> (Stage, Vec<Version>) {
 fn a_rewrite_is_asked_for_when_files_would_be_worth_collecting_after_it() {
     let (stage, versions) = filled();
     let live = stage.placement.space().live_bytes;
-    let pick = |hidden: u64| {
-        stage.placement.shared.hidden.keep_below(0);
-        stage.placement.hides(hidden);
+    let pick = |stale: u64| {
+        stage.placement.shared.stale.keep_below(0);
+        stage.placement.note_overwritten(stale);
         stage.placement.pick(&pressure(0.9))
     };
-    let rewrite = Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
+    let rewrite = Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
     assert_eq!(pick(live / 10), None, "space is within its target");
     assert_eq!(pick(live * 28 / 100), None, "all files would be more than 0.7 valid");
     assert_eq!(pick(live * 32 / 100), rewrite);
-    stage.placement.hides(live);
-    assert_eq!(stage.placement.pick(&pressure(0.1)), None, "but so much cannot be hidden");
+    stage.placement.note_overwritten(live);
+    assert_eq!(stage.placement.pick(&pressure(0.1)), None, "but so much cannot be stale");
     assert_eq!(versions.len(), 1000);
 }
 
 #[test]
 fn what_is_known_is_collected_before_a_rewrite_looks_for_more_unless_much_is_hidden() {
-    let is_rewrite = |dropped: usize, hidden_percent: u64| {
+    let is_rewrite = |dropped: usize, stale_percent: u64| {
         let (mut stage, versions) = filled();
         let dropped: Vec<Version> = versions.iter().step_by(dropped).copied().collect();
         let edit = stage.drop_versions(&dropped);
         stage.install(&edit);
-        stage.placement.shared.hidden.keep_below(0);
-        stage.placement.hides(stage.placement.space().live_bytes * hidden_percent / 100);
+        stage.placement.shared.stale.keep_below(0);
+        stage.placement.note_overwritten(stage.placement.space().live_bytes * stale_percent / 100);
         let pick = stage.placement.pick(&pressure(0.9));
-        matches!(pick.expect("space is wanted"), Collection::Rewrite { .. })
+        matches!(pick.expect("space is wanted"), GcPick::Rewrite { .. })
     };
     assert!(is_rewrite(5, 19), "files are 0.8 valid: not worth it as far as known");
     assert!(!is_rewrite(2, 8), "there are files that are half dead");
-    assert!(is_rewrite(2, 12), "but more than a fifth of what may be dead is hidden");
+    assert!(is_rewrite(2, 12), "but more than a fifth of what may be dead is stale");
 }
 
 #[test]
 fn what_a_rewrite_drops_is_hidden_no_more() {
     let (stage, versions) = filled();
     let each = u64::from(versions[0].2.len);
-    stage.placement.hides(500 * each);
-    assert_eq!(stage.placement.hidden_bytes(&pressure(0.9)), 500 * each);
+    stage.placement.note_overwritten(500 * each);
+    assert_eq!(stage.placement.stale_bytes(&pressure(0.9)), 500 * each);
     let _edit = stage.drop_versions(&versions[..200]);
-    assert_eq!(stage.placement.hidden_bytes(&pressure(0.9)), 300 * each);
+    assert_eq!(stage.placement.stale_bytes(&pressure(0.9)), 300 * each);
 }

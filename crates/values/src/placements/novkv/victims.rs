@@ -5,8 +5,8 @@
 //! comes free.
 //!
 //! What compaction has not met yet is dead all the same, and no drop-key says so. How much that is, is estimated as it comes to be
-//! ([`Hidden`](crate::parts::hidden::Hidden)). When it is much, or nothing else is worth collecting, the key range is rewritten
-//! ([`Look`]), which is little where values are apart, and then everything is known.
+//! ([`StaleEstimate`](crate::parts::stale_estimate::StaleEstimate)). When it is much, or nothing else is worth collecting, the key range is rewritten
+//! ([`RewriteCase`]), which is little where values are apart, and then everything is known.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use bifold_contract::FileId;
 use super::NovKv;
 use crate::{
     parts::{
-        hidden::Look,
+        stale_estimate::RewriteCase,
         sync::LockExt,
         value_files::{DROPS, UNREADABLE, ValueFile},
     },
-    placement::{Collection, Explained, SpacePressure, ValueSpace},
+    placement::{Explained, GcPick, SpacePressure, ValueSpace},
 };
 
 /// One collection merges so many files at most.
@@ -87,7 +87,7 @@ impl NovKv {
     pub(super) fn units(&self) -> Vec<Unit> {
         let shared = &self.shared;
         let files = shared.files.in_use();
-        let head = self.arrivals.head();
+        let head = self.value_log.head();
         let drops = shared.drops.hold();
         let left_out = shared.files.left_out_files();
         let unit = |file: Arc<ValueFile>| {
@@ -95,7 +95,7 @@ impl NovKv {
             let mut told = numbers.iter().flat_map(|&(number, _)| drops.about(number)).map(|block| block.drop_file);
             let is_stuck = !left_out.is_empty()
                 && (left_out.contains(&file.id) || told.any(|drop_file| left_out.contains(&drop_file)));
-            let is_complete = Some(file.id) != head && file.is_listed();
+            let is_complete = Some(file.id) != head && file.is_recorded();
             Unit {
                 value_bytes: numbers.iter().map(|(_, bytes)| bytes).sum(),
                 dropped_bytes: numbers.iter().map(|&(number, _)| drops.dropped_bytes(number)).sum(),
@@ -110,12 +110,12 @@ impl NovKv {
         units
     }
 
-    pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<Collection> {
+    pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<GcPick> {
         let units = self.units();
         let complete: Vec<&Unit> = units.iter().filter(|unit| unit.is_complete).collect();
         if let Some(before) = pressure.all_before {
             if pressure.entries_above + pressure.overwritten > 0.0 {
-                return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
+                return Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
             }
             let is_old = |unit: &&Unit| unit.file.id < before && (unit.can_be_copied() || unit.live_bytes() == 0);
             let mut old: Vec<&Unit> = complete.into_iter().filter(is_old).collect();
@@ -128,13 +128,13 @@ impl NovKv {
         let gone: Vec<FileId> =
             complete.iter().filter(|unit| unit.live_bytes() == 0).take(DELETED_AT_ONCE).map(|u| u.file.id).collect();
         if !gone.is_empty() {
-            return Some(Collection::Units(gone));
+            return Some(GcPick::Units(gone));
         }
         self.drop_files_to_merge().or_else(|| self.small_files(&complete)).or_else(|| self.for_space(pressure, &units))
     }
 
     /// As many files from the first one on as make one table.
-    fn fitting(&self, units: &[&Unit]) -> Option<Collection> {
+    fn fitting(&self, units: &[&Unit]) -> Option<GcPick> {
         let mut live = 0;
         let fits = |unit: &&&Unit| {
             live += unit.live_bytes();
@@ -142,12 +142,12 @@ impl NovKv {
         };
         let fitting = units.iter().take(FILES_AT_ONCE).take_while(fits).count().max(1);
         let ids: Vec<FileId> = units.iter().take(fitting).map(|unit| unit.file.id).collect();
-        (!ids.is_empty()).then_some(Collection::Units(ids))
+        (!ids.is_empty()).then_some(GcPick::Units(ids))
     }
 
     /// Drop files of about one size, from the youngest on: so each drop-key is copied about as often as their number has
     /// digits.
-    fn drop_files_to_merge(&self) -> Option<Collection> {
+    fn drop_files_to_merge(&self) -> Option<GcPick> {
         let drops = self.shared.drops.hold();
         let left_out = self.shared.files.left_out_files();
         let files: Vec<FileId> = drops.files().keys().copied().filter(|id| !left_out.contains(id)).collect();
@@ -164,10 +164,10 @@ impl NovKv {
             bytes += len(id);
             taken.push(id);
         }
-        Some(Collection::Units(taken))
+        Some(GcPick::Units(taken))
     }
 
-    fn small_files(&self, complete: &[&Unit]) -> Option<Collection> {
+    fn small_files(&self, complete: &[&Unit]) -> Option<GcPick> {
         let is_small =
             |unit: &&&Unit| unit.can_be_copied() && unit.live_bytes() < self.options.file_bytes / SMALL_SHARE;
         let mut small: Vec<&Unit> = complete.iter().filter(is_small).copied().collect();
@@ -175,12 +175,12 @@ impl NovKv {
         if small.len() > SMALL_FILES_MAX { self.fitting(&small) } else { None }
     }
 
-    fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<Collection> {
+    fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<GcPick> {
         let (_, total_bytes, _) = self.shared.files.sizes();
         let known: u64 = units.iter().map(Unit::needed_bytes).sum();
         let left_out_bytes = units.iter().map(Unit::stuck_bytes).sum();
-        let hidden = self.shared.hidden.below(pressure.hidden_at_most(known));
-        let space = ValueSpace { files: 0, total_bytes, live_bytes: known - hidden, emptied_bytes: 0, left_out_bytes };
+        let stale = self.shared.stale.below(pressure.stale_at_most(known));
+        let space = ValueSpace { files: 0, total_bytes, live_bytes: known - stale, drained_bytes: 0, left_out_bytes };
         if pressure.excess(&space) == 0 {
             return None;
         }
@@ -191,9 +191,9 @@ impl NovKv {
         };
         let worth: Vec<&Unit> = units.iter().filter(is_worth).collect();
         let valid = units.iter().filter(|unit| !unit.is_stuck).map(Unit::valid_rate).fold(1.0, f64::min);
-        let look = Look { hidden, known, valid, is_idle: worth.is_empty(), file_bytes: self.options.file_bytes };
+        let look = RewriteCase { stale, known, valid, is_idle: worth.is_empty(), file_bytes: self.options.file_bytes };
         if look.is_due(pressure, threshold) {
-            return Some(Collection::Rewrite { start: None, end: None, moving: Vec::new() });
+            return Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
         }
         self.fitting(&worth)
     }
@@ -205,7 +205,7 @@ impl NovKv {
 
     pub(super) fn explain_units(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let (next, rewrites) = match self.choose(pressure) {
-            Some(Collection::Units(units)) => (units, false),
+            Some(GcPick::Units(units)) => (units, false),
             picked => (Vec::new(), picked.is_some()),
         };
         let threshold = self.threshold(pressure);

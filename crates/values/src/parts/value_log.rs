@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The end of a log of values.
-pub struct Arrivals {
+pub struct ValueLog {
     files: Arc<ValueFiles>,
     file_bytes: u64,
     head: Mutex<Head>,
@@ -26,7 +26,7 @@ struct Head {
     compressor: Compressor,
 }
 
-impl Arrivals {
+impl ValueLog {
     /// Appends to files that are cut at about `file_bytes`; begins with a new one.
     #[must_use]
     pub fn new(files: Arc<ValueFiles>, file_bytes: u64, compression: Compression) -> Self {

@@ -1,7 +1,7 @@
 //! Garbage collection of values kept apart: what a placement picks and copies, the engine commits.
 //!
 //! ```text
-//! pick ─▶ copy ─▶ ┌ commit lock, a few moves at a time ─────┐ ─▶ sync ─────────────▶ retire what is emptied
+//! pick ─▶ copy ─▶ ┌ commit lock, a few moves at a time ─────┐ ─▶ sync ─────────────▶ reclaim what is emptied
 //!                 │ pass over what is overwritten meanwhile │    (values, then log)  (manifest, then the files)
 //!                 │ ─▶ commit the other moves               │
 //!                 └─────────────────────────────────────────┘
@@ -11,13 +11,13 @@
 //! it. It is committed only where the address it replaces is still the newest: a placement that knows says so, for the
 //! others the index is asked under the commit lock. A file that is emptied goes when the moves out of it are durable, and
 //! with them all that was counted as newer than what it holds: until then a power loss leads back to it. Another worker
-//! syncs and retires while the next collection copies.
+//! syncs and reclaims while the next collection copies.
 //!
 //! Values of a commit that is under way stand in files to which no address leads yet. Nothing is copied before that commit has
 //! happened: those that begin later append to files that were not there, or not full, when the files were picked.
 //!
 //! Several collections of a keyspace run at once where the placement says which files have nothing to do with those being
-//! collected ([`Placement::pick_beside`](bifold_values::placement::Placement::pick_beside), decision 0009).
+//! collected ([`Placement::pick_concurrent`](bifold_values::placement::Placement::pick_concurrent), decision 0009).
 //!
 //! What is picked may also be a look: the placement asks the index about some values, and nothing moves.
 
@@ -29,14 +29,14 @@ use std::{
 use bifold_contract::{FileId, Pointer, Result, planted};
 use bifold_format::pointer;
 use bifold_index::version::Version;
-use bifold_values::placement::{Collecting, Collection, IndexView, Moved, SpacePressure};
+use bifold_values::placement::{GcPick, GcRun, IndexView, Moved, SpacePressure};
 
 use crate::{
     compact::{beside_largest, entries_of_runs},
     engine::Engine,
     left_out::{Took, leave_out_values, note_unreadable},
     options::Durability,
-    rewrite::Which,
+    rewrite::RewriteScope,
     room::Means,
     tree::Tree,
     wal::Wal,
@@ -60,13 +60,13 @@ const LOOK_BYTES_MIN: u64 = 64 << 10;
 const PARTED_ENTRY_BYTES: u64 = 20;
 
 /// The index as a collection may ask it.
-struct Asked<'a> {
+struct LiveIndex<'a> {
     engine: &'a Engine,
     tree: &'a Tree,
     lookups: Cell<u64>,
 }
 
-impl IndexView for Asked<'_> {
+impl IndexView for LiveIndex<'_> {
     fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
         let current = self.engine.current_pointer(self.tree, key);
@@ -112,23 +112,23 @@ impl Engine {
     }
 
     /// What to collect next in a keyspace, beside what is being collected.
-    pub fn next_collection(&self, tree: &Tree, running: &[Collection]) -> Option<Collection> {
-        if !tree.keeps_apart {
+    pub fn next_gc(&self, tree: &Tree, running: &[GcPick]) -> Option<GcPick> {
+        if !tree.separates {
             return None;
         }
         let pressure = self.pressure(tree);
         match running {
             [] => tree.placement().pick(&pressure),
-            _ => tree.placement().pick_beside(&pressure, running),
+            _ => tree.placement().pick_concurrent(&pressure, running),
         }
     }
 
     /// Whether garbage of a keyspace is being collected or deleted, or will be as soon as a worker is free.
     pub fn is_freeing(&self, tree: &Tree) -> bool {
-        let by_merges = || tree.placement().profile().parts_at_rewrite && self.is_merging(tree);
+        let by_merges = || tree.placement().profile().separates_at_rewrite && self.is_merging(tree);
         self.work.is_freeing(tree.keyspace)
-            || self.can_retire(tree)
-            || self.next_collection(tree, &[]).is_some()
+            || self.can_reclaim(tree)
+            || self.next_gc(tree, &[]).is_some()
             || by_merges()
     }
 
@@ -141,21 +141,21 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors, and every reason not to take writes. What cannot be read is an error when all else is collected.
-    pub fn collect_all(&self, tree: &Arc<Tree>) -> Result<()> {
+    pub fn gc_all(&self, tree: &Arc<Tree>) -> Result<()> {
         let keyspace = tree.keyspace;
-        self.work.reserve_collections(keyspace);
-        let outcome = self.guard("a collection", || self.collect_all_alone(tree));
-        self.work.release_collections(keyspace);
+        self.work.reserve_gc(keyspace);
+        let outcome = self.guard("a collection", || self.gc_all_alone(tree));
+        self.work.release_gc(keyspace);
         outcome
     }
 
     /// The same, when workers begin no more collections of the keyspace.
-    fn collect_all_alone(&self, tree: &Arc<Tree>) -> Result<()> {
+    fn gc_all_alone(&self, tree: &Arc<Tree>) -> Result<()> {
         let all_before = Some(self.next_file());
         let mut is_rewritten = false;
         loop {
             // Picked when no other collection runs: what another is about to empty must not be picked.
-            let is_mine = || self.work.try_collect(tree.keyspace);
+            let is_mine = || self.work.try_gc(tree.keyspace);
             self.wait_until("a collection of everything", "collections of the keyspace to end", is_mine)?;
             let at_work = self.signal.working();
             // Of a dropped keyspace nothing moves any more: the same would be picked for ever.
@@ -165,17 +165,17 @@ impl Engine {
                 (pressure.entries_above, pressure.overwritten) = (0.0, 0.0);
             }
             let picked = if tree.is_dropped() { None } else { tree.placement().pick(&pressure) };
-            is_rewritten |= matches!(picked, Some(Collection::Rewrite { .. }));
+            is_rewritten |= matches!(picked, Some(GcPick::Rewrite { .. }));
             let outcome = match &picked {
                 Some(pick) => self.collect(tree, pick, all_before),
-                None => self.retire_values(tree),
+                None => self.reclaim_values(tree),
             };
-            self.end_collection(tree.keyspace, None);
+            self.end_gc(tree.keyspace, None);
             drop(at_work);
             match &picked {
                 None => {
                     self.watch(outcome)?;
-                    return self.tell_left_out(tree);
+                    return self.report_left_out(tree);
                 }
                 Some(pick) => match self.end_of_job(tree, Took::Values(pick), outcome) {
                     Err(error) if error.is_unreadable() && self.health.writable().is_ok() => {}
@@ -189,37 +189,37 @@ impl Engine {
     ///
     /// # Errors
     /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
-    pub fn collect(&self, tree: &Arc<Tree>, pick: &Collection, all_before: Option<FileId>) -> Result<()> {
+    pub fn collect(&self, tree: &Arc<Tree>, pick: &GcPick, all_before: Option<FileId>) -> Result<()> {
         // Who asks for everything waits for it.
         let means = if all_before.is_some() { Means::Reserve } else { Means::Free };
         let pick = self.fitting(tree, pick, means)?;
-        self.pace.collection_begins(self.env.clock.now());
-        let freed = self.collect_unpaced(tree, &pick, means);
-        self.pace.collection_ends(freed.as_ref().map_or(None, |freed| *freed), self.env.clock.now());
+        self.pace.gc_begins(self.env.clock.now());
+        let freed = self.gc_unpaced(tree, &pick, means);
+        self.pace.gc_ends(freed.as_ref().map_or(None, |freed| *freed), self.env.clock.now());
         freed.map(drop)
     }
 
     /// What of a pick the disk has room for. First goes what is emptied and waits for a sync, then `RESERVE`.
-    fn fitting(&self, tree: &Tree, pick: &Collection, means: Means) -> Result<Collection> {
+    fn fitting(&self, tree: &Tree, pick: &GcPick, means: Means) -> Result<GcPick> {
         // Of some picks one file is made: one unit alone would be picked again and again. When all is collected it is not.
         let least = if means == Means::Reserve { 1 } else { 2 };
-        let mut fitting = self.fit_collection(tree, pick, least);
+        let mut fitting = self.fit_gc(tree, pick, least);
         if fitting.1.is_some() {
-            self.retire_values(tree)?;
-            fitting = self.fit_collection(tree, pick, least);
+            self.reclaim_values(tree)?;
+            fitting = self.fit_gc(tree, pick, least);
         }
         fitting.1.map_or(Ok(()), |needed| self.ensure_room_by(means, needed))?;
         Ok(fitting.0)
     }
 
     /// Answers how many bytes come free, where that says how fast they do.
-    fn collect_unpaced(&self, tree: &Arc<Tree>, pick: &Collection, means: Means) -> Result<Option<u64>> {
-        if let Collection::Rewrite { start, end, moving } = pick {
+    fn gc_unpaced(&self, tree: &Arc<Tree>, pick: &GcPick, means: Means) -> Result<Option<u64>> {
+        if let GcPick::Rewrite { start, end, moving } = pick {
             if moving.is_empty() {
                 // What memtables hide is looked for.
                 self.flush(&[Arc::clone(tree)])?;
             }
-            let which = if moving.is_empty() { Which::Due } else { Which::All };
+            let which = if moving.is_empty() { RewriteScope::Due } else { RewriteScope::All };
             let rewritten = self.rewrite_range(tree, (start.as_deref(), end.as_deref()), which, (moving, means))?;
             if let Some(unreadable) = rewritten.unreadable {
                 // What has not moved now will not the next time.
@@ -232,10 +232,10 @@ impl Engine {
             self.wait_for_commit();
         }
         let values = tree.placement();
-        let view = Asked { engine: self, tree, lookups: Cell::new(0) };
+        let view = LiveIndex { engine: self, tree, lookups: Cell::new(0) };
         let mut collecting = self.with_room(means, || values.collect(pick, &view))?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
-        if *pick == Collection::Look {
+        if *pick == GcPick::Look {
             return Ok(None);
         }
         while self.commit_moves(tree, collecting.as_mut())? {}
@@ -252,37 +252,37 @@ impl Engine {
     }
 
     /// Whether files of a keyspace are emptied and wait for a sync only.
-    pub fn can_retire(&self, tree: &Tree) -> bool {
-        tree.keeps_apart && tree.placement().can_retire(self.snapshots.oldest())
+    pub fn can_reclaim(&self, tree: &Tree) -> bool {
+        tree.separates && tree.placement().can_reclaim(self.snapshots.oldest())
     }
 
     /// Makes everything durable, and lets go of the files that moves have emptied which are durable now.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn retire_values(&self, tree: &Tree) -> Result<()> {
-        if !self.can_retire(tree) {
+    pub fn reclaim_values(&self, tree: &Tree) -> Result<()> {
+        if !self.can_reclaim(tree) {
             return Ok(());
         }
         // On a slow disk the sync takes longer than the collections before it.
-        self.pace.collection_begins(self.env.clock.now());
-        let outcome = self.retire_unpaced(tree);
-        self.pace.collection_ends(Some(0), self.env.clock.now());
+        self.pace.gc_begins(self.env.clock.now());
+        let outcome = self.reclaim_unpaced(tree);
+        self.pace.gc_ends(Some(0), self.env.clock.now());
         outcome
     }
 
-    fn retire_unpaced(&self, tree: &Tree) -> Result<()> {
-        let durable = if planted!("retire_unsynced") {
+    fn reclaim_unpaced(&self, tree: &Tree) -> Result<()> {
+        let durable = if planted!("reclaim_unsynced") {
             self.visible()
         } else {
             self.sync_everything()?;
             self.group_sync.durable()
         };
-        self.install_values(tree, || tree.placement().retire(durable, self.snapshots.oldest()))
+        self.install_values(tree, || tree.placement().reclaim(durable, self.snapshots.oldest()))
     }
 
     /// Commits the next moves; answers whether there were any.
-    fn commit_moves(&self, tree: &Arc<Tree>, collecting: &mut dyn Collecting) -> Result<bool> {
+    fn commit_moves(&self, tree: &Arc<Tree>, collecting: &mut dyn GcRun) -> Result<bool> {
         self.pace_moves(tree)?;
         let mut wal = self.wal.hold();
         self.writable()?;
@@ -309,7 +309,7 @@ impl Engine {
     }
 
     /// Commits those moves whose old address is still the newest of its key.
-    fn commit_checked(&self, tree: &Arc<Tree>, moves: &[Moved], collecting: &mut dyn Collecting) -> Result<()> {
+    fn commit_checked(&self, tree: &Arc<Tree>, moves: &[Moved], collecting: &mut dyn GcRun) -> Result<()> {
         let mut wal = self.wal.hold();
         self.writable()?;
         let is_current = |moved: &Moved| Ok(self.current_pointer(tree, &moved.key)? == Some(moved.from));
@@ -353,7 +353,7 @@ impl Engine {
     /// looks anew at how full its space is. No other keyspace is looked at: this is part of every commit.
     pub fn note_values(&self, ops: &[Op<'_>]) {
         let mut due = Vec::new();
-        for op in ops.iter().filter(|op| op.tree.parts_from != usize::MAX) {
+        for op in ops.iter().filter(|op| op.tree.separates_from != usize::MAX) {
             let (looks, bytes) = (&op.tree.looks, op.bytes());
             let written = looks.written.fetch_add(bytes, Relaxed) + bytes;
             if written >= looks.due_at.load(Relaxed) {
