@@ -6,7 +6,7 @@ default:
     @just --list
 
 # everything CI checks, in CI's order
-check: fmt-check lint lint-peers docs deny test test-peers examples
+check: fmt-check lint lint-peers docs deny house test test-peers examples
 
 # the README's test command
 test:
@@ -35,6 +35,10 @@ docs:
 # licences, duplicates and advisories of dependencies
 deny:
     cargo run -q -p xtask -- deny
+
+# limits of the code: lines, columns, the seam, names of placements
+house:
+    cargo run -q -p xtask -- house
 
 # the short programs in crates/bifold/examples, which check what they print
 examples:

@@ -2,6 +2,7 @@
 
 mod deny;
 mod disks;
+mod house;
 mod planted;
 mod prove;
 
@@ -11,6 +12,7 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE
   deny      check licences and sources of all dependencies against deny.toml
   disks     fill real file systems to the last byte, kill, reopen, empty (needs root)   [NAME ...]
+  house     count what keeps the code readable: lines, columns, the seam, names of placements
   prove     run the proofs at CI's counts and print their figures
   planted   wake each planted bug and check that a proof catches it   [NAME ...]";
 
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
     let outcome = match chore.as_str() {
         "deny" => deny::run(),
         "disks" => disks::run(&words.collect::<Vec<_>>()),
+        "house" => house::run(),
         "prove" => prove::run(),
         "planted" => planted::run(&words.collect::<Vec<_>>()),
         _ => {

@@ -1,0 +1,174 @@
+//! The limits that keep the code readable, counted: files, lines, the seam, and where placements are named. Functions are
+//! counted by clippy (`too-many-lines-threshold` in clippy.toml).
+
+use std::{fs, process::Command};
+
+/// Lines of a Rust file.
+const FILE_LINES_MAX: usize = 500;
+
+/// Columns of a line.
+const COLUMNS_MAX: usize = 120;
+
+/// Methods that a placement must write itself.
+const REQUIRED_METHODS_MAX: usize = 8;
+
+/// Where the trait is.
+const SEAM: &str = "crates/values/src/placement.rs";
+
+/// What a placement may not be called outside its own module, its registration and tests.
+const PLACEMENTS: [&str; 10] =
+    ["HashKv", "hashkv", "DiffKv", "diffkv", "NovKv", "novkv", "UniKv", "unikv", "WiscKey", "wisckey"];
+
+/// Crates of the engine: others (the program, the lab, the simulations, the advice) name placements because users do.
+const ENGINE: [&str; 6] = ["contract", "format", "io", "index", "values", "bifold"];
+
+/// Where placements are defined, registered and described to users.
+const REGISTRATION: [&str; 4] = [
+    "crates/values/src/placements",
+    "crates/bifold/src/options",
+    "crates/bifold/src/presets.rs",
+    "crates/bifold/src/lib.rs",
+];
+
+/// Counts everything, prints the counts, and fails when one is above its limit.
+pub fn run() -> Result<(), String> {
+    let files = sources()?;
+    let mut problems = Vec::new();
+    let mut count = |what: &str, found: Vec<String>| {
+        println!("{what}: {}", found.len());
+        problems.extend(found.into_iter().map(|place| format!("{place}: {what}")));
+    };
+    count("files of more than 500 lines", files.iter().filter_map(long_file).collect());
+    count("lines of more than 120 columns", files.iter().flat_map(wide_lines).collect());
+    count("placements named elsewhere", files.iter().flat_map(strange_names).collect());
+    let required = required_methods(&files)?;
+    println!("required methods of `Placement`: {required}");
+    if required > REQUIRED_METHODS_MAX {
+        problems.push(format!("{SEAM}: `Placement` requires {required} methods, not {REQUIRED_METHODS_MAX} at most"));
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+}
+
+/// A Rust file of this repository.
+struct Source {
+    path: String,
+    text: String,
+}
+
+impl Source {
+    fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text.lines().enumerate().map(|(at, line)| (at + 1, line))
+    }
+}
+
+fn sources() -> Result<Vec<Source>, String> {
+    let listed =
+        Command::new("git").args(["ls-files", "*.rs"]).output().map_err(|e| format!("cannot start git: {e}"))?;
+    if !listed.status.success() {
+        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&listed.stderr)));
+    }
+    let read = |path: &str| {
+        let text = fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+        Ok(Source { path: path.to_owned(), text })
+    };
+    let files: Vec<Source> =
+        String::from_utf8_lossy(&listed.stdout).lines().map(read).collect::<Result<_, String>>()?;
+    if files.is_empty() { Err("git lists no Rust files here".to_owned()) } else { Ok(files) }
+}
+
+fn long_file(file: &Source) -> Option<String> {
+    let lines = file.text.lines().count();
+    (lines > FILE_LINES_MAX).then(|| format!("{} ({lines} lines)", file.path))
+}
+
+fn wide_lines(file: &Source) -> Vec<String> {
+    let is_wide = |&(_, line): &(usize, &str)| line.chars().count() > COLUMNS_MAX;
+    file.lines().filter(is_wide).map(|(at, _)| format!("{}:{at}", file.path)).collect()
+}
+
+/// Code of the engine, not its comments and tests, that names a placement.
+fn strange_names(file: &Source) -> Vec<String> {
+    let is_engine = ENGINE.iter().any(|name| file.path.starts_with(&format!("crates/{name}/src/")));
+    let is_exempt = REGISTRATION.iter().any(|place| file.path.starts_with(place));
+    if !is_engine || is_exempt || file.path.ends_with("tests.rs") {
+        return Vec::new();
+    }
+    let code = file.lines().take_while(|(_, line)| !line.starts_with("#[cfg(test)]"));
+    let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));
+    let names_one = |line: &str| words(line).any(|word| PLACEMENTS.contains(&word));
+    code.filter(|(_, line)| names_one(line)).map(|(at, _)| format!("{}:{at}", file.path)).collect()
+}
+
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+}
+
+/// Methods of the trait that end with a semicolon: those without a body of their own.
+fn required_methods(files: &[Source]) -> Result<usize, String> {
+    let seam = files.iter().find(|file| file.path == SEAM).ok_or_else(|| format!("{SEAM} is not there"))?;
+    let mut lines = seam.text.lines().skip_while(|line| !line.starts_with("pub trait Placement"));
+    if lines.next().is_none() {
+        return Err(format!("{SEAM} has no `pub trait Placement`"));
+    }
+    let body: Vec<&str> = lines.take_while(|line| *line != "}").collect();
+    Ok(count_required(&body))
+}
+
+fn count_required(body: &[&str]) -> usize {
+    let mut required = 0;
+    let mut is_signature = false;
+    for line in body.iter().map(|line| line.trim()).filter(|line| !line.starts_with("//")) {
+        is_signature |= line.starts_with("fn ");
+        if is_signature && line.ends_with(';') {
+            required += 1;
+        }
+        if is_signature && (line.ends_with(';') || line.ends_with('{') || line.ends_with('}')) {
+            is_signature = false;
+        }
+    }
+    required
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> Source {
+        Source { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    #[test]
+    fn long_files_and_wide_lines_are_found() {
+        assert_eq!(long_file(&file("a.rs", &"x\n".repeat(500))), None);
+        assert_eq!(long_file(&file("a.rs", &"x\n".repeat(501))).as_deref(), Some("a.rs (501 lines)"));
+        let wide = format!("{}\n{}\n", "ä".repeat(120), "ä".repeat(121));
+        assert_eq!(wide_lines(&file("a.rs", &wide)), ["a.rs:2"]);
+    }
+
+    #[test]
+    fn placements_are_named_in_their_own_modules_comments_and_tests_only() {
+        let text = "// hashkv\nlet a = HashKv;\n#[cfg(test)]\nmod tests { use HashKv; }\n";
+        assert_eq!(strange_names(&file("crates/index/src/a.rs", text)), ["crates/index/src/a.rs:2"]);
+        assert!(strange_names(&file("crates/values/src/placements/hashkv.rs", text)).is_empty());
+        assert!(strange_names(&file("crates/cli/src/a.rs", text)).is_empty());
+        assert!(strange_names(&file("crates/index/src/a.rs", "let hashkv_like = 1;\n")).is_empty());
+    }
+
+    #[test]
+    fn methods_without_a_body_are_required() {
+        let body = [
+            "    /// One; two.",
+            "    fn one(&self) -> u64;",
+            "",
+            "    fn two(",
+            "        &self,",
+            "    ) -> Result<()>;",
+            "    fn three(&self) {}",
+            "    fn four(&self) -> u64 {",
+            "        let x = 1;",
+            "        x",
+            "    }",
+        ];
+        assert_eq!(count_required(&body), 2);
+    }
+}
