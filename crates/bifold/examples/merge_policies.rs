@@ -36,7 +36,7 @@ fn run((keys, rounds): (u64, u64), policy: options::MergePolicy, dir: &std::path
     let mut keyspace = KeyspaceOptions { placement: Placement::DiffKv, values, ..KeyspaceOptions::default() };
     keyspace.table_bytes = 1 << 20;
     keyspace.compaction =
-        options::Compaction::Leveled(options::Leveled { base_bytes: 1 << 20, growth: 4, ..Default::default() });
+        options::Compaction::Leveled(options::Leveled { base_bytes: 1 << 20, size_ratio: 4, ..Default::default() });
     let options = Options { memory_limit: 256 << 20, memtable_bytes: 16 << 20, keyspace, ..Options::default() };
     let db = Db::open_with(dir, options)?;
     let begin = Instant::now();

@@ -233,7 +233,7 @@ impl Engine {
         let id = KeyspaceId::try_from(self.new_file_id())
             .map_err(|_| Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
         let values = FoundFiles { context: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
-        let version = presets::empty_version(options, &self.tables)?;
+        let version = presets::empty_version(options, &self.tables);
         let tree = Arc::new(Tree::new(id, name.to_owned(), options.clone(), version, 0, values)?);
         let text = toml::to_string(options).unwrap_or_default();
         let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: text };

@@ -8,13 +8,17 @@ mod compaction;
 mod text;
 mod values;
 
-use bifold_contract::{Error, Result};
+pub use bifold_contract::option::parse_size;
+use bifold_contract::{
+    Error, Result,
+    option::{at_least, optional_size, size, within},
+};
+pub use bifold_format::compression::Compression;
 use serde::{Deserialize, Serialize};
 
-use self::text::{at_least, insert_at, optional_size, size, within};
+use self::text::insert_at;
 pub use self::{
     compaction::{Compaction, HashIndex, Leveled, Tiered, TwoLayer},
-    text::parse_size,
     values::{CachedValues, Cold, MergePolicy, Values, Victim},
 };
 
@@ -124,19 +128,6 @@ pub enum Reads {
     Mapped,
     /// By a system call for each.
     Called,
-}
-
-/// How table blocks are compressed. A block that shrinks by less than an eighth is stored as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Compression {
-    /// Not at all.
-    #[default]
-    None,
-    /// LZ4: fast, modest.
-    Lz4,
-    /// Zstandard, level 1: smaller, slower.
-    Zstd,
 }
 
 /// Options of a database.
@@ -309,7 +300,7 @@ impl Options {
     }
 
     /// Changes one option given as `name=value`, nested names joined by dots: `memory_limit=256MiB`,
-    /// `keyspace.compression=lz4`, `keyspace.compaction.leveled.growth=8`. `keyspace.preset=unikv` stands for a placement and the tree it
+    /// `keyspace.compression=lz4`, `keyspace.compaction.leveled.size_ratio=8`. `keyspace.preset=unikv` stands for a placement and the tree it
     /// is meant for: see [`KeyspaceOptions::with_placement`].
     ///
     /// # Errors
@@ -371,7 +362,7 @@ impl KeyspaceOptions {
         within("keyspace.restart_interval", u64::from(self.restart_interval), 1, 1024)?;
         within("keyspace.filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 63)?;
         if let Some(index) = self.hash_index {
-            index.check()?;
+            index.check("keyspace.hash_index")?;
         }
         self.values.check()?;
         if self.placement == Placement::NovKv {
@@ -404,7 +395,7 @@ mod tests {
             "durability=sync",
             "workers.threads=3",
             "keyspace.compression=zstd",
-            "keyspace.compaction.leveled.growth=8",
+            "keyspace.compaction.leveled.size_ratio=8",
             "keyspace.placement=hashkv",
             "keyspace.values.victim.greedy_random=8",
             "keyspace.values.space_target=1.3",
@@ -417,11 +408,11 @@ mod tests {
         assert_eq!(options.open_files_max, 100);
         assert_eq!(options.durability, Durability::Sync);
         assert_eq!(options.workers, Workers::Threads(3));
-        assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { growth: 8, ..Leveled::default() }));
+        assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { size_ratio: 8, ..Leveled::default() }));
         assert_eq!(options.keyspace.placement, Placement::HashKv);
         assert_eq!(options.keyspace.values.victim, Victim::GreedyRandom(8));
-        options.set("keyspace.compaction.tiered.growth=5").unwrap();
-        assert_eq!(options.keyspace.compaction, Compaction::Tiered(Tiered { growth: 5, ..Tiered::default() }));
+        options.set("keyspace.compaction.tiered.size_ratio=5").unwrap();
+        assert_eq!(options.keyspace.compaction, Compaction::Tiered(Tiered { size_ratio: 5, ..Tiered::default() }));
         options.set("workers=caller").unwrap();
         assert_eq!(options.workers, Workers::Caller);
     }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use bifold_contract::{CompactionPolicy, FileId, Result, ValueEdit};
-use bifold_format::{compression::Compression as BlockCompression, filter::HASH_BITS};
+use bifold_format::filter::HASH_BITS;
 use bifold_index::{
     compaction::{leveled, tiered, two_layer},
-    hash_index::HashIndexOptions,
     table::{TableContext, TableOptions},
     version::Version,
 };
@@ -27,10 +26,7 @@ use bifold_values::{
     store::ValueStore,
 };
 
-use crate::options::{Cold, Compaction, Compression, HashIndex, KeyspaceOptions, MergePolicy, Placement, Victim};
-
-/// Zstandard level: the lowest, since tables are rewritten several times.
-const ZSTD_LEVEL: i32 = 1;
+use crate::options::{Cold, Compaction, HashIndex, KeyspaceOptions, MergePolicy, Placement, Victim};
 
 /// The values of a keyspace, where the placement is the one an option names, with the value files that are there.
 ///
@@ -87,38 +83,21 @@ fn value_options(options: &KeyspaceOptions) -> ValueOptions {
             MergePolicy::ScanOptimised => order::MergePolicy::ScanOptimised,
         },
         max_sorted_run: values.max_sorted_run as usize,
-        compression: compression(values.compression),
+        compression: values.compression,
     }
 }
 
-/// The compaction policy that options describe.
-///
-/// # Errors
-/// Options that cannot be used together.
-pub(crate) fn policy(options: &KeyspaceOptions) -> Result<Box<dyn CompactionPolicy>> {
+/// The compaction policy that options, which have been checked, describe.
+pub(crate) fn policy(options: &KeyspaceOptions) -> Box<dyn CompactionPolicy> {
     let table_bytes = options.table_bytes;
-    Ok(match options.compaction {
-        Compaction::Leveled(o) => Box::new(leveled::Leveled::new(leveled::LeveledOptions {
-            growth: o.growth,
-            levels: o.levels,
-            level0_runs: o.level0_runs,
-            base_bytes: o.base_bytes,
-            table_bytes,
-            ..Default::default()
-        })?),
-        Compaction::Tiered(o) => Box::new(tiered::Tiered::new(tiered::TieredOptions {
-            growth: o.growth,
-            levels: o.levels,
-            table_bytes,
-            ..Default::default()
-        })?),
-        Compaction::TwoLayer(o) => Box::new(two_layer::TwoLayer::new(two_layer::TwoLayerOptions {
-            unsorted_bytes: o.unsorted_bytes,
-            overwritten_share: overwritten_share(options),
-            scan_merge_runs: o.scan_merge_runs,
-            table_bytes,
-        })?),
-    })
+    match options.compaction {
+        Compaction::Leveled(leveled) => Box::new(leveled::Leveled::new(leveled, table_bytes)),
+        Compaction::Tiered(tiered) => Box::new(tiered::Tiered::new(tiered, table_bytes)),
+        Compaction::TwoLayer(layers) => {
+            let policy = two_layer::TwoLayer::new(layers, table_bytes);
+            Box::new(policy.with_overwritten_share(overwritten_share(options)))
+        }
+    }
 }
 
 /// How many of the entries level 0 may overwrite before it is merged, where values are separated when they leave it: a fourth of what the space
@@ -131,17 +110,13 @@ fn overwritten_share(options: &KeyspaceOptions) -> f64 {
 }
 
 /// A version without tables.
-///
-/// # Errors
-/// Options that cannot be used together.
-pub(crate) fn empty_version(options: &KeyspaceOptions, context: &Arc<TableContext>) -> Result<Version> {
-    let Some(index) = options.hash_index else { return Ok(Version::default()) };
+pub(crate) fn empty_version(options: &KeyspaceOptions, context: &Arc<TableContext>) -> Version {
+    let Some(index) = options.hash_index else { return Version::default() };
     let level0_bytes = match options.compaction {
-        Compaction::TwoLayer(o) => Some(o.unsorted_bytes),
+        Compaction::TwoLayer(layers) => Some(layers.unsorted_bytes),
         Compaction::Leveled(_) | Compaction::Tiered(_) => None,
     };
-    let HashIndex { ways, tag_bits, run_bits, written: _ } = index;
-    Version::with_hash_index(HashIndexOptions { ways, tag_bits, run_bits, level0_bytes }, context)
+    Version::with_hash_index(index, level0_bytes, context)
 }
 
 /// How tables of a level are written.
@@ -155,14 +130,6 @@ pub(crate) fn table_options(options: &KeyspaceOptions, level: u8) -> TableOption
         block_bytes: options.block_bytes as usize,
         restart_interval: options.restart_interval as usize,
         filter_bits_per_key,
-        compression: compression(options.compression),
-    }
-}
-
-fn compression(option: Compression) -> BlockCompression {
-    match option {
-        Compression::None => BlockCompression::None,
-        Compression::Lz4 => BlockCompression::Lz4,
-        Compression::Zstd => BlockCompression::Zstd(ZSTD_LEVEL),
+        compression: options.compression,
     }
 }

@@ -228,7 +228,7 @@ impl Tree {
             overwrites: profile
                 .learns_from_rewrites
                 .map(|separated_from| Overwrites::of(separated_from, store.space().live_bytes, entries)),
-            policy: presets::policy(&options)?,
+            policy: presets::policy(&options),
             history: Mutex::default(),
             scans_are_cold: AtomicBool::new(false),
             looks: Looks::default(),

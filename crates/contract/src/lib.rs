@@ -9,6 +9,7 @@
 //! | [`levels`] | the shape of an LSM-tree as plain data: levels, runs, tables |
 //! | [`edit`] | one atomic change of the database: tables and value files together |
 //! | [`error`] | everything that can go wrong, with file, offset and what to do |
+//! | [`option`] | options as users write them: sizes, bounds |
 //! | [`planted`] | bugs planted on purpose, to test the tests |
 //! | [`policy`] | seams: which tables to compact, which level-0 tables may hold a key |
 //! | [`rewrite`] | seam: what becomes of the entries and values of a stream that is rewritten |
@@ -22,6 +23,7 @@ pub mod entry;
 pub mod error;
 pub mod key;
 pub mod levels;
+pub mod option;
 pub mod planted;
 pub mod pointer;
 pub mod policy;

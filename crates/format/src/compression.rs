@@ -11,19 +11,24 @@
 use std::{cell::RefCell, iter, sync::Arc};
 
 use bifold_contract::{Corruption, planted};
+use serde::{Deserialize, Serialize};
 use zstd::bulk;
 
-/// How blocks are to be compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How table blocks and values are compressed. What shrinks by less than an eighth is stored as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Compression {
     /// Not at all.
     #[default]
     None,
     /// LZ4: fast, modest.
     Lz4,
-    /// Zstandard at this level: slower, better.
-    Zstd(i32),
+    /// Zstandard, level 1: smaller, slower.
+    Zstd,
 }
+
+/// The lowest level of Zstandard, since tables are rewritten several times.
+const ZSTD_LEVEL: i32 = 1;
 
 /// How the body of a block is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +77,7 @@ impl Compressor {
     pub fn new(compression: Compression) -> Self {
         let zstd = match compression {
             // Without a context (out of memory) blocks are stored as they are, which is always right.
-            Compression::Zstd(level) => bulk::Compressor::new(level).ok(),
+            Compression::Zstd => bulk::Compressor::new(ZSTD_LEVEL).ok(),
             Compression::None | Compression::Lz4 => None,
         };
         Self { compression, zstd, scratch: Vec::new() }
@@ -90,11 +95,11 @@ impl Compressor {
                 self.scratch.resize(lz4_flex::block::get_maximum_output_size(body.len()), 0);
                 (Method::Lz4, lz4_flex::block::compress_into(body, &mut self.scratch).ok())
             }
-            (Compression::Zstd(_), Some(zstd)) => {
+            (Compression::Zstd, Some(zstd)) => {
                 self.scratch.resize(zstd::zstd_safe::compress_bound(body.len()), 0);
                 (Method::Zstd, zstd.compress_to_buffer(body, &mut self.scratch[..]).ok())
             }
-            (Compression::None | Compression::Zstd(_), _) => (Method::Plain, None),
+            (Compression::None | Compression::Zstd, _) => (Method::Plain, None),
         };
         match written {
             Some(written) if LENGTH_BYTES + written <= body.len() - body.len() / 8 => {
@@ -241,7 +246,7 @@ mod tests {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 24) as u8
         });
-        for (compression, expected) in [(Compression::Lz4, Method::Lz4), (Compression::Zstd(1), Method::Zstd)] {
+        for (compression, expected) in [(Compression::Lz4, Method::Lz4), (Compression::Zstd, Method::Zstd)] {
             let (method, packed) = compressed(compression, &text);
             assert_eq!(method, expected);
             assert!(packed.len() < text.len() / 4);
@@ -256,7 +261,7 @@ mod tests {
     #[test]
     fn a_length_that_the_compressed_bytes_cannot_give_is_refused_before_memory_is_taken() {
         let text = b"a value like another, ".repeat(60);
-        for (method, compression) in [(Method::Lz4, Compression::Lz4), (Method::Zstd, Compression::Zstd(1))] {
+        for (method, compression) in [(Method::Lz4, Compression::Lz4), (Method::Zstd, Compression::Zstd)] {
             let (_, mut packed) = compressed(compression, &text);
             assert!(output_max(method, &packed[LENGTH_BYTES..], 1 << 30) <= 256 << 10);
             for claimed in [1 << 30, u32::MAX] {
@@ -271,7 +276,7 @@ mod tests {
     fn what_shrinks_to_almost_nothing_comes_back() {
         for len in [0, 1, 100, 4 << 10, 128 << 10, (128 << 10) + 1, 3 << 20] {
             let zeros = vec![0; len];
-            for (method, compression) in [(Method::Lz4, Compression::Lz4), (Method::Zstd, Compression::Zstd(1))] {
+            for (method, compression) in [(Method::Lz4, Compression::Lz4), (Method::Zstd, Compression::Zstd)] {
                 let (stored, packed) = compressed(compression, &zeros);
                 if stored == method {
                     assert_eq!(*decompress(method, &packed, len).unwrap(), *zeros, "{method:?}, {len} bytes");

@@ -34,7 +34,7 @@ const SHAPES: &[Shape] = &[
     Shape { name: "1M x 1000 B", value_bytes: 1000, compression: Compression::None },
     Shape { name: "1M x 20 B", value_bytes: 20, compression: Compression::None },
     Shape { name: "1M x 100 B lz4", value_bytes: 100, compression: Compression::Lz4 },
-    Shape { name: "1M x 100 B zstd", value_bytes: 100, compression: Compression::Zstd(1) },
+    Shape { name: "1M x 100 B zstd", value_bytes: 100, compression: Compression::Zstd },
 ];
 
 fn main() {

@@ -70,17 +70,17 @@ fn policies() -> Vec<(String, Box<dyn CompactionPolicy>)> {
     {
         let name = format!("leveled l0={level0_runs} overlap={level0_overlap} base={base}");
         let options = LeveledOptions { level0_runs, level0_overlap, base_bytes: base * MIB, ..Default::default() };
-        all.push((name, Box::new(Leveled::new(options).expect("valid"))));
+        all.push((name, Box::new(Leveled::new(options, 16 * MIB))));
     }
-    for (growth, space_percent) in [(4, 200), (4, 100), (3, 100), (8, 100)] {
-        let options = TieredOptions { growth, space_percent, ..Default::default() };
+    for (size_ratio, space_percent) in [(4, 200), (4, 100), (3, 100), (8, 100)] {
+        let options = TieredOptions { size_ratio, space_percent, ..Default::default() };
         all.push((
-            format!("tiered growth={growth} space={space_percent}%"),
-            Box::new(Tiered::new(options).expect("valid")),
+            format!("tiered size_ratio={size_ratio} space={space_percent}%"),
+            Box::new(Tiered::new(options, 16 * MIB)),
         ));
     }
     let options = TwoLayerOptions { unsorted_bytes: 512 * MIB, ..Default::default() };
-    all.push(("two-layer unsorted=512".into(), Box::new(TwoLayer::new(options).expect("valid"))));
+    all.push(("two-layer unsorted=512".into(), Box::new(TwoLayer::new(options, 16 * MIB))));
     all
 }
 

@@ -35,7 +35,8 @@ use std::sync::{
     },
 };
 
-use bifold_contract::{Error, Result, RunId};
+use bifold_contract::{Error, Result, RunId, option::within};
+use serde::{Deserialize, Serialize};
 
 use crate::table::TableContext;
 
@@ -57,43 +58,43 @@ const MIXES: [u64; WAYS_MAX as usize] = [
 /// The share of entries that are chained, at most, in a full index with one to eight ways: what is to be expected and a tenth or more.
 const CHAINED_MAX: [f64; WAYS_MAX as usize] = [0.42, 0.27, 0.20, 0.165, 0.14, 0.125, 0.11, 0.10];
 
-/// How entries are laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Options of the hash index over level 0 (UniKV §III-B). It takes some 10 bytes of memory for each key in level 0, within the
+/// share of `memory_limit` that indexes and filters have; where that has no room, there is none, and reads ask every run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct HashIndexOptions {
     /// Buckets a key may stand in (the paper's n): 1 to 8.
     pub ways: u32,
     /// Bits of an entry that tell keys apart: 1 to 32.
     pub tag_bits: u32,
-    /// Bits of an entry that tell runs apart: 1 to 32. With the tag's at most 48; the rest leads to the next entry of a chain.
+    /// Bits of an entry that tell runs apart: 1 to 32; with the tag's at most 48, since the rest leads to the next entry of a chain.
+    /// More runs than they can tell are searched without the index.
     pub run_bits: u32,
-    /// How many bytes level 0 of a partition has at most, as far as known: the index is not made larger than that needs.
-    pub level0_bytes: Option<u64>,
+    /// Whether the hashes of keys are written with their table, 8 bytes each, so that opening a database need not read all keys
+    /// of level 0.
+    pub written: bool,
 }
 
 impl Default for HashIndexOptions {
     fn default() -> Self {
-        Self { ways: 4, tag_bits: 16, run_bits: 16, level0_bytes: None }
+        Self { ways: 4, tag_bits: 16, run_bits: 16, written: true }
     }
 }
 
 impl HashIndexOptions {
-    /// Checks them.
+    /// Checks the bounds; `at` is the dotted name of these options.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] naming the option.
-    pub fn check(&self) -> Result<()> {
-        let bad = |what: &str, reason: String| Err(Error::invalid(format!("hash index: {what}"), reason));
-        let Self { ways, tag_bits, run_bits, .. } = *self;
-        match () {
-            () if !(1..=WAYS_MAX).contains(&ways) => bad("ways", format!("{ways} is not between 1 and {WAYS_MAX}")),
-            () if !(1..=32).contains(&tag_bits) => bad("tag_bits", format!("{tag_bits} is not between 1 and 32")),
-            () if !(1..=32).contains(&run_bits) => bad("run_bits", format!("{run_bits} is not between 1 and 32")),
-            () if tag_bits + run_bits > 48 => {
-                let reason = format!("{tag_bits} and {run_bits} leave less than 16 of 64 bits for chains");
-                bad("tag_bits and run_bits", reason)
-            }
-            () => Ok(()),
+    pub fn check(&self, at: &str) -> Result<()> {
+        within(&format!("{at}.ways"), self.ways.into(), 1, WAYS_MAX.into())?;
+        within(&format!("{at}.tag_bits"), self.tag_bits.into(), 1, 32)?;
+        within(&format!("{at}.run_bits"), self.run_bits.into(), 1, 32)?;
+        if self.tag_bits + self.run_bits > 48 {
+            let reason = format!("{} and run_bits = {} are more than 48 together", self.tag_bits, self.run_bits);
+            return Err(Error::invalid(format!("option `{at}.tag_bits`"), reason));
         }
+        Ok(())
     }
 
     fn next_bits(&self) -> u32 {

@@ -49,13 +49,12 @@ pub struct Version {
 }
 
 impl Version {
-    /// A version without tables, whose successors have a hash index over level 0, within the budget of `context`.
-    ///
-    /// # Errors
-    /// Options that cannot be used.
-    pub fn with_hash_index(options: HashIndexOptions, context: &Arc<TableContext>) -> Result<Self> {
-        options.check()?;
-        Ok(Self { level0: Some(Level0Index::new(options, context)), ..Self::default() })
+    /// A version without tables, whose successors have a hash index over level 0, within the budget of `context`. The options have
+    /// been checked. `level0_bytes` is what level 0 of a partition has at most, as far as known: the index is not made larger than
+    /// that needs.
+    #[must_use]
+    pub fn with_hash_index(options: HashIndexOptions, level0_bytes: Option<u64>, context: &Arc<TableContext>) -> Self {
+        Self { level0: Some(Level0Index::new(options, level0_bytes, context)), ..Self::default() }
     }
 
     /// This version with the tables of `edit` removed and added. Tables that only move keep what they have open; others are

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! == what this case shows
-//! policy leveled level0_runs=4 base_bytes=1000 table_bytes=100
+//! policy leveled level0_runs=4 base_bytes=1000    tables end at 100 bytes
 //! run L0 9: 91 a-m 50, 92 n-z 50 tombstones=10    level, run: table, keys, bytes (entries are bytes / 10)
 //! split at m                                      a boundary between partitions
 //! busy 91                                         tables that running jobs have
@@ -12,6 +12,7 @@
 //! -> merge L0 91 92 and L6 11 into L6 run 1: level 0 has 2 overlapping runs
 //! -> nothing
 //! ```
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 use std::{fmt::Write as _, fs, path::Path, sync::Arc};
 
@@ -22,6 +23,9 @@ use bifold_index::compaction::{
     tiered::{Tiered, TieredOptions},
     two_layer::{TwoLayer, TwoLayerOptions},
 };
+
+/// Output tables are cut at this size.
+const TABLE_BYTES: u64 = 100;
 
 #[test]
 fn leveled_chooses_what_its_plans_say() {
@@ -200,46 +204,44 @@ fn policy(text: &str) -> Option<Box<dyn CompactionPolicy>> {
 }
 
 fn leveled(options: &[(&str, u64)]) -> Option<Box<dyn CompactionPolicy>> {
-    let mut o = LeveledOptions { base_bytes: 1000, table_bytes: 100, ..LeveledOptions::default() };
+    let mut o = LeveledOptions { base_bytes: 1000, ..LeveledOptions::default() };
     for &(name, value) in options {
         match name {
-            "growth" => o.growth = value as u32,
+            "size_ratio" => o.size_ratio = value as u32,
             "levels" => o.levels = value as u8,
             "level0_runs" => o.level0_runs = value as u32,
             "level0_overlap" => o.level0_overlap = value as u32,
             "base_bytes" => o.base_bytes = value,
-            "table_bytes" => o.table_bytes = value,
             "overlap_tables" => o.overlap_tables = value as u32,
             _ => return None,
         }
     }
-    Some(Box::new(Leveled::new(o).unwrap()))
+    Some(Box::new(Leveled::new(o, TABLE_BYTES)))
 }
 
 fn tiered(options: &[(&str, u64)]) -> Option<Box<dyn CompactionPolicy>> {
-    let mut o = TieredOptions { table_bytes: 100, ..TieredOptions::default() };
+    let mut o = TieredOptions::default();
     for &(name, value) in options {
         match name {
-            "growth" => o.growth = value as u32,
+            "size_ratio" => o.size_ratio = value as u32,
             "levels" => o.levels = value as u8,
             "space_percent" => o.space_percent = value as u32,
-            "table_bytes" => o.table_bytes = value,
             _ => return None,
         }
     }
-    Some(Box::new(Tiered::new(o).unwrap()))
+    Some(Box::new(Tiered::new(o, TABLE_BYTES)))
 }
 
 fn two_layer(options: &[(&str, u64)]) -> Option<Box<dyn CompactionPolicy>> {
-    let mut o = TwoLayerOptions { unsorted_bytes: 1000, table_bytes: 100, ..TwoLayerOptions::default() };
+    let mut o = TwoLayerOptions { unsorted_bytes: 1000, ..TwoLayerOptions::default() };
+    let mut overwritten_share = f64::INFINITY;
     for &(name, value) in options {
         match name {
             "unsorted_bytes" => o.unsorted_bytes = value,
-            "overwritten_percent" => o.overwritten_share = value as f64 / 100.0,
+            "overwritten_percent" => overwritten_share = value as f64 / 100.0,
             "scan_merge_runs" => o.scan_merge_runs = value as u32,
-            "table_bytes" => o.table_bytes = value,
             _ => return None,
         }
     }
-    Some(Box::new(TwoLayer::new(o).unwrap()))
+    Some(Box::new(TwoLayer::new(o, TABLE_BYTES).with_overwritten_share(overwritten_share)))
 }

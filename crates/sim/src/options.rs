@@ -124,12 +124,17 @@ fn values(random: &mut Random) -> Values {
 fn compaction(random: &mut Random) -> Compaction {
     match random.below(3) {
         0 => Compaction::Leveled(Leveled {
-            growth: random.pick(&[2, 3, 10]),
+            size_ratio: random.pick(&[2, 3, 10]),
             levels: random.pick(&[2, 3, 4, 7]),
             level0_runs: random.pick(&[1, 2, 4]),
             base_bytes: 4096 << random.below(5),
+            ..Leveled::default()
         }),
-        1 => Compaction::Tiered(Tiered { growth: random.pick(&[2, 3, 4]), levels: random.pick(&[2, 3, 5]) }),
+        1 => Compaction::Tiered(Tiered {
+            size_ratio: random.pick(&[2, 3, 4]),
+            levels: random.pick(&[2, 3, 5]),
+            ..Tiered::default()
+        }),
         _ => Compaction::TwoLayer(TwoLayer {
             unsorted_bytes: 4096 << random.below(6),
             scan_merge_runs: random.pick(&[2, 3, 8]),

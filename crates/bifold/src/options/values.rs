@@ -1,12 +1,11 @@
 //! How separated values are kept.
 
-use bifold_contract::{Error, Result};
-use serde::{Deserialize, Serialize};
-
-use super::{
-    Compression,
-    text::{at_least, size, within},
+use bifold_contract::{
+    Error, Result,
+    option::{at_least, size, within},
 };
+use bifold_format::compression::Compression;
+use serde::{Deserialize, Serialize};
 
 /// RewriteScope group of values is collected first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

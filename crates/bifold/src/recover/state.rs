@@ -204,7 +204,7 @@ impl ManifestState {
             let added = keyspace.tables.values().cloned().collect();
             let boundaries = keyspace.boundaries.clone();
             let edit = LevelEdit { keyspace: id, added, boundaries, ..LevelEdit::default() };
-            let version = presets::empty_version(&options, context)?
+            let version = presets::empty_version(&options, context)
                 .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
             let context = value_home(dir, id, next_file, shared, writes);
             let (listed, present) = (listed.remove(&id).unwrap_or_default(), owners.of(id));

@@ -144,9 +144,15 @@ fn keyspaces() -> [Named; 3] {
         block_bytes: 1 << 10,
         restart_interval: 16,
         filter_bits_per_key: 10,
-        compaction: Compaction::Leveled(Leveled { growth: 10, levels: 4, level0_runs: 4, base_bytes: 256 << 20 }),
+        compaction: Compaction::Leveled(Leveled {
+            size_ratio: 10,
+            levels: 4,
+            level0_runs: 4,
+            base_bytes: 256 << 20,
+            ..Leveled::default()
+        }),
     };
-    let tiered = Compaction::Tiered(Tiered { growth: 4, levels: 7 });
+    let tiered = Compaction::Tiered(Tiered { size_ratio: 4, levels: 7, ..Tiered::default() });
     let two_layer = Compaction::TwoLayer(TwoLayer { unsorted_bytes: 1 << 30, scan_merge_runs: 8 });
     let (lz4, zstd) = (Compression::Lz4, Compression::Zstd);
     [

@@ -31,7 +31,13 @@ fn options(placement: Placement) -> Options {
     options.keyspace.values.groups_max = 16;
     options.keyspace.compaction = match placement {
         Placement::UniKv => Compaction::TwoLayer(TwoLayer { unsorted_bytes: 256 << 10, scan_merge_runs: 3 }),
-        _ => Compaction::Leveled(Leveled { growth: 4, levels: 5, level0_runs: 2, base_bytes: 256 << 10 }),
+        _ => Compaction::Leveled(Leveled {
+            size_ratio: 4,
+            levels: 5,
+            level0_runs: 2,
+            base_bytes: 256 << 10,
+            ..Leveled::default()
+        }),
     };
     options
 }

@@ -52,7 +52,7 @@ pub const EXAMPLES: &str = "Examples:
   bifold bench --workload load,ycsb-a,ycsb-b --threads 4 --value-size pareto
   bifold bench --dir /mnt/nvme/test --workload load,update,settle,read,scan --json
   bifold bench --set memory_limit=64MiB --set keyspace.compression=lz4 --compressible 0.5
-  bifold bench --compare=keyspace.compaction.tiered.growth=4 --rounds 3
+  bifold bench --compare=keyspace.compaction.tiered.size_ratio=4 --rounds 3
   bifold bench --compare=rocksdb,blobdb --rounds 3      # needs a build with --features rocksdb
   bifold bench --compare=fjall,fjall-blobs,redb,lmdb    # needs a build with --features fjall,redb,lmdb";
 

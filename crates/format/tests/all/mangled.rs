@@ -163,7 +163,7 @@ fn manifests() {
 fn value_files() {
     let description = value::Description { class: 1, keyspace: 3, group: 1 << 20 };
     survive(&value::header(7, description), drive::value);
-    for compression in [Compression::None, Compression::Lz4, Compression::Zstd(1)] {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
         let (mut bytes, mut compressor) = (Vec::new(), Compressor::new(compression));
         value::encode_value(&mut bytes, (7, 64), 900, b"key", &b"value ".repeat(50), &mut compressor);
         survive(&bytes, drive::value);
@@ -206,7 +206,7 @@ fn blocks() {
 
 #[test]
 fn sealed_blocks() {
-    for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
         let mut bytes = sample_block().repeat(3);
         sealed::seal(&mut bytes, 0, &mut Compressor::new(compression), 5, 4096);
         survive(&bytes, drive::sealed);

@@ -1,4 +1,4 @@
-//! Leveled compaction: from level 1 on, one sorted run a level, each `growth` times the one above.
+//! Leveled compaction: from level 1 on, one sorted run a level, each `size_ratio` times the one above.
 //!
 //! ```text
 //! level 0    ▇ ▇ ▇ ▇                 runs as flushed, merged down together
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! **Targets** follow the actual size of the last level (RocksDB calls this dynamic level bytes): a target is that of the
-//! level below divided by `growth`, up to the last one that is no less than `base_bytes`. That level is the base; level 0
+//! level below divided by `size_ratio`, up to the last one that is no less than `base_bytes`. That level is the base; level 0
 //! merges into it, and those between are empty: a level smaller than what level 0 brings at once would only be written in
-//! passing. So dead data between level 0 and the last level is at most about `1/growth` of it, whatever the size of the tree.
+//! passing. So dead data between level 0 and the last level is at most about `1/size_ratio` of it, whatever the size of the tree.
 //!
 //! **Level 0** is due at some number of overlapping runs; see `level0`. **Deeper levels** are due at their target; the table
 //! with the least overlap beneath it per byte goes down, tombstones counting as bytes gained, and of equals the one with
@@ -20,7 +20,11 @@
 
 mod level0;
 
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Error, JobShape, Levels, Result, TableMeta};
+use bifold_contract::{
+    Busy, CompactionJob, CompactionPolicy, JobShape, Levels, Result, TableMeta,
+    option::{at_least, size, within},
+};
+use serde::{Deserialize, Serialize};
 
 use self::level0::Level0;
 use super::shape::{self, Placed, Target};
@@ -28,36 +32,43 @@ use super::shape::{self, Placed, Target};
 /// Deepest tree there may be.
 const LEVELS_MAX: u8 = 16;
 
-/// Options of [`Leveled`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Options of leveled compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LeveledOptions {
-    /// How many times larger each level is than the one above; at least 2.
-    pub growth: u32,
+    /// How many times larger each level is than the one above: 2 to 1000.
+    pub size_ratio: u32,
     /// How many levels there are, level 0 included: 2 to 16.
     pub levels: u8,
-    /// Level 0 is due when so many of its runs overlap; at half as many when merging them down is cheap; at least 1.
+    /// Level 0 is due when so many of its runs overlap, at half as many when merging them down is cheap: 1 to 1000.
     pub level0_runs: u32,
-    /// Merging down is worth its cost when it rewrites at most so many times the bytes that come down.
+    /// Merging level 0 down is worth its cost when it rewrites at most so many times the bytes that come down: 1 to 1000.
     pub level0_overlap: u32,
     /// No level but the last has a target below this, in bytes: about what level 0 holds when it is due.
+    #[serde(deserialize_with = "size")]
     pub base_bytes: u64,
-    /// Output tables are cut at about this size, in bytes.
-    pub table_bytes: u64,
-    /// An output table is cut before it overlaps more than so many tables' worth of the level below it.
+    /// An output table ends before it overlaps more than so many tables' worth of the level below it: 1 to 1000.
     pub overlap_tables: u32,
 }
 
 impl Default for LeveledOptions {
     fn default() -> Self {
-        Self {
-            growth: 10,
-            levels: 7,
-            level0_runs: 8,
-            level0_overlap: 2,
-            base_bytes: 256 << 20,
-            table_bytes: 16 << 20,
-            overlap_tables: 25,
-        }
+        Self { size_ratio: 10, levels: 7, level0_runs: 8, level0_overlap: 2, base_bytes: 256 << 20, overlap_tables: 25 }
+    }
+}
+
+impl LeveledOptions {
+    /// Checks the bounds; `at` is the dotted name of these options.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) naming the option.
+    pub fn check(&self, at: &str) -> Result<()> {
+        within(&format!("{at}.size_ratio"), self.size_ratio.into(), 2, 1000)?;
+        within(&format!("{at}.levels"), self.levels.into(), 2, LEVELS_MAX.into())?;
+        within(&format!("{at}.level0_runs"), self.level0_runs.into(), 1, 1000)?;
+        within(&format!("{at}.level0_overlap"), self.level0_overlap.into(), 1, 1000)?;
+        within(&format!("{at}.overlap_tables"), self.overlap_tables.into(), 1, 1000)?;
+        at_least(&format!("{at}.base_bytes"), self.base_bytes, 1 << 10)
     }
 }
 
@@ -65,6 +76,8 @@ impl Default for LeveledOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct Leveled {
     options: LeveledOptions,
+    /// Output tables end at about this size, in bytes.
+    table_bytes: u64,
 }
 
 impl CompactionPolicy for Leveled {
@@ -97,20 +110,10 @@ impl CompactionPolicy for Leveled {
 }
 
 impl Leveled {
-    /// A policy with these options.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for options out of their range.
-    pub fn new(options: LeveledOptions) -> Result<Self> {
-        let bad = |what: &str, reason: &str| Err(Error::invalid(format!("leveled compaction: {what}"), reason));
-        match options {
-            o if o.growth < 2 => bad("growth", "each level must be at least twice as large as the one above"),
-            o if !(2..=LEVELS_MAX).contains(&o.levels) => bad("levels", "there must be 2 to 16 levels"),
-            o if o.level0_runs == 0 => bad("level0_runs", "it takes at least one run to make a merge due"),
-            o if o.base_bytes == 0 => bad("base_bytes", "the base level must have room for something"),
-            o if o.table_bytes == 0 => bad("table_bytes", "a table must have room for something"),
-            options => Ok(Self { options }),
-        }
+    /// A policy with these options, which have been checked, and tables of about `table_bytes`.
+    #[must_use]
+    pub fn new(options: LeveledOptions, table_bytes: u64) -> Self {
+        Self { options, table_bytes }
     }
 
     /// The most useful job of a level from 1 on. In a level of one run every table is a group of its own.
@@ -194,12 +197,12 @@ impl Leveled {
         run: Option<u64>,
         reason: String,
     ) -> CompactionJob {
-        let table_bytes = self.options.table_bytes;
+        let table_bytes = self.table_bytes;
         shape::job(inputs, Target { shape, level, run, table_bytes, max_overlap_bytes: self.overlap_bytes(), reason })
     }
 
     fn overlap_bytes(&self) -> u64 {
-        self.options.table_bytes.saturating_mul(u64::from(self.options.overlap_tables))
+        self.table_bytes.saturating_mul(u64::from(self.options.overlap_tables))
     }
 
     /// The deepest level, be it by options or because the tree was once deeper.
@@ -212,15 +215,15 @@ impl Leveled {
         let last = self.last_level(levels);
         let bytes = |depth| shape::level_bytes(levels, depth);
         let largest = (1..=last).map(bytes).max().unwrap_or(0);
-        let growth = u64::from(self.options.growth);
+        let size_ratio = u64::from(self.options.size_ratio);
         let (mut base, mut target) = (last, largest);
-        while base > 1 && target / growth >= self.options.base_bytes {
+        while base > 1 && target / size_ratio >= self.options.base_bytes {
             base -= 1;
-            target /= growth;
+            target /= size_ratio;
         }
         // What is above the base (the tree was larger once) must still be passed on its way down.
         let first_filled = (1..=last).find(|&depth| bytes(depth) > 0).unwrap_or(last);
-        Targets { base: base.min(first_filled), last, last_bytes: largest.max(self.options.base_bytes), growth }
+        Targets { base: base.min(first_filled), last, last_bytes: largest.max(self.options.base_bytes), size_ratio }
     }
 }
 
@@ -230,13 +233,13 @@ struct Targets {
     base: u8,
     last: u8,
     last_bytes: u64,
-    growth: u64,
+    size_ratio: u64,
 }
 
 impl Targets {
     /// The target of a level from 1 on, in bytes; at least 1.
     fn of(&self, depth: u8) -> u64 {
-        (depth..self.last).fold(self.last_bytes, |bytes, _| bytes / self.growth).max(1)
+        (depth..self.last).fold(self.last_bytes, |bytes, _| bytes / self.size_ratio).max(1)
     }
 
     /// The levels from 1 on that can be too large: all but the last.

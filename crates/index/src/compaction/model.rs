@@ -263,29 +263,30 @@ const POLICIES: usize = 7;
 
 fn policy(number: usize) -> Box<dyn CompactionPolicy> {
     // Sizes are in entries of `ENTRY_BYTES`: some flushes fill every level soon.
-    let leveled = |levels, level0_runs, growth| {
-        let sizes = LeveledOptions { base_bytes: 120, table_bytes: 40, overlap_tables: 4, ..Default::default() };
-        let options = LeveledOptions { levels, level0_runs, level0_overlap: 1, growth, ..sizes };
-        Box::new(Leveled::new(options).unwrap())
+    let leveled = |levels, level0_runs, size_ratio| {
+        let sizes = LeveledOptions { base_bytes: 120, overlap_tables: 4, ..Default::default() };
+        let options = LeveledOptions { levels, level0_runs, level0_overlap: 1, size_ratio, ..sizes };
+        Box::new(Leveled::new(options, TABLE_BYTES))
+    };
+    let tiered = |size_ratio, levels, space_percent| {
+        Box::new(Tiered::new(TieredOptions { size_ratio, levels, space_percent }, TABLE_BYTES))
     };
     match number {
         0 => leveled(4, 2, 2),
         1 => leveled(2, 3, 10),
         2 => leveled(5, 1, 2),
-        3 => {
-            Box::new(Tiered::new(TieredOptions { growth: 2, levels: 4, table_bytes: 40, space_percent: 300 }).unwrap())
-        }
-        4 => {
-            Box::new(Tiered::new(TieredOptions { growth: 3, levels: 2, table_bytes: 40, space_percent: 100 }).unwrap())
-        }
+        3 => tiered(2, 4, 300),
+        4 => tiered(3, 2, 100),
         _ => {
             let overwritten_share = if number == 5 { f64::INFINITY } else { 0.25 };
-            let options =
-                TwoLayerOptions { unsorted_bytes: 300, overwritten_share, scan_merge_runs: 3, table_bytes: 40 };
-            Box::new(TwoLayer::new(options).unwrap())
+            let options = TwoLayerOptions { unsorted_bytes: 300, scan_merge_runs: 3 };
+            Box::new(TwoLayer::new(options, TABLE_BYTES).with_overwritten_share(overwritten_share))
         }
     }
 }
+
+/// Output tables are cut at this size.
+const TABLE_BYTES: u64 = 40;
 
 proptest! {
     #[test]

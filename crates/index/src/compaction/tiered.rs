@@ -1,12 +1,12 @@
-//! Size-tiered compaction: a level gathers `growth` runs, which are then merged into one run of the next level.
+//! Size-tiered compaction: a level gathers `size_ratio` runs, which are then merged into one run of the next level.
 //!
 //! ```text
 //! level 0    ▇ ▇ ▇                runs as flushed
-//! level 1    ▇▇▇▇ ▇▇▇▇            each the merge of `growth` runs of level 0
+//! level 1    ▇▇▇▇ ▇▇▇▇            each the merge of `size_ratio` runs of level 0
 //! level 2    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
 //! ```
 //!
-//! Every byte is written once a level: log(data / memtable) / log(growth) times. The price: up to `growth - 1` runs a level
+//! Every byte is written once a level: log(data / memtable) / log(size ratio) times. The price: up to `size_ratio - 1` runs a level
 //! to read, and space, because dead data waits until its level is full. `space_percent` bounds that: when all that is newer
 //! than the oldest run exceeds that share of it, everything is merged into one run.
 //!
@@ -15,29 +15,41 @@
 //!
 //! When to use it: writes outweigh reads and space by far. Otherwise [`leveled`](super::leveled).
 
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Error, JobShape, Levels, Result, RunId};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, JobShape, Levels, Result, RunId, option::within};
+use serde::{Deserialize, Serialize};
 
 use super::shape::{self, Placed, Target};
 
 /// Deepest tree there may be.
 const LEVELS_MAX: u8 = 16;
 
-/// Options of [`Tiered`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Options of tiered compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct TieredOptions {
-    /// Runs of a level that are merged into one run of the next; at least 2.
-    pub growth: u32,
+    /// Runs of a level that are merged into one run of the next: 2 to 1000.
+    pub size_ratio: u32,
     /// How many levels there are, level 0 included: 2 to 16.
     pub levels: u8,
-    /// Output tables are cut at about this size, in bytes.
-    pub table_bytes: u64,
-    /// Everything is merged when all newer runs together exceed this share of the oldest, in percent.
+    /// Everything is merged when all newer runs together exceed this share of the oldest, in percent: 1 to 1 000 000.
     pub space_percent: u32,
 }
 
 impl Default for TieredOptions {
     fn default() -> Self {
-        Self { growth: 4, levels: 7, table_bytes: 16 << 20, space_percent: 200 }
+        Self { size_ratio: 4, levels: 7, space_percent: 200 }
+    }
+}
+
+impl TieredOptions {
+    /// Checks the bounds; `at` is the dotted name of these options.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) naming the option.
+    pub fn check(&self, at: &str) -> Result<()> {
+        within(&format!("{at}.size_ratio"), self.size_ratio.into(), 2, 1000)?;
+        within(&format!("{at}.levels"), self.levels.into(), 2, LEVELS_MAX.into())?;
+        within(&format!("{at}.space_percent"), self.space_percent.into(), 1, 1_000_000)
     }
 }
 
@@ -45,6 +57,8 @@ impl Default for TieredOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct Tiered {
     options: TieredOptions,
+    /// Output tables end at about this size, in bytes.
+    table_bytes: u64,
 }
 
 impl CompactionPolicy for Tiered {
@@ -55,15 +69,15 @@ impl CompactionPolicy for Tiered {
             return Some(job);
         }
         let mut full: Vec<(usize, u8)> = depths(levels).map(|depth| (run_count(levels, depth), depth)).collect();
-        full.retain(|&(runs, _)| runs >= self.options.growth as usize);
+        full.retain(|&(runs, _)| runs >= self.options.size_ratio as usize);
         // The fullest first; of equals the uppermost, where merges are short.
         full.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
         full.into_iter().find_map(|(runs, depth)| self.merge_level(levels, busy, depth, runs))
     }
 
     fn debt(&self, levels: &Levels) -> f64 {
-        let growth = f64::from(self.options.growth);
-        let runs = depths(levels).map(|depth| run_count(levels, depth) as f64 / growth);
+        let size_ratio = f64::from(self.options.size_ratio);
+        let runs = depths(levels).map(|depth| run_count(levels, depth) as f64 / size_ratio);
         // Space alone is never urgent: merging everything takes long, and writers are not to wait for it.
         runs.fold(self.space_debt(levels).min(1.0), f64::max)
     }
@@ -74,19 +88,10 @@ impl CompactionPolicy for Tiered {
 }
 
 impl Tiered {
-    /// A policy with these options.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for options out of their range.
-    pub fn new(options: TieredOptions) -> Result<Self> {
-        let bad = |what: &str, reason: &str| Err(Error::invalid(format!("tiered compaction: {what}"), reason));
-        match options {
-            o if o.growth < 2 => bad("growth", "a merge needs at least two runs"),
-            o if !(2..=LEVELS_MAX).contains(&o.levels) => bad("levels", "there must be 2 to 16 levels"),
-            o if o.table_bytes == 0 => bad("table_bytes", "a table must have room for something"),
-            o if o.space_percent == 0 => bad("space_percent", "0 would merge everything at every flush"),
-            options => Ok(Self { options }),
-        }
+    /// A policy with these options, which have been checked, and tables of about `table_bytes`.
+    #[must_use]
+    pub fn new(options: TieredOptions, table_bytes: u64) -> Self {
+        Self { options, table_bytes }
     }
 
     /// All runs of a level as one run of the next, or in the last level as one run in place of the newest of them.
@@ -116,7 +121,7 @@ impl Tiered {
         run: Option<RunId>,
         reason: String,
     ) -> Option<CompactionJob> {
-        let table_bytes = self.options.table_bytes;
+        let table_bytes = self.table_bytes;
         let target = Target { shape, level, run, table_bytes, max_overlap_bytes: u64::MAX, reason };
         (shape::is_unused(busy, &inputs)).then(|| shape::job(inputs, target))
     }

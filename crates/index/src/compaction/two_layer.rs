@@ -16,29 +16,43 @@
 //! merged with each other, the newest first, up to the first that is larger than all before it: so each byte is rewritten
 //! at most log2(unsorted / memtable) times.
 
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Error, JobShape, Level, Levels, Result, RunId};
+use bifold_contract::{
+    Busy, CompactionJob, CompactionPolicy, JobShape, Level, Levels, Result, RunId,
+    option::{at_least, size, within},
+};
+use serde::{Deserialize, Serialize};
 
 use super::shape::{self, Placed, Target};
 
 /// Level 0 may have this share of its bytes whatever it overwrites.
 const SMALL_SHARE: u64 = 64;
 
-/// Options of [`TwoLayer`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Options of two-layer compaction (UniKV §III-A).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct TwoLayerOptions {
-    /// Level 0 is merged into level 1 when it has so many bytes.
+    /// The unsorted layer is merged into the sorted one at this size, in bytes; with the placement `unikv` earlier, when what it
+    /// may overwrite is a fourth of what `values.space_target` leaves for garbage.
+    #[serde(deserialize_with = "size")]
     pub unsorted_bytes: u64,
-    /// Or when so many of the entries may be overwritten by others, as a share of those of the largest run. Infinite: any.
-    pub overwritten_share: f64,
-    /// Runs of level 0 are merged with each other when there are more than this.
+    /// Runs of the unsorted layer are merged with each other when there are more, for the sake of scans: 2 to 1000.
     pub scan_merge_runs: u32,
-    /// Output tables are cut at about this size, in bytes.
-    pub table_bytes: u64,
 }
 
 impl Default for TwoLayerOptions {
     fn default() -> Self {
-        Self { unsorted_bytes: 1 << 30, overwritten_share: f64::INFINITY, scan_merge_runs: 8, table_bytes: 16 << 20 }
+        Self { unsorted_bytes: 1 << 30, scan_merge_runs: 8 }
+    }
+}
+
+impl TwoLayerOptions {
+    /// Checks the bounds; `at` is the dotted name of these options.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) naming the option.
+    pub fn check(&self, at: &str) -> Result<()> {
+        at_least(&format!("{at}.unsorted_bytes"), self.unsorted_bytes, 1 << 10)?;
+        within(&format!("{at}.scan_merge_runs"), self.scan_merge_runs.into(), 2, 1000)
     }
 }
 
@@ -46,6 +60,11 @@ impl Default for TwoLayerOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct TwoLayer {
     options: TwoLayerOptions,
+    /// Level 0 is also merged when so many of the entries may be overwritten by others, as a share of those of the largest run.
+    /// Infinite: any.
+    overwritten_share: f64,
+    /// Output tables end at about this size, in bytes.
+    table_bytes: u64,
 }
 
 impl CompactionPolicy for TwoLayer {
@@ -69,27 +88,23 @@ impl CompactionPolicy for TwoLayer {
 }
 
 impl TwoLayer {
-    /// A policy with these options.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for options out of their range.
-    pub fn new(options: TwoLayerOptions) -> Result<Self> {
-        let bad = |what: &str, reason: &str| Err(Error::invalid(format!("two-layer compaction: {what}"), reason));
-        match options {
-            o if o.unsorted_bytes == 0 => bad("unsorted_bytes", "level 0 must have room for something"),
-            o if o.overwritten_share.is_nan() || o.overwritten_share <= 0.0 => {
-                bad("overwritten_share", "some entries must be allowed to overwrite others")
-            }
-            o if o.scan_merge_runs == 0 => bad("scan_merge_runs", "level 0 must be allowed at least one run"),
-            o if o.table_bytes == 0 => bad("table_bytes", "a table must have room for something"),
-            options => Ok(Self { options }),
-        }
+    /// A policy with these options, which have been checked, and tables of about `table_bytes`.
+    #[must_use]
+    pub fn new(options: TwoLayerOptions, table_bytes: u64) -> Self {
+        Self { options, overwritten_share: f64::INFINITY, table_bytes }
+    }
+
+    /// This policy, which also merges level 0 when so many of the entries may be overwritten by others, as a share (above 0) of
+    /// those of the largest run.
+    #[must_use]
+    pub fn with_overwritten_share(self, overwritten_share: f64) -> Self {
+        Self { overwritten_share, ..self }
     }
 
     /// All of level 0 into level 1: a group of overlapping tables at a time where they fall into groups.
     fn merge_down(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
         let reason = match self.overwritten(levels) {
-            share if share >= 1.0 => format!("level 0 may overwrite {} of the entries", self.options.overwritten_share),
+            share if share >= 1.0 => format!("level 0 may overwrite {} of the entries", self.overwritten_share),
             _ => format!("level 0 has reached {} bytes", self.options.unsorted_bytes),
         };
         let mut groups = shape::groups(levels, 0);
@@ -143,7 +158,7 @@ impl TwoLayer {
         run: Option<RunId>,
         reason: String,
     ) -> Option<CompactionJob> {
-        let table_bytes = self.options.table_bytes;
+        let table_bytes = self.table_bytes;
         let target = Target { shape, level, run, table_bytes, max_overlap_bytes: u64::MAX, reason };
         shape::is_free(busy, &inputs, level).then(|| shape::job(inputs, target))
     }
@@ -161,7 +176,7 @@ impl TwoLayer {
         let entries = |run: &bifold_contract::Run| run.tables.iter().map(|table| table.entries).sum::<u64>();
         let runs = || levels.levels.iter().flat_map(|level| &level.runs).map(entries);
         let largest = runs().max().unwrap_or(0);
-        (runs().sum::<u64>() - largest) as f64 / (largest.max(1) as f64 * self.options.overwritten_share)
+        (runs().sum::<u64>() - largest) as f64 / (largest.max(1) as f64 * self.overwritten_share)
     }
 }
 

@@ -24,7 +24,7 @@ fn options() -> impl Strategy<Value = HashIndexOptions> {
         ways,
         tag_bits,
         run_bits,
-        level0_bytes: None,
+        written: true,
     })
 }
 
@@ -117,9 +117,9 @@ fn options_that_do_not_fit_a_word_are_named() {
         (HashIndexOptions { ways: 9, ..good }, "ways"),
         (HashIndexOptions { tag_bits: 0, ..good }, "tag_bits"),
         (HashIndexOptions { run_bits: 33, ..good }, "run_bits"),
-        (HashIndexOptions { tag_bits: 25, run_bits: 24, ..good }, "chains"),
+        (HashIndexOptions { tag_bits: 25, run_bits: 24, ..good }, "more than 48 together"),
     ] {
-        assert!(options.check().unwrap_err().to_string().contains(says), "{options:?}");
+        assert!(options.check("hash_index").unwrap_err().to_string().contains(says), "{options:?}");
     }
-    good.check().unwrap();
+    good.check("hash_index").unwrap();
 }

@@ -23,6 +23,7 @@ const GONE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct Level0Index {
     options: HashIndexOptions,
+    level0_bytes: Option<u64>,
     context: Arc<TableContext>,
     /// `None` where level 0 is empty, or memory had no room: then all runs are asked.
     index: Option<Arc<HashIndex>>,
@@ -32,8 +33,8 @@ pub(super) struct Level0Index {
 
 impl Level0Index {
     /// That of a version without tables.
-    pub(super) fn new(options: HashIndexOptions, context: &Arc<TableContext>) -> Self {
-        Self { options, context: Arc::clone(context), index: None, positions: Box::default() }
+    pub(super) fn new(options: HashIndexOptions, level0_bytes: Option<u64>, context: &Arc<TableContext>) -> Self {
+        Self { options, level0_bytes, context: Arc::clone(context), index: None, positions: Box::default() }
     }
 
     /// That of a version with `runs` in level 0, of which the tables in `added` are new, and in so many partitions.
@@ -85,7 +86,7 @@ impl Level0Index {
     fn room(&self, tables: &[(RunId, Arc<Table>)], partitions: usize) -> usize {
         let sum = |of: fn(&Table) -> u64| tables.iter().map(|(_, table)| of(table)).sum::<u64>();
         let (entries, bytes) = (sum(|table| table.meta().entries), sum(|table| table.meta().bytes));
-        let most = self.options.level0_bytes.map_or(u64::MAX, |most| {
+        let most = self.level0_bytes.map_or(u64::MAX, |most| {
             let most = most.saturating_mul(partitions as u64);
             // A sixteenth for the table that makes it full.
             (most as f64 * 17.0 / 16.0 * entries as f64 / bytes.max(1) as f64) as u64

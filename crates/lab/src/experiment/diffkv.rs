@@ -76,7 +76,7 @@ fn separated_with_gc(scale: Scale) -> Setup {
 }
 
 fn tiered(scale: Scale) -> Setup {
-    Setup::bifold(scale, "inline").set("keyspace.compaction.tiered.growth=4").named("tiered")
+    Setup::bifold(scale, "inline").set("keyspace.compaction.tiered.size_ratio=4").named("tiered")
 }
 
 /// The stores of [`LSMS`] that there are.

@@ -49,7 +49,7 @@ fn rocksdb(scale: Scale) -> Option<Setup> {
 }
 
 fn tiered(scale: Scale) -> Setup {
-    inline(scale).set("keyspace.compaction.tiered.growth=4").named("tiered")
+    inline(scale).set("keyspace.compaction.tiered.size_ratio=4").named("tiered")
 }
 
 fn everyone(scale: Scale) -> impl Iterator<Item = Setup> {

@@ -169,7 +169,7 @@ mod tests {
     fn settings_are_the_options_that_differ() {
         let mut options = Options::default();
         assert!(differences(&options).is_empty());
-        let set = ["cache_bytes=1048576", "durability=sync", "keyspace.compaction.tiered.growth=5"];
+        let set = ["cache_bytes=1048576", "durability=sync", "keyspace.compaction.tiered.size_ratio=5"];
         set.iter().for_each(|set| options.set(set).unwrap());
         let found: Vec<_> = differences(&options).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
         // The policy is another one, so all its options are.

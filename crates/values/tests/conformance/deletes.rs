@@ -119,8 +119,14 @@ fn put_and_delete(db: &Db, round: u32) {
 /// Deletes of every kind between puts, collections, flushes and merges of ranges, under every compaction.
 pub fn a02_a_delete_is_never_below_what_it_deletes(placement: Placement) {
     let compactions = [
-        Compaction::Leveled(Leveled { growth: 2, levels: 4, level0_runs: 1, base_bytes: 4096 }),
-        Compaction::Tiered(Tiered { growth: 2, levels: 4 }),
+        Compaction::Leveled(Leveled {
+            size_ratio: 2,
+            levels: 4,
+            level0_runs: 1,
+            base_bytes: 4096,
+            ..Leveled::default()
+        }),
+        Compaction::Tiered(Tiered { size_ratio: 2, levels: 4, ..Tiered::default() }),
         Compaction::TwoLayer(TwoLayer { unsorted_bytes: 8192, scan_merge_runs: 2 }),
     ];
     for (seed, compaction) in (0..).zip(compactions) {

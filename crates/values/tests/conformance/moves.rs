@@ -254,8 +254,14 @@ pub fn a11_garbage_is_remembered_across_reopening(placement: Placement) {
 /// Random histories with forced collections between their operations, under every compaction and victim policy.
 pub fn a15_collecting_all_the_time_changes_no_answer(placement: Placement) {
     let compactions = [
-        Compaction::Leveled(Leveled { growth: 2, levels: 2, level0_runs: 1, base_bytes: 4096 }),
-        Compaction::Tiered(Tiered { growth: 2, levels: 3 }),
+        Compaction::Leveled(Leveled {
+            size_ratio: 2,
+            levels: 2,
+            level0_runs: 1,
+            base_bytes: 4096,
+            ..Leveled::default()
+        }),
+        Compaction::Tiered(Tiered { size_ratio: 2, levels: 3, ..Tiered::default() }),
         Compaction::TwoLayer(TwoLayer { unsorted_bytes: 8192, scan_merge_runs: 2 }),
     ];
     let victims = [Victim::Greedy, Victim::CostBenefit, Victim::GreedyRandom(2), Victim::Random];

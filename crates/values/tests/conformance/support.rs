@@ -80,7 +80,7 @@ pub fn options(placement: Placement) -> Options {
         file_bytes: 2 << 10,
         ..Values::default()
     };
-    let leveled = Leveled { growth: 3, levels: 4, level0_runs: 2, base_bytes: 8 << 10 };
+    let leveled = Leveled { size_ratio: 3, levels: 4, level0_runs: 2, base_bytes: 8 << 10, ..Leveled::default() };
     let two_layer = TwoLayer { unsorted_bytes: 12 << 10, scan_merge_runs: 3 };
     let keyspace = KeyspaceOptions {
         placement,

@@ -18,8 +18,8 @@ pub fn options(given: &Options, candidate: &Candidate) -> Options {
     };
     let keyspace = given.keyspace.clone().with_placement(placement);
     let compaction = match candidate.shape {
-        Shape::Leveled { growth } => Compaction::Leveled(Leveled { growth, ..leveled(&keyspace) }),
-        Shape::Tiered { growth } => Compaction::Tiered(Tiered { growth, ..Tiered::default() }),
+        Shape::Leveled { growth } => Compaction::Leveled(Leveled { size_ratio: growth, ..leveled(&keyspace) }),
+        Shape::Tiered { growth } => Compaction::Tiered(Tiered { size_ratio: growth, ..Tiered::default() }),
         Shape::TwoLayer => keyspace.compaction,
     };
     let min_bytes = candidate.min_bytes.unwrap_or(keyspace.values.min_bytes);
@@ -72,10 +72,10 @@ mod tests {
     fn the_model_goes_by_the_engines_defaults() {
         let (leveled, options) = (Leveled::default(), Options::default());
         let values = &options.keyspace.values;
-        assert_eq!(leveled.growth, costs::GROWTH);
+        assert_eq!(leveled.size_ratio, costs::GROWTH);
         assert_eq!(leveled.base_bytes as f64, costs::BASE_BYTES);
         assert_eq!(f64::from(leveled.level0_runs) / 2.0, costs::LEVEL0_RUNS);
-        assert_eq!(Tiered::default().growth, costs::TIERED_GROWTH);
+        assert_eq!(Tiered::default().size_ratio, costs::TIERED_GROWTH);
         assert_eq!(TwoLayer::default().unsorted_bytes as f64, costs::UNSORTED_BYTES);
         assert_eq!(f64::from(TwoLayer::default().scan_merge_runs), costs::SCAN_MERGE_RUNS);
         assert_eq!(options.memtable_bytes as f64, costs::MEMTABLE_BYTES);

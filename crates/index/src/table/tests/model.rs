@@ -33,7 +33,7 @@ fn entries() -> impl Strategy<Value = Vec<OwnedEntry>> {
 }
 
 fn any_options() -> impl Strategy<Value = TableOptions> {
-    let compression = prop_oneof![Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd(1))];
+    let compression = prop_oneof![Just(Compression::None), Just(Compression::Lz4), Just(Compression::Zstd)];
     (prop_oneof![Just(1usize), Just(100), Just(1000), Just(4096)], 1usize..20, 0u32..12, compression).prop_map(
         |(block_bytes, restart_interval, filter_bits_per_key, compression)| TableOptions {
             block_bytes,

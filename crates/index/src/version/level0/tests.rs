@@ -135,9 +135,9 @@ proptest! {
         filter_bits_per_key in prop_oneof![Just(HASH_BITS), Just(0), Just(10)],
         memory in prop_oneof![4 => Just(1u64 << 20), 1 => 100u64..3000],
     ) {
-        let options = HashIndexOptions { ways, tag_bits, run_bits, level0_bytes };
+        let options = HashIndexOptions { ways, tag_bits, run_bits, written: true };
         let context = Arc::new(TableContext::new(0, memory));
-        let version = Version::with_hash_index(options, &context).unwrap();
+        let version = Version::with_hash_index(options, level0_bytes, &context);
         let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key };
         let mut versions = Vec::new();
         for step in &steps {
@@ -165,7 +165,7 @@ fn usual() -> Vec<Step> {
 #[test]
 fn few_runs_are_named_in_vain() {
     let context = Arc::new(TableContext::new(0, 1 << 20));
-    let version = Version::with_hash_index(HashIndexOptions::default(), &context).unwrap();
+    let version = Version::with_hash_index(HashIndexOptions::default(), None, &context);
     let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: HASH_BITS };
     for step in usual() {
         history.step(&step);
@@ -181,7 +181,7 @@ fn few_runs_are_named_in_vain() {
 #[test]
 fn without_memory_every_run_is_asked() {
     let context = Arc::new(TableContext::new(0, 50));
-    let version = Version::with_hash_index(HashIndexOptions::default(), &context).unwrap();
+    let version = Version::with_hash_index(HashIndexOptions::default(), None, &context);
     let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: 0 };
     usual().iter().for_each(|step| history.step(step));
     assert_eq!(history.version.hash_index(), None);

@@ -21,7 +21,7 @@ pub(super) fn deep(scale: Scale) -> Setup {
     let memtable = scale.memtable_bytes();
     papers(scale)
         .set(format!("keyspace.compaction.leveled.base_bytes={}", memtable / 4))
-        .set("keyspace.compaction.leveled.growth=4")
+        .set("keyspace.compaction.leveled.size_ratio=4")
         .set(format!("keyspace.table_bytes={}", memtable / 8))
         .set("keyspace.values.space_target=100")
 }

@@ -136,13 +136,18 @@ impl Config {
     pub fn options(&self, load: &Load, base: Options) -> Options {
         let compaction = match self.shape {
             Shape::Leveling => Compaction::Leveled(Leveled {
-                growth: self.growth,
+                size_ratio: self.growth,
                 levels: level_count(self.levels + 1),
                 level0_runs: 1,
                 // So small that all levels are there from the beginning, as in the model, and not only when data are many.
                 base_bytes: 1 << 10,
+                ..Leveled::default()
             }),
-            Shape::Tiering => Compaction::Tiered(Tiered { growth: self.growth, levels: level_count(self.levels) }),
+            Shape::Tiering => Compaction::Tiered(Tiered {
+                size_ratio: self.growth,
+                levels: level_count(self.levels),
+                ..Tiered::default()
+            }),
         };
         let placement = match self.place {
             Place::Inline => Placement::Inline,
