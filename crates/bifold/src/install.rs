@@ -235,8 +235,7 @@ impl Engine {
         let values = FoundFiles { context: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
         let version = presets::empty_version(options, &self.tables);
         let tree = Arc::new(Tree::new(id, name.to_owned(), options.clone(), version, 0, values)?);
-        let text = toml::to_string(options).unwrap_or_default();
-        let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: text };
+        let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: options.record() };
         let mut edit = Edit { keyspaces: vec![created], ..Edit::default() };
         self.record(&mut manifest, &mut edit)?;
         let told = self.changing([id]);
@@ -381,7 +380,7 @@ pub(crate) fn state_of(trees: &[Arc<Tree>], next_file: FileId, last_seqno: u64, 
         ..Edit::default()
     };
     for tree in trees {
-        let options = toml::to_string(&tree.options).unwrap_or_default();
+        let options = tree.options.record();
         edit.keyspaces.push(KeyspaceEdit::Created { id: tree.keyspace, name: tree.name.clone(), options });
         let values = tree.placement().listed();
         edit.values.added.extend(values.added);

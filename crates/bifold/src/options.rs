@@ -16,9 +16,10 @@ use bifold_contract::{
 pub use bifold_format::compression::Compression;
 use serde::{Deserialize, Serialize};
 
-use self::text::insert_at;
+use self::text::{current_name, insert_at, rename_old};
 pub use self::{
     compaction::{Compaction, HashIndex, Leveled, Tiered, TwoLayer},
+    text::Renamed,
     values::{CachedValues, Cold, MergePolicy, Values, Victim},
 };
 
@@ -277,7 +278,8 @@ impl KeyspaceOptions {
 }
 
 impl Options {
-    /// Options written as TOML; what is not mentioned has its default.
+    /// Options written as TOML; what is not mentioned has its default. Names that options once had are read, too:
+    /// [`Options::renamed`] says which.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] with the line for text that is not TOML, unknown options and unusable values.
@@ -288,9 +290,22 @@ impl Options {
     /// # Ok::<(), bifold::Error>(())
     /// ```
     pub fn from_toml(text: &str) -> Result<Self> {
-        let options: Self = toml::from_str(text).map_err(|e| Error::invalid("options", e.to_string()))?;
+        let read = match with_current_names(text) {
+            // Without the lines of the text, which are those of another one now.
+            Some((table, renamed)) if !renamed.is_empty() => {
+                table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())
+            }
+            _ => toml::from_str(text).map_err(|e| e.to_string()),
+        };
+        let options: Self = read.map_err(|e| Error::invalid("options", e))?;
         options.check()?;
         Ok(options)
+    }
+
+    /// Which options `text`, as for [`Options::from_toml`], gives by names that they no longer have.
+    #[must_use]
+    pub fn renamed(text: &str) -> Vec<Renamed> {
+        with_current_names(text).map(|(_, renamed)| renamed).unwrap_or_default()
     }
 
     /// These options as TOML.
@@ -311,8 +326,11 @@ impl Options {
             .split_once('=')
             .ok_or_else(|| invalid("write it as name=value, such as memory_limit=1GiB".into()))?;
         let preset = name.trim() == "keyspace.preset";
+        let name = name.trim();
+        let name =
+            name.strip_prefix("keyspace.").map_or(name.to_owned(), |rest| format!("keyspace.{}", current_name(rest)));
         let mut tree = toml::Table::try_from(&*self).map_err(|e| invalid(e.to_string()))?;
-        insert_at(&mut tree, if preset { "keyspace.placement" } else { name.trim() }, value.trim());
+        insert_at(&mut tree, if preset { "keyspace.placement" } else { &name }, value.trim());
         let mut changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
         if preset {
             changed.keyspace = self.keyspace.clone().with_placement(changed.keyspace.placement);
@@ -350,7 +368,29 @@ impl Options {
     }
 }
 
+/// TOML whose options have the names of today, and which had others; `None` where it is no TOML.
+fn with_current_names(text: &str) -> Option<(toml::Table, Vec<Renamed>)> {
+    let mut table: toml::Table = text.parse().ok()?;
+    let renamed = table.get_mut("keyspace").and_then(toml::Value::as_table_mut).map(rename_old).unwrap_or_default();
+    Some((table, renamed))
+}
+
 impl KeyspaceOptions {
+    /// What the manifest says of a keyspace's options, by whatever version it was written.
+    ///
+    /// # Errors
+    /// In words, when the text is no TOML or has unknown options.
+    pub(crate) fn recorded(text: &str) -> std::result::Result<Self, String> {
+        let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.message().to_owned())?;
+        let _whatever_it_was_called = rename_old(&mut table);
+        table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())
+    }
+
+    /// The text for the manifest.
+    pub(crate) fn record(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
     /// Checks that the options can be used together.
     ///
     /// # Errors
@@ -383,6 +423,26 @@ mod tests {
         options.keyspace.compaction = Compaction::Tiered(Tiered::default());
         assert_eq!(Options::from_toml(&options.to_toml()).unwrap(), options);
         assert_eq!(Options::from_toml("").unwrap(), Options::default());
+    }
+
+    #[test]
+    fn options_are_read_by_the_names_they_once_had() {
+        let old = "[keyspace.compaction.leveled]\ngrowth = 8";
+        let options = Options::from_toml(old).unwrap();
+        assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { size_ratio: 8, ..Leveled::default() }));
+        assert_eq!(
+            Options::renamed(old)[0].to_string(),
+            "option `keyspace.compaction.leveled.growth` is now called `keyspace.compaction.leveled.size_ratio`"
+        );
+        assert!(Options::renamed("[keyspace.compaction.leveled]\nsize_ratio = 8").is_empty());
+        let both = "[keyspace.compaction.leveled]\ngrowth = 8\nsize_ratio = 8";
+        assert!(Options::from_toml(both).unwrap_err().to_string().contains("growth"));
+        let mut set = Options::default();
+        set.set("keyspace.compaction.tiered.growth=5").unwrap();
+        assert_eq!(set.keyspace.compaction, Compaction::Tiered(Tiered { size_ratio: 5, ..Tiered::default() }));
+        let recorded = KeyspaceOptions::recorded("[compaction.tiered]\ngrowth = 5").unwrap();
+        assert_eq!(recorded, set.keyspace);
+        assert_eq!(KeyspaceOptions::recorded(&set.keyspace.record()).unwrap(), set.keyspace);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Opening a database with the options that were given.
 
-use std::path::Path;
+use std::{
+    io::{self, Write},
+    path::Path,
+};
 
 use bifold::{Access, Db, IfMissing, Keyspace, Options};
 
@@ -19,6 +22,9 @@ pub fn options_for(global: &Global, placement: Option<&str>) -> Result<Options> 
     let mut options = match &global.options {
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
+            for renamed in Options::renamed(&text) {
+                let _ = writeln!(io::stderr(), "bifold: {}: {renamed}", path.display());
+            }
             Options::from_toml(&text).map_err(|e| Failure::trouble(format!("{}: {e}", path.display())))?
         }
         None => Options::default(),

@@ -59,8 +59,8 @@ pub fn threaded(fs: Arc<dyn FileSystem>) -> Env {
 }
 
 /// So often may the clock of one database be looked at, which every piece of background work does. The longest run of any test
-/// looks a hundredth as often. Who looks more often goes in circles.
-pub const LOOKS_MAX: u64 = 20_000_000;
+/// looks a tenth as often. Who looks more often goes in circles, and each round may keep some memory.
+pub const LOOKS_MAX: u64 = 2_000_000;
 
 /// How often a clock is looked at, and may be.
 #[derive(Debug)]

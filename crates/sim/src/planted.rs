@@ -79,8 +79,6 @@ const COLD_LOG_CRASHES: Test = Test::Integration("bifold-values", "conformance",
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
 const KILLED: Test = Test::Integration("bifold", "all", "killed::");
 const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
-const READ_ONLY_COPY: Test =
-    Test::Integration("bifold", "all", "checkpoints::a_checkpoint_of_a_database_open_read_only");
 const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_database_that_has_lost_its_manifest");
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
@@ -89,7 +87,8 @@ const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_
 const RANGES: Test = Test::Integration("bifold-values", "conformance", "hashkv::a02_a_range_delete_outlasts");
 const IDLE: Test = Test::Integration("bifold", "all", "idle::what_a_snapshot_held");
 const MANY: Test = Test::Integration("bifold", "all", "many_keyspaces::every_keyspace");
-const CUT_FILES: Test = Test::Integration("bifold", "all", "values::files_that_end_with");
+const CUT_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_manifest_that_ends_early");
+const CLEARED: Test = Test::Integration("bifold-values", "conformance", "hashkv::b02_no_replay");
 
 const LATE_KEYSPACE: Test = Test::Integration("bifold", "all", "waits::a_sync_covers");
 const DROPPED_MEMTABLES: Test = Test::Integration("bifold", "all", "waits::a_writer_goes_on");
@@ -111,7 +110,7 @@ pub const ALL: &[Planted] = &[
     bug("manifest_before_table", POWER),
     bug("unnamed_log_floor", POWER),
     bug("forget_log_gap", POWER),
-    bug("overlook_lost_log", BITFLIP),
+    bug("overlook_lost_log", CUT_MANIFEST),
     bug("delete_log_early", POWER),
     bug("drop_tombstone_early", METAMORPHIC),
     bug("ignore_snapshot_in_compaction", METAMORPHIC),
@@ -122,7 +121,7 @@ pub const ALL: &[Planted] = &[
     bug("swallow_flush_error", ERRNO),
     bug("skip_value_sync", POWER),
     bug("trust_pointers", POWER),
-    bug("forget_notes", POWER),
+    bug("forget_notes", CLEARED),
     bug("serve_torn_tail", POWER),
     bug("filter_wrong_hash", METAMORPHIC),
     bug("no_checksum_check", BITFLIP),
@@ -148,7 +147,6 @@ pub const ALL: &[Planted] = &[
     bug("leftovers_before_manifest", LEFTOVERS),
     bug("remember_cut_appends", REGION),
     bug("append_to_a_torn_sector", REGION),
-    bug("append_to_any", CUT_FILES),
     bug("forget_drops", EXACT),
     bug("hide_lost_sector", Test::Proof("exhaustive")),
     bug("damage_is_torn", KILLED),
@@ -179,7 +177,6 @@ pub const ALL: &[Planted] = &[
     bug("checkpoint_without_logs", CHECKPOINTS),
     bug("checkpoint_leaves_directory", CHECKPOINTS),
     bug("checkpoint_one_device", CHECKPOINTS),
-    bug("link_tails", READ_ONLY_COPY),
     bug("logs_alone", LOST_MANIFEST),
     bug("settle_closed", REGION),
     bug("believe_lengths", LENGTHS),

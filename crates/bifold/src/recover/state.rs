@@ -195,12 +195,8 @@ impl ManifestState {
         let unrecorded = present.iter().copied().filter(|id| !self.values.contains_key(id));
         let (mut listed, owners) = (self.value_edits(), owners(dir, unrecorded)?);
         let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
-            let options: KeyspaceOptions = toml::from_str(&keyspace.options).map_err(|e| {
-                Error::invalid(
-                    format!("options of keyspace `{}` in the manifest", keyspace.name),
-                    e.message().to_owned(),
-                )
-            })?;
+            let options = KeyspaceOptions::recorded(&keyspace.options)
+                .map_err(|e| Error::invalid(format!("options of keyspace `{}` in the manifest", keyspace.name), e))?;
             let added = keyspace.tables.values().cloned().collect();
             let boundaries = keyspace.boundaries.clone();
             let edit = LevelEdit { keyspace: id, added, boundaries, ..LevelEdit::default() };

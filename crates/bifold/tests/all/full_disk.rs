@@ -169,9 +169,27 @@ fn a_full_disk_without_a_reserve_is_opened_with_what_no_manifest_needs() {
         let _fails_where_it_shall = db.compact();
         (first..=faulty.calls(), memory)
     };
+    // The power fails at each call of an opening that deletes what no manifest names.
+    let power_fails = |killed: &MemoryFs| {
+        for at in 1.. {
+            let memory = killed.fork();
+            memory.set_capacity(Some(memory.used_bytes()));
+            let faulty = FaultyFs::over_memory(memory.clone());
+            faulty.plan(Fault { at, kind: FaultKind::EIO, persistence: Persistence::Calls(20_000) });
+            let environment = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+            drop(Db::open_in(environment, "/db", options(Placement::Inline, Workers::Caller)));
+            if faulty.calls() < at {
+                break;
+            }
+            let lost = memory.power_loss(Fate::DropUnsynced);
+            lost.set_capacity(None);
+            check(&open(&lost, Placement::Inline, Workers::Caller).unwrap(), 0..60);
+        }
+    };
     let mut opened = 0;
     for at in compact(None).0 {
         let killed = compact(Some(at)).1;
+        power_fails(&killed);
         killed.set_capacity(Some(killed.used_bytes()));
         match open(&killed, Placement::Inline, Workers::Caller) {
             Ok(db) => {

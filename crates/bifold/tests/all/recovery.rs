@@ -212,6 +212,32 @@ fn a_database_that_has_lost_its_manifest_is_damaged_for_everybody() {
     }
 }
 
+/// What it says is needed was deleted when a later record of it said otherwise. No record of a later log shows the gap: there is none.
+#[test]
+fn a_manifest_that_ends_early_is_an_error_that_names_the_log_it_needs() {
+    let (dir, db) = tiny_db();
+    let path = dir.join("db");
+    db.put("first", "in the log that the manifest names").unwrap();
+    db.sync().unwrap();
+    let early = fs::read(path.join("MANIFEST")).unwrap();
+    db.flush().unwrap();
+    // The log that had it goes with the next one that is full of what tables have.
+    db.put("second", "in a table, too").unwrap();
+    db.flush().unwrap();
+    drop(db);
+    fs::write(path.join("MANIFEST"), early).unwrap();
+    let files = || {
+        let names = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name != "LOCK").collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = files();
+    for access in [Access::ReadWrite, Access::ReadOnly] {
+        let error = Db::open_with(&path, Options { access, ..tiny() }).unwrap_err();
+        assert!(error.is_corruption() && error.to_string().contains("000001.log"), "{error}");
+    }
+    assert_eq!(files(), before, "nothing is deleted that it does not name");
+}
+
 /// Making a database begins with its log, so a crash leaves one without a manifest, with a header or less.
 #[test]
 fn a_crash_while_a_database_is_made_leaves_no_database_and_a_place_for_one() {

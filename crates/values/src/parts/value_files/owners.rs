@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bifold_contract::{FileId, IoSource, KeyspaceId, Result, planted};
+use bifold_contract::{FileId, IoSource, KeyspaceId, Result};
 use bifold_format::{
     names,
     value::{self, DESCRIPTION_BYTES_MAX},
@@ -35,9 +35,6 @@ pub fn owners(dir: &Dir, files: impl Iterator<Item = FileId>) -> Result<Owners> 
     for id in files {
         // For reading only: opening a file to append to it changes it, and the keyspace may have been dropped.
         let reader = dir.open(&names::value(id))?;
-        if planted!("append_to_any") {
-            drop(dir.append_to(&reader, IoSource::Value)?);
-        }
         let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
         reader.read_at(&mut first, 0, IoSource::Recovery)?;
         match value::describe(&first) {
