@@ -35,7 +35,7 @@ use bifold_format::{
     names::{self, FileKind},
 };
 use bifold_index::table::TableContext;
-use bifold_io::{Dir, Env, LockMode};
+use bifold_io::{Dir, Env, LockMode, fs::FileLock};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::restore_names};
 
 use self::settle::{frozen_logs, release_reserve, settle};
@@ -55,26 +55,10 @@ use crate::{
 /// # Errors
 /// I/O errors, corruption, [`Error::Locked`], [`Error::NotFound`].
 pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Engine>> {
-    let mut dir = Dir::new(Arc::clone(&env.fs), path);
-    if options.open_files_max > 0 {
-        dir = dir.with_open_files_max(options.open_files_max as usize);
-    }
+    let plan = MemoryPlan::of(&options);
     let writes = options.access == Access::ReadWrite;
     let creates = writes && options.if_missing == IfMissing::Create;
-    if !creates && !is_any_there(&dir)? {
-        return Err(Error::NotFound { path: path.into() });
-    }
-    if writes {
-        make_durable_dir(&dir)?;
-    }
-    let plan = MemoryPlan::of(&options);
-    let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
-    let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
-    // Where files are copied when they are written to, settling takes room, too.
-    if writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES + dir.change_bytes()) {
-        release_reserve(&dir)?;
-    }
-    restore_names(&dir, writes)?;
+    let (dir, lock) = take(&env, path, &options, &plan)?;
     // Looked at again under the lock: another process may have created the database meanwhile.
     let files = Files::list(&dir)?;
     let state = state_there(&dir, &files)?;
@@ -94,10 +78,11 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     // Not `found.next` alone: the manifest says which numbers were in use, those of commits that are lost included.
     let next_seqno = found.next.max(state.last_seqno + 1);
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };
-    let (manifest, wal) = if writes {
-        settle(&dir, &state, &found, (&trees, &next_file), next_seqno, &files)?
-    } else {
-        (ManifestFile::frozen(&dir, state.database_id), frozen_logs(&dir, &logs, (next_seqno, &found))?)
+    let (manifest, wal) = match options.access {
+        Access::ReadWrite => settle(&dir, &state, &found, (&trees, &next_file), next_seqno, &files)?,
+        Access::ReadOnly => {
+            (ManifestFile::frozen(&dir, state.database_id), frozen_logs(&dir, &logs, (next_seqno, &found))?)
+        }
     };
     let reserve_bytes = dir.len(names::RESERVE)?.unwrap_or(0);
     let engine = Engine::new(Recovered {
@@ -118,16 +103,47 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         damaged: found.damaged.clone(),
         reserve_bytes,
     });
+    finish(&engine, &files, &found)?;
+    Ok(engine)
+}
+
+/// The directory, locked for what it is opened for, and with all files under their own names.
+fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<(Dir, Box<dyn FileLock>)> {
+    let mut dir = Dir::new(Arc::clone(&env.fs), path);
+    if options.open_files_max > 0 {
+        dir = dir.with_open_files_max(options.open_files_max as usize);
+    }
+    let writes = options.access == Access::ReadWrite;
+    let creates = writes && options.if_missing == IfMissing::Create;
+    if !creates && !is_any_there(&dir)? {
+        return Err(Error::NotFound { path: path.into() });
+    }
     if writes {
-        engine.remove_unreferenced(&files)?;
+        make_durable_dir(&dir)?;
+    }
+    let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
+    let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
+    // Where files are copied when they are written to, recovery takes room, too.
+    if writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES + dir.change_bytes()) {
+        release_reserve(&dir)?;
+    }
+    restore_names(&dir, writes)?;
+    Ok((dir, lock))
+}
+
+/// What is left to do when there is an engine: leftovers are deleted, logs replayed, the reserve filled.
+fn finish(engine: &Arc<Engine>, files: &Files, found: &Logs) -> Result<()> {
+    let writes = engine.options.access == Access::ReadWrite;
+    if writes {
+        engine.remove_unreferenced(files)?;
         // A log that came back with the power would stand between those that count.
         engine.dir.sync()?;
     }
-    engine.replay(&found)?;
+    engine.replay(found)?;
     if writes {
         engine.provide_reserve();
     }
-    Ok(engine)
+    Ok(())
 }
 
 /// With fewer free bytes than this a disk is taken for full before opening writes anything.

@@ -132,7 +132,7 @@ impl Iterator for ManifestReader<'_> {
 /// Appends the fields of `edit`.
 fn encode(edit: &Edit, out: &mut Vec<u8>) {
     let mut body = Vec::new();
-    let mut field = |tag: u64, fill: &dyn Fn(&mut Vec<u8>)| {
+    let mut field = |tag: u64, fill: Fill<'_>| {
         body.clear();
         fill(&mut body);
         put_varint(out, tag);
@@ -177,16 +177,24 @@ fn encode(edit: &Edit, out: &mut Vec<u8>) {
             field(tag::BOUNDARY, &|b| put_slice(b, boundary));
         }
     }
-    for &file in &edit.values.removed {
+    encode_values(&edit.values, &mut field);
+}
+
+/// Writes the body of a field.
+type Fill<'a> = &'a dyn Fn(&mut Vec<u8>);
+
+/// Appends the fields of value files.
+fn encode_values(edit: &ValueEdit, field: &mut dyn FnMut(u64, Fill<'_>)) {
+    for &file in &edit.removed {
         field(tag::VALUE_REMOVED, &|b| put_varint(b, file));
     }
-    for file in &edit.values.added {
+    for file in &edit.added {
         field(tag::VALUE_ADDED, &|b| encode_value_file(file, b));
     }
-    for &(file, bytes, entries) in &edit.values.garbage {
+    for &(file, bytes, entries) in &edit.garbage {
         field(tag::VALUE_GARBAGE, &|b| [file, bytes, entries].into_iter().for_each(|n| put_varint(b, n)));
     }
-    for &(file, tags) in &edit.values.tagged {
+    for &(file, tags) in &edit.tagged {
         field(tag::VALUE_TAGGED, &|b| {
             put_varint(b, file);
             put_varint(b, u64::from(tags));

@@ -233,15 +233,7 @@ fn two_checkpoints_do_not_mix_in_one_directory() {
 fn checkpoints_beside_writers_readers_collections_and_keyspaces_are_whole() {
     for placement in ALL {
         let dir = TempDir::new();
-        // So few that files which rest are closed all the time.
-        let options = Options {
-            open_files_max: 8,
-            reads: Reads::Called,
-            memory_limit: 8 << 20,
-            memtable_bytes: 32 << 10,
-            workers: Workers::Threads(2),
-            ..options(placement)
-        };
+        let options = crowded(placement);
         let db = Db::open_with(dir.join("db"), options.clone()).unwrap();
         let other = db.keyspace("other", options.keyspace.clone()).unwrap();
         let (begun, ended, stop) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
@@ -295,6 +287,18 @@ fn checkpoints_beside_writers_readers_collections_and_keyspaces_are_whole() {
             check_copy(&path, earliest..=latest, &options);
             fs::remove_dir_all(&path).unwrap();
         }
+    }
+}
+
+/// So few open files that those which rest are closed all the time.
+fn crowded(placement: Placement) -> Options {
+    Options {
+        open_files_max: 8,
+        reads: Reads::Called,
+        memory_limit: 8 << 20,
+        memtable_bytes: 32 << 10,
+        workers: Workers::Threads(2),
+        ..options(placement)
     }
 }
 

@@ -140,6 +140,17 @@ pub fn must_end(work: impl FnOnce(Doing) + Send + 'static) {
     }
 }
 
+fn ask_for_statistics(db: &Db, doing: &Doing, done: &AtomicBool) {
+    let mut asked = 0u64;
+    while !done.load(Ordering::Acquire) {
+        doing.now("statistics", format!("stats, time {asked}"));
+        let stats = db.stats();
+        assert!(stats.space.manifest_bytes > 0 && stats.keyspaces[0].name == "default");
+        asked += 1;
+    }
+    doing.now("statistics", "ended".into());
+}
+
 #[test]
 fn statistics_hold_up_nobody_who_changes_the_state() {
     // Installs take the manifest's lock and then the log's; statistics need both and once took them the other way round.
@@ -147,16 +158,7 @@ fn statistics_hold_up_nobody_who_changes_the_state() {
         let (dir, db) = threaded();
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut asked = 0u64;
-                while !done.load(Ordering::Acquire) {
-                    doing.now("statistics", format!("stats, time {asked}"));
-                    let stats = db.stats();
-                    assert!(stats.space.manifest_bytes > 0 && stats.keyspaces[0].name == "default");
-                    asked += 1;
-                }
-                doing.now("statistics", "ended".into());
-            });
+            scope.spawn(|| ask_for_statistics(&db, &doing, &done));
             let changers = [
                 scope.spawn(|| {
                     for number in 0..3000u32 {

@@ -260,20 +260,21 @@ fn e4(scale: Scale, seed: u64) -> Experiment {
     }
 }
 
-fn e5(scale: Scale, seed: u64) -> Experiment {
-    // Each scan reads 1 MiB, or an eighth of the data where they are few.
-    let steps = |pair: usize, plan: &Plan| {
-        let len = ((1 << 20) / pair).min(plan.keys as usize / 8).max(1);
-        let scan = |name| {
-            let mut scan = scans(name, len, plan.keys / 2);
-            scan.changes.reads = Some(zipf(0.99));
-            scan
-        };
-        let mut steps = load_and_updates();
-        steps.insert(1, scan("scan after the load"));
-        steps.extend([step(Workload::Compact), scan("scan after updates")]);
-        steps
+/// Each scan reads 1 MiB, or an eighth of the data where they are few.
+fn loads_and_scans(pair: usize, plan: &Plan) -> Vec<Step> {
+    let len = ((1 << 20) / pair).min(plan.keys as usize / 8).max(1);
+    let scan = |name| {
+        let mut scan = scans(name, len, plan.keys / 2);
+        scan.changes.reads = Some(zipf(0.99));
+        scan
     };
+    let mut steps = load_and_updates();
+    steps.insert(1, scan("scan after the load"));
+    steps.extend([step(Workload::Compact), scan("scan after updates")]);
+    steps
+}
+
+fn e5(scale: Scale, seed: u64) -> Experiment {
     let label = "size of a pair, bytes";
     let read = "/user_bytes_read_per_sec";
     let over = |a: &'static str, b: &'static str, x: f64, step: &'static str| {
@@ -285,7 +286,7 @@ fn e5(scale: Scale, seed: u64) -> Experiment {
         place: "experiment 5, figure 10",
         title: "Range scans",
         note: "Scans read half of the data in all, the paper's a tenth. All of it is in the page cache unless memory is confined.",
-        arms: by_size(scale, seed, &[256, 1024, 4096, 16_384], steps),
+        arms: by_size(scale, seed, &[256, 1024, 4096, 16_384], loads_and_scans),
         views: vec![
             View::lines("Scans after the load", read, ("MiB/s", 1_048_576.0), "scan after the load", label, true),
             View::lines(

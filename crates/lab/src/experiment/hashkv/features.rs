@@ -69,7 +69,8 @@ fn threshold(setup: Setup, pair_bytes: usize) -> Setup {
     setup.set(format!("keyspace.values.min_bytes={}", pair_bytes.saturating_sub(KEY_BYTES).max(1)))
 }
 
-pub(super) fn e7(scale: Scale, seed: u64) -> Experiment {
+/// Large values and small ones, in several shares, with all separated and with the large ones only.
+fn arms_by_share(scale: Scale, seed: u64) -> Vec<Arm> {
     let steps = load_and_updates();
     let mut arms = Vec::new();
     for (large, all, selective) in
@@ -84,6 +85,11 @@ pub(super) fn e7(scale: Scale, seed: u64) -> Experiment {
             arms.push(threshold(setup, 192).named(selective).arm_at(small_percent as f64, &plan, &steps));
         }
     }
+    arms
+}
+
+pub(super) fn e7(scale: Scale, seed: u64) -> Experiment {
+    let arms = arms_by_share(scale, seed);
     let label = "small pairs (40 B), % of all";
     let ratios = |a: &'static str, b: &'static str, metric: &'static str, of: fn(&[(f64, f64)]) -> Option<f64>| {
         move |d: &Data<'_>| of(&d.ratios(a, b, "P3", metric))
