@@ -292,6 +292,7 @@ mod tests {
             inputs: above.iter().map(|&id| (0, 9, id)).chain(below.map(|id| (1, 7, id))).collect(),
             output_level,
             output_run: None,
+            keys: None,
             table_bytes: 100,
             max_overlap_bytes: u64::MAX,
             reason: String::new(),

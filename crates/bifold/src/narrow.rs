@@ -71,6 +71,7 @@ pub(crate) fn cut_job(cut: &TableCut) -> CompactionJob {
         inputs: vec![cut.table],
         output_level: cut.table.0,
         output_run: Some(cut.table.1),
+        keys: None,
         table_bytes: cut.piece_bytes,
         max_overlap_bytes: u64::MAX,
         reason: "the disk has no room for its part".into(),

@@ -187,6 +187,7 @@ fn part_job(shape: &Levels, part: Part, table_bytes: u64) -> CompactionJob {
         inputs: part.tables,
         output_level,
         output_run,
+        keys: None,
         table_bytes,
         max_overlap_bytes: u64::MAX,
         reason: "asked for".into(),

@@ -444,7 +444,66 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::{ops::Bound, path::Path, thread};
+
+    use bifold_io::{Env, memory::MemoryFs};
+
     use super::*;
+    use crate::{
+        options::{Compaction, Durability, KeyspaceOptions, Leveled, Options},
+        recover::recover,
+        write::{Act, Op},
+    };
+
+    /// No worker runs: the test takes what they would.
+    #[test]
+    fn jobs_of_one_level_run_at_once_where_their_keys_are_disjoint() {
+        let leveled = Leveled { level0_runs: 2, base_bytes: 4 << 10, ..Leveled::default() };
+        let keyspace = KeyspaceOptions { compaction: Compaction::Leveled(leveled), ..KeyspaceOptions::default() };
+        let options = Options { workers: Workers::Threads(3), keyspace, ..Options::default() };
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let engine = recover(env, Path::new("/db"), options).unwrap();
+        let tree = engine.create_keyspace("k", &engine.options.keyspace).unwrap();
+        let key = |half: char, n: u32| format!("{half}{n:03}");
+        let fill = |half: char, round: u8| {
+            for n in 0..200 {
+                let key = key(half, n);
+                let op = Op { tree: &tree, key: key.as_bytes(), act: Act::Put(&[round; 100]) };
+                engine.commit(&[op], Durability::Buffered).unwrap();
+            }
+            engine.seal(&mut engine.wal.hold(), std::slice::from_ref(&tree)).unwrap();
+            engine.flush_oldest(&tree, Means::Free).unwrap();
+        };
+        fill('a', 0);
+        fill('z', 0);
+        engine.compact_range(&tree, Bound::Unbounded, Bound::Unbounded).unwrap();
+        for round in 1..=2 {
+            fill('a', round);
+            fill('z', round);
+        }
+        let take = || engine.work.take(|state| state.take_compaction(&tree, None));
+        let tasks = [take().expect("one half is due"), take().expect("the other half is due, too")];
+        let [first, second] = tasks.each_ref().map(|task| match task {
+            Task::Compact(_, job) => job.clone(),
+            _ => panic!("not a compaction"),
+        });
+        assert_eq!((first.output_level, first.output_run), (second.output_level, second.output_run));
+        assert!(first.inputs.iter().all(|input| !second.inputs.contains(input)));
+        let ends = |job: &CompactionJob| job.keys.clone().map(|(first, last)| (first, last.unwrap())).unwrap();
+        let ((a, b), (c, d)) = (ends(&first), ends(&second));
+        assert!(b < c || d < a, "{first:?} and {second:?} write the same keys");
+        assert!(take().is_none(), "nothing is left");
+        thread::scope(|scope| tasks.iter().for_each(|task| drop(scope.spawn(|| engine.do_task(task)))));
+        engine.health.well().unwrap();
+        let busy = engine.work.busy(tree.keyspace);
+        assert!(busy.tables.is_empty() && busy.outputs.is_empty(), "{busy:?}");
+        let view = tree.view();
+        let filled: Vec<usize> = view.version.shape().levels.iter().map(|level| level.runs.len()).collect();
+        assert_eq!(filled.iter().sum::<usize>(), 1, "all is in one run: {filled:?}");
+        let tables: Vec<_> = view.version.tables().map(|table| Arc::clone(table.meta())).collect();
+        assert!(tables.windows(2).all(|pair| pair[0].largest < pair[1].smallest), "{tables:?}");
+        assert_eq!(tables.iter().map(|table| table.entries).sum::<u64>(), 400, "older versions are gone");
+    }
 
     fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
         Load { sealed, flushing, debt, garbage: Garbage::None, emptied: false, held: false }

@@ -349,6 +349,7 @@ impl Tree {
                 inputs: vec![(level, run, of.table)],
                 output_level: level,
                 output_run: Some(run),
+                keys: None,
                 table_bytes: self.options.table_bytes,
                 max_overlap_bytes: u64::MAX,
                 reason: "a snapshot is gone that held much of it".into(),

@@ -186,10 +186,10 @@ impl Work {
     }
 }
 
-/// Marks what a job takes.
+/// Marks what a job takes: its tables, and the keys that it writes in the level of its output.
 pub(crate) fn mark(busy: &mut Busy, job: &CompactionJob) {
     busy.tables.extend(job.inputs.iter().map(|i| i.2));
-    busy.outputs.push((job.output_level, None, None));
+    busy.outputs.push(job.output());
 }
 
 /// Takes the mark of a job that has ended away.
@@ -197,7 +197,8 @@ pub(crate) fn unmark(busy: &mut Busy, job: &CompactionJob) {
     for (_, _, table) in &job.inputs {
         busy.tables.remove(table);
     }
-    if let Some(at) = busy.outputs.iter().position(|o| o.0 == job.output_level) {
+    let output = job.output();
+    if let Some(at) = busy.outputs.iter().position(|taken| *taken == output) {
         busy.outputs.swap_remove(at);
     }
 }

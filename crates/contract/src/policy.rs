@@ -51,12 +51,27 @@ pub struct CompactionJob {
     pub output_level: u8,
     /// The run that receives the result; `None`: a new run, newer than all others of that level.
     pub output_run: Option<RunId>,
+    /// The first and the last key of the inputs (`None`: no upper bound). Other jobs may write into the same level outside of
+    /// them. Where they are not given, the job takes the whole level.
+    pub keys: Option<(Box<[u8]>, Option<Box<[u8]>>)>,
     /// Cut output tables at about this size, in bytes.
     pub table_bytes: u64,
     /// Cut an output table before it overlaps more than this many bytes of the level below the output.
     pub max_overlap_bytes: u64,
     /// Why, in words, for statistics and logs ("level 0 has 4 runs").
     pub reason: String,
+}
+
+impl CompactionJob {
+    /// What it takes of the level that receives its result. The whole of it where it begins a run there: a second job would begin another
+    /// one, and readers would have to ask both.
+    #[must_use]
+    pub fn output(&self) -> BusyOutput {
+        match (&self.keys, self.output_run) {
+            (Some((first, last)), Some(_)) => (self.output_level, Some(first.clone()), last.clone()),
+            _ => (self.output_level, None, None),
+        }
+    }
 }
 
 /// Which level-0 runs may hold a key: newest first with filters, or by an index of its own (UniKV §III-B).

@@ -133,19 +133,10 @@ impl Bed {
                 break;
             };
             writeln!(answer, "-> {}", in_words(&job)).unwrap();
-            self.begin(&job, &mut busy);
+            busy.tables.extend(job.inputs.iter().map(|input| input.2));
+            busy.outputs.push(job.output());
         }
         Some(answer)
-    }
-
-    /// Takes the job as running: its tables are taken, and the keys it writes.
-    fn begin(&self, job: &CompactionJob, busy: &mut Busy) {
-        busy.tables.extend(job.inputs.iter().map(|input| input.2));
-        let tables = self.levels.levels.iter().flat_map(|level| &level.runs).flat_map(|run| &run.tables);
-        let inputs: Vec<_> = tables.filter(|table| job.inputs.iter().any(|input| input.2 == table.id)).collect();
-        let first = inputs.iter().map(|table| table.smallest.clone()).min();
-        let last = inputs.iter().map(|table| table.largest.clone()).max();
-        busy.outputs.push((job.output_level, first, last));
     }
 }
 

@@ -6,6 +6,7 @@
 //! without the fault, the files hold everything that was acknowledged, also after a power loss.
 
 use bifold_io::{
+    Env,
     faulty::{Call, Decider, Fault, FaultKind, FaultyFs, Persistence},
     fs::APPENDS_NAME,
     memory::{Fate, MemoryFs},
@@ -18,7 +19,7 @@ use std::{
 
 use crate::{
     driver::{Blind, Driver},
-    env,
+    env::{self, StepClock},
     history::{Flavor, History, Mix, Op},
     judge::{Depth, Judge},
     model::{CommitNo, Crash, Mismatch, Model},
@@ -139,8 +140,15 @@ fn calls_seen_by(seed: u64, decider: Option<Decider>) -> Result<u64, Trouble> {
 
 fn driver(seed: u64, faulty: &FaultyFs) -> Driver<Blind> {
     let set = OptionSet::new(seed, 0, history(seed).durability);
-    Driver::new(env::over(Arc::new(faulty.clone())), env::DIR.as_ref(), set, Model::default(), Blind)
+    // A disk in memory keeps what each round of a circle writes.
+    let clock = StepClock::default();
+    clock.allow(LOOKS_MAX);
+    let env = Env { clock: Arc::new(clock), ..env::over(Arc::new(faulty.clone())) };
+    Driver::new(env, env::DIR.as_ref(), set, Model::default(), Blind)
 }
+
+/// So often may a run look at the clock; none that ends does so a tenth as often.
+const LOOKS_MAX: u64 = 200_000;
 
 fn run_one(seed: u64, call: u64, number: u64) -> Report {
     let mut report = Report::default();

@@ -66,6 +66,17 @@ struct ModelTable {
     versions: Vec<Version>,
 }
 
+/// What other jobs are told of the keys that a job writes.
+#[derive(Clone, Copy, Debug)]
+enum Marked {
+    /// Any of the level.
+    Level,
+    /// What the engine says.
+    AsEngine,
+    /// Those of its inputs.
+    Keys,
+}
+
 #[derive(Debug, Default)]
 struct Model {
     tables: Vec<ModelTable>,
@@ -166,8 +177,8 @@ impl Model {
         self.add_run(0, run, &versions, cuts);
     }
 
-    /// Asks the policy, checks its plan and begins it. `wide`: other jobs are told of no key range, as the engine does.
-    fn begin(&mut self, policy: &dyn CompactionPolicy, wide: bool) -> Result<bool, TestCaseError> {
+    /// Asks the policy, checks its plan and begins it.
+    fn begin(&mut self, policy: &dyn CompactionPolicy, how: Marked) -> Result<bool, TestCaseError> {
         let (levels, busy) = (self.levels(), self.busy());
         let shape = Shape::new(levels.clone(), policy);
         let Some(job) = shape.choose(policy, &busy) else { return Ok(false) };
@@ -187,10 +198,12 @@ impl Model {
             .map(|(level, run, table)| Placed { level, run, table })
             .collect();
         let span = Span::of(&placed).unwrap();
-        let output = if wide {
-            (job.output_level, None, None)
-        } else {
-            (job.output_level, Some(span.start.into()), span.end.map(Box::from))
+        let keys = (Box::from(span.start), span.end.map(Box::from));
+        prop_assert_eq!(job.keys.as_ref(), Some(&keys), "the keys of all inputs");
+        let output = match how {
+            Marked::Level => (job.output_level, None, None),
+            Marked::AsEngine => job.output(),
+            Marked::Keys => (job.output_level, Some(keys.0), keys.1),
         };
         self.running.push((job, run, output));
         Ok(true)
@@ -236,7 +249,7 @@ impl Model {
 #[derive(Clone, Debug)]
 enum Step {
     Flush { keys: Vec<u8>, ranges: Vec<(u8, u8)>, cuts: Vec<u8> },
-    Begin { wide: bool },
+    Begin(Marked),
     End { at: usize, cuts: Vec<u8> },
     Split(u8),
     Policy(usize),
@@ -252,7 +265,7 @@ fn step() -> impl Strategy<Value = Step> {
     let ranges = prop::collection::vec((0..KEYS, 0..KEYS), 0..2);
     prop_oneof![
         6 => (keys, ranges, cuts()).prop_map(|(keys, ranges, cuts)| Step::Flush { keys, ranges, cuts }),
-        6 => prop::bool::ANY.prop_map(|wide| Step::Begin { wide }),
+        6 => prop_oneof![Just(Marked::Level), Just(Marked::AsEngine), Just(Marked::Keys)].prop_map(Step::Begin),
         4 => (0..4usize, cuts()).prop_map(|(at, cuts)| Step::End { at, cuts }),
         1 => (1..KEYS).prop_map(Step::Split),
         1 => (0..POLICIES).prop_map(Step::Policy),
@@ -296,7 +309,7 @@ proptest! {
         for step in &steps {
             match step {
                 Step::Flush { keys, ranges, cuts } => model.flush(keys, ranges, cuts),
-                Step::Begin { wide } => drop(model.begin(policy_now.as_ref(), *wide)?),
+                Step::Begin(how) => drop(model.begin(policy_now.as_ref(), *how)?),
                 Step::End { at, cuts } if !model.running.is_empty() => model.end(*at, cuts)?,
                 Step::End { .. } => {}
                 Step::Split(at) => drop(model.boundaries.insert(*at)),
@@ -313,7 +326,7 @@ proptest! {
             model.end(0, &[])?;
         }
         let mut jobs = 0;
-        while model.begin(policy_now.as_ref(), false)? {
+        while model.begin(policy_now.as_ref(), Marked::Keys)? {
             model.end(0, &[7, 15])?;
             model.check()?;
             jobs += 1;

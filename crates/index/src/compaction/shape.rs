@@ -175,8 +175,10 @@ pub(super) struct Target {
 
 /// The job that takes `inputs` to `target`.
 pub(super) fn job<'a>(inputs: impl IntoIterator<Item = Placed<'a>>, target: Target) -> CompactionJob {
+    let placed: Vec<Placed<'_>> = inputs.into_iter().collect();
+    let keys = Span::of(&placed).map(|span| (span.start.into(), span.end.map(Box::from)));
     let mut inputs: Vec<(u8, RunId, FileId)> =
-        inputs.into_iter().map(|placed| (placed.level, placed.run, placed.table.id)).collect();
+        placed.iter().map(|placed| (placed.level, placed.run, placed.table.id)).collect();
     // Newest first; a stable sort keeps the key order within a run.
     inputs.sort_by_key(|&(level, run, _)| (level, std::cmp::Reverse(run)));
     CompactionJob {
@@ -184,6 +186,7 @@ pub(super) fn job<'a>(inputs: impl IntoIterator<Item = Placed<'a>>, target: Targ
         inputs,
         output_level: target.level,
         output_run: target.run,
+        keys,
         table_bytes: target.table_bytes,
         max_overlap_bytes: target.max_overlap_bytes,
         reason: target.reason,
