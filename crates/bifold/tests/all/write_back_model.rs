@@ -13,7 +13,7 @@
 //! A power loss is a picture of the disk: what is not synced survives up to any record of each file. Each picture is
 //! recovered, judged, written to, collected and pictured again, so that what recovery left behind counts too.
 //!
-//! What is not in it: `docs/decisions/0007-order-of-write-back.md`, under "Left".
+//! What is not in it: `docs/decisions/0007-order-of-write-back.md`, under "Open".
 
 #![allow(clippy::expect_used, reason = "a model says with a panic what it has found")]
 
