@@ -31,11 +31,11 @@ impl FileSystem for MemoryFs {
     }
 
     fn truncate(&self, path: &Path, len: u64) -> Result<()> {
-        let cut = self.change(OpKind::Truncate, path, len, |state, _| {
+        let truncated = self.change(OpKind::Truncate, path, len, |state, _| {
             state.node(path)?.data().truncate(len);
             Ok(())
         });
-        cut.map_err(|e| Error::io("truncate", path, e))
+        truncated.map_err(|e| Error::io("truncate", path, e))
     }
 
     fn write_again(&self, path: &Path, from: u64) -> Result<()> {

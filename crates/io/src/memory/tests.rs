@@ -37,8 +37,8 @@ fn half_synced(durable: usize, unsynced: usize) -> (MemoryFs, Arc<dyn WriteFile>
 }
 
 fn fates(seeds: u64) -> impl Iterator<Item = Fate> {
-    let drawn = (0..seeds).flat_map(|seed| [Fate::Random(seed), Fate::Prefix(seed)]);
-    [Fate::KeepAll, Fate::DropUnsynced].into_iter().chain(drawn)
+    let sampled = (0..seeds).flat_map(|seed| [Fate::Random(seed), Fate::Prefix(seed)]);
+    [Fate::KeepAll, Fate::DropUnsynced].into_iter().chain(sampled)
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn old_appends_are_not_put_over_what_follows_a_truncation() {
     }
 }
 
-/// A power loss has cut a file within a record. A second one must not leave a sector with part of that record.
+/// A power loss has truncated a file within a record. A second one must not leave a sector with part of that record.
 #[test]
 fn what_is_put_back_behind_a_tear_is_durable_before_appends_go() {
     for torn_bytes in [8, 500, 700] {

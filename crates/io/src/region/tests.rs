@@ -307,7 +307,7 @@ fn a_file_with_appends_that_a_killed_process_has_left_is_not_linked_without_them
     let opened = killed.open(LockMode::Shared, 1);
     let path = killed.0.join("000000.val");
     let Err(Error::Io { source, .. }) = opened.fs.unwrap().link(&path, &path.with_extension("copy")) else {
-        panic!("linked without what stands in APPENDS")
+        panic!("linked without what is in APPENDS")
     };
     assert_eq!(source.kind(), ErrorKind::Unsupported);
 }

@@ -153,13 +153,13 @@ fn every_fate_keeps_what_was_promised_and_invents_nothing() {
         fs.create_dir_all(DIR.as_ref()).unwrap();
         for _ in 0..60 {
             step(&fs, &mut model, &mut random);
-            let drawn = random.next_u64();
-            for fate in [Fate::KeepAll, Fate::DropUnsynced, Fate::Random(drawn), Fate::Prefix(drawn)] {
+            let fate_seed = random.next_u64();
+            for fate in [Fate::KeepAll, Fate::DropUnsynced, Fate::Random(fate_seed), Fate::Prefix(fate_seed)] {
                 model.check(&fs.power_loss(fate));
             }
             assert!(same_files(&fs.power_loss(Fate::KeepAll), &fs));
             let fork = fs.fork();
-            for fate in [Fate::KeepAll, Fate::DropUnsynced, Fate::Random(drawn), Fate::Prefix(drawn)] {
+            for fate in [Fate::KeepAll, Fate::DropUnsynced, Fate::Random(fate_seed), Fate::Prefix(fate_seed)] {
                 assert!(
                     same_files(&fork.power_loss(fate), &fs.power_loss(fate)),
                     "a fork loses what the original loses"
