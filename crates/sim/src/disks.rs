@@ -4,8 +4,7 @@
 //! ```text
 //! disk DIR                     for each placement: fill, kill, check; one line for each check that fails
 //! disk-fill DIR PLACEMENT      the process that is killed: acknowledges every put over a pipe
-//! disk-check DIR PLACEMENT N   the checks after N acknowledged puts; a process too, so that a signal ends no other
-//! check
+//! disk-check DIR PLACEMENT N   the checks after N acknowledged puts; a process, so that a signal ends no other check
 //! ```
 //!
 //! `cargo xtask disks` makes file systems for this and mounts them.

@@ -3,12 +3,10 @@
 //! ```text
 //! bifold-sim replay TEST --seed N [--image N] [--set N] [--keep LIST] …   repeat one failure, as printed by a test
 //! bifold-sim show TEST --seed N [--keep LIST]                             print the history of a seed
-//! bifold-sim soak [TEST …] --minutes M [--seed S] [--ledger FILE]         run seeds from S on and record them in the
-//! ledger
+//! bifold-sim soak [TEST …] --minutes M [--seed S] [--ledger FILE]         run seeds from S on, recorded in the ledger
+//! bifold-sim table [--ledger FILE]                                        print the ledger's sums as a table
 //! bifold-sim planted [NAME …]                                             wake each bug, which a test must catch
-//! bifold-sim planted [NAME …]                                             activate each bug, which a test must catch
-//! bifold-sim disk DIR                                                     fill the disk of DIR; see `cargo xtask
-//! disks`
+//! bifold-sim disk DIR                                                     fill the disk of DIR: `cargo xtask disks`
 //! ```
 
 use std::{

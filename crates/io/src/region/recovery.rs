@@ -114,8 +114,8 @@ impl<G: Ground> Region<G> {
 }
 
 /// Whether a file of `len` bytes has some of `bytes` at `base`, but not unchanged: a power loss has truncated the file
-/// within a record. If a sector keeps part of that record and the rest, appended now, is lost, the record looks
-/// damaged, not torn.
+/// within a record. If the sector at that end is lost while the rest of the record, appended now, survives, the record
+/// looks damaged, not torn.
 fn is_partly_there<E>(
     bytes: &[u8],
     base: u64,
