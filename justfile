@@ -1,4 +1,4 @@
-# The front door: every chore, the same here and in CI. `just` lists them.
+# All chores, the same here and in CI. `just` lists them.
 
 host := `rustc -vV | sed -n 's/^host: //p'`
 
@@ -21,7 +21,7 @@ fmt-check:
 lint:
     cargo clippy --workspace --all-targets -- -D warnings
 
-# lints of the peers that need no C++
+# lints with the peers that need no C++
 lint-peers:
     cargo clippy -p bifold-lab -p bifold-cli --all-targets --features fjall,redb,lmdb -- -D warnings
 
@@ -40,7 +40,7 @@ deny:
 house:
     cargo run -q -p xtask -- house
 
-# the short programs in crates/bifold/examples, which check what they print
+# the short programs in crates/bifold/examples, which check their own output
 examples:
     for example in basics transfers options; do cargo run -q -p bifold --example $example || exit 1; done
 
@@ -48,7 +48,7 @@ examples:
 prove:
     cargo run -q -p xtask -- prove
 
-# real file systems filled to the last byte; skipped with a line where images cannot be mounted
+# real file systems filled to the last byte; skipped with a message where images cannot be mounted
 disks:
     cargo run -q -p xtask -- disks
 
@@ -56,41 +56,49 @@ disks:
 planted:
     cargo run -q -p xtask -- planted
 
-# proofs for as long as you like; seeds and totals go to reliability/ledger.jsonl
+# proofs for some minutes; seeds and totals are appended to reliability/ledger.jsonl
 soak minutes="30":
     cargo build --release -q -p bifold-cli
     cargo run --release -q -p bifold-sim -- soak --minutes {{minutes}}
 
-# address sanitizer, leaks included, on what has `unsafe` (nightly)
+# address sanitizer, including leaks, on the crates with `unsafe` (nightly)
 asan:
-    RUSTFLAGS="-Zsanitizer=address" cargo +nightly test --target {{host}} --target-dir target/asan -p bifold-index -p bifold-io --lib
+    RUSTFLAGS="-Zsanitizer=address" cargo +nightly test \
+        --target {{host}} --target-dir target/asan -p bifold-index -p bifold-io --lib
 
-# thread sanitizer on the same; reports name both threads' stacks (nightly, component rust-src: a library without it hides what its
-# locks and channels order); without two tests whose child processes meet bus errors and do not end under it
+# Needs the component rust-src: in a standard library built without the sanitizer, the ordering by locks and channels is
+# not seen. Two tests are left out because their child processes get bus errors and do not end under it.
+# thread sanitizer on the same crates (nightly)
 tsan:
-    RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" TSAN_OPTIONS="suppressions=$PWD/reliability/tsan.supp" \
+    RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+    TSAN_OPTIONS="suppressions=$PWD/reliability/tsan.supp" \
         cargo +nightly test -Zbuild-std --target {{host}} --target-dir target/tsan -p bifold-index -p bifold-io --lib \
-        -- --skip a_store_that_faults --skip appends_cut_by_another_program
+        -- --skip a_store_that_faults --skip appends_truncated_by_another_program
 
-# Miri on the memtable, which has most of the `unsafe` (nightly, components miri and rust-src)
+# Miri on the memtable, which has most of the `unsafe` code (nightly, components miri and rust-src)
 miri:
-    MIRIFLAGS="-Zmiri-disable-isolation" PROPTEST_CASES=4 cargo +nightly miri test --target-dir target/miri -p bifold-index --lib memtable
+    MIRIFLAGS="-Zmiri-disable-isolation" PROPTEST_CASES=4 \
+        cargo +nightly miri test --target-dir target/miri -p bifold-index --lib memtable
 
-# mutants of a crate's files, survivors in target/mutants (cargo install cargo-mutants); answered in reliability/mutants.md
+# mutants of a crate's files, survivors in target/mutants (cargo install cargo-mutants); see reliability/mutants.md
 mutants crate="bifold-format" *files="":
     cargo mutants -p {{crate}} {{files}} -o target/mutants --timeout 120 --build-timeout 900
 
-# lines and branches that tests of the crates reach (cargo install cargo-llvm-cov; LLVM_COV and LLVM_PROFDATA of Debian's llvm-19)
+# test coverage of the crates (cargo install cargo-llvm-cov; LLVM_COV and LLVM_PROFDATA of Debian's llvm-19)
 coverage:
     LLVM_COV=llvm-cov-19 LLVM_PROFDATA=llvm-profdata-19 \
-        cargo llvm-cov test -p bifold-format -p bifold-io -p bifold-index -p bifold-values -p bifold --show-missing-lines
+        cargo llvm-cov test -p bifold-format -p bifold-io -p bifold-index -p bifold-values -p bifold \
+        --show-missing-lines
 
-# import the repository into a database, kill it, check it
+# import the repository into a database, kill the process, check the database
 demo:
     cargo run --release -- demo
 
-# write the database of a new format version; never over an old one: fixtures/README.md
+# write the fixtures of a new format version, never over old ones: see fixtures/README.md
 fixtures version keyspaces="default hashkv wisckey":
     test ! -e fixtures/{{version}}
     cargo test -p bifold --test all -- --ignored --nocapture write_the_missing_databases
-    for keyspace in {{keyspaces}}; do cargo run -q -- export fixtures/{{version}}/database --keyspace $keyspace --format tsv > fixtures/{{version}}/$keyspace.tsv || exit 1; done
+    for keyspace in {{keyspaces}}; do \
+        cargo run -q -- export fixtures/{{version}}/database --keyspace $keyspace --format tsv \
+            > fixtures/{{version}}/$keyspace.tsv || exit 1; \
+    done

@@ -1,7 +1,7 @@
-//! What every fuzz target does with its bytes: decode them, walk through all that came out, and demand what must hold
-//! whatever the bytes were. None of it may panic, hang, or take memory that the bytes do not account for.
+//! What every fuzz target does with its bytes: decodes them, walks through the result, and checks what must hold for
+//! any bytes. It must not panic, hang, or take memory out of proportion to the bytes.
 //!
-//! The test `mangled` of the crate `bifold-format` runs the same functions on damaged encodings, without a fuzzer.
+//! The test `mangled` in `bifold-format` runs the same functions on damaged encodings, without a fuzzer.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -19,16 +19,16 @@ use bifold_format::{
     value::{self, Stored, ValueKind},
 };
 
-/// Uncompressed blocks in these tests are no longer than this, in bytes.
+/// Uncompressed blocks in these tests are at most this long, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 1 << 16;
 
-/// A whole log: numbers it 5, as the tests do.
+/// A whole log, with the number 5, as in the tests.
 pub fn log(bytes: &[u8]) {
     let Ok(mut reader) = LogReader::new(bytes, 5) else { return };
     let mut end = 0;
     let mut failed = false;
     for record in reader.by_ref() {
-        assert!(!failed, "a reader goes on behind damage");
+        assert!(!failed, "a reader continues behind damage");
         let Ok(record) = record else {
             failed = true;
             continue;
@@ -42,7 +42,7 @@ pub fn log(bytes: &[u8]) {
     }
 }
 
-/// The operations of one commit, in a log that is otherwise sound: gets past the checksums.
+/// The operations of one commit, in an otherwise sound log: this gets past the checksums.
 pub fn log_payload(payload: &[u8]) {
     log(&framed(log::header(5), payload));
 }
@@ -52,16 +52,16 @@ pub fn manifest(bytes: &[u8]) {
     let Ok(reader) = ManifestReader::new(bytes) else { return };
     let id = reader.database_id();
     for record in reader.flatten() {
-        // What was understood is written and read again without loss.
+        // What was decoded can be encoded and decoded again without loss.
         let mut again = manifest::header(id).to_vec();
         let encoded = manifest::encode_record(&record.edit, id, again.len() as u64);
         again.extend_from_slice(&encoded);
         let read = ManifestReader::new(&again).map(|mut reader| reader.next());
-        assert!(matches!(read, Ok(Some(Ok(read))) if read.edit == record.edit), "an edit that does not come back");
+        assert!(matches!(read, Ok(Some(Ok(read))) if read.edit == record.edit), "an edit is not decoded again");
     }
 }
 
-/// The fields of one edit, in a manifest that is otherwise sound.
+/// The fields of one edit, in an otherwise sound manifest.
 pub fn manifest_payload(payload: &[u8]) {
     manifest(&framed(manifest::header(5), payload));
 }
@@ -74,7 +74,7 @@ fn framed(header: [u8; frame::FILE_HEADER_BYTES], payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A value file's beginning, and a record anywhere in it.
+/// The beginning of a value file, and a record anywhere in it.
 pub fn value(bytes: &[u8]) {
     let _any_answer = (value::describe(bytes), value::identify(bytes), frame::find_header(bytes, 7, 0));
     let _any_answer = value::read_value(Arc::from(bytes), 7, 64, b"key");
@@ -86,13 +86,13 @@ pub fn value(bytes: &[u8]) {
     }
 }
 
-/// Where the records below stand: file and offset.
+/// The place of the records below: file and offset.
 const PLACE: (u64, u64) = (9, 4000);
 
-/// The one record in `bytes`, which stand at [`PLACE`].
+/// The only record in `bytes`, which is at [`PLACE`].
 fn record(bytes: &[u8]) -> value::ValueRecord<'_> {
     let frame = value::frame_at(bytes, PLACE.0, PLACE.1);
-    let Ok(Ok(record)) = frame.map(value::decode) else { panic!("a record that does not come back") };
+    let Ok(Ok(record)) = frame.map(value::decode) else { panic!("a record is not decoded again") };
     record
 }
 
@@ -104,9 +104,9 @@ pub fn drop_block(body: &[u8]) {
     if read.is_err() {
         return;
     }
-    let Ok(totals) = sorted::drop_totals(body) else { panic!("numbers without totals") };
+    let Ok(totals) = sorted::drop_totals(body) else { panic!("numbers have no totals") };
     assert_eq!(totals.count, seqnos.len() as u64);
-    // What was understood is written and read again without loss.
+    // What was decoded can be encoded and decoded again without loss.
     let mut again = Vec::new();
     sorted::encode_drops(&mut again, PLACE, 14, &mut Dropped { seqnos: seqnos.clone(), bytes: totals.bytes });
     let record = record(&again);
@@ -119,8 +119,8 @@ pub fn drop_block(body: &[u8]) {
 pub fn sorted_properties(body: &[u8]) {
     black_box(sorted::properties_len(body, body.len() as u64));
     let Ok(found) = sorted::properties(body) else { return };
-    assert!(found.aliases.len() + found.regarded.len() <= body.len(), "more in it than it has bytes");
-    // They are found from the end of a file, whatever stands before them.
+    assert!(found.aliases.len() + found.regarded.len() <= body.len(), "more elements than bytes");
+    // They are found from the end of a file, whatever precedes them.
     let mut file = vec![7; 30];
     sorted::encode_properties(&mut file, PLACE, &found);
     let end = &file[file.len() - PROPERTIES_END_BYTES..];
@@ -128,7 +128,7 @@ pub fn sorted_properties(body: &[u8]) {
     assert_eq!(sorted::decode_properties(&file[30..], PLACE.0, PLACE.1), Ok(found));
 }
 
-/// The body of a sorted table's index: searched for what may well be in it, pieces of itself.
+/// The body of a sorted table's index: searched for what may be in it, pieces of itself.
 pub fn sorted_index(body: &[u8]) {
     let mut record = Vec::new();
     value::encode(&mut record, PLACE, ValueKind::Index, 0, &[], Stored::plain(body));
@@ -150,10 +150,10 @@ pub fn pointer(bytes: &[u8]) {
     }
 }
 
-/// A data block, uncompressed and unsealed: searched, and walked both ways.
+/// A data block, uncompressed and unsealed: searched, and walked in both directions.
 pub fn block(bytes: &[u8]) {
     let block = Value::copy_of(bytes);
-    // Looks for what may well be in it: pieces of itself.
+    // Searches for what may be in it: pieces of itself.
     let key = &bytes[..bytes.len().min(9)];
     for sought in [key, key.get(3..).unwrap_or_default(), b"key0005", b"", b"\xff\xff"] {
         black_box(block::get(&block, sought, u64::MAX >> 8).is_ok());
@@ -162,7 +162,7 @@ pub fn block(bytes: &[u8]) {
     if cursor.set_block(block).is_err() {
         return;
     }
-    // No entry is shorter than 11 bytes, so a walk that takes more steps goes in circles.
+    // No entry is shorter than 11 bytes, so a walk with more steps loops.
     let steps_max = bytes.len();
     walk(&mut cursor, BlockCursor::first, BlockCursor::next, steps_max);
     walk(&mut cursor, BlockCursor::last, BlockCursor::prev, steps_max);
@@ -181,22 +181,22 @@ fn walk(
     let mut steps = 0;
     let mut place = begin(cursor);
     while place.is_ok() && cursor.is_placed() {
-        assert!(cursor.entry().is_none_or(|entry| entry.key.len() <= steps_max), "a key longer than its block");
+        assert!(cursor.entry().is_none_or(|entry| entry.key.len() <= steps_max), "a key is longer than its block");
         assert!(cursor.payload().is_none_or(|payload| payload.len() <= steps_max));
         steps += 1;
-        assert!(steps <= steps_max, "a walk that goes in circles");
+        assert!(steps <= steps_max, "the walk loops");
         place = step(cursor);
     }
 }
 
-/// A block as it stands in a file.
+/// A block as it is stored in a file.
 pub fn sealed(bytes: &[u8]) {
     let len = bytes.len();
     let read = sealed::unseal(bytes.into(), (0, len), (5, 4096), BLOCK_BYTES_MAX);
-    assert!(read.map_or(0, |block| block.len()) <= BLOCK_BYTES_MAX.max(len), "a block larger than asked for");
+    assert!(read.map_or(0, |block| block.len()) <= BLOCK_BYTES_MAX.max(len), "a block is larger than requested");
 }
 
-/// The body and method of a block that is otherwise sound: gets past the checksum to the decompressors.
+/// The body and method of an otherwise sound block: this gets past the checksum to the decompressors.
 pub fn sealed_body(bytes: &[u8]) {
     let check = checksum(bytes, 5, 4096).to_le_bytes();
     sealed(&[bytes, &check].concat());
@@ -227,7 +227,7 @@ pub fn index(bytes: &[u8]) {
     black_box(index.heads_match());
 }
 
-/// The filter of a table, or the hashes in its place.
+/// The filter of a table, or the hashes stored instead.
 pub fn filter(bytes: &[u8]) {
     if let Ok(hashes) = key_hashes(bytes) {
         let again: Vec<u8> = hashes.iter().flat_map(|hash| hash.to_le_bytes()).chain([0]).collect();

@@ -1,5 +1,6 @@
-//! Dependency policy, from `cargo metadata`: every package comes from the registry or this repository, and its licence is
-//! on the list of `deny.toml`. It needs nothing installed; `cargo deny` reads the same file and checks more.
+//! Dependency policy, from `cargo metadata`: every package comes from the registry or this repository, and its
+//! licence is on the list in `deny.toml`. This needs nothing installed; `cargo deny` reads the same file and checks
+//! more.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -38,13 +39,13 @@ fn metadata() -> Result<Value, String> {
 fn problem(package: &Value, allowed: &BTreeSet<&str>) -> Option<String> {
     let name = package["name"].as_str().unwrap_or("?");
     if package["source"].as_str().is_some_and(|source| !source.starts_with("registry+")) {
-        return Some(format!("{name}: comes from {}, which is neither the registry nor here", package["source"]));
+        return Some(format!("{name}: comes from {}, neither the registry nor this repository", package["source"]));
     }
     let licence = package["license"].as_str().unwrap_or("none");
     (!is_allowed(licence, allowed)).then(|| format!("{name}: licence `{licence}` is not on the list in deny.toml"))
 }
 
-/// Whether an SPDX expression can be met with allowed licences: one side of each `OR`, all sides of each `AND`.
+/// Whether allowed licences satisfy an SPDX expression: one side of each `OR`, all sides of each `AND`.
 fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     let expression = expression.trim();
     if let Some(inner) = expression.strip_prefix('(').and_then(|e| e.strip_suffix(')'))
@@ -52,7 +53,7 @@ fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
     {
         return is_allowed(inner, allowed);
     }
-    // `/` is how licences were joined before SPDX expressions; it means `OR`.
+    // Before SPDX expressions, licences were joined with `/`; it means `OR`.
     if let Some(sides) = split(expression, " AND ") {
         return sides.iter().all(|side| is_allowed(side, allowed));
     }
@@ -89,9 +90,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_are_met_by_one_side_of_or_and_all_sides_of_and() {
+    fn expressions_are_satisfied_by_one_side_of_or_and_all_sides_of_and() {
         let allowed = BTreeSet::from(["MIT", "Apache-2.0", "Unicode-3.0"]);
-        for (expression, met) in [
+        for (expression, expected) in [
             ("MIT", true),
             ("GPL-3.0", false),
             ("MIT OR GPL-3.0", true),
@@ -100,7 +101,7 @@ mod tests {
             ("(MIT OR Apache-2.0) AND GPL-3.0", false),
             ("GPL-2.0 OR (MIT AND GPL-3.0)", false),
         ] {
-            assert_eq!(is_allowed(expression, &allowed), met, "{expression}");
+            assert_eq!(is_allowed(expression, &allowed), expected, "{expression}");
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Real file systems: small images of ext4, XFS and Btrfs are made, mounted through loop devices and filled to the last
-//! byte by `bifold-sim disk`; the tests of the append region that need such a disk run there, too.
+//! Real file systems: small images of ext4, XFS and Btrfs are created, mounted through loop devices and filled to the
+//! last byte by `bifold-sim disk`. The tests of the append region that need such a disk run there, too.
 //!
-//! That takes root and the tools of the file systems. Where something is missing one line says what is skipped and why.
+//! That requires root and the tools of the file systems. If something is missing, one line says what is skipped and
+//! why.
 
 use std::{
     env, fs,
@@ -9,14 +10,14 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What a database may fill of each image: the rest is taken first. XFS makes none that are smaller than 300 MB.
+/// How much of each image a database may fill; the rest is taken first. XFS creates no image smaller than 300 MB.
 const ROOM_BYTES: u64 = 22 << 20;
 
 struct Kind {
     name: &'static str,
     image_bytes: u64,
     make: &'static [&'static str],
-    /// The package that has the program that makes it.
+    /// The package with the program that creates it.
     package: &'static str,
 }
 
@@ -26,7 +27,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         name: "btrfs",
         image_bytes: 64 << 20,
-        // Mixed: so small a disk has no room for a piece of metadata of its own.
+        // Mixed: so small a disk has no room for a metadata chunk of its own.
         make: &["mkfs.btrfs", "-q", "-f", "-M", "-m", "single", "-d", "single"],
         package: "btrfs-progs",
     },
@@ -35,13 +36,13 @@ const KINDS: [Kind; 3] = [
 /// The test of the append region that fills a disk.
 const REGION_TEST: &str = "region::fault_tests::a_store_without_a_block_for_it_loses_nothing";
 
-/// Runs all of it on the file systems that are named, or on all.
+/// Runs everything on the named file systems, or on all.
 pub fn run(names: &[String]) -> Result<(), String> {
     if let Some(unknown) = names.iter().find(|name| KINDS.iter().all(|kind| kind.name != **name)) {
-        return Err(format!("`{unknown}` is no file system it knows: ext4, xfs, btrfs"));
+        return Err(format!("`{unknown}` is not a supported file system: use ext4, xfs or btrfs"));
     }
     if cfg!(not(target_os = "linux")) {
-        println!("disks: all skipped: file systems are mounted as Linux does it");
+        println!("disks: all skipped: file systems can only be mounted on Linux");
         return Ok(());
     }
     crate::cargo(&["build", "--release", "-q", "-p", "bifold-sim"], &[])?;
@@ -65,21 +66,21 @@ fn fill(kind: &Kind, disk: &Mounted, program: &Path) -> Result<(), String> {
     let at = disk.path.display().to_string();
     let words = ["test", "-q", "-p", "bifold-io", "--lib", "--", "--ignored", "--exact", REGION_TEST];
     crate::cargo(&words, &[("BIFOLD_DISK", at.clone())])
-        .map_err(|_| format!("{}: the test of the append region has failed", kind.name))?;
+        .map_err(|_| format!("{}: the test of the append region failed", kind.name))?;
     disk.leave(ROOM_BYTES)?;
     let status =
         Command::new(program).args(["disk", &at]).status().map_err(|e| format!("{}: {e}", program.display()))?;
-    if status.success() { Ok(()) } else { Err(format!("{}: checks on a full disk have failed", kind.name)) }
+    if status.success() { Ok(()) } else { Err(format!("{}: checks on a full disk failed", kind.name)) }
 }
 
-/// A mounted image. Ends with it.
+/// A mounted image, unmounted and deleted on drop.
 struct Mounted {
     path: PathBuf,
     image: PathBuf,
 }
 
 impl Mounted {
-    /// Makes and mounts it, or says why that cannot be done.
+    /// Creates and mounts it, or returns why that is impossible.
     fn new(kind: &Kind, root: &Path) -> Result<Self, String> {
         let (image, path) = (root.join(format!("{}.img", kind.name)), root.join(kind.name));
         let cannot = |e: std::io::Error| e.to_string();
@@ -87,23 +88,23 @@ impl Mounted {
         fs::File::create(&image).and_then(|file| file.set_len(kind.image_bytes)).map_err(cannot)?;
         let make = || quiet(Command::new(kind.make[0]).args(&kind.make[1..]).arg(&image));
         if make().is_err() {
-            // Where this may install programs; where not, the next line says what is missing.
+            // Installs the program if allowed; if not, the next line says what is missing.
             let _may_not = quiet(Command::new("apt-get").args(["install", "-y", "-q", kind.package]));
             make().map_err(|e| format!("{} ({} is needed)", e, kind.package))?;
         }
         quiet(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&path))
-            .map_err(|e| format!("{e}; mounting an image takes root and a loop device"))?;
+            .map_err(|e| format!("{e}; mounting an image requires root and a loop device"))?;
         Ok(Self { path, image })
     }
 
-    /// Takes all space but so much.
+    /// Takes all space but `bytes`.
     fn leave(&self, bytes: u64) -> Result<(), String> {
-        // What was removed is free only then on some file systems.
+        // Some file systems only free removed data with this.
         quiet(Command::new("sync").arg("-f").arg(&self.path))?;
         let asked = Command::new("df").args(["--output=avail", "-B1"]).arg(&self.path).output();
         let said = asked.map_err(|e| format!("df: {e}"))?.stdout;
         let said = String::from_utf8_lossy(&said);
-        let free: u64 = said.lines().last().and_then(|line| line.trim().parse().ok()).ok_or("df says nothing")?;
+        let free: u64 = said.lines().last().and_then(|line| line.trim().parse().ok()).ok_or("df printed nothing")?;
         let taken = free.saturating_sub(bytes).to_string();
         quiet(Command::new("fallocate").args(["-l", &taken]).arg(self.path.join("ballast")))
     }
@@ -116,7 +117,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs a program; what it has said is the error.
+/// Runs a program. The error is its output.
 fn quiet(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let ended = command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: {e}"))?;

@@ -1,4 +1,4 @@
-//! Chores of this repository that are more than a line of shell. `cargo xtask` lists them.
+//! Chores of this repository that need more than a line of shell. `cargo xtask` lists them.
 
 mod deny;
 mod disks;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command of cargo's and waits for it.
+/// Runs a cargo command and waits for it.
 fn cargo(words: &[&str], environment: &[(&str, String)]) -> Result<(), String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let status = std::process::Command::new(cargo)

@@ -1,4 +1,4 @@
-//! Tests that the tests bite: each planted bug is woken and must make a proof fail.
+//! Tests the tests: each planted bug is woken and must make a proof fail.
 
 use std::path::PathBuf;
 

@@ -1,10 +1,10 @@
-//! What a small append costs through the append region, as many files take turns: nanoseconds of CPU time each.
+//! What a small append through the append region costs when many files take turns: nanoseconds of CPU time each.
 //!
 //! ```text
 //! cargo run --release -p bifold-io --example append_region [DIR]
 //! ```
 //!
-//! To compare two builds, build both and run them in turns: what is left of a difference then is theirs.
+//! To compare two builds, build both and run them alternately.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ fn main() -> bifold_contract::Result<()> {
     Ok(())
 }
 
-/// Of this process: what others do at the same time hardly shows in it.
+/// CPU time of this process: the load of other processes hardly shows in it.
 fn cpu_nanoseconds() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     now.tv_sec * 1_000_000_000 + now.tv_nsec
@@ -51,7 +51,7 @@ fn nanoseconds(dir: &Path, bytes: usize) -> bifold_contract::Result<f64> {
         file.writer.append(&[&record])?;
     }
     if !dir.join(APPENDS_NAME).exists() {
-        println!("(plain appends: the file system is not one to map APPENDS on)");
+        println!("(plain appends: APPENDS is not mapped on this file system)");
     }
     let begin = cpu_nanoseconds();
     for n in 0..APPENDS {

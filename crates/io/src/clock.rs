@@ -1,4 +1,4 @@
-//! Time as the engine sees it.
+//! Time, real or simulated.
 
 use std::{
     fmt::Debug,
@@ -37,14 +37,14 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved, by hand or by waiting on it. Clones show the same time.
+/// A clock that stands still until it is advanced, by hand or by a sleep. Clones show the same time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     now: Arc<Mutex<Duration>>,
 }
 
 impl ManualClock {
-    /// Moves it on.
+    /// Advances the clock.
     pub fn advance(&self, time: Duration) {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         *now = now.saturating_add(time);
@@ -56,7 +56,7 @@ impl Clock for ManualClock {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns at once, the time having passed.
+    /// Advances the clock and returns at once.
     fn sleep(&self, time: Duration) {
         self.advance(time);
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_when_told_and_for_all_who_share_it() {
+    fn a_manual_clock_moves_only_when_advanced_and_for_all_clones() {
         let clock = ManualClock::default();
         let shared = clock.clone();
         assert_eq!(clock.now(), Duration::ZERO);

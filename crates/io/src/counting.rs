@@ -1,7 +1,7 @@
-//! A file system that counts what is open.
+//! A file system that counts open files.
 //!
-//! A handle counts from the call that returns it to its end. A file for small appends and what reads it beside count once:
-//! where there is an append region they are one handle.
+//! A handle counts from the call that returns it until it is dropped. The writer and the reader of a file for small
+//! appends count as one: with an append region they are one handle.
 
 use std::{
     fmt,
@@ -16,7 +16,7 @@ use crate::fs::{
     WriteFile,
 };
 
-/// A file system that counts what is open. Clones share the files and the counts.
+/// A file system that counts open files. Clones share the files and the counts.
 #[derive(Clone)]
 pub struct CountingFs {
     inner: Arc<dyn FileSystem>,
@@ -33,7 +33,7 @@ struct Counts {
 }
 
 impl CountingFs {
-    /// Counts what is open of `inner`, of which it expects that there are no more than `max`.
+    /// Counts the open files of `inner`; at most `max` are expected.
     #[must_use]
     pub fn new(inner: Arc<dyn FileSystem>, max: usize) -> Self {
         Self { inner, counts: Arc::default(), max }
@@ -45,7 +45,8 @@ impl CountingFs {
         self.counts().open
     }
 
-    /// By how many there were more at some time than are expected, or than were being written if those were more.
+    /// By how many the open files have ever exceeded the maximum, or the number of files being written if that was
+    /// larger.
     #[must_use]
     pub fn over_max(&self) -> usize {
         self.counts().over_max
@@ -82,7 +83,7 @@ impl CountingFs {
     }
 }
 
-/// Counts as long as it lives.
+/// Counts while it lives.
 struct Counted {
     fs: CountingFs,
     written: usize,
@@ -97,7 +98,7 @@ impl Drop for Counted {
 }
 
 struct CountedFile<F: ?Sized> {
-    // First, so that it is closed before it stops counting.
+    // First, so that it is closed before it is no longer counted.
     inner: Arc<F>,
     _counted: Arc<Counted>,
 }

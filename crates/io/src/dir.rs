@@ -1,4 +1,4 @@
-//! A database directory: files by name, every byte counted by the part of the engine that moved it.
+//! A database directory: files by name, every byte counted by its [`IoSource`].
 
 mod reader;
 mod syncs;
@@ -24,7 +24,8 @@ use crate::{
     own::own,
 };
 
-/// Bytes and calls per [`IoSource`] since the directory was opened. One writer per counter is not needed: all are atomic.
+/// Bytes and calls per [`IoSource`] since the directory was opened. All counters are atomic and may have several
+/// writers.
 #[derive(Debug, Default)]
 pub struct IoCounters {
     read_bytes: [AtomicU64; IoSource::COUNT],
@@ -45,12 +46,12 @@ pub struct IoTotals {
     pub reads: [u64; IoSource::COUNT],
     /// Sync calls on files.
     pub syncs: u64,
-    /// Files that could not be removed: leftovers, which the next opening removes.
+    /// Files that could not be removed. The next opening removes them.
     pub failed_removals: u64,
 }
 
 impl IoCounters {
-    /// The totals now.
+    /// The current totals.
     pub fn totals(&self) -> IoTotals {
         let copy = |from: &[AtomicU64; IoSource::COUNT]| std::array::from_fn(|i| from[i].load(Relaxed));
         IoTotals {
@@ -72,7 +73,7 @@ impl IoCounters {
     }
 }
 
-/// No more files are ever open, were there no limit: what Linux allows a process at most unless told otherwise.
+/// Open files without any other limit: what Linux allows a process at most by default.
 const OPEN_MAX: usize = 1 << 20;
 
 /// One directory. Cheap to clone.
@@ -86,34 +87,34 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// The directory `path` of `fs`, which need not exist yet. Of its files at most half as many are open as the process may
-    /// have.
+    /// The directory `path` of `fs`, which need not exist yet. At most half as many files as the process may have are
+    /// open.
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>, path: &Path) -> Self {
         let files = OpenFiles::new(fs.open_files_max().map_or(OPEN_MAX, |max| (max / 2).clamp(2, OPEN_MAX)));
         Self { fs, path: Arc::from(path), counters: Arc::default(), files, syncs: Arc::default() }
     }
 
-    /// The same with so many files open at most; but not more than the process may have.
+    /// The same directory with at most `max` open files, but no more than the process may have.
     #[must_use]
     pub fn with_open_files_max(self, max: usize) -> Self {
         let max = self.fs.open_files_max().map_or(max, |process| process.min(max));
         Self { files: OpenFiles::new(max), ..self }
     }
 
-    /// How many files are open, of this directory and of its clones.
+    /// How many files of this directory and its clones are open.
     #[must_use]
     pub fn open_files(&self) -> OpenFilesTotals {
         self.files.totals()
     }
 
-    /// Whether files being written take more than half of what may be open: those that can wait had better be closed.
+    /// Whether files being written take more than half of the open files: those that can wait should be closed.
     #[must_use]
     pub fn is_crowded_by_writers(&self) -> bool {
         self.files.is_crowded_by_writers()
     }
 
-    /// Where it is.
+    /// The directory's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -131,7 +132,7 @@ impl Dir {
         self.counters.totals()
     }
 
-    /// Makes the directory if needed.
+    /// Creates the directory if needed.
     ///
     /// # Errors
     /// The file system's.
@@ -139,10 +140,10 @@ impl Dir {
         self.fs.create_dir_all(&self.path)
     }
 
-    /// Makes a new file for appending.
+    /// Creates a new file for appending.
     ///
     /// # Errors
-    /// The file system's; it is an error when the file is there.
+    /// The file system's, among them that the file exists.
     pub fn create(&self, name: &str, source: IoSource) -> Result<Writer> {
         let (path, counted) = (self.file(name), self.files.write());
         Ok(self.writer(self.fs.create(&path)?, path, (0, source), (Weak::new(), counted)))
@@ -159,10 +160,10 @@ impl Dir {
         Ok(self.writer(self.fs.open_append(&path)?, path, (len, source), (Weak::new(), counted)))
     }
 
-    /// Makes a new file for many small appends, which can be read at once.
+    /// Creates a new file for many small appends, which can be read at once.
     ///
     /// # Errors
-    /// The file system's; it is an error when the file is there. After any other there is none.
+    /// The file system's, among them that the file exists. After any other error there is no such file.
     pub fn create_appended(&self, name: &str, source: IoSource) -> Result<(Writer, Reader)> {
         let (path, counted) = (self.file(name), self.files.write());
         let made = self.fs.create_appended(&path).and_then(|file| {
@@ -179,7 +180,7 @@ impl Dir {
         Ok((self.writer(writer, path, (reader.len(), source), (readers, counted)), reader))
     }
 
-    /// Opens the file of `reader` for many small appends at its end, which it can read at once.
+    /// Opens the file of `reader` for many small appends at its end, which `reader` can read at once.
     ///
     /// # Errors
     /// The file system's.
@@ -212,7 +213,7 @@ impl Dir {
         Reader::open(self, Arc::from(&*path), || self.fs.open(&path))
     }
 
-    /// Opens a file that stays open as long as the reader lives, so that its name may go meanwhile.
+    /// Opens a file that stays open as long as the reader lives, so that its name may be removed meanwhile.
     ///
     /// # Errors
     /// The file system's.
@@ -233,7 +234,7 @@ impl Dir {
     /// Makes everything durable that these writers appended before the call.
     ///
     /// # Errors
-    /// The file system's, or that of an earlier sync of one of them; none of the files counts as synced then.
+    /// The file system's, or that of an earlier sync of one of them; then none of the files counts as synced.
     pub fn sync_files<'a>(&self, writers: impl IntoIterator<Item = &'a Writer>) -> Result<()> {
         let (files, syncs): (Vec<_>, Vec<_>) =
             writers.into_iter().map(|writer| (Arc::clone(&writer.file), &writer.syncs)).unzip();
@@ -241,7 +242,7 @@ impl Dir {
         Syncs::sync_all(syncs, || self.fs.sync_files(&files))
     }
 
-    /// The length of a file, or `None` when it is not there.
+    /// The length of a file, or `None` when it does not exist.
     ///
     /// # Errors
     /// The file system's.
@@ -249,7 +250,7 @@ impl Dir {
         self.fs.len(&self.file(name))
     }
 
-    /// Whether the file has other names, too.
+    /// Whether the file has other names (hard links).
     ///
     /// # Errors
     /// The file system's.
@@ -257,7 +258,7 @@ impl Dir {
         self.fs.is_shared(&self.file(name))
     }
 
-    /// What stands at its path, `None` when nothing does. A symbolic link is not followed.
+    /// What is at the directory's path; `None` when there is nothing. A symbolic link is not followed.
     ///
     /// # Errors
     /// The file system's.
@@ -265,7 +266,7 @@ impl Dir {
         self.fs.kind(&self.path)
     }
 
-    /// Its one path: absolute, without symbolic links, `.` and `..`.
+    /// The canonical path: absolute, without symbolic links, `.` and `..`.
     ///
     /// # Errors
     /// The file system's.
@@ -273,7 +274,7 @@ impl Dir {
         self.fs.resolve(&self.path)
     }
 
-    /// Removes the directory, which holds nothing any more.
+    /// Removes the directory, which must be empty.
     ///
     /// # Errors
     /// The file system's.
@@ -290,19 +291,20 @@ impl Dir {
         Ok(names.iter().filter_map(|p| p.file_name()?.to_str().map(str::to_owned)).collect())
     }
 
-    /// Cuts a file to `len` bytes and syncs it. One that has other names stays as it is: this name gets a copy.
+    /// Truncates a file to `len` bytes and syncs it. If it has other names, those keep the file as it is and this
+    /// name gets a copy.
     ///
     /// # Errors
     /// The file system's.
     pub fn truncate(&self, name: &str, len: u64) -> Result<()> {
         let path = self.file(name);
         let _is_as_long = own(&*self.fs, &path, len)?;
-        // A copy too: what is staged for it must not be put back behind its end.
+        // Also for a copy: what is staged for the file must not be written back behind its end.
         self.fs.truncate(&path, len)
     }
 
-    /// Writes what stands from `from` to the end of a file once more, in place, and syncs it: what an earlier sync has failed to
-    /// write would else be lost with the system's cache.
+    /// Writes the bytes from `from` to the end of a file once more, in place, and syncs it. What an earlier sync
+    /// failed to write would otherwise be lost with the system's cache.
     ///
     /// # Errors
     /// The file system's.
@@ -318,8 +320,8 @@ impl Dir {
         self.fs.rename(&self.file(from), &self.file(to))
     }
 
-    /// Removes a file; fine when it is gone already. A failure is counted too, since callers that only tidy up go on
-    /// without it.
+    /// Removes a file. It is no error if it does not exist. A failure is also counted, since callers that only tidy
+    /// up ignore it.
     ///
     /// # Errors
     /// The file system's.
@@ -338,7 +340,7 @@ impl Dir {
         }
     }
 
-    /// Makes the file `name` also known in `other` (a hard link).
+    /// Makes the file `name` also available in `other` (a hard link).
     ///
     /// # Errors
     /// The file system's.
@@ -346,7 +348,7 @@ impl Dir {
         self.fs.link(&self.file(name), &other.file(name))
     }
 
-    /// Another directory of the same file system, with counters of its own. Open files count together.
+    /// Another directory of the same file system, with its own counters. The open files of both count together.
     #[must_use]
     pub fn sibling(&self, path: &Path) -> Self {
         Self {
@@ -366,7 +368,7 @@ impl Dir {
         self.syncs.sync(|| self.fs.sync_dir(&self.path))
     }
 
-    /// How many bytes can still be written here, where the system says.
+    /// How many bytes can still be written here, where the system reports it.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
         self.fs.free_bytes(&self.path)
@@ -378,7 +380,7 @@ impl Dir {
         self.fs.change_bytes(&self.path)
     }
 
-    /// Has the file `name`, which nobody reads, take so many bytes of the disk ([`FileSystem::reserve`]).
+    /// Makes the file `name`, which nobody reads, occupy this many bytes of the disk ([`FileSystem::reserve`]).
     ///
     /// # Errors
     /// The file system's.
@@ -386,8 +388,8 @@ impl Dir {
         self.fs.reserve(&self.file(name), bytes)
     }
 
-    /// Locks the file `name` for using the directory, and the directory to use as long as the lock lasts: small appends to
-    /// some files cost no system call, where the file system can do that ([`FileSystem::append_region`]).
+    /// Locks the file `name` to use the directory. Returns the directory to use while the lock lasts: small appends
+    /// to some files cost no system call there, where the file system can do that ([`FileSystem::append_region`]).
     ///
     /// # Errors
     /// Those of [`Dir::lock`], and the file system's.

@@ -1,7 +1,7 @@
 //! The real file system.
 //!
-//! One system call per append, read and sync; where that is too much, see [`crate::region`]. Offsets of appends are kept by the kernel (`O_APPEND`), so a file opened
-//! again after a crash goes on at its true end.
+//! One system call per append, read and sync; where that is too much, see [`crate::region`]. The kernel keeps the
+//! offsets of appends (`O_APPEND`), so a file opened again after a crash continues at its true end.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -47,12 +47,12 @@ impl FileSystem for DiskFs {
     }
 
     fn truncate(&self, path: &Path, len: u64) -> Result<()> {
-        let cut = || {
+        let truncate = || {
             let file = OpenOptions::new().write(true).open(path)?;
-            settled(|| File::open(path), || file.set_len(len))?;
+            retry_if_full(|| File::open(path), || file.set_len(len))?;
             file.sync_all()
         };
-        cut().map_err(|e| Error::io("truncate", path, e))
+        truncate().map_err(|e| Error::io("truncate", path, e))
     }
 
     fn write_again(&self, path: &Path, from: u64) -> Result<()> {
@@ -64,7 +64,7 @@ impl FileSystem for DiskFs {
                 let step = usize::try_from(end - at).unwrap_or(AGAIN_BYTES).min(buffer.len());
                 file.seek(SeekFrom::Start(at))?;
                 file.read_exact(&mut buffer[..step])?;
-                settled(
+                retry_if_full(
                     || File::open(path),
                     || {
                         file.seek(SeekFrom::Start(at))?;
@@ -79,7 +79,7 @@ impl FileSystem for DiskFs {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        settled(|| File::open(from), || fs::rename(from, to)).map_err(|e| Error::io("rename", from, e))
+        retry_if_full(|| File::open(from), || fs::rename(from, to)).map_err(|e| Error::io("rename", from, e))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
@@ -87,7 +87,7 @@ impl FileSystem for DiskFs {
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        settled(|| File::open(from), || fs::hard_link(from, to)).map_err(|e| Error::io("link", to, e))
+        retry_if_full(|| File::open(from), || fs::hard_link(from, to)).map_err(|e| Error::io("link", to, e))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
@@ -145,7 +145,7 @@ impl FileSystem for DiskFs {
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        // Only Unix lets a directory be opened and synced; elsewhere its entries are the file system's own affair.
+        // Only Unix lets a directory be opened and synced; elsewhere its entries are the file system's business.
         if cfg!(unix) {
             File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync directory", dir, e))?;
         }
@@ -166,7 +166,7 @@ impl FileSystem for DiskFs {
         let reserve = || {
             if bytes == 0 {
                 fs::remove_file(path)?;
-                // Where files are copied when they are written to, what a file had is free only then.
+                // On copy-on-write file systems the file's space is only free after this.
                 return Ok(rustix::fs::syncfs(File::open(path.parent().unwrap_or(Path::new(".")))?)?);
             }
             let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
@@ -178,7 +178,7 @@ impl FileSystem for DiskFs {
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
         let open = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = match open() {
-            // A reader of a directory it may not write to still takes part in locking.
+            // A reader of a directory that it may not write to still takes part in locking.
             Err(e) if mode == LockMode::Shared && is_unwritable(&e) => File::open(path),
             other => other,
         }
@@ -200,9 +200,9 @@ impl FileSystem for DiskFs {
     }
 }
 
-/// Does `work`, which has changed nothing when it finds no room; once more when the file system has finished what it has begun, where that
-/// gives back what was written over or removed.
-pub(crate) fn settled<T>(
+/// Does `work`, which has changed nothing when it finds the disk full. On Btrfs it then syncs the file system, which
+/// frees the space of overwritten and removed data, and tries once more.
+pub(crate) fn retry_if_full<T>(
     on: impl FnOnce() -> io::Result<File>,
     mut work: impl FnMut() -> io::Result<T>,
 ) -> io::Result<T> {
@@ -212,7 +212,7 @@ pub(crate) fn settled<T>(
             if !is_of_kind(&file, BTRFS) {
                 return Err(error);
             }
-            settle_all(&file)?;
+            sync_file_system(&file)?;
             work()
         }
         other => other,
@@ -223,16 +223,16 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Has the file system of a file finish what it has begun.
-fn settle_all(file: &File) -> io::Result<()> {
+/// Syncs the file system that a file is on.
+fn sync_file_system(file: &File) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     return Ok(rustix::fs::syncfs(file)?);
     #[cfg(not(target_os = "linux"))]
     file.sync_all()
 }
 
-/// What this process can still write. File systems keep some for the privileged, and ext4 and Btrfs some for themselves that they count as
-/// free.
+/// What this process can still write. File systems reserve some space for the privileged, and ext4 and Btrfs some for
+/// themselves that they report as free.
 pub(crate) fn free_bytes(on: &File) -> Option<u64> {
     let system = rustix::fs::fstatvfs(on).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(system.f_frsize);
@@ -246,19 +246,20 @@ pub(crate) fn free_bytes(on: &File) -> Option<u64> {
     })
 }
 
-/// What ext4 keeps for itself: its "reserved clusters", 2 % of a disk and at most 16 MiB. As much is left out of account on Btrfs, which
-/// says nothing of the metadata that a write needs: where nothing could be written, half a megabyte of 64 was called available.
+/// What ext4 reserves for itself: its "reserved clusters", 2 % of a disk and at most 16 MiB. The same is deducted on
+/// Btrfs, which does not count the metadata that a write needs: when nothing could be written, half a megabyte of 64
+/// was reported as available.
 const KEPT_SHARE: u64 = 50;
 const KEPT_BYTES: u64 = 16 << 20;
 
-/// What Btrfs wants free for a rename: 20 nodes of 4 KiB, twice on each of 8 levels. Nodes of other sizes are not beside data, so they are
-/// not taken by who fills a disk.
+/// What Btrfs needs free for a rename: 20 nodes of 4 KiB, twice on each of 8 levels. Nodes of other sizes are not
+/// stored among data, so filling the disk with data does not take their space.
 const BTRFS_CHANGE_BYTES: u64 = 3 << 19;
 
-/// The first mebibyte of a device, of which Btrfs says that it is available, and which it never uses.
+/// The first mebibyte of a device: Btrfs reports it as available but never uses it.
 const BTRFS_UNUSED_BYTES: u64 = 1 << 20;
 
-/// File systems, by `statfs`'s number.
+/// File systems, by `statfs` magic number.
 const EXT4: u32 = 0xEF53;
 const BTRFS: u32 = 0x9123_683E;
 
@@ -267,7 +268,7 @@ fn is_of_kind(file: &File, kind: u32) -> bool {
     return rustix::fs::fstatfs(file).is_ok_and(|system| system.f_type as u32 == kind);
     #[cfg(not(target_os = "linux"))]
     {
-        let _asked_on_linux_only = (file, kind);
+        let _used_on_linux_only = (file, kind);
         false
     }
 }
@@ -278,7 +279,7 @@ fn is_unwritable(error: &io::Error) -> bool {
 
 fn open_with(op: &'static str, path: &Path, options: &mut OpenOptions) -> Result<Arc<dyn WriteFile>> {
     let dir = || File::open(path.parent().unwrap_or(Path::new(".")));
-    let file = settled(dir, || options.open(path)).map_err(|e| Error::io(op, path, e))?;
+    let file = retry_if_full(dir, || options.open(path)).map_err(|e| Error::io(op, path, e))?;
     Ok(Arc::new(DiskFile { file, path: path.into() }))
 }
 
@@ -294,16 +295,16 @@ impl WriteFile for DiskFile {
     }
 
     fn sync(&self) -> Result<()> {
-        // fdatasync: writes the data and whatever is needed to read it back, the new length included; not the times.
+        // fdatasync: writes the data and what is needed to read it back, including the new length, but not the times.
         self.file.sync_data().map_err(|e| Error::io("sync", &self.path, e))
     }
 }
 
-/// Threads that sync many files. Syncs that run together share the device's flushes: 256 files of 300 KB take a third to a
-/// tenth of the time of one after the other.
+/// Threads that sync many files. Concurrent syncs share the device's flushes: 256 files of 300 KB take a third to a
+/// tenth of the time of syncing one after the other.
 const SYNC_THREADS: usize = 8;
 
-/// Fewer files than this for each thread are not worth one.
+/// Fewer files per thread are not worth a thread.
 const FILES_PER_THREAD: usize = 4;
 
 pub(crate) fn sync_together(files: &[Arc<dyn WriteFile>]) -> Result<()> {
@@ -327,7 +328,7 @@ fn append_all(mut file: &File, parts: &[&[u8]]) -> io::Result<()> {
     if let [one] = parts {
         let mut left = *one;
         while !left.is_empty() {
-            match settled(|| file.try_clone(), || file.write(left)) {
+            match retry_if_full(|| file.try_clone(), || file.write(left)) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => left = &left[written..],
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -338,10 +339,10 @@ fn append_all(mut file: &File, parts: &[&[u8]]) -> io::Result<()> {
     }
     let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
     let mut left = &mut slices[..];
-    // Empty parts at the front would make a full write look like an end of file.
+    // Empty slices at the front would make a complete write look like an end of file.
     IoSlice::advance_slices(&mut left, 0);
     while !left.is_empty() {
-        match settled(|| file.try_clone(), || file.write_vectored(left)) {
+        match retry_if_full(|| file.try_clone(), || file.write_vectored(left)) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(written) => IoSlice::advance_slices(&mut left, written),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -369,7 +370,7 @@ impl ReadFile for DiskFile {
 #[cfg(target_os = "linux")]
 pub(crate) fn will_need(file: &File, offset: u64, len: u64) {
     let len = std::num::NonZeroU64::new(len);
-    // A hint: when the system refuses it, the read itself will be slower and nothing else.
+    // A hint: if the system refuses it, the read is slower and nothing else changes.
     let _refused = rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed);
 }
 
@@ -379,7 +380,7 @@ fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> 
 }
 
 #[cfg(not(unix))]
-compile_error!("Bifold reads files at a place of its choice, which this crate implements for Unix systems only so far");
+compile_error!("Bifold needs positioned reads, which this crate implements only for Unix systems so far");
 
 #[derive(Debug)]
 struct DiskLock {
@@ -390,8 +391,8 @@ impl FileLock for DiskLock {}
 
 impl Drop for DiskLock {
     fn drop(&mut self) {
-        // Closing the file would do, but for a child that another thread is just starting: between fork and exec it has
-        // the file open too, and would hold the lock for a moment longer.
+        // Closing the file would do, except while another thread starts a child: between fork and exec the child also
+        // has the file open, and would hold the lock a moment longer.
         let _closing_unlocks_too = self.file.unlock();
     }
 }

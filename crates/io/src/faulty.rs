@@ -1,9 +1,9 @@
 //! A file system that fails chosen calls.
 //!
-//! All calls of the file system and of its files are counted together, reads and look-ups included, so that a test can
+//! All calls of the file system and of its files are counted together, including reads and look-ups, so a test can
 //! run once to learn how many there are and then fail each in turn. Hints (`start_writeback`, `prefetch`) cannot fail
-//! and are not counted. A failed call does nothing to the files below, with two exceptions: a short write writes half of
-//! the bytes, and a sync that fails over a [`MemoryFs`] leaves the unsynced bytes as a failed sync does.
+//! and are not counted. A failed call does nothing to the files below, with two exceptions: a short write writes half
+//! of the bytes, and a sync that fails over a [`MemoryFs`] leaves the unsynced bytes as a failed sync does.
 
 pub(crate) mod calls;
 #[cfg(test)]
@@ -19,14 +19,14 @@ use bifold_contract::{Error, Result};
 
 use crate::{fs::FileSystem, memory::MemoryFs};
 
-/// A call that is to fail.
+/// A planned failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which call: the first is number 1.
+    /// Which call: the first has number 1.
     pub at: u64,
     /// How it fails.
     pub kind: FaultKind,
-    /// Whether those after it fail too.
+    /// Whether later calls fail too.
     pub persistence: Persistence,
 }
 
@@ -35,19 +35,19 @@ pub struct Fault {
 pub enum FaultKind {
     /// With this error number of the operating system.
     Errno(i32),
-    /// An append writes half of its bytes and fails with [`FaultKind::ENOSPC`]. Other calls go through.
+    /// An append writes half of its bytes and fails with [`FaultKind::ENOSPC`]. Other calls succeed.
     ShortWrite,
 }
 
-/// Whether a fault goes away.
+/// How long a fault lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persistence {
     /// One call fails.
     Once,
-    /// That call and all after it fail.
+    /// That call and all later ones fail.
     Sticky,
-    /// That call and those after it fail, so many in all: whoever goes on trying gets through in the end and can be found
-    /// out, where [`Persistence::Sticky`] would keep it busy forever.
+    /// This many calls fail, beginning with that one. Code that retries succeeds in the end and can be observed,
+    /// where [`Persistence::Sticky`] would keep it busy forever.
     Calls(u64),
 }
 
@@ -56,9 +56,9 @@ pub enum Persistence {
 pub struct Call<'a> {
     /// Its number; the first is 1.
     pub number: u64,
-    /// What it does, in the words of [`Error::Io`].
+    /// What it does, as in [`Error::Io`].
     pub op: &'static str,
-    /// To which file or directory.
+    /// The file or directory it is about.
     pub path: &'a Path,
 }
 
@@ -103,13 +103,13 @@ struct Plan {
 }
 
 impl FaultyFs {
-    /// Nothing fails until it is planned.
+    /// Nothing fails until a fault is planned.
     #[must_use]
     pub fn new(inner: Arc<dyn FileSystem>) -> Self {
         Self { inner, memory: None, plan: Arc::default() }
     }
 
-    /// As [`new`](Self::new), and a sync that fails leaves the bytes unsynced for good.
+    /// As [`new`](Self::new), and a failed sync leaves the bytes unsynced for good.
     #[must_use]
     pub fn over_memory(memory: MemoryFs) -> Self {
         Self { inner: Arc::new(memory.clone()), memory: Some(memory), plan: Arc::default() }
@@ -120,20 +120,20 @@ impl FaultyFs {
         self.locked().faults.push(fault);
     }
 
-    /// Forgets all planned faults and the decider. The count goes on.
+    /// Removes all planned faults and the decider. The count continues.
     pub fn clear(&self) {
         let mut plan = self.locked();
         plan.faults.clear();
         plan.decider = None;
     }
 
-    /// Has `decider` asked about every call for which no fault is planned. It may let the calling thread wait, others go on. It
-    /// must not use this file system.
+    /// Asks `decider` about every call without a planned fault. It may block the calling thread; other threads
+    /// continue. It must not use this file system.
     pub fn decide_by(&self, decider: Decider) {
         self.locked().decider = Some(Arc::from(decider));
     }
 
-    /// The number of calls so far, those that failed included.
+    /// The number of calls so far, including failed ones.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.locked().calls
@@ -149,7 +149,7 @@ impl FaultyFs {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call and says how it is to fail, if it is.
+    /// Counts a call and returns how it must fail, if it must.
     pub(crate) fn next_fault(&self, op: &'static str, path: &Path) -> Option<FaultKind> {
         let (number, planned, decider) = {
             let mut plan = self.locked();
@@ -166,7 +166,7 @@ impl FaultyFs {
         Some(kind)
     }
 
-    /// Counts a call and fails it when that is planned.
+    /// Counts a call and fails it if that is planned.
     pub(crate) fn pass(&self, op: &'static str, path: &Path) -> Result<()> {
         self.next_fault(op, path).map_or(Ok(()), |kind| Err(Error::io(op, path, kind.error())))
     }

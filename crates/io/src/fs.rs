@@ -1,14 +1,14 @@
-//! What Bifold asks of a file system, and what it believes about crashes.
+//! What Bifold asks of a file system, and what it assumes about crashes.
 //!
-//! **Process crash** (kill, panic): everything that [`WriteFile::append`] accepted stays.
+//! **Process crash** (kill, panic): everything that [`WriteFile::append`] accepted is kept.
 //!
-//! **Power loss**: what was synced stays. Of what was appended since the last sync, any subset of 512-byte sectors may
-//! be there; the others read as zeros or, where the sector held older bytes of the same file, as those; the file may be
-//! shorter than was written. Entries of a directory (create, rename, remove, link) changed since its last
-//! [`FileSystem::sync_dir`] may be there or not, each on its own. A sector is never half written. A rename replaces its
-//! target as one step.
+//! **Power loss**: what was synced is kept. Of what was appended since the last sync, any subset of 512-byte sectors
+//! may be there. The others read as zeros or, where the sector held older bytes of the same file, as those. The file
+//! may be shorter than what was written. Directory entries (create, rename, remove, link) changed since the last
+//! [`FileSystem::sync_dir`] may be there or not, each on its own. A sector is never half written. A rename replaces
+//! its target in one step.
 //!
-//! **A failed sync** leaves the unsynced bytes in an unknown state for good: a later sync that succeeds proves nothing.
+//! **A failed sync** leaves the unsynced bytes in an unknown state for good: a later successful sync proves nothing.
 
 use std::{
     fmt::Debug,
@@ -21,7 +21,7 @@ use bifold_contract::{Error, Result};
 
 /// A file system. All errors are [`Error::Io`] and name the operation and the path.
 pub trait FileSystem: Send + Sync + Debug {
-    /// Makes a new, empty file for appending. Fails when it is there already.
+    /// Creates a new, empty file for appending. Fails when the file exists.
     ///
     /// # Errors
     /// The system's.
@@ -33,7 +33,7 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's.
     fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>>;
 
-    /// Makes a new, empty file for many small appends, and to read what they bring.
+    /// Creates a new, empty file for many small appends, and opens it for reading.
     ///
     /// # Errors
     /// The system's.
@@ -41,7 +41,7 @@ pub trait FileSystem: Send + Sync + Debug {
         Ok(Appended { writer: self.create(path)?, reader: self.open(path)? })
     }
 
-    /// Opens an existing file for many small appends at its end, and to read it.
+    /// Opens an existing file for many small appends at its end, and for reading.
     ///
     /// # Errors
     /// The system's.
@@ -49,13 +49,14 @@ pub trait FileSystem: Send + Sync + Debug {
         Ok(Appended { writer: self.open_append(path)?, reader: self.open(path)? })
     }
 
-    /// Opens a file for reading at any place, also while it is being appended to.
+    /// Opens a file for reading at any offset, also while it is being appended to.
     ///
     /// # Errors
     /// The system's.
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>>;
 
-    /// Opens a file for many short reads: where they can do without the file being open, [`ReadFile::mapped`] says how.
+    /// Opens a file for many short reads. Where these do not need the file to be open, [`ReadFile::mapped`] serves
+    /// them.
     ///
     /// # Errors
     /// The system's.
@@ -68,38 +69,39 @@ pub trait FileSystem: Send + Sync + Debug {
         None
     }
 
-    /// Cuts a file to `len` bytes and syncs it.
+    /// Truncates a file to `len` bytes and syncs it.
     ///
     /// # Errors
     /// The system's.
     fn truncate(&self, path: &Path, len: u64) -> Result<()>;
 
-    /// Writes what stands from `from` to the end of a file once more, in place, and syncs the file. The bytes stay as they are. What
-    /// an earlier sync has failed to write is in the system's cache only, and no later sync would write it; this does.
+    /// Writes the bytes from `from` to the end of a file once more, in place, and syncs the file. The bytes do not
+    /// change. What an earlier sync failed to write is only in the system's cache, and no later sync would write it;
+    /// this does.
     ///
     /// # Errors
     /// The system's.
     fn write_again(&self, path: &Path, from: u64) -> Result<()>;
 
-    /// Makes `from` known as `to`, replacing what was there, in one step.
+    /// Renames `from` to `to` in one step, replacing what was there.
     ///
     /// # Errors
     /// The system's.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
-    /// Removes a file. Open readers keep their contents.
+    /// Removes a file. Open readers can still read its contents.
     ///
     /// # Errors
     /// The system's.
     fn remove(&self, path: &Path) -> Result<()>;
 
-    /// Makes `to` a second name (a hard link) of the file `from`.
+    /// Makes `to` a hard link to the file `from`.
     ///
     /// # Errors
     /// The system's.
     fn link(&self, from: &Path, to: &Path) -> Result<()>;
 
-    /// The names of the files in a directory, sorted; directories are left out.
+    /// The names of the files in a directory, sorted, without directories.
     ///
     /// # Errors
     /// The system's.
@@ -111,38 +113,38 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's, other than "not found".
     fn len(&self, path: &Path) -> Result<Option<u64>>;
 
-    /// Whether the file has other names, too: whoever knows those must not find it changed.
+    /// Whether the file has other names (hard links). Under those it must not appear changed.
     ///
     /// # Errors
     /// The system's.
     fn is_shared(&self, path: &Path) -> Result<bool>;
 
-    /// Makes a directory and those above it; fine when it is there.
+    /// Creates a directory and its parents. It is no error if they exist.
     ///
     /// # Errors
     /// The system's.
     fn create_dir_all(&self, dir: &Path) -> Result<()>;
 
-    /// Removes a directory that holds nothing.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// The system's; it is an error when something is in it.
+    /// The system's, among them that the directory is not empty.
     fn remove_dir(&self, dir: &Path) -> Result<()>;
 
-    /// What stands at `path`, `None` when nothing does. A symbolic link is told as such, not followed.
+    /// What is at `path`; `None` when there is nothing. A symbolic link is reported as such, not followed.
     ///
     /// # Errors
     /// The system's, other than "not found".
     fn kind(&self, path: &Path) -> Result<Option<PathKind>>;
 
-    /// The one path of what stands at `path`: absolute, without symbolic links, `.` and `..`.
+    /// The canonical path of `path`: absolute, without symbolic links, `.` and `..`.
     ///
     /// # Errors
     /// The system's.
     fn resolve(&self, path: &Path) -> Result<PathBuf>;
 
-    /// Makes everything durable that was appended to these files, as [`WriteFile::sync`] does for one; together it may cost
-    /// little more than for one.
+    /// Makes everything appended to these files durable, as [`WriteFile::sync`] does for one. Syncing them together
+    /// may cost little more than syncing one.
     ///
     /// # Errors
     /// As [`WriteFile::sync`]; none of the files counts as synced then.
@@ -156,35 +158,38 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
 
-    /// How many bytes can still be appended to files in the directory `dir`, where the system says. Quotas of users are not seen.
+    /// How many bytes can still be appended to files in the directory `dir`, where the system reports it. User quotas
+    /// are not seen.
     fn free_bytes(&self, _dir: &Path) -> Option<u64> {
         None
     }
 
-    /// How many bytes must be free in the directory `dir` for its smallest change, beyond what that writes: a file system that copies what it
-    /// changes wants them for the time of a rename, or of a write over what is there.
+    /// How many bytes must be free in the directory `dir` for its smallest change, beyond what the change itself
+    /// writes. A copy-on-write file system needs them during a rename or an overwrite.
     fn change_bytes(&self, _dir: &Path) -> u64 {
         0
     }
 
-    /// Has the file `path`, which nobody reads, take so many bytes of the disk. It is made if it is not there. With 0 it is removed,
-    /// and others can have its space when this returns.
+    /// Makes the file `path`, which nobody reads, occupy this many bytes of the disk. The file is created if needed.
+    /// With 0 it is removed, and its space is free when this returns.
     ///
     /// # Errors
-    /// The system's; "unsupported" where a file system cannot promise space. What the file took before it may take still.
+    /// The system's; "unsupported" where a file system cannot reserve space. The file may still occupy what it did
+    /// before.
     fn reserve(&self, path: &Path, _bytes: u64) -> Result<()> {
         Err(Error::io("reserve space by", path, ErrorKind::Unsupported.into()))
     }
 
-    /// Takes a lock on `path`, making the file if needed. The lock ends with the returned object or the process.
+    /// Takes a lock on `path`, creating the file if needed. The lock ends when the returned object is dropped or the
+    /// process ends.
     ///
     /// # Errors
     /// [`Error::Locked`] when another holder excludes it; else the system's.
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>>;
 
-    /// The file system to use in the directory `dir` from now on, if it is another one: there, small appends cost no
-    /// system call. Takes over what a killed process has appended. Called by who has locked the directory; everything
-    /// appended is in its files when the lock that is returned ends.
+    /// The file system to use in the directory `dir` from now on, if it is another one: one where small appends cost
+    /// no system call. Takes over what a killed process has appended. The caller has locked the directory. Everything
+    /// appended is in its files when the returned lock ends.
     ///
     /// # Errors
     /// The system's.
@@ -193,35 +198,35 @@ pub trait FileSystem: Send + Sync + Debug {
     }
 }
 
-/// What may stand at a path.
+/// What can be at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathKind {
     /// A directory.
     Directory,
-    /// A symbolic link, wherever it leads.
+    /// A symbolic link, wherever it points.
     Link,
     /// A file of any other kind.
     File,
 }
 
-/// How files for many small appends are used.
+/// How files for many small appends are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Appending {
-    /// For how many files at once small appends are staged, [`APPEND_SLOT_BYTES`] each.
+    /// For how many files at once small appends are staged, each with [`APPEND_SLOT_BYTES`].
     pub files_max: usize,
-    /// How short reads of them are done.
+    /// How these files' short reads are done.
     pub reads: Reads,
 }
 
 /// How short reads are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reads {
-    /// By system calls. Nothing is mapped then, for appends neither: there is no handler for `SIGBUS`.
+    /// By system calls. Nothing is mapped, not for appends either, so there is no handler for `SIGBUS`.
     #[default]
     Called,
     /// From the file's pages, mapped into the process, where the system can do that: several times as fast when they
-    /// are in memory. A failing disk is an error all the same, but the process has a handler for `SIGBUS` then, and
-    /// pages of files count as its resident memory, as shared ones.
+    /// are in memory. A failing disk is still an error, but the process has a handler for `SIGBUS`, and pages of
+    /// files count as its (shared) resident memory.
     Mapped,
 }
 
@@ -239,11 +244,11 @@ pub struct DirLock {
 pub struct AppendRegion {
     /// The file system to use, if it is another one.
     pub fs: Option<Arc<dyn FileSystem>>,
-    /// To be kept as long as the directory is used.
+    /// Keep this as long as the directory is used.
     pub lock: Box<dyn FileLock>,
 }
 
-/// The file of an append region, in the directory that it is for.
+/// The name of an append region's file, in the directory that the region serves.
 pub const APPENDS_NAME: &str = "APPENDS";
 
 /// Memory that an append region needs for each file.
@@ -254,16 +259,16 @@ pub const APPEND_SLOT_BYTES: u64 = 36 << 10;
 pub struct Appended {
     /// To append.
     pub writer: Arc<dyn WriteFile>,
-    /// To read, what was just appended included.
+    /// To read, including what was just appended.
     pub reader: Arc<dyn ReadFile>,
 }
 
-/// Whether a lock admits other holders.
+/// Whether a lock allows other holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
-    /// No other holder at all.
+    /// No other holder.
     Exclusive,
-    /// Other shared holders.
+    /// Other shared holders only.
     Shared,
 }
 
@@ -272,8 +277,8 @@ pub trait FileLock: Send + Sync + Debug {}
 
 /// A file being appended to. Several threads may sync while one appends.
 pub trait WriteFile: Send + Sync + Debug {
-    /// Appends the parts, in order, as one piece. When it returns the bytes are with the operating system: a killed
-    /// process loses none of them. After an error the file may end in part of them.
+    /// Appends the slices in order, as one piece. When this returns, the operating system has the bytes: a killed
+    /// process loses none of them. After an error the file may end with some of them.
     ///
     /// # Errors
     /// The system's.
@@ -285,11 +290,11 @@ pub trait WriteFile: Send + Sync + Debug {
     /// The system's. The file must not be used for new data after a failed sync.
     fn sync(&self) -> Result<()>;
 
-    /// Asks the system to begin writing out what was appended so far, without waiting, so that a later sync is short.
+    /// Asks the system to start writing out what was appended so far, without waiting, so that a later sync is short.
     fn start_writeback(&self) {}
 }
 
-/// A file open for reading at any place.
+/// A file open for reading at any offset.
 pub trait ReadFile: Send + Sync + Debug {
     /// The file's length, in bytes, at the time of the call.
     ///
@@ -297,7 +302,7 @@ pub trait ReadFile: Send + Sync + Debug {
     /// The system's.
     fn len(&self) -> Result<u64>;
 
-    /// Whether the file holds nothing.
+    /// Whether the file is empty.
     ///
     /// # Errors
     /// The system's.
@@ -314,26 +319,27 @@ pub trait ReadFile: Send + Sync + Debug {
     /// Announces that `len` bytes from `offset` on will be read soon.
     fn prefetch(&self, _offset: u64, _len: u64) {}
 
-    /// What can be read of the file after it is closed, if anything.
+    /// A reader that also works after the file is closed, if there is one.
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
         None
     }
 }
 
-/// A file that is mapped into the process, or parts of it: these need nobody to have it open.
+/// A file, or the beginning of one, mapped into the process. Reading it does not need the file to be open.
 pub trait MappedRead: Send + Sync + Debug {
-    /// Whether the first `len` bytes are mapped now: it may have been impossible.
+    /// Whether the first `len` bytes are mapped now. Mapping may have been impossible.
     fn is_mapped(&self, len: u64) -> bool;
 
-    /// Fills `buffer` with the bytes from `offset` on, if they are mapped and that is the better way.
+    /// Fills `buffer` with the bytes from `offset` on if they are mapped and reading them this way is better.
+    /// Otherwise returns `false`.
     fn read(&self, buffer: &mut [u8], offset: u64) -> bool;
 
     /// Announces that `len` bytes from `offset` on will be read soon, if they are mapped.
     fn prefetch(&self, offset: u64, len: u64) -> bool;
 
-    /// Has the processor fetch what is in memory of `len` bytes from `offset` on, if they are mapped.
+    /// Prefetches into the processor's caches what is in memory of `len` bytes from `offset` on, if they are mapped.
     fn touch(&self, offset: u64, len: u64);
 
-    /// Whether a short read of `len` bytes from `offset` on can do without the device, as far as is known.
+    /// Whether a short read of `len` bytes from `offset` on needs no device access, as far as is known.
     fn is_in_memory(&self, offset: u64, len: u64) -> bool;
 }

@@ -1,6 +1,6 @@
 //! The only crate of Bifold that touches the operating system.
 //!
-//! Files, time, randomness and threads are handed to the engine as an [`Env`], never taken from globals: that is what
+//! Files, time, randomness and threads are passed to the engine as an [`Env`] and never taken from globals. That
 //! makes power-loss images at every I/O, error injection at every call and repeatable simulations possible.
 //!
 //! | file | what it is |
@@ -8,15 +8,15 @@
 //! | [`fs`] | the traits [`FileSystem`], [`ReadFile`], [`WriteFile`] and what each promises about crashes |
 //! | [`disk`] | the real file system |
 //! | [`region`] | many small appends to many files without a system call for each |
-//! | [`memory`] | a file system in memory that can be cloned as it might look after a power loss |
+//! | [`memory`] | a file system in memory that can be copied as it might look after a power loss |
 //! | [`faulty`] | a wrapper that fails chosen calls |
-//! | [`counting`] | a wrapper that counts what is open |
-//! | [`open_files`] | which files are open |
+//! | [`counting`] | a wrapper that counts open files |
+//! | [`open_files`] | which files are open, and how many may be |
 //! | [`dir`] | a database directory: files by name, every byte counted by [`IoSource`](bifold_contract::IoSource) |
 //! | [`clock`] | time, real or simulated |
 //! | [`random`] | seeded random numbers |
 //! | [`threads`] | background threads |
-//! | [`remover`] | removes files, without making readers wait |
+//! | [`remover`] | removes files without making readers wait |
 //! | [`rate`] | a byte budget per second, shared by background jobs |
 
 pub mod clock;
@@ -44,11 +44,11 @@ pub use fs::{FileSystem, LockMode, ReadFile, WriteFile};
 /// Everything the engine takes from its surroundings.
 #[derive(Clone, Debug)]
 pub struct Env {
-    /// Where files are.
+    /// The file system.
     pub fs: Arc<dyn FileSystem>,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Who runs background work.
+    /// Starts background threads.
     pub threads: Arc<dyn threads::Threads>,
 }
 

@@ -1,9 +1,9 @@
-//! A file system in memory that can be copied as it might be found after a power loss.
+//! A file system in memory that can be copied as it might look after a power loss.
 //!
-//! It follows the rules at the top of [`fs`](crate::fs) to the letter: of every file it knows how much is durable, of
-//! every directory which entries are, and what was done since. [`MemoryFs::power_loss`] makes of that an independent
-//! file system, cheaply (bytes are shared until written to), so that a test can look at thousands of them. Directories
-//! themselves are durable as soon as they are made: the rules speak of the entries for files only.
+//! It follows the rules at the top of [`fs`](crate::fs) exactly: it knows how much of every file is durable, which
+//! entries of every directory are, and what was done since. [`MemoryFs::power_loss`] makes an independent file system
+//! of that. Bytes are shared until written to, so this is cheap and a test can look at thousands of them. Directories
+//! themselves are durable as soon as they are created: the rules only cover entries for files.
 
 mod calls;
 mod content;
@@ -36,39 +36,40 @@ pub type Hook = Arc<dyn Fn(u64, OpKind, &Path) + Send + Sync>;
 /// The calls that change a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpKind {
-    /// A file was made, by `create` or for a lock.
+    /// A file was created, by `create` or for a lock.
     Create,
-    /// Bytes were appended; perhaps not all, on a full disk.
+    /// Bytes were appended, perhaps not all of them if the disk was full.
     Append,
     /// A file was synced.
     Sync,
-    /// A file was cut and synced.
+    /// A file was truncated and synced.
     Truncate,
     /// The end of a file was written once more and synced.
     WriteAgain,
-    /// A name was changed.
+    /// A file was renamed.
     Rename,
     /// A name was removed.
     Remove,
-    /// A second name was made.
+    /// A hard link was made.
     Link,
     /// A directory's entries were synced.
     SyncDir,
-    /// A directory was made, or had been.
+    /// A directory was created, or existed already.
     CreateDir,
     /// A directory was removed.
     RemoveDir,
-    /// Bytes were written at a place, some of them over others.
+    /// Bytes were written at an offset, some of them over others.
     Write,
     /// Bytes were stored into a mapped file, or it was given more space.
     Store,
     /// Space of a file was given back.
     GiveBack,
-    /// A file that nobody reads has taken space.
+    /// A file that nobody reads has reserved space.
     Reserve,
 }
 
-/// A handle of a file system in memory: clones share the files. For files of one's own, see [`MemoryFs::power_loss`].
+/// A handle of a file system in memory. Clones share the files; [`MemoryFs::power_loss`] and [`MemoryFs::fork`] make
+/// independent ones.
 #[derive(Clone)]
 pub struct MemoryFs {
     shared: Arc<Shared>,
@@ -80,7 +81,7 @@ struct Shared {
 }
 
 impl MemoryFs {
-    /// An empty file system: the root directory and the one relative paths start from are there.
+    /// An empty file system, with the root directory and the one that relative paths start from.
     #[must_use]
     pub fn new() -> Self {
         Self::of(State::new())
@@ -90,36 +91,38 @@ impl MemoryFs {
         Self { shared: Arc::new(Shared { state: Mutex::new(state), trace: AtomicU64::new(0) }) }
     }
 
-    /// An independent file system as it might be found after losing power now. Everything in it is durable, no lock is
-    /// held, calls are counted from 0, there is no hook. Files without a name are gone.
+    /// An independent file system as it might be found after losing power now. Everything in it is durable, no lock
+    /// is held, calls are counted from 0, and there is no hook. Files without a name do not exist any more.
     #[must_use]
     pub fn power_loss(&self, fate: Fate) -> Self {
         Self::of(crash::after(&self.state(), fate))
     }
 
-    /// An independent file system in the same state: what is unsynced here is unsynced there and can be lost later. That is
-    /// what a killed process leaves. No lock is held in it and there is no hook; calls are counted on.
+    /// An independent file system in the same state: what is unsynced here is unsynced there and can be lost later. A
+    /// killed process leaves this. No lock is held in it and there is no hook; the count of calls continues.
     #[must_use]
     pub fn fork(&self) -> Self {
         Self::of(fork::copy(&self.state()))
     }
 
     /// How many calls have changed something, or could have: create, append, sync, truncate, rename, remove, link,
-    /// `sync_dir`, `create_dir_all`. Calls that failed without a change are not among them.
+    /// `sync_dir`, `create_dir_all`. Calls that failed without a change do not count.
     #[must_use]
     pub fn ops(&self) -> u64 {
         self.state().ops
     }
 
-    /// Has `hook` called after every call that [`ops`](Self::ops) counts (the first has number 1) took effect and
-    /// before it returns. What a power loss *before* a call would leave is what one *after* the previous call leaves, so
-    /// this sees every state there is. No lock is held meanwhile: the hook may call [`power_loss`](Self::power_loss).
-    /// A hook that owns a handle of this file system keeps it alive until the hook is taken back with `None`.
+    /// Calls `hook` after every call that [`ops`](Self::ops) counts (the first has number 1), after it takes effect
+    /// and before it returns. A power loss *before* a call would leave the same as one *after* the previous call, so
+    /// the hook sees every state there is. No lock is held meanwhile: the hook may call
+    /// [`power_loss`](Self::power_loss). A hook that owns a handle of this file system keeps it alive until the hook
+    /// is removed with `None`.
     pub fn set_hook(&self, hook: Option<Hook>) {
         self.state().hook = hook;
     }
 
-    /// A number that depends on all calls so far, reads included: their order, kinds, paths, lengths and appended bytes.
+    /// A number that depends on all calls so far, including reads: their order, kinds, paths, lengths and appended
+    /// bytes.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
         self.shared.trace.load(Relaxed)
@@ -132,8 +135,8 @@ impl MemoryFs {
         Some(node.data().content.to_vec())
     }
 
-    /// Makes a file, or replaces one, that is durable at once together with its directory's entry and all changes of
-    /// that directory before. Not counted as a call.
+    /// Creates or replaces a file. The file, its directory entry and all earlier changes of that directory are
+    /// durable at once. Does not count as a call.
     ///
     /// # Panics
     /// When the path cannot be that of a file.
@@ -169,7 +172,7 @@ impl MemoryFs {
     /// Flips a bit of a file, in memory and "on disk". Bit 0 is the lowest of the first byte.
     ///
     /// # Panics
-    /// When the file is not there or not so long.
+    /// When the file does not exist or is too short.
     pub fn flip_bit(&self, path: &Path, bit: u64) {
         let node = self.state().node(path);
         let mut byte = [0];
@@ -183,7 +186,7 @@ impl MemoryFs {
     }
 
     /// Does to a file or directory what a failed sync does: what is unsynced now can still be read but never becomes
-    /// durable, whatever later syncs say. Fine when there is no such path.
+    /// durable, whatever later syncs report. Does nothing if there is no such path.
     pub fn break_sync(&self, path: &Path) {
         let mut state = self.state();
         if let Ok(directory) = state.directory(path) {
@@ -193,18 +196,19 @@ impl MemoryFs {
         }
     }
 
-    /// The lengths of all files that have a name, added up.
+    /// The total length of all files that have a name.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.state().used_bytes()
     }
 
-    /// How many bytes all files may have together; an append beyond writes what fits and fails with "storage full".
+    /// How many bytes all files may have together. An append beyond that writes what fits and fails with "storage
+    /// full".
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
 
-    /// Whether directories that are locked for use get an append region from now on, here and in what is copied of this.
+    /// Whether directories that are locked for use get an append region from now on, here and in copies made of this.
     pub fn set_append_region(&self, append_region: bool) {
         self.state().append_region = append_region;
     }
@@ -213,7 +217,7 @@ impl MemoryFs {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a call that changes something, counts it, and tells the hook. A call that fails has changed nothing.
+    /// Runs a call that changes something, counts it, and calls the hook. A call that fails has changed nothing.
     fn change<T>(
         &self,
         kind: OpKind,
@@ -278,7 +282,7 @@ impl OpKind {
 }
 
 fn hash(seed: u64, bytes: &[u8]) -> u64 {
-    // One multiplication per 8 bytes: a trace must cost less than the append it describes.
+    // One multiplication per 8 bytes: the trace of an append must cost less than the append.
     let step = |h: u64, word: u64| (h ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25).rotate_left(29);
     let (words, rest) = bytes.as_chunks::<8>();
     let whole = words.iter().fold(seed ^ bytes.len() as u64, |h, word| step(h, u64::from_le_bytes(*word)));

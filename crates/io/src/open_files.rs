@@ -1,14 +1,15 @@
-//! Which files are open for reading: as many as there may be.
+//! Which files are open for reading, within a limit.
 //!
 //! ```text
-//! read ──▶ the file is open: a mark that it was used                    one load, and a store if it had none
-//!          └─ it is not ──▶ room is made (clock: a mark gives another round) ──▶ opened ──▶ into the ring
+//! read ──▶ the file is open: it is marked as used                        one load, and a store if it was not marked
+//!          └─ it is not ──▶ room is made (clock: a marked file gets another round) ──▶ opened ──▶ into the ring
 //! write ──▶ the file counts, and stays open; readers' files make room
 //! ```
 //!
-//! * Open are at most `max` files, those being written included. Only when those alone are as many, there are more: they, and one
-//!   that is read.
-//! * A file that is closed while somebody reads it stays open until that read ends, so each read under way may add one.
+//! * At most `max` files are open, including those being written. Only if the latter alone are as many, more are
+//!   open: they, and one that is read.
+//! * A file that is closed while somebody reads it stays open until that read ends, so each read in progress may add
+//!   one.
 //! * A closed file is opened again by its name: whoever removes or renames a file must know that nobody will read it
 //!   ([`Reader::remove_when_unused`](crate::Reader::remove_when_unused)).
 
@@ -42,22 +43,22 @@ pub(crate) struct OpenFiles {
 /// How many files are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFilesTotals {
-    /// For reading and for writing.
+    /// For reading and writing.
     pub open: usize,
-    /// For writing, of these.
+    /// Of these, for writing.
     pub written: usize,
-    /// How many there may be, but for those being written.
+    /// How many may be open, not counting those being written.
     pub max: usize,
-    /// Times that one was opened again.
+    /// How often a file was opened again.
     pub reopened: u64,
 }
 
-/// Those that can be closed, in the order in which the hand passes them.
+/// The files that can be closed, in the order in which the hand passes them.
 #[derive(Debug, Default)]
 struct Ring {
     entries: Vec<Arc<Entry>>,
     hand: usize,
-    /// Being opened just now.
+    /// Being opened now.
     opening: usize,
     /// Being written.
     writing: usize,
@@ -66,9 +67,9 @@ struct Ring {
 /// A file that may be open.
 pub(crate) struct Entry {
     file: ArcSwapOption<Handle>,
-    /// Read since the hand has passed.
+    /// Read since the hand last passed.
     used: AtomicBool,
-    /// Where it stands in the ring. Changed by who holds the ring.
+    /// Its index in the ring. Only changed by whoever has locked the ring.
     place: AtomicUsize,
 }
 
@@ -87,7 +88,7 @@ impl OpenFiles {
         }
     }
 
-    /// Whether those being written are more than half of what may be open.
+    /// Whether files being written are more than half of those that may be open.
     pub fn is_crowded_by_writers(&self) -> bool {
         self.ring().writing > self.max / 2
     }
@@ -107,7 +108,7 @@ impl OpenFiles {
         let mut ring = self.ring();
         ring.opening -= 1;
         let opened = Arc::new(opened?);
-        // Somebody else was faster: the one just opened is closed, after the ring is let go of.
+        // Another thread was faster: the file just opened is closed, after the ring is unlocked.
         if let Some(open) = entry.file.load_full() {
             drop(ring);
             return Ok(open);
@@ -118,14 +119,14 @@ impl OpenFiles {
         Ok(opened)
     }
 
-    /// As [`OpenFiles::open`], of a file that was open before.
+    /// Like [`OpenFiles::open`], for a file that was open before.
     #[cold]
     pub fn reopen(&self, entry: &Arc<Entry>, open: impl FnOnce() -> Result<Handle>) -> Result<Arc<Handle>> {
         self.reopened.fetch_add(1, Relaxed);
         self.open(entry, open)
     }
 
-    /// The file is read through `file` until it is released. That counts with who writes it.
+    /// Reads the file through `file` until it is released. Its writer counts for it.
     pub fn pin(&self, entry: &Entry, file: Handle) {
         let mut ring = self.ring();
         ring.take_out(entry);
@@ -143,7 +144,7 @@ impl OpenFiles {
         drop(closed);
     }
 
-    /// Counts a file that is being written, as long as what is returned lives.
+    /// Counts a file that is being written while the returned value lives.
     pub fn write(self: &Arc<Self>) -> Written {
         let mut ring = self.ring();
         ring.writing += 1;
@@ -187,7 +188,8 @@ impl Ring {
         }
     }
 
-    /// Takes files out until there are `max`; the caller closes them by letting go of what is returned.
+    /// Removes files from the ring until at most `max` are open. The caller closes them by dropping the returned
+    /// handles.
     fn make_room(&mut self, max: usize) -> Vec<Arc<Handle>> {
         let mut closed = Vec::new();
         while self.open() > max && !self.entries.is_empty() {
@@ -210,11 +212,11 @@ impl Entry {
         Arc::new(Self { file: ArcSwapOption::empty(), used: AtomicBool::new(false), place: AtomicUsize::new(NOWHERE) })
     }
 
-    /// The file, if it is open. It is not closed as long as the answer lives.
+    /// The file, if it is open. It is not closed while the returned guard lives.
     #[inline]
     pub fn get(&self) -> Guard<Option<Arc<Handle>>> {
         let file = self.file.load();
-        // Only looked at where it is set already, so that readers of a much used file do not take its line from each other.
+        // Stored only if it is not set yet, so that readers of a busy file do not contend for its cache line.
         if !self.used.load(Relaxed) {
             self.used.store(true, Relaxed);
         }

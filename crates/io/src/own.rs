@@ -1,5 +1,5 @@
-//! Before a file is cut or written to at its place that has other names: its name gets a copy of its own. Whoever knows the file by
-//! another name, in a copy of the directory made of hard links, finds it as it was.
+//! Gives a file with several names (hard links) a copy under this name before it is truncated or written in place.
+//! Under its other names, in a copy of the directory made of hard links, the file stays as it was.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use crate::fs::FileSystem;
 /// Files are copied in pieces of this size.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// What is added to a file's name while its copy is made. What a crash leaves under such a name is needed by nobody.
+/// Appended to a file's name while its copy is made. Nobody needs what a crash leaves under such a name.
 const OWN: &str = ".own";
 
-/// Makes sure that what stands at `path` has no other name. Of a file that has, the first `len` bytes are copied and synced. Answers
-/// whether it was copied.
+/// Makes sure that the file at `path` has no other name. If it has one, its first `len` bytes are copied and synced.
+/// Returns whether it was copied.
 ///
 /// # Errors
-/// The file system's; the file is as it was then.
+/// The file system's; then the file is unchanged.
 pub(crate) fn own(fs: &dyn FileSystem, path: &Path, len: u64) -> Result<bool> {
     if planted!("change_shared_files") || !fs.is_shared(path)? {
         return Ok(false);

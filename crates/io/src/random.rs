@@ -1,6 +1,6 @@
 //! Seeded random numbers (SplitMix64): fast, 64 bits of state, the same on every machine. Not for secrets.
 
-/// Numbers that follow from a seed alone.
+/// Numbers determined by a seed alone.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
@@ -21,17 +21,17 @@ impl Random {
     /// The numbers of `seed`. Neighbouring seeds have nothing in common.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        // Unmixed, the states of seeds 0 and `STEP` would walk the same path one step apart.
+        // Without mixing, seeds 0 and `STEP` would walk the same path one step apart.
         Self { state: mix(seed ^ STEP) }
     }
 
-    /// Any number.
+    /// A random 64-bit number.
     pub const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);
         mix(self.state)
     }
 
-    /// A number below `bound`. The product's upper half: some results are likelier by at most `bound` / 2⁶⁴.
+    /// A number below `bound`: the product's upper half, so some results are likelier by at most `bound` / 2⁶⁴.
     ///
     /// # Panics
     /// When `bound` is 0.
@@ -48,7 +48,7 @@ impl Random {
         self.below(denominator) < numerator
     }
 
-    /// Fills `buffer` with any bytes.
+    /// Fills `buffer` with random bytes.
     pub fn fill(&mut self, buffer: &mut [u8]) {
         for piece in buffer.chunks_mut(8) {
             let bytes = self.next_u64().to_le_bytes();
@@ -85,7 +85,7 @@ mod tests {
         for _ in 0..10_000 {
             hits[random.below(10) as usize] += 1;
         }
-        // 1 000 each expected; the standard deviation is 30.
+        // 1 000 are expected for each; the standard deviation is 30.
         assert!(hits.iter().all(|hits| (850..1150).contains(hits)), "{hits:?}");
         assert_eq!(random.below(1), 0);
     }

@@ -1,7 +1,7 @@
 //! A byte budget per second, shared by background jobs.
 //!
-//! A bucket of tokens that fills at the chosen rate and holds at most a tenth of a second's worth, so that a job that
-//! begins after a pause does not burst. Whoever takes more than there is sleeps until the debt is paid; no spinning.
+//! A token bucket. It fills at the chosen rate and holds at most a tenth of a second's worth, so a job that begins
+//! after a pause does not burst. A job that takes more than there is sleeps until the debt is paid, without spinning.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -10,10 +10,10 @@ use std::{
 
 use crate::Clock;
 
-/// Nobody sleeps for longer without asking whether there is any sense in it: whoever closes a database waits for this.
+/// The longest sleep before a job checks whether to continue: closing a database waits for it.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// Bytes per second for those who share it.
+/// Bytes per second, shared by background jobs.
 #[derive(Debug)]
 pub struct RateBudget {
     clock: Arc<dyn Clock>,
@@ -29,28 +29,28 @@ struct Bucket {
 }
 
 impl RateBudget {
-    /// A budget of so many bytes a second; `None`: unlimited.
+    /// A budget of `bytes_per_second`; `None`: unlimited.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, bytes_per_second: Option<u64>) -> Self {
         Self { clock, bucket: Mutex::new(Bucket { bytes_per_second, paid_at: Duration::ZERO, waited: Duration::ZERO }) }
     }
 
-    /// Takes `bytes`, waiting until the budget allows it or `go_on` says that it is in vain.
+    /// Takes `bytes`, waiting until the budget allows it or `go_on` returns an error.
     ///
     /// # Errors
-    /// Those of `go_on`, which is asked before each part of the wait.
+    /// Those of `go_on`, which is called before each step of the wait.
     pub fn acquire<E>(&self, bytes: u64, go_on: impl Fn() -> Result<(), E>) -> Result<(), E> {
         let mut left = self.take(bytes);
         while !left.is_zero() {
             go_on()?;
-            let part = left.min(SLEEP_MAX);
-            self.clock.sleep(part);
-            left -= part;
+            let step = left.min(SLEEP_MAX);
+            self.clock.sleep(step);
+            left -= step;
         }
         Ok(())
     }
 
-    /// Takes `bytes`; answers for how long that is to be waited for.
+    /// Takes `bytes` and returns how long to wait for them.
     fn take(&self, bytes: u64) -> Duration {
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(rate) = bucket.bytes_per_second else { return Duration::ZERO };
@@ -68,7 +68,7 @@ impl RateBudget {
         self.bucket.lock().unwrap_or_else(PoisonError::into_inner).bytes_per_second = bytes_per_second;
     }
 
-    /// How long callers have waited in all.
+    /// The total time that callers have waited.
     pub fn waited(&self) -> Duration {
         self.bucket.lock().unwrap_or_else(PoisonError::into_inner).waited
     }

@@ -1,8 +1,8 @@
-//! Who removes files that nobody needs any more.
+//! Removes files that nobody needs any more.
 //!
-//! Removing a file of some MiB takes the system a millisecond, and the last one to let go of a version may hold a hundred
-//! of them: a reader must not pay for that. So files go to a thread of their own, once there is one; before that, and after
-//! its end, they are removed at once.
+//! Removing a file of some MiB takes the system a millisecond, and the last holder of a version may have a hundred of
+//! them. A reader must not pay for that. So a thread of its own removes files, once there is one; before that, and
+//! after its end, they are removed at once.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -11,7 +11,7 @@ use std::sync::{
 
 use crate::{Dir, Reader};
 
-/// Removes files, elsewhere if it can.
+/// Removes files, on another thread if there is one.
 #[derive(Debug, Default)]
 pub struct Remover {
     queue: Mutex<Option<Sender<Errand>>>,
@@ -20,11 +20,11 @@ pub struct Remover {
 #[derive(Debug)]
 enum Errand {
     Remove(Obsolete),
-    /// Tells that everything before it is done, by being dropped.
-    Tell(Sender<()>),
+    /// Dropped when everything before it is done, which notifies the waiting thread.
+    Notify(Sender<()>),
 }
 
-/// A file to remove. Its handle is let go of after that, since closing it is what frees the space.
+/// A file to remove. Its handle is dropped afterwards, since closing the file frees the space.
 #[derive(Debug)]
 struct Obsolete {
     dir: Dir,
@@ -34,7 +34,8 @@ struct Obsolete {
 
 impl Obsolete {
     fn remove(self) {
-        // One that stays is only space; it was counted, and recovery removes what the manifest does not name.
+        // A file that stays only takes space. The failure was counted, and recovery removes what the manifest does
+        // not name.
         let _counted = self.dir.remove(&self.name);
     }
 }
@@ -45,30 +46,30 @@ impl Remover {
         let file = Obsolete { dir: dir.clone(), name, _handle: handle };
         match self.send(Errand::Remove(file)) {
             Some(Errand::Remove(file)) => file.remove(),
-            Some(Errand::Tell(_)) | None => {}
+            Some(Errand::Notify(_)) | None => {}
         }
     }
 
-    /// The work of a thread that removes files from now on, until [`Remover::finish`].
+    /// The work of the thread that removes files from now on, until [`Remover::finish`].
     pub fn work(&self) -> impl FnOnce() + Send + 'static {
         let (sender, receiver) = mpsc::channel();
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
         move || serve(&receiver)
     }
 
-    /// Ends the thread as soon as it has removed what it was given.
+    /// Ends the thread once it has removed the files it was given.
     pub fn finish(&self) {
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits until everything given so far is removed.
+    /// Waits until all files given so far are removed.
     pub fn wait(&self) {
         let (sender, receiver) = mpsc::channel::<()>();
-        drop(self.send(Errand::Tell(sender)));
+        drop(self.send(Errand::Notify(sender)));
         let _disconnected = receiver.recv();
     }
 
-    /// Gives the errand back if there is no thread for it.
+    /// Returns the errand if there is no thread for it.
     fn send(&self, errand: Errand) -> Option<Errand> {
         match &*self.queue.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(queue) => queue.send(errand).err().map(|unsent| unsent.0),
@@ -81,7 +82,7 @@ fn serve(queue: &Receiver<Errand>) {
     for errand in queue {
         match errand {
             Errand::Remove(file) => file.remove(),
-            Errand::Tell(waiting) => drop(waiting),
+            Errand::Notify(waiting) => drop(waiting),
         }
     }
 }
@@ -111,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn with_a_thread_they_are_gone_after_waiting_and_after_its_end() {
+    fn with_a_thread_files_are_removed_after_waiting_and_after_its_end() {
         let dir = Dir::new(Arc::new(MemoryFs::default()), "/d".as_ref());
         dir.create_dir().unwrap();
         let remover = Remover::default();
         let work = remover.work();
         remover.remove(&dir, "a".into(), file(&dir, "a"));
-        assert_eq!(dir.list().unwrap(), ["a"], "nobody works yet");
+        assert_eq!(dir.list().unwrap(), ["a"], "the thread has not started yet");
         let thread = thread::spawn(work);
         remover.wait();
         assert!(dir.list().unwrap().is_empty());

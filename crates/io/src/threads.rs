@@ -1,4 +1,4 @@
-//! Who runs background work.
+//! Starts threads for background work.
 
 use std::{fmt::Debug, thread};
 
@@ -6,10 +6,10 @@ use bifold_contract::{Error, Result};
 
 /// Starts threads.
 pub trait Threads: Send + Sync + Debug {
-    /// Runs `work` on a thread called `name`; the returned handle waits for its end.
+    /// Runs `work` on a thread called `name`. The returned handle waits for its end.
     ///
     /// # Errors
-    /// The system's, when no thread can be had.
+    /// The system's, when it cannot start a thread.
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<thread::JoinHandle<()>>;
 }
 

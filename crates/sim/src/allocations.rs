@@ -1,14 +1,14 @@
-//! Counts what each thread allocates, so that a test can say how much memory a call took at most.
+//! Counts what each thread allocates, so that a test can report the peak memory of a call.
 //!
-//! A program that wants it makes [`Counting`] its global allocator. Each thread counts for itself: memory that one frees of
-//! another's is not counted, and simulated databases have one thread.
+//! A program that needs this makes [`Counting`] its global allocator. Each thread counts its own allocations only:
+//! memory freed by another thread is not subtracted. Simulated databases have one thread.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
 };
 
-/// The system's allocator, counting.
+/// The system's allocator, with counting.
 pub struct Counting;
 
 thread_local! {
@@ -17,7 +17,7 @@ thread_local! {
 }
 
 fn taken(bytes: usize) {
-    // At the end of a thread there is nothing to count with any more.
+    // At the end of a thread the counter no longer exists.
     let now = NOW.try_with(|now| {
         now.set(now.get().saturating_add(bytes));
         now.get()
@@ -31,38 +31,38 @@ fn given_back(bytes: usize) {
     let _ended = NOW.try_with(|now| now.set(now.get().saturating_sub(bytes)));
 }
 
-// SAFETY: each call is the system's with the same arguments, and counting allocates nothing: the counters are plain cells that
-// need no initialisation and no destructor.
+// SAFETY: each call forwards its arguments to the system's allocator, and counting allocates nothing: the counters
+// are plain cells that need no initialisation and no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         taken(layout.size());
-        // SAFETY: as promised to this function.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         taken(layout.size());
-        // SAFETY: as promised to this function.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         given_back(layout.size());
-        // SAFETY: as promised to this function.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // Both exist for a moment.
+        // Both blocks exist for a moment.
         taken(bytes);
         given_back(layout.size());
-        // SAFETY: as promised to this function.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.realloc(memory, layout, bytes) }
     }
 }
 
-/// Does `work`; answers how many bytes more than before this thread had at most meanwhile. Always 0 where [`Counting`] is not
-/// the allocator.
+/// Runs `work` and returns by how many bytes this thread's memory grew at most meanwhile. Always 0 where [`Counting`]
+/// is not the allocator.
 pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = NOW.get();
     PEAK.set(before);

@@ -1,9 +1,10 @@
-//! Damage: every bit of every file flipped, every file cut short at every byte.
+//! Damage: every bit of every file flipped, every file truncated at every byte.
 //!
-//! After any flip, offline verification must name the file, and a database that opens at all must either answer exactly as
-//! before or say which file is damaged. The same holds for a file cut short, but for one case that follows from what logs
-//! are: the newest log, cut, looks as if the commits behind the cut had never been written. They may be gone, those
-//! before it must be there. A manifest cut short is an older state; the files that do not fit it are what is told.
+//! After any flip, offline verification must name the file. A database that opens at all must either answer exactly
+//! as before or report which file is damaged. The same holds for a truncated file, with one exception that follows
+//! from what logs are: the newest log, truncated, looks as if the commits behind its end had never been written. They
+//! may be lost, but those before must be there. A truncated manifest is an older state; the files that do not fit it
+//! are reported.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use crate::{
     report::{Report, guarded, time_is_up},
 };
 
-/// A small database of sound files, closed.
+/// A small closed database with sound files.
 pub struct Fixture {
     files: Files,
     model: Model,
@@ -32,28 +33,28 @@ pub struct Fixture {
     seed: u64,
 }
 
-/// What is done to a file.
+/// The damage to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// The bit of this number is flipped.
     Flip(u64),
-    /// The file is cut to so many bytes.
-    Cut(u64),
+    /// The file is truncated to this many bytes.
+    Truncate(u64),
 }
 
 impl Fixture {
     /// The fixture of a seed: a few dozen operations, some of them still only in the log.
     ///
     /// # Errors
-    /// Whatever went wrong without any damage.
+    /// What went wrong without any damage.
     pub fn new(seed: u64) -> Result<Self, Trouble> {
         let mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
         let mut history = History::new(seed, mix);
         history.durability = Durability::Buffered;
         let mut set = OptionSet::new(seed, 0, Durability::Buffered);
         set.keyspaces[0].compression = [Compression::None, Compression::Lz4, Compression::Zstd][(seed % 3) as usize];
-        // With values beside their keys nothing syncs a log before its first commit. Where no commit is synced either, only
-        // the manifest tells that an older log is missing.
+        // With inline values nothing syncs a log before its first commit. If no commit is synced either, only the
+        // manifest shows that an older log is missing.
         let is_never_synced = seed % 4 == 1;
         if is_never_synced {
             set.keyspaces.iter_mut().for_each(|keyspace| keyspace.placement = Placement::Inline);
@@ -73,7 +74,7 @@ impl Fixture {
         let (mut log, len) = newest_log(&fs)?;
         let mut lengths = vec![(len, driver.model.head())];
         let last = History::new(seed, Mix { ops: 400, ..mix }).ops.into_iter().map(|(_, op)| op);
-        // Not those that stay in the log's buffer for a while.
+        // Without operations that stay in the log's buffer for a while.
         let logged = |op: &Op| match op {
             Op::Write(_) | Op::Batch(Durability::Buffered, _) => true,
             Op::Batch(Durability::Sync, _) => !is_never_synced,
@@ -82,7 +83,7 @@ impl Fixture {
         for op in last.filter(logged).skip(60).take(8) {
             driver.step(&op)?;
             if newest_log(&fs)?.0 != log {
-                // A memtable was sealed. Whatever it held goes to tables: the newest log is the only one that is needed.
+                // A memtable was sealed. Its contents go to tables, so only the newest log is needed.
                 driver.step(&Op::Flush)?;
                 log = newest_log(&fs)?.0;
                 lengths.clear();
@@ -95,21 +96,21 @@ impl Fixture {
         Ok(Self { files, model: driver.model, set, log, lengths, seed })
     }
 
-    /// Its files.
+    /// The fixture's files.
     #[must_use]
     pub fn files(&self) -> &[(PathBuf, Vec<u8>)] {
         &self.files
     }
 
-    /// Whether only opening tells something of this damage: a manifest that is cut is an older one, and may be sound.
-    fn is_told_by_opening(&self, at: usize, damage: Damage) -> bool {
-        matches!(damage, Damage::Cut(_)) && self.files[at].0.ends_with("MANIFEST")
+    /// Whether only opening can report this damage: a truncated manifest is an older one, and may be sound.
+    fn is_only_reported_by_opening(&self, at: usize, damage: Damage) -> bool {
+        matches!(damage, Damage::Truncate(_)) && self.files[at].0.ends_with("MANIFEST")
     }
 
-    /// Does `damage` to file number `at` and checks everything that is promised for it.
+    /// Damages file number `at` and checks everything that is promised for this damage.
     ///
     /// # Errors
-    /// What is not as promised.
+    /// The promise that is not kept.
     pub fn damaged(&self, at: usize, damage: Damage, open_too: Open) -> Result<(), Trouble> {
         let mut files = self.files.clone();
         let (path, bytes) = &mut files[at];
@@ -117,7 +118,7 @@ impl Fixture {
         let mut floor = self.model.head();
         match damage {
             Damage::Flip(bit) => bytes[(bit / 8) as usize] ^= 1 << (bit % 8),
-            Damage::Cut(len) => {
+            Damage::Truncate(len) => {
                 bytes.truncate(len as usize);
                 if path == self.log {
                     let whole = self.lengths.iter().rev().find(|(end, _)| *end <= len);
@@ -127,20 +128,20 @@ impl Fixture {
         }
         let fs = env::holding(&files);
         let tail = match damage {
-            Damage::Cut(_) if path == self.log => Tail::Log,
-            Damage::Cut(_) if path.ends_with("MANIFEST") => Tail::Manifest,
+            Damage::Truncate(_) if path == self.log => Tail::Log,
+            Damage::Truncate(_) if path.ends_with("MANIFEST") => Tail::Manifest,
             _ => Tail::Whole,
         };
         guarded(|| {
             verify_names(&fs, &path, tail).map_err(|t| t.during("verify"))?;
             match open_too {
-                Open::Yes => self.open_tells_or_answers(&fs, &path, tail, floor).map_err(|t| t.during("open")),
+                Open::Yes => self.open_reports_or_answers(&fs, &path, tail, floor).map_err(|t| t.during("open")),
                 Open::No => Ok(()),
             }
         })
     }
 
-    fn open_tells_or_answers(&self, fs: &MemoryFs, path: &Path, tail: Tail, floor: CommitNo) -> Result<(), Trouble> {
+    fn open_reports_or_answers(&self, fs: &MemoryFs, path: &Path, tail: Tail, floor: CommitNo) -> Result<(), Trouble> {
         let opened = Db::open_in(env::simulated(fs), env::DIR, self.set.database.clone())
             .map_err(Trouble::from)
             .and_then(|db| Ok((read::contents(&db)?, db)));
@@ -151,7 +152,7 @@ impl Fixture {
         });
         match outcome {
             Err(Trouble::Refused(error)) if !names(&error, path) && tail != Tail::Manifest => {
-                Err(Trouble::wrong(format!("{} is damaged, the error says {error}", path.display())))
+                Err(Trouble::wrong(format!("{} is damaged, but the error is: {error}", path.display())))
             }
             Err(Trouble::Refused(_)) => Ok(()),
             other => other,
@@ -159,14 +160,14 @@ impl Fixture {
     }
 }
 
-/// What is at the end of a damaged file.
+/// The end of a damaged file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tail {
-    /// What was written there.
+    /// As it was written.
     Whole,
-    /// The newest log just ends: as good as commits that were never written.
+    /// The newest log simply ends, as if commits had never been written.
     Log,
-    /// The manifest just ends: an older state that other files contradict, and it is these that are told.
+    /// The manifest simply ends: an older state that other files contradict, and these are reported.
     Manifest,
 }
 
@@ -184,19 +185,19 @@ fn verify_names(fs: &MemoryFs, path: &Path, tail: Tail) -> Result<(), Trouble> {
     if fits {
         return Ok(());
     }
-    Err(Trouble::wrong(format!("{} is damaged, verify says {problems:?}", path.display())))
+    Err(Trouble::wrong(format!("{} is damaged, but verify found {problems:?}", path.display())))
 }
 
-/// Whether the database is opened and read as well as verified.
+/// Whether the database is also opened and read, not only verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// It is.
+    /// It is opened.
     Yes,
-    /// It is not.
+    /// It is only verified.
     No,
 }
 
-/// Whether the error names this file, and a place in it.
+/// Whether the error names this file and an offset in it.
 fn names(error: &Error, file: &Path) -> bool {
     match error {
         Error::Corruption { path, .. } | Error::NewerFormat { path, .. } => path == file,
@@ -212,7 +213,7 @@ fn newest_log(fs: &MemoryFs) -> Result<(PathBuf, u64), Trouble> {
     Ok((newest, len))
 }
 
-/// Damages the fixture of `seed` in every `every`th possible way; opens one in `open_every` of the results.
+/// Damages the fixture of `seed` in every `every`th possible way, and opens one in `open_every` of the results.
 #[must_use]
 pub fn run(seed: u64, every: u64, open_every: u64) -> Report {
     let mut report = Report::default();
@@ -227,13 +228,13 @@ pub fn run(seed: u64, every: u64, open_every: u64) -> Report {
     for (at, (_, bytes)) in fixture.files().iter().enumerate() {
         let len = bytes.len() as u64;
         let flips = (seed % every..len * 8).step_by(every as usize).map(Damage::Flip);
-        let cuts = (seed % every..len).step_by(every as usize).map(Damage::Cut);
-        for damage in flips.chain(cuts) {
+        let truncations = (seed % every..len).step_by(every as usize).map(Damage::Truncate);
+        for damage in flips.chain(truncations) {
             if time_is_up() {
                 return report;
             }
             number += 1;
-            let open_too = if number.is_multiple_of(open_every) || fixture.is_told_by_opening(at, damage) {
+            let open_too = if number.is_multiple_of(open_every) || fixture.is_only_reported_by_opening(at, damage) {
                 Open::Yes
             } else {
                 Open::No
@@ -243,7 +244,7 @@ pub fn run(seed: u64, every: u64, open_every: u64) -> Report {
             if let Err(trouble) = fixture.damaged(at, damage, open_too) {
                 let (kind, place) = match damage {
                     Damage::Flip(bit) => ("flip", bit),
-                    Damage::Cut(len) => ("cut", len),
+                    Damage::Truncate(len) => ("cut", len),
                 };
                 let name = fixture.files[at].0.display();
                 report.fail(

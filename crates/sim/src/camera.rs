@@ -1,6 +1,6 @@
 //! Images of what a crash may leave, taken after every change of the files.
 //!
-//! What a crash *before* a change leaves is what one after the change before it leaves, so no moment is missed.
+//! A crash *before* a change leaves the same as one after the previous change, so no moment is missed.
 
 use std::{
     fmt,
@@ -15,13 +15,13 @@ use crate::{model::Crash, random::mix};
 /// Which images are taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Seeds the random ones.
+    /// The seed of the random ones.
     pub seed: u64,
-    /// Images are taken before every so many changes.
+    /// Images are taken after every `every`th change.
     pub every: u64,
-    /// Random images of each moment, beside "all kept" and "all unsynced lost".
+    /// Random images per moment, in addition to "all kept" and "all unsynced lost".
     pub random: u64,
-    /// Only the image of this number is taken.
+    /// Only the image with this number is taken.
     pub only: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ pub struct Plan {
 pub struct Image {
     /// Its number within the run.
     pub number: u64,
-    /// Which kind of crash it shows.
+    /// The kind of crash.
     pub crash: Crash,
     /// The files.
     pub fs: MemoryFs,
@@ -44,7 +44,7 @@ impl fmt::Display for Image {
     }
 }
 
-/// Takes images of one file system for as long as it lives.
+/// Takes images of one file system as long as it lives.
 pub struct Camera {
     fs: MemoryFs,
     roll: Arc<Mutex<Roll>>,
@@ -73,12 +73,12 @@ impl Camera {
         std::mem::take(&mut hold(&self.roll).images)
     }
 
-    /// Takes no images until [`Camera::resume`].
+    /// Stops taking images until [`Camera::resume`].
     pub fn pause(&self) {
         hold(&self.roll).paused = true;
     }
 
-    /// Goes on taking images.
+    /// Takes images again.
     pub fn resume(&self) {
         hold(&self.roll).paused = false;
     }
@@ -86,7 +86,7 @@ impl Camera {
 
 impl Drop for Camera {
     fn drop(&mut self) {
-        // The hook owns a handle of the files that own it.
+        // The hook owns a handle of the files, which own the hook.
         self.fs.set_hook(None);
     }
 }
@@ -100,7 +100,7 @@ impl Roll {
         if !self.moments.is_multiple_of(self.plan.every) {
             return;
         }
-        // An append to a mapped file is several stores, each a moment: one in three is looked at.
+        // An append to a mapped file is several stores, and each is a moment: images are taken at one in three.
         if kind == OpKind::Store && !mix(self.plan.seed ^ mix(self.moments)).is_multiple_of(3) {
             return;
         }
@@ -118,7 +118,7 @@ impl Roll {
         self.number += 1;
         let number = self.number;
         if self.plan.only.is_none_or(|only| only == number) {
-            // A killed process leaves unsynced bytes unsynced: power may be lost later.
+            // A killed process leaves unsynced bytes unsynced: they may be lost with power later.
             let copy = if crash == Crash::Kill { fs.fork() } else { fs.power_loss(fate) };
             self.images.push(Image { number, crash, fs: copy, fate, after: place() });
         }

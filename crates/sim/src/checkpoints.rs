@@ -1,10 +1,10 @@
-//! Checkpoints that fail and checkpoints that are cut short: each call of one fails, once or together with those after it, and
-//! power is lost after each change that one makes; of a database open for writing, and of one open read-only that a power
-//! loss has left; by hard links, and to another device.
+//! Checkpoints that fail or are interrupted: each of their calls fails, alone or together with those after it, and
+//! power is lost after each of their changes. The database is open for writing, or read-only after a power loss;
+//! checkpoints use hard links, or go to another device.
 //!
-//! Demanded: one that succeeds is a copy of exactly what was shown, one that fails leaves no directory (or says that it
-//! could not remove it), and a power loss leaves a whole copy or what says that it is no database. Whatever is then done to the
-//! copy, the database stays as it was.
+//! Required: a checkpoint that succeeds is an exact copy. One that fails leaves no directory, or reports that it
+//! could not remove it. A power loss leaves a complete copy or something recognisable as no database. Whatever is
+//! done to the copy, the database does not change.
 
 use std::{path::Path, sync::Arc};
 
@@ -29,7 +29,7 @@ use crate::{
 
 const MIX: Mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
 
-/// Neither directory is there before.
+/// Neither directory exists before.
 const COPY: &str = "/sim/new/copy";
 const ABOVE: &str = "/sim/new";
 
@@ -39,10 +39,10 @@ const EXDEV: FaultKind = FaultKind::Errno(18);
 const KINDS: [FaultKind; 5] =
     [FaultKind::EIO, FaultKind::ENOSPC, FaultKind::EMFILE, FaultKind::EINTR, FaultKind::ShortWrite];
 
-/// One call in so many fails, and power is lost after one change in so many; other seeds take others.
+/// One in `EVERY` calls fails, and power is lost after one in `EVERY` changes; other seeds choose others.
 const EVERY: u64 = 3;
 
-/// A fault that lasts is over when the copy is looked at.
+/// A lasting fault has ended when the copy is read.
 const LASTING: Persistence = Persistence::Calls(20_000);
 
 /// How a checkpoint is made.
@@ -65,7 +65,8 @@ const MODES: [Mode; 4] = [
     Mode { access: Access::ReadOnly, devices: Devices::Two },
 ];
 
-/// Runs the history of `seed`; then makes a checkpoint in each mode, failing each call in turn, and cut short after each change.
+/// Runs the history of `seed`, then makes a checkpoint in each mode: with each call failing in turn, and with a power
+/// loss after each change.
 #[must_use]
 pub fn run(seed: u64) -> Report {
     let mut report = Report::default();
@@ -90,7 +91,7 @@ pub fn history(seed: u64) -> History {
     History { ops, ..history }
 }
 
-/// Files to make checkpoints of, and what is known of them.
+/// The files of a database to make checkpoints of.
 struct Bed {
     mode: Mode,
     files: MemoryFs,
@@ -98,7 +99,7 @@ struct Bed {
 }
 
 impl Bed {
-    /// What a killed process leaves, or where nothing is written then, a power loss: with torn tails.
+    /// What a killed process leaves, or, for read-only access, what a power loss leaves, with torn tails.
     fn new(seed: u64, mode: Mode) -> Result<Self, Trouble> {
         let (fs, history) = (MemoryFs::default(), history(seed));
         let set = OptionSet::new(seed, 0, history.durability);
@@ -116,7 +117,7 @@ impl Bed {
         Options { access: self.mode.access, if_missing: IfMissing::Fail, ..self.set.database.clone() }
     }
 
-    /// The files once more, behind what can fail calls; the database in them; and what it shows.
+    /// A copy of the files behind a layer that can fail calls, the database opened in it, and the contents.
     fn open(&self) -> Result<(MemoryFs, FaultyFs, Db, Contents), Trouble> {
         let fs = self.files.fork();
         let faulty = FaultyFs::over_memory(fs.clone());
@@ -126,7 +127,7 @@ impl Bed {
             for n in 0..9_u8 {
                 db.put([b'x', n], vec![n; 90 * usize::from(n)])?;
             }
-            // What a checkpoint that fails takes down with it must not be a commit that was promised nothing.
+            // A commit without any durability promise could be lost in the failure of a checkpoint.
             db.sync()?;
         }
         let shown = read::contents(&db)?;
@@ -149,44 +150,44 @@ impl Bed {
         Ok(())
     }
 
-    /// Makes a checkpoint whose call of this number fails. Answers whether there was such a call.
+    /// Makes a checkpoint whose call number `call` fails. Returns whether there was such a call.
     fn fail_call(&self, call: u64, kind: FaultKind, lasts: Persistence, report: &mut Report) -> Result<bool, Trouble> {
         let (fs, faulty, db, shown) = self.open()?;
         let before = env::files_of(&fs, env::DIR.as_ref())?;
         let first = faulty.calls();
         faulty.plan(Fault { at: first + call, kind, persistence: lasts });
         let made = db.checkpoint(COPY);
-        let was_met = faulty.calls() >= first + call;
+        let was_reached = faulty.calls() >= first + call;
         faulty.clear();
-        report.count("checkpoints with a failing call", u64::from(was_met));
+        report.count("checkpoints with a failing call", u64::from(was_reached));
         report.count("checkpoints that failed", u64::from(made.is_err()));
         let outcome = match made {
-            Ok(()) => self.demand_whole(&fs, &shown),
-            Err(error) if is_told_of(&error) && lasts == LASTING => self.whole_or_none(&fs, &shown).map(drop),
-            Err(error) => demand_nothing(&fs, &error),
+            Ok(()) => self.require_whole(&fs, &shown),
+            Err(error) if reports_leftovers(&error) && lasts == LASTING => self.whole_or_none(&fs, &shown).map(drop),
+            Err(error) => require_nothing(&fs, &error),
         };
         outcome?;
         drop(db);
-        self.demand_as_before(&fs, &shown, &before)?;
-        Ok(was_met)
+        self.require_as_before(&fs, &shown, &before)?;
+        Ok(was_reached)
     }
 
-    /// The database is as it was; of one open read-only, each byte.
-    fn demand_as_before(&self, fs: &MemoryFs, shown: &Contents, before: &env::Files) -> Result<(), Trouble> {
+    /// The database is unchanged; after read-only access every byte is.
+    fn require_as_before(&self, fs: &MemoryFs, shown: &Contents, before: &env::Files) -> Result<(), Trouble> {
         if self.mode.access == Access::ReadOnly && env::files_of(fs, env::DIR.as_ref())? != *before {
             return Err(Trouble::wrong("files of a database that was open read-only have changed"));
         }
         let db = Db::open_in(env::simulated(fs), env::DIR, self.set.database.clone())
-            .map_err(|error| Trouble::wrong(format!("the database does not open after its checkpoint: {error}")))?;
+            .map_err(|error| Trouble::wrong(format!("the database does not open after a checkpoint: {error}")))?;
         same(&read::contents(&db)?, shown, "the database after its checkpoint")
     }
 
-    /// The copy holds what was shown, and lives a life of its own.
-    fn demand_whole(&self, fs: &MemoryFs, shown: &Contents) -> Result<(), Trouble> {
+    /// The copy holds the same contents and can be used independently.
+    fn require_whole(&self, fs: &MemoryFs, shown: &Contents) -> Result<(), Trouble> {
         if self.whole_or_none(fs, shown)? { Ok(()) } else { Err(Trouble::wrong("no copy, and no error")) }
     }
 
-    /// Answers whether there is a copy; it holds what was shown then, and lives a life of its own.
+    /// Returns whether there is a copy. If there is, it holds the same contents and can be used independently.
     fn whole_or_none(&self, fs: &MemoryFs, shown: &Contents) -> Result<bool, Trouble> {
         let options = Options { if_missing: IfMissing::Fail, ..self.set.database.clone() };
         let copy = match Db::open_in(env::simulated(fs), COPY, options) {
@@ -214,11 +215,11 @@ impl Bed {
             // Either may be opened first: neither recovery may harm the other.
             let other = image.fs.fork();
             let whole = self.whole_or_none(&image.fs, &shown).map_err(|t| t.during(&image))?;
-            self.demand_there(&image.fs, &shown).map_err(|t| t.during(&image))?;
-            self.demand_there(&other, &shown).map_err(|t| t.during(&image))?;
+            self.require_there(&image.fs, &shown).map_err(|t| t.during(&image))?;
+            self.require_there(&other, &shown).map_err(|t| t.during(&image))?;
             let again = self.whole_or_none(&other, &shown).map_err(|t| t.during(&image))?;
             if whole != again {
-                return Err(Trouble::wrong("there is a copy or none, as one opens it first or last").during(&image));
+                return Err(Trouble::wrong("whether there is a copy depends on what is opened first").during(&image));
             }
             report.count("power losses in a checkpoint", 1);
             report.count("of them with a whole copy", u64::from(whole));
@@ -226,24 +227,24 @@ impl Bed {
         Ok(())
     }
 
-    fn demand_there(&self, fs: &MemoryFs, shown: &Contents) -> Result<(), Trouble> {
+    fn require_there(&self, fs: &MemoryFs, shown: &Contents) -> Result<(), Trouble> {
         let db = Db::open_in(env::simulated(fs), env::DIR, self.set.database.clone())?;
         same(&read::contents(&db)?, shown, "the database after the power loss")
     }
 }
 
-/// The error says that something is left.
-fn is_told_of(error: &Error) -> bool {
+/// Whether the error reports that something is left.
+fn reports_leftovers(error: &Error) -> bool {
     matches!(error, Error::Io { op: "remove the unfinished checkpoint", .. })
 }
 
-fn demand_nothing(fs: &MemoryFs, error: &Error) -> Result<(), Trouble> {
+fn require_nothing(fs: &MemoryFs, error: &Error) -> Result<(), Trouble> {
     match [COPY, ABOVE].iter().find(|dir| !matches!(fs.kind(Path::new(dir)), Ok(None))) {
         None => Ok(()),
-        Some(left) => Err(Trouble::wrong(format!("{left} is left by a checkpoint that failed: {error}"))),
+        Some(left) => Err(Trouble::wrong(format!("a failed checkpoint has left {left}: {error}"))),
     }
 }
 
 fn same(found: &Contents, right: &Contents, what: &str) -> Result<(), Trouble> {
-    if found == right { Ok(()) } else { Err(Trouble::wrong(format!("{what} does not hold what was shown"))) }
+    if found == right { Ok(()) } else { Err(Trouble::wrong(format!("{what} does not hold the expected contents"))) }
 }

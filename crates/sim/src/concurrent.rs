@@ -1,13 +1,13 @@
-//! Real threads, real background workers, tiny memtables: what readers see must hang together at every moment.
+//! Real threads, real background workers, tiny memtables: what readers see must be consistent at every moment.
 //!
-//! * **Bank**: each writer moves money between accounts of its own, across two keyspaces, one batch a transfer. Any
-//!   snapshot must show the same sum as ever; so must any iterator pair taken from one snapshot.
-//! * **Counters**: all writers raise shared counters by compare-and-swap. No raise may be lost.
-//! * **Steps**: each writer leaves its step number with every batch. Nobody may ever see it fall.
-//! * **Snapshots** are read twice while everything is rewritten under them; both times must agree.
-//! * **Keyspaces** of all placements are made, filled and dropped beside all this, with tables and value files under iterators:
-//!   these go on, and when they have gone no file is left, though handles are kept.
-//! * **Checkpoints** taken meanwhile open, and show the same sums.
+//! * **Bank**: each writer moves money between its own accounts, across two keyspaces, in one batch per transfer.
+//!   Every snapshot must show the same sum, and so must any two iterators of one snapshot.
+//! * **Counters**: all writers increment shared counters by compare-and-swap. No increment may be lost.
+//! * **Steps**: each writer stores its step number with every batch. Nobody may ever see it decrease.
+//! * **Snapshots** are read twice while everything is rewritten; both reads must agree.
+//! * **Keyspaces** of all placements are created, filled and dropped meanwhile, with iterators on their tables and
+//!   value files. The iterators continue, and once they are dropped no file is left, even if handles are kept.
+//! * **Checkpoints** taken meanwhile can be opened and show the same sums.
 
 use std::{
     path::Path,
@@ -36,13 +36,13 @@ const ACCOUNTS: u64 = 24;
 const COUNTERS: u64 = 4;
 const OPENING: u64 = 1000;
 
-/// Handles of dropped keyspaces that are kept.
+/// How many handles of dropped keyspaces are kept.
 const HANDLES_KEPT: usize = 20;
 
-/// Bytes behind each number: what makes memtables of a few KiB overflow every few dozen transfers.
+/// Bytes appended to each number, so that memtables of a few KiB overflow every few dozen transfers.
 const PADDING: usize = 100;
 
-/// Runs the bank for `steps` transfers a writer.
+/// Runs the bank for `steps` transfers per writer.
 #[must_use]
 pub fn run(seed: u64, steps: u64) -> Report {
     let mut report = Report::default();
@@ -60,7 +60,7 @@ struct Bank {
     env: Env,
     options: Options,
     stop: AtomicBool,
-    raised: AtomicU64,
+    incremented: AtomicU64,
     checks: AtomicU64,
     dropped: AtomicU64,
     copies: AtomicU64,
@@ -87,7 +87,7 @@ impl Bank {
         }
         db.commit(opening)?;
         let stop = AtomicBool::new(false);
-        let [raised, checks, dropped, copies] = [const { AtomicU64::new(0) }; 4];
+        let [incremented, checks, dropped, copies] = [const { AtomicU64::new(0) }; 4];
         Ok(Self {
             db,
             trees,
@@ -96,7 +96,7 @@ impl Bank {
             env,
             options,
             stop,
-            raised,
+            incremented,
             checks,
             dropped,
             copies,
@@ -110,7 +110,7 @@ impl Bank {
             let bank = &self;
             let writers: Vec<_> = (0..WRITERS).map(|w| scope.spawn(move || bank.guard(|| bank.write(w)))).collect();
             let readers: Vec<_> = (0..READERS).map(|r| scope.spawn(move || bank.guard(|| bank.read(r)))).collect();
-            let keeper = scope.spawn(move || bank.guard(|| bank.keep_house()));
+            let keeper = scope.spawn(move || bank.guard(|| bank.maintain()));
             let churner = scope.spawn(move || bank.guard(|| bank.churn()));
             let mut outcomes: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
             self.stop.store(true, Ordering::Release);
@@ -125,14 +125,14 @@ impl Bank {
             return Err(Trouble::wrong(words));
         }
         report.count("transfers", WRITERS * self.steps);
-        report.count("raises", self.raised.load(Ordering::Acquire));
+        report.count("raises", self.incremented.load(Ordering::Acquire));
         report.count("audits", self.checks.load(Ordering::Acquire));
         report.count("keyspaces dropped", self.dropped.load(Ordering::Acquire));
         report.count("checkpoints", self.copies.load(Ordering::Acquire));
         self.reopen_and_audit()
     }
 
-    /// Whatever one thread meets, the others are told to stop.
+    /// If one thread fails, stops the others.
     fn guard(&self, work: impl FnOnce() -> Result<(), Trouble>) -> Result<(), Trouble> {
         let outcome = guarded(work);
         if outcome.is_err() {
@@ -164,13 +164,13 @@ impl Bank {
                 return Err(Trouble::wrong(format!("writer {writer} wrote step {step} and reads {seen}")));
             }
             if random.chance(25) {
-                self.raise(random.below(COUNTERS))?;
+                self.increment(random.below(COUNTERS))?;
             }
         }
         Ok(())
     }
 
-    fn raise(&self, counter: u64) -> Result<(), Trouble> {
+    fn increment(&self, counter: u64) -> Result<(), Trouble> {
         let tree = &self.trees[(counter % 2) as usize];
         let key = counter_key(counter);
         let mut there = tree.get(&key)?.map(|v| v.to_vec());
@@ -181,7 +181,7 @@ impl Bank {
                 Swap::Mismatch { current } => there = current.map(|v| v.to_vec()),
             }
         }
-        self.raised.fetch_add(1, Ordering::AcqRel);
+        self.incremented.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl Bank {
                 let one = read_number(self.trees[0].get(step_key(writer as u64))?.as_deref())?;
                 if one < now {
                     return Err(Trouble::wrong(format!(
-                        "a get sees step {one} of writer {writer}, a snapshot before {now}"
+                        "a get sees step {one} of writer {writer}, an earlier snapshot {now}"
                     )));
                 }
             }
@@ -208,13 +208,13 @@ impl Bank {
                 thread::yield_now();
             }
             if self.audit(&self.trees, &snapshot)? != first {
-                return Err(Trouble::wrong("one snapshot answered differently the second time"));
+                return Err(Trouble::wrong("a snapshot answered differently the second time"));
             }
         }
         Ok(())
     }
 
-    /// Checks all sums as one snapshot shows them, by scans forwards and backwards and by gets. Answers the writers' steps.
+    /// Checks all sums in one snapshot, by scans forwards and backwards and by gets. Returns the writers' steps.
     fn audit(&self, trees: &[Keyspace; 2], snapshot: &Snapshot) -> Result<Vec<u64>, Trouble> {
         self.checks.fetch_add(1, Ordering::AcqRel);
         let mut steps = Vec::new();
@@ -225,15 +225,18 @@ impl Bank {
                 let forward = snapshot.prefix(tree, &prefix).collect::<Result<Vec<_>, _>>()?;
                 let mut backward = snapshot.prefix(tree, &prefix).rev().collect::<Result<Vec<_>, _>>()?;
                 backward.reverse();
-                let keys = |pairs: &[bifold::Pair]| pairs.iter().map(|p| p.key().to_vec()).collect::<Vec<_>>();
+                let keys = |entries: &[bifold::Pair]| entries.iter().map(|p| p.key().to_vec()).collect::<Vec<_>>();
                 if keys(&forward) != keys(&backward) || forward.len() as u64 != ACCOUNTS / 2 {
                     let (f, b) = (forward.len(), backward.len());
                     return Err(Trouble::wrong(format!("tree {at}: {f} accounts forwards, {b} backwards")));
                 }
-                for (pair, same) in forward.iter().zip(&backward) {
-                    let value = pair.value()?;
-                    if value != same.value()? || Some(&value) != snapshot.get(tree, pair.key())?.as_ref() {
-                        return Err(Trouble::wrong(format!("{} differs by way of reading", pair.key().escape_ascii())));
+                for (entry, same) in forward.iter().zip(&backward) {
+                    let value = entry.value()?;
+                    if value != same.value()? || Some(&value) != snapshot.get(tree, entry.key())?.as_ref() {
+                        return Err(Trouble::wrong(format!(
+                            "two ways of reading {} differ",
+                            entry.key().escape_ascii()
+                        )));
                     }
                     sum += read_number(Some(&value))?;
                 }
@@ -250,7 +253,7 @@ impl Bank {
         Ok(steps)
     }
 
-    fn keep_house(&self) -> Result<(), Trouble> {
+    fn maintain(&self) -> Result<(), Trouble> {
         let mut random = Random::new(self.seed, "keeper");
         while !self.stop.load(Ordering::Acquire) {
             match random.below(7) {
@@ -266,7 +269,8 @@ impl Bank {
         Ok(())
     }
 
-    /// Makes, fills and drops keyspaces of all placements. An iterator goes on; a handle is told; files do not stay for either.
+    /// Creates, fills and drops keyspaces of all placements. An iterator continues, a handle returns an error, and
+    /// neither keeps files.
     fn churn(&self) -> Result<(), Trouble> {
         let mut random = Random::new(self.seed, "churn");
         while !self.stop.load(Ordering::Acquire) {
@@ -286,14 +290,14 @@ impl Bank {
             if !matches!(short.get(0u64.to_be_bytes()), Err(Error::Closed { .. })) {
                 return Err(Trouble::wrong("a dropped keyspace answers"));
             }
-            let pairs = std::iter::once(Ok(first)).chain(iterator).collect::<Result<Vec<_>, _>>()?;
-            for (n, pair) in (0..).zip(&pairs) {
-                if pair.key() != u64::to_be_bytes(n) || read_number(Some(&pair.value()?))? != n {
-                    return Err(Trouble::wrong(format!("pair {n} of a dropped keyspace is wrong")));
+            let entries = std::iter::once(Ok(first)).chain(iterator).collect::<Result<Vec<_>, _>>()?;
+            for (n, entry) in (0..).zip(&entries) {
+                if entry.key() != u64::to_be_bytes(n) || read_number(Some(&entry.value()?))? != n {
+                    return Err(Trouble::wrong(format!("entry {n} of a dropped keyspace is wrong")));
                 }
             }
-            if pairs.len() as u64 != count {
-                return Err(Trouble::wrong(format!("an iterator yields {} of {count} pairs", pairs.len())));
+            if entries.len() as u64 != count {
+                return Err(Trouble::wrong(format!("an iterator yields {} of {count} entries", entries.len())));
             }
             self.dropped.fetch_add(1, Ordering::AcqRel);
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -303,7 +307,7 @@ impl Bank {
         Ok(())
     }
 
-    /// A copy made now opens, and hangs together.
+    /// A copy made now can be opened and is consistent.
     fn copy(&self) -> Result<(), Trouble> {
         let dir = Path::new(env::DIR).with_file_name(format!("copy{}", self.copies.fetch_add(1, Ordering::AcqRel)));
         self.db.checkpoint(&dir)?;
@@ -315,7 +319,7 @@ impl Bank {
     }
 
     fn reopen_and_audit(mut self) -> Result<(), Trouble> {
-        let raised = self.raised.load(Ordering::Acquire);
+        let incremented = self.incremented.load(Ordering::Acquire);
         self.db.wait_idle()?;
         judge::no_orphans(&self.fs, Path::new(env::DIR), &self.db).map_err(|t| t.during("with handles kept"))?;
         let (env, options) = (self.env.clone(), self.options.clone());
@@ -324,15 +328,15 @@ impl Bank {
         let Self { db, trees, .. } = self;
         drop((db, trees));
         let db = Db::open_in(env, env::DIR, options)?;
-        let second = db.existing_keyspace(NAMES[1])?.ok_or_else(|| Trouble::wrong("the second keyspace is gone"))?;
+        let second = db.existing_keyspace(NAMES[1])?.ok_or_else(|| Trouble::wrong("the second keyspace is missing"))?;
         let trees = [db.default_keyspace().clone(), second];
         let mut counted = 0;
         for counter in 0..COUNTERS {
             let value = trees[(counter % 2) as usize].get(counter_key(counter))?;
             counted += value.as_deref().map_or(Ok(0), |v| read_number(Some(v)))?;
         }
-        if counted != raised {
-            return Err(Trouble::wrong(format!("{raised} raises were made, the counters show {counted}")));
+        if counted != incremented {
+            return Err(Trouble::wrong(format!("{incremented} increments were made, the counters show {counted}")));
         }
         (self.db, self.trees) = (db, trees);
         let steps = self.audit(&self.trees, &self.db.snapshot())?;

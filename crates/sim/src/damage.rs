@@ -1,15 +1,16 @@
-//! Damage of every kind to databases that were closed or killed, under a memory limit.
+//! Damage of every kind to closed and killed databases, under a memory limit.
 //!
 //! Half of the killed ones have an append region, whose file is damaged like the others.
 //!
-//! Bits flip; blocks of 512 and 4096 bytes are zeroed, exchanged, come from another file or from an older state of the same
-//! file; files end early, go on with rubbish, are there twice or have numbers that none has; lengths, counts and numbers
-//! are forged and their checksums made to fit. Then everything that reads a database reads this one.
+//! Bits flip. Blocks of 512 and 4096 bytes are zeroed, swapped, or copied from another file or an older state of the
+//! file. Files end early, continue with garbage, exist twice or have numbers that no file should have. Lengths,
+//! counts and numbers are forged with matching checksums. Then everything that reads a database reads this one.
 //!
-//! Demanded, whatever was done: no panic; no more calls of the file system than a multiple of what a sound database takes, so
-//! nothing goes in circles; never more memory than the files' bytes and the `memory_limit`; errors name a file of the
-//! database. And unless checksums were made to fit, no wrong answer: each value is one that was written to its key, and
-//! what opens holds the state after a commit, all acknowledged ones included where the damage cannot pass for a crash.
+//! Required for any damage: no panic; no more file system calls than a multiple of what a sound database takes, so
+//! nothing loops; never more memory than the files' bytes and the `memory_limit`; every error names a file of the
+//! database. Unless checksums were forged, no answer is wrong: each value was once written to its key, and a database
+//! that opens holds the state after a commit. That state includes all acknowledged commits unless the damage looks
+//! like a crash.
 
 mod mutate;
 
@@ -45,17 +46,17 @@ use crate::{
     report::{Report, guarded, time_is_up},
 };
 
-/// What becomes of commits behind damage in a killed database, where a crash cannot have caused it.
+/// What happens to commits behind damage in a killed database, if a crash cannot have caused the damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tails {
-    /// They may be gone without a word.
+    /// They may be lost without an error.
     MayBeLost,
-    /// They are there, or an error says what is damaged.
+    /// They are there, or an error reports the damage.
     AreKept,
 }
 
-/// What the engine promises now. `MayBeLost` as long as any broken record behind the listed end of a value file counts as torn;
-/// `BIFOLD_SIM_TAILS=kept` asks for the other already.
+/// What the engine promises now. `MayBeLost` as long as any broken record behind the recorded end of a value file
+/// counts as torn; `BIFOLD_SIM_TAILS=kept` already requires the other.
 #[must_use]
 pub fn tails() -> Tails {
     match std::env::var("BIFOLD_SIM_TAILS").as_deref() {
@@ -64,23 +65,23 @@ pub fn tails() -> Tails {
     }
 }
 
-/// The least limit there is.
+/// The lowest possible limit.
 pub const MEMORY_LIMIT: u64 = 1 << 20;
 
-/// Memory beside files and limit: contexts of decompressors, tables of open files, messages.
+/// Memory in addition to files and limit: decompression contexts, tables of open files, messages.
 const SLACK: u64 = 1 << 20;
 
-/// A damaged database may take so many times the calls of a sound one, and so many more.
+/// A damaged database may take this many times the calls of a sound one, plus this many.
 const CALLS_FACTOR: u64 = 20;
 const CALLS_MORE: u64 = 2000;
 
-/// A seed that takes longer goes in circles without any call.
+/// A seed that takes longer loops without any call.
 const HANGS_AFTER: Duration = Duration::from_secs(600);
 
-/// A database whose files are sound, of a session that was closed or killed.
+/// A database with sound files, from a session that was closed or killed.
 pub struct Fixture {
     files: Files,
-    /// The same at some earlier time.
+    /// The files at an earlier time.
     older: Files,
     model: Model,
     set: OptionSet,
@@ -91,7 +92,7 @@ impl Fixture {
     /// The fixture of a seed.
     ///
     /// # Errors
-    /// Whatever went wrong without any damage.
+    /// What went wrong without any damage.
     pub fn new(seed: u64) -> Result<Self, Trouble> {
         let mut history = History::new(seed, Mix { ops: 90, keys: 60, flavor: Flavor::Files });
         history.durability = Durability::Buffered;
@@ -126,7 +127,7 @@ impl Fixture {
         Ok(Self { files, older, model: driver.into_parts().0, set, is_killed })
     }
 
-    /// The damage of that number to the fixture of `seed`.
+    /// Damage number `number` to the fixture of `seed`.
     #[must_use]
     pub fn change(&self, seed: u64, number: u64) -> Change {
         Change::new(&self.files, &self.older, &mut Random::new(seed ^ number << 32, "damage"))
@@ -138,7 +139,7 @@ impl Fixture {
         Change { kind: Kind::None, files: self.files.clone(), touched: BTreeSet::new(), what: "nothing".into() }
     }
 
-    /// What a look at it counts as.
+    /// The counter for checks of this database.
     #[must_use]
     pub fn session(&self) -> &'static str {
         match (self.is_killed, self.has_region()) {
@@ -160,20 +161,20 @@ impl Fixture {
         Options { access, ..self.set.database.clone() }
     }
 
-    /// What is demanded of the database with these changes.
+    /// Checks the requirements for the database with these changes.
     ///
     /// # Errors
-    /// What is not as demanded.
+    /// The requirement that is not met.
     pub fn check(&self, change: &Change, calls: &Calls, report: &mut Report) -> Result<(), Trouble> {
         let look = Look { fixture: self, change, calls };
         report.count(self.session(), 1);
-        let told = look.verify(report).map_err(|t| t.during("verify"))?;
+        let reported = look.verify(report).map_err(|t| t.during("verify"))?;
         look.salvage(report).map_err(|t| t.during("salvage"))?;
-        look.open(Access::ReadOnly, told, report).map_err(|t| t.during("read-only"))?;
-        look.open(Access::ReadWrite, told, report).map_err(|t| t.during("open"))
+        look.open(Access::ReadOnly, reported, report).map_err(|t| t.during("read-only"))?;
+        look.open(Access::ReadWrite, reported, report).map_err(|t| t.during("open"))
     }
 
-    /// How many calls each look at the sound database takes.
+    /// How many calls each check of the sound database takes.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -190,7 +191,7 @@ impl Fixture {
         Ok(Calls { max: most * CALLS_FACTOR + CALLS_MORE })
     }
 
-    /// Opens and reads in every way; what it holds, as far as iterating gives it.
+    /// Opens and reads in every way. Returns the contents, as far as iterating yields them.
     fn read_all(&self, env: &bifold::Env, access: Access) -> Result<Option<crate::model::Contents>, Trouble> {
         let db = Db::open_in(env.clone(), env::DIR, self.options(access))?;
         let stats = db.stats();
@@ -209,13 +210,13 @@ impl Fixture {
     }
 }
 
-/// How many calls of the file system a look at a database may take.
+/// How many file system calls a check of a database may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
     max: u64,
 }
 
-/// One damaged database being looked at.
+/// A check of one damaged database.
 struct Look<'a> {
     fixture: &'a Fixture,
     change: &'a Change,
@@ -223,7 +224,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Does `work` on the damaged files, with bounds on calls and memory; answers how many calls it made.
+    /// Runs `work` on the damaged files, with bounds on calls and memory. Returns its number of calls as well.
     fn within<T>(
         &self,
         report: &mut Report,
@@ -235,12 +236,12 @@ impl Look<'_> {
         faulty.plan(Fault { at: self.calls.max, kind: FaultKind::EIO, persistence: Persistence::Sticky });
         let env = env::over(Arc::new(faulty.clone()));
         let bytes: u64 = self.change.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        // What is written stays in memory here, since the disk is in memory.
+        // What is written stays in memory, since the disk is in memory.
         let bound = 3 * bytes.max(self.fixture.bytes()) + MEMORY_LIMIT + SLACK;
         let (outcome, peak) = peak_of(|| guarded(|| work(&env)));
         report.count("looks at damaged databases", 1);
         if faulty.calls() >= self.calls.max {
-            return Err(Trouble::wrong(format!("goes in circles: {} calls", faulty.calls())));
+            return Err(Trouble::wrong(format!("it loops: {} calls", faulty.calls())));
         }
         if peak as u64 > bound {
             return Err(Trouble::wrong(format!(
@@ -253,7 +254,7 @@ impl Look<'_> {
         }
     }
 
-    fn verify(&self, report: &mut Report) -> Result<Told, Trouble> {
+    fn verify(&self, report: &mut Report) -> Result<Reported, Trouble> {
         let verified = |env: &bifold::Env| Ok(bifold::verify_in(env, env::DIR, |_| {})?);
         let problems = match self.within(report, verified)?.0 {
             Ok(found) => found.problems,
@@ -265,7 +266,7 @@ impl Look<'_> {
             report.count("errors that name a damaged file", u64::from(self.names_a_touched_file(problem)));
         }
         report.count("damage that verify tells", u64::from(!problems.is_empty()));
-        Ok(if problems.is_empty() { Told::No } else { Told::Yes })
+        Ok(if problems.is_empty() { Reported::No } else { Reported::Yes })
     }
 
     fn salvage(&self, report: &mut Report) -> Result<(), Trouble> {
@@ -284,7 +285,7 @@ impl Look<'_> {
         }
     }
 
-    fn open(&self, access: Access, told: Told, report: &mut Report) -> Result<(), Trouble> {
+    fn open(&self, access: Access, reported: Reported, report: &mut Report) -> Result<(), Trouble> {
         let contents = match self.within(report, |env| self.fixture.read_all(env, access)) {
             Err(Trouble::Wrong(_)) if self.change.kind.is_forged() && !self.panicked(access)? => return Ok(()),
             Err(wrong) => return Err(wrong),
@@ -298,16 +299,16 @@ impl Look<'_> {
         let acknowledged = model.floor(if self.fixture.is_killed { Crash::Kill } else { Crash::Power });
         let may_be_lost = self.change.passes_for_a_crash()
             || (self.fixture.is_killed && tails() == Tails::MayBeLost)
-            || told == Told::Yes;
+            || reported == Reported::Yes;
         let floor = if may_be_lost { 0 } else { acknowledged };
         let fits = model.check_between(&contents, floor..=model.head());
         let state = fits.map_err(|m| Trouble::wrong(m.to_string()))?;
-        let is_silent = state < acknowledged && told == Told::No && !self.change.passes_for_a_crash();
+        let is_silent = state < acknowledged && reported == Reported::No && !self.change.passes_for_a_crash();
         report.count("commits behind damage lost without a word", u64::from(is_silent));
         Ok(())
     }
 
-    /// Whether what was wrong with a forged database is more than a wrong answer: forged checksums make any answer right.
+    /// Whether more than an answer is wrong with a forged database: forged checksums permit any answer.
     fn panicked(&self, access: Access) -> Result<bool, Trouble> {
         match self.within(&mut Report::default(), |env| self.fixture.read_all(env, access)) {
             Err(Trouble::Wrong(what)) if is_bad_whatever_was_forged(&what) => Err(Trouble::Wrong(what)),
@@ -321,17 +322,17 @@ impl Look<'_> {
 }
 
 fn is_bad_whatever_was_forged(what: &str) -> bool {
-    ["panic", "goes in circles", "bytes of memory"].iter().any(|bad| what.contains(bad))
+    ["panic", "it loops", "bytes of memory"].iter().any(|bad| what.contains(bad))
 }
 
-/// Whether verification has found something.
+/// Whether verification has found anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Reported {
     Yes,
     No,
 }
 
-/// Demands that an error is of a kind that damage causes, and says where.
+/// Requires that an error is of a kind that damage causes, and names the place.
 fn names_a_file(error: &Error) -> Result<(), Trouble> {
     let text = error.to_string();
     let is_kind = matches!(
@@ -343,7 +344,7 @@ fn names_a_file(error: &Error) -> Result<(), Trouble> {
             | Error::InvalidArgument { .. }
             | Error::Poisoned { .. }
     );
-    // An entry that a table has with a sound checksum is its keyspace's: which table it came from is not known any more.
+    // An entry that a table has with a sound checksum is its keyspace's: which table it came from is no longer known.
     if is_kind && (text.contains(env::DIR) || text.contains("keyspace")) {
         return Ok(());
     }
@@ -372,7 +373,7 @@ pub fn replay(seed: u64, number: Option<u64>) -> Report {
     number.map_or_else(|| run(seed, TIMES), |number| run_watched(seed, number..number + 1))
 }
 
-/// How often the database of a seed is damaged in a soak.
+/// How often a seed's database is damaged in a soak.
 pub const TIMES: u64 = 100;
 
 fn run_watched(seed: u64, numbers: std::ops::Range<u64>) -> Report {
@@ -408,7 +409,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Whether the file is one of those that a crash cuts short.
+/// Whether a crash can truncate this file.
 fn is_appended(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "log" || extension == "val")
 }

@@ -1,15 +1,16 @@
-//! The program `bifold` as users get it on damaged databases, with bounds from outside on memory and time.
+//! The program `bifold` as users get it, on damaged databases, with outside limits on memory and time.
 //!
-//! The databases and the damage are those of [`crate::damage`], append regions included, written to a file system in memory
-//! where there is one. Then `verify`, `stats`, `export` of each keyspace, and `salvage` of all value files into a new
-//! database look at them, each in a process of its own, under a limit on its address space.
+//! The databases and the damage are those of [`crate::damage`], including append regions, written to a file system in
+//! memory if there is one. Then `verify`, `stats`, `export` of each keyspace, and `salvage` of all value files into a
+//! new database read them, each in a process of its own with limited address space.
 //!
-//! Demanded of each: it ends by itself within its time, with exit code 0, 1 or 2, by no signal and without a panic; with 1 or 2 it
-//! names a file. None of them changes the database. What salvage makes is sound.
+//! Required of each: it ends by itself in time, with exit code 0, 1 or 2, without a signal or a panic; with 1 or 2 it
+//! names a file. No command changes the database. What salvage creates is sound.
 //!
-//! The limit on the address space: what the same command takes at least for the sound database, found by bisection, and
-//! `memory_limit`, which the commands are given, and the damaged files, which may be mapped. Address space is all that the
-//! system lets us bound; of it the program's own pages, its libraries and its threads' stacks take most, hence the bisection.
+//! The address space is limited to the sum of the least that the same command needs for the sound database (found by
+//! bisection), the `memory_limit` given to it, and the damaged files, which may be mapped. The system lets us limit
+//! nothing but address space. Most of that goes to the program's own pages, its libraries and its threads' stacks,
+//! hence the bisection.
 
 use std::{
     collections::BTreeMap,
@@ -44,18 +45,18 @@ const ACTS: [Act; 6] =
 /// How often the database of a seed is damaged in a soak.
 pub const TIMES: u64 = 100;
 
-/// What is passed to commands that open a database.
+/// The option given to commands that open a database.
 const SETTING: &str = "memory_limit=1MiB";
 const _: () = assert!(MEMORY_LIMIT == 1 << 20, "SETTING says the same");
 
-/// Address space is asked for in steps of this, and more than this is never given.
+/// The step of the address space limits, and the highest limit.
 const STEP_KIB: u64 = 256;
 const SPACE_MAX_KIB: u64 = 1 << 20;
 
-/// Two starts of one program need not take the same to the page: where its parts are mapped is random.
+/// Two starts of a program may not need the same number of pages: its mappings are at random addresses.
 const SLACK_KIB: u64 = 1 << 10;
 
-/// A command takes milliseconds. One that takes so many seconds of a processor, or waits so long, would never end.
+/// A command takes milliseconds. One that uses this much processor time, or waits this long, would never end.
 const PROCESSOR_SECONDS: u64 = 20;
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
 
@@ -74,10 +75,10 @@ impl Ended {
 
     fn how(&self) -> String {
         let end = self.status.map_or_else(|| "it never ended".to_owned(), |status| status.to_string());
-        format!("{end}, and said: {} {}", self.out.trim_end(), self.err.trim_end())
+        format!("{end}, output: {} {}", self.out.trim_end(), self.err.trim_end())
     }
 
-    /// Demands that it ended by itself, and said where if it ended without success.
+    /// Requires that it ended by itself, and named the place if it did not succeed.
     fn is_well(&self, root: &Path) -> Result<(), Trouble> {
         let names = |text: &str| text.contains(&*root.to_string_lossy()) || text.contains("keyspace");
         let wrong = |what: &str| Err(Trouble::wrong(format!("{what}: {}", self.how())));
@@ -86,21 +87,21 @@ impl Ended {
             None if self.status.is_none() => wrong("it hangs"),
             None => wrong("a signal"),
             Some(0) => Ok(()),
-            // Damage that was found and counted stands with the figures.
+            // Damage that was found and counted is in the output.
             Some(1) if names(&self.out) || names(&self.err) => Ok(()),
             Some(2) if names(&self.err) => Ok(()),
             Some(1 | 2) => wrong("a message that names no file"),
-            Some(_) => wrong("an end of another kind"),
+            Some(_) => wrong("an unexpected end"),
         }
     }
 }
 
-/// One database in one directory.
+/// A database in a directory.
 struct Stage<'a> {
     program: &'a Path,
     root: PathBuf,
     fixture: Fixture,
-    /// For each command what address space it takes for the sound database, in KiB.
+    /// The address space that each command needs for the sound database, in KiB.
     needs: BTreeMap<Act, u64>,
 }
 
@@ -136,8 +137,8 @@ impl<'a> Stage<'a> {
         change.files.iter().try_for_each(|(path, bytes)| fs::write(self.db().join(name_of(path)), bytes))
     }
 
-    /// How much address space the command takes at least, in KiB, to end as it does when it has any; `None` when there is
-    /// nothing for it to do.
+    /// The least address space, in KiB, with which the command ends as it does with the maximum. `None` when it has
+    /// nothing to do.
     fn need(&self, act: Act) -> Result<Option<u64>, Trouble> {
         let Some(ended) = self.run(act, SPACE_MAX_KIB)? else { return Ok(None) };
         ended.is_well(&self.root)?;
@@ -153,7 +154,7 @@ impl<'a> Stage<'a> {
         Ok(Some(enough * STEP_KIB))
     }
 
-    /// Runs a command within so much address space, if there is something for it to do.
+    /// Runs a command with this much address space, if it has anything to do.
     fn run(&self, act: Act, kib: u64) -> Result<Option<Ended>, Trouble> {
         let mut words = vec!["--set".into(), SETTING.into()];
         match act {
@@ -182,14 +183,14 @@ impl<'a> Stage<'a> {
         bounded(&command, kib, &self.root).map(Some).map_err(|e| self.cannot(&e))
     }
 
-    /// Damages the database and has all commands look at it.
+    /// Damages the database and runs all commands on it.
     fn check(&self, change: &Change, report: &mut Report) -> Result<(), Trouble> {
         self.put(change).map_err(|e| self.cannot(&e))?;
         let bytes: u64 = change.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         let more_kib = (MEMORY_LIMIT + bytes) / 1024 + SLACK_KIB;
         report.count(self.fixture.session(), 1);
         for act in ACTS {
-            // Damage may only make files fewer.
+            // Damage may leave fewer files, so a command may have nothing to do.
             let Some(need) = self.needs.get(&act) else { continue };
             let during = |trouble: Trouble| trouble.during(format!("{act:?}, {} KiB", need + more_kib));
             let Some(ended) = self.run(act, need + more_kib).map_err(during)? else { continue };
@@ -208,22 +209,22 @@ impl<'a> Stage<'a> {
         let mut command = Command::new(self.program);
         command.arg("verify").arg(dir);
         let ended = bounded(&command, SPACE_MAX_KIB, &self.root).map_err(|e| self.cannot(&e))?;
-        if ended.code() == Some(0) { Ok(()) } else { Err(Trouble::wrong(format!("what it made: {}", ended.how()))) }
+        if ended.code() == Some(0) { Ok(()) } else { Err(Trouble::wrong(format!("the new database: {}", ended.how()))) }
     }
 
     fn is_unchanged(&self, change: &Change) -> Result<(), Trouble> {
         let found = fs::read_dir(self.db()).map_err(|e| self.cannot(&e))?;
         let mut names: Vec<_> = found.filter_map(|file| Some(file.ok()?.file_name())).collect();
-        // Whoever looks at a database makes its lock anew.
+        // Every command that opens a database creates its lock anew.
         names.retain(|name| name != "LOCK");
         let others = change.files.iter().filter(|(path, _)| !path.ends_with("LOCK"));
         let others: BTreeMap<_, _> = others.map(|(path, bytes)| (name_of(path).into_os_string(), bytes)).collect();
         if names.len() != others.len() {
-            return Err(Trouble::wrong(format!("there are other files now: {names:?}")));
+            return Err(Trouble::wrong(format!("the files have changed: {names:?}")));
         }
         for (name, bytes) in others {
             if fs::read(self.db().join(&name)).ok().as_ref() != Some(bytes) {
-                return Err(Trouble::wrong(format!("{} is not as it was", name.display())));
+                return Err(Trouble::wrong(format!("{} has changed", name.display())));
             }
         }
         Ok(())
@@ -240,7 +241,7 @@ fn name_of(path: &Path) -> PathBuf {
     path.file_name().map(PathBuf::from).unwrap_or_default()
 }
 
-/// Runs a program with so much address space and some seconds of a processor. Its output goes to files in `root`: a pipe that
+/// Runs a program with limited address space and processor time. Its output goes to files in `root`: a pipe that
 /// nobody reads meanwhile could fill up.
 fn bounded(command: &Command, kib: u64, root: &Path) -> io::Result<Ended> {
     let (out, err) = (root.join("out"), root.join("err"));
@@ -248,7 +249,7 @@ fn bounded(command: &Command, kib: u64, root: &Path) -> io::Result<Ended> {
     shell.args(["-c", "ulimit -v \"$1\" && ulimit -t \"$2\" && shift 2 && exec \"$@\"", "sh"]);
     shell.args([kib, PROCESSOR_SECONDS].map(|limit| limit.to_string()));
     shell.arg(command.get_program()).args(command.get_args());
-    // Memory that each thread keeps for itself is address space that the engine has not asked for.
+    // Memory that each thread reserves for itself is address space that the engine has not asked for.
     shell.env("MALLOC_ARENA_MAX", "1").env_remove("RUST_BACKTRACE");
     let child = shell.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?).spawn()?;
     let status = ends_in_time(child)?;
@@ -256,7 +257,7 @@ fn bounded(command: &Command, kib: u64, root: &Path) -> io::Result<Ended> {
     Ok(Ended { status, out: read(out)?, err: read(err)? })
 }
 
-/// Waits for the end of a process; one that takes too long is killed.
+/// Waits for a process to end, and kills it if that takes too long.
 fn ends_in_time(mut child: Child) -> io::Result<Option<ExitStatus>> {
     let begin = Instant::now();
     let mut pause = Duration::from_micros(200);
@@ -274,7 +275,7 @@ fn ends_in_time(mut child: Child) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Whether programs can be limited here, and if not, why.
+/// Whether programs can be limited here.
 ///
 /// # Errors
 /// Why not.
@@ -289,7 +290,7 @@ pub fn availability() -> Result<(), String> {
     }
 }
 
-/// Damages the database of `seed` in the ways of these numbers.
+/// Damages the database of `seed` with the damage of these numbers.
 #[must_use]
 pub fn run(program: &Path, seed: u64, numbers: std::ops::Range<u64>) -> Report {
     let mut report = Report::default();
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bad_end_is_told_from_a_good_one() {
+    fn each_bad_end_is_distinguished_from_a_good_one() {
         for (at, (script, is_well)) in [
             ("exit 0", true),
             ("echo \"bifold: $1/db is damaged\" >&2; exit 2", true),
@@ -357,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_program_that_takes_more_than_its_limit_does_not_end_well() {
-        // Twice the limit, in one piece.
+        // Twice the limit, in one block.
         let script = "exec head -c 64000000 /dev/zero | tail -c 64000000 > /dev/null";
         let Some((ended, root)) = shell(script, 32_000) else { return };
         assert!(ended.is_well(&root).is_err(), "{}", ended.how());

@@ -1,4 +1,4 @@
-//! The same seed must do the same I/O, byte for byte: without that, no failure can be repeated.
+//! The same seed must do the same I/O, byte for byte. Otherwise no failure can be repeated.
 
 use crate::{
     driver::{Blind, Driver},
@@ -37,12 +37,12 @@ pub fn run(seed: u64) -> Report {
     report
 }
 
-/// All calls of the file system.
+/// All calls of the file system in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trace {
-    /// How many changes.
+    /// How many changes there were.
     changes: u64,
-    /// What was called, reads included.
+    /// A hash of all calls, including reads.
     hash: u64,
 }
 

@@ -1,10 +1,10 @@
-//! A real disk that is full to its last byte: a process puts until nothing more fits, a filler takes what is left, the
-//! process is killed, and what it leaves must open, be read, be emptied and be written to again.
+//! A real disk, full to its last byte: a process puts until nothing more fits, a filler takes the rest, the process
+//! is killed. What it leaves must open, and it must be possible to read it, to empty it and to write to it again.
 //!
 //! ```text
 //! disk DIR                     for each placement: fill, kill, check; one line for each check that fails
 //! disk-fill DIR PLACEMENT      the process that is killed: acknowledges every put over a pipe
-//! disk-check DIR PLACEMENT N   the checks, N puts being acknowledged; a process too, so that a signal ends no other check
+//! disk-check DIR PLACEMENT N   the checks after N acknowledged puts; a process, so that a signal ends no other check
 //! ```
 //!
 //! `cargo xtask disks` makes file systems for this and mounts them.
@@ -32,23 +32,23 @@ const PLACEMENTS: [(&str, Placement); 6] = [
     ("unikv", Placement::UniKv),
 ];
 
-/// A process that does nothing more for so long hangs.
+/// A process that does nothing for this long hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Of what is taken, so many percent must come back when half of the entries are deleted.
+/// When half of the entries are deleted, this share of the space must be freed, in percent.
 const FREED_PERCENT: u64 = 40;
 
 /// Room that a full disk gets back at the end.
 const ROOM_BYTES: u64 = 8 << 20;
 
-/// What a filling process says when the disk is full.
+/// A filling process writes this when the disk is full.
 const FULL: u8 = 0;
-/// What it says for each put.
+/// It writes this for each put.
 const PUT: u8 = 1;
 
 fn options(placement: &str) -> Result<Options, Trouble> {
     let found = PLACEMENTS.iter().find(|(name, _)| *name == placement);
-    let (_, placement) = found.ok_or_else(|| Trouble::wrong(format!("`{placement}` is no placement")))?;
+    let (_, placement) = found.ok_or_else(|| Trouble::wrong(format!("`{placement}` is not a placement")))?;
     let usual = if *placement == Placement::UniKv { KeyspaceOptions::unikv() } else { KeyspaceOptions::default() };
     let values = Values { file_bytes: 256 << 10, group_bytes: 1 << 20, ..usual.values };
     let keyspace = KeyspaceOptions { placement: *placement, table_bytes: 512 << 10, values, ..usual };
@@ -65,7 +65,7 @@ fn key(n: u64) -> String {
     format!("key{n:08}")
 }
 
-/// Of all sizes, most of them short.
+/// Values of all sizes, most of them short.
 fn value(n: u64) -> Vec<u8> {
     let mut random = Random::new(n, "a value on a real disk");
     let len = if random.chance(80) { random.within(100, 2_000) } else { random.within(2_000, 30_000) };
@@ -96,12 +96,12 @@ fn filler(dir: &Path) -> PathBuf {
     dir.join("filler")
 }
 
-/// What is taken away before a disk is filled, and given back when it shall have room again.
+/// Space taken before a disk is filled, and freed when it needs room again.
 fn room(dir: &Path) -> PathBuf {
     dir.join("room")
 }
 
-/// To so many bytes or to the last byte of the disk, as far as the file system gives it away.
+/// Appends `bytes` bytes, or as many as the file system allows until the disk is full.
 fn fill_up(path: &Path, bytes: u64) {
     let Ok(mut file) = fs::OpenOptions::new().create(true).append(true).open(path) else { return };
     let mut left = bytes;
@@ -112,49 +112,49 @@ fn fill_up(path: &Path, bytes: u64) {
     }
 }
 
-/// Gives the disk room again.
+/// Frees space on the disk.
 fn make_room(dir: &Path) {
-    let _gone_already = (fs::remove_file(filler(dir)), fs::remove_file(room(dir)));
+    let _may_not_exist = (fs::remove_file(filler(dir)), fs::remove_file(room(dir)));
 }
 
-/// What a killed process left, of which `acknowledged` puts are acknowledged. Prints each check that fails, and goes on
-/// where that can be done.
+/// Checks what a killed process left after `acknowledged` acknowledged puts. Prints each check that fails, and
+/// continues if possible.
 ///
 /// # Errors
-/// How many checks have failed.
+/// How many checks failed.
 pub fn check(dir: &Path, placement: &str, acknowledged: u64) -> Result<(), Trouble> {
     let (path, mut failed) = (dir.join(placement), 0);
-    let mut demand = |what: &str, outcome: Result<(), Trouble>| {
+    let mut require = |what: &str, outcome: Result<(), Trouble>| {
         if let Err(trouble) = outcome {
             failed += 1;
             println!("{placement}: {what}: FAILED: {trouble}");
         }
     };
     let read_only = Options { access: Access::ReadOnly, ..options(placement)? };
-    demand(
-        "a full disk is opened for reading, and everything is there",
+    require(
+        "a full disk is opened for reading and has everything",
         guarded(|| holds_all(&Db::open_with(&path, read_only)?, 0..acknowledged)),
     );
     let opened = guarded(|| Ok(Db::open_with(&path, options(placement)?)?));
     let db = match opened {
         Ok(db) => db,
         Err(trouble) => {
-            demand("a full disk is opened", Err(trouble));
+            require("a full disk is opened", Err(trouble));
             make_room(dir);
             match guarded(|| Ok(Db::open_with(&path, options(placement)?)?)) {
                 Ok(db) => db,
                 Err(trouble) => {
-                    demand("with room again it is opened", Err(trouble));
+                    require("with room again it is opened", Err(trouble));
                     return Err(Trouble::wrong(format!("{failed} checks have failed")));
                 }
             }
         }
     };
-    demand("nothing acknowledged is lost", guarded(|| holds_all(&db, 0..acknowledged)));
-    demand("a full disk is emptied", guarded(|| empty(&db, &path, acknowledged)));
+    require("nothing acknowledged is lost", guarded(|| holds_all(&db, 0..acknowledged)));
+    require("a full disk is emptied", guarded(|| empty(&db, &path, acknowledged)));
     drop(db);
     make_room(dir);
-    demand("with room again it is written to", guarded(|| goes_on(&path, placement, acknowledged)));
+    require("with room again it is written to", guarded(|| continues(&path, placement, acknowledged)));
     if failed == 0 { Ok(()) } else { Err(Trouble::wrong(format!("{failed} checks have failed"))) }
 }
 
@@ -163,29 +163,29 @@ fn holds_all(db: &Db, all: impl Iterator<Item = u64>) -> Result<(), Trouble> {
         match db.get(key(n))? {
             Some(found) if *found == value(n)[..] => {}
             Some(_) => return Err(Trouble::wrong(format!("{} has another value", key(n)))),
-            None => return Err(Trouble::wrong(format!("{} is not there", key(n)))),
+            None => return Err(Trouble::wrong(format!("{} is missing", key(n)))),
         }
     }
     Ok(())
 }
 
-/// Deletes every other entry and wants space back for it.
+/// Deletes every other entry and requires that space is freed.
 fn empty(db: &Db, path: &Path, acknowledged: u64) -> Result<(), Trouble> {
     let before = bytes_in(path);
     for n in (0..acknowledged).step_by(2) {
         db.delete(key(n)).map_err(|e| Trouble::from(e).during(format!("delete number {}", n / 2)))?;
     }
     db.compact().map_err(|e| Trouble::from(e).during("compaction"))?;
-    db.collect_garbage().map_err(|e| Trouble::from(e).during("collection"))?;
+    db.collect_garbage().map_err(|e| Trouble::from(e).during("GC"))?;
     holds_all(db, (1..acknowledged).step_by(2))?;
     let after = bytes_in(path);
     if after * 100 > before * (100 - FREED_PERCENT) {
-        return Err(Trouble::wrong(format!("of {before} bytes {after} are still taken")));
+        return Err(Trouble::wrong(format!("{after} of {before} bytes are still in use")));
     }
     Ok(())
 }
 
-fn goes_on(path: &Path, placement: &str, acknowledged: u64) -> Result<(), Trouble> {
+fn continues(path: &Path, placement: &str, acknowledged: u64) -> Result<(), Trouble> {
     let db = Db::open_with(path, options(placement)?)?;
     for n in acknowledged + 1..acknowledged + 200 {
         db.put(key(n), value(n))?;
@@ -200,7 +200,7 @@ fn goes_on(path: &Path, placement: &str, acknowledged: u64) -> Result<(), Troubl
     }
 }
 
-/// What data takes: not what is kept for a full disk or for appends.
+/// The space that data takes, without the files for a full disk and for appends.
 fn bytes_in(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let entries = entries.filter(|entry| entry.file_name() != "RESERVE" && entry.file_name() != "APPENDS");
@@ -210,7 +210,7 @@ fn bytes_in(dir: &Path) -> u64 {
 /// Fills the disk with each placement in turn. `program` is `bifold-sim` itself.
 ///
 /// # Errors
-/// Which placements have failed; the checks that did are printed.
+/// Which placements failed. Their failed checks are printed.
 pub fn run(program: &Path, dir: &Path) -> Result<(), String> {
     let mut failed = Vec::new();
     for (placement, _) in PLACEMENTS {
@@ -220,13 +220,13 @@ pub fn run(program: &Path, dir: &Path) -> Result<(), String> {
             Err(trouble) => println!("{placement}: {trouble}"),
         }
         failed.extend(outcome.err().map(|_| placement));
-        let _gone_already = fs::remove_dir_all(dir.join(placement));
+        let _may_not_exist = fs::remove_dir_all(dir.join(placement));
         make_room(dir);
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("{}: {} failed", dir.display(), failed.join(", "))) }
 }
 
-/// Answers how many puts were acknowledged.
+/// Returns how many puts were acknowledged.
 fn fill_and_check(program: &Path, dir: &Path, placement: &str) -> Result<u64, Trouble> {
     let trouble = |e: std::io::Error| Trouble::wrong(format!("child: {e}"));
     let mut command = Command::new(program);
@@ -258,12 +258,12 @@ fn fill_and_check(program: &Path, dir: &Path, placement: &str) -> Result<u64, Tr
     }
 }
 
-/// A child that does not outlive the test.
+/// A child process that ends with the test.
 struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        let _gone_already = self.0.kill();
+        let _may_not_exist = self.0.kill();
         let _reaped_already = self.0.wait();
     }
 }

@@ -1,8 +1,8 @@
 //! Runs a history on a database and on the model at once, and compares every answer.
 //!
-//! A write takes three steps: the model *begins* it, the database does it, the model *acknowledges* it. In between, the
-//! [`Watcher`] is called: that is where crash images taken during the call are judged, since from begin to
-//! acknowledgement the same states are allowed.
+//! A write takes three steps: the model *begins* it, the database does it, the model *acknowledges* it. In between,
+//! the [`Watcher`] is called and judges the crash images taken during the call, since the same states are allowed
+//! from the beginning to the acknowledgement.
 
 use std::{
     io::ErrorKind,
@@ -20,7 +20,7 @@ use crate::{
     value::Spec,
 };
 
-/// Told about every step of a run.
+/// Called at every step of a run.
 pub trait Watcher {
     /// The database's call has returned; the model has not acknowledged it yet.
     ///
@@ -28,10 +28,10 @@ pub trait Watcher {
     /// What is wrong with what was seen during the call.
     fn before_acknowledge(&mut self, model: &Model) -> Result<(), Trouble>;
 
-    /// What follows until [`Watcher::resume`] is not part of the run: nothing is to be recorded.
+    /// What follows until [`Watcher::resume`] is not part of the run and must not be recorded.
     fn pause(&mut self) {}
 
-    /// The run goes on.
+    /// The run continues.
     fn resume(&mut self) {}
 }
 
@@ -49,7 +49,7 @@ impl Watcher for Blind {
 pub struct Driver<W> {
     /// What a correct database holds.
     pub model: Model,
-    /// Who is told.
+    /// Called at every step.
     pub watcher: W,
     env: Env,
     path: PathBuf,
@@ -74,11 +74,12 @@ struct HeldIterator {
     taken: usize,
 }
 
-/// How many slots there are for snapshots, and as many for iterators.
+/// How many slots there are for snapshots, and for iterators.
 const SLOTS: usize = 3;
 
 impl<W: Watcher> Driver<W> {
-    /// A driver for the database at `path`, which need not exist; `model` says what is in it. Nothing is opened yet.
+    /// A driver for the database at `path`, which need not exist. `model` describes its contents. Nothing is opened
+    /// yet.
     pub fn new(env: Env, path: &Path, set: OptionSet, model: Model, watcher: W) -> Self {
         Self {
             model,
@@ -94,7 +95,7 @@ impl<W: Watcher> Driver<W> {
         }
     }
 
-    /// Opens the database and the keyspaces that should be there.
+    /// Opens the database and the keyspaces that should exist.
     ///
     /// # Errors
     /// The database's refusal, or a keyspace that is missing.
@@ -109,7 +110,7 @@ impl<W: Watcher> Driver<W> {
             }
             self.trees[at] = there;
         }
-        // What recovery serves it has made durable first.
+        // Recovery has made durable what it serves.
         self.model.acknowledge(Durability::Sync);
         self.db = Some(db);
         Ok(())
@@ -120,7 +121,7 @@ impl<W: Watcher> Driver<W> {
     /// # Errors
     /// The database's.
     pub fn close(&mut self) -> Result<(), Trouble> {
-        self.let_go_of_readers();
+        self.drop_readers();
         let Some(db) = self.db.take() else { return Ok(()) };
         let closed = db.close();
         self.watcher.before_acknowledge(&self.model)?;
@@ -129,17 +130,17 @@ impl<W: Watcher> Driver<W> {
         Ok(())
     }
 
-    /// Lets go of every handle, as a program that forgets to close does.
+    /// Drops every handle, as a program does that forgets to close.
     ///
     /// # Errors
     /// The watcher's.
     pub fn abandon(&mut self) -> Result<(), Trouble> {
-        self.let_go_of_readers();
+        self.drop_readers();
         self.db = None;
         self.watcher.before_acknowledge(&self.model)
     }
 
-    fn let_go_of_readers(&mut self) {
+    fn drop_readers(&mut self) {
         self.trees.fill_with(|| None);
         self.snapshots.fill_with(|| None);
         self.iterators.fill_with(|| None);
@@ -151,10 +152,10 @@ impl<W: Watcher> Driver<W> {
         self.db.is_some()
     }
 
-    /// Lets go of everything and answers the model and the options.
+    /// Drops everything and returns the model and the options.
     #[must_use]
     pub fn into_parts(mut self) -> (Model, OptionSet) {
-        self.let_go_of_readers();
+        self.drop_readers();
         self.db = None;
         (self.model, self.set)
     }
@@ -168,7 +169,7 @@ impl<W: Watcher> Driver<W> {
         self.db.as_ref().unwrap_or_else(|| panic!("the database is not open"))
     }
 
-    /// Does one operation and compares its answers. An operation on a keyspace that is not there does nothing.
+    /// Runs one operation and compares its answers. An operation on a missing keyspace does nothing.
     ///
     /// # Errors
     /// A wrong answer, or the database's refusal.
@@ -259,8 +260,8 @@ impl<W: Watcher> Driver<W> {
         match outcome? {
             Swap::Done if fits => self.model.acknowledge(self.set.database.durability),
             Swap::Mismatch { current } if !fits => expect_value("swap found", &bytes, there, current.as_deref())?,
-            Swap::Done => return Err(Trouble::wrong("a swap was done that should have found another value")),
-            Swap::Mismatch { .. } => return Err(Trouble::wrong("a swap found another value than the model has")),
+            Swap::Done => return Err(Trouble::wrong("a swap succeeded that should have found another value")),
+            Swap::Mismatch { .. } => return Err(Trouble::wrong("a swap found a value that the model does not have")),
         }
         Ok(())
     }
@@ -340,7 +341,7 @@ impl<W: Watcher> Driver<W> {
         let mut range = tree.iter();
         let commit = self.model.head();
         let right = self.model.scan(id, &everything(), commit);
-        read::compare_next("iterator's first pair", right.first().copied(), range.next())?;
+        read::compare_next("iterator's first entry", right.first().copied(), range.next())?;
         self.iterators[slot] = Some(HeldIterator { range, tree: id, commit, taken: right.len().min(1) });
         Ok(())
     }
@@ -377,7 +378,7 @@ impl<W: Watcher> Driver<W> {
         checked
     }
 
-    /// A directory beside the database's that holds nothing, also not from before a crash.
+    /// An empty directory next to the database's. Nothing may be left in it from before a crash either.
     fn new_dir(&mut self) -> Result<PathBuf, Trouble> {
         loop {
             self.checkpoints += 1;
@@ -385,7 +386,7 @@ impl<W: Watcher> Driver<W> {
             match self.env.fs.list(&dir) {
                 Ok(files) if !files.is_empty() => {}
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(dir),
-                // It may be that of an injected fault: then it is told of by this.
+                // This may be an injected fault, which is reported here then.
                 other => return other.map(|_| dir).map_err(Trouble::from),
             }
         }

@@ -1,10 +1,10 @@
-//! Every sync in turn, of every kind of file, in every placement, with real threads that make and drop keyspaces meanwhile:
-//! it fails, or the power goes while it is under way. Whoever was told that a commit is durable was told the truth.
+//! Every sync in turn, of every kind of file, in every placement, while real threads create and drop keyspaces: the
+//! sync fails, or power is lost during it. Every commit reported as durable must be durable.
 //!
 //! ```text
 //! writers ── Sync commits to two keyspaces ──┐
-//! maker ──── makes a keyspace, a Sync commit ├─▶ the sync number n of one kind ─▶ EIO, and later a power loss
-//!            there, drops every other one    │                                └▶ or the picture of a power loss
+//! maker ──── creates a keyspace, a Sync      ├─▶ sync number n of one kind ─▶ EIO, and later a power loss
+//!            commit, drops every other one   │                             └▶ or an image of a power loss
 //! keeper ─── flush, compact ─────────────────┘
 //! ```
 
@@ -26,7 +26,7 @@ use bifold_io::{
 
 use crate::{
     env, judge,
-    kill::{batch_of, commit_of, part_of},
+    kill::{batch_of, commit_of, written_by},
     model::{CommitNo, Contents, Model, NAMES},
     options::OptionSet,
     random::Random,
@@ -36,11 +36,12 @@ use crate::{
 
 const WRITERS: u8 = 2;
 
-/// Commits of a writer, and keyspaces made: enough for a dozen syncs of each kind.
+/// Commits of a writer, and keyspaces created: enough for a dozen syncs of each kind.
 const COMMITS_MAX: CommitNo = 60;
 const MADE_MAX: u64 = 12;
 
-/// The sync is one of the first so many of its kind. Manifest and directory are synced less often than logs.
+/// The sync is one of the first `DOOMED_MAX` of its kind. The manifest and the directory are synced less often than
+/// logs.
 const DOOMED_MAX: u64 = 16;
 
 const PLACEMENTS: [Placement; 6] =
@@ -91,23 +92,23 @@ impl Kind {
     }
 }
 
-/// What was told, and what was begun.
+/// What was acknowledged, and which drops were begun.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct Progress {
     acked: [CommitNo; WRITERS as usize],
-    /// Of each keyspace that was made: whether the commit in it was acknowledged, and whether its drop was begun.
+    /// For each keyspace created: whether its commit was acknowledged, and whether its drop was begun.
     made: BTreeMap<String, (bool, bool)>,
 }
 
-/// A power loss: what had been told before, what had been begun after it, and the files.
-type Picture = (Told, Told, MemoryFs);
+/// A power loss: what was acknowledged before it, what was begun after it, and the files.
+type Picture = (Progress, Progress, MemoryFs);
 
 struct Run {
     db: Db,
     trees: [Keyspace; 2],
     options: KeyspaceOptions,
     seed: u64,
-    told: Arc<Mutex<Told>>,
+    progress: Arc<Mutex<Progress>>,
     over: Arc<AtomicBool>,
 }
 
@@ -115,11 +116,11 @@ fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The sync that `seed` names, met by a failure or a power loss.
+/// Fails the sync that `seed` selects, or loses power during it.
 #[must_use]
 pub fn run(seed: u64) -> Report {
     let mut report = Report::default();
-    if let Err(trouble) = guarded(|| meet_one(seed, &mut report)) {
+    if let Err(trouble) = guarded(|| hit_one(seed, &mut report)) {
         report.fail(format!("each_sync --seed {seed}"), &trouble);
     }
     report
@@ -132,7 +133,7 @@ fn options(seed: u64) -> Options {
     Options { workers: Workers::Threads(2), memtable_bytes: 4096, keyspace, ..set.database }
 }
 
-fn meet_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
+fn hit_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     let kind = KINDS[(seed / PLACEMENTS.len() as u64) as usize % KINDS.len()];
     let mut random = Random::new(seed, "each sync");
     let (fails, doomed) = (random.chance(50), random.within(1, DOOMED_MAX));
@@ -141,11 +142,11 @@ fn meet_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     let options = options(seed);
     let db = Db::open_in(env::threaded(Arc::new(faulty.clone())), env::DIR, options.clone())?;
     let trees = [db.default_keyspace().clone(), db.keyspace(NAMES[1], options.keyspace.clone())?];
-    let (told, over) = (Arc::<Mutex<Told>>::default(), Arc::new(AtomicBool::new(false)));
-    let run = Run { db, trees, options: options.keyspace.clone(), seed, told, over };
+    let (progress, over) = (Arc::<Mutex<Progress>>::default(), Arc::new(AtomicBool::new(false)));
+    let run = Run { db, trees, options: options.keyspace.clone(), seed, progress, over };
     let picture = Arc::<Mutex<Option<Picture>>>::default();
-    let (told, over, taken, below) =
-        (Arc::clone(&run.told), Arc::clone(&run.over), Arc::clone(&picture), memory.clone());
+    let (progress, over, taken, below) =
+        (Arc::clone(&run.progress), Arc::clone(&run.over), Arc::clone(&picture), memory.clone());
     let syncs = AtomicU64::new(0);
     faulty.decide_by(Box::new(move |call| {
         if Kind::of(call) != Some(kind) || syncs.fetch_add(1, SeqCst) + 1 != doomed {
@@ -154,9 +155,9 @@ fn meet_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
         if fails {
             return Some(FaultKind::EIO);
         }
-        let before = hold(&told).clone();
+        let before = hold(&progress).clone();
         let lost = below.power_loss(Fate::DropUnsynced);
-        *hold(&taken) = Some((before, hold(&told).clone(), lost));
+        *hold(&taken) = Some((before, hold(&progress).clone(), lost));
         over.store(true, SeqCst);
         None
     }));
@@ -169,13 +170,13 @@ fn meet_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     if !faulty.injected().is_empty() {
         report.count(kind.failed(), 1);
         if run.db.stats().poisoned.is_none() {
-            return Err(Trouble::wrong(format!("{kind:?}: a sync failed and the database takes writes")));
+            return Err(Trouble::wrong(format!("{kind:?}: a sync failed but the database accepts writes")));
         }
     }
-    let told = hold(&run.told).clone();
+    let progress = hold(&run.progress).clone();
     let lost = memory.power_loss(Fate::DropUnsynced);
     drop(run);
-    judge(seed, &options, (told.clone(), told, lost))
+    judge(seed, &options, (progress.clone(), progress, lost))
 }
 
 impl Run {
@@ -183,8 +184,8 @@ impl Run {
         thread::scope(|scope| {
             let mut threads: Vec<_> = (0..WRITERS).map(|w| scope.spawn(move || self.write(w))).collect();
             threads.push(scope.spawn(|| self.make()));
-            threads.push(scope.spawn(|| self.keep_house()));
-            // A panic is the database's, which poisons: what was told before must be true all the same.
+            threads.push(scope.spawn(|| self.maintain()));
+            // A panic of the database poisons it. What was acknowledged before must be true all the same.
             threads.into_iter().for_each(|thread| drop(thread.join()));
         });
     }
@@ -199,25 +200,25 @@ impl Run {
             if self.is_over() || self.db.commit_with(batch, Durability::Sync).is_err() {
                 return;
             }
-            hold(&self.told).acked[writer as usize] = n;
+            hold(&self.progress).acked[writer as usize] = n;
         }
     }
 
-    /// One of the keyspaces made stays, the next one goes.
+    /// Creates keyspaces; about every other one is dropped.
     fn make(&self) {
         let mut random = Random::new(self.seed, "made");
         for number in 0..MADE_MAX {
             let name = format!("made{number:02}");
             let Ok(made) = self.db.keyspace(&name, self.options.clone()) else { return };
-            hold(&self.told).made.insert(name.clone(), (false, false));
+            hold(&self.progress).made.insert(name.clone(), (false, false));
             let mut batch = Batch::new();
             let put = batch.put(&made, "key", value_of(number)).and(Ok(()));
             if put.is_err() || self.is_over() || self.db.commit_with(batch, Durability::Sync).is_err() {
                 return;
             }
-            hold(&self.told).made.insert(name.clone(), (true, false));
+            hold(&self.progress).made.insert(name.clone(), (true, false));
             if random.chance(50) {
-                hold(&self.told).made.insert(name.clone(), (true, true));
+                hold(&self.progress).made.insert(name.clone(), (true, true));
                 if self.db.drop_keyspace(&name).is_err() {
                     return;
                 }
@@ -225,7 +226,7 @@ impl Run {
         }
     }
 
-    fn keep_house(&self) {
+    fn maintain(&self) {
         let mut random = Random::new(self.seed, "keeper");
         for _ in 0..COMMITS_MAX {
             let kept = match random.below(8) {
@@ -247,7 +248,7 @@ fn value_of(number: u64) -> Vec<u8> {
     vec![number as u8; 3000]
 }
 
-/// Demands that all that was told before the power loss is there, and nothing that was not begun by then.
+/// Requires everything acknowledged before the power loss, and nothing that was not begun by then.
 fn judge(seed: u64, options: &Options, (before, after, lost): Picture) -> Result<(), Trouble> {
     let options = Options { workers: Workers::Caller, ..options.clone() };
     let db = Db::open_in(env::simulated(&lost), env::DIR, options)?;
@@ -263,27 +264,27 @@ fn judge(seed: u64, options: &Options, (before, after, lost): Picture) -> Result
             model.begin(&commit_of(seed, writer as u8, n));
         }
         model
-            .check_between(&part_of(&contents, writer as u8), acked..=begun)
-            .map_err(|m| Trouble::wrong(format!("writer {writer} was told that commit {acked} is durable: {m}")))?;
+            .check_between(&written_by(&contents, writer as u8), acked..=begun)
+            .map_err(|m| Trouble::wrong(format!("writer {writer}, acknowledged up to commit {acked}: {m}")))?;
     }
     db.close()?;
     judge::verify_is_clean(&lost)
 }
 
-/// Takes the keyspaces made meanwhile out of the contents.
-fn judge_made(contents: &mut Contents, before: &Told, after: &Told) -> Result<(), Trouble> {
+/// Checks the keyspaces created meanwhile and removes them from the contents.
+fn judge_made(contents: &mut Contents, before: &Progress, after: &Progress) -> Result<(), Trouble> {
     for (name, &(acked, _)) in &before.made {
         let is_dropped = after.made.get(name).is_some_and(|made| made.1);
         if acked && !is_dropped && contents.get(name).is_none_or(Vec::is_empty) {
-            return Err(Trouble::wrong(format!("the acknowledged commit to keyspace `{name}` is gone")));
+            return Err(Trouble::wrong(format!("the acknowledged commit to keyspace `{name}` is lost")));
         }
     }
     let made: Vec<String> = contents.keys().filter(|name| name.starts_with("made")).cloned().collect();
     for name in made {
-        let pairs = contents.remove(&name).unwrap_or_default();
+        let entries = contents.remove(&name).unwrap_or_default();
         let number = name.trim_start_matches("made").parse().unwrap_or(u64::MAX);
-        if pairs.iter().any(|(key, value)| **key != *b"key" || **value != *value_of(number)) {
-            return Err(Trouble::wrong(format!("keyspace `{name}` holds something else than was put there")));
+        if entries.iter().any(|(key, value)| **key != *b"key" || **value != *value_of(number)) {
+            return Err(Trouble::wrong(format!("keyspace `{name}` holds something that was not put there")));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The simulated surroundings of a database: files in memory, a clock that only moves when looked at, no threads.
+//! The simulated environment of a database: files in memory, a clock that only moves when it is read, no threads.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,8 +25,8 @@ pub const DIR: &str = "/sim/db";
 /// A database's files, by path.
 pub type Files = Vec<(PathBuf, Vec<u8>)>;
 
-/// An empty simulated disk. For every other seed, on the whole, small appends go through an append region, as they do
-/// on a real disk; a copy of it, as a crash leaves it, does the same.
+/// An empty simulated disk. For about every other seed, small appends go through an append region, as on a real disk;
+/// so they do in copies that a crash leaves.
 #[must_use]
 pub fn disk(seed: u64) -> MemoryFs {
     let fs = MemoryFs::default();
@@ -34,35 +34,35 @@ pub fn disk(seed: u64) -> MemoryFs {
     fs
 }
 
-/// Whether that is so for this seed.
+/// Whether the disk of this seed has an append region.
 #[must_use]
 pub fn has_append_region(seed: u64) -> bool {
     Random::new(seed, "append region").chance(50)
 }
 
-/// Surroundings with the files of `fs`.
+/// An environment with the files of `fs`.
 #[must_use]
 pub fn simulated(fs: &MemoryFs) -> Env {
     over(Arc::new(fs.clone()))
 }
 
-/// Surroundings with the files of any file system.
+/// An environment with the files of any file system.
 #[must_use]
 pub fn over(fs: Arc<dyn FileSystem>) -> Env {
     Env { fs, clock: Arc::new(StepClock::default()), threads: Arc::new(NoThreads) }
 }
 
-/// Surroundings with the files of any file system, and real threads.
+/// An environment with the files of any file system, and real threads.
 #[must_use]
 pub fn threaded(fs: Arc<dyn FileSystem>) -> Env {
     Env { fs, clock: Arc::new(CountedClock::default()), ..Env::system() }
 }
 
-/// So often may the clock of one database be looked at, which every piece of background work does. The longest run of any test
-/// looks a tenth as often. Who looks more often goes in circles, and each round may keep some memory.
+/// How often the clock of one database may be read, which every piece of background work does. The longest run of any
+/// test reads it a tenth as often. Work that reads it more often loops, and each round may keep some memory.
 pub const LOOKS_MAX: u64 = 2_000_000;
 
-/// How often a clock is looked at, and may be.
+/// How often a clock has been read, and may be read.
 #[derive(Debug)]
 struct Looks {
     so_far: AtomicU64,
@@ -76,14 +76,14 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Stops by a panic what goes in circles: it ends a job of a database as an error does.
+    /// Stops looping work with a panic, which ends a database's job as an error does.
     fn count(&self) {
         let (looks, most) = (self.so_far.fetch_add(1, Ordering::Relaxed), self.most.load(Ordering::Relaxed));
-        assert!(looks < most, "work goes in circles: the clock was looked at {looks} times");
+        assert!(looks < most, "work loops: the clock was read {looks} times");
     }
 }
 
-/// A clock that moves a microsecond whenever it is looked at, and by the time asked for when it is waited for.
+/// A clock that moves a microsecond whenever it is read, and by the requested time when it is slept on.
 #[derive(Debug, Default)]
 pub struct StepClock {
     now_ns: AtomicU64,
@@ -91,7 +91,7 @@ pub struct StepClock {
 }
 
 impl StepClock {
-    /// From now on it may be looked at so often, instead of [`LOOKS_MAX`] times in all.
+    /// From now on the clock may be read `looks` more times, instead of [`LOOKS_MAX`] times in all.
     pub fn allow(&self, looks: u64) {
         self.looks.most.store(self.looks.so_far.load(Ordering::Relaxed) + looks, Ordering::Relaxed);
     }
@@ -108,7 +108,7 @@ impl Clock for StepClock {
     }
 }
 
-/// The system's clock, looked at as often as a simulated one may be.
+/// The system's clock, read as often as a simulated one may be.
 #[derive(Debug, Default)]
 struct CountedClock {
     clock: SystemClock,
@@ -126,17 +126,17 @@ impl Clock for CountedClock {
     }
 }
 
-/// Refuses to start threads: with `Workers::Caller` none may be asked for.
+/// Refuses to start threads: with `Workers::Caller` none may be requested.
 #[derive(Debug)]
 pub struct NoThreads;
 
 impl Threads for NoThreads {
     fn spawn(&self, name: &str, _work: Box<dyn FnOnce() + Send>) -> bifold::Result<JoinHandle<()>> {
-        Err(bifold::Error::invalid("thread", format!("`{name}` was asked for with workers = caller")))
+        Err(bifold::Error::invalid("thread", format!("`{name}` was requested with workers = caller")))
     }
 }
 
-/// The files after a power loss that takes all that was not synced.
+/// The files after a power loss that takes everything unsynced.
 #[must_use]
 pub fn without_unsynced(fs: &MemoryFs) -> MemoryFs {
     fs.power_loss(Fate::DropUnsynced)
@@ -150,7 +150,7 @@ pub fn files_of(fs: &MemoryFs, dir: &Path) -> bifold::Result<Files> {
     Ok(fs.list(dir)?.into_iter().filter_map(|path| fs.read(&path).map(|bytes| (path, bytes))).collect())
 }
 
-/// A file system that holds these files and nothing else, all of them durable.
+/// A file system with only these files, all of them durable.
 #[must_use]
 pub fn holding(files: &[(PathBuf, Vec<u8>)]) -> MemoryFs {
     let fs = MemoryFs::default();
@@ -162,17 +162,17 @@ pub fn holding(files: &[(PathBuf, Vec<u8>)]) -> MemoryFs {
 mod tests {
     use super::*;
 
-    /// Background work that calls no file goes round and round for ever without it.
+    /// Without the limit, background work that calls no file could loop for ever.
     #[test]
-    fn work_that_goes_in_circles_is_stopped_in_all_surroundings() {
+    fn looping_work_is_stopped_in_all_environments() {
         let fs = || Arc::new(MemoryFs::default());
         for env in [simulated(&fs()), over(fs()), threaded(fs())] {
-            let circles = crate::report::guarded(|| -> Result<(), crate::read::Trouble> {
+            let looping = crate::report::guarded(|| -> Result<(), crate::read::Trouble> {
                 loop {
                     env.clock.now();
                 }
             });
-            assert!(circles.is_err_and(|trouble| trouble.to_string().contains("circles")));
+            assert!(looping.is_err_and(|trouble| trouble.to_string().contains("work loops")));
         }
     }
 }

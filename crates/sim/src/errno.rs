@@ -1,9 +1,9 @@
-//! Every call of the file system fails: a history is run once to count its calls, then again and again, each time with
-//! another call failing, once or from then on.
+//! Every call of the file system fails: a history is run once to count its calls and then again and again, each time
+//! with another call failing, once or from then on.
 //!
-//! Demanded: no panic; no wrong answer, before or after; the error is told, by the call that met it or in
-//! `stats().poisoned`; nothing is tried again and again; after a failed sync no write is taken; and opened again
-//! without the fault, the files hold everything that was acknowledged, also after a power loss.
+//! Required: no panic; no wrong answer, before or after; the error is reported, by the call that found it or in
+//! `stats().poisoned`; nothing is retried endlessly; after a failed sync no write is accepted; opened again without
+//! the fault, the files hold everything acknowledged, also after a power loss.
 
 use bifold_io::{
     Env,
@@ -32,7 +32,7 @@ use crate::{
 /// What is run for each seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// One in so many calls is made to fail; other seeds take others.
+    /// One in `every` calls is made to fail; other seeds choose others.
     pub every: u64,
 }
 
@@ -46,16 +46,16 @@ impl Sizes {
 
 const MIX: Mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
 
-/// What a failing call answers.
+/// The errors of a failing call.
 const KINDS: [FaultKind; 5] =
     [FaultKind::EIO, FaultKind::ENOSPC, FaultKind::EMFILE, FaultKind::EINTR, FaultKind::ShortWrite];
 
-/// A fault that lasts is over after so many calls. A history makes a few thousand: one that gets there goes on trying
-/// without telling anybody, and would be at it forever if the fault were not over.
+/// A lasting fault ends after this many calls. A history makes a few thousand. A run that gets there keeps retrying
+/// without reporting an error, and would never end if the fault did not.
 const LASTING: Persistence = Persistence::Calls(LASTING_CALLS);
 const LASTING_CALLS: u64 = 20_000;
 
-/// The fault of this number at `call`: each kind once, and each from then on.
+/// The fault number `number` at `call`: each kind once, and each from then on.
 fn fault_at(call: u64, number: u64) -> Fault {
     let kinds = KINDS.len() as u64;
     let persistence = if (number / kinds).is_multiple_of(2) { Persistence::Once } else { LASTING };
@@ -65,7 +65,7 @@ fn fault_at(call: u64, number: u64) -> Fault {
 /// The history of a seed.
 #[must_use]
 pub fn history(seed: u64) -> History {
-    // A handle that is dropped has nobody to tell its last error to.
+    // A dropped handle cannot report its last error.
     let history = History::new(seed, MIX);
     let ops = history.ops.into_iter().filter(|(_, op)| *op != Op::Abandon).collect();
     History { ops, ..history }
@@ -100,7 +100,7 @@ pub fn replay(seed: u64, call: Option<u64>, fault: Option<u64>) -> Report {
     }
 }
 
-/// Runs the history of `seed` once for each sync of the directory, which fails.
+/// Runs the history of `seed` once for each sync of the directory, with that sync failing.
 #[must_use]
 pub fn without_names(seed: u64) -> Report {
     let mut report = Report::default();
@@ -120,7 +120,7 @@ pub fn without_names(seed: u64) -> Report {
     report
 }
 
-/// What the call is named that makes names durable.
+/// The name of the call that makes names durable.
 const SYNC_DIR: &str = "sync directory";
 
 /// How many calls the history of a seed makes when none fails.
@@ -167,14 +167,14 @@ struct Run {
     memory: MemoryFs,
     faulty: FaultyFs,
     driver: Driver<Blind>,
-    /// Whether an error was returned.
-    told: bool,
+    /// Whether an error was reported.
+    reported: bool,
 }
 
 /// A call that failed: number, operation, path.
 type Hit = (u64, &'static str, PathBuf);
 
-/// What a run goes on with after an error.
+/// How a run continues after an error.
 enum After {
     Going,
     Over,
@@ -185,7 +185,7 @@ impl Run {
         let memory = env::disk(seed);
         let faulty = FaultyFs::over_memory(memory.clone());
         faulty.plan(fault);
-        Self { seed, fault, memory, driver: driver(seed, &faulty), faulty, told: false }
+        Self { seed, fault, memory, driver: driver(seed, &faulty), faulty, reported: false }
     }
 
     /// The first call that failed.
@@ -200,13 +200,14 @@ impl Run {
         let Some(hit) = self.hit() else { return Ok(()) };
         report.count("faults injected", 1);
         if self.faulty.calls() >= self.fault.at + LASTING_CALLS {
-            return Err(Trouble::wrong(format!("{hit:?} failed, and it went on trying until the fault was over")));
+            return Err(Trouble::wrong(format!("{hit:?} failed, and the run retried until the fault ended")));
         }
-        let Self { seed, fault, memory, driver, told, .. } = self;
+        let Self { seed, fault, memory, driver, reported, .. } = self;
         let (model, set) = driver.into_parts();
         let judge = Judge { set, seed };
         let is_sync = hit.1.starts_with("sync");
-        // Behind a failed sync always: what it leaves in the system's cache only must be made durable before it is served.
+        // Always after a failed sync: bytes that it left only in the system's cache must become durable before they
+        // are served.
         let is_thorough = is_sync || (seed + fault.at).is_multiple_of(8);
         let depth = if is_thorough { Depth::Thorough } else { Depth::Quick };
         let lost = memory.power_loss(Fate::DropUnsynced);
@@ -215,32 +216,37 @@ impl Run {
             .map_err(|t| t.during("then opened without the fault"))?;
         judge.judge(&lost, &model, Crash::Power, depth).map_err(|t| t.during("then power was lost"))?;
         if is_sync {
-            // And before anything is made durable that stands on it: recovery writes one keyspace's tables after another's.
+            // And they must become durable before anything that depends on them: recovery writes one keyspace's
+            // tables after another's.
             let every = 3 + fault.at % 5;
             nested::examine_killed(&judge, &memory.fork(), &model, every, report)
                 .map_err(|t| t.during(format!("{hit:?} failed, then opened without the fault")))?;
         }
-        // A file that cannot be removed is only counted (`stats().space.failed_removals`) and left to the next opening;
-        // that it is gone then was judged above.
-        // And where `APPENDS` cannot be made or stored to, appends are plain ones: nothing has failed.
-        // What an append region could not write at first stays there and is written later, by this process or the next. What
-        // was acknowledged was judged above, after a kill and after a power loss.
+        // A file that cannot be removed is only counted (`stats().space.failed_removals`) and left to the next
+        // opening; the checks above have found it removed by then.
+        // If `APPENDS` cannot be created or stored to, appends are plain ones: nothing has failed.
+        // What an append region could not write at first stays there and is written later, by this process or the
+        // next. The checks above cover what was acknowledged, after a kill and after a power loss.
         let is_kept = hit.1 == "append to" && env::has_append_region(seed);
         let tidying = is_kept
             || hit.1 == "remove"
             || (hit.2.ends_with(APPENDS_NAME) && ["create", "reserve", "store to"].contains(&hit.1));
-        if told || tidying { Ok(()) } else { Err(Trouble::wrong(format!("nobody was told that {hit:?} failed"))) }
+        if reported || tidying {
+            Ok(())
+        } else {
+            Err(Trouble::wrong(format!("{hit:?} failed and no error was reported")))
+        }
     }
 
-    /// Opens the database; where that meets a fault that does not last, a second try must do.
+    /// Opens the database. If a fault that does not last prevents that, a second attempt must succeed.
     fn open(&mut self) -> Result<After, Trouble> {
         match self.driver.open() {
-            Err(Trouble::Refused(_)) => self.told = true,
+            Err(Trouble::Refused(_)) => self.reported = true,
             other => return other.map(|()| After::Going),
         }
         match self.driver.open() {
             Err(Trouble::Refused(_)) if self.fault.persistence == LASTING => Ok(After::Over),
-            Err(trouble) => Err(trouble.during("second try to open")),
+            Err(trouble) => Err(trouble.during("second attempt to open")),
             Ok(()) => Ok(After::Going),
         }
     }
@@ -255,7 +261,7 @@ impl Run {
                     return Err(Trouble::wrong(format!("{place}: refused without a fault: {error}")));
                 }
                 Err(Trouble::Refused(_)) => {
-                    self.told = true;
+                    self.reported = true;
                     report.count("errors returned", 1);
                     if let After::Over = self.aftermath(before, report).map_err(|t| t.during(&place))? {
                         return Ok(());
@@ -263,20 +269,22 @@ impl Run {
                 }
                 other => other.map_err(|t| t.during(&place))?,
             }
-            // Background work tells here; the next write would tell too, but a reopen may come before it.
-            self.told |= self.driver.is_open() && {
+            // Background work reports its errors here. The next write would report them too, but a reopen may come
+            // first.
+            self.reported |= self.driver.is_open() && {
                 let stats = self.driver.db().stats();
                 stats.poisoned.is_some() || !stats.left_out.is_empty() || stats.space.unanswered > 0
             };
         }
         match self.driver.close() {
-            Err(Trouble::Refused(_)) => self.told = true,
+            Err(Trouble::Refused(_)) => self.reported = true,
             other => other?,
         }
         Ok(())
     }
 
-    /// After an error: either no more writes are taken, or what failed has not happened and the rest goes on.
+    /// After an error: either no more writes are accepted, or what failed has not happened and everything else
+    /// continues.
     fn aftermath(&mut self, before: CommitNo, report: &mut Report) -> Result<After, Trouble> {
         if !self.driver.is_open() {
             return Ok(After::Over);
@@ -294,7 +302,7 @@ impl Run {
             .transpose()
             .map_err(mismatch)?;
         let stats = self.driver.db().stats();
-        self.told |= !stats.left_out.is_empty() || stats.space.unanswered > 0;
+        self.reported |= !stats.left_out.is_empty() || stats.space.unanswered > 0;
         if stats.poisoned.is_some() {
             report.count("databases poisoned", 1);
             return match self.driver.db().put("one more", "write") {
@@ -303,7 +311,7 @@ impl Run {
             };
         }
         if let Some(hit) = self.hit().filter(|(_, op, path)| op.starts_with("sync") && path.starts_with(env::DIR)) {
-            return Err(Trouble::wrong(format!("it takes writes although {hit:?} failed")));
+            return Err(Trouble::wrong(format!("it accepts writes although {hit:?} failed")));
         }
         match (seen, &contents) {
             (Some(n), Some(contents)) => {

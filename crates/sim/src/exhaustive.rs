@@ -1,6 +1,6 @@
-//! All short histories: every sequence of up to three operations out of a fixed list, on a database that holds a little,
+//! All short histories: every sequence of up to three operations from a fixed list, on a database with a little data,
 //! with a power loss at every moment. Most known crash bugs of file systems and databases need no more than three
-//! operations; what random histories reach by luck, this reaches for sure.
+//! operations. Random histories reach them by chance; this reaches them for sure.
 
 use std::ops::Bound::Unbounded;
 
@@ -14,7 +14,7 @@ use crate::{
     value::Spec,
 };
 
-/// Longest sequence.
+/// The longest sequence.
 const LENGTH_MAX: u32 = 3;
 
 /// How many operations there are to choose from.
@@ -34,7 +34,7 @@ pub fn run(index: u64, only: Option<u64>) -> Report {
     report
 }
 
-/// Sequence number `index`, behind the operations that fill the database.
+/// Sequence number `index`, after the operations that fill the database.
 #[must_use]
 pub fn history(index: u64) -> History {
     let mut left = index % SEQUENCES;

@@ -1,8 +1,8 @@
-//! A full disk: puts until they are refused, which poisons nothing. Then the same process goes on, or another one after it
-//! was killed, or others fill the disk to the last byte.
+//! A full disk: puts until they are refused, which poisons nothing. Then the same process continues, or another one
+//! after a kill, or others fill the disk to the last byte.
 //!
-//! Demanded: everything acknowledged is there, on the full disk as well; a full disk is opened; half of the entries can be
-//! deleted, compacting gives their space back, and puts go on, all of it without any more room.
+//! Required: everything acknowledged is there, also on the full disk; a full disk can be opened; half of the entries
+//! can be deleted, a compaction frees their space, and puts succeed again, all without any additional room.
 
 use std::path::Path;
 
@@ -21,17 +21,17 @@ use crate::{
     value::Spec,
 };
 
-/// Different keys that are put.
+/// How many different keys are put.
 const KEYS: u64 = 1200;
 
-/// Puts that are given up after: far more than any of the capacities holds.
+/// The most puts to try: far more than any of the capacities holds.
 const PUTS_MAX: u32 = 100_000;
 
-/// Bytes that a compacted database may take beside a quarter more than its pairs: log, and table ends. The manifest, which
-/// is written anew only when it has grown past a mebibyte, is not counted.
+/// Bytes that a compacted database may take beyond its entries plus a quarter: log, and ends of tables. The manifest,
+/// which is only rewritten when it has grown past a mebibyte, does not count.
 const OVERHEAD_BYTES: u64 = 32 << 10;
 
-/// Fills a disk, empties it, goes on.
+/// Fills a disk, empties it, continues.
 #[must_use]
 pub fn run(seed: u64) -> Report {
     let mut report = Report::default();
@@ -62,7 +62,7 @@ fn fill_and_empty(seed: u64, report: &mut Report) -> Result<(), Trouble> {
         _ => {
             filled_by_others(&fs, &options, db, &mut model, report)?;
             fs.set_capacity(Some(capacity));
-            open(&fs, &options).map_err(|t| t.during("open with the room of others again"))?
+            open(&fs, &options).map_err(|t| t.during("open after others have freed their space"))?
         }
     };
     empty(&fs, &db, &mut model)?;
@@ -81,8 +81,8 @@ fn killed_and_opened(fs: &MemoryFs, options: &Options, db: Db, model: &mut Model
     Ok(db)
 }
 
-/// Others take the rest of the disk, to the last byte. As long as there is a `RESERVE` it can be opened all the same, and what is
-/// refused there is refused before anything has changed.
+/// Others take the rest of the disk, to the last byte. With a `RESERVE` it can be opened all the same, and what is
+/// refused there is refused before anything changes.
 fn filled_by_others(
     fs: &MemoryFs,
     options: &Options,
@@ -117,7 +117,7 @@ fn filled_by_others(
     check(&open(fs, &frozen).map_err(|t| t.during("open read-only on a disk that others have filled"))?, model)
 }
 
-/// Deletes half of it and wants the space back.
+/// Deletes half of the entries and requires that the space is freed.
 fn empty(fs: &MemoryFs, db: &Db, model: &mut Model) -> Result<(), Trouble> {
     for key in (0..KEYS as u16).filter(|key| key % 2 == 0) {
         model.begin(&[Change::Delete(0, key_bytes(key))]);
@@ -130,7 +130,7 @@ fn empty(fs: &MemoryFs, db: &Db, model: &mut Model) -> Result<(), Trouble> {
     let space = db.stats().space;
     let kept = fs.used_bytes() - space.manifest_bytes - space.appends_bytes - space.reserve_bytes;
     if kept > live + live / 4 + OVERHEAD_BYTES {
-        return Err(Trouble::wrong(format!("after deletes and compaction {kept} bytes are kept for {live} live ones")));
+        return Err(Trouble::wrong(format!("after deletes and compaction {kept} bytes are used for {live} live ones")));
     }
     Ok(())
 }
@@ -139,7 +139,7 @@ fn open(fs: &MemoryFs, options: &Options) -> Result<Db, Trouble> {
     Ok(Db::open_in(env::simulated(fs), env::DIR, options.clone())?)
 }
 
-/// Puts until the database refuses. Answers how many were acknowledged.
+/// Puts until the database refuses. Returns how many were acknowledged.
 fn fill(db: &Db, model: &mut Model, random: &mut Random) -> Result<u64, Trouble> {
     for tag in 0..PUTS_MAX {
         let key = key_bytes(random.below(KEYS) as u16);
@@ -154,7 +154,7 @@ fn fill(db: &Db, model: &mut Model, random: &mut Random) -> Result<u64, Trouble>
     Err(Trouble::wrong("the disk never filled"))
 }
 
-/// Demands that everything acknowledged is there, and settles whether the put that failed is.
+/// Requires that everything acknowledged is there, and updates the model with whether the failed put is.
 fn check(db: &Db, model: &mut Model) -> Result<(), Trouble> {
     let contents = read::contents(db)?;
     let n = model.check(&contents, Crash::Kill).map_err(|m| Trouble::wrong(m.to_string()))?;

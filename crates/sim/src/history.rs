@@ -1,7 +1,7 @@
-//! Random histories: lists of operations that follow from a seed, can be printed, repeated, and made shorter.
+//! Random histories: lists of operations that follow from a seed and can be printed, repeated and shortened.
 //!
-//! Keys come from a small set, so that overwrites, deletes and range deletes collide all the time. Every value carries the
-//! position of its operation, which does not change when other operations are left out; a history is therefore named by
+//! Keys come from a small set, so overwrites, deletes and range deletes collide all the time. Every value carries the
+//! position of its operation, which does not change when other operations are left out. So a history is identified by
 //! its seed and the positions kept.
 
 use std::{fmt, ops::Bound};
@@ -14,7 +14,7 @@ use crate::{
     value::Spec,
 };
 
-/// A key, by number: [`key_bytes`] has its bytes.
+/// A key, by number; [`key_bytes`] returns its bytes.
 pub type KeyNo = u16;
 
 /// One operation.
@@ -32,23 +32,23 @@ pub enum Op {
     MultiGet(Name, Vec<KeyNo>),
     /// A scan.
     Scan(Name, Span, Way),
-    /// All keys with the first bytes of this key, so many bytes.
+    /// All keys with the first bytes of this key, as many as given.
     Prefix(Name, KeyNo, usize),
-    /// Opens a snapshot in a slot, in place of what was there.
+    /// Opens a snapshot in a slot and replaces the one there.
     Snapshot(usize),
     /// Reads a whole keyspace and some keys through the snapshot of a slot.
     ReadSnapshot(usize, Name),
-    /// Lets go of a slot's snapshot.
+    /// Drops a slot's snapshot.
     DropSnapshot(usize),
-    /// Opens an iterator in a slot and takes the first pair.
+    /// Opens an iterator in a slot and takes the first entry.
     OpenIterator(usize, Name),
     /// Reads a slot's iterator to its end.
     FinishIterator(usize, Way),
-    /// Writes all memtables as tables.
+    /// Writes all memtables to tables.
     Flush,
-    /// Merges everything.
+    /// Compacts everything.
     Compact,
-    /// Merges a range of one keyspace.
+    /// Compacts a range of one keyspace.
     CompactRange(Name, Span),
     /// Makes everything committed so far durable.
     Sync,
@@ -56,9 +56,9 @@ pub enum Op {
     Checkpoint,
     /// Closes and opens the database.
     Reopen,
-    /// Lets go of all handles without closing, and opens the database.
+    /// Drops all handles without closing, and opens the database.
     Abandon,
-    /// Makes a keyspace, or opens it.
+    /// Creates a keyspace, or opens it.
     Create(Name),
     /// Drops a keyspace.
     Drop(Name),
@@ -78,26 +78,26 @@ pub enum Write {
 /// What a compare-and-swap expects to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// What is there, whatever that is.
+    /// The current value, whatever it is.
     Current,
-    /// That nothing is there.
+    /// No value.
     Nothing,
-    /// A value that never was.
+    /// A value that was never written.
     Other,
 }
 
-/// How a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From the first key on.
     Forward,
     /// From the last key back.
     Backward,
-    /// One pair from each end in turns.
+    /// One entry from each end alternately.
     BothEnds,
 }
 
-/// A key range by key numbers. Ends may be the wrong way round; nothing lies in it then.
+/// A key range by key numbers. If the ends are in the wrong order, the range is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span(pub Bound<KeyNo>, pub Bound<KeyNo>);
 
@@ -109,7 +109,7 @@ impl Span {
     }
 }
 
-/// The bytes of a key. Lengths, shared beginnings, zero bytes and 0xff bytes are all there.
+/// The bytes of a key. There are different lengths, shared prefixes, zero bytes and 0xff bytes.
 #[must_use]
 pub fn key_bytes(key: KeyNo) -> Box<[u8]> {
     match key % 5 {
@@ -122,7 +122,7 @@ pub fn key_bytes(key: KeyNo) -> Box<[u8]> {
     .into()
 }
 
-/// What histories are made of.
+/// The parameters of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
     /// How many operations.
@@ -138,14 +138,14 @@ pub struct Mix {
 pub enum Flavor {
     /// Many reads of all kinds between the writes.
     Reads,
-    /// Writes and whatever moves files about; reads are left to the end.
+    /// Writes and whatever rearranges files; reads are left to the end.
     Files,
 }
 
 /// A list of operations, some of them perhaps left out.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// Where it came from.
+    /// The seed it came from.
     pub seed: u64,
     /// The durability of single writes: the database's option.
     pub durability: Durability,
@@ -171,14 +171,14 @@ impl History {
         Self { seed, durability, ops: ops.into_iter().enumerate().collect() }
     }
 
-    /// This history without the operations that `keep` turns down, by original position.
+    /// This history without the operations, by original position, that `keep` rejects.
     #[must_use]
     pub fn filtered(&self, keep: impl Fn(usize) -> bool) -> Self {
         Self { ops: self.ops.iter().filter(|(at, _)| keep(*at)).cloned().collect(), ..self.clone() }
     }
 
-    /// The shortest history found, by leaving out ever smaller pieces, for which `fails` is still true. Gives up
-    /// after `tries_max` tries and answers the shortest so far.
+    /// The shortest history found for which `fails` is still true, by leaving out ever smaller pieces. Stops after
+    /// `tries_max` attempts with the shortest so far.
     #[must_use]
     pub fn shrunk(&self, tries_max: usize, fails: impl Fn(&Self) -> bool) -> Self {
         let mut shortest = self.clone();
@@ -204,7 +204,7 @@ impl History {
         }
     }
 
-    /// The positions that are there, in short: `0-4,9`.
+    /// The positions kept, in short form: `0-4,9`.
     #[must_use]
     pub fn kept(&self) -> String {
         let mut runs: Vec<(usize, usize)> = Vec::new();
@@ -219,10 +219,10 @@ impl History {
     }
 }
 
-/// Reads what [`History::kept`] writes.
+/// Parses the output of [`History::kept`].
 ///
 /// # Errors
-/// The piece that cannot be read.
+/// The piece that cannot be parsed.
 pub fn parse_kept(text: &str) -> Result<Vec<RangeInclusiveOf>, String> {
     let number = |word: &str| word.parse::<usize>().map_err(|e| format!("`{word}`: {e}"));
     let run = |word: &str| match word.split_once('-') {
@@ -235,7 +235,7 @@ pub fn parse_kept(text: &str) -> Result<Vec<RangeInclusiveOf>, String> {
 /// A run of positions.
 pub type RangeInclusiveOf = std::ops::RangeInclusive<usize>;
 
-/// Draws operations.
+/// Samples operations.
 struct Maker {
     random: Random,
     mix: Mix,
@@ -320,7 +320,7 @@ impl Maker {
         };
         let span = Span(end(), end());
         match (span.bounds(), span) {
-            // Most of the time the right way round.
+            // Mostly in the right order.
             ((Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)), Span(x, y))
                 if a > b && self.random.chance(90) =>
             {
@@ -361,7 +361,7 @@ impl Write {
         }
     }
 
-    /// The keyspace it goes to.
+    /// The write's keyspace.
     #[must_use]
     pub fn name(&self) -> Name {
         match self {

@@ -1,11 +1,11 @@
-//! Judges what a crash left: opens it and demands everything that was promised.
+//! Judges what a crash left: opens it and requires everything that was promised.
 //!
 //! 1. It opens, with the same options and no help.
 //! 2. It holds the state after some commit between floor and head ([`crate::model`]).
 //! 3. Every way of reading gives that state.
-//! 4. No file is left that nothing refers to, and `verify` finds nothing wrong.
-//! 5. What it served survives a power loss right after (recovery makes durable what it serves).
-//! 6. It goes on to work: more operations, closed, opened, read.
+//! 4. No unreferenced file is left, and `verify` finds nothing wrong.
+//! 5. What it serves survives a power loss right after (recovery makes durable what it serves).
+//! 6. It continues to work: more operations, closed, opened, read.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ use crate::{
     read::{self, Trouble},
 };
 
-/// How much is demanded of one image.
+/// How much is required of one image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// Points 1, 2 and 4.
@@ -39,12 +39,12 @@ pub enum Depth {
 pub struct Judge {
     /// The options of the run.
     pub set: OptionSet,
-    /// Seeds the operations of point 6.
+    /// The seed of the operations in point 6.
     pub seed: u64,
 }
 
 impl Judge {
-    /// Judges `image`, which `crash` left when the model was as given. Answers the commit whose state it holds.
+    /// Judges `image`, which `crash` left when the model was as given. Returns the commit whose state it holds.
     ///
     /// # Errors
     /// The first promise that is not kept.
@@ -59,7 +59,7 @@ impl Judge {
             self.serves_only_what_is_durable(image, &contents)?;
             drop(db);
             verify_is_clean(image)?;
-            self.goes_on(image, recovered).map_err(|t| t.during("going on after the crash"))?;
+            self.continues(image, recovered).map_err(|t| t.during("continuing after the crash"))?;
         } else {
             drop(db);
             verify_is_clean(image)?;
@@ -81,7 +81,7 @@ impl Judge {
         Ok(())
     }
 
-    fn goes_on(&self, image: &MemoryFs, model: Model) -> Result<(), Trouble> {
+    fn continues(&self, image: &MemoryFs, model: Model) -> Result<(), Trouble> {
         let mix = Mix { ops: 25, keys: 40, flavor: Flavor::Files };
         let more = History::new(self.seed ^ model.head(), mix);
         let mut driver = Driver::new(env::simulated(image), env::DIR.as_ref(), self.set.clone(), model, Blind);
@@ -100,14 +100,14 @@ fn first_difference(a: &Contents, b: &Contents) -> Option<String> {
         return Some(format!("keyspaces {:?} became {:?}", a.keys(), b.keys()));
     }
     let show =
-        |pair: Option<&(Box<[u8]>, Value)>| pair.map(|(key, value)| (key.escape_ascii().to_string(), value.len()));
+        |entry: Option<&(Box<[u8]>, Value)>| entry.map(|(key, value)| (key.escape_ascii().to_string(), value.len()));
     a.iter().zip(b.values()).find_map(|((name, left), right)| {
         let at = (0..left.len().max(right.len())).find(|&at| left.get(at) != right.get(at))?;
-        Some(format!("{name}: pair {at}: {:?} became {:?}", show(left.get(at)), show(right.get(at))))
+        Some(format!("{name}: entry {at}: {:?} became {:?}", show(left.get(at)), show(right.get(at))))
     })
 }
 
-/// Runs the offline check and demands that it finds nothing.
+/// Runs the offline check and requires that it finds nothing.
 ///
 /// # Errors
 /// What it finds.
@@ -127,7 +127,7 @@ pub fn verify_is_clean_in(image: &MemoryFs, dir: &Path) -> Result<(), Trouble> {
     }
 }
 
-/// The files with what is staged for them in the append region, if there is one.
+/// The files, including what is staged for them in the append region, if there is one.
 fn written_out(image: &MemoryFs, dir: &Path) -> Result<MemoryFs, Trouble> {
     if image.len(&dir.join(APPENDS_NAME))?.is_none() {
         return Ok(image.clone());
@@ -140,10 +140,10 @@ fn written_out(image: &MemoryFs, dir: &Path) -> Result<MemoryFs, Trouble> {
     Ok(files)
 }
 
-/// Demands that every file in the directory is one that the open database knows.
+/// Requires that the open database knows every file in the directory.
 ///
 /// # Errors
-/// Which files are too many.
+/// The files that it does not know.
 pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> {
     let stats = db.stats();
     let image = &written_out(image, dir)?;
@@ -166,7 +166,7 @@ pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> 
     let space = &stats.space;
     let known_values = (space.value_files, space.values_bytes);
     if values != known_values {
-        return Err(Trouble::wrong(format!("{values:?} value files and bytes where {known_values:?} are known")));
+        return Err(Trouble::wrong(format!("found {values:?} value files and bytes, but {known_values:?} are known")));
     }
     if tables != (known, space.tables_bytes) || logs != space.logs_bytes || !strange.is_empty() {
         return Err(Trouble::wrong(format!(

@@ -1,9 +1,9 @@
-//! Real processes on the real disk: a child writes and acknowledges over a pipe, the parent kills it at a random moment,
-//! opens what is left and compares.
+//! Real processes on the real disk: a child writes and acknowledges over a pipe, the parent kills it at a random
+//! moment, opens what is left and compares.
 //!
-//! Each writer thread of the child has keys and a numbering of its own, so its commits can be recomputed from the seed
-//! alone. After the kill, each writer's part must be the state after one of its commits, no earlier than the last one
-//! that the parent has read the acknowledgement of. A directory is killed many times over before it is thrown away.
+//! Each writer thread of the child has its own keys and its own numbering, so its commits can be recomputed from the
+//! seed alone. After the kill, each writer's data must be the state after one of its commits, no earlier than the
+//! last one whose acknowledgement the parent has read. A directory is killed many times before it is deleted.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use bifold::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Options, Workers}
 
 use crate::{
     history::key_bytes,
-    model::{Change, CommitNo, Contents, Model, NAMES, Name, Pairs},
+    model::{Change, CommitNo, Contents, Entries, Model, NAMES, Name},
     options::OptionSet,
     random::Random,
     read::{self, Trouble},
@@ -30,10 +30,10 @@ use crate::{
 /// Writer threads of a child.
 pub const WRITERS: u8 = 2;
 
-/// Writers that have commits of their own: see [`commit_of`].
+/// Writers with commits of their own: see [`commit_of`].
 pub const WRITERS_MAX: u8 = 4;
 
-/// Kills that one directory survives before a new one is begun.
+/// Kills of one directory before a new one is used.
 const KILLS_PER_DIR: u64 = 8;
 
 /// The longest life of a child.
@@ -42,7 +42,7 @@ const LIFE_MAX: Duration = Duration::from_millis(60);
 /// Bytes of one acknowledgement: the writer, then the commit's number.
 const ACK_BYTES: usize = 9;
 
-/// The commit number `n` of a writer: what it changes, in the first two keyspaces.
+/// Commit number `n` of a writer: its changes in the first two keyspaces.
 #[must_use]
 pub fn commit_of(seed: u64, writer: u8, n: CommitNo) -> Vec<Change> {
     let mut random = Random::new(seed ^ n.rotate_left(20) ^ u64::from(writer) << 56, "kill");
@@ -58,7 +58,7 @@ pub fn commit_of(seed: u64, writer: u8, n: CommitNo) -> Vec<Change> {
             Change::Put(name, key, Spec { tag: n as u32, len: len as u32 })
         })
         .collect();
-    // Every commit leaves its number in both keyspaces, so no two states are alike and a torn batch shows.
+    // Every commit stores its number in both keyspaces, so no two states are alike and a torn batch is visible.
     for name in 0..2 {
         changes.push(Change::Put(name, own_key(writer, u16::MAX), Spec { tag: n as u32, len: 8 }));
     }
@@ -95,8 +95,8 @@ fn durability(seed: u64) -> Durability {
     if seed.is_multiple_of(2) { Durability::Buffered } else { Durability::Sync }
 }
 
-/// The child: opens the database and commits for ever, each writer from its number in `next` on. Acknowledgements go to
-/// the standard output.
+/// The child: opens the database and commits for ever, each writer starting at its number in `next`. Acknowledgements
+/// go to standard output.
 ///
 /// # Errors
 /// The database's.
@@ -130,7 +130,7 @@ pub fn child(dir: &Path, seed: u64, next: &[CommitNo]) -> Result<(), Trouble> {
     })
 }
 
-/// Kills children on one directory of its own, `KILLS_PER_DIR` times. `program` is `bifold-sim` itself.
+/// Kills children on a directory of its own, `KILLS_PER_DIR` times. `program` is `bifold-sim` itself.
 #[must_use]
 pub fn run(program: &Path, seed: u64) -> Report {
     let mut report = Report::default();
@@ -152,20 +152,20 @@ fn kill_again_and_again(program: &Path, dir: &Path, seed: u64, report: &mut Repo
     for _ in 0..KILLS_PER_DIR {
         let life = Duration::from_micros(random.below(LIFE_MAX.as_micros() as u64));
         let next: Vec<CommitNo> = models.iter().map(|m| m.head() + 1).collect();
-        let acked = live_and_die(program, dir, seed, &next, life)?;
+        let acked = run_and_kill(program, dir, seed, &next, life)?;
         report.count("kills", 1);
         report.count("commits acknowledged", acked.iter().zip(&next).map(|(a, n)| (a + 1).saturating_sub(*n)).sum());
         let db = Db::open_with(dir, options(seed)).map_err(|e| Trouble::from(e).during("open after a kill"))?;
         let contents = read::contents(&db)?;
         for (writer, model) in models.iter_mut().enumerate() {
-            // One commit more than acknowledged may have been made, or be on its way.
+            // One commit more than acknowledged may have been made or be in progress.
             for n in model.head() + 1..=acked[writer] + 1 {
                 model.begin(&commit_of(seed, writer as u8, n));
             }
             if acked[writer] > 0 {
                 model.settle();
             }
-            let own = part_of(&contents, writer as u8);
+            let own = written_by(&contents, writer as u8);
             let n = model
                 .check_between(&own, acked[writer]..=acked[writer] + 1)
                 .map_err(|m| Trouble::wrong(format!("writer {writer}: {m}")))?;
@@ -183,15 +183,15 @@ fn kill_again_and_again(program: &Path, dir: &Path, seed: u64, report: &mut Repo
     Ok(())
 }
 
-/// The part of the contents that one writer wrote.
+/// The entries that one writer wrote.
 #[must_use]
-pub fn part_of(contents: &Contents, writer: u8) -> Contents {
-    let own = |pairs: &Pairs| pairs.iter().filter(|(k, _)| k[0] == writer).cloned().collect();
-    contents.iter().map(|(name, pairs)| (name.clone(), own(pairs))).collect()
+pub fn written_by(contents: &Contents, writer: u8) -> Contents {
+    let own = |entries: &Entries| entries.iter().filter(|(k, _)| k[0] == writer).cloned().collect();
+    contents.iter().map(|(name, entries)| (name.clone(), own(entries))).collect()
 }
 
-/// Starts a child, lets it live for a while, kills it; answers the last number acknowledged by each writer.
-fn live_and_die(
+/// Starts a child, lets it live for a while and kills it. Returns the last number acknowledged by each writer.
+fn run_and_kill(
     program: &Path,
     dir: &Path,
     seed: u64,
@@ -217,12 +217,12 @@ fn live_and_die(
     Ok(acked.iter().zip(next).map(|(acked, next)| (*acked).max(next - 1)).collect())
 }
 
-/// A child that does not outlive the test.
+/// A child process that ends with the test.
 struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        let _gone_already = self.0.kill();
+        let _may_have_ended = self.0.kill();
         let _reaped_already = self.0.wait();
     }
 }
@@ -238,10 +238,10 @@ fn acknowledgements(mut pipe: ChildStdout) -> Vec<CommitNo> {
     acked
 }
 
-/// Where the program `bifold-sim` is, when it is the one running.
+/// The path of the program `bifold-sim`, when it is the one running.
 ///
 /// # Errors
 /// The system's.
 pub fn this_program() -> Result<PathBuf, Trouble> {
-    std::env::current_exe().map_err(|e| Trouble::wrong(format!("cannot find myself: {e}")))
+    std::env::current_exe().map_err(|e| Trouble::wrong(format!("the path of this program is unknown: {e}")))
 }

@@ -1,10 +1,12 @@
-//! The ledger of soaks: one line of JSON per run, appended to `reliability/ledger.jsonl` and never changed.
+//! The ledger of soaks: one line of JSON per run (wrapped here). It is appended to `reliability/ledger.jsonl` and never
+//! changed.
 //!
 //! ```json
-//! {"date":"2030-01-31","test":"power","seeds":[100,164],"counts":{"power-loss images":51234},"failures":0,"seconds":612}
+//! {"date":"2030-01-31","test":"power","seeds":[100,164],"counts":{"power-loss images":51234},
+//!  "failures":0,"seconds":612}
 //! ```
 //!
-//! The table in `docs/reliability.md` is made of its sums by `bifold-sim table`.
+//! `bifold-sim table` prints its sums, which make the table in `docs/reliability.md`.
 
 use std::{
     collections::BTreeMap,
@@ -19,16 +21,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::Report;
 
-/// One line.
+/// One line of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// The day it ended, UTC.
     pub date: String,
     /// Which test.
     pub test: String,
-    /// The seeds that were run, the last one exclusive.
+    /// The seeds that were run; the last one is exclusive.
     pub seeds: [u64; 2],
-    /// What was done, how often.
+    /// What was done, and how often.
     pub counts: BTreeMap<String, u64>,
     /// How many failures there were.
     pub failures: usize,
@@ -63,7 +65,7 @@ impl Line {
 /// Sums of one test: counts, failures, seconds.
 type Sum = (BTreeMap<String, u64>, usize, u64);
 
-/// What is asked for in all, and the counts of which tests make it up; an empty count stands for seconds.
+/// Totals over tests, and the counts that make them up. An empty count stands for seconds.
 const TOTALS: &[(&str, &[(&str, &str)])] = &[
     (
         "power-loss images",
@@ -120,7 +122,7 @@ const TOTALS: &[(&str, &[(&str, &str)])] = &[
 /// Two tables in Markdown: for each test the sums over all lines of a ledger, and totals over tests.
 ///
 /// # Errors
-/// The system's; a line that is not one.
+/// The system's, or a line that cannot be parsed.
 pub fn table(ledger: &Path) -> io::Result<String> {
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
     for text in fs::read_to_string(ledger)?.lines() {
@@ -202,7 +204,10 @@ mod tests {
         let mut report = Report::default();
         report.count("images", 1_234);
         let line = Line { date: "2030-01-31".into(), ..Line::of("power", 1..5, &report, 1800) };
-        let text = r#"{"date":"2030-01-31","test":"power","seeds":[1,5],"counts":{"images":1234},"failures":0,"seconds":1800}"#;
+        let text = concat!(
+            r#"{"date":"2030-01-31","test":"power","seeds":[1,5],"#,
+            r#""counts":{"images":1234},"failures":0,"seconds":1800}"#
+        );
         assert_eq!(serde_json::to_string(&line).unwrap(), text);
         let ledger = std::env::temp_dir().join(format!("bifold-ledger-{}", std::process::id()));
         line.append_to(&ledger).unwrap();

@@ -1,31 +1,31 @@
 //! Reference model, crash, fault and metamorphic runners for Bifold.
 //!
-//! Everything a run does follows from a seed; every failure prints the one line that repeats it. What is promised, what
-//! is proven how, and how often: `docs/reliability.md`.
+//! Everything a run does follows from a seed, and every failure prints the one line that repeats it. What is
+//! promised, how each promise is tested and how often: `docs/reliability.md`.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`model`] | what a correct database holds after every commit, and which of these states a crash may leave |
 //! | [`history`], [`value`], [`options`], [`random`] | random operations, values, option sets |
-//! | [`driver`], [`read`] | runs a history on database and model at once, compares every answer |
-//! | [`mod@env`], [`camera`] | simulated surroundings; images of what a crash may leave |
-//! | [`judge`] | what is demanded of an image |
+//! | [`driver`], [`read`] | runs a history on a database and its model at once and compares every answer |
+//! | [`mod@env`], [`camera`] | the simulated environment; images of what a crash may leave |
+//! | [`judge`] | what an image must satisfy |
 //! | [`power`], [`nested`] | power loss at every I/O; crashes in recovery |
 //! | [`exhaustive`] | power loss in every short history |
-//! | [`splits`] | power loss while partitions split and are collected |
+//! | [`splits`] | power loss during partition splits and GC |
 //! | [`errno`] | every call fails, once or for good |
-//! | [`checkpoints`] | checkpoints that fail or are cut short |
-//! | [`full`], [`disks`] | the disk fills up, simulated; real file systems |
+//! | [`checkpoints`] | checkpoints that fail or are interrupted |
+//! | [`full`], [`disks`] | full disks, simulated and on real file systems |
 //! | [`metamorphic`] | one history, many option sets |
-//! | [`bitflip`] | every bit flipped, every file cut |
+//! | [`bitflip`] | every bit flipped, every file truncated |
 //! | [`damage`], [`allocations`] | damage of every kind to closed and killed databases, under a memory limit |
-//! | [`damaged_program`] | the same seen by the program, in processes with bounds on memory and time |
+//! | [`damaged_program`] | the same through the program, in processes with limits on memory and time |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
-//! | [`lost_sync`], [`each_sync`] | a sync fails, or the power goes at it, while threads wait for it |
+//! | [`lost_sync`], [`each_sync`] | a sync fails, or power is lost during it, while threads wait for it |
 //! | [`trace`], [`syscalls`] | real processes killed at their N-th system call, or that call fails; recovery as well |
-//! | [`program`] | the program's commands, with system calls failing |
+//! | [`program`] | the program's commands, with failing system calls |
 //! | [`determinism`] | one seed, one trace |
-//! | [`themes`], [`report`], [`ledger`], [`planted`] | the list of all tests, their results, soaks, tests of the tests |
+//! | [`themes`], [`report`], [`ledger`], [`planted`] | the list of all tests, their results, soaks, planted bugs |
 
 pub mod allocations;
 pub mod bitflip;

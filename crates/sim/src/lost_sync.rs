@@ -1,6 +1,6 @@
-//! One sync of the log or of the manifest fails while several threads commit and the workers flush and merge: nobody may be
-//! told that a commit is durable, then or after a sync that succeeds, because the system has dropped what it could not
-//! write; and nothing may be appended behind what is lost.
+//! One sync of the log or of the manifest fails while several threads commit and the workers flush and compact. No
+//! commit of that sync may be reported as durable, then or after a sync that succeeds, because the system has dropped
+//! what it could not write. Nothing may be appended behind what is lost.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use bifold_io::{
 
 use crate::{
     env,
-    kill::{WRITERS_MAX, batch_of, commit_of, part_of},
+    kill::{WRITERS_MAX, batch_of, commit_of, written_by},
     model::{CommitNo, Model, NAMES},
     options::OptionSet,
     random::Random,
@@ -26,7 +26,7 @@ use crate::{
     report::{Report, guarded},
 };
 
-/// Commits that a writer gives up after; the sync fails long before.
+/// The most commits of a writer; the sync fails long before.
 const COMMITS_MAX: CommitNo = 400;
 
 /// Lets one sync fail, and judges what a power loss leaves.
@@ -64,7 +64,7 @@ fn fail_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     report.count(kind, faulty.injected().len() as u64);
     report.count("commits acknowledged before", acked.iter().sum());
     if !faulty.injected().is_empty() && db.stats().poisoned.is_none() {
-        return Err(Trouble::wrong("a sync failed and the database takes writes"));
+        return Err(Trouble::wrong("a sync failed but the database accepts writes"));
     }
     let lost = memory.power_loss(Fate::DropUnsynced);
     drop((db, trees));
@@ -78,8 +78,8 @@ fn fail_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
             model.begin(&commit_of(seed, writer as u8, n));
         }
         model
-            .check_between(&part_of(&contents, writer as u8), acked..=acked + 1)
-            .map_err(|m| Trouble::wrong(format!("writer {writer} was told that commit {acked} is durable: {m}")))?;
+            .check_between(&written_by(&contents, writer as u8), acked..=acked + 1)
+            .map_err(|m| Trouble::wrong(format!("writer {writer}, acknowledged up to commit {acked}: {m}")))?;
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! The program `bifold-sim`: repeats failures, soaks for minutes or hours, plants bugs.
+//! The program `bifold-sim`: repeats failures, soaks for minutes or hours, wakes planted bugs.
 //!
 //! ```text
 //! bifold-sim replay TEST --seed N [--image N] [--set N] [--keep LIST] …   repeat one failure, as printed by a test
 //! bifold-sim show TEST --seed N [--keep LIST]                             print the history of a seed
-//! bifold-sim soak [TEST …] --minutes M [--seed S] [--ledger FILE]         run seeds from S on, note it in the ledger
+//! bifold-sim soak [TEST …] --minutes M [--seed S] [--ledger FILE]         run seeds from S on, recorded in the ledger
 //! bifold-sim table [--ledger FILE]                                        print the ledger's sums as a table
-//! bifold-sim planted [NAME …]                                             wake each bug and want it caught
-//! bifold-sim disk DIR                                                     fill the disk that DIR is on; `cargo xtask disks`
+//! bifold-sim planted [NAME …]                                             wake each bug, which a test must catch
+//! bifold-sim disk DIR                                                     fill the disk of DIR: `cargo xtask disks`
 //! ```
 
 use std::{
@@ -53,11 +53,11 @@ fn run(words: &[String]) -> Result<(), String> {
         "disk" => disk(&args),
         "disk-fill" | "disk-check" => disk_child(&args),
         "syscalls-child" => syscalls_child(&args),
-        other => Err(format!("`{other}` is not a command; use replay, show, soak, table or planted")),
+        other => Err(format!("`{other}` is not a command: use replay, show, soak, table or planted")),
     }
 }
 
-/// The words of the command line: a command, plain words, and `--name value` pairs.
+/// The command line: a command, positional arguments, and `--name value` options.
 struct Args {
     command: String,
     plain: Vec<String>,
@@ -67,7 +67,7 @@ struct Args {
 impl Args {
     fn parse(words: &[String]) -> Result<Self, String> {
         let mut words = words.iter();
-        let command = words.next().ok_or("name a command: replay, show, soak or planted")?.clone();
+        let command = words.next().ok_or("a command is missing: replay, show, soak, table or planted")?.clone();
         let (mut plain, mut named) = (Vec::new(), BTreeMap::new());
         while let Some(word) = words.next() {
             match word.strip_prefix("--") {
@@ -87,11 +87,11 @@ impl Args {
     }
 
     fn first(&self) -> Result<&str, String> {
-        self.plain.first().map(String::as_str).ok_or_else(|| "name a test".to_owned())
+        self.plain.first().map(String::as_str).ok_or_else(|| "a test's name is missing".to_owned())
     }
 
     fn replay(&self) -> Result<Replay, String> {
-        let mut replay = Replay { seed: self.number("seed")?.ok_or("give the --seed")?, ..Replay::default() };
+        let mut replay = Replay { seed: self.number("seed")?.ok_or("--seed is missing")?, ..Replay::default() };
         if let Some(text) = self.named.get("keep") {
             replay.keep = Some(bifold_sim::history::parse_kept(text)?);
         }
@@ -125,7 +125,7 @@ fn soak(args: &Args) -> Result<(), String> {
     for (n, name) in chosen.iter().enumerate() {
         let theme = themes::find(name)?;
         let started = begin.elapsed();
-        // What one takes longer, because not every seed can be cut short, the others make good.
+        // If a test takes longer, because not every seed can be interrupted, the others take less.
         let share = whole.saturating_sub(started) / (chosen.len() - n) as u32;
         end_at(begin + started + share);
         let (report, end) = over_seeds_in_time(first..u64::MAX, |seed| (theme.soak)(seed));
@@ -153,12 +153,12 @@ fn plant_bugs(args: &Args) -> Result<(), String> {
     let site = Site { workspace: &workspace, target: &target };
     let chosen = |bug: &&Planted| args.plain.is_empty() || args.plain.iter().any(|name| name == bug.name);
     let bugs: Vec<&Planted> = planted::ALL.iter().filter(chosen).collect();
-    if let Some(stranger) = args.plain.iter().find(|name| bugs.iter().all(|bug| bug.name != name.as_str())) {
-        return Err(format!("`{stranger}` is not a planted bug"));
+    if let Some(unknown) = args.plain.iter().find(|name| bugs.iter().all(|bug| bug.name != name.as_str())) {
+        return Err(format!("`{unknown}` is not a planted bug"));
     }
     let cannot = |e| format!("cargo: {e}");
     for test in bugs.iter().map(|bug| bug.caught_by).collect::<BTreeSet<_>>() {
-        site.control(test).map_err(cannot)?.map_err(|how| format!("without any bug {test} fails: {how}"))?;
+        site.control(test).map_err(cannot)?.map_err(|how| format!("{test} fails without any bug: {how}"))?;
         println!("{:32} {test} passes", "no bug");
     }
     let mut missed = Vec::new();

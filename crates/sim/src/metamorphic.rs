@@ -1,4 +1,4 @@
-//! One history under many option sets: each must answer exactly as the model does, so all of them answer alike.
+//! One history under many option sets: each must answer exactly as the model does, so all answer alike.
 
 use std::sync::Arc;
 
@@ -18,21 +18,22 @@ use crate::{
     report::{Report, guarded},
 };
 
-/// Option sets that each history runs under.
+/// How many option sets each history runs under.
 pub const SETS: u64 = 6;
 
 /// Operations of each history.
 const MIX: Mix = Mix { ops: 400, keys: 90, flavor: Flavor::Reads };
 
-/// Tries to make a failing history shorter.
+/// Attempts to shorten a failing history.
 const SHRINK_TRIES_MAX: usize = 400;
 
-/// No operation makes so many calls of the file system: a whole run makes about 40 000, and of 6.5 million operations the longest made
-/// 21 000, which collected everything after an opening. One that does goes in circles, and would forever: then every call fails, which
-/// ends background work, and the run is a failure.
+/// No operation makes this many calls of the file system. A whole run makes about 40 000, and the longest of 6.5
+/// million operations made 21 000: a GC of everything after an opening. An operation that reaches the limit loops,
+/// and would do so for ever: then every call fails, which ends background work, and the run is a failure.
 const CALLS_MAX: u64 = 60_000;
 
-/// Nor looks at the clock so often, which every piece of background work does: circles without calls of the file system.
+/// Nor does it read the clock this often, which every piece of background work does. This finds loops without calls
+/// of the file system.
 const LOOKS_MAX: u64 = 200_000;
 
 /// Runs the history of `seed` under all its option sets.
@@ -53,10 +54,10 @@ pub fn run(seed: u64) -> Report {
     report
 }
 
-/// Runs a history, or what is left of it, under option set number `set`.
+/// Runs a history, or a shortened one, under option set number `set`.
 ///
 /// # Errors
-/// The operation that went wrong, and how.
+/// The operation that failed, and how.
 pub fn run_one(history: &History, set: u64) -> Result<(), Trouble> {
     let options = OptionSet::new(history.seed, set, history.durability);
     guarded(|| {
@@ -83,7 +84,7 @@ pub fn run_one(history: &History, set: u64) -> Result<(), Trouble> {
     })
 }
 
-/// The history of `seed`, of which `keep` says what to run.
+/// The history of `seed`.
 #[must_use]
 pub fn history(seed: u64) -> History {
     History::new(seed, MIX)

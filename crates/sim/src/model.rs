@@ -1,14 +1,15 @@
 //! The reference model: what a correct database holds after every commit, and which of these states a crash may leave.
 //!
-//! Each key keeps its versions as (commit, value), so any past state can be read without copying a map per commit. Commits
-//! are numbered from 1; state 0 is the empty database.
+//! Each key keeps its versions as (commit, value), so any past state can be read without copying a map per commit.
+//! Commits are numbered from 1; state 0 is the empty database.
 //!
-//! **The promise that is checked.** A recovered state equals the state after some commit `n`, for all keyspaces at once,
-//! with `floor ≤ n ≤ head`. `head` is the last commit begun, acknowledged or not; `floor` is the last one acknowledged at a
-//! level that survives this kind of crash. Batches are one commit here, so a torn batch matches no `n`.
+//! **The promise that is checked.** A recovered state equals the state after some commit `n`, for all keyspaces at
+//! once, with `floor ≤ n ≤ head`. `head` is the last commit begun, acknowledged or not. `floor` is the last one
+//! acknowledged at a level that survives this kind of crash. A batch is one commit here, so a torn batch matches no
+//! `n`.
 //!
-//! Keyspaces come and go by their own durable records, apart from commits; while such a call is running either outcome is
-//! right. A keyspace dropped and made again is another tree.
+//! Keyspaces are created and dropped by durable records of their own, apart from commits. While such a call is
+//! running, either outcome is right. A keyspace that is dropped and created again is another tree.
 
 use std::{
     collections::BTreeMap,
@@ -23,13 +24,13 @@ use crate::value::{Spec, describe};
 /// Number of a commit; 0 is "before the first".
 pub type CommitNo = u64;
 
-/// Names of the keyspaces that histories use; the first is always there.
+/// Names of the keyspaces that histories use; the first always exists.
 pub const NAMES: [&str; 3] = ["default", "alpha", "beta"];
 
 /// Position of a keyspace's name in [`NAMES`].
 pub type Name = u8;
 
-/// One life of a keyspace: made, used, perhaps dropped.
+/// One life of a keyspace: created, used, perhaps dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TreeId(usize);
 
@@ -50,7 +51,7 @@ pub enum Change {
 /// How a database may end without closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process is gone; the operating system keeps all it was given.
+    /// The process ends; the operating system keeps everything it was given.
     Kill,
     /// Power is lost.
     Power,
@@ -80,13 +81,13 @@ struct Tree {
     keys: BTreeMap<Box<[u8]>, Vec<Version>>,
 }
 
-/// Where a keyspace stands between its first record and its last.
+/// The state of a keyspace between its first record and its last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Creating,
-    There,
+    Exists,
     Dropping,
-    Gone,
+    Dropped,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -95,34 +96,35 @@ struct Version {
     value: Option<Spec>,
 }
 
-/// All that a database holds, read by iterating: for each keyspace its pairs in key order.
-pub type Contents = BTreeMap<String, Pairs>;
+/// Everything that a database holds, read by iterating: for each keyspace its entries in key order.
+pub type Contents = BTreeMap<String, Entries>;
 
-/// Pairs in key order.
-pub type Pairs = Vec<(Box<[u8]>, Value)>;
+/// Entries in key order.
+pub type Entries = Vec<(Box<[u8]>, Value)>;
 
 /// Why a recovered state is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The states that would have been right.
     pub allowed: RangeInclusive<CommitNo>,
-    /// The state that comes closest.
+    /// The closest state.
     pub nearest: CommitNo,
-    /// What differs from that one, in words; at most [`DIFFERENCES_MAX`].
+    /// How the found state differs from it, in words; at most [`DIFFERENCES_MAX`] differences.
     pub differences: Vec<String>,
 }
 
-/// So many differences are listed.
+/// At most this many differences are reported.
 pub const DIFFERENCES_MAX: usize = 6;
 
 impl Default for Model {
     fn default() -> Self {
-        Self { trees: vec![Tree::new(0, Life::There)], head: 0, floor_kill: 0, floor_power: 0 }
+        Self { trees: vec![Tree::new(0, Life::Exists)], head: 0, floor_kill: 0, floor_power: 0 }
     }
 }
 
 impl Model {
-    /// Checks that `found` is a state that `crash` may leave now, and answers which one (the last, where several are alike).
+    /// Checks that `found` is a state that `crash` may leave now, and returns which one (the last, if several are
+    /// alike).
     ///
     /// # Errors
     /// What is wrong, and with which keys.
@@ -138,7 +140,7 @@ impl Model {
         let mut wrong = Tally::new(&allowed);
         for name in found.keys() {
             if NAMES.iter().all(|n| n != name) {
-                wrong.everywhere(format!("keyspace `{name}` was never made"));
+                wrong.everywhere(format!("keyspace `{name}` was never created"));
             }
         }
         for (at, name) in NAMES.iter().enumerate() {
@@ -154,17 +156,17 @@ impl Model {
         Err(Mismatch { allowed, nearest, differences })
     }
 
-    fn compare_tree(&self, name: Name, found: Option<&Pairs>, wrong: &mut Tally) {
-        let alive = self.trees.iter().rev().find(|t| t.name == name && t.life != Life::Gone);
-        let (tree, pairs) = match (alive, found) {
+    fn compare_tree(&self, name: Name, found: Option<&Entries>, wrong: &mut Tally) {
+        let alive = self.trees.iter().rev().find(|t| t.name == name && t.life != Life::Dropped);
+        let (tree, entries) = match (alive, found) {
             (None, None) => return,
-            (Some(tree), None) if tree.life != Life::There => return,
+            (Some(tree), None) if tree.life != Life::Exists => return,
             (Some(_), None) => return wrong.everywhere(format!("keyspace `{}` is missing", NAMES[name as usize])),
             (None, Some(_)) => return wrong.everywhere(format!("keyspace `{}` is back", NAMES[name as usize])),
-            (Some(tree), Some(pairs)) => (tree, pairs),
+            (Some(tree), Some(entries)) => (tree, entries),
         };
         for (key, versions) in &tree.keys {
-            let value = value_of(pairs, key);
+            let value = value_of(entries, key);
             let mut since = 0;
             let mut holds: Option<Spec> = None;
             for version in versions {
@@ -173,18 +175,18 @@ impl Model {
             }
             wrong.count(since, CommitNo::MAX, !same(holds, value));
         }
-        for (key, value) in pairs.iter().filter(|(key, _)| !tree.keys.contains_key(key)) {
+        for (key, value) in entries.iter().filter(|(key, _)| !tree.keys.contains_key(key)) {
             let name = NAMES[name as usize];
             wrong.everywhere(format!("{name}/{}: never written, found {}", key.escape_ascii(), describe(value)));
         }
     }
 
     fn list_differences(&self, found: &Contents, nearest: CommitNo, into: &mut Vec<String>) {
-        for tree in self.trees.iter().filter(|t| t.life != Life::Gone) {
+        for tree in self.trees.iter().filter(|t| t.life != Life::Dropped) {
             let name = NAMES[tree.name as usize];
-            let Some(pairs) = found.get(name) else { continue };
+            let Some(entries) = found.get(name) else { continue };
             for (key, versions) in &tree.keys {
-                let (right, value) = (at(versions, nearest), value_of(pairs, key));
+                let (right, value) = (at(versions, nearest), value_of(entries, key));
                 if !same(right, value) {
                     let since = versions.iter().rev().find(|v| v.commit <= nearest).map_or(0, |v| v.commit);
                     into.push(format!(
@@ -227,7 +229,7 @@ impl Model {
         }
     }
 
-    /// The last commit was acknowledged at this level.
+    /// Records that the last commit was acknowledged at this level.
     pub fn acknowledge(&mut self, durability: Durability) {
         if durability != Durability::Memory {
             self.floor_kill = self.head;
@@ -237,7 +239,7 @@ impl Model {
         }
     }
 
-    /// Forgets all commits after `commit`: they did not happen, or did not survive.
+    /// Removes all commits after `commit`: they did not happen, or did not survive.
     pub fn cut_back_to(&mut self, commit: CommitNo) {
         for tree in &mut self.trees {
             tree.keys.retain(|_, versions| {
@@ -250,7 +252,7 @@ impl Model {
         self.floor_power = self.floor_power.min(commit);
     }
 
-    /// What a database that came back with `found`, equal to the state after `commit`, holds for sure from now on.
+    /// What a database surely holds from now on, after it recovered `found`, which equals the state after `commit`.
     #[must_use]
     pub fn recovered(&self, commit: CommitNo, found: &Contents) -> Self {
         let mut model = self.clone();
@@ -261,44 +263,44 @@ impl Model {
         model
     }
 
-    /// Begins making a keyspace.
+    /// Begins to create a keyspace.
     pub fn begin_create(&mut self, name: Name) {
         self.trees.push(Tree::new(name, Life::Creating));
     }
 
-    /// Begins dropping a keyspace.
+    /// Begins to drop a keyspace.
     pub fn begin_drop(&mut self, name: Name) {
         if let Some(tree) = self.current(name) {
             self.trees[tree.0].life = Life::Dropping;
         }
     }
 
-    /// Keyspaces that were coming or going have come or gone, as `found` shows.
+    /// Decides whether keyspaces being created or dropped exist, as `found` shows.
     pub fn settle_as(&mut self, found: &Contents) {
         for tree in &mut self.trees {
             tree.life = match tree.life {
-                Life::Creating | Life::Dropping if found.contains_key(NAMES[tree.name as usize]) => Life::There,
-                Life::Creating | Life::Dropping => Life::Gone,
-                settled => settled,
+                Life::Creating | Life::Dropping if found.contains_key(NAMES[tree.name as usize]) => Life::Exists,
+                Life::Creating | Life::Dropping => Life::Dropped,
+                unchanged => unchanged,
             };
         }
     }
 
-    /// The call that made or dropped a keyspace was acknowledged.
+    /// Records that the call that created or dropped a keyspace was acknowledged.
     pub fn settle(&mut self) {
         for tree in &mut self.trees {
             tree.life = match tree.life {
-                Life::Creating => Life::There,
-                Life::Dropping => Life::Gone,
-                settled => settled,
+                Life::Creating => Life::Exists,
+                Life::Dropping => Life::Dropped,
+                unchanged => unchanged,
             };
         }
     }
 
-    /// The tree that `name` means now.
+    /// The current tree of `name`.
     #[must_use]
     pub fn current(&self, name: Name) -> Option<TreeId> {
-        self.trees.iter().rposition(|t| t.name == name && matches!(t.life, Life::There | Life::Creating)).map(TreeId)
+        self.trees.iter().rposition(|t| t.name == name && matches!(t.life, Life::Exists | Life::Creating)).map(TreeId)
     }
 
     /// The last commit begun.
@@ -329,7 +331,7 @@ impl Model {
         versions.is_some_and(|versions| versions.iter().any(|version| version.value.is_some_and(|spec| spec.is(value))))
     }
 
-    /// The pairs of a range after commit `n`.
+    /// The entries of a range after commit `n`.
     pub fn scan(&self, tree: TreeId, bounds: &Bounds, n: CommitNo) -> Vec<(&[u8], Spec)> {
         if !is_range(bounds) {
             return Vec::new();
@@ -350,7 +352,7 @@ impl Tree {
     }
 }
 
-/// For each allowed commit, how many keys of the found state do not fit it: kept as steps, summed up at the end.
+/// For each allowed commit, how many keys of the found state do not match it: stored as steps, summed up at the end.
 struct Tally {
     first: CommitNo,
     last: CommitNo,
@@ -365,7 +367,7 @@ impl Tally {
         Self { first, last, steps: vec![0; (last - first + 2) as usize], always: Vec::new() }
     }
 
-    /// Notes that from commit `since` up to the one before `until` one more key is wrong.
+    /// Counts one more wrong key from commit `since` up to the one before `until`.
     fn count(&mut self, since: CommitNo, until: CommitNo, wrong: bool) {
         let (begin, end) = (since.max(self.first), until.min(self.last + 1));
         if wrong && begin < end {
@@ -374,13 +376,13 @@ impl Tally {
         }
     }
 
-    /// Notes something that is wrong whatever the commit.
+    /// Counts something that is wrong for every commit.
     fn everywhere(&mut self, what: String) {
         self.always.push(what);
         self.count(self.first, self.last + 1, true);
     }
 
-    /// The last commit with the fewest wrong keys, and how many these are.
+    /// The last commit with the fewest wrong keys, and their number.
     fn best(&self) -> (CommitNo, i64) {
         let mut sum = 0;
         let mut best = (self.first, i64::MAX);
@@ -399,8 +401,8 @@ fn at(versions: &[Version], n: CommitNo) -> Option<Spec> {
     versions[..after].last().and_then(|v| v.value)
 }
 
-fn value_of<'a>(pairs: &'a [(Box<[u8]>, Value)], key: &[u8]) -> Option<&'a [u8]> {
-    pairs.binary_search_by(|(k, _)| k.as_ref().cmp(key)).ok().map(|at| &pairs[at].1[..])
+fn value_of<'a>(entries: &'a [(Box<[u8]>, Value)], key: &[u8]) -> Option<&'a [u8]> {
+    entries.binary_search_by(|(k, _)| k.as_ref().cmp(key)).ok().map(|at| &entries[at].1[..])
 }
 
 fn same(spec: Option<Spec>, bytes: Option<&[u8]>) -> bool {
@@ -434,7 +436,7 @@ fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
     }
 }
 
-/// Whether no key can lie between the bounds: deleting such a range is no operation at all.
+/// Whether no key can lie between the bounds: deleting such a range is no operation.
 #[must_use]
 pub fn is_nothing(bounds: &Bounds) -> bool {
     let after = |key: &[u8]| [key, &[0]].concat();
@@ -450,7 +452,7 @@ pub fn is_nothing(bounds: &Bounds) -> bool {
     }
 }
 
-/// Whether a map's own range takes these bounds; it panics where the ends are the wrong way round.
+/// Whether a map's `range` accepts these bounds; it panics if the ends are in the wrong order.
 fn is_range(bounds: &Bounds) -> bool {
     match bounds {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,

@@ -1,6 +1,6 @@
-//! Crashes within recovery from a crash: the image of a crash is opened, at the I/O operations of that recovery images are
-//! taken again, and so on. Each must be as good as the first: what was promised before the first crash holds after the
-//! last.
+//! Crashes within recovery from a crash: the image of a crash is opened, images are taken at the I/O operations of
+//! that recovery, and so on. Each must be as good as the first: what was promised before the first crash holds after
+//! the last.
 
 use bifold_io::memory::MemoryFs;
 
@@ -13,14 +13,14 @@ use crate::{
     report::Report,
 };
 
-/// How far nested crashes are followed.
+/// How many nested crashes are tested.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// One in so many first images is crashed again while it is opened.
+    /// One in `every` first images crashes again while it is opened.
     pub every: u64,
-    /// One in so many second images is crashed a third time.
+    /// One in `third_every` second images crashes a third time.
     pub third_every: u64,
-    /// Random images of each moment.
+    /// Random images per moment.
     pub random: u64,
 }
 
@@ -48,7 +48,7 @@ pub fn examine(judge: &Judge, image: &Image, model: &Model, sizes: Sizes, report
     Ok(())
 }
 
-/// Crashes the recovery from what a killed process has left, at one in so many I/Os that it does.
+/// Crashes the recovery of what a killed process has left, at one in `every` I/Os.
 ///
 /// # Errors
 /// The first image that is not as good as the kill allowed.

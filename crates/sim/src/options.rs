@@ -1,5 +1,5 @@
-//! Random option sets, all of them far too small for real use, so that a few hundred operations flush, split, merge and
-//! evict all the time.
+//! Random option sets, all far too small for real use, so that a few hundred operations flush, split, merge and evict
+//! all the time.
 
 use bifold::{
     CachedValues, Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
@@ -23,7 +23,7 @@ impl OptionSet {
     pub fn new(seed: u64, index: u64, durability: Durability) -> Self {
         let mut random = Random::new(seed ^ index.rotate_left(40), "options");
         let mut keyspaces: Vec<KeyspaceOptions> = NAMES.iter().map(|_| keyspace(&mut random)).collect();
-        // Drawn by itself, so that seeds which have found something go on finding it.
+        // Sampled separately, so that old seeds that found a bug still find it.
         let mut random_partitions = Random::new(seed ^ index.rotate_left(40), "partitions");
         for keyspace in &mut keyspaces {
             keyspace.partition_bytes = random_partitions.pick(&[None, None, Some(4 << 10), Some(16 << 10)]);
@@ -49,14 +49,15 @@ impl OptionSet {
     }
 }
 
-/// Mostly so few that files are closed and opened again all the time; else as many as there are, whatever this process may have.
-/// Drawn by itself: seeds that have found something go on finding it.
+/// Mostly so few that files are closed and opened again all the time, otherwise as many as there are, whatever this
+/// process may have. Sampled separately, so that old seeds that found a bug still find it.
 fn open_files_max(seed: u64, index: u64) -> u32 {
     let mut random = Random::new(seed ^ index.rotate_left(40), "open files");
     random.pick(&[2, 3, 4, 8, 1 << 20])
 }
 
-/// Half of the time none; else with tags so short that they lead to wrong runs, and few runs that it can tell.
+/// Half of the time none. Otherwise with tags so short that they lead to wrong runs, and with few distinguishable
+/// runs.
 fn hash_index(random: &mut Random) -> Option<HashIndex> {
     let index = HashIndex {
         ways: random.pick(&[1, 2, 4, 8]),
@@ -88,7 +89,7 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
     }
 }
 
-/// Groups and files so small, and a target so low, that garbage is collected every few dozen operations.
+/// Groups and files so small, and a target so low, that GC runs every few dozen operations.
 fn values(random: &mut Random) -> Values {
     let mut values = Values {
         min_bytes: random.pick(&[1, 8, 64, 1000]),
@@ -111,7 +112,7 @@ fn values(random: &mut Random) -> Values {
         compression: random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
         cache: CachedValues::None,
     };
-    // Without a draw of its own: seeds that have found something go on finding it.
+    // Not sampled, so that old seeds that found a bug still find it.
     if matches!(values.victim, Victim::Greedy | Victim::Random) {
         values.cache = CachedValues::Gets;
     }

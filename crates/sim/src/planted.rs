@@ -1,11 +1,11 @@
 //! Tests of the tests: the engine can be built with known bugs, and each must be caught.
 //!
-//! A build with `--cfg planted` carries all of them, asleep (`bifold_contract::planted`), so they are compiled once. For each
-//! the table says what must fail while it is awake: a proof, which is a test binary of this crate, or tests of the crate that
-//! the bug is in. The runner first runs those with every bug asleep: a test that fails anyway catches nothing. Then it wakes
-//! one bug after the other and runs its test (proofs at half their usual amount, until the first failure). It wants to see a
-//! proof's line that repeats the failure, or the name of the test that failed. A failed build, or a proof that did less than
-//! it should, is not enough.
+//! A build with `--cfg planted` carries all of them, asleep (`bifold_contract::planted`), so they are compiled once.
+//! For each bug the table names what must fail while the bug is awake: a proof, which is a test binary of this crate,
+//! or tests of the crate that has the bug. The runner first runs these with every bug asleep, since a test that fails
+//! anyway catches nothing. Then it wakes one bug after the other and runs its test (proofs at half their usual
+//! amount, until the first failure). It requires a proof's line that repeats the failure, or the name of the failed
+//! test. A failed build, or a proof that did less than it should, is not enough.
 
 use std::{
     fmt, io,
@@ -29,14 +29,14 @@ pub struct Planted {
 pub enum Test {
     /// A test binary of this crate.
     Proof(&'static str),
-    /// The unit tests of a crate whose names have this in them.
+    /// The unit tests of a crate with this in their names.
     Unit(&'static str, &'static str),
-    /// The integration tests of a crate and binary whose names have this in them.
+    /// The integration tests of a crate and binary with this in their names.
     Integration(&'static str, &'static str, &'static str),
 }
 
 impl Test {
-    /// What cargo is to test.
+    /// The arguments of `cargo test`.
     fn words(self) -> Vec<&'static str> {
         match self {
             Self::Proof(name) => vec!["-p", "bifold-sim", "--test", name],
@@ -188,7 +188,7 @@ pub const ALL: &[Planted] = &[
     bug("change_shared_files", HARD_LINKS),
 ];
 
-/// What became of one planted bug.
+/// The result for one planted bug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The test failed: what it did until then, and how to repeat the failure.
@@ -199,14 +199,14 @@ pub enum Outcome {
     NotRun(String),
 }
 
-/// How the tests are built: as the proofs are.
+/// How the tests are built: like the proofs.
 const PROFILE: &str = "prove";
 
-/// How much of its usual amount a test does. Half: a bug that is found just so would be missed after the next change of a
-/// random number.
+/// How much of its usual amount a test does. Half: a bug that is only just found would be missed after the next
+/// change of a random number.
 const SCALE_PERCENT: &str = "50";
 
-/// Where and in what bugs are planted.
+/// Where bugs are planted.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
     /// The sources.
@@ -225,18 +225,22 @@ impl Site<'_> {
         if tested.status.success() {
             return Ok(Outcome::Missed);
         }
-        let said = [tested.stdout, tested.stderr].concat();
-        Ok(story(&said, bug.caught_by).map_or_else(|| Outcome::NotRun(last_line(&said)), Outcome::Caught))
+        let output = [tested.stdout, tested.stderr].concat();
+        Ok(story(&output, bug.caught_by).map_or_else(|| Outcome::NotRun(last_line(&output)), Outcome::Caught))
     }
 
-    /// Demands that `test` passes while every bug is asleep.
+    /// Requires that `test` passes while every bug is asleep.
     ///
     /// # Errors
     /// When cargo cannot be started.
     pub fn control(self, test: Test) -> io::Result<Result<(), String>> {
         let tested = self.test(test, "")?;
-        let said = [tested.stdout, tested.stderr].concat();
-        Ok(if tested.status.success() { Ok(()) } else { Err(story(&said, test).unwrap_or_else(|| last_line(&said))) })
+        let output = [tested.stdout, tested.stderr].concat();
+        Ok(if tested.status.success() {
+            Ok(())
+        } else {
+            Err(story(&output, test).unwrap_or_else(|| last_line(&output)))
+        })
     }
 
     fn test(self, test: Test, awake: &str) -> io::Result<Output> {
@@ -244,20 +248,20 @@ impl Site<'_> {
         cargo.current_dir(self.workspace).env("CARGO_TARGET_DIR", self.target);
         cargo.env("RUSTFLAGS", "--cfg planted").env(VARIABLE, awake);
         cargo.env("BIFOLD_SIM_FAILURES", "1").env("BIFOLD_SIM_SCALE", SCALE_PERCENT);
-        // What fails because of a planted bug is no regression to be kept with the sources.
+        // A failure caused by a planted bug is not a regression to keep with the sources.
         cargo.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1");
         cargo.args(["test", "--profile", PROFILE]).args(test.words()).output()
     }
 }
 
-/// From the output of a failed test: what it did, and how to repeat its first failure.
-fn story(said: &[u8], test: Test) -> Option<String> {
-    let said = String::from_utf8_lossy(said);
+/// What a failed test did and how to repeat its first failure, from its output.
+fn story(output: &[u8], test: Test) -> Option<String> {
+    let output = String::from_utf8_lossy(output);
     if let Test::Unit(krate, _) | Test::Integration(krate, ..) = test {
         let failed = |line: &str| Some(line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?.to_owned());
-        return said.lines().find_map(failed).map(|name| format!("{krate} {name}"));
+        return output.lines().find_map(failed).map(|name| format!("{krate} {name}"));
     }
-    let line = |begin: &str| said.lines().map(str::trim).find(|line| line.starts_with(begin));
+    let line = |begin: &str| output.lines().map(str::trim).find(|line| line.starts_with(begin));
     let repeat = line("repeat with: ")?;
     let counts = line(&format!("{test}: ")).unwrap_or_default();
     Some(format!("{counts}; {repeat}"))
@@ -280,7 +284,7 @@ mod tests {
         for name in ["contract", "format", "io", "index", "values", "bifold"] {
             gather(&crates.join(name).join("src"), &mut planted);
         }
-        // The example in the macro's own documentation is a bug's name, too.
+        // The example in the macro's own documentation is also the name of a bug.
         let listed: BTreeSet<String> = ALL.iter().map(|bug| bug.name.to_owned()).collect();
         assert_eq!(planted, listed);
     }

@@ -1,8 +1,8 @@
-//! Power loss at every I/O: a history runs on files in memory, before every operation that changes a file or a directory
-//! images are taken of what a power loss at that moment could leave, and each image is opened and judged.
+//! Power loss at every I/O: a history runs on files in memory. Before every operation that changes a file or a
+//! directory, images are taken of what a power loss at that moment could leave, and each image is opened and judged.
 //!
-//! Images of one moment: everything given to the system kept (what a killed process leaves), everything unsynced lost,
-//! and random subsets of unsynced sectors, lengths and directory entries.
+//! The images of one moment: everything passed to the system kept (what a killed process leaves), everything unsynced
+//! lost, and random subsets of unsynced sectors, lengths and directory entries.
 
 use std::cell::Cell;
 
@@ -24,18 +24,18 @@ use crate::{
 pub struct Sizes {
     /// The history.
     pub mix: Mix,
-    /// Images are taken at every so many changes of the files.
+    /// Images are taken after every `every`th change of the files.
     pub every: u64,
-    /// Random images of each moment, beside "keep all" and "lose all".
+    /// Random images per moment, in addition to "keep all" and "lose all".
     pub random: u64,
-    /// One in so many images is judged thoroughly.
+    /// One in `thorough` images is judged thoroughly.
     pub thorough: u64,
-    /// Crashes within recovery that are followed: 0 for none.
+    /// Crashes within recovery, if any.
     pub nested: Option<nested::Sizes>,
 }
 
 impl Sizes {
-    /// Short histories, every change, few random images each.
+    /// Short histories, every change, a few random images each.
     #[must_use]
     pub fn usual() -> Self {
         Self { mix: Mix { ops: 70, keys: 40, flavor: Flavor::Files }, every: 1, random: 2, thorough: 16, nested: None }
@@ -49,7 +49,7 @@ pub struct Watch<'a> {
     sizes: Sizes,
     only: Option<u64>,
     report: &'a mut Report,
-    /// The image being judged, for the report of whatever goes wrong with it.
+    /// The image being judged, for the report of a failure.
     current: &'a Cell<Option<u64>>,
 }
 
@@ -90,7 +90,7 @@ impl Watch<'_> {
     }
 }
 
-/// Runs the history of `seed` and judges all images, or only the one of number `only`.
+/// Runs the history of `seed` and judges all images, or only image number `only`.
 #[must_use]
 pub fn run(name: &str, seed: u64, sizes: Sizes, only: Option<u64>) -> Report {
     let history = History::new(seed, sizes.mix);
@@ -98,7 +98,7 @@ pub fn run(name: &str, seed: u64, sizes: Sizes, only: Option<u64>) -> Report {
     run_history(&format!("{name} --seed {seed}"), &history, &set, sizes, only)
 }
 
-/// Runs a history under an option set, and judges its images. `replay` is how to say so on the command line.
+/// Runs a history under an option set and judges its images. `replay` is the command line that repeats it.
 #[must_use]
 pub fn run_history(replay: &str, history: &History, set: &OptionSet, sizes: Sizes, only: Option<u64>) -> Report {
     let mut report = Report::default();

@@ -1,9 +1,9 @@
-//! The program `bifold` as users get it, with calls of its commands failing from outside ([`crate::trace`]).
+//! The program `bifold` as users get it, with system calls of its commands failing from outside ([`crate::trace`]).
 //!
-//! A database is left by a process that was killed; then one command runs on it, and its N-th call that concerns the directory
-//! fails, once or from then on. Demanded: it ends by itself, with success, or with exit code 1 or 2 and a message that names a
-//! file; no panic. What it prints with success is what it prints undisturbed. Afterwards everything is there that was
-//! there, and whatever the command did if it ended with success.
+//! A killed process leaves a database. Then one command runs on it, and its N-th call that concerns the directory
+//! fails, once or from then on. Required: the command ends by itself, with success, or with exit code 1 or 2 and a
+//! message that names a file; no panic. If it succeeds, its output is the same as without a fault. Afterwards
+//! everything is still there, including what the command did if it succeeded.
 
 use std::{
     fs,
@@ -21,10 +21,10 @@ use crate::{
     trace::{self, Counted, Deed, Fault, Lasts, Traced},
 };
 
-/// One command, and what its success means.
+/// One command, and the effect of its success.
 struct Act {
     words: &'static [&'static str],
-    /// What is printed is the same each time.
+    /// Whether the output is the same each time.
     prints: bool,
     after: After,
 }
@@ -58,17 +58,17 @@ const KEYS: usize = 60;
 const PLACEMENTS: [Placement; 6] =
     [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
 
-/// The program beside this one, which `cargo build -p bifold-cli` puts there.
+/// The program in the same directory as this one, where `cargo build -p bifold-cli` puts it.
 ///
 /// # Errors
-/// That it is not there.
-pub fn beside_this() -> Result<PathBuf, Trouble> {
+/// That it does not exist.
+pub fn next_to_this() -> Result<PathBuf, Trouble> {
     let this = crate::kill::this_program()?;
     let program = this.with_file_name("bifold");
     if program.is_file() {
         return Ok(program);
     }
-    Err(Trouble::wrong(format!("{} is not there: build it, `cargo build --release -p bifold-cli`", program.display())))
+    Err(Trouble::wrong(format!("{} does not exist: run `cargo build --release -p bifold-cli`", program.display())))
 }
 
 fn key(n: usize) -> String {
@@ -103,7 +103,7 @@ impl<'a> Stage<'a> {
                 db.flush()?;
             }
         }
-        // As the system has it when the process is killed now.
+        // As the system has it if the process is killed now.
         copy(&stage.root, &stage.kept)?;
         drop(db);
         Ok(stage)
@@ -124,14 +124,14 @@ impl<'a> Stage<'a> {
         Ok(traced)
     }
 
-    /// Runs the command with a fault and looks at what it leaves.
+    /// Runs the command with a fault and checks what it leaves.
     fn check(&self, fault: Fault, undisturbed: &Traced, report: &mut Report) -> Result<(), Trouble> {
         let traced = self.run(Some(fault))?;
         report.count("system calls of the program made to fail", u64::from(traced.done.is_some()));
         let success = traced.status.success();
         report.count(if success { "commands that ended well all the same" } else { "commands that said why not" }, 1);
         if success && self.act.prints && traced.out != undisturbed.out {
-            return Err(Trouble::wrong(format!("another answer, and success, after {:?}", traced.done)));
+            return Err(Trouble::wrong(format!("a different answer with success, after {:?}", traced.done)));
         }
         let db =
             Db::open_with(self.root.join("db"), calm()).map_err(|e| Trouble::from(e).during("opening afterwards"))?;
@@ -141,11 +141,11 @@ impl<'a> Stage<'a> {
             match found {
                 Some(found) if found == value(n).as_str() && !(is_deleted && success) => {}
                 None if is_deleted => {}
-                _ => return Err(Trouble::wrong(format!("{} is not what it was, after {:?}", key(n), traced.done))),
+                _ => return Err(Trouble::wrong(format!("{} has changed, after {:?}", key(n), traced.done))),
             }
         }
         if self.act.after == After::Put && success && db.get("new")?.is_none_or(|found| found != "value of new") {
-            return Err(Trouble::wrong(format!("what was put is not there, after {:?}", traced.done)));
+            return Err(Trouble::wrong(format!("the new value is missing, after {:?}", traced.done)));
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ fn fault(call: u64, number: u64) -> Fault {
     Fault { at: call, deed: Deed::Fail { number: number / 2, lasts } }
 }
 
-/// Runs the seed's command on the seed's placement; one in `every` of its calls fails.
+/// Runs the seed's command on the seed's placement, and fails one in `every` of its calls.
 #[must_use]
 pub fn run(program: &Path, seed: u64, every: u64) -> Report {
     let mut report = Report::default();

@@ -2,14 +2,14 @@
 
 pub use bifold_io::random::mix;
 
-/// Numbers that follow from a seed alone.
+/// Numbers determined by a seed alone.
 #[derive(Clone, Debug)]
 pub struct Random {
     source: bifold_io::random::Random,
 }
 
 impl Random {
-    /// The numbers of `seed`; different `stream`s of one seed have nothing in common.
+    /// The numbers of `seed`. Different `stream`s of one seed have nothing in common.
     #[must_use]
     pub fn new(seed: u64, stream: &str) -> Self {
         let named = stream.bytes().fold(stream.len() as u64, |hash, byte| mix(hash ^ u64::from(byte)));
@@ -36,7 +36,7 @@ impl Random {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// The position of a weight, drawn in proportion to the weights.
+    /// The position of a weight, sampled in proportion to the weights.
     pub fn weighted(&mut self, weights: &[u64]) -> usize {
         let mut left = self.below(weights.iter().sum());
         for (at, &weight) in weights.iter().enumerate() {

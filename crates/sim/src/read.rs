@@ -1,4 +1,4 @@
-//! Reading a whole database in every way there is, and comparing the answers with the model's.
+//! Reads a whole database in every way there is and compares the answers with the model's.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use bifold::{Db, Error, Pair, Range};
 use crate::{
     driver::everything,
     history::Way,
-    model::{CommitNo, Contents, Model, NAMES, Name, Pairs},
+    model::{CommitNo, Contents, Entries, Model, NAMES, Name},
     value::{Spec, describe},
 };
 
-/// Why a step of a run did not go as it should.
+/// Why a step of a run failed.
 #[derive(Debug)]
 pub enum Trouble {
-    /// An answer is wrong. Never right, whatever faults are injected.
+    /// An answer is wrong. Never allowed, whatever faults are injected.
     Wrong(String),
-    /// The database refused; right only if a fault was injected.
+    /// The database refused; only allowed if a fault was injected.
     Refused(Error),
 }
 
@@ -26,7 +26,7 @@ impl Trouble {
         Self::Wrong(what.into())
     }
 
-    /// The same trouble, saying where it arose.
+    /// The same trouble, with the place where it arose.
     #[must_use]
     pub fn during(self, what: impl fmt::Display) -> Self {
         match self {
@@ -51,7 +51,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// All that `db` holds, by iterating forwards.
+/// Everything that `db` holds, by iterating forwards.
 ///
 /// # Errors
 /// The database's refusal, or keys out of order.
@@ -59,22 +59,22 @@ pub fn contents(db: &Db) -> Result<Contents, Trouble> {
     let mut contents = Contents::new();
     for name in db.keyspace_names() {
         let Some(tree) = db.existing_keyspace(&name)? else {
-            return Err(Trouble::wrong(format!("keyspace `{name}` is listed but not there")));
+            return Err(Trouble::wrong(format!("keyspace `{name}` is listed but does not exist")));
         };
-        let mut pairs = Pairs::new();
-        for pair in tree.iter() {
-            let pair = pair?.into_parts()?;
-            if pairs.last().is_some_and(|last| last.0 >= pair.0) {
-                return Err(Trouble::wrong(format!("{name}: key {} comes out of order", pair.0.escape_ascii())));
+        let mut entries = Entries::new();
+        for entry in tree.iter() {
+            let entry = entry?.into_parts()?;
+            if entries.last().is_some_and(|last| last.0 >= entry.0) {
+                return Err(Trouble::wrong(format!("{name}: key {} comes out of order", entry.0.escape_ascii())));
             }
-            pairs.push(pair);
+            entries.push(entry);
         }
-        contents.insert(name, pairs);
+        contents.insert(name, entries);
     }
     Ok(contents)
 }
 
-/// Compares scans both ways, point reads of every key ever used and a read of all keys at once with the state after
+/// Compares scans both ways, point reads of every key ever used and a multi-get of all keys with the state after
 /// commit `n`.
 ///
 /// # Errors
@@ -102,10 +102,10 @@ pub fn compare_everything(db: &Db, model: &Model, n: CommitNo) -> Result<(), Tro
     Ok(())
 }
 
-/// Compares an iterator's pairs with the right ones.
+/// Compares an iterator's entries with the right ones.
 ///
 /// # Errors
-/// The first pair that differs, or the database's refusal.
+/// The first entry that differs, or the database's refusal.
 pub fn compare_entries(what: &str, right: Vec<(&[u8], Spec)>, mut range: Range, way: Way) -> Result<(), Trouble> {
     let mut right = right.into_iter();
     for turn in 0.. {
@@ -121,7 +121,7 @@ pub fn compare_entries(what: &str, right: Vec<(&[u8], Spec)>, mut range: Range, 
     Ok(())
 }
 
-/// Compares one answer of an iterator with the right one.
+/// Compares one entry of an iterator with the right one.
 ///
 /// # Errors
 /// As [`compare_entries`].

@@ -1,4 +1,4 @@
-//! What a runner found: counts, and failures that each say how to repeat them.
+//! What a runner found: counts, and failures with the line that repeats each.
 
 use std::{
     collections::BTreeMap,
@@ -16,35 +16,35 @@ use crate::read::Trouble;
 pub struct Failure {
     /// The arguments of `bifold-sim` that repeat it.
     pub replay: String,
-    /// What was wrong.
+    /// What went wrong.
     pub what: String,
 }
 
 /// Counts and failures of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What was done, how often.
+    /// What was done, and how often.
     pub counts: BTreeMap<&'static str, u64>,
-    /// What went wrong.
+    /// The failures.
     pub failures: Vec<Failure>,
 }
 
-/// When the running test of a soak is to end.
+/// When the running test of a soak must end.
 static DEADLINE: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// From now on work ends at `deadline`: seeds that have begun are cut short where they can be.
+/// From now on work ends at `deadline`: seeds that have begun are interrupted where possible.
 pub fn end_at(deadline: Instant) {
     *DEADLINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(deadline);
 }
 
-/// Whether it is time to end. Only in soaks: elsewhere a seed does the same each time.
+/// Whether it is time to end. Only in soaks: otherwise a seed does the same each time.
 #[must_use]
 pub fn time_is_up() -> bool {
     let deadline = *DEADLINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// Failures beyond this number are not looked for, unless `BIFOLD_SIM_FAILURES` says another number.
+/// The run ends after this many failures, unless `BIFOLD_SIM_FAILURES` sets another number.
 const FAILURES_MAX: u64 = 3;
 
 impl Report {
@@ -59,12 +59,12 @@ impl Report {
         self.counts.get(what).copied().unwrap_or(0)
     }
 
-    /// Notes a failure.
+    /// Records a failure.
     pub fn fail(&mut self, replay: impl Into<String>, trouble: &Trouble) {
         self.failures.push(Failure { replay: replay.into(), what: trouble.to_string() });
     }
 
-    /// Takes over another run's counts and failures.
+    /// Adds another run's counts and failures.
     pub fn merge(&mut self, other: Self) {
         for (what, times) in other.counts {
             self.count(what, times);
@@ -72,11 +72,11 @@ impl Report {
         self.failures.extend(other.failures);
     }
 
-    /// Prints the counts, and panics with all failures if there are any, or if something was done less often than
-    /// `at_least` says: a harness that does nothing passes everything.
+    /// Prints the counts. Panics with all failures if there are any, or if something was done less often than
+    /// `at_least` requires: a harness that does nothing passes everything.
     ///
     /// # Panics
-    /// As said.
+    /// See above.
     pub fn finish(&self, name: &str, at_least: &[(&str, u64)]) {
         println!("{name}: {self}");
         assert!(self.failures.is_empty(), "{name}: {} failures, see above", self.failures.len());
@@ -97,12 +97,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs `one` for every seed on all processors and adds up the reports. Stops early once a few have failed.
+/// Runs `one` for every seed on all processors and adds up the reports. Stops early after a few failures.
 pub fn over_seeds(seeds: std::ops::Range<u64>, one: impl Fn(u64) -> Report + Sync) -> Report {
     over_seeds_in_time(seeds, one).0
 }
 
-/// As [`over_seeds`], and no seed is begun when [`time_is_up`]. Answers also which seed would be the next.
+/// Like [`over_seeds`], but starts no seed when [`time_is_up`]. Also returns the next seed.
 pub fn over_seeds_in_time(seeds: std::ops::Range<u64>, one: impl Fn(u64) -> Report + Sync) -> (Report, u64) {
     let failures_max = number_of("BIFOLD_SIM_FAILURES").unwrap_or(FAILURES_MAX);
     let next = Mutex::new((seeds.clone(), Report::default()));
@@ -127,10 +127,10 @@ pub fn over_seeds_in_time(seeds: std::ops::Range<u64>, one: impl Fn(u64) -> Repo
     (report, left.start)
 }
 
-/// Runs `work`; a panic in it is trouble like any other.
+/// Runs `work`; a panic in it becomes trouble like any other.
 ///
 /// # Errors
-/// The trouble or the panic's message.
+/// The trouble, or the panic's message.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

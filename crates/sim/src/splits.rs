@@ -1,5 +1,5 @@
-//! Power loss at every I/O of partitions that split and collect their garbage (UniKV §III-C, §III-D): histories of overwrites on a keyspace so
-//! tight that there is hardly a batch without a merge, a split or a collection.
+//! Power loss at every I/O of partitions during splits and GC (UniKV §III-C, §III-D): histories of overwrites on a
+//! keyspace with such tight limits that hardly any batch comes without a merge, a split or a GC run.
 
 use crate::{
     driver::{Blind, Driver},
@@ -21,24 +21,24 @@ use bifold::{
 /// Batches of a history.
 const BATCHES: u32 = 40;
 
-/// Runs the history of `seed` and judges its images, or only one of them; counts splits and collections.
+/// Runs the history of `seed` and judges its images, or only one of them. Counts splits and GC runs.
 #[must_use]
 pub fn run(seed: u64, only: Option<u64>) -> Report {
     let sizes =
         Sizes { mix: Mix { ops: 0, keys: 0, flavor: Flavor::Files }, every: 1, random: 1, thorough: 64, nested: None };
     let (history, set) = (history(seed), options(seed));
     let mut report = power::run_history(&format!("splits --seed {seed}"), &history, &set, sizes, only);
-    match guarded(|| what_happens(&history, &set)) {
-        Ok((splits, collections)) => {
+    match guarded(|| count_splits_and_gc(&history, &set)) {
+        Ok((splits, gc_runs)) => {
             report.count("splits", splits);
-            report.count("collections", collections);
+            report.count("collections", gc_runs);
         }
         Err(trouble) => report.fail(format!("splits --seed {seed}"), &trouble),
     }
     report
 }
 
-/// The history of `seed`: batches over few keys, a deletion now and then.
+/// The history of `seed`: batches over few keys, with a deletion now and then.
 #[must_use]
 pub fn history(seed: u64) -> History {
     let mut random = Random::new(seed, "splits");
@@ -62,7 +62,7 @@ pub fn history(seed: u64) -> History {
     History { seed, durability: Durability::Buffered, ops: ops.into_iter().enumerate().collect() }
 }
 
-/// UniKV's design with everything so small that a few values fill it.
+/// UniKV's design, with everything so small that a few values fill it.
 fn options(seed: u64) -> OptionSet {
     let mut random = Random::new(seed, "splitting options");
     let unsorted_bytes = random.pick(&[2 << 10, 4 << 10]);
@@ -75,7 +75,7 @@ fn options(seed: u64) -> OptionSet {
         values: Values {
             min_bytes: 100,
             space_target: random.pick(&[1.05, 1.3]),
-            // Else merges, which come with nearly each flush, take along what collections are for.
+            // Otherwise merges, which happen with nearly each flush, do the work of GC.
             gc_threshold: 0.1,
             file_bytes: random.pick(&[1 << 10, 4 << 10]),
             ..Values::default()
@@ -92,20 +92,20 @@ fn options(seed: u64) -> OptionSet {
     OptionSet { database, keyspaces: vec![keyspace; NAMES.len()] }
 }
 
-/// How often partitions of the keyspace split while the history runs, and how many collections there are.
-fn what_happens(history: &History, set: &OptionSet) -> Result<(u64, u64), Trouble> {
+/// How often partitions of the keyspace split while the history runs, and how many GC runs there are.
+fn count_splits_and_gc(history: &History, set: &OptionSet) -> Result<(u64, u64), Trouble> {
     let mut driver =
         Driver::new(env::simulated(&env::disk(history.seed)), env::DIR.as_ref(), set.clone(), Model::default(), Blind);
     driver.open()?;
-    let (mut most, mut collections, mut before) = (1, 0, 0);
+    let (mut most, mut gc_runs, mut before) = (1, 0, 0);
     for (_, op) in &history.ops {
         driver.step(op)?;
         let stats = driver.db().stats();
         most = stats.keyspaces.iter().map(|keyspace| keyspace.partitions).fold(most, u64::max);
-        // Opening the database begins to count anew.
-        collections += stats.gc.jobs.saturating_sub(if stats.gc.jobs < before { 0 } else { before });
+        // The count starts at 0 when the database is opened.
+        gc_runs += stats.gc.jobs.saturating_sub(if stats.gc.jobs < before { 0 } else { before });
         before = stats.gc.jobs;
     }
     driver.close()?;
-    Ok((most - 1, collections))
+    Ok((most - 1, gc_runs))
 }

@@ -1,12 +1,13 @@
-//! Kills and errors at the N-th system call, from outside, of a real process on the real disk; and of its recovery.
+//! Kills and errors at the N-th system call, from outside, of a real process on the real disk, and of its recovery.
 //!
-//! A writer acknowledges commits, and is killed at its N-th call that changes the directory, or that call fails
-//! ([`crate::trace`]). What it leaves is opened by another process, which is killed at its M-th call, a third one too; then
-//! the database is verified as it stands, opened and compared: everything acknowledged is there, batches whole. Nobody
-//! ever closes it. A program that a failing call has stopped must say so: exit code 1 and a message that names a file.
+//! A writer acknowledges commits. At its N-th call that changes the directory it is killed, or that call fails
+//! ([`crate::trace`]). Another process opens what is left and is killed at its M-th call, and so may a third. Then
+//! the database is verified as it is, opened and compared: everything acknowledged is there, and batches are whole.
+//! Nobody ever closes it. A program stopped by a failing call must report it: exit code 1 and a message that names a
+//! file.
 //!
-//! Most writers have one thread, so that N is the same call in each run. In the others the moment is still the
-//! line's, and what the other thread is doing then is not.
+//! Most writers have one thread, so N is the same call in each run. For the others N is still the same, but what the
+//! other thread is doing then may differ.
 
 use std::{
     fs, io,
@@ -17,7 +18,7 @@ use std::{
 use bifold::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options, Placement, Workers};
 
 use crate::{
-    kill::{batch_of, commit_of, part_of},
+    kill::{batch_of, commit_of, written_by},
     model::{CommitNo, Model, NAMES},
     options::OptionSet,
     random::Random,
@@ -29,7 +30,7 @@ use crate::{
 /// Commits of each writer thread.
 const COMMITS: CommitNo = 40;
 
-/// What is done at once after commits whose number this divides: a flush, a compaction, a checkpoint.
+/// What happens after commits whose number is a multiple of this: a flush, a compaction, a checkpoint.
 const FLUSH_EVERY: CommitNo = 11;
 const COMPACT_EVERY: CommitNo = 17;
 const CHECKPOINT_EVERY: CommitNo = 29;
@@ -43,11 +44,11 @@ const PLACEMENTS: [Placement; 6] =
 /// What is run for each seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// One in so many calls of the writer is where it is killed; other seeds take others.
+    /// The writer is killed at one in `every` of its calls; other seeds choose others.
     pub every: u64,
-    /// Of each database left by a kill, so many recoveries are killed.
+    /// How many recoveries are killed for each database left by a kill.
     pub recoveries: u64,
-    /// One in so many calls of the writer is made to fail, and one in so many of a recovery.
+    /// One in `errors_every` calls of the writer is made to fail, and as many of a recovery.
     pub errors_every: u64,
 }
 
@@ -59,22 +60,22 @@ impl Sizes {
     }
 }
 
-/// One failure's place.
+/// The place of one failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     /// The call of the writer.
     pub call: u64,
-    /// Which answer it fails with, and for how long; nothing: the writer is killed.
+    /// The error that it fails with, and for how long; `None`: the writer is killed.
     pub error: Option<u64>,
     /// The call of the recovery.
     pub recovery: Option<u64>,
-    /// Which answer that one fails with; nothing: it is killed.
+    /// The error that this one fails with; `None`: it is killed.
     pub recovery_error: Option<u64>,
-    /// The call of the recovery from that.
+    /// The call of the next recovery.
     pub again: Option<u64>,
 }
 
-/// The placement, the threads and everything else of a seed.
+/// The options of a seed: placement, threads and everything else.
 fn options(seed: u64) -> Options {
     let mut options = OptionSet::new(seed, 0, Durability::Buffered).database;
     options.keyspace = keyspace(options.keyspace, seed);
@@ -136,7 +137,7 @@ fn write_all(dir: &Path, db: &Db, trees: &[Keyspace; 2], seed: u64, writer: u8) 
     Ok(())
 }
 
-/// In an acknowledgement's place for the writer: a checkpoint is there.
+/// In place of the writer in an acknowledgement: a checkpoint has been made.
 const CHECKPOINT: u8 = u8::MAX;
 
 fn checkpoint_of(dir: &Path) -> PathBuf {
@@ -190,11 +191,11 @@ pub fn run(program: &Path, seed: u64, sizes: Sizes) -> Report {
     report
 }
 
-/// How many calls a recovery makes, as long as none has been seen to end.
+/// How many calls a recovery is assumed to make until one has ended undisturbed.
 const RECOVERY_CALLS: u64 = 100;
 
-/// What one call of the writer leaves: checked as it is, and after recoveries that are killed or fail at some call. One that
-/// ends before its call says how many calls there are.
+/// Checks what one call of the writer leaves: as it is, and after recoveries that are killed or fail at some call. A
+/// recovery that ends before its call gives the number of calls.
 fn at_call(
     (program, seed): (&Path, u64),
     place: Place,
@@ -229,7 +230,7 @@ pub fn replay(program: &Path, seed: u64, place: Place) -> Report {
 }
 
 impl Place {
-    /// The words that name it.
+    /// The command-line options that name it.
     #[must_use]
     pub fn words(&self) -> String {
         let named = [
@@ -244,7 +245,7 @@ impl Place {
     }
 }
 
-/// The fault at a call: a kill, or the error of that number.
+/// The fault at a call: a kill, or the error of this number.
 fn fault(at: u64, error: Option<u64>) -> Fault {
     let deed = error.map_or(Deed::Kill, |number| Deed::Fail {
         number: number / 2,
@@ -253,7 +254,7 @@ fn fault(at: u64, error: Option<u64>) -> Fault {
     Fault { at, deed }
 }
 
-/// A directory for the databases of one seed, gone with this.
+/// A directory for the databases of one seed, deleted on drop.
 struct Lab<'a> {
     program: &'a Path,
     seed: u64,
@@ -281,7 +282,7 @@ impl<'a> Lab<'a> {
     fn calls(&self) -> Result<u64, Trouble> {
         let traced = self.process("write", None)?;
         if !traced.status.success() {
-            return Err(Trouble::wrong(format!("a writer that nobody disturbs: {}, {}", traced.status, traced.err)));
+            return Err(Trouble::wrong(format!("a writer without a fault: {}, {}", traced.status, traced.err)));
         }
         Ok(traced.calls)
     }
@@ -302,8 +303,8 @@ impl Drop for Lab<'_> {
     }
 }
 
-/// A program ends by our kill, by itself, or with exit code 1 or 2 and a message that names a file of `root`; an answer that is a no
-/// (exit code 1, as `verify` ends that could not read a file) may stand in its output instead.
+/// A program ends by our kill, by itself, or with exit code 1 or 2 and a message that names a file of `root`. With
+/// exit code 1 the file may be named in its output instead, as by `verify` when it could not read a file.
 ///
 /// # Errors
 /// How else it ended.
@@ -312,7 +313,7 @@ pub fn ended_well(traced: &Traced, root: &Path) -> Result<(), Trouble> {
     let names_a_file = |said: &str| said.contains(&*root.to_string_lossy());
     let how = || {
         let said = [out.trim_end(), traced.err.trim_end()].join(" ");
-        format!("{}, after {:?}, and said: {said}", traced.status, traced.done)
+        format!("{}, after {:?}, output: {said}", traced.status, traced.done)
     };
     if traced.err.contains("panicked") {
         return Err(Trouble::wrong(format!("a panic: {}", how())));
@@ -320,20 +321,18 @@ pub fn ended_well(traced: &Traced, root: &Path) -> Result<(), Trouble> {
     match traced.status.code() {
         None if traced.is_killed() => Ok(()),
         Some(0) => Ok(()),
-        Some(1 | 2) if traced.done.is_none() => {
-            Err(Trouble::wrong(format!("a refusal that nothing caused: {}", how())))
-        }
+        Some(1 | 2) if traced.done.is_none() => Err(Trouble::wrong(format!("a refusal without a cause: {}", how()))),
         Some(1 | 2) if names_a_file(&traced.err) => Ok(()),
         Some(1) if names_a_file(&out) => Ok(()),
         Some(1 | 2) => Err(Trouble::wrong(format!("a message that names no file: {}", how()))),
-        _ => Err(Trouble::wrong(format!("an end of another kind: {}", how()))),
+        _ => Err(Trouble::wrong(format!("an unexpected end: {}", how()))),
     }
 }
 
-/// What a writer has left when it was killed or stopped.
+/// What a killed or stopped writer has left.
 struct Left<'a> {
     lab: Lab<'a>,
-    /// A copy of all that the recoveries begin with.
+    /// A copy of what the recoveries begin with.
     kept: PathBuf,
     acked: Vec<CommitNo>,
     has_checkpoint: bool,
@@ -363,7 +362,8 @@ impl<'a> Left<'a> {
         Ok(Self { lab, kept, acked, has_checkpoint })
     }
 
-    /// Recovers as `place` says, then opens and compares. Answers how many calls the recovery made, if nothing disturbed it.
+    /// Recovers as `place` says, then opens and compares. Returns how many calls the recovery made, if it was
+    /// undisturbed.
     fn check(&self, place: Place, report: &mut Report) -> Result<Option<u64>, Trouble> {
         copy(&self.kept, &self.lab.root)?;
         let mut calls = None;
@@ -380,7 +380,7 @@ impl<'a> Left<'a> {
             report.count("recoveries from those killed too", u64::from(done.is_some()));
         }
         let dir = self.lab.dir();
-        // A recovery that was killed while a file had its other name must first be ended.
+        // A recovery that was killed while a file had its other name must be completed first.
         let is_halfway = fs::read_dir(&dir).is_ok_and(|files| {
             files.filter_map(Result::ok).any(|file| file.path().extension().is_some_and(|end| end == "again"))
         });
@@ -406,19 +406,19 @@ impl<'a> Left<'a> {
     }
 
     fn compare(&self, dir: &Path) -> Result<(), Trouble> {
-        let db = Db::open_with(dir, calm(self.lab.seed)).map_err(|e| Trouble::from(e).during("opening at last"))?;
-        let contents = read::contents(&db).map_err(|t| t.during("reading at last"))?;
+        let db = Db::open_with(dir, calm(self.lab.seed)).map_err(|e| Trouble::from(e).during("the final opening"))?;
+        let contents = read::contents(&db).map_err(|t| t.during("the final reading"))?;
         for (writer, &acked) in self.acked.iter().enumerate() {
             let mut model = Model::default();
             model.begin_create(1);
-            // One commit more than was acknowledged may have been on its way.
+            // One commit more than was acknowledged may have been in progress.
             for n in 1..=acked + 1 {
                 model.begin(&commit_of(self.lab.seed, writer as u8, n));
             }
             if acked > 0 {
                 model.settle();
             }
-            let own = part_of(&contents, writer as u8);
+            let own = written_by(&contents, writer as u8);
             let fits = model.check_between(&own, acked..=acked + 1);
             fits.map_err(|m| Trouble::wrong(format!("writer {writer}: {m}")))?;
         }
@@ -432,12 +432,12 @@ impl Drop for Left<'_> {
     }
 }
 
-/// The options to look at a database with.
+/// The options for checking a database.
 fn calm(seed: u64) -> Options {
     Options { workers: Workers::Caller, ..options(seed) }
 }
 
-/// Nobody has repaired it, and still there is nothing wrong with it; or it was never made.
+/// Requires that an unrepaired database has no errors, or was never created.
 fn is_verified(dir: &Path, must_exist: bool) -> Result<(), Trouble> {
     match bifold::verify(dir) {
         Err(Error::NotFound { .. }) if !must_exist => Ok(()),
@@ -449,7 +449,7 @@ fn is_verified(dir: &Path, must_exist: bool) -> Result<(), Trouble> {
     }
 }
 
-/// Makes the directory `to` an equal of `from`.
+/// Replaces the directory `to` with a copy of `from`.
 ///
 /// # Errors
 /// The system's.

@@ -1,4 +1,4 @@
-//! The list of all tests, by name: what a seed of each runs in a soak, and how one failure of it is repeated.
+//! The list of all tests, by name: what each runs per seed in a soak, and how a failure is repeated.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ pub struct Theme {
     pub soak: fn(u64) -> Report,
 }
 
-/// What names one failure.
+/// The identification of one failure.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     /// The seed.
@@ -62,7 +62,7 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "determinism", soak: determinism::run },
 ];
 
-/// All bits of one database take minutes; so many seeds flip each bit once, of databases that differ.
+/// All bits of one database take minutes. This many seeds flip each bit once, of different databases.
 const BITFLIP_EVERY: u64 = 64;
 
 const CONCURRENT_STEPS: u64 = 2000;
@@ -83,7 +83,7 @@ fn with_this(run: impl FnOnce(&Path) -> Report) -> Report {
 }
 
 fn with_program(run: impl FnOnce(&Path) -> Report) -> Report {
-    with(program::beside_this(), run)
+    with(program::next_to_this(), run)
 }
 
 fn with(program: Result<PathBuf, Trouble>, run: impl FnOnce(&Path) -> Report) -> Report {
@@ -100,10 +100,10 @@ fn with(program: Result<PathBuf, Trouble>, run: impl FnOnce(&Path) -> Report) ->
 /// The test called `name`.
 ///
 /// # Errors
-/// The names there are.
+/// The names that exist.
 pub fn find(name: &str) -> Result<&'static Theme, String> {
     let names = || THEMES.iter().map(|t| t.name).collect::<Vec<_>>().join(", ");
-    THEMES.iter().find(|t| t.name == name).ok_or_else(|| format!("`{name}` is not a test; there are {}", names()))
+    THEMES.iter().find(|t| t.name == name).ok_or_else(|| format!("`{name}` is not a test: use one of {}", names()))
 }
 
 /// The history that a replay of `name` runs.
@@ -130,7 +130,7 @@ pub fn history(name: &str, replay: &Replay) -> Result<History, String> {
 /// Repeats one failure.
 ///
 /// # Errors
-/// When the words make no sense; whether it fails is in the report.
+/// When the numbers make no sense. Whether it fails is in the report.
 pub fn replay(name: &str, replay: &Replay) -> Result<Report, String> {
     let number = |name: &str| replay.numbers.get(name).copied();
     let seed = replay.seed;
@@ -173,7 +173,7 @@ pub fn replay(name: &str, replay: &Replay) -> Result<Report, String> {
 
 fn replay_bitflip(seed: u64, file: Option<u64>, flip: Option<u64>, cut: Option<u64>) -> Report {
     let mut report = Report::default();
-    let damage = flip.map(Damage::Flip).or(cut.map(Damage::Cut));
+    let damage = flip.map(Damage::Flip).or(cut.map(Damage::Truncate));
     let outcome = guarded(|| match (file, damage) {
         (Some(file), Some(damage)) => Fixture::new(seed)?.damaged(file as usize, damage, Open::Yes),
         _ => Fixture::new(seed).map(drop),

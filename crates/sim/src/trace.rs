@@ -1,10 +1,12 @@
-//! Runs a program and meddles with its system calls from outside: the program is the one that users get, unchanged.
+//! Runs a program and interferes with its system calls from outside: the program is unchanged, as users get it.
 //!
-//! The N-th call that concerns a directory, counted over all threads, is not made: the process is killed in its stead, or
-//! the call fails, once or with all later calls that can fail like that. Calls that concern no file of the directory (the
-//! loader's, the pipe's) are let through and not counted, so N means the same in every run of a program with one thread.
+//! The N-th call that concerns a directory, counted over all threads, is not made. Instead the process is killed, or
+//! the call fails, once or together with all later calls that can fail in the same way. Calls that concern no file of
+//! the directory (the loader's, the pipe's) are not counted, so N means the same in every run of a program with one
+//! thread.
 //!
-//! Stores into mappings are no system calls: the append region is met by what makes, maps, syncs and writes it.
+//! Stores into mappings are no system calls: faults reach the append region through the calls that create, map, sync
+//! and write it.
 
 #[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[path = "trace/linux.rs"]
@@ -49,7 +51,7 @@ pub enum Kind {
     Close,
     /// `read`, `pread64`, `readv`, `preadv`, `preadv2`.
     Read,
-    /// `stat` and its kin, `lseek`.
+    /// `stat` and similar calls, `lseek`.
     Look,
     /// `getdents64`.
     List,
@@ -57,24 +59,24 @@ pub enum Kind {
     Lock,
 }
 
-/// What a call fails with.
+/// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This error.
+    /// With this error.
     Error(i32),
-    /// Fewer bytes than asked for.
+    /// With fewer bytes than requested.
     Short,
 }
 
 impl Kind {
-    /// Whether a call of this kind changes what a directory holds, or whether that is durable: a kill before any other call
-    /// leaves what the kill before the next changing one leaves.
+    /// Whether a call of this kind changes what a directory holds, or whether that is durable. A kill before any
+    /// other call leaves the same as a kill before the next changing one.
     #[must_use]
     pub fn changes(self) -> bool {
         !matches!(self, Self::Read | Self::Look | Self::List | Self::Lock)
     }
 
-    /// What calls of this kind are made to answer.
+    /// How calls of this kind are made to fail.
     #[must_use]
     pub fn answers(self) -> &'static [Answer] {
         use Answer::{Error, Short};
@@ -91,8 +93,8 @@ impl Kind {
             Self::Open => &[EMFILE, ENOSPC, EIO],
             Self::Remove | Self::Look | Self::List => &[EIO],
             Self::Truncate => &[EIO, EINTR],
-            // Rust's library takes no note of any other when it closes a file, and asserts that there is none when it closes a
-            // directory.
+            // Rust's library ignores all other errors when it closes a file, and asserts that there are none when it
+            // closes a directory.
             Self::Close => &[EINTR],
             Self::Allocate => &[ENOSPC, EOPNOTSUPP, EIO, EINTR],
             Self::Map => &[ENOMEM],
@@ -102,44 +104,44 @@ impl Kind {
     }
 }
 
-/// What is done instead of a call.
+/// What happens instead of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// The process gets SIGKILL.
     Kill,
-    /// The call answers one of [`Kind::answers`], the one of this number modulo how many there are.
+    /// The call answers as in [`Kind::answers`], with the one at this number modulo their count.
     Fail {
-        /// Which answer.
+        /// The number of the answer.
         number: u64,
         /// Once, or from then on.
         lasts: Lasts,
     },
 }
 
-/// For how long calls fail.
+/// How long calls fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lasts {
     /// One call.
     Once,
-    /// Every later one that can answer the same; not when it is interrupted, for then it is made again.
+    /// Every later call that can answer the same. Not for an interruption, after which the call is made again.
     FromThenOn,
 }
 
 /// Which calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// All that concern the directory.
+    /// All calls that concern the directory.
     All,
-    /// Those of them that change something: [`Kind::changes`].
+    /// Those that change something: [`Kind::changes`].
     Changes,
 }
 
-/// A deed at the N-th of the calls counted, from 1.
+/// A deed at the N-th counted call, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// N.
     pub at: u64,
-    /// What is done.
+    /// The deed.
     pub deed: Deed,
 }
 
@@ -150,7 +152,7 @@ pub struct Traced {
     pub status: ExitStatus,
     /// How many calls were counted.
     pub calls: u64,
-    /// What was done, and to what kind of call; nothing when there was no such call.
+    /// What was done, and to what kind of call; `None` if there was no such call.
     pub done: Option<(Kind, Option<Answer>)>,
     /// Its standard output.
     pub out: Vec<u8>,
@@ -159,15 +161,15 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Whether it was killed here.
+    /// Whether it was killed by the fault.
     #[must_use]
     pub fn is_killed(&self) -> bool {
         matches!(self.done, Some((_, None)))
     }
 }
 
-/// Where to put the files of traced programs: in memory, if there is a file system in memory. A killed process keeps what
-/// its system has, on a disk or not, and thousands of syncs of a disk would take most of the time.
+/// Where to put the files of traced programs: in memory, if there is a file system in memory. What a killed process
+/// has written is kept either way, and thousands of syncs of a disk would take most of the time.
 #[must_use]
 pub fn scratch() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
@@ -187,11 +189,11 @@ pub fn availability() -> Result<(), String> {
     }
 }
 
-/// Runs `command`, counts its calls that concern `root`, and does what `fault` says. Its output goes to files in `root`'s
+/// Runs `command`, counts its calls that concern `root`, and applies `fault`. Its output goes to files in `root`'s
 /// parent, since a pipe that nobody reads meanwhile could fill up.
 ///
 /// # Errors
-/// When the system refuses to trace; when the program does not end within a minute.
+/// When the system refuses to trace, or the program does not end within a minute.
 pub fn run(mut command: Command, root: &Path, counted: Counted, fault: Option<Fault>) -> Result<Traced, Trouble> {
     let name = |what: &str| root.with_extension(what);
     let file =
@@ -217,7 +219,7 @@ impl fmt::Display for Fault {
 mod tests {
     use super::*;
 
-    /// A directory that is gone afterwards.
+    /// A directory that is deleted on drop.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -247,7 +249,7 @@ mod tests {
     const SCRIPT: &str = "echo first > $1/a || echo lost; echo second > $1/b || echo lost; echo end";
 
     #[test]
-    fn calls_are_counted_and_the_program_does_as_without() {
+    fn calls_are_counted_and_the_program_is_not_affected() {
         let scratch = Scratch::new("counted");
         let Some(traced) = scratch.shell(SCRIPT, None) else { return };
         assert!(traced.status.success() && traced.done.is_none(), "{traced:?}");
@@ -299,7 +301,7 @@ mod tests {
         });
         if availability().is_ok() {
             assert!(write.is_some());
-            // The shell writes the rest, or says that it could not.
+            // The shell writes the rest, or reports that it could not.
             let found = fs::read(scratch.0.join("a")).unwrap();
             assert!(b"0123456789".starts_with(&found) && found.len() >= 5, "{found:?}");
         }

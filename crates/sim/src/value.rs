@@ -1,23 +1,23 @@
-//! Values that say where they came from: each is named by a tag and a length, and its bytes follow from these.
+//! Values that identify themselves: each is named by a tag and a length, which determine its bytes.
 //!
-//! The model keeps the name only. A value read back that belongs elsewhere is recognised by its first bytes, so a report
-//! can say which write it came from.
+//! The model only keeps the name. A value read in the wrong place is recognised by its first bytes, so a report can
+//! name the write it came from.
 
 use std::fmt;
 
 use crate::random::mix;
 
-/// A value, named.
+/// A value, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spec {
-    /// Which write it is of; unique within a history.
+    /// Which write it came from; unique within a history.
     pub tag: u32,
-    /// How long it is, in bytes.
+    /// Its length in bytes.
     pub len: u32,
 }
 
 impl Spec {
-    /// The bytes: the tag, then runs that compress in every second value and noise in the others.
+    /// The bytes: the tag, then runs that compress in every second value, and noise in the others.
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         (0..self.len as usize).map(|at| self.byte(at)).collect()
@@ -57,7 +57,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// What bytes that should not be there look like, in a few words.
+/// A short description of unexpected bytes.
 #[must_use]
 pub fn describe(bytes: &[u8]) -> String {
     let len = bytes.len() as u32;

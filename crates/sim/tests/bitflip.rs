@@ -5,7 +5,7 @@ use bifold_sim::{
     report::{over_seeds, scaled},
 };
 
-/// Of all bits, one in so many is flipped for each seed; the other seeds take the others.
+/// For each seed, one in `EVERY` bits is flipped; other seeds flip the others.
 const EVERY: u64 = 97;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Checkpoints that fail or are cut short: see `bifold_sim::checkpoints`.
+//! Checkpoints that fail or are interrupted: see `bifold_sim::checkpoints`.
 
 use bifold_sim::{
     checkpoints::run,

@@ -1,4 +1,4 @@
-//! Real threads, tiny memtables, sums that must hold: see `bifold_sim::concurrent`.
+//! Real threads, tiny memtables, sums that must not change: see `bifold_sim::concurrent`.
 
 use bifold_sim::{concurrent::run, report::scaled};
 

@@ -12,7 +12,7 @@ use bifold_sim::{
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Times that each database is damaged.
+/// How often each database is damaged.
 const TIMES: u64 = 25;
 
 #[test]
@@ -28,7 +28,7 @@ fn damage_takes_no_memory_makes_no_panic_and_gives_no_wrong_answer() {
     report.finish("damage", &at_least);
 }
 
-/// Bytes of the log, and the limit with which it is opened.
+/// The size of the log, and the memory limit with which it is opened.
 const LOG_BYTES: usize = 64 << 20;
 const MEMORY_LIMIT: u64 = 16 << 20;
 

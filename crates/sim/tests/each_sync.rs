@@ -1,4 +1,4 @@
-//! Every sync in turn fails, or the power goes at it, beside threads: see `bifold_sim::each_sync`.
+//! Every sync in turn fails, or power is lost during it, while threads are running: see `bifold_sim::each_sync`.
 
 use bifold_sim::{
     each_sync::run,
@@ -6,11 +6,11 @@ use bifold_sim::{
 };
 
 #[test]
-fn whoever_was_told_that_a_commit_is_durable_was_told_the_truth() {
+fn every_commit_reported_as_durable_is_durable() {
     let seeds = scaled(180);
     let kinds = ["logs", "value files", "tables", "the manifest", "the directory"];
     let counted = kinds.map(|kind| [format!("syncs of {kind} failed"), format!("power losses at syncs of {kind}")]);
-    // A fifth of the seeds for each kind, half of them for each way, and some syncs are never reached.
+    // Each kind gets a fifth of the seeds, half of them for each way, and some syncs are never reached.
     let least: Vec<_> = counted.iter().flatten().map(|what| (what.as_str(), seeds / 60)).collect();
     over_seeds(0..seeds, run).finish("each_sync", &least);
 }

@@ -6,14 +6,14 @@ use bifold_sim::{
 };
 
 #[test]
-fn a_failing_call_is_told_and_loses_nothing() {
+fn a_failing_call_is_reported_and_loses_nothing() {
     let report = over_seeds(0..scaled(8), |seed| run(seed, Sizes::usual()));
     report.finish("errno", &[("faults injected", scaled(8) * 20)]);
 }
 
-/// After a failed sync of the directory and a kill, the power goes while the database is opened.
+/// After a failed sync of the directory and a kill, power is lost while the database is opened.
 #[test]
-fn a_log_whose_name_was_lost_by_a_failed_sync_outlasts_a_crash_of_the_recovery() {
+fn a_log_whose_name_a_failed_sync_lost_survives_a_crash_of_the_recovery() {
     let report = over_seeds(0..3, without_names);
     report.finish("errno", &[("faults injected", 30), ("crashes in recovery", 300)]);
 }

@@ -5,7 +5,7 @@ use bifold_sim::{
     report::{over_seeds, scaled},
 };
 
-/// A stride that has no factor in common with the number of sequences, so that they are all reached in turn.
+/// A stride without a common factor with the number of sequences, so that all of them are reached in turn.
 const STRIDE: u64 = 2741;
 
 #[test]

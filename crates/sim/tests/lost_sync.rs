@@ -6,7 +6,7 @@ use bifold_sim::{
 };
 
 #[test]
-fn nobody_is_told_that_a_commit_of_a_failed_sync_is_durable() {
+fn no_commit_of_a_failed_sync_is_reported_as_durable() {
     let mut report = Report::default();
     for seed in 0..scaled(60) {
         report.merge(run(seed));

@@ -1,4 +1,4 @@
-//! The model is judged too: it must turn down what a broken database would leave.
+//! The model is tested too: it must reject what a broken database would leave.
 
 use bifold::{Durability, Value};
 use bifold_sim::{
@@ -10,9 +10,9 @@ fn put(key: &[u8], tag: u32) -> Change {
     Change::Put(0, key.into(), Spec { tag, len: 12 })
 }
 
-fn contents(pairs: &[(&[u8], u32)]) -> Contents {
-    let pair = |&(key, tag): &(&[u8], u32)| (Box::from(key), Value::from(Spec { tag, len: 12 }.bytes()));
-    Contents::from([("default".to_owned(), pairs.iter().map(pair).collect())])
+fn contents(entries: &[(&[u8], u32)]) -> Contents {
+    let entry = |&(key, tag): &(&[u8], u32)| (Box::from(key), Value::from(Spec { tag, len: 12 }.bytes()));
+    Contents::from([("default".to_owned(), entries.iter().map(entry).collect())])
 }
 
 /// Three commits: the first synced, the second a batch, the third overwriting.
@@ -35,7 +35,7 @@ fn every_prefix_from_the_floor_on_is_right() {
 }
 
 #[test]
-fn lost_commits_are_told_with_key_and_commit() {
+fn lost_commits_are_reported_with_key_and_commit() {
     let lost = model().check(&contents(&[]), Crash::Power).unwrap_err();
     assert_eq!((lost.allowed.clone(), lost.nearest), (1..=3, 3));
     assert!(lost.to_string().contains("default/a: expected #4x12 (commit 3), found nothing"), "{lost}");
@@ -45,7 +45,7 @@ fn lost_commits_are_told_with_key_and_commit() {
 }
 
 #[test]
-fn half_batches_holes_and_strangers_are_turned_down() {
+fn half_batches_holes_and_unknown_entries_are_rejected() {
     for wrong in
         [&[(&b"a"[..], 2)][..], &[(b"a", 1), (b"b", 3)], &[(b"a", 4), (b"b", 3)], &[(b"a", 1), (b"c", 9)], &[(b"a", 9)]]
     {
@@ -67,7 +67,7 @@ fn range_deletes_and_reading_the_past() {
 }
 
 #[test]
-fn keyspaces_may_be_either_way_only_while_they_come_or_go() {
+fn keyspaces_may_exist_or_not_only_while_they_are_created_or_dropped() {
     let with = |name: &str| {
         let mut contents = contents(&[]);
         contents.insert(name.to_owned(), Vec::new());

@@ -8,7 +8,7 @@ use bifold_sim::{
     trace,
 };
 
-/// Few of the calls of each seed: a soak takes more.
+/// Few of the calls of each seed; a soak takes more.
 const SIZES: Sizes = Sizes { every: 149, recoveries: 2, errors_every: 151 };
 
 #[test]
@@ -18,7 +18,7 @@ fn a_kill_or_an_error_at_any_system_call_loses_nothing_acknowledged() {
         return;
     }
     let program = Path::new(env!("CARGO_BIN_EXE_bifold-sim"));
-    // Every placement; in more than three rounds of them also with threads.
+    // Every placement; with more than three rounds of them also with threads.
     let seeds = scaled(3).max(6);
     let report = over_seeds(0..seeds, |seed| run(program, seed, SIZES));
     let at_least = [("processes killed at a system call", seeds), ("databases compared", seeds * 4)];

@@ -1,4 +1,4 @@
-//! A file for reading, which is open when it is read.
+//! A file for reading, opened when it is read.
 
 use std::{
     path::Path,
@@ -16,12 +16,12 @@ use crate::{
     open_files::{Entry, Handle},
 };
 
-/// A file for reading. Cheap to clone; clones share what is open. It may be closed while nobody reads it, so as to keep to the
-/// number of open files of its directory, and is opened again by its name.
+/// A file for reading. Cheap to clone; clones share the open file. While nobody reads it, it may be closed to keep
+/// within the directory's limit of open files; it is then opened again by its name.
 #[derive(Clone, Debug)]
 pub struct Reader {
     slot: Arc<Slot>,
-    /// What can be read without the file being open.
+    /// Serves reads that do not need the file to be open.
     mapped: Option<Arc<dyn MappedRead>>,
     len: u64,
 }
@@ -32,19 +32,19 @@ pub(super) struct Slot {
     dir: Dir,
     path: Arc<Path>,
     entry: Arc<Entry>,
-    /// Nobody needs the file but those who have it.
+    /// Only those who have the file need it still.
     is_obsolete: AtomicBool,
 }
 
 impl Reader {
-    /// Opens the file `path` by `open`; later by [`FileSystem::open`](crate::FileSystem::open).
+    /// Opens the file `path` with `open` now, and with [`FileSystem::open`](crate::FileSystem::open) later.
     pub(super) fn open(dir: &Dir, path: Arc<Path>, open: impl FnOnce() -> Result<Handle>) -> Result<Self> {
         let entry = Entry::new();
         let file = dir.files.open(&entry, open)?;
         Self::new(Slot { dir: dir.clone(), path, entry, is_obsolete: AtomicBool::new(false) }, &**file)
     }
 
-    /// Reads by `file` as long as [`Slot::release`] is not called.
+    /// Reads through `file` until [`Slot::release`].
     pub(super) fn pinned(dir: &Dir, path: Arc<Path>, file: Handle) -> Result<Self> {
         let entry = Entry::new();
         dir.files.pin(&entry, Arc::clone(&file));
@@ -62,7 +62,7 @@ impl Reader {
     /// Fills `buffer` from `offset` on.
     ///
     /// # Errors
-    /// The file system's, those of opening the file among them; "unexpected end of file" when the file is too short.
+    /// The file system's, including those of opening the file; "unexpected end of file" when the file is too short.
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64, source: IoSource) -> Result<()> {
         if !self.mapped.as_ref().is_some_and(|mapped| mapped.read(buffer, offset)) {
@@ -72,7 +72,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether all of it is mapped, so that short reads do without a system call.
+    /// Whether the whole file is mapped, so that short reads need no system call.
     #[inline]
     #[must_use]
     pub fn is_mapped(&self) -> bool {
@@ -82,7 +82,7 @@ impl Reader {
     /// Announces that `len` bytes from `offset` on will be read soon.
     pub fn prefetch(&self, offset: u64, len: u64) {
         if !self.mapped.as_ref().is_some_and(|mapped| mapped.prefetch(offset, len)) {
-            // A file that cannot be opened is told of by the read.
+            // The read reports a file that cannot be opened.
             let _a_hint = self.slot.with(|file| {
                 file.prefetch(offset, len);
                 Ok(())
@@ -90,43 +90,44 @@ impl Reader {
         }
     }
 
-    /// Has the processor fetch what is in memory of `len` bytes from `offset` on, if that needs no system call.
+    /// Prefetches into the processor's caches what is in memory of `len` bytes from `offset` on, if that needs no
+    /// system call.
     pub fn touch(&self, offset: u64, len: u64) {
         if let Some(mapped) = &self.mapped {
             mapped.touch(offset, len);
         }
     }
 
-    /// Whether a short read of `len` bytes from `offset` on can do without the device, as far as is known.
+    /// Whether a short read of `len` bytes from `offset` on needs no device access, as far as is known.
     #[must_use]
     pub fn is_in_memory(&self, offset: u64, len: u64) -> bool {
         self.mapped.as_ref().is_none_or(|mapped| mapped.is_in_memory(offset, len))
     }
 
-    /// Has the file removed when the last clone is let go of: until then it can be opened again. A failure is counted.
+    /// Removes the file when the last clone is dropped. Until then it can be opened again. A failure is counted.
     pub fn remove_when_unused(&self) {
         self.slot.is_obsolete.store(true, Ordering::Release);
     }
 
-    /// The file's length, in bytes, when it was opened first.
+    /// The file's length in bytes when it was first opened.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether the file held nothing when it was opened first.
+    /// Whether the file was empty when it was first opened.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where the file is.
+    /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.slot.path
     }
 
-    /// Where the file is, to keep.
+    /// The file's path, shared.
     #[must_use]
     pub fn path_arc(&self) -> Arc<Path> {
         Arc::clone(&self.slot.path)
@@ -134,7 +135,7 @@ impl Reader {
 }
 
 impl Slot {
-    /// Does something with the file, which is opened if need be.
+    /// Calls `act` with the file, opening it if needed.
     #[inline]
     fn with<T>(&self, act: impl FnOnce(&dyn ReadFile) -> Result<T>) -> Result<T> {
         match &*self.entry.get() {
@@ -143,7 +144,7 @@ impl Slot {
         }
     }
 
-    /// Reads by `file` from now on, until [`Slot::release`].
+    /// Reads through `file` from now on, until [`Slot::release`].
     pub(super) fn pin(&self, file: Handle) {
         self.dir.files.pin(&self.entry, file);
     }
@@ -158,7 +159,8 @@ impl Drop for Slot {
     fn drop(&mut self) {
         self.release();
         if *self.is_obsolete.get_mut() {
-            // One that stays is only space; it was counted, and recovery removes what the manifest does not name.
+            // A file that stays only takes space. The failure was counted, and recovery removes what the manifest
+            // does not name.
             let _counted = self.dir.remove_path(&self.path);
         }
     }

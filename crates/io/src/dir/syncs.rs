@@ -1,25 +1,25 @@
-//! The syncs of one file or directory: they exclude each other, and after one that has failed there is no other.
+//! The syncs of one file or directory. They exclude one another, and after a failed one there are no others.
 //!
-//! The system tells of a failed write-back once, and may have dropped the bytes. Of two threads that sync one file the second
-//! would hear that all is well, before anybody could tell it otherwise, and might name what is lost in the manifest.
+//! The system reports a failed write-back once and may have dropped the bytes. If two threads synced one file, the
+//! second could see a success before it learned of the failure, and record lost bytes in the manifest.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bifold_contract::{Error, Result, planted};
 
-/// Whether a sync has failed.
+/// The error of a sync, if one has failed.
 #[derive(Debug, Default)]
 pub(super) struct Syncs(Mutex<Option<Error>>);
 
 impl Syncs {
-    /// Does `sync`, unless one has failed before.
+    /// Runs `sync`, unless an earlier one has failed.
     pub fn sync(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         Self::sync_all(vec![self], sync)
     }
 
-    /// Does `sync`, which is of all of `files`, unless one of any of them has failed before.
+    /// Runs `sync`, which covers all of `files`, unless an earlier sync of any of them has failed.
     pub fn sync_all(mut files: Vec<&Self>, sync: impl FnOnce() -> Result<()>) -> Result<()> {
-        // In one order, whoever does it, so that nobody waits in a circle.
+        // Always in the same order, so that threads do not deadlock.
         files.sort_unstable_by_key(|syncs| std::ptr::from_ref(*syncs).addr());
         files.dedup_by_key(|syncs| std::ptr::from_ref(*syncs));
         let mut failed: Vec<MutexGuard<'_, Option<Error>>> = files.into_iter().map(Self::hold).collect();
@@ -52,9 +52,10 @@ mod tests {
         memory::MemoryFs,
     };
 
-    /// A group sync had failed and had not said so yet, when an install synced the same file with success and listed it.
+    /// Regression: a group sync had failed and not reported it yet when an install synced the same file successfully
+    /// and recorded it.
     #[test]
-    fn after_a_sync_that_has_failed_there_is_no_other_of_that_file_or_directory() {
+    fn after_a_failed_sync_a_file_or_directory_is_not_synced_again() {
         let fs = FaultyFs::over_memory(MemoryFs::default());
         let dir = Dir::new(Arc::new(fs.clone()), Path::new("/db"));
         dir.create_dir().unwrap();
@@ -63,7 +64,7 @@ mod tests {
         fs.decide_by(Box::new(|call| call.op.starts_with("sync").then_some(FaultKind::EIO)));
         assert!(dir.sync_files([&one]).is_err() && dir.sync().is_err());
         fs.clear();
-        assert!(one.sync().is_err() && dir.clone().sync().is_err(), "the bytes are lost, whatever the system says now");
+        assert!(one.sync().is_err() && dir.clone().sync().is_err(), "the bytes are lost, whatever is reported now");
         other.sync().unwrap();
         assert!(dir.sync_files([&other, &one]).is_err());
         dir.sync_files([&other]).unwrap();

@@ -13,7 +13,7 @@ use bifold_contract::{IoSource, Result};
 use super::{IoCounters, reader::Slot, syncs::Syncs};
 use crate::{fs::WriteFile, open_files::Written};
 
-/// A file being appended to. It is open as long as this lives.
+/// A file being appended to. It is open while this lives.
 #[derive(Debug)]
 pub struct Writer {
     pub(super) file: Arc<dyn WriteFile>,
@@ -21,7 +21,7 @@ pub struct Writer {
     pub(super) len: AtomicU64,
     pub(super) source: IoSource,
     pub(super) counters: Arc<IoCounters>,
-    /// Whoever reads it, and needs this one's handle for what was just appended.
+    /// The reader of the same file; it needs this writer's handle for what was just appended.
     pub(super) readers: Weak<Slot>,
     pub(super) syncs: Syncs,
     pub(super) _counted: Written,
@@ -54,17 +54,17 @@ impl Writer {
         self.file.start_writeback();
     }
 
-    /// Bytes in the file, counting all that was appended.
+    /// Bytes in the file, including everything appended.
     pub fn len(&self) -> u64 {
         self.len.load(Relaxed)
     }
 
-    /// Whether nothing was appended.
+    /// Whether the file is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where the file is.
+    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }

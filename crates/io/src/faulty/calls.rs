@@ -1,4 +1,4 @@
-//! The calls of [`FileSystem`], each counted and failed when that is planned.
+//! The calls of [`FileSystem`], each counted, and failed when that is planned.
 
 use std::{
     path::{Path, PathBuf},
@@ -155,7 +155,8 @@ impl FaultyFs {
 struct FaultyWriter {
     fs: FaultyFs,
     inner: Arc<dyn WriteFile>,
-    /// The same file as `inner`, when its syncs can be broken. Not looked up by path: the file may have been renamed.
+    /// The same file as `inner`, when its syncs can be made to fail. Not looked up by path: the file may have been
+    /// renamed.
     memory: Option<Arc<MemoryFile>>,
     path: PathBuf,
 }

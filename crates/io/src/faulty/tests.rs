@@ -1,4 +1,4 @@
-//! Faults hit the calls they were planned for and leave what real ones would.
+//! Faults hit the calls they were planned for and leave behind what real ones would.
 
 use std::{io::ErrorKind, path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
 const DIR: &str = "/db";
 const FILE: &str = "/db/a";
 
-/// One call of every kind, in an order in which each succeeds; stops at the first that fails.
+/// One call of every kind, in an order in which each succeeds. Stops at the first failure.
 fn every_call(fs: &dyn FileSystem) -> Result<()> {
     let (dir, a, b) = (Path::new(DIR), Path::new(FILE), Path::new("/db/b"));
     fs.create_dir_all(dir)?;
@@ -97,7 +97,7 @@ fn every_call_is_counted_and_each_can_fail_with_each_error() {
 }
 
 #[test]
-fn a_fault_of_so_many_calls_is_over_after_them() {
+fn a_fault_of_some_calls_ends_after_them() {
     let fs = FaultyFs::new(Arc::new(MemoryFs::default()));
     fs.plan(Fault { at: 2, kind: FaultKind::EIO, persistence: Persistence::Calls(3) });
     let fails: Vec<bool> = (0..6).map(|_| fs.create_dir_all(Path::new(DIR)).is_err()).collect();
@@ -134,7 +134,7 @@ fn a_sync_that_failed_is_not_made_good_by_one_that_succeeds() {
     let fs = FaultyFs::over_memory(memory.clone());
     let file = fs.open_append(FILE.as_ref()).unwrap();
     file.append(&[b"lost "]).unwrap();
-    // The handle, not the name, must find the bytes.
+    // The bytes must be found through the handle, not the name.
     fs.rename(FILE.as_ref(), "/db/b".as_ref()).unwrap();
     fs.create("/db/new".as_ref()).unwrap();
     fs.plan(once(fs.calls() + 1, FaultKind::EIO));

@@ -14,7 +14,7 @@ use super::{MemoryFs, OpKind, tree::Node};
 use crate::fs::{AppendRegion, Appending, DirLock};
 use crate::fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile};
 
-/// "No space left on device", so that the error says what a real disk's would.
+/// "No space left on device", so that the error reads as a real disk's would.
 const ENOSPC: i32 = 28;
 
 impl FileSystem for MemoryFs {
@@ -31,11 +31,11 @@ impl FileSystem for MemoryFs {
     }
 
     fn truncate(&self, path: &Path, len: u64) -> Result<()> {
-        let cut = self.change(OpKind::Truncate, path, len, |state, _| {
+        let truncated = self.change(OpKind::Truncate, path, len, |state, _| {
             state.node(path)?.data().truncate(len);
             Ok(())
         });
-        cut.map_err(|e| Error::io("truncate", path, e))
+        truncated.map_err(|e| Error::io("truncate", path, e))
     }
 
     fn write_again(&self, path: &Path, from: u64) -> Result<()> {
@@ -141,7 +141,7 @@ impl FileSystem for MemoryFs {
         self.trace("lock", path, 0);
         if self.state().node(path).is_err() {
             match self.create_file(path) {
-                // Someone else made it between the two.
+                // Someone else created it in between.
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
                 other => drop(other?),
             }
@@ -193,7 +193,7 @@ pub(crate) struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// A sync that fails: what is unsynced never becomes durable, whatever later syncs say.
+    /// A sync that fails: what is unsynced never becomes durable, whatever later syncs report.
     pub(crate) fn break_sync(&self) {
         let broken = self.fs.change(OpKind::Sync, &self.path, 0, |_, _| {
             self.node.data().break_sync();
@@ -203,14 +203,14 @@ impl MemoryFile {
     }
 }
 
-/// What an append region does to files.
+/// The operations of an append region.
 #[cfg(target_os = "linux")]
 impl MemoryFile {
     pub(crate) fn id(&self) -> u64 {
         self.node.id
     }
 
-    /// Writes within the file, or at its end; a full disk takes what fits and then fails.
+    /// Writes within the file or at its end. A full disk takes what fits and then fails.
     pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.fs.trace_bytes(&[bytes]);
         let done = self.fs.change(OpKind::Write, &self.path, offset, |state, op| {
@@ -225,14 +225,14 @@ impl MemoryFile {
         done.flatten()
     }
 
-    pub(crate) fn cut(&self, len: u64) -> io::Result<()> {
+    pub(crate) fn truncate(&self, len: u64) -> io::Result<()> {
         self.fs.change(OpKind::Truncate, &self.path, len, |_, _| {
             self.node.data().truncate(len);
             Ok(())
         })
     }
 
-    /// From now on its sectors may become durable at any time, each on its own.
+    /// From now on each of its sectors may become durable at any time.
     pub(crate) fn map(&self) {
         self.node.data().map();
     }
@@ -242,7 +242,7 @@ impl MemoryFile {
         state.capacity.map(|_| state.room())
     }
 
-    /// Makes a mapped file longer by zeros, for which there must be room.
+    /// Extends a mapped file with zeros, for which there must be room.
     pub(crate) fn reserve(&self, len: u64) -> io::Result<()> {
         self.fs.change(OpKind::Store, &self.path, len, |state, op| {
             let (room, mut data) = (state.room(), self.node.data());
@@ -263,7 +263,7 @@ impl MemoryFile {
         })
     }
 
-    /// Zeros some bytes whose space is free then.
+    /// Zeros some bytes and frees their space.
     pub(crate) fn give_back(&self, offset: u64, len: u64) -> io::Result<()> {
         self.fs.change(OpKind::GiveBack, &self.path, offset, |_, _| {
             let mut data = self.node.data();
@@ -281,7 +281,7 @@ impl WriteFile for MemoryFile {
         let appended = self.fs.change(OpKind::Append, &self.path, len, |state, op| {
             let room = state.room();
             self.node.data().append(op, parts, room);
-            // A full disk takes what fits and then fails: files have changed either way.
+            // A full disk takes what fits and then fails: the file has changed either way.
             Ok(if len <= room { Ok(()) } else { Err(io::Error::from_raw_os_error(ENOSPC)) })
         });
         appended.flatten().map_err(|e| Error::io("append to", &self.path, e))
@@ -315,7 +315,7 @@ impl fmt::Debug for MemoryFile {
     }
 }
 
-/// A lock of the table within the file system.
+/// An entry of the file system's table of locks.
 #[derive(Debug)]
 struct MemoryLock {
     fs: MemoryFs,

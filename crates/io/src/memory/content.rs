@@ -1,8 +1,8 @@
-//! The bytes of a file, in chunks shared between clones until one of them is written to.
+//! The bytes of a file, in chunks that clones share until one of them is written to.
 
 use std::{ops::Range, sync::Arc};
 
-/// Small enough that the copy of a shared chunk on an append is short, large enough that cloning 300 KiB is 75 counts.
+/// Small enough that an append copies a shared chunk fast, large enough that cloning 300 KiB is 75 reference counts.
 const CHUNK_BYTES: usize = 4096;
 
 type Chunk = [u8; CHUNK_BYTES];
@@ -25,7 +25,7 @@ impl Content {
         self.write(end, bytes);
     }
 
-    /// Cuts or extends with zeros.
+    /// Truncates the file, or extends it with zeros.
     pub(super) fn set_len(&mut self, len: u64) {
         let full = len as usize;
         self.chunks.resize_with(full.div_ceil(CHUNK_BYTES), || Arc::new([0; CHUNK_BYTES]));
@@ -38,7 +38,7 @@ impl Content {
         self.len = len;
     }
 
-    /// Overwrites bytes that are there.
+    /// Overwrites existing bytes.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= self.len, "only bytes within the file are overwritten");
         for (chunk, within, of) in pieces(offset, bytes.len()) {
@@ -46,7 +46,7 @@ impl Content {
         }
     }
 
-    /// Zeros what of `range` is within the file.
+    /// Zeros the bytes of `range` that are within the file.
     pub(super) fn zero(&mut self, range: Range<u64>) {
         let end = range.end.min(self.len);
         for (chunk, within, _) in pieces(range.start, end.saturating_sub(range.start) as usize) {
@@ -74,7 +74,7 @@ impl Content {
     }
 }
 
-/// The chunks that `len` bytes from `offset` lie in: which, where within it, and which of the bytes.
+/// The chunks that hold `len` bytes from `offset` on: which chunk, the range within it, and the range of the bytes.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
     let start = offset as usize;
     let mut done = 0;

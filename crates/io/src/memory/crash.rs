@@ -10,21 +10,21 @@ use super::{
 };
 use crate::random::Random;
 
-/// What becomes of the things that were not synced.
+/// What happens to everything that was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// All are kept, as when only the process was killed.
+    /// All is kept, as when only the process was killed.
     KeepAll,
-    /// All are lost.
+    /// All is lost.
     DropUnsynced,
-    /// Each sector and each change of a directory is kept or lost on its own, as this seed decides; file lengths too.
+    /// Each sector and each directory change is kept or lost on its own, as this seed decides; so are file lengths.
     Random(u64),
-    /// What was done up to some moment is kept and all later is lost; the seed decides the moment, which can lie within
-    /// an append. This is what a disk leaves that writes everything in order.
+    /// What was done up to some moment is kept and everything later is lost. The seed decides the moment, which can
+    /// lie within an append. A disk that writes everything in order leaves this.
     Prefix(u64),
 }
 
-/// The file system that is found after the power came back. Everything in it is durable.
+/// The file system found after the power loss. Everything in it is durable.
 pub(super) fn after(state: &State, fate: Fate) -> State {
     let mut judge = Judge::new(state, fate);
     let mut found = State {
@@ -46,14 +46,14 @@ pub(super) fn after(state: &State, fate: Fate) -> State {
     found
 }
 
-/// Decides what is kept, asked about everything in a fixed order.
+/// Decides what is kept. It is asked about everything in a fixed order.
 enum Judge {
     KeepAll,
     DropUnsynced,
     Random {
         random: Random,
-        /// In how many of 8 cases something is kept. Drawn once, so that there are images with few losses and with few
-        /// survivors, which an even coin for each sector would hardly ever make of many sectors.
+        /// In how many of 8 cases something is kept. Sampled once, so that there are images with few losses and
+        /// images with few survivors. An even coin per sector would hardly ever produce these.
         kept_of_8: u64,
     },
     Prefix {
@@ -74,10 +74,11 @@ impl Judge {
             }
             Fate::Prefix(seed) => {
                 let mut random = Random::new(seed);
-                // Calls, not bytes, are drawn evenly: else nearly every loss would fall into the largest append.
+                // Calls are sampled evenly, not bytes: otherwise nearly every loss would fall into the largest
+                // append.
                 let ops = pending_ops(state);
-                let drawn = random.below(ops.len() as u64 + 1) as usize;
-                Self::Prefix { last_op: ops.get(drawn).copied().unwrap_or(u64::MAX), random }
+                let sampled = random.below(ops.len() as u64 + 1) as usize;
+                Self::Prefix { last_op: ops.get(sampled).copied().unwrap_or(u64::MAX), random }
             }
         }
     }
@@ -122,7 +123,7 @@ impl Judge {
             if !is_kept {
                 restore(&mut content, overwritten);
             }
-            if data.pending.iter().any(|append| goes_on_with(append, overwritten)) {
+            if data.pending.iter().any(|append| continues(append, overwritten)) {
                 decided.insert(overwritten.offset / SECTOR_BYTES, is_kept);
             }
         }
@@ -139,7 +140,7 @@ impl Judge {
         content
     }
 
-    /// Of a mapped file: each sector as it was at some moment.
+    /// For a mapped file: each sector as it was at some moment.
     fn mapped(&mut self, data: &Data, durable: &Content) -> Content {
         match self {
             Self::KeepAll => data.content.clone(),
@@ -169,8 +170,8 @@ fn pending_ops(state: &State) -> Vec<u64> {
     ops
 }
 
-/// Whether one call has written over the end of a file and behind it, in the same sector.
-fn goes_on_with(append: &Append, overwritten: &Overwritten) -> bool {
+/// Whether one call wrote over the end of a file and beyond it, in the same sector.
+fn continues(append: &Append, overwritten: &Overwritten) -> bool {
     append.op == overwritten.op && append.range.start / SECTOR_BYTES == overwritten.offset / SECTOR_BYTES
 }
 
@@ -181,7 +182,7 @@ fn restore(content: &mut Content, overwritten: &Overwritten) {
     }
 }
 
-/// Of each sector either what it is now or what it was at another moment, the same for all of them.
+/// Each sector is either what it is now or what it was at one other moment, the same moment for all.
 fn mix_moments(data: &Data, random: &mut Random, kept_of_8: u64) -> Content {
     let mut mixed = data.content.clone();
     let other = &data.earlier[random.below(data.earlier.len() as u64) as usize].content;
@@ -193,7 +194,7 @@ fn mix_moments(data: &Data, random: &mut Random, kept_of_8: u64) -> Content {
         let end = (from + SECTOR_BYTES).min(mixed.len());
         if !random.chance(kept_of_8, 8) {
             let mut sector = vec![0; (end - from) as usize];
-            // What was not there yet was zeros.
+            // Bytes that did not exist yet were zeros.
             let _was_shorter = other.read(from, &mut sector);
             mixed.write(from, &sector);
         }
@@ -215,9 +216,9 @@ fn prefix_len(data: &Data, random: &mut Random, last_op: u64, decided: &BTreeMap
     len
 }
 
-/// Cuts the file anywhere behind what is durable and zeros some sectors of the rest. The bytes of a lost sector that
-/// were durable stay: the file only grows, so they are what the sector held before. Of some sectors it is `decided` whether they
-/// are kept, since a call has written over bytes in them, too.
+/// Truncates the file anywhere behind the durable bytes and zeros some sectors of the rest. The durable bytes of a
+/// lost sector stay: the file only grows, so they are what the sector held before. `decided` holds whether some
+/// sectors are kept, those in which a call has also overwritten bytes.
 fn lose_sectors(
     content: &mut Content,
     data: &Data,
@@ -229,8 +230,8 @@ fn lose_sectors(
     if unsynced == 0 {
         return;
     }
-    // Whole, not at all, and as it was between two appends are the likely lengths; evenly drawn, they would hardly ever
-    // occur. The last is a file that ends with a whole record, and looks as if nothing were missing.
+    // Likely lengths are the whole file, only the durable bytes, and an end between two appends. Sampled evenly, they
+    // would hardly ever occur. The last is a file that ends with a whole record and looks as if nothing were missing.
     let len = match random.below(5) {
         0 => durable_len,
         1 => durable_len + random.below(unsynced + 1),

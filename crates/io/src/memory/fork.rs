@@ -1,10 +1,11 @@
-//! A copy of a file system with all that it knows about what is durable.
+//! A copy of a file system, including what it knows about durability.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::tree::{Change, Directory, Names, Node, State};
 
-/// Locks end with the process and the hook stays with the original. Calls are counted on: what is pending bears numbers.
+/// Locks end with the process and the hook stays with the original. The count of calls continues, since pending
+/// changes carry its numbers.
 pub(super) fn copy(state: &State) -> State {
     let mut copies = Copies::default();
     let directories = state.directories.iter().map(|(path, from)| {
@@ -22,7 +23,7 @@ pub(super) fn copy(state: &State) -> State {
     }
 }
 
-/// The copy of every file met so far: a file can have several names, here and in the past.
+/// The copy of every file found so far: a file can have several names, now and in the past.
 #[derive(Default)]
 struct Copies(BTreeMap<u64, Arc<Node>>);
 

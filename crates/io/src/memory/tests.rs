@@ -37,8 +37,8 @@ fn half_synced(durable: usize, unsynced: usize) -> (MemoryFs, Arc<dyn WriteFile>
 }
 
 fn fates(seeds: u64) -> impl Iterator<Item = Fate> {
-    let drawn = (0..seeds).flat_map(|seed| [Fate::Random(seed), Fate::Prefix(seed)]);
-    [Fate::KeepAll, Fate::DropUnsynced].into_iter().chain(drawn)
+    let sampled = (0..seeds).flat_map(|seed| [Fate::Random(seed), Fate::Prefix(seed)]);
+    [Fate::KeepAll, Fate::DropUnsynced].into_iter().chain(sampled)
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_prefix_covers_entries_too() {
 }
 
 #[test]
-fn what_a_failed_sync_met_is_lost_even_if_a_later_sync_succeeds() {
+fn what_a_failed_sync_covered_is_lost_even_if_a_later_sync_succeeds() {
     let (fs, file) = half_synced(700, 600);
     fs.break_sync(&path("log"));
     file.append(&[&[3; 100]]).unwrap();
@@ -183,7 +183,7 @@ fn what_a_failed_sync_met_is_lost_even_if_a_later_sync_succeeds() {
 }
 
 #[test]
-fn entries_that_a_failed_sync_met_are_lost() {
+fn entries_that_a_failed_sync_covered_are_lost() {
     let fs = fs();
     fs.create(&path("a")).unwrap();
     fs.break_sync(DIR.as_ref());
@@ -219,7 +219,7 @@ fn a_fork_can_still_lose_what_was_unsynced_and_shares_nothing() {
 }
 
 #[test]
-fn the_hook_sees_every_change_after_it_took_effect_and_may_cut_the_power() {
+fn the_hook_sees_every_change_after_it_took_effect_and_may_simulate_a_power_loss() {
     let fs = fs();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let hook = {
@@ -300,7 +300,8 @@ fn a_flipped_bit_is_flipped_on_disk_and_in_no_copy() {
     assert_eq!(copy.read(&path("a")), Some(vec![0; 600]));
 }
 
-/// A sector is written whole or not at all: what one call writes over in it and what it appends share their fate.
+/// A sector is written whole or not at all: what one call overwrites in it and what it appends there are kept or lost
+/// together.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_a_call_writes_over_and_appends_in_one_sector_stays_together() {
@@ -317,5 +318,5 @@ fn what_a_call_writes_over_and_appends_in_one_sector_stays_together() {
         assert!(is_old || is_new, "{fate:?}: {sector:?}");
         (old, new) = (old + u32::from(is_old), new + u32::from(is_new));
     }
-    assert!(old > 50 && new > 50, "{old} were as before, {new} as after");
+    assert!(old > 50 && new > 50, "{old} held the old bytes, {new} the new ones");
 }

@@ -1,4 +1,4 @@
-//! What a file system in memory holds: directories of names, names of nodes, nodes with bytes; and of each, what is
+//! What a file system in memory holds: directories of names, names of nodes, nodes with bytes; and for each, what is
 //! durable and what is not yet.
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 use super::{Hook, content::Content};
 use crate::{fs::LockMode, random::mix};
 
-/// A sector is written wholly or not at all.
+/// A sector is written whole or not at all.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// A name within a directory.
@@ -41,21 +41,21 @@ pub(super) struct Held {
     pub(super) holders: u64,
 }
 
-/// A directory. Directories themselves are durable as soon as they are made; only their entries can be lost.
+/// A directory. Directories themselves are durable as soon as they are created; only their entries can be lost.
 #[derive(Default)]
 pub(super) struct Directory {
     /// As seen by callers.
     pub(super) names: Names,
     /// As of the last sync.
     pub(super) durable: Names,
-    /// What was done since, in order. Applied to `durable` in order, any subset is what a power loss may leave.
+    /// What was done since, in order. A power loss may leave any subset of it, applied to `durable` in order.
     pub(super) pending: Vec<Change>,
 }
 
-/// One step of changing a directory: it is there wholly or not at all.
+/// One step of changing a directory: it is kept or lost as a whole.
 pub(super) struct Change {
     pub(super) op: u64,
-    /// Names and what they stand for from then on; `None`: nothing.
+    /// Names and what they refer to from then on; `None`: nothing.
     pub(super) edits: Vec<(Name, Option<Arc<Node>>)>,
 }
 
@@ -67,7 +67,7 @@ impl Directory {
     }
 
     pub(super) fn sync(&mut self) {
-        // Not a copy of `names`: changes that a failed sync met are in neither.
+        // Not a copy of `names`: changes that a failed sync covered are in neither.
         for change in self.pending.drain(..) {
             change.apply(&mut self.durable);
         }
@@ -90,36 +90,37 @@ impl Change {
     }
 }
 
-/// A file, under however many names.
+/// A file, under any number of names.
 pub(super) struct Node {
     pub(super) id: u64,
     data: Mutex<Data>,
 }
 
-/// The bytes of a file. They are appended and cut, so the durable bytes are the first `durable_len`, but for those that
-/// a failed sync doomed, those that were written over, and those of a mapped file.
+/// The bytes of a file. Files are appended to and truncated, so the durable bytes are the first `durable_len`, except
+/// those that a failed sync doomed, those that were overwritten, and those of a mapped file.
 #[derive(Clone, Default)]
 pub(super) struct Data {
     pub(super) content: Content,
     pub(super) durable_len: u64,
     /// Appends since the last sync, in order.
     pub(super) pending: Vec<Append>,
-    /// Bytes that a failed sync left in the cache only: read until power is lost, zeros from then on.
+    /// Bytes that a failed sync left only in the cache: they can be read until power is lost and are zeros from then
+    /// on.
     pub(super) doomed: Vec<Range<u64>>,
-    /// What stood where something was written since the last sync, in order.
+    /// What was overwritten since the last sync, in order.
     pub(super) overwritten: Vec<Overwritten>,
-    /// Of those, what a failed sync left in the cache only.
+    /// The part of that which a failed sync left only in the cache.
     pub(super) overwritten_for_now: Vec<Overwritten>,
-    /// Of a mapped file: what it was at some earlier moments, the durable state first. Nobody says when the system
-    /// writes out which of its sectors.
+    /// For a mapped file: its contents at some earlier moments, the durable state first. The system may write out any
+    /// of its sectors at any time.
     pub(super) earlier: Vec<Moment>,
-    /// The call that changed a mapped file last.
+    /// The last call that changed a mapped file.
     pub(super) stored: u64,
     /// Bytes whose space was given back.
     pub(super) given_back: u64,
 }
 
-/// Bytes within a sector before they were written over.
+/// Bytes within a sector before they were overwritten.
 #[derive(Clone)]
 pub(super) struct Overwritten {
     pub(super) op: u64,
@@ -127,14 +128,14 @@ pub(super) struct Overwritten {
     pub(super) before: Vec<u8>,
 }
 
-/// What a mapped file was, since a call.
+/// The contents of a mapped file, since a call.
 #[derive(Clone)]
 pub(super) struct Moment {
     pub(super) op: u64,
     pub(super) content: Content,
 }
 
-/// Moments of a mapped file that are remembered.
+/// How many moments of a mapped file are kept.
 const MOMENTS_MAX: usize = 8;
 
 /// Bytes that one call appended.
@@ -172,7 +173,7 @@ impl Data {
         self.pending.push(Append { op, range: from..self.content.len() });
     }
 
-    /// Writes over what is there and appends the rest, as much of it as there is room for.
+    /// Overwrites existing bytes and appends the rest, as much of it as there is room for.
     pub(super) fn write_at(&mut self, op: u64, bytes: &[u8], offset: u64, room: u64) {
         let over = (self.content.len() - offset).min(bytes.len() as u64) as usize;
         let (over, behind) = bytes.split_at(over);
@@ -180,7 +181,7 @@ impl Data {
         for piece in in_sectors(offset, over) {
             let mut before = vec![0; piece.len()];
             let is_there = self.content.read(at, &mut before);
-            debug_assert!(is_there.is_some(), "only what is there is written over");
+            debug_assert!(is_there.is_some(), "only existing bytes are overwritten");
             if before != piece {
                 self.overwritten.push(Overwritten { op, offset: at, before });
             }
@@ -192,15 +193,15 @@ impl Data {
         }
     }
 
-    /// From now on it is mapped.
+    /// From now on the file is mapped.
     pub(super) fn map(&mut self) {
         self.earlier = vec![Moment { op: 0, content: self.content.clone() }];
     }
 
-    /// A mapped file changes.
+    /// Changes a mapped file.
     pub(super) fn store(&mut self, op: u64, change: impl FnOnce(&mut Content)) {
         if self.earlier.len() == MOMENTS_MAX {
-            // Some early ones and some late ones stay; the first is what is durable.
+            // Some early and some late moments stay; the first is the durable one.
             self.earlier.remove(1 + (mix(op) % (MOMENTS_MAX as u64 - 1)) as usize);
         }
         self.earlier.push(Moment { op: self.stored, content: self.content.clone() });
@@ -236,7 +237,7 @@ impl Data {
         self.sync();
     }
 
-    /// Cuts and syncs.
+    /// Truncates and syncs.
     pub(super) fn truncate(&mut self, len: u64) {
         self.content.set_len(len);
         for doomed in &mut self.doomed {
@@ -247,7 +248,7 @@ impl Data {
     }
 }
 
-/// Bytes that belong at `offset`, cut where sectors begin.
+/// The bytes, which belong at `offset`, split at sector boundaries.
 fn in_sectors(offset: u64, mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut room = (SECTOR_BYTES - offset % SECTOR_BYTES) as usize;
     std::iter::from_fn(move || {
@@ -258,7 +259,7 @@ fn in_sectors(offset: u64, mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl State {
-    /// With only the directories that are always there: the root, and the one relative paths start from.
+    /// With only the directories that always exist: the root, and the one that relative paths start from.
     pub(super) fn new() -> Self {
         let mut state = Self::default();
         for root in ["", "/"] {
@@ -295,15 +296,15 @@ impl State {
             return Err(ErrorKind::IsADirectory.into());
         }
         if self.node(to).is_ok_and(|there| there.id == node.id) {
-            return Ok(()); // Two names of one file: POSIX asks for nothing to be done.
+            return Ok(()); // Two names of one file: POSIX requires that nothing is done.
         }
-        let (gone, there) = ((from_name.into(), None), (to_name.into(), Some(node)));
+        let (removed, there) = ((from_name.into(), None), (to_name.into(), Some(node)));
         if from_dir == to_dir {
-            self.directory(to_dir)?.change(op, vec![gone, there]);
+            self.directory(to_dir)?.change(op, vec![removed, there]);
         } else {
-            // Across directories each half is durable by its own directory's sync.
+            // Across directories, each half becomes durable with its own directory's sync.
             self.directory(to_dir)?.change(op, vec![there]);
-            self.directory(from_dir)?.change(op, vec![gone]);
+            self.directory(from_dir)?.change(op, vec![removed]);
         }
         Ok(())
     }
@@ -338,7 +339,7 @@ impl State {
         Ok(())
     }
 
-    /// Removes a directory at once and for good, as one is made.
+    /// Removes a directory at once and durably, as one is created.
     pub(super) fn remove_dir(&mut self, dir: &Path) -> io::Result<()> {
         if !self.directory(dir)?.names.is_empty() || self.directories.keys().any(|path| path.parent() == Some(dir)) {
             return Err(ErrorKind::DirectoryNotEmpty.into());
@@ -385,7 +386,7 @@ impl State {
     }
 }
 
-/// The directory a path is in and its name there.
+/// The directory that a path is in, and its name there.
 fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     match (path.parent(), path.file_name()) {
         (Some(dir), Some(name)) => Ok((dir, name)),

@@ -22,7 +22,7 @@ fn dir_of(fs: Arc<dyn FileSystem>, max: usize) -> Dir {
     dir
 }
 
-/// Files that hold their number.
+/// Files that contain their number.
 fn files(dir: &Dir, count: u8) -> Vec<Reader> {
     (0..count).map(|number| file(dir, number)).collect()
 }
@@ -40,7 +40,7 @@ fn read(reader: &Reader) -> u8 {
 }
 
 #[test]
-fn no_more_are_open_than_may_be_and_all_can_be_read() {
+fn no_more_files_are_open_than_allowed_and_all_can_be_read() {
     let (fs, dir) = dir(4);
     let files = files(&dir, 30);
     let mut random = Random::new(1);
@@ -55,7 +55,7 @@ fn no_more_are_open_than_may_be_and_all_can_be_read() {
 }
 
 #[test]
-fn what_is_read_often_stays_open() {
+fn a_file_that_is_read_often_stays_open() {
     let (_, dir) = dir(4);
     let files = files(&dir, 30);
     let before = dir.open_files().reopened;
@@ -63,7 +63,7 @@ fn what_is_read_often_stays_open() {
         assert_eq!((read(&files[7]), read(rarely)), (7, read(rarely)));
     }
     let reopened = dir.open_files().reopened - before;
-    assert!(reopened <= 1001, "reopened {reopened} times: the one read every second time was among them");
+    assert!(reopened <= 1001, "reopened {reopened} times: the file read every second time was among them");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn threads_read_more_files_than_may_be_open() {
         (0..THREADS).for_each(|seed| drop(scope.spawn(move || read_many(seed))));
         scope.spawn(|| (100..160).for_each(|number| assert_eq!(read(&file(&dir, number)), number)));
     });
-    // One for each read under way.
+    // One for each read in progress.
     assert!(fs.over_max() <= THREADS as usize + 1, "{}", fs.over_max());
     assert!(dir.open_files().open <= 3, "{:?}", dir.open_files());
 }
@@ -135,7 +135,7 @@ fn files_being_written_count_stay_open_and_are_read_as_they_grow() {
 }
 
 #[test]
-fn an_obsolete_file_is_there_until_its_last_reader_lets_go() {
+fn an_obsolete_file_exists_until_its_last_reader_is_dropped() {
     let (_, dir) = dir(1);
     let obsolete = file(&dir, 1);
     let reading = obsolete.clone();

@@ -1,9 +1,9 @@
 //! The operating system's files under a region.
 //!
-//! `APPENDS` is mapped where a store into a block that `fallocate` has taken finds that block: on file systems that
-//! write in place. Others need a new block for every change of an old one, and have none on a full disk: the store is
-//! `SIGBUS` then. Every store is guarded all the same (`guard.rs`): a copy of the file that shares its blocks makes XFS
-//! one of the others, and anybody may cut it.
+//! `APPENDS` is mapped on file systems that write in place: there a store always finds the block that `fallocate` has
+//! reserved. Other file systems need a new block for every change of an old one and have none on a full disk; the
+//! store then raises `SIGBUS`. Every store is guarded even so (`guard.rs`): XFS also needs new blocks when a copy of
+//! the file shares its blocks, and another program may truncate the file.
 
 use std::{
     fs::{File, OpenOptions},
@@ -26,12 +26,12 @@ use super::{
     guard::{self, Stores},
 };
 use crate::{
-    disk::{DiskFs, settled, will_need},
+    disk::{DiskFs, retry_if_full, will_need},
     fs::{FileSystem, Reads},
 };
 
-/// File systems that write a changed block where it is, by `statfs`'s number. What is not here may well do so, too:
-/// overlays and network file systems say nothing of what is beneath them.
+/// File systems that write a changed block in place, by `statfs` magic number. Others may do so too, but overlays and
+/// network file systems do not report what is beneath them.
 const IN_PLACE: [u64; 3] = [EXT, XFS, TMPFS];
 
 /// ext2, ext3 and ext4.
@@ -43,17 +43,17 @@ const TMPFS: u64 = 0x0102_1994;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Disk {
     reads: Reads,
-    /// The kind of file system, where it is not to be asked for.
+    /// The kind of file system, if it is not to be queried.
     kind: Option<u64>,
 }
 
 impl Disk {
-    /// Without a handler for `SIGBUS`, so without mapped appends, where reads are done by calls.
+    /// Where reads are done by calls there is no handler for `SIGBUS`, and so no mapped appends.
     pub fn new(reads: Reads) -> Self {
         Self { reads, kind: None }
     }
 
-    /// Takes the file system for one of this kind.
+    /// Assumes a file system of this kind.
     #[cfg(test)]
     pub fn of_kind(kind: u64) -> Self {
         Self { reads: Reads::Mapped, kind: Some(kind) }
@@ -79,7 +79,7 @@ impl Ground for Disk {
     fn create(&self, path: &Path) -> Result<File> {
         let dir = || File::open(path.parent().unwrap_or(Path::new(".")));
         let create = || OpenOptions::new().read(true).write(true).create_new(true).open(path);
-        settled(dir, create).map_err(|e| Error::io("create", path, e))
+        retry_if_full(dir, create).map_err(|e| Error::io("create", path, e))
     }
 
     fn open(&self, path: &Path) -> Result<File> {
@@ -113,11 +113,11 @@ impl GroundFile for File {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        settled(|| self.try_clone(), || FileExt::write_all_at(self, bytes, offset))
+        retry_if_full(|| self.try_clone(), || FileExt::write_all_at(self, bytes, offset))
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
-        settled(|| self.try_clone(), || self.set_len(len))?;
+        retry_if_full(|| self.try_clone(), || self.set_len(len))?;
         self.sync_data()
     }
 
@@ -140,20 +140,20 @@ pub(crate) struct DiskMap {
     file: File,
     start: NonNull<u8>,
     bytes: usize,
-    /// As far as the file reaches.
+    /// How far the file reaches.
     reserved: AtomicUsize,
     epoch: u64,
     broken: AtomicBool,
 }
 
-// SAFETY: it is plain memory, and who stores to a place is alone with it.
+// SAFETY: it is plain memory, and whoever stores to a place has exclusive use of it.
 unsafe impl Send for DiskMap {}
 // SAFETY: as above.
 unsafe impl Sync for DiskMap {}
 
 impl Drop for DiskMap {
     fn drop(&mut self) {
-        // SAFETY: the very range that `create` has mapped; whoever stores to it or looks at it borrows it.
+        // SAFETY: exactly the range that `create` has mapped; whoever stores to it or reads it borrows it.
         let _fails_for_bad_arguments_only = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -190,14 +190,14 @@ impl GroundMap for DiskMap {
     }
 
     fn reserve(&self, offset: usize, len: usize) -> bool {
-        // What somebody else has cut off would come back as zeros.
+        // If another program has truncated the file, the missing bytes would come back as zeros.
         let is_whole =
             self.file.metadata().is_ok_and(|found| found.len() == self.reserved.load(Ordering::Relaxed) as u64);
         if !is_whole || offset + len > self.bytes {
             return false;
         }
         if rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset as u64, len as u64).is_err() {
-            // Some file systems keep what they could get.
+            // Some file systems keep what they could allocate.
             let _best_effort = self.file.set_len(offset as u64);
             return false;
         }
@@ -219,7 +219,7 @@ impl GroundMap for DiskMap {
     #[inline]
     fn store(&self, at: usize, bytes: &[u8]) {
         self.guarded(at, bytes.len(), |place| {
-            // SAFETY: within the mapping; nobody else is at this place.
+            // SAFETY: within the mapping; nobody else uses this place.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) }
         });
     }
@@ -233,15 +233,15 @@ impl GroundMap for DiskMap {
         });
     }
 
-    /// As it is for all grounds, but guarded once: a guard costs as much as a short copy.
+    /// As in the default implementation, but guarded once: a guard costs as much as a short copy.
     #[inline]
     fn store_append(&self, parts: &[&[u8]], place: AppendPlace, checksum: impl FnOnce(&[u8]) -> u64) {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let (checksum_at, bytes_at) = (place.checksum - place.len, place.bytes - place.len);
-        assert!(place.len.is_multiple_of(8) && checksum_at == 8 && bytes_at >= 16, "entries are before bytes");
+        assert!(place.len.is_multiple_of(8) && checksum_at == 8 && bytes_at >= 16, "entries precede bytes");
         self.guarded(place.len, bytes_at + len, |entry| {
-            // SAFETY: all of it is within the range that is guarded, which is within the mapping, and nobody else is at
-            // this place; numbers are aligned, as asserted, and stored as atomics only.
+            // SAFETY: all of it is within the guarded range, which is within the mapping, and nobody else uses this
+            // place; numbers are aligned, as asserted, and only stored as atomics.
             unsafe {
                 let mut to = entry.add(bytes_at);
                 for part in parts {

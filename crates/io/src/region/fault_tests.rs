@@ -1,4 +1,4 @@
-//! Stores that fault, disks that are full, power lost while a file is cut.
+//! Stores that fault, full disks, and power lost while a file is truncated.
 
 use std::{
     fs::{self, OpenOptions},
@@ -13,7 +13,7 @@ use super::{
     *,
 };
 use crate::{
-    fs::Reads,
+    fs::{APPENDS_NAME, Reads},
     memory::{Fate, MemoryFs},
 };
 
@@ -50,20 +50,20 @@ fn nothing_is_mapped_where_reads_are_done_by_calls() {
     assert!(!dir.0.join(APPENDS_NAME).exists(), "there is no handler for `SIGBUS`");
 }
 
-/// Runs a test of this file that is ignored elsewhere: a fault that nobody answers ends its process.
+/// Runs an otherwise ignored test of this file: a fault that nobody handles ends its process.
 fn in_a_process_of_its_own(test: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     let output = child.args(["--exact", &format!("region::fault_tests::{test}"), "--ignored"]).output().unwrap();
     assert!(output.status.success(), "{}{output:?}", String::from_utf8_lossy(&output.stdout));
 }
 
-fn cut_appends(dir: &TempDir, len: usize) {
+fn truncate_appends(dir: &TempDir, len: usize) {
     OpenOptions::new().write(true).open(dir.0.join(APPENDS_NAME)).unwrap().set_len(len as u64).unwrap();
 }
 
 #[test]
 #[ignore = "may end its process"]
-fn child_meets_a_fault_on_a_page_of_its_slot() {
+fn child_has_a_fault_on_a_page_of_its_slot() {
     let dir = TempDir::new();
     let region = open(&dir.0, LockMode::Exclusive, 2);
     let [a, b] = ["a", "b"].map(|name| appended(&region, &dir.0.join(name)));
@@ -73,20 +73,20 @@ fn child_meets_a_fault_on_a_page_of_its_slot() {
         b.writer.append(&[&[n + 100; 1000]]).unwrap();
         model.extend([n; 1000]);
     }
-    // Of the first slot behind the spare one its head and a page of bytes are left, of the second nothing; as if a
-    // store into the next page found no block.
-    cut_appends(&dir, SLOT_BYTES + 2 * 4096);
+    // The head and one page of bytes of the first slot behind the spare one are left, and nothing of the second; as
+    // if a store into the next page found no block.
+    truncate_appends(&dir, SLOT_BYTES + 2 * 4096);
     a.writer.append(&[&[9; 2000]]).unwrap();
     model.extend([9; 2000]);
-    assert!(fs::read(dir.0.join("a")).unwrap() == model, "all of it is in the file now");
+    assert!(fs::read(dir.0.join("a")).unwrap() == model, "everything is in the file now");
     a.writer.append(&[&[8; 100]]).unwrap();
     model.extend([8; 100]);
-    assert!(fs::read(dir.0.join("a")).unwrap() == model && read_all(&*a.reader) == model, "and what follows, too");
+    assert!(fs::read(dir.0.join("a")).unwrap() == model && read_all(&*a.reader) == model, "and so is what follows");
     a.writer.sync().unwrap();
-    // What the other slot held is gone, and that is an error.
-    for told in [b.writer.append(&[b"more"]), b.writer.sync(), b.reader.read_at(&mut [0; 10], 0)] {
-        let told = told.unwrap_err().to_string();
-        assert!(told.contains("no longer in the file APPENDS"), "{told}");
+    // The other slot's contents are lost, and that is an error.
+    for result in [b.writer.append(&[b"more"]), b.writer.sync(), b.reader.read_at(&mut [0; 10], 0)] {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("no longer in the file APPENDS"), "{error}");
     }
     let others = appended(&region, &dir.0.join("c"));
     others.writer.append(&[b"plain"]).unwrap();
@@ -97,21 +97,21 @@ fn child_meets_a_fault_on_a_page_of_its_slot() {
 }
 
 #[test]
-fn a_store_that_faults_is_an_append_of_all_that_was_staged_or_an_error() {
-    in_a_process_of_its_own("child_meets_a_fault_on_a_page_of_its_slot");
+fn a_store_that_faults_writes_out_everything_staged_or_is_an_error() {
+    in_a_process_of_its_own("child_has_a_fault_on_a_page_of_its_slot");
 }
 
 #[test]
 #[ignore = "may end its process"]
-fn child_meets_a_fault_on_the_head_of_its_slot() {
+fn child_has_a_fault_on_the_head_of_its_slot() {
     let dir = TempDir::new();
     let region = open(&dir.0, LockMode::Exclusive, 2);
     let a = appended(&region, &dir.0.join("a"));
     a.writer.append(&[&[1; 1000]]).unwrap();
-    cut_appends(&dir, 0);
+    truncate_appends(&dir, 0);
     assert!(a.writer.append(&[b"more"]).is_err() && a.writer.sync().is_err());
     assert!(a.reader.read_at(&mut [0; 10], 0).is_err());
-    // A slot that was never used is not begun either.
+    // A slot that was never used is not used now either.
     let b = appended(&region, &dir.0.join("b"));
     b.writer.append(&[b"plain"]).unwrap();
     b.writer.sync().unwrap();
@@ -119,12 +119,12 @@ fn child_meets_a_fault_on_the_head_of_its_slot() {
 }
 
 #[test]
-fn appends_cut_by_another_program_are_errors() {
-    in_a_process_of_its_own("child_meets_a_fault_on_the_head_of_its_slot");
+fn appends_truncated_by_another_program_are_errors() {
+    in_a_process_of_its_own("child_has_a_fault_on_the_head_of_its_slot");
 }
 
-/// On a mounted copy-on-write file system of some megabytes, `BIFOLD_DISK`: `cargo xtask disks` makes one and runs
-/// this.
+/// Needs a mounted copy-on-write file system of some megabytes, `BIFOLD_DISK`: `cargo xtask disks` creates one and
+/// runs this.
 #[test]
 #[ignore = "fills a disk"]
 fn a_store_without_a_block_for_it_loses_nothing() {
@@ -132,12 +132,12 @@ fn a_store_without_a_block_for_it_loses_nothing() {
     let region = open(&dir.0, LockMode::Exclusive, 8);
     let mut files: Vec<_> =
         (0..8).map(|n| dir.0.join(format!("{n}"))).map(|p| (appended(&region, &p), p, vec![])).collect();
-    let mut round = |n: u8, told: &mut usize| {
+    let mut round = |n: u8, refused: &mut usize| {
         for (file, _, model) in &mut files {
             let before = model.len() as u64;
             match file.writer.append(&[&[n; 700]]) {
                 Ok(()) => model.extend([n; 700]),
-                Err(_) => *told += 1,
+                Err(_) => *refused += 1,
             }
             assert!(file.reader.len().unwrap() >= before);
             let mut found = vec![0; model.len()];
@@ -145,9 +145,9 @@ fn a_store_without_a_block_for_it_loses_nothing() {
             assert!(found == *model, "round {n}");
         }
     };
-    let mut told = 0;
-    (0..9).for_each(|n| round(n, &mut told));
-    assert_eq!(told, 0);
+    let mut refused = 0;
+    (0..9).for_each(|n| round(n, &mut refused));
+    assert_eq!(refused, 0);
     // Clean pages: the next store to each needs a block.
     fs::File::open(dir.0.join(APPENDS_NAME)).unwrap().sync_all().unwrap();
     let filler = dir.0.join("filler");
@@ -155,10 +155,10 @@ fn a_store_without_a_block_for_it_loses_nothing() {
     for piece in [1 << 20, 4096, 1] {
         while file.write_all(&vec![1; piece]).and_then(|()| file.sync_data()).is_ok() {}
     }
-    (9..60).for_each(|n| round(n, &mut told));
-    println!("{told} appends were refused, none was lost");
+    (9..60).for_each(|n| round(n, &mut refused));
+    println!("{refused} appends were refused, none was lost");
     let killed: Vec<(PathBuf, Vec<u8>)> = files.iter().map(|(_, path, model)| (path.clone(), model.clone())).collect();
-    // As a killed process leaves it: nothing is closed, nothing written out.
+    // As a killed process leaves it: nothing is closed or written out.
     std::mem::forget((files, region.fs));
     drop(file);
     fs::remove_file(&filler).unwrap();
@@ -181,21 +181,21 @@ fn simulated(memory: &MemoryFs, files_max: usize) -> AppendRegion {
         .unwrap()
 }
 
-fn is_full_disk(told: Result<()>) -> bool {
-    matches!(told, Err(Error::Io { source, .. }) if source.kind() == ErrorKind::StorageFull)
+fn is_disk_full(result: Result<()>) -> bool {
+    matches!(result, Err(Error::Io { source, .. }) if source.kind() == ErrorKind::StorageFull)
 }
 
 #[test]
-fn a_full_disk_is_told_to_whoever_asks_and_ends_nobody_elses_file() {
+fn a_full_disk_is_reported_to_each_writer_and_ends_no_other_file() {
     let memory = MemoryFs::new();
     let region = simulated(&memory, 1);
     let [a, b] = ["/d/a", "/d/b"].map(|path| appended(&region, Path::new(path)));
     a.writer.append(&[&[1; 500]]).unwrap();
     memory.set_capacity(Some(memory.used_bytes()));
-    // The only slot cannot be taken over, for want of room in the first file; there is none for the second either.
-    assert!(is_full_disk(b.writer.append(&[&[2; 500]])));
+    // The only slot cannot be taken over because the disk has no room for the first file, nor for the second.
+    assert!(is_disk_full(b.writer.append(&[&[2; 500]])));
     assert_eq!(read_all(&*a.reader), [1; 500]);
-    assert!(is_full_disk(a.writer.sync()), "the disk is full, and that is what it says");
+    assert!(is_disk_full(a.writer.sync()), "the error is that the disk is full");
     a.writer.append(&[&[3; 500]]).unwrap();
     memory.set_capacity(None);
     b.writer.append(&[&[4; 500]]).unwrap();
@@ -217,7 +217,7 @@ fn what_cannot_be_written_at_the_end_is_read_written_later_and_put_back() {
     assert_eq!(read_all(&*a.reader), [1; 500]);
     drop(a.reader);
     let fs = region.fs.as_ref().unwrap();
-    assert_eq!(read_all(&*fs.open(Path::new("/d/a")).unwrap()), [1; 500], "through its slot");
+    assert_eq!(read_all(&*fs.open(Path::new("/d/a")).unwrap()), [1; 500], "read through its slot");
     assert!(fs.open_appended(Path::new("/d/a")).is_err(), "what is appended now must come behind it");
     let killed = memory.fork();
     drop(simulated(&killed, 3));
@@ -249,9 +249,9 @@ fn what_a_killed_process_left_is_put_back_on_a_full_disk() {
     }
 }
 
-/// Whatever a power loss brings back of `APPENDS`: where a file was cut, old appends are not put over new ones.
+/// Whatever a power loss brings back of `APPENDS`: where a file was truncated, old appends are not put over new ones.
 #[test]
-fn old_appends_are_not_put_over_what_follows_a_cut() {
+fn old_appends_are_not_put_over_what_follows_a_truncation() {
     for (seed, is_killed) in (0..200).flat_map(|seed| [(seed, false), (seed, true)]) {
         let memory = MemoryFs::new();
         let region = simulated(&memory, 2);
@@ -259,7 +259,7 @@ fn old_appends_are_not_put_over_what_follows_a_cut() {
         a.writer.append(&[&[1; 700]]).unwrap();
         a.writer.append(&[&[2; 3000]]).unwrap();
         memory.sync_dir(Path::new("/d")).unwrap();
-        // Cut in the same process, or in the next one.
+        // Truncated in the same process, or in the next one.
         let (memory, region, a) = if is_killed {
             let killed = memory.fork();
             let region = simulated(&killed, 2);
@@ -280,7 +280,7 @@ fn old_appends_are_not_put_over_what_follows_a_cut() {
     }
 }
 
-/// A power loss has cut a file within a record. A second one must not leave a sector with a part of that record.
+/// A power loss has truncated a file within a record. A second one must not leave a sector with part of that record.
 #[test]
 fn what_is_put_back_behind_a_tear_is_durable_before_appends_go() {
     for torn_bytes in [8, 500, 700] {

@@ -1,9 +1,9 @@
-//! What a region stands on: plain files, and one file that is mapped.
+//! What a region runs on: plain files, and one mapped file.
 //!
 //! | ground | |
 //! |---|---|
 //! | [`disk`](super::disk) | the operating system's files: an append is a copy into mapped memory, called directly |
-//! | [`simulated`](super::simulated) | the simulated disk: a killed process leaves every store, a power loss any mix of sectors |
+//! | [`simulated`](super::simulated) | the simulated disk: a kill keeps every store, a power loss any mix of sectors |
 
 use std::{fmt::Debug, fs::File, io, path::Path};
 
@@ -18,43 +18,43 @@ pub(crate) trait Ground: Debug + Send + Sync + Sized + 'static {
     /// The mapped file.
     type Map: GroundMap;
 
-    /// The mapped file grows by so many slots.
+    /// The mapped file grows by this many slots.
     const GROWTH: usize;
 
-    /// All that a region leaves as it is.
+    /// The file system for everything that the region does not change.
     fn fs(&self) -> &dyn FileSystem;
 
-    /// Makes a new, empty file.
+    /// Creates a new, empty file.
     fn create(&self, path: &Path) -> Result<Self::File>;
 
-    /// Opens a file that is there.
+    /// Opens an existing file.
     fn open(&self, path: &Path) -> Result<Self::File>;
 
-    /// Opens a file whose reads may be mapped; `None` where none are.
+    /// Opens a file for mapped reads; `None` where reads are not mapped.
     fn open_mapped(&self, path: &Path) -> Result<Option<File>>;
 
-    /// Makes the file `path` and maps `bytes` of it, which it does not have yet. `None` where that cannot be done, or
+    /// Creates the file `path` and maps `bytes` of it, more than it has yet. `None` where that is impossible, or
     /// where a store might not find its block.
     fn map(&self, path: &Path, bytes: usize) -> Option<Self::Map>;
 
-    /// Gives back the space of some bytes of a file, which are zeros from then on.
+    /// Frees the space of some bytes of a file, which are zeros from then on.
     fn give_back(&self, path: &Path, offset: u64, len: u64) -> io::Result<()>;
 }
 
-/// A file being appended to, by writes at a place.
+/// A file being appended to, by writes at an offset.
 pub(crate) trait GroundFile: Debug + Send + Sync + 'static {
     fn len(&self) -> io::Result<u64>;
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Cuts it and syncs it.
+    /// Truncates it and syncs it.
     fn truncate(&self, len: u64) -> io::Result<()>;
     fn sync(&self) -> io::Result<()>;
     fn will_need(&self, offset: u64, len: u64);
-    /// To map it for reads, where that can be done.
+    /// The file to map for reads, where that is possible.
     fn mappable(&self) -> Option<&File>;
 }
 
-/// Where an append goes, in one slot: its length is before its checksum, which is before its bytes.
+/// Where an append goes in a slot: its length precedes its checksum, which precedes its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AppendPlace {
     pub len: usize,
@@ -62,27 +62,28 @@ pub(crate) struct AppendPlace {
     pub bytes: usize,
 }
 
-/// The mapped file. Who stores to a place, or looks at what was stored there, is alone with it.
+/// The mapped file. Whoever stores to a place, or reads what was stored there, has exclusive use of it.
 pub(crate) trait GroundMap: Debug + Send + Sync + 'static {
-    /// Another number for every file that is ever mapped.
+    /// A different number for every file that is ever mapped.
     fn epoch(&self) -> u64;
 
-    /// How many bytes can still be written to its disk, where the system says.
+    /// How many bytes can still be written to its disk, where the system reports it.
     fn free_bytes(&self) -> Option<u64>;
 
-    /// Gives the file `len` bytes more, at `offset`, with their space on the disk; or does nothing.
+    /// Extends the file by `len` bytes at `offset`, with their space on the disk, or does nothing and returns
+    /// `false`.
     fn reserve(&self, offset: usize, len: usize) -> bool;
 
-    /// Has some of it in memory from now on, if the system allows it.
+    /// Keeps some of it in memory from now on, if the system allows it.
     fn keep_in_memory(&self, offset: usize, len: usize);
 
-    /// Stores bytes. When some could not be, the map is broken.
+    /// Stores bytes. If that fails, the map is broken.
     fn store(&self, at: usize, bytes: &[u8]);
 
-    /// Stores a number, after all that was stored before.
+    /// Stores a number, after everything stored before.
     fn store_number(&self, at: usize, number: u64);
 
-    /// Stores an append: its parts one after another, their checksum, and last the length that makes it count.
+    /// Stores an append: its slices one after another, their checksum, and last the length, which makes it count.
     fn store_append(&self, parts: &[&[u8]], place: AppendPlace, checksum: impl FnOnce(&[u8]) -> u64) {
         let mut at = place.bytes;
         for part in parts {
@@ -94,14 +95,14 @@ pub(crate) trait GroundMap: Debug + Send + Sync + 'static {
         self.store_number(place.len, len as u64);
     }
 
-    /// Shows what was stored. In a broken map that may be zeros.
+    /// Passes what was stored to `look`. In a broken map these may be zeros.
     fn with<T>(&self, at: usize, len: usize, look: impl FnOnce(&[u8]) -> T) -> T;
 
-    /// Whether something could not be stored: nothing more is stored then. What was stored before is in the file,
-    /// unless somebody else has cut it.
+    /// Whether a store has failed: then nothing more is stored. What was stored before is in the file, unless another
+    /// program has truncated it.
     fn is_broken(&self) -> bool;
 
-    /// As [`GroundMap::store_number`], by a call that can fail.
+    /// Like [`GroundMap::store_number`], by a call that can fail.
     fn write_number(&self, at: usize, number: u64) -> io::Result<()>;
 
     /// Makes what was stored durable.

@@ -1,22 +1,23 @@
-//! Copies from and to mapped files, with a fault still an error.
+//! Copies from and to mapped files in which a fault becomes an error.
 //!
 //! ```text
 //! copy ──▶ the range is noted for this thread ──▶ bytes are copied
-//!                                                  └─ SIGBUS: the handler says that the mapping is broken and puts another
-//!                                                     page under the address; the copy runs to its end and does not count
+//!                                                  └─ SIGBUS: the handler marks the mapping as broken and maps
+//!                                                     another page at the address; the copy runs to its end
+//!                                                     and does not count
 //! ```
 //!
-//! `SIGBUS` comes to who touches a page that cannot be read, that lies beyond the end of a file which somebody else has
-//! cut, or, for a store, that the file system finds no block for: one that writes changed blocks to a new place needs a
-//! free one for each, whatever `fallocate` has promised.
+//! A thread gets `SIGBUS` when it touches a page that cannot be read or that lies beyond the end of a file that
+//! another program has truncated. It also gets it when it stores and the file system finds no block: one that writes
+//! changed blocks to a new place needs a free one for each, whatever `fallocate` has promised.
 //!
 //! * **A read** gets a page of zeros.
-//! * **A store** gets a private copy of the file's page. What was stored there before is still to be read, in the
+//! * **A store** gets a private copy of the file's page. What was stored there before can still be read, in the
 //!   process and in the file; what is stored from now on is not in the file.
 //!
-//! The handler answers for nothing but the copies made here: every other signal goes on to the handler that was there
-//! before, Rust's own included. A program that puts its own handler in place later, or blocks `SIGBUS` in its threads,
-//! takes that protection away; it had better do without mapped files ([`Reads`](crate::fs::Reads)).
+//! The handler only serves the copies made here: every other signal goes to the handler that was installed before,
+//! including Rust's own. A program that installs its own handler later, or blocks `SIGBUS` in its threads, removes
+//! that protection; it should not use mapped files ([`Reads`](crate::fs::Reads)).
 
 use bifold_contract::planted;
 use std::{
@@ -31,24 +32,24 @@ use std::{
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
-/// For reads no file is needed.
+/// Reads need no file.
 const NO_FILE: RawFd = -1;
 
-/// What a thread is copying just now: from where to where, and whom to tell. Only the thread itself and handlers of
-/// signals that it gets look here, so the order of the compiler is all that matters.
+/// What a thread is copying now: its range, and the flag to set on a fault. Only the thread itself and the handlers
+/// of its signals look here, so only the compiler's order matters.
 struct Guarded {
     start: AtomicUsize,
     end: AtomicUsize,
     broken: AtomicPtr<AtomicBool>,
-    /// Of a store: the file that is mapped, and where its mapping begins.
+    /// For a store: the mapped file, and where its mapping begins.
     file: AtomicI32,
     origin: AtomicUsize,
-    /// The page that this thread was given a copy of last: if it faults again there is nothing to copy.
+    /// The last page that this thread was given a copy of: if it faults again there is nothing to copy.
     copied: AtomicUsize,
 }
 
 thread_local! {
-    /// Made by the compiler and never dropped, so a handler may look at it.
+    /// Constant-initialized and never dropped, so a handler may access it.
     static GUARDED: Guarded = const {
         Guarded {
             start: AtomicUsize::new(0),
@@ -61,8 +62,8 @@ thread_local! {
     };
 }
 
-/// Lets `copy` read `len` bytes from `from` on, of a mapping that is ours. When some cannot be read `broken` is true
-/// afterwards, and what was copied does not count.
+/// Lets `copy` read `len` bytes from `from` on, in one of our mappings. If some cannot be read, `broken` is true
+/// afterwards and what was copied does not count.
 #[inline]
 pub(super) fn reading<T>(from: *const u8, len: usize, broken: &AtomicBool, copy: impl FnOnce() -> T) -> T {
     GUARDED.with(|guarded| {
@@ -74,14 +75,14 @@ pub(super) fn reading<T>(from: *const u8, len: usize, broken: &AtomicBool, copy:
     })
 }
 
-/// A file that is mapped for stores, from its beginning to `origin`.
+/// A file that is mapped for stores, its first byte at `origin`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stores<'a> {
     /// The file, open as long as it is mapped.
     pub file: RawFd,
-    /// Where its first byte is.
+    /// Where its first byte is mapped.
     pub origin: *mut u8,
-    /// Becomes true when something could not be stored.
+    /// Set when a store has failed.
     pub broken: &'a AtomicBool,
 }
 
@@ -117,7 +118,7 @@ impl Guarded {
         self.end.store(0, Relaxed);
     }
 
-    /// Has the copy go on if the fault at `address` is its own. Called by the handler.
+    /// Lets the copy continue if the fault at `address` is its own. Called by the handler.
     fn rescue(&self, address: usize) -> bool {
         if !(self.start.load(Relaxed)..self.end.load(Relaxed)).contains(&address) {
             return false;
@@ -130,7 +131,7 @@ impl Guarded {
         if file == NO_FILE {
             return put_zeros(place, ProtFlags::READ);
         }
-        // A page that faults again, in the same copy, cannot be read either: the file was cut.
+        // A page that faults again in the same copy cannot be read either: the file was truncated.
         let is_again = self.copied.swap(place, Relaxed) == place;
         if !is_again && put_copy(place, file, (place - self.origin.load(Relaxed)) as u64) {
             return true;
@@ -141,15 +142,14 @@ impl Guarded {
 
 fn put_zeros(place: usize, access: ProtFlags) -> bool {
     let start = ptr::without_provenance_mut(place);
-    // SAFETY: replaces a page of a mapping that is ours: the fault was in a range that is being copied. Plain system
-    // calls, fit for a handler.
+    // SAFETY: replaces a page of one of our mappings: the fault was in a range that is being copied. Only plain
+    // system calls, which a handler may make.
     unsafe { mmap_anonymous(start, page_bytes(), access, MapFlags::PRIVATE | MapFlags::FIXED) }.is_ok()
 }
 
 fn put_copy(place: usize, file: RawFd, offset: u64) -> bool {
     let (start, access) = (ptr::without_provenance_mut(place), ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: as for `put_zeros`; the file is open as long as it is mapped, and nobody can unmap it under who stores to
-    // it.
+    // SAFETY: as for `put_zeros`; the file is open as long as it is mapped, and nobody can unmap it during a store.
     unsafe {
         let file = BorrowedFd::borrow_raw(file);
         mmap(start, page_bytes(), access, MapFlags::PRIVATE | MapFlags::FIXED, file, offset).is_ok()
@@ -160,21 +160,22 @@ pub(super) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
-/// The handler that was there before. `None` where ours could not be put in place.
+/// The previous handler. `None` if ours could not be installed.
 static BEFORE: OnceLock<Option<libc::sigaction>> = OnceLock::new();
 
-/// Whether faults of copies are answered.
+/// Whether faults of copies are handled.
 pub(super) fn is_set() -> bool {
     static SET: OnceLock<bool> = OnceLock::new();
     *SET.get_or_init(|| {
-        // Asked before ours is set: from then on it may be called. Looked up now, because a handler must not.
+        // Queried before ours is installed, which may be called from then on. The page size is looked up now because
+        // a handler must not do that.
         let _looked_up = page_bytes();
         BEFORE.get_or_init(handler_before).is_some() && set_handler()
     })
 }
 
 fn handler_before() -> Option<libc::sigaction> {
-    // SAFETY: all zeros is a value of this plain structure, which the call fills.
+    // SAFETY: all zeros is a valid value of this plain structure, which the call fills.
     unsafe {
         let mut before: libc::sigaction = mem::zeroed();
         (libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) == 0).then_some(before)
@@ -182,7 +183,7 @@ fn handler_before() -> Option<libc::sigaction> {
 }
 
 fn set_handler() -> bool {
-    // SAFETY: the structure is filled as the call wants it, and the handler does what handlers may.
+    // SAFETY: the structure is filled as the call requires, and the handler only does what handlers may.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = on_bus_error as *const () as usize;
@@ -192,14 +193,14 @@ fn set_handler() -> bool {
 }
 
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the system calls a handler set with SA_SIGINFO with the signal's description.
+    // SAFETY: the system calls a handler installed with SA_SIGINFO with the signal's description.
     let address = unsafe { (*info).si_addr() } as usize;
     let is_ours = GUARDED.try_with(|guarded| guarded.rescue(address)).unwrap_or(false);
     if is_ours {
         return;
     }
     let before = BEFORE.get().and_then(Option::as_ref);
-    // SAFETY: the handler that was set before, called as it was set; or the system's own, met when this one returns.
+    // SAFETY: the previous handler, called as it was installed; or the default action, taken when this one returns.
     unsafe {
         match before {
             Some(before) if ![libc::SIG_DFL, libc::SIG_IGN].contains(&before.sa_sigaction) => {

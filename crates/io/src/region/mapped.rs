@@ -1,9 +1,9 @@
-//! Files mapped for reading, with a failing disk still an error.
+//! Files mapped for reading; a failing disk is still an error.
 //!
 //! ```text
 //! copy ──▶ the range is guarded ──▶ bytes are copied                             0.3 µs instead of 1.8 for a call
 //!                                   └─ SIGBUS: the mapping is broken, the copy does not count (`guard.rs`)
-//! broken  ──▶ every read goes by calls again: the first of them tells what is wrong
+//! broken  ──▶ every read goes by calls again: the first of them reports the error
 //! ```
 
 use std::{
@@ -20,15 +20,15 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::guard::{self, page_bytes};
 
-/// A read of more bytes goes by a call: the call is then a small part of it, and one that has to go to the disk gets
-/// all pages at once, while a mapped one gets them one by one.
+/// Longer reads go by a call. The call is then a small share of their cost, and a read from the disk gets all pages
+/// at once, where a mapped one gets them one by one.
 const READ_MAX: usize = 4 << 10;
 
-/// How much of a file is mapped: the least of these that reaches far enough. A mapping takes address space only, so it
-/// may be longer than its file, which grows into it.
+/// How much of a file is mapped: the smallest of these that reaches far enough. A mapping only takes address space,
+/// so it may be longer than its file, which can grow into it.
 const SPANS: [u64; 2] = [64 << 20, 4 << 30];
 
-/// Mappings at once. Linux allows a process 65 530, memory allocators among the users.
+/// Mappings at once. Linux allows a process 65 530, including those of memory allocators.
 const MAPPINGS_MAX: usize = 16_384;
 
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
@@ -42,8 +42,8 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// Fills `buffer` from `offset` on, unless that is better done by a call. All these bytes are in the file and stay
-    /// as they are, as long as only this crate writes to it. Without the open file only what is mapped already is read.
+    /// Fills `buffer` from `offset` on, unless a call is better for that. All these bytes are in the file and do not
+    /// change, as long as only this crate writes to it. Without the open file, only what is already mapped is read.
     #[inline]
     pub fn read(&self, file: Option<&File>, buffer: &mut [u8], offset: u64) -> bool {
         if buffer.len() > READ_MAX {
@@ -62,7 +62,7 @@ impl Mapped {
         self.span(offset + len).is_some_and(|map| map.prefetch(offset as usize, len as usize))
     }
 
-    /// Has the processor fetch what is in memory of the `len` bytes from `offset` on.
+    /// Prefetches into the processor's caches what is in memory of the `len` bytes from `offset` on.
     pub fn touch(&self, offset: u64, len: u64) {
         let len = len.min(READ_MAX as u64);
         if let Some(map) = self.span(offset + len) {
@@ -76,13 +76,13 @@ impl Mapped {
         self.span(offset + len).is_none_or(|map| map.is_in_memory(offset as usize, len as usize))
     }
 
-    /// The mapping that reaches up to `end`, made if need be.
+    /// The mapping that reaches up to `end`, created if needed.
     pub fn map(&self, file: &File, end: u64) -> Option<&Mapping> {
         let at = Self::at(end)?;
         self.spans[at].get_or_init(|| Mapping::of(file, SPANS[at])).as_ref()
     }
 
-    /// Whether a mapping reaches up to `end` and all that was read of it could be.
+    /// Whether a mapping reaches up to `end` and no read from it has failed.
     pub fn reaches(&self, end: u64) -> bool {
         self.span(end).is_some_and(|map| !map.broken.load(Relaxed))
     }
@@ -99,7 +99,7 @@ impl Mapped {
     }
 }
 
-/// A part of a file, from its beginning.
+/// The beginning of a file, mapped.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -108,7 +108,7 @@ pub(super) struct Mapping {
     broken: AtomicBool,
 }
 
-// SAFETY: nobody writes through it, and it is read byte by byte into buffers of who reads.
+// SAFETY: nobody writes through it, and it is read byte by byte into the reader's own buffers.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -126,7 +126,7 @@ impl Mapping {
             MAPPINGS.fetch_sub(1, Relaxed);
             return None;
         };
-        // One page is read, not those around it: up to 8 MiB where the system is set so. A hint.
+        // Reads one page, not those around it (up to 8 MiB, depending on the system's settings). A hint.
         // SAFETY: the mapping that was just made; the advice does not change what is in it.
         let _slower = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::Random) };
         Some(Self { start, bytes, broken: AtomicBool::new(false) })
@@ -142,11 +142,11 @@ impl Mapping {
         // SAFETY: within the mapping, as asserted.
         let from = unsafe { self.start.as_ptr().add(offset) };
         guard::reading(from, buffer.len(), &self.broken, || {
-            // SAFETY: `from` is readable for so many bytes, since what is not gets zeros by the handler; `buffer` is
-            // somebody else's memory; the file's bytes before its end are not written again.
+            // SAFETY: `from` is readable for that many bytes, since the handler maps zeros where it is not; `buffer`
+            // is other memory; the file's bytes before its end are not written again.
             unsafe { ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len()) };
         });
-        // Zeros that a handler in another thread has put there are seen after its mark.
+        // Whoever sees the zeros that a handler in another thread has mapped also sees its mark.
         fence(SeqCst);
         !self.broken.load(Relaxed)
     }
@@ -163,8 +163,7 @@ impl Mapping {
         }
     }
 
-    /// A read past the end of the file is no error, and one that the system refuses only makes the reads themselves
-    /// slower.
+    /// Reading past the end of the file is no error. If the system refuses, the reads are only slower.
     fn prefetch(&self, offset: usize, len: usize) -> bool {
         let first = offset / page_bytes() * page_bytes();
         if len == 0 || offset + len > self.bytes {
@@ -179,7 +178,7 @@ impl Mapping {
         let first = offset / page * page;
         let mut pages = [1u8; READ_MAX / 4096 + 1];
         let len = (offset + len - first).min(pages.len() * page);
-        // SAFETY: within the mapping; one byte of the array for each page, pages being 4 KiB at least.
+        // SAFETY: within the mapping; the array has one byte for each page, since pages are at least 4 KiB.
         let asked = unsafe { libc::mincore(self.start.as_ptr().add(first).cast(), len, pages.as_mut_ptr().cast()) };
         asked != 0 || pages[..len.div_ceil(page)].iter().all(|page| page & 1 == 1)
     }
@@ -187,7 +186,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the very range that `of` has mapped; whoever copies from it borrows it.
+        // SAFETY: exactly the range that `of` has mapped; whoever copies from it borrows it.
         let _fails_for_bad_arguments_only = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
         MAPPINGS.fetch_sub(1, Relaxed);
     }
@@ -195,7 +194,7 @@ impl Drop for Mapping {
 
 #[inline]
 fn prefetch_line(place: *const u8) {
-    // Elsewhere the processor's own guesses must do.
+    // Elsewhere the processor's own prefetching must do.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch reads nothing that the program can see, whatever the address.
     unsafe {
@@ -274,15 +273,15 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_cannot_be_read_makes_readers_call_and_harms_nobody() {
-        let pages = Pages::new("gone");
+    fn a_page_that_cannot_be_read_sends_readers_to_calls_and_harms_no_other_mapping() {
+        let pages = Pages::new("truncated");
         let (mapped, file) = (Mapped::default(), pages.open());
         assert!(read(&mapped, &file, 0).is_some());
         file.set_len(page_bytes() as u64 * 2).unwrap();
         assert_eq!(read(&mapped, &file, 5), None);
-        assert_eq!(read(&mapped, &file, 0), None, "from now on by calls");
-        assert!(!mapped.reaches(1), "and said to be so");
-        assert_eq!(read(&Mapped::default(), &file, 1), Some(vec![2; 1000]), "other mappings are as they were");
+        assert_eq!(read(&mapped, &file, 0), None, "by calls from now on");
+        assert!(!mapped.reaches(1), "and reported as such");
+        assert_eq!(read(&Mapped::default(), &file, 1), Some(vec![2; 1000]), "other mappings are not affected");
     }
 
     #[test]

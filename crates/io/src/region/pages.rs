@@ -1,6 +1,6 @@
-//! What of a file can be read through its mapping: all that is written to it, staged appends not.
+//! What can be read of a file through its mapping: everything written to it, but not staged appends.
 //!
-//! It outlives the open file: whoever reads keeps it, and opening the file again finds it.
+//! It outlives the open file: its readers keep it, and opening the file again finds it.
 
 use std::{
     fs::File,
@@ -20,18 +20,18 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Of a file with so many bytes.
+    /// The pages of a file with `written` bytes.
     pub fn new(written: u64, reads: Reads) -> Self {
         Self { written: AtomicU64::new(written), mapped: (reads == Reads::Mapped).then(Mapped::default) }
     }
 
-    /// Bytes in the file itself: they are read without a lock.
+    /// Bytes in the file itself, which are read without a lock.
     #[inline]
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// So many bytes are in the file from now on.
+    /// From now on the file has `bytes` bytes.
     pub fn set_written(&self, bytes: u64) {
         self.written.store(bytes, Ordering::Release);
     }
@@ -40,12 +40,12 @@ impl Pages {
         self.mapped.is_some()
     }
 
-    /// Fills `buffer` with what is written at `offset`, which is mapped now if it was not yet.
+    /// Fills `buffer` with what is written at `offset`, mapping it first if needed.
     pub fn read_or_map(&self, file: &File, buffer: &mut [u8], offset: u64) -> bool {
         self.mapped.as_ref().is_some_and(|mapped| mapped.read(Some(file), buffer, offset))
     }
 
-    /// Maps what is written, for the time when the file is closed.
+    /// Maps what is written, so that it can be read when the file is closed.
     pub fn map(&self, file: &File) {
         if let Some(mapped) = self.mapped.as_ref().filter(|_| self.written() > 0) {
             mapped.map(file, self.written());

@@ -1,9 +1,8 @@
 //! The simulated disk under a region.
 //!
-//! `APPENDS` is a file of [`MemoryFs`] that is stored to: a killed process leaves every store, in the order in which
-//! they were made, and each is a moment of which images are taken; a power loss leaves of each sector what it was at
-//! some moment. Every call, stores included, can be made to fail by a [`FaultyFs`]: a store that fails stores nothing,
-//! and breaks the map.
+//! `APPENDS` is a file of [`MemoryFs`] that is stored to. A killed process leaves every store, in order, and each
+//! store is a moment at which images can be taken. A power loss leaves each sector as it was at some moment. A
+//! [`FaultyFs`] can make any call fail, including stores: a failed store stores nothing and breaks the map.
 
 use std::{
     fs::File,
@@ -33,7 +32,7 @@ pub(crate) struct Simulated {
 }
 
 impl Simulated {
-    /// The files of `memory`, whose calls fail as `faults` says.
+    /// The files of `memory`; calls fail as `faults` plans.
     pub fn new(memory: MemoryFs, faults: Option<FaultyFs>) -> Self {
         Self { memory, faults }
     }
@@ -51,7 +50,7 @@ impl Ground for Simulated {
     type File = SimulatedFile;
     type Map = SimulatedMap;
 
-    /// So that there is room for it on the small disks of simulations.
+    /// So small that there is room for it on the small disks of simulations.
     const GROWTH: usize = 2;
 
     fn fs(&self) -> &dyn FileSystem {
@@ -106,7 +105,7 @@ impl SimulatedFile {
     }
 }
 
-/// The system's error alone: whoever asked says which operation and path.
+/// The system's error alone: the caller adds the operation and the path.
 fn bare(error: bifold_contract::Error) -> io::Error {
     match error {
         bifold_contract::Error::Io { source, .. } => {
@@ -137,7 +136,7 @@ impl GroundFile for SimulatedFile {
 
     fn truncate(&self, len: u64) -> io::Result<()> {
         self.pass("truncate")?;
-        self.file.cut(len)
+        self.file.truncate(len)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! The mapped file `APPENDS`: its layout, and who has which slot of it.
+//! The mapped file `APPENDS`: its layout, and which file has which slot.
 //!
 //! ```text
 //! APPENDS   slot 0 │ slot 1 │ …                                        each SLOT_BYTES
@@ -10,11 +10,11 @@
 //!           0             8          56           64                                   4096                 36 864
 //! ```
 //!
-//! All numbers are little-endian. `KIND`: 0 in a free slot, else the length of the name, the letters `BFAPP`, the
-//! format's version 1, and 0. `base`: where in the file called `name` the first of the appended bytes belongs. An
+//! All numbers are little-endian. `KIND`: 0 in a free slot, otherwise the length of the name, the letters `BFAPP`,
+//! the format's version 1, and 0. `base`: where in the file called `name` the first of the appended bytes belongs. An
 //! append counts if its checksum holds: XXH3 of its bytes, seeded with the epoch, the name and **its offset in the
-//! file**. So what stands in a slot from an earlier round, or what a power loss has mixed from several, never counts:
-//! within an epoch no offset of a file is ever written twice, hence whatever counts is what belongs there.
+//! file**. So bytes from an earlier use of the slot, or a mix that a power loss left, never count: within an epoch no
+//! offset of a file is written twice, so whatever counts belongs there.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -39,7 +39,7 @@ const TABLE: usize = 64;
 const ENTRY: usize = 16;
 const PAYLOAD: usize = 4096;
 
-/// What stands at `KIND` of a slot that is taken, together with the length of the name: magic and version.
+/// The value at `KIND` of a used slot, apart from the length of the name: magic and version.
 const MAGIC: u64 = u64::from_le_bytes(*b"\0BFAPP\x01\0");
 
 /// Appends that a slot can hold.
@@ -51,11 +51,11 @@ pub const SLOT_BYTES: usize = APPEND_SLOT_BYTES as usize;
 /// Bytes that a slot can hold: writes of 32 KiB cost 0.3 µs per KiB, less than half of those of single records.
 pub const ROOM: usize = SLOT_BYTES - PAYLOAD;
 
-/// The first slots that the file has, as many as these, are for nobody: an opening that finds the disk full gives back
-/// their space to write out the first of the others, whose space then does for the next.
+/// How many slots at the beginning of the file stay unused. An opening that finds the disk full frees their space to
+/// write out the first of the other slots, whose space then serves for the next.
 const SPARE: usize = 1;
 
-/// The checksum's seed for an append at `offset` of the file that `file_seed` is of.
+/// The checksum's seed for an append at `offset` of the file that has `file_seed`.
 fn seed_at(file_seed: u64, offset: u64) -> u64 {
     if planted!("region_any_offset") { file_seed } else { file_seed ^ offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) }
 }
@@ -64,23 +64,23 @@ fn seed_of(name: &[u8], epoch: u64) -> u64 {
     xxh3_64_with_seed(name, epoch)
 }
 
-/// What a slot holds: bytes that belong at `base` of the file `name`.
+/// The contents of a slot: bytes that belong at `base` of the file `name`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Which slot.
+    /// The slot's number.
     pub slot: usize,
-    /// The file.
+    /// The file's name.
     pub name: String,
-    /// Where in it.
+    /// Where the bytes belong in the file.
     pub base: u64,
-    /// What.
+    /// The appended bytes.
     pub bytes: Vec<u8>,
 }
 
-/// What stands in the bytes of a file `APPENDS`, slots that hold nothing left out.
+/// The slots in the contents of a file `APPENDS`, without empty ones.
 ///
 /// # Errors
-/// When a slot is not of a version that this release knows.
+/// When the version of a slot is unknown to this release.
 pub fn parse(image: &[u8]) -> Result<Vec<Left>, Corruption> {
     let mut all = Vec::new();
     for (at, slot) in image.chunks_exact(SLOT_BYTES).enumerate() {
@@ -128,13 +128,13 @@ pub struct Slots<G: Ground> {
     map: G::Map,
     slots_max: usize,
     taken: Mutex<Taken<G>>,
-    /// Some slot may still say what it held, though its file goes on elsewhere.
+    /// A slot may still name contents although its file continues elsewhere.
     is_stale: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Taken<G: Ground> {
-    /// By whom each slot is taken, as far as the file has grown.
+    /// The holder of each slot, as far as the file has grown.
     holders: Vec<Holder<G>>,
     /// Where the search for a slot to take over begins.
     hand: usize,
@@ -144,14 +144,14 @@ struct Taken<G: Ground> {
 enum Holder<G: Ground> {
     Nobody,
     File(Weak<StagedFile<G>>),
-    /// What it holds could not be written, or it must not be used: it is left for the next opening.
+    /// Its contents could not be written, or it must not be used: it is left for the next opening.
     Left,
 }
 
-/// For each byte that slots take so many must be free.
+/// This many bytes must be free for each byte that slots take.
 const FREE_FOR_EACH: u64 = 8;
 
-/// How many bytes are mapped for so many slots.
+/// How many bytes are mapped for `slots_max` slots.
 pub fn mapped_bytes(slots_max: usize) -> usize {
     slots_max.saturating_add(SPARE).saturating_mul(SLOT_BYTES)
 }
@@ -167,8 +167,8 @@ impl<G: Ground> Slots<G> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for `holder`, whose file is called `name` and has `base` bytes. A free one, a new one, or one whose
-    /// holder is not appending just now. `None` when there is none.
+    /// A slot for `holder`, whose file is called `name` and has `base` bytes: a free one, a new one, or one whose
+    /// holder is not appending now. `None` when there is none.
     pub fn take(self: &Arc<Self>, holder: &Arc<StagedFile<G>>, name: &str, base: u64) -> Option<Slot<G>> {
         if name.len() > NAME_MAX || self.map.is_broken() {
             return None;
@@ -187,7 +187,7 @@ impl<G: Ground> Slots<G> {
         Some(slot)
     }
 
-    /// Adds slots, with their space on the disk and in memory; answers the first of them.
+    /// Adds slots, with their space on the disk and in memory, and returns the first of them.
     fn grow(&self, taken: &mut Taken<G>) -> Option<usize> {
         let there = taken.holders.len();
         let spare = if there == 0 { SPARE } else { 0 };
@@ -203,28 +203,28 @@ impl<G: Ground> Slots<G> {
         Some(there + spare)
     }
 
-    /// A disk that is nearly full has better uses for its space: appends are plain ones there.
+    /// A nearly full disk has better uses for its space: appends are plain ones there.
     fn may_take(&self, bytes: usize) -> bool {
         self.map.free_bytes().is_none_or(|free| free >= bytes as u64 * FREE_FOR_EACH)
     }
 
-    /// Whether some slot holds what could not be written.
+    /// Whether a slot holds bytes that could not be written.
     pub fn any_left(&self) -> bool {
         self.taken().holders.iter().skip(SPARE).any(|holder| matches!(holder, Holder::Left))
     }
 
-    /// Makes sure that nothing that was staged so far, and is in its file now, is ever put back there again: not after
-    /// a power loss either. `false` where that cannot be done.
+    /// Makes sure that nothing staged so far that is in its file now is ever put back there again, not after a power
+    /// loss either. `false` where that is impossible.
     pub fn forget_written(&self) -> std::io::Result<bool> {
         self.map.sync()?;
         Ok(!self.is_stale.load(Ordering::Acquire))
     }
 }
 
-/// Takes a slot from a file that can do without it just now.
+/// Takes a slot from a file that does not need it now.
 ///
-/// One that cannot be written out stays where it is, with its file none the worse for it; no others are tried then.
-/// Whoever wanted the slot appends to its own file, and finds out for itself whether the disk is full.
+/// A slot that cannot be written out stays with its file, and no others are tried. Whoever wanted the slot appends to
+/// its own file and finds out whether the disk is full.
 fn take_over<G: Ground>(taken: &mut Taken<G>) -> Option<usize> {
     let slots = taken.holders.len();
     for at in (0..slots).map(|n| (taken.hand + n) % slots) {
@@ -232,7 +232,7 @@ fn take_over<G: Ground>(taken: &mut Taken<G>) -> Option<usize> {
             Holder::Nobody => true,
             Holder::File(holder) => match holder.upgrade().map(|holder| holder.give_up_slot()) {
                 Some(Ok(is_given_up)) => is_given_up,
-                // Its own next append or sync says so again.
+                // The holder's next append or sync reports this error again.
                 Some(Err(_)) => return None,
                 None => false,
             },
@@ -263,7 +263,7 @@ impl<G: Ground> Slot<G> {
         self.at * SLOT_BYTES + at
     }
 
-    /// The slot is for the file `name` from now on, and holds nothing.
+    /// Assigns the slot, with nothing in it, to the file `name`.
     fn begin(&self, name: &str, base: u64) {
         let map = self.map();
         map.store_number(self.place(KIND), 0);
@@ -273,8 +273,8 @@ impl<G: Ground> Slot<G> {
         map.store_number(self.place(KIND), MAGIC | name.len() as u64);
     }
 
-    /// Adds `parts` as append number `n`, at `staged` of the slot's room and at `offset` of the file. `false` when that
-    /// could not be done: what was there before still is, and the slot is to be written out and given back.
+    /// Adds `parts` as append number `n`, at `staged` of the slot's room and at `offset` of the file. `false` when
+    /// that failed: the earlier contents are still there, and the caller must write out and free the slot.
     pub fn push(&self, parts: &[&[u8]], n: usize, staged: usize, offset: u64) -> bool {
         let map = self.map();
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -282,17 +282,17 @@ impl<G: Ground> Slot<G> {
         let entry = self.place(TABLE + n * ENTRY);
         let mut place = AppendPlace { len: entry, checksum: entry + 8, bytes: self.place(PAYLOAD + staged) };
         if planted!("region_unpublished") && n.is_multiple_of(16) {
-            // Written where nobody looks for it.
+            // Written where nothing reads it.
             (place.len, place.checksum) = (place.checksum, place.checksum + 8);
         }
         map.store_append(parts, place, |bytes| xxh3_64_with_seed(bytes, seed_at(self.seed, offset)));
         !map.is_broken()
     }
 
-    /// Shows the first `len` of the appended bytes, which are all there are.
+    /// Passes the first `len` appended bytes, which are all of them, to `look`.
     ///
     /// # Errors
-    /// When they are no longer there: somebody else has cut the file.
+    /// When they no longer exist: another program has truncated the file.
     pub fn with<T>(&self, len: usize, look: impl FnOnce(&[u8]) -> T) -> std::io::Result<T> {
         debug_assert!(len <= ROOM);
         self.check(len)?;
@@ -300,27 +300,27 @@ impl<G: Ground> Slot<G> {
         self.check(len).map(|()| looked)
     }
 
-    /// In a broken map, whether the slot says of itself that it holds `len` bytes.
+    /// In a broken map, checks that the slot itself still holds `len` bytes.
     fn check(&self, len: usize) -> std::io::Result<()> {
         let holds = |slot: &[u8]| parse_slot(slot, self.at).is_some_and(|left| left.bytes.len() >= len);
         if !self.is_broken() || self.map().with(self.place(0), SLOT_BYTES, holds) {
             return Ok(());
         }
-        Err(std::io::Error::other(CUT))
+        Err(std::io::Error::other(TRUNCATED))
     }
 
-    /// What the slot held is in the file, which has `base` bytes now. Nothing else needs to be cleared: no checksum of
-    /// the old appends holds at the new offsets.
+    /// The slot's contents are in the file, which now has `base` bytes. Nothing else needs to be cleared: no checksum
+    /// of the old appends holds at the new offsets.
     pub fn flushed(&self, base: u64) {
         self.map().store_number(self.place(BASE), base);
     }
 
-    /// Whether the slot is to be written out and given back.
+    /// Whether the slot must be written out and freed.
     pub fn is_broken(&self) -> bool {
         self.map().is_broken()
     }
 
-    /// Gives the slot back, with nothing in it.
+    /// Frees the slot and clears it.
     pub fn free(self) {
         let map = self.map();
         map.store_number(self.place(KIND), 0);
@@ -330,11 +330,11 @@ impl<G: Ground> Slot<G> {
         self.slots.taken().holders[self.at] = Holder::Nobody;
     }
 
-    /// It stays as it is until the next opening.
+    /// Leaves the slot as it is until the next opening.
     pub fn leave(&self) {
         self.slots.taken().holders[self.at] = Holder::Left;
     }
 }
 
-const CUT: &str = "what was appended last is no longer in the file APPENDS: another program has cut that file, or the disk \
-                   cannot be read";
+const TRUNCATED: &str = "the last appends are no longer in the file APPENDS: another program has truncated it, or the \
+                         disk cannot be read";

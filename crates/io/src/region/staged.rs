@@ -1,4 +1,4 @@
-//! One file whose appends go through a slot of the region.
+//! One file whose appends are staged in a slot of the region.
 
 use std::{
     io::{self, ErrorKind},
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::fs::{MappedRead, ReadFile, WriteFile};
 
-/// Larger appends go to the file at once.
+/// Larger appends go directly to the file.
 const STAGED_MAX: usize = ROOM / 2;
 
-/// What file systems give a file at a time, or less.
+/// File systems allocate space in blocks of this size or smaller.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A file with its last appends in a slot.
+/// A file and its last appends, which are in a slot.
 #[derive(Debug)]
 pub struct StagedFile<G: Ground> {
     file: G::File,
@@ -39,7 +39,7 @@ struct Staged<G: Ground> {
     /// Appends and bytes in the slot.
     appends: usize,
     bytes: usize,
-    /// Who appended has let go of it: nothing is appended any more.
+    /// The writer was dropped: nothing is appended any more.
     is_closed: bool,
 }
 
@@ -57,7 +57,7 @@ impl<G: Ground> StagedFile<G> {
         self.pages.written()
     }
 
-    /// What the bytes that are staged may take on a disk, by whole blocks.
+    /// The space that staged bytes may take on the disk, in whole blocks.
     pub(super) fn staged_space(&self) -> u64 {
         match self.staged().bytes as u64 {
             0 => 0,
@@ -66,7 +66,7 @@ impl<G: Ground> StagedFile<G> {
     }
 
     /// Writes what is staged to the file. What cannot be written stays in the slot, where a killed process does not
-    /// lose it either; a later try writes it to the same place.
+    /// lose it either; a later attempt writes it to the same place.
     fn flush(&self, staged: &mut Staged<G>) -> io::Result<()> {
         let Some(slot) = staged.slot.as_ref().filter(|_| staged.bytes > 0) else { return Ok(()) };
         let (base, bytes) = (self.written(), staged.bytes);
@@ -79,7 +79,7 @@ impl<G: Ground> StagedFile<G> {
 
     fn write_through(&self, staged: &mut Staged<G>, parts: &[&[u8]]) -> io::Result<()> {
         self.flush(staged)?;
-        // Once something could not be stored, appends are plain ones.
+        // Once a store has failed, appends are plain ones.
         staged.slot.take_if(|slot| slot.is_broken()).into_iter().for_each(Slot::free);
         let mut end = self.written();
         for part in parts {
@@ -91,8 +91,8 @@ impl<G: Ground> StagedFile<G> {
         Ok(())
     }
 
-    /// An append that crosses a multiple of [`ROOM`] is cut there, so that whole slots are written where pages begin:
-    /// the system then has one piece of memory for them instead of nine, a third less work.
+    /// An append that crosses a multiple of [`ROOM`] is split there, so that whole slots are written at page
+    /// boundaries: the system then has one piece of memory for them instead of nine, a third less work.
     fn append(self: &Arc<Self>, parts: &[&[u8]]) -> io::Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let mut staged = self.staged();
@@ -121,7 +121,7 @@ impl<G: Ground> StagedFile<G> {
         ROOM - ((self.written() + staged.bytes as u64) % ROOM as u64) as usize
     }
 
-    /// Puts an append, or a part of one, into the slot. It does not cross a multiple of [`ROOM`].
+    /// Puts an append, or a piece of one, into the slot. It does not cross a multiple of [`ROOM`].
     fn stage(self: &Arc<Self>, staged: &mut Staged<G>, parts: &[&[u8]]) -> io::Result<()> {
         if staged.appends == APPENDS_MAX || self.room(staged) == ROOM {
             self.flush(staged)?;
@@ -138,10 +138,10 @@ impl<G: Ground> StagedFile<G> {
         Ok(())
     }
 
-    /// Lets another file have the slot, unless this one is in use just now.
+    /// Gives the slot to another file, unless this one is in use now.
     ///
     /// # Errors
-    /// When what it holds cannot be written: it goes on holding it.
+    /// When the slot's contents cannot be written: then the file keeps the slot.
     pub(super) fn give_up_slot(&self) -> io::Result<bool> {
         match self.staged.try_lock() {
             Ok(mut staged) => {
@@ -156,8 +156,8 @@ impl<G: Ground> StagedFile<G> {
         }
     }
 
-    /// Writes out what is staged and gives back the slot; what cannot be written stays there, for the next opening.
-    /// Nothing is appended any more.
+    /// Writes out what is staged and frees the slot. What cannot be written stays in it for the next opening. Nothing
+    /// is appended after this.
     pub(super) fn close(self: &Arc<Self>) {
         let mut staged = self.staged();
         if staged.is_closed {
@@ -176,7 +176,7 @@ impl<G: Ground> StagedFile<G> {
         }
     }
 
-    /// Whether nobody appends to it any more.
+    /// Whether nothing is appended to it any more.
     pub(super) fn is_closed(&self) -> bool {
         self.staged().is_closed
     }
@@ -187,23 +187,23 @@ impl<G: Ground> StagedFile<G> {
         self.written() + staged.bytes as u64
     }
 
-    /// Cuts the file, and goes on from there.
+    /// Truncates the file and continues from there.
     pub(super) fn truncate(&self, len: u64) -> Result<()> {
         let mut staged = self.staged();
-        let mut cut = || {
+        let mut truncate = || {
             self.flush(&mut staged)?;
-            // Offsets after the cut are used again: appends of before must not count there.
+            // Offsets beyond the new end are used again: earlier appends must not count there.
             staged.slot.take().into_iter().for_each(Slot::free);
             self.region.forget_written()?;
             self.file.truncate(len)?;
             self.pages.set_written(len);
             Ok(())
         };
-        cut().map_err(|e| Error::io("truncate", &self.path, e))
+        truncate().map_err(|e| Error::io("truncate", &self.path, e))
     }
 
-    /// Has the file hold everything. One that is closed does so already, unless what was staged could not be written.
-    pub(super) fn settle(&self) -> Result<()> {
+    /// Writes out everything staged. For a closed file this has been done already, unless it failed.
+    pub(super) fn write_out(&self) -> Result<()> {
         let mut staged = self.staged();
         if staged.is_closed && planted!("settle_closed") {
             return Err(Error::io("append to", &self.path, io::Error::other("the file is closed")));
@@ -212,7 +212,7 @@ impl<G: Ground> StagedFile<G> {
     }
 }
 
-/// The side that appends. When it is dropped the file holds everything.
+/// The writer. When it is dropped, the file holds everything.
 #[derive(Debug)]
 pub(super) struct StagedWriter<G: Ground>(pub Arc<StagedFile<G>>);
 
@@ -223,7 +223,7 @@ impl<G: Ground> WriteFile for StagedWriter<G> {
 
     fn sync(&self) -> Result<()> {
         if !planted!("unsettled_sync") {
-            self.0.settle()?;
+            self.0.write_out()?;
         }
         self.0.file.sync().map_err(|e| Error::io("sync", &self.0.path, e))
     }
@@ -256,7 +256,7 @@ impl<G: Ground> ReadFile for StagedFile<G> {
             let in_file = usize::try_from(written.saturating_sub(offset)).map_or(buffer.len(), |n| n.min(buffer.len()));
             let (before, after) = buffer.split_at_mut(in_file);
             let from = usize::try_from((offset + in_file as u64).saturating_sub(written)).unwrap_or(usize::MAX);
-            // Where all has been written out meanwhile, there need be no slot any more.
+            // If everything was written out meanwhile, there may be no slot any more.
             if !after.is_empty() {
                 let slot = staged.slot.as_ref().ok_or(ErrorKind::UnexpectedEof)?;
                 slot.with(staged.bytes, |bytes| {

@@ -1,11 +1,21 @@
+//! What is appended through a region is read at once and survives kills and power losses.
+
 use std::{
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use super::{slots::ROOM, *};
-use crate::{disk::DiskFs, fs::Reads, random::Random};
+use super::{
+    slots::{ROOM, SLOT_BYTES},
+    *,
+};
+use crate::{
+    disk::DiskFs,
+    fs::{APPENDS_NAME, ReadFile, Reads},
+    random::Random,
+};
 
 /// A directory that is removed at the end.
 pub(super) struct TempDir(pub PathBuf);
@@ -73,7 +83,7 @@ impl Appending {
         Self { files: (0..files).map(create).collect(), region }
     }
 
-    /// Appends to one of the files, mostly little.
+    /// Appends to one of the files, mostly few bytes.
     fn append(&mut self, random: &mut Random) {
         let file = random.below(self.files.len() as u64) as usize;
         let len = if random.below(50) == 0 { random.below(60_000) } else { random.below(2_000) };
@@ -90,8 +100,8 @@ impl Appending {
 }
 
 #[test]
-fn what_is_appended_is_read_at_once_and_is_there_after_a_kill() {
-    // With too few slots for all files, too.
+fn an_append_is_read_at_once_and_survives_a_kill() {
+    // Also with too few slots for all files.
     for slots in [1, 3, 40] {
         let mut random = Random::new(slots as u64);
         let dir = TempDir::new();
@@ -118,7 +128,7 @@ fn what_is_appended_is_read_at_once_and_is_there_after_a_kill() {
 }
 
 #[test]
-fn parts_are_read_across_the_end_of_what_is_written() {
+fn reads_may_cross_the_end_of_what_is_written() {
     let dir = TempDir::new();
     let mut random = Random::new(5);
     let mut appending = Appending::begin(&dir.0, 1, 1);
@@ -140,7 +150,7 @@ fn parts_are_read_across_the_end_of_what_is_written() {
 }
 
 #[test]
-fn slots_are_written_where_pieces_of_memory_begin() {
+fn slots_are_written_at_multiples_of_their_room() {
     let dir = TempDir::new();
     let region = dir.open(LockMode::Exclusive, 2);
     let path = dir.0.join("a");
@@ -156,7 +166,7 @@ fn slots_are_written_where_pieces_of_memory_begin() {
         assert_eq!(written, end / ROOM * ROOM, "at {end}");
     }
     writer.sync().unwrap();
-    // From the middle of a piece exactly to its end, and on.
+    // From the middle of a piece exactly to its end, and beyond.
     let (written, end) = append(&[1; 1000]);
     assert_eq!(written, end - 1000);
     append(&vec![2; ROOM - end % ROOM]);
@@ -185,7 +195,7 @@ fn the_end_of_the_lock_leaves_plain_files() {
 }
 
 #[test]
-fn a_cut_file_goes_on_where_it_was_cut() {
+fn a_truncated_file_continues_at_its_new_end() {
     let dir = TempDir::new();
     fs::write(dir.0.join("a"), [1; 100]).unwrap();
     let region = dir.open(LockMode::Exclusive, 2);
@@ -199,7 +209,7 @@ fn a_cut_file_goes_on_where_it_was_cut() {
 }
 
 #[test]
-fn a_file_is_appended_to_in_one_place_and_cut_there() {
+fn a_file_has_one_writer_and_is_truncated_through_it() {
     let dir = TempDir::new();
     fs::write(dir.0.join("a"), [1; 100]).unwrap();
     let region = dir.open(LockMode::Exclusive, 2);
@@ -213,8 +223,8 @@ fn a_file_is_appended_to_in_one_place_and_cut_there() {
     drop(fs.open_appended(&dir.0.join("a")).unwrap());
 }
 
-/// A power loss keeps any 512-byte sectors of what was not synced: of `APPENDS` those of some earlier moment or of now,
-/// of the files any beginning. Every byte that is put back must be the byte that was appended there.
+/// A power loss keeps any 512-byte sectors of what was not synced: of `APPENDS` those of some earlier moment or of
+/// now, of the files any prefix. Every byte that is put back must be the byte that was appended there.
 #[test]
 fn nothing_is_put_back_that_does_not_belong_there() {
     let (mut put_back, mut images) = (0, 0);
@@ -235,7 +245,7 @@ fn nothing_is_put_back_that_does_not_belong_there() {
                 }
                 fs::write(lost.0.join(APPENDS_NAME), mixed).unwrap();
                 for (path, _, model) in &appending.files {
-                    // Most often all, sometimes a little less.
+                    // Most often everything, sometimes a little less.
                     let written = fs::metadata(path).unwrap().len();
                     let kept = (written - random.below(2) * random.below(written.min(40_000) + 1)) as usize;
                     fs::write(lost.0.join(path.file_name().unwrap()), &model[..kept]).unwrap();
@@ -251,7 +261,7 @@ fn nothing_is_put_back_that_does_not_belong_there() {
             }
         }
     }
-    assert!(put_back > 300_000, "{put_back} bytes put back in {images} images: this proves little");
+    assert!(put_back > 300_000, "{put_back} bytes put back in {images} images: too few to prove anything");
 }
 
 #[test]
@@ -260,7 +270,7 @@ fn noise_is_not_taken_for_appends() {
     for round in 0..200 {
         let mut image = bytes(&mut random, SLOT_BYTES + round);
         assert!(slots::parse(&image).is_err());
-        // A name and a length that look right.
+        // A name and a length that look valid.
         image[8..16].copy_from_slice(b"\x03BFAPP\x01\0");
         image[16..19].copy_from_slice(b"abc");
         image[64..72].copy_from_slice(&(round as u64).to_le_bytes());
@@ -269,7 +279,7 @@ fn noise_is_not_taken_for_appends() {
     assert_eq!(slots::parse(&[]).unwrap(), []);
 }
 
-/// Whoever appends may have let go of a file at any moment while others still read it.
+/// The writer may be dropped at any moment while others still read the file.
 #[test]
 fn a_file_that_is_closed_while_it_is_read_can_be_linked() {
     let (dir, mut random) = (TempDir::new(), Random::new(7));
@@ -297,7 +307,7 @@ fn a_file_with_appends_that_a_killed_process_has_left_is_not_linked_without_them
     let opened = killed.open(LockMode::Shared, 1);
     let path = killed.0.join("000000.val");
     let Err(Error::Io { source, .. }) = opened.fs.unwrap().link(&path, &path.with_extension("copy")) else {
-        panic!("linked without what stands in APPENDS")
+        panic!("linked without what is in APPENDS")
     };
     assert_eq!(source.kind(), ErrorKind::Unsupported);
 }

@@ -1,4 +1,4 @@
-//! What every file system must do, run on the real one, on the one in memory, and on the latter behind a wrapper that
+//! What every file system must do: run on the real one, on the one in memory, and on the latter behind a wrapper that
 //! could fail calls but does not.
 
 use std::{
@@ -31,7 +31,7 @@ fn on_each(test: impl Fn(&Arc<dyn FileSystem>, &Path)) {
     test(&disk, &dir.0);
 }
 
-/// A directory that goes away with the test, also when it fails.
+/// A directory that is removed at the end of the test, also if it fails.
 struct Removed(PathBuf);
 
 impl Drop for Removed {
@@ -54,7 +54,7 @@ fn read(file: &dyn ReadFile) -> Vec<u8> {
     bytes
 }
 
-/// What went wrong: the operation and the kind.
+/// What failed: the operation and the kind of error.
 fn failure<T>(result: Result<T>) -> (&'static str, ErrorKind) {
     match result {
         Err(Error::Io { op, source, .. }) => (op, source.kind()),
@@ -87,7 +87,7 @@ fn appended_parts_are_read_back_as_one_piece() {
 #[test]
 fn many_parts_and_large_ones_are_all_written() {
     on_each(|fs, dir| {
-        // More parts than a vectored write takes at once (1024 on Linux).
+        // More slices than a vectored write takes at once (1024 on Linux).
         let parts: Vec<Vec<u8>> = (0..3000).map(|n| vec![n as u8; n % 7]).collect();
         let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         let large = vec![9; 300_000];
@@ -100,7 +100,7 @@ fn many_parts_and_large_ones_are_all_written() {
 }
 
 #[test]
-fn a_file_opened_again_goes_on_at_its_end() {
+fn a_file_opened_again_continues_at_its_end() {
     on_each(|fs, dir| {
         let path = dir.join("a");
         write(&**fs, &path, b"abc");
@@ -137,7 +137,7 @@ fn reading_behind_the_end_fails() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn missing_files_and_directories_are_errors() {
     on_each(|fs, dir| {
         let (none, deep) = (dir.join("none"), dir.join("no-directory/none"));
         let not = |op| (op, ErrorKind::NotFound);
@@ -159,7 +159,7 @@ fn what_is_not_there_is_told() {
 }
 
 #[test]
-fn what_is_there_is_neither_created_nor_linked_over() {
+fn existing_files_are_neither_created_nor_linked_over() {
     on_each(|fs, dir| {
         let (a, b) = (dir.join("a"), dir.join("b"));
         write(&**fs, &a, b"abc");
@@ -196,7 +196,7 @@ fn renaming_replaces_and_open_files_keep_their_contents() {
 }
 
 #[test]
-fn what_stands_at_a_path_is_told_and_only_empty_directories_are_removed() {
+fn kinds_of_paths_are_reported_and_only_empty_directories_are_removed() {
     on_each(|fs, dir| {
         let (deep, file) = (dir.join("a/b"), dir.join("a/b/file"));
         assert_eq!(fs.kind(&deep).unwrap(), None);
@@ -217,7 +217,7 @@ fn what_stands_at_a_path_is_told_and_only_empty_directories_are_removed() {
 }
 
 #[test]
-fn a_symbolic_link_is_told_as_such_and_resolved() {
+fn a_symbolic_link_is_reported_as_such_and_resolved() {
     let dir = Removed(std::env::temp_dir().join(format!("bifold-links-{}", std::process::id())));
     DiskFs.create_dir_all(&dir.0.join("there")).unwrap();
     let (link, nowhere) = (dir.0.join("link"), dir.0.join("nowhere"));
@@ -268,7 +268,7 @@ fn locks_exclude_as_their_modes_say_and_end_when_dropped() {
         let exclusive = lock(LockMode::Exclusive).unwrap();
         assert_eq!(fs.len(&path).unwrap(), Some(0), "the file is made");
         for mode in [LockMode::Exclusive, LockMode::Shared] {
-            assert!(matches!(lock(mode), Err(Error::Locked { path: told }) if told == path));
+            assert!(matches!(lock(mode), Err(Error::Locked { path: locked }) if locked == path));
         }
         drop(exclusive);
         let shared = [lock(LockMode::Shared).unwrap(), lock(LockMode::Shared).unwrap()];

@@ -1,5 +1,5 @@
-//! Random histories on files in memory against a model that knows only the promises: what was synced, and what was ever
-//! given to the system.
+//! Random histories on files in memory, against a model that only knows the promises: what was synced, and what was
+//! ever passed to the system.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use bifold_io::{
 
 const DIR: &str = "/db";
 
-/// What is promised of the files, by name. Every file's first byte is its own number, so that a name tells which it is.
+/// What is promised of the files, by name. Every file's first byte is its own number, which identifies it.
 #[derive(Default)]
 struct Promises {
     files: BTreeMap<u8, File>,
@@ -22,7 +22,7 @@ struct Promises {
     names: BTreeMap<PathBuf, u8>,
     /// The names at the last sync of the directory.
     durable: BTreeMap<PathBuf, u8>,
-    /// For each name, everything it has stood for since that sync; `None`: nothing.
+    /// Everything each name has referred to since that sync; `None`: nothing.
     since: BTreeMap<PathBuf, Vec<Option<u8>>>,
 }
 
@@ -48,7 +48,7 @@ impl Promises {
             let is = found.read(name).map(|bytes| self.file_of(&bytes));
             let durable = self.durable.get(name).copied();
             let mut possible = self.since.get(name).into_iter().flatten().copied().chain([durable]);
-            // A file none of whose bytes are there cannot say which it is.
+            // A file without any of its bytes cannot be identified.
             let fits = |may: Option<u8>| match (is, may) {
                 (Some(None), Some(file)) => self.files[&file].synced == 0,
                 (Some(Some(is)), Some(may)) => is == may,
@@ -64,7 +64,7 @@ impl Promises {
         }
     }
 
-    /// Which file has these bytes; `None` when the first, which says it, is gone.
+    /// Which file has these bytes; `None` when the first byte, which identifies it, is lost.
     fn file_of(&self, bytes: &[u8]) -> Option<u8> {
         bytes.first().copied().filter(|number| *number != 0)
     }
@@ -83,7 +83,7 @@ impl File {
     }
 }
 
-/// Does a step on both.
+/// Applies a step to both.
 fn step(fs: &MemoryFs, model: &mut Promises, random: &mut Random) {
     let a_name = |random: &mut Random| Path::new(DIR).join(random.below(4).to_string());
     let (name, other) = (a_name(random), a_name(random));
@@ -147,19 +147,19 @@ fn same_files(left: &MemoryFs, right: &MemoryFs) -> bool {
 }
 
 #[test]
-fn whatever_the_fate_what_was_promised_is_kept_and_nothing_is_made_up() {
+fn every_fate_keeps_what_was_promised_and_invents_nothing() {
     for seed in 0..30 {
         let (fs, mut model, mut random) = (MemoryFs::new(), Promises::default(), Random::new(seed));
         fs.create_dir_all(DIR.as_ref()).unwrap();
         for _ in 0..60 {
             step(&fs, &mut model, &mut random);
-            let drawn = random.next_u64();
-            for fate in [Fate::KeepAll, Fate::DropUnsynced, Fate::Random(drawn), Fate::Prefix(drawn)] {
+            let fate_seed = random.next_u64();
+            for fate in [Fate::KeepAll, Fate::DropUnsynced, Fate::Random(fate_seed), Fate::Prefix(fate_seed)] {
                 model.check(&fs.power_loss(fate));
             }
             assert!(same_files(&fs.power_loss(Fate::KeepAll), &fs));
             let fork = fs.fork();
-            for fate in [Fate::KeepAll, Fate::DropUnsynced, Fate::Random(drawn), Fate::Prefix(drawn)] {
+            for fate in [Fate::KeepAll, Fate::DropUnsynced, Fate::Random(fate_seed), Fate::Prefix(fate_seed)] {
                 assert!(
                     same_files(&fork.power_loss(fate), &fs.power_loss(fate)),
                     "a fork loses what the original loses"
@@ -170,7 +170,7 @@ fn whatever_the_fate_what_was_promised_is_kept_and_nothing_is_made_up() {
 }
 
 #[test]
-fn what_a_power_loss_left_cannot_be_lost_by_another() {
+fn a_second_power_loss_takes_nothing_that_the_first_one_left() {
     for seed in 0..30 {
         let (fs, mut model, mut random) = (MemoryFs::new(), Promises::default(), Random::new(seed));
         fs.create_dir_all(DIR.as_ref()).unwrap();
@@ -183,11 +183,11 @@ fn what_a_power_loss_left_cannot_be_lost_by_another() {
 }
 
 #[test]
-fn a_prefix_is_a_state_that_was() {
+fn a_prefix_is_an_earlier_state() {
     for seed in 0..20 {
         let (fs, mut random) = (MemoryFs::new(), Random::new(seed));
         fs.create_dir_all(DIR.as_ref()).unwrap();
-        // Nothing is synced from here on, so each state passed is one that a prefix may end in.
+        // Nothing is synced from here on, so a prefix may end in any of these states.
         let mut states = vec![contents(&fs)];
         let file = fs.create(&Path::new(DIR).join("0")).unwrap();
         states.push(contents(&fs));

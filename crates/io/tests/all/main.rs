@@ -1,7 +1,7 @@
-//! What the surroundings handed to the engine promise, checked through their public interfaces.
+//! What the files, clocks and budgets given to the engine promise, checked through their public interfaces.
 #![allow(
     clippy::unwrap_used,
-    reason = "clippy's leave to unwrap in tests does not reach the helpers of test functions"
+    reason = "clippy's allowance to unwrap in tests does not cover the helpers of test functions"
 )]
 
 mod conformance;

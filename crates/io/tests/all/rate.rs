@@ -1,10 +1,10 @@
-//! The byte budget of background jobs, on a clock moved by hand.
+//! The byte budget of background jobs, on a manual clock.
 
 use std::{cell::Cell, convert::Infallible, sync::Arc, time::Duration};
 
 use bifold_io::{Clock, clock::ManualClock, rate::RateBudget};
 
-/// A clock and a budget of 1000 bytes a second on it, both long running.
+/// A manual clock that has run for a while, and a budget of 1000 bytes a second on it.
 fn budget() -> (ManualClock, RateBudget) {
     let clock = ManualClock::default();
     clock.advance(Duration::from_secs(10));
@@ -16,10 +16,10 @@ fn acquire(budget: &RateBudget, bytes: u64) {
 }
 
 #[test]
-fn in_the_long_run_no_more_passes_than_the_rate() {
+fn in_the_long_run_the_rate_is_not_exceeded() {
     let (clock, budget) = budget();
     (0..50).for_each(|_| acquire(&budget, 100));
-    // 5 s for 5000 bytes, less the 0.1 s that had been saved up.
+    // 5 s for 5000 bytes, minus the 0.1 s that had been saved up.
     assert_eq!(clock.now(), Duration::from_millis(14_900));
     assert_eq!(budget.waited(), Duration::from_millis(4900));
 }
@@ -49,7 +49,7 @@ fn without_a_rate_nobody_waits() {
 }
 
 #[test]
-fn who_waits_is_asked_now_and_then_whether_to_go_on() {
+fn a_waiting_job_is_asked_now_and_then_whether_to_continue() {
     let (clock, budget) = budget();
     let (before, asked) = (clock.now(), Cell::new(0));
     let closing = || {

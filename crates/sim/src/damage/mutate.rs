@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::is_appended;
 use crate::{env::Files, random::Random};
 
-/// What kind of change.
+/// The kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing is changed.
@@ -27,43 +27,43 @@ pub enum Kind {
     Flip,
     /// A block is zeros.
     Zero,
-    /// A block is rubbish.
-    Rubbish,
-    /// Two blocks of a file have changed places.
+    /// A block is garbage.
+    Garbage,
+    /// Two blocks of a file are swapped.
     Swap,
-    /// A block is as it was in an older state of the file.
+    /// A block comes from an older state of the file.
     Stale,
-    /// A block is one of another file.
+    /// A block comes from another file.
     Misplaced,
     /// The file ends early.
-    Cut,
-    /// The file goes on, with rubbish or zeros.
+    Truncate,
+    /// The file continues with garbage or zeros.
     Extend,
     /// The file is an older one.
     Older,
-    /// The file is not there.
-    Gone,
-    /// There is a file with a number that none has.
+    /// The file is missing.
+    Missing,
+    /// There is a file with a number that no file should have.
     Stray,
-    /// A record, or an append in the append region, says something else, and its checksums fit.
+    /// A record, or an append in the append region, has other contents and matching checksums.
     ForgedRecord,
-    /// A record says that it is longer than it is, and its header's checksum fits.
+    /// A record claims to be longer than it is, and its header's checksum matches.
     ForgedLength,
-    /// A section or the footer of a table says something else, and its checksum fits.
+    /// A section or the footer of a table has other contents and a matching checksum.
     ForgedTable,
 }
 
 const KINDS: [Kind; 14] = [
     Kind::Flip,
     Kind::Zero,
-    Kind::Rubbish,
+    Kind::Garbage,
     Kind::Swap,
     Kind::Stale,
     Kind::Misplaced,
-    Kind::Cut,
+    Kind::Truncate,
     Kind::Extend,
     Kind::Older,
-    Kind::Gone,
+    Kind::Missing,
     Kind::Stray,
     Kind::ForgedRecord,
     Kind::ForgedLength,
@@ -71,22 +71,22 @@ const KINDS: [Kind; 14] = [
 ];
 
 impl Kind {
-    /// Whether checksums were made to fit.
+    /// Whether checksums were made to match.
     #[must_use]
     pub fn is_forged(self) -> bool {
         matches!(self, Self::ForgedRecord | Self::ForgedLength | Self::ForgedTable)
     }
 }
 
-/// Files with something changed.
+/// A database's files with a change.
 pub struct Change {
     /// What kind of change.
     pub kind: Kind,
     /// The files.
     pub files: Files,
-    /// Those that are not as they were.
+    /// The files that were changed.
     pub touched: BTreeSet<PathBuf>,
-    /// In words.
+    /// A description.
     pub what: String,
 }
 
@@ -104,15 +104,16 @@ impl Change {
         }
     }
 
-    /// Whether a crash, of a process or of the power, may leave the same: the end of a log or of a value file was never written,
-    /// an older state of a file stands there, a file is gone. Whatever does not check in the append region is taken for what
-    /// a power loss has left there.
+    /// Whether a crash of the process or a power loss may leave the same: the end of a log or value file was never
+    /// written, it has an older state of the file, or a file is missing. Whatever fails its check in the append
+    /// region is taken for the result of a power loss.
     #[must_use]
     pub fn passes_for_a_crash(&self) -> bool {
         if self.touched.iter().all(|path| path.ends_with(APPENDS_NAME)) {
             return true;
         }
-        let is_of_the_past = matches!(self.kind, Kind::Zero | Kind::Cut | Kind::Stale | Kind::Older | Kind::Gone);
+        let is_of_the_past =
+            matches!(self.kind, Kind::Zero | Kind::Truncate | Kind::Stale | Kind::Older | Kind::Missing);
         is_of_the_past && self.touched.iter().all(|path| is_appended(path) || path.ends_with("MANIFEST"))
     }
 
@@ -136,7 +137,7 @@ impl Change {
                 }
             }
             Kind::Zero => bytes.get_mut(place..end)?.fill(0),
-            Kind::Rubbish => bytes.get_mut(place..end)?.iter_mut().for_each(|byte| *byte = random.below(256) as u8),
+            Kind::Garbage => bytes.get_mut(place..end)?.iter_mut().for_each(|byte| *byte = random.below(256) as u8),
             Kind::Swap => {
                 let other = random.below(len / block as u64 + 1) as usize * block;
                 let len = (end - place.min(end)).min(bytes.len().saturating_sub(other)).min(place.abs_diff(other));
@@ -151,18 +152,18 @@ impl Change {
                 let foreign = self.files[from].1.get(..end.checked_sub(place)?)?.to_vec();
                 self.files[at].1.get_mut(place..end)?.copy_from_slice(&foreign);
             }
-            Kind::Cut => {
+            Kind::Truncate => {
                 let len = random.below(len.max(1));
                 bytes.truncate(len as usize);
-                self.what += &format!(", cut to {len}");
+                self.what += &format!(", truncated to {len}");
             }
             Kind::Extend => {
-                let rubbish = random.chance(50);
+                let garbage = random.chance(50);
                 let more = random.within(1, 5000);
-                bytes.extend((0..more).map(|_| if rubbish { random.below(256) as u8 } else { 0 }));
+                bytes.extend((0..more).map(|_| if garbage { random.below(256) as u8 } else { 0 }));
             }
             Kind::Older => *bytes = old?,
-            Kind::Gone => drop(self.files.remove(at)),
+            Kind::Missing => drop(self.files.remove(at)),
             Kind::Stray => self.add_stray(&path, random)?,
             Kind::ForgedRecord if path.ends_with(APPENDS_NAME) => forge_append(bytes, random)?,
             Kind::ForgedRecord => forge_record(bytes, random)?,
@@ -178,11 +179,11 @@ impl Change {
         Some(())
     }
 
-    fn add_stray(&mut self, beside: &Path, random: &mut Random) -> Option<()> {
+    fn add_stray(&mut self, near: &Path, random: &mut Random) -> Option<()> {
         let number = random.pick(&[u64::MAX, u64::MAX - 1, 1 << 63, 1 << 62, (1 << 62) - 1, 1 << 32, 999_999]);
         let extension = random.pick(&["log", "tbl", "val"]);
         let content = if random.chance(50) { Vec::new() } else { self.files.first()?.1.clone() };
-        let path = beside.with_file_name(format!("{number:06}.{extension}"));
+        let path = near.with_file_name(format!("{number:06}.{extension}"));
         self.what = format!("{} of {} bytes", path.display(), content.len());
         self.files.push((path.clone(), content));
         self.touched.insert(path);
@@ -203,13 +204,13 @@ const LARGE: [&[u8]; 7] = [
 
 /// Overwrites or inserts a large number in `payload`, or changes a byte.
 fn forge(payload: &mut Vec<u8>, random: &mut Random) {
-    // Most lengths and counts stand near the beginning.
+    // Most lengths and counts are near the beginning.
     let reach = if random.chance(70) { payload.len().min(24) } else { payload.len() };
     let at = random.below(reach as u64 + 1) as usize;
     let number = random.pick(&LARGE);
     match random.below(3) {
         0 => drop(payload.splice(at..(at + number.len()).min(payload.len()), number.iter().copied())),
-        // In the place of a short number.
+        // Replaces a short number.
         1 => drop(payload.splice(at..(at + 1).min(payload.len()), number.iter().copied())),
         _ => {
             if let Some(byte) = payload.get_mut(at) {
@@ -219,7 +220,7 @@ fn forge(payload: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// Where a record of the file starts, and where it ends: any of them.
+/// Where a random record of the file starts and ends.
 fn a_record(bytes: &[u8], random: &mut Random) -> Option<(u64, usize, usize)> {
     let file = u64::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
     let mut starts = Vec::new();
@@ -241,7 +242,7 @@ fn forge_record(bytes: &mut Vec<u8>, random: &mut Random) -> Option<()> {
     frame::begin(&mut forged);
     forged.extend_from_slice(&payload);
     frame::finish(&mut forged, 0, file, start as u64, number, record.before);
-    // What follows stays where it was if it can: records are bound to their places.
+    // What follows stays in place if possible: records are bound to their places.
     let len = forged.len();
     if len <= end - start || end == bytes.len() {
         drop(bytes.splice(start..end, forged))
@@ -251,7 +252,7 @@ fn forge_record(bytes: &mut Vec<u8>, random: &mut Random) -> Option<()> {
     Some(())
 }
 
-/// As `frame.rs` has it: the check of a header, which is private there because nobody else needs it.
+/// The check of a header, as in `frame.rs`, where it is private because no other code needs it.
 fn forge_length(bytes: &mut [u8], random: &mut Random) -> Option<()> {
     let (file, start, _) = a_record(bytes, random)?;
     let header = bytes.get_mut(start..start + HEADER_BYTES)?;
@@ -315,7 +316,7 @@ fn forge_table(bytes: &mut Vec<u8>, random: &mut Random) -> Option<()> {
     if random.chance(15) {
         return forge_footer(bytes, footer_at, footer, random);
     }
-    // The first block stands at the beginning, and no index is needed to find it if there is only one.
+    // The first block is at the beginning, and no index is needed to find it if there is only one.
     let blocks = Place { start: 0, end: footer.data_bytes };
     let places = [blocks, footer.filter(), footer.tombstones(), footer.index(), footer.properties()];
     let place = random.pick(&places);

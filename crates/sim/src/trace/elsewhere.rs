@@ -1,4 +1,4 @@
-//! Where programs cannot be traced.
+//! For systems where programs cannot be traced.
 
 use std::{
     path::Path,
@@ -7,7 +7,7 @@ use std::{
 
 use super::{Answer, Counted, Fault, Kind};
 
-/// Refuses.
+/// Always fails.
 pub(super) fn supervise(
     _command: Command,
     _root: &Path,

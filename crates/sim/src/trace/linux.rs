@@ -1,9 +1,9 @@
-//! Tracing by `ptrace`: the supervisor is told before every system call in the list below, of every thread; a filter of the
-//! program's own (`seccomp`) lets all others run at full speed.
+//! Tracing with `ptrace`: the supervisor is notified before every system call in the list below, of every thread. A
+//! filter in the program (`seccomp`) lets all others run at full speed.
 //!
-//! The thread that starts the program is its tracer and waits for nobody else's children, so that several programs can be
-//! traced at once. A kill comes while the call has not begun; a call that is to fail is turned into none, and its answer is
-//! put in place at once.
+//! The thread that starts the program is its tracer and waits only for its own children, so several programs can be
+//! traced at once. A kill comes before the call begins. A call that must fail is replaced with no call, and its
+//! answer is set at once.
 
 use std::{
     fs, io,
@@ -27,12 +27,12 @@ use super::{Answer, Counted, Deed, Fault, Kind, Lasts};
 /// A program that has not ended after this time hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
 
-/// What a thread's status says, above its lowest byte, when it is about to make a call of the list.
+/// A thread's status, above its lowest byte, when it is about to make a call of the list.
 const CALL_STOP: i32 = libc::SIGTRAP | libc::PTRACE_EVENT_SECCOMP << 8;
 
 const EINTR: Answer = Answer::Error(libc::EINTR);
 
-/// How it ended, how many calls were counted, what was done to which.
+/// How it ended, how many calls were counted, what was done to which kind of call.
 type Outcome = (ExitStatus, u64, Option<(Kind, Option<Answer>)>);
 
 /// Runs `command` to its end.
@@ -100,7 +100,7 @@ impl Supervisor<'_> {
                     self.at_call(thread)?;
                     0
                 }
-                // A thread begins with the first, and its maker is told by the second.
+                // A new thread begins with the first; its creator gets the second.
                 libc::SIGSTOP | libc::SIGTRAP => 0,
                 signal => signal,
             };
@@ -116,7 +116,7 @@ impl Supervisor<'_> {
         if info.op != libc::PTRACE_SYSCALL_INFO_SECCOMP {
             return Ok(());
         }
-        // SAFETY: `op` says that this is the variant that was written.
+        // SAFETY: `op` shows that this variant was written.
         let (number, args) = unsafe { (info.u.seccomp.nr as c_long, info.u.seccomp.args) };
         let Some(&(_, kind, place)) = CALLS.iter().find(|call| call.0 == number) else { return Ok(()) };
         if !self.concerns_root(place, &args) {
@@ -142,7 +142,7 @@ impl Supervisor<'_> {
         let answers = kind.answers();
         let answer = match self.done {
             None => answers[(number % answers.len() as u64) as usize],
-            // A call that is interrupted is made again, and not for ever.
+            // An interrupted call is made again, but must not be interrupted for ever.
             Some((_, Some(answer))) if lasts == Lasts::FromThenOn && answers.contains(&answer) && answer != EINTR => {
                 answer
             }
@@ -151,7 +151,8 @@ impl Supervisor<'_> {
         self.done = self.done.or(Some((kind, Some(answer))));
         let error = match answer {
             Answer::Error(error) => error,
-            // One byte cannot be less, and of several buffers none is cut: these calls are made as they are.
+            // A single byte cannot be shortened, and calls with several buffers are not: these calls are made
+            // unchanged.
             Answer::Short if call.1[2] > 1 && takes_length(call.0) => {
                 return registers::set_length(thread, call.1[2] / 2);
             }
@@ -171,7 +172,7 @@ impl Supervisor<'_> {
         found.is_some_and(|path| path.starts_with(self.root))
     }
 
-    /// The string at `address` of the program's memory, which it may not have.
+    /// The string at `address` of the program's memory, if there is one.
     fn text(&self, address: u64) -> Option<PathBuf> {
         let memory = fs::File::open(format!("/proc/{}/mem", self.pid)).ok()?;
         let mut bytes = vec![0; libc::PATH_MAX as usize];
@@ -192,20 +193,20 @@ impl Supervisor<'_> {
     }
 }
 
-/// Which argument says what file a call is about.
+/// Which argument identifies the file of a call.
 #[derive(Clone, Copy)]
 enum Place {
     /// An open file.
     Fd(usize),
     /// A path.
     Path(usize),
-    /// A path; when it is relative or empty, the directory or file open as the argument before it.
+    /// A path; if it is relative or empty, the directory or file open as the argument before it.
     At(usize),
     /// An address in a mapping.
     Memory(usize),
 }
 
-/// All calls that are looked at, what they do, and to what.
+/// All calls that are traced, what they do, and to which file.
 const CALLS: &[(c_long, Kind, Place)] = &[
     (libc::SYS_write, Kind::Write, Place::Fd(0)),
     (libc::SYS_pwrite64, Kind::Write, Place::Fd(0)),
@@ -262,7 +263,7 @@ const CALLS: &[(c_long, Kind, Place)] = &[
     (libc::SYS_lstat, Kind::Look, Place::Path(0)),
 ];
 
-/// The filter: load the call's number; for each that is counted, compare and stop; let all others go on.
+/// The filter: load the call's number, compare it with each counted call and stop on a match, allow all others.
 fn filter(counted: Counted) -> Vec<libc::sock_filter> {
     let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
@@ -274,10 +275,11 @@ fn filter(counted: Counted) -> Vec<libc::sock_filter> {
     program
 }
 
-/// Has this process, and what it becomes, stopped at the calls of the filter.
+/// Makes this process, and the program it executes, stop at the calls of the filter.
 fn stop_at(program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    // SAFETY: the first call takes numbers only; the second reads `program` and what it points to, both of which live on.
+    // SAFETY: the first call takes only numbers; the second reads `program` and what it points to, and both outlive
+    // it.
     let is_set = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
@@ -305,7 +307,7 @@ fn wait() -> io::Result<(pid_t, i32)> {
 
 fn resume(thread: pid_t, signal: i32) -> io::Result<()> {
     match ptrace(libc::PTRACE_CONT, thread, 0, signal as usize) {
-        // It was killed meanwhile: that is told by the next wait.
+        // It was killed meanwhile; the next wait reports that.
         Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         outcome => outcome.map(drop),
     }
@@ -313,20 +315,20 @@ fn resume(thread: pid_t, signal: i32) -> io::Result<()> {
 
 fn kill(pid: pid_t) {
     // SAFETY: no memory is involved, and the process is a child that nobody has waited for.
-    let _gone_already = unsafe { libc::kill(pid, libc::SIGKILL) };
+    let _may_have_ended = unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
 fn call_info(thread: pid_t) -> io::Result<libc::ptrace_syscall_info> {
     let mut info = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
     let len = size_of_val(&info);
     ptrace(libc::PTRACE_GET_SYSCALL_INFO, thread, len, info.as_mut_ptr() as usize)?;
-    // SAFETY: all zeros is a value of this plain structure, and the call has written the part that it has.
+    // SAFETY: all zeros is a valid value of this plain structure, and the call has written the fields it has.
     Ok(unsafe { info.assume_init() })
 }
 
-/// The call of that name. `data` is a number, or a place for what the request writes or reads.
+/// Calls `ptrace`. `data` is a number, or the address of what the request writes or reads.
 fn ptrace(request: libc::c_uint, thread: pid_t, address: usize, data: usize) -> io::Result<c_long> {
-    // SAFETY: callers give `data` that points to what the request says and lives until it returns.
+    // SAFETY: callers pass `data` that points to what the request requires and lives until it returns.
     let answer = unsafe {
         libc::ptrace(
             request,
@@ -347,13 +349,13 @@ mod registers {
     fn change(thread: pid_t, change: impl FnOnce(&mut libc::user_regs_struct)) -> io::Result<()> {
         let mut registers = MaybeUninit::<libc::user_regs_struct>::zeroed();
         ptrace(libc::PTRACE_GETREGS, thread, 0, registers.as_mut_ptr() as usize)?;
-        // SAFETY: all zeros is a value of this plain structure, which the call has filled.
+        // SAFETY: all zeros is a valid value of this plain structure, which the call has filled.
         let mut registers = unsafe { registers.assume_init() };
         change(&mut registers);
         ptrace(libc::PTRACE_SETREGS, thread, 0, &raw mut registers as usize).map(drop)
     }
 
-    /// Has the call not made, and answers this.
+    /// Skips the call and sets its answer.
     pub fn answer(thread: pid_t, answer: i64) -> io::Result<()> {
         change(thread, |registers| (registers.orig_rax, registers.rax) = (u64::MAX, answer as u64))
     }
@@ -380,13 +382,13 @@ mod registers {
     fn change(thread: pid_t, change: impl FnOnce(&mut libc::user_regs_struct)) -> io::Result<()> {
         let mut registers = MaybeUninit::<libc::user_regs_struct>::zeroed();
         transfer(libc::PTRACE_GETREGSET, thread, GENERAL, registers.as_mut_ptr())?;
-        // SAFETY: all zeros is a value of this plain structure, which the call has filled.
+        // SAFETY: all zeros is a valid value of this plain structure, which the call has filled.
         let mut registers = unsafe { registers.assume_init() };
         change(&mut registers);
         transfer(libc::PTRACE_SETREGSET, thread, GENERAL, &raw mut registers)
     }
 
-    /// Has the call not made, and answers this.
+    /// Skips the call and sets its answer.
     pub fn answer(thread: pid_t, answer: i64) -> io::Result<()> {
         let mut none: i32 = -1;
         transfer(libc::PTRACE_SETREGSET, thread, CALL_NUMBER, &raw mut none)?;
