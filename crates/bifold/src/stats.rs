@@ -4,157 +4,26 @@
 //! written; **read** = bytes read for gets and scans over user bytes they returned; **space** = bytes of tables, value
 //! files, logs and manifest over the estimated live bytes.
 
+mod counters;
+mod garbage;
+mod keyspace;
 mod order;
 mod space;
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use bifold_contract::{IoSource, SeqNo};
-use bifold_format::names;
-use bifold_index::lookup::LookupCounters;
-use bifold_values::placement::{Moved, StaleReads};
 use serde::Serialize;
 
+pub(crate) use self::counters::{Counters, StallCause};
 pub use self::{
+    garbage::{GarbageStats, GcStats},
+    keyspace::{HashIndexStats, KeyspaceStats, LevelStats},
     order::{LevelOrderStats, OrderStats},
     space::SpaceStats,
 };
 pub use crate::histogram::Quantiles;
-use crate::{
-    engine::Engine,
-    histogram::Histogram,
-    snapshot::Holder,
-    sync::LockExt,
-    tree::Tree,
-    write::{Act, Op},
-};
-
-/// One get in so many is timed: two readings of the clock cost a fiftieth of a cached get.
-const GET_SAMPLE: u64 = 16;
-
-/// What a writer waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum StallCause {
-    /// Slowed because memtables fill faster than they are written.
-    Memtables,
-    /// Stopped because every memtable was full.
-    MemtablesFull,
-    /// Slowed because compactions are behind.
-    CompactionDebt,
-    /// Value files have grown past their target faster than garbage is collected.
-    Space,
-}
-
-impl StallCause {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Memtables => "slowed: memtables fill faster than they are written",
-            Self::MemtablesFull => "stopped: every memtable was full",
-            Self::CompactionDebt => "slowed: compactions are behind",
-            Self::Space => "slowed: garbage grows faster than it is collected",
-        }
-    }
-}
-
-/// Running counts of an open database.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    commits: AtomicU64,
-    operations: AtomicU64,
-    user_bytes_written: AtomicU64,
-    user_bytes_read: AtomicU64,
-    gets: AtomicU64,
-    get_hits: AtomicU64,
-    scanned_entries: AtomicU64,
-    stalls: Mutex<BTreeMap<StallCause, (u64, Duration, Duration)>>,
-    /// Commits, the wait for their sync included.
-    pub put_latency: Histogram,
-    get_latency: Histogram,
-    /// What lookups in tables met.
-    pub lookups: LookupCounters,
-    /// What collections of values did.
-    pub gc: GcCounters,
-}
-
-/// Counts of collections.
-#[derive(Debug, Default)]
-pub(crate) struct GcCounters {
-    /// Collections.
-    pub jobs: AtomicU64,
-    /// Questions asked of the index.
-    pub lookups: AtomicU64,
-    /// Moves committed, and the bytes of their records.
-    inserts: AtomicU64,
-    pub moved_bytes: AtomicU64,
-}
-
-impl GcCounters {
-    /// Counts committed moves.
-    pub fn moved(&self, moves: &[Moved]) {
-        self.inserts.fetch_add(moves.len() as u64, Relaxed);
-        self.moved_bytes.fetch_add(moves.iter().map(|m| u64::from(m.to.len)).sum(), Relaxed);
-    }
-}
-
-impl Counters {
-    /// Counts a commit.
-    pub fn commit(&self, ops: &[Op<'_>]) {
-        let bytes = |op: &Op<'_>| {
-            op.key.len()
-                + match op.act {
-                    Act::Put(payload) | Act::Pointer(payload) => payload.len(),
-                    Act::Delete => 0,
-                    Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),
-                }
-        };
-        self.commits.fetch_add(1, Relaxed);
-        self.operations.fetch_add(ops.len() as u64, Relaxed);
-        self.user_bytes_written.fetch_add(ops.iter().map(bytes).sum::<usize>() as u64, Relaxed);
-    }
-
-    /// Counts a wait of a writer.
-    pub fn stalled(&self, cause: StallCause, time: Duration) {
-        let mut stalls = self.stalls.hold();
-        let (count, total, max) = stalls.entry(cause).or_default();
-        *count += 1;
-        *total += time;
-        *max = (*max).max(time);
-    }
-
-    /// The time, for one get in [`GET_SAMPLE`].
-    pub fn sample_get(&self, now: impl FnOnce() -> Duration) -> Option<Duration> {
-        self.gets.fetch_add(1, Relaxed).is_multiple_of(GET_SAMPLE).then(now)
-    }
-
-    /// Counts the end of a get that began at `begin`, if that was timed.
-    pub fn got(&self, value_bytes: Option<usize>, now: impl FnOnce() -> Duration, begin: Option<Duration>) {
-        if let Some(bytes) = value_bytes {
-            self.get_hits.fetch_add(1, Relaxed);
-            self.user_bytes_read.fetch_add(bytes as u64, Relaxed);
-        }
-        if let Some(begin) = begin {
-            self.get_latency.record(now().saturating_sub(begin));
-        }
-    }
-
-    /// Counts a pair that an iterator yielded.
-    pub fn scanned(&self, bytes: usize) {
-        self.scanned_entries.fetch_add(1, Relaxed);
-        self.user_bytes_read.fetch_add(bytes as u64, Relaxed);
-    }
-
-    /// Bytes of keys and values committed so far.
-    pub fn user_bytes_written(&self) -> u64 {
-        self.user_bytes_written.load(Relaxed)
-    }
-}
+use crate::{engine::Engine, snapshot::Holder, sync::LockExt, tree::Tree};
 
 /// Figures of an open database; see each field.
 #[derive(Clone, Debug, Serialize)]
@@ -288,72 +157,6 @@ pub struct LookupStats {
     pub tables_searched: u64,
 }
 
-/// One keyspace.
-#[derive(Clone, Debug, Serialize)]
-pub struct KeyspaceStats {
-    /// Its name.
-    pub name: String,
-    /// Its placement.
-    pub placement: &'static str,
-    /// Its compaction policy.
-    pub compaction: &'static str,
-    /// Entries in tables and memtables, older versions and tombstones included.
-    pub entries_estimate: u64,
-    /// Bytes in memtables.
-    pub memtable_bytes: u64,
-    /// Memtables waiting to be written.
-    pub sealed_memtables: u64,
-    /// Its levels.
-    pub levels: Vec<LevelStats>,
-    /// Key ranges that are compacted each on its own (`partition_bytes`).
-    pub partitions: u64,
-    /// The hash index over level 0, where there is one and it has something in it (`hash_index`).
-    pub hash_index: Option<HashIndexStats>,
-    /// Compactions that merged tables.
-    pub merges: u64,
-    /// Compactions that only moved tables.
-    pub moves: u64,
-    /// Mean share of the lower level that a compaction touched, relative to the upper level's share (VAT §3: α), each weighted
-    /// by the bytes it brought down; a table that is only moved touches none. 0 before the first.
-    pub alpha: f64,
-    /// How far the tree is from its shape; from 1.0 on a compaction is due.
-    pub debt: f64,
-    /// How well values are sorted, where compactions sort them (`diffkv`).
-    pub values: Option<OrderStats>,
-}
-
-/// A hash index over level 0.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct HashIndexStats {
-    /// Runs it has keys of, those that have left level 0 since it was made included.
-    pub runs: u64,
-    /// Buckets, each with room for one entry.
-    pub buckets: u64,
-    /// Buckets with an entry.
-    pub buckets_used: u64,
-    /// Entries chained to a full bucket.
-    pub chained: u64,
-    /// Bytes of memory, which are part of `memory.metadata`.
-    pub bytes: u64,
-}
-
-/// One level of a keyspace.
-#[derive(Clone, Debug, Serialize)]
-pub struct LevelStats {
-    /// Its number; 0 is the newest.
-    pub level: u32,
-    /// Sorted runs in it.
-    pub runs: u64,
-    /// Tables in it.
-    pub tables: u64,
-    /// Bytes in it.
-    pub bytes: u64,
-    /// Entries in it.
-    pub entries: u64,
-    /// Tombstones among them.
-    pub tombstones: u64,
-}
-
 /// Waits of writers for one cause.
 #[derive(Clone, Debug, Serialize)]
 pub struct StallStats {
@@ -385,81 +188,6 @@ pub struct SnapshotStats {
     pub age_ms: u64,
     /// `snapshot` or `iterator`.
     pub kind: &'static str,
-}
-
-/// GcPick of parted values.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct GcStats {
-    /// Questions that collections asked of the index, and looks at how much there is to collect.
-    pub index_lookups: u64,
-    /// Addresses that collections wrote to the index.
-    pub index_inserts: u64,
-    /// Bytes of values that moved.
-    pub bytes: u64,
-    /// Collections.
-    pub jobs: u64,
-    /// Reads of values that have moved since the index learnt where they are (`novkv`): where an earlier read knew the place.
-    pub repaired_reads: u64,
-    /// And where the value had to be searched for.
-    pub searched_reads: u64,
-}
-
-/// A group or file of values kept apart: what garbage collection knows of it.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct GarbageStats {
-    /// The keyspace.
-    pub keyspace: String,
-    /// RewriteScope group or file.
-    pub unit: String,
-    /// Its files.
-    pub files: Vec<String>,
-    /// Bytes in it.
-    pub total_bytes: u64,
-    /// Bytes of it that are live, as far as known or estimated.
-    pub live_bytes: u64,
-    /// Bytes written to the keyspace since it was collected, or since the database was opened.
-    pub age_bytes: u64,
-    /// How much the policy wants it; the largest first.
-    pub score: f64,
-    /// Why it is not collected now; nothing when it is next.
-    pub held: Option<&'static str>,
-}
-
-impl GarbageStats {
-    /// All units of a database.
-    pub(crate) fn of(engine: &Engine) -> Vec<Self> {
-        let trees = engine.trees();
-        let units = trees.iter().flat_map(|p| {
-            let explained = p.placement().explain(&engine.pressure(p));
-            explained.into_iter().map(move |unit| Self {
-                keyspace: p.name.clone(),
-                unit: unit.unit,
-                files: unit.files.into_iter().map(names::value).collect(),
-                total_bytes: unit.total_bytes,
-                live_bytes: unit.live_bytes,
-                age_bytes: unit.age_bytes,
-                score: unit.score,
-                held: unit.held,
-            })
-        });
-        units.collect()
-    }
-}
-
-impl GcStats {
-    fn of(engine: &Engine) -> Self {
-        let gc = &engine.counters.gc;
-        let stale: Vec<StaleReads> = engine.trees().iter().map(|p| p.placement().stale_reads()).collect();
-        Self {
-            index_lookups: gc.lookups.load(Relaxed),
-            index_inserts: gc.inserts.load(Relaxed),
-            bytes: gc.moved_bytes.load(Relaxed),
-            jobs: gc.jobs.load(Relaxed),
-            repaired_reads: stale.iter().map(|reads| reads.repaired).sum(),
-            searched_reads: stale.iter().map(|reads| reads.searched).sum(),
-        }
-    }
 }
 
 impl Stats {
@@ -558,51 +286,6 @@ impl LookupStats {
             filters_denied: counters.lookups.filters_denied(),
             false_positives: counters.lookups.false_positives(),
             tables_searched: counters.lookups.tables_searched(),
-        }
-    }
-}
-
-impl KeyspaceStats {
-    fn of(tree: &Tree) -> Self {
-        let view = tree.view();
-        let shape = tree.shape(&view);
-        let levels: Vec<LevelStats> = (0u32..)
-            .zip(&shape.levels.levels)
-            .map(|(level, l)| {
-                let tables = || l.runs.iter().flat_map(|r| &r.tables);
-                LevelStats {
-                    level,
-                    runs: l.runs.len() as u64,
-                    tables: tables().count() as u64,
-                    bytes: l.bytes(),
-                    entries: tables().map(|t| t.entries).sum(),
-                    tombstones: tables().map(|t| t.tombstones + t.range_tombstones).sum(),
-                }
-            })
-            .collect();
-        let history = *tree.history.hold();
-        let in_memtables: u64 = view.layers().map(|l| l.memtable.entries()).sum();
-        Self {
-            name: tree.name.clone(),
-            placement: tree.placement().profile().name,
-            compaction: tree.policy.name(),
-            entries_estimate: in_memtables + levels.iter().map(|l| l.entries).sum::<u64>(),
-            memtable_bytes: view.layers().map(|l| l.memtable.bytes() as u64).sum(),
-            sealed_memtables: view.sealed.len() as u64,
-            levels,
-            partitions: shape.partitions.len() as u64,
-            hash_index: view.version.hash_index().map(|index| HashIndexStats {
-                runs: index.runs,
-                buckets: index.buckets,
-                buckets_used: index.buckets_used,
-                chained: index.chained,
-                bytes: index.bytes,
-            }),
-            merges: history.merges,
-            moves: history.moves,
-            alpha: history.alpha_sum / history.alpha_bytes.max(1) as f64,
-            debt: shape.debt(),
-            values: OrderStats::of(tree),
         }
     }
 }
