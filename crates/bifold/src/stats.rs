@@ -1,7 +1,7 @@
-//! What a database did and what it holds: honest figures, each with its meaning.
+//! Statistics: what a database has done and what it holds. Each field says what it means.
 //!
-//! Amplifications count from the opening of the database: **write** = bytes written by every source over user bytes
-//! written; **read** = bytes read for gets and scans over user bytes they returned; **space** = bytes of tables, value
+//! Write and read amplification count from the opening of the database. **Write** = bytes written by every source over user
+//! bytes written. **Read** = bytes read for gets and scans over user bytes they returned. **Space** = bytes of tables, value
 //! files, logs and manifest over the estimated live bytes.
 
 mod counters;
@@ -37,15 +37,15 @@ pub struct Stats {
     pub operations: u64,
     /// Bytes of keys and values in them.
     pub user_bytes_written: u64,
-    /// Bytes of values that gets returned and of pairs that iterators yielded.
+    /// Bytes of values that gets returned and of entries that iterators yielded.
     pub user_bytes_read: u64,
     /// Point reads.
     pub gets: u64,
     /// Point reads that found a value.
     pub get_hits: u64,
-    /// Pairs yielded by iterators.
+    /// Entries yielded by iterators.
     pub scanned_entries: u64,
-    /// Bytes by the part of the engine that moved them.
+    /// Bytes read and written, by source.
     pub io: Vec<SourceStats>,
     /// Sync calls on files.
     pub syncs: u64,
@@ -55,13 +55,13 @@ pub struct Stats {
     pub read_amp: f64,
     /// Bytes of tables, value files, logs and manifest over estimated live bytes.
     pub space_amp: f64,
-    /// Where memory is.
+    /// Memory by use.
     pub memory: MemoryStats,
-    /// How many files are open.
+    /// Open files.
     pub files: FileStats,
-    /// Where space is.
+    /// Disk space by use.
     pub space: SpaceStats,
-    /// What lookups in tables met.
+    /// Lookups in tables.
     pub lookups: LookupStats,
     /// Each keyspace.
     pub keyspaces: Vec<KeyspaceStats>,
@@ -69,20 +69,20 @@ pub struct Stats {
     pub stalls: Vec<StallStats>,
     /// How long operations took.
     pub latency_us: LatencyStats,
-    /// What is open and keeps old versions alive.
+    /// Open snapshots and iterators, which keep old versions alive.
     pub snapshots: Vec<SnapshotStats>,
-    /// GcPick of parted values.
+    /// GC of separated values.
     pub gc: GcStats,
-    /// Who waits now, the longest first.
+    /// Threads that wait now, the longest wait first.
     pub waits: Vec<WaitStats>,
-    /// Waits that would never have ended, each a fault of this program: the watchdog has ended them after 30 seconds.
+    /// Waits that would never have ended, each a bug in Bifold. The watchdog ended them after 30 seconds.
     pub overdue_waits: u64,
     /// The first of these, in words.
     pub overdue_described: Vec<String>,
-    /// The failure after which no more writes are taken, if any.
+    /// The failure that poisoned the database, if any: it refuses writes since.
     pub poisoned: Option<String>,
-    /// What compactions and collections could not read since the database was opened, and leave out from then on: writes and all
-    /// other work go on. See [`Db::left_out`](crate::Db::left_out).
+    /// What compaction and GC could not read since the database was opened, and leave out from then on. Writes and all other
+    /// work go on. See [`Db::left_out`](crate::Db::left_out).
     pub left_out: Vec<String>,
 }
 
@@ -91,16 +91,16 @@ pub struct Stats {
 pub struct WaitStats {
     /// Who waits.
     pub who: &'static str,
-    /// For what.
+    /// What it waits for.
     pub on: &'static str,
     /// Milliseconds so far.
     pub age_ms: u64,
 }
 
-/// Bytes moved for one part of the engine.
+/// Bytes read and written by one source.
 #[derive(Clone, Debug, Serialize)]
 pub struct SourceStats {
-    /// RewriteScope part.
+    /// The source's name.
     pub source: &'static str,
     /// Bytes read.
     pub bytes_read: u64,
@@ -113,7 +113,7 @@ pub struct SourceStats {
 /// Memory in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryStats {
-    /// The cap over all the others.
+    /// The limit on all the others together.
     pub limit: u64,
     /// In memtables.
     pub memtables: u64,
@@ -121,9 +121,9 @@ pub struct MemoryStats {
     pub cache: u64,
     /// In indexes and filters outside the cache.
     pub metadata: u64,
-    /// In filters of groups of values kept apart, for open value files, and in buffers through which values are moved.
+    /// In filters of groups of separated values, in open value files, and in buffers that move values.
     pub values: u64,
-    /// Set aside for buffers of compactions.
+    /// Reserved for compaction buffers.
     pub compaction: u64,
     /// Reads that the block cache answered.
     pub cache_hits: u64,
@@ -136,37 +136,37 @@ pub struct MemoryStats {
 pub struct FileStats {
     /// Open now.
     pub open: u64,
-    /// Of these, being written.
+    /// Of these, files being written.
     pub open_written: u64,
-    /// How many may be open (`open_files_max`), those being written included unless they are more.
+    /// How many may be open (`open_files_max`), including those being written unless they alone are more.
     pub open_max: u64,
-    /// Times that a read had to open a file again since the database was opened.
+    /// How often a read had to open a file again since the database was opened.
     pub reopened: u64,
 }
 
-/// What lookups in tables met.
+/// Lookups in tables.
 #[derive(Clone, Debug, Serialize)]
 pub struct LookupStats {
-    /// Tables whose filter was asked.
+    /// Filters that lookups asked.
     pub filters_asked: u64,
     /// Filters that said "not here".
     pub filters_denied: u64,
-    /// Tables searched without result although the filter had said "perhaps".
+    /// Tables searched in vain although the filter had said "perhaps".
     pub false_positives: u64,
-    /// Tables searched beyond their filter: each costs a block, from the cache or read.
+    /// Tables searched beyond their filter: each costs a block, cached or read.
     pub tables_searched: u64,
 }
 
 /// Waits of writers for one cause.
 #[derive(Clone, Debug, Serialize)]
 pub struct StallStats {
-    /// Why.
+    /// The cause.
     pub cause: &'static str,
-    /// How often.
+    /// How often writers waited.
     pub count: u64,
-    /// Microseconds in all.
+    /// Microseconds of all waits together.
     pub total_us: u64,
-    /// Microseconds of the longest.
+    /// Microseconds of the longest wait.
     pub max_us: u64,
 }
 
@@ -175,16 +175,16 @@ pub struct StallStats {
 pub struct LatencyStats {
     /// Commits.
     pub put: Quantiles,
-    /// Point reads, of which one in 16 is timed.
+    /// Point reads; one in 16 is timed.
     pub get: Quantiles,
 }
 
-/// Something open that keeps old versions alive.
+/// An open snapshot or iterator, which keeps old versions alive.
 #[derive(Clone, Debug, Serialize)]
 pub struct SnapshotStats {
     /// The last commit it sees.
     pub seqno: SeqNo,
-    /// Milliseconds it has been open.
+    /// How many milliseconds it has been open.
     pub age_ms: u64,
     /// `snapshot` or `iterator`.
     pub kind: &'static str,
@@ -314,7 +314,7 @@ impl WaitStats {
 }
 
 impl SnapshotStats {
-    /// All that are open, in the order in which they were opened.
+    /// All open ones, in the order in which they were opened.
     fn of(engine: &Engine) -> Vec<Self> {
         let now = engine.env.clock.now();
         let describe = |open: crate::snapshot::Described| Self {

@@ -18,10 +18,10 @@ use crate::{
     write::{Act, Op},
 };
 
-/// One get in so many is timed: two readings of the clock cost a fiftieth of a cached get.
+/// One get in this many is timed: two readings of the clock cost a fiftieth of a cached get.
 const GET_SAMPLE: u64 = 16;
 
-/// What a writer waited for.
+/// Why a writer waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StallCause {
     /// Slowed because memtables fill faster than they are written.
@@ -30,7 +30,7 @@ pub(crate) enum StallCause {
     MemtablesFull,
     /// Slowed because compactions are behind.
     CompactionDebt,
-    /// Value files have grown past their target faster than garbage is collected.
+    /// Slowed because value files have grown past their target faster than GC frees space.
     Space,
 }
 
@@ -56,21 +56,21 @@ pub(crate) struct Counters {
     pub(super) get_hits: AtomicU64,
     pub(super) scanned_entries: AtomicU64,
     pub(super) stalls: Mutex<BTreeMap<StallCause, (u64, Duration, Duration)>>,
-    /// Commits, the wait for their sync included.
+    /// Commits, including the wait for their sync.
     pub put_latency: Histogram,
     pub(super) get_latency: Histogram,
-    /// What lookups in tables met.
+    /// Lookups in tables.
     pub lookups: LookupCounters,
-    /// What collections of values did.
+    /// GC of separated values.
     pub gc: GcCounters,
 }
 
-/// Counts of collections.
+/// Counts of GC.
 #[derive(Debug, Default)]
 pub(crate) struct GcCounters {
-    /// Collections.
+    /// GC runs.
     pub jobs: AtomicU64,
-    /// Questions asked of the index.
+    /// Lookups in the index.
     pub lookups: AtomicU64,
     /// Moves committed, and the bytes of their records.
     pub(super) inserts: AtomicU64,
@@ -126,7 +126,7 @@ impl Counters {
         }
     }
 
-    /// Counts a pair that an iterator yielded.
+    /// Counts an entry that an iterator yielded.
     pub fn scanned(&self, bytes: usize) {
         self.scanned_entries.fetch_add(1, Relaxed);
         self.user_bytes_read.fetch_add(bytes as u64, Relaxed);

@@ -8,42 +8,43 @@ use serde::Serialize;
 
 use crate::engine::Engine;
 
-/// GcPick of parted values.
+/// GC of separated values.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct GcStats {
-    /// Questions that collections asked of the index, and looks at how much there is to collect.
+    /// Lookups in the index by GC and by the estimates of how much garbage there is.
     pub index_lookups: u64,
-    /// Addresses that collections wrote to the index.
+    /// Pointers that GC wrote to the index.
     pub index_inserts: u64,
-    /// Bytes of values that moved.
+    /// Bytes of values that GC moved.
     pub bytes: u64,
-    /// Collections.
+    /// GC runs.
     pub jobs: u64,
-    /// Reads of values that have moved since the index learnt where they are (`novkv`): where an earlier read knew the place.
+    /// Reads of values that moved after the index recorded their place (`novkv`), answered because an earlier read had found
+    /// the new place.
     pub repaired_reads: u64,
-    /// And where the value had to be searched for.
+    /// The same, where the read had to search for the value.
     pub searched_reads: u64,
 }
 
-/// A group or file of values kept apart: what garbage collection knows of it.
+/// A group or file of separated values: what GC knows about it.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct GarbageStats {
     /// The keyspace.
     pub keyspace: String,
-    /// RewriteScope group or file.
+    /// Which group or file it is.
     pub unit: String,
     /// Its files.
     pub files: Vec<String>,
     /// Bytes in it.
     pub total_bytes: u64,
-    /// Bytes of it that are live, as far as known or estimated.
+    /// Live bytes in it, known or estimated.
     pub live_bytes: u64,
-    /// Bytes written to the keyspace since it was collected, or since the database was opened.
+    /// Bytes written to the keyspace since the last GC of this unit, or since the database was opened.
     pub age_bytes: u64,
-    /// How much the policy wants it; the largest first.
+    /// Its priority in the GC policy; GC picks the largest first.
     pub score: f64,
-    /// Why it is not collected now; nothing when it is next.
+    /// Why GC does not pick it now; `None` when it is next.
     pub held: Option<&'static str>,
 }
 

@@ -14,7 +14,7 @@ pub struct KeyspaceStats {
     pub placement: &'static str,
     /// Its compaction policy.
     pub compaction: &'static str,
-    /// Entries in tables and memtables, older versions and tombstones included.
+    /// Entries in tables and memtables, including older versions and tombstones.
     pub entries_estimate: u64,
     /// Bytes in memtables.
     pub memtable_bytes: u64,
@@ -22,35 +22,35 @@ pub struct KeyspaceStats {
     pub sealed_memtables: u64,
     /// Its levels.
     pub levels: Vec<LevelStats>,
-    /// Key ranges that are compacted each on its own (`partition_bytes`).
+    /// Key ranges that compaction treats separately (`partition_bytes`).
     pub partitions: u64,
-    /// The hash index over level 0, where there is one and it has something in it (`hash_index`).
+    /// The hash index over level 0, if there is one and it is not empty (`hash_index`).
     pub hash_index: Option<HashIndexStats>,
     /// Compactions that merged tables.
     pub merges: u64,
     /// Compactions that only moved tables.
     pub moves: u64,
-    /// Mean share of the lower level that a compaction touched, relative to the upper level's share (VAT §3: α), each weighted
-    /// by the bytes it brought down; a table that is only moved touches none. 0 before the first.
+    /// The mean share of the lower level that a compaction touched, relative to the upper level's share (VAT §3: α). Each
+    /// compaction is weighted by the bytes it brought down; a table that is only moved touches none. 0 before the first.
     pub alpha: f64,
-    /// How far the tree is from its shape; from 1.0 on a compaction is due.
+    /// How far the tree is from its target shape; from 1.0 on a compaction is due.
     pub debt: f64,
-    /// How well values are sorted, where compactions sort them (`diffkv`).
+    /// How well values are sorted, for a placement in which compactions sort them (`diffkv`).
     pub values: Option<OrderStats>,
 }
 
 /// A hash index over level 0.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct HashIndexStats {
-    /// Runs it has keys of, those that have left level 0 since it was made included.
+    /// Runs whose keys it has, including runs that have left level 0 since the index was built.
     pub runs: u64,
     /// Buckets, each with room for one entry.
     pub buckets: u64,
-    /// Buckets with an entry.
+    /// Buckets that hold an entry.
     pub buckets_used: u64,
     /// Entries chained to a full bucket.
     pub chained: u64,
-    /// Bytes of memory, which are part of `memory.metadata`.
+    /// Bytes of memory, included in `memory.metadata`.
     pub bytes: u64,
 }
 
