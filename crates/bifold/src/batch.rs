@@ -42,8 +42,8 @@ impl Batch {
     /// Sets `key` of `keyspace` to `value`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key or value that cannot be stored. The batch is then
-    /// unchanged.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key or value that cannot be stored. The batch
+    /// is then unchanged.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<&mut Self> {
         self.push(keyspace, key.as_ref(), OwnedAct::Put(value.as_ref().into()))
     }

@@ -1,9 +1,9 @@
 //! Checkpoint: a copy of the whole database in another directory.
 //!
 //! ```text
-//! 1 claim the directory: it is new or empty, and locked from then on                                   target.rs
-//! 2 under the manifest lock: fix the length of the logs and seal the value files after one commit; list the files of the
-//!   copy and hold them, so that none is deleted meanwhile
+//! 1 claim the directory: it is new or empty, and locked from then on                               target.rs
+//! 2 under the manifest lock: fix the length of the logs and seal the value files after one commit; list the
+//!   files of the copy and hold them, so that none is deleted meanwhile
 //! 3 link the files that no longer change, or copy them where the system cannot link; copy the logs
 //! 4 sync the directory, then write the manifest: it comes last
 //! ```
@@ -12,11 +12,11 @@
 //!
 //! * Tables never change, so they are linked. Logs still grow, so what they hold at step 2 is copied. Value files are
 //!   sealed, so they are linked too, and commits go on in new ones.
-//! * **A file is linked only if recovery of either database leaves it as it is**: the manifest records all of it, so recovery
-//!   truncates nothing. A database open read-only cannot record what a killed process left. Such files are copied in full,
-//!   and the copy recovers from the same bytes as its origin.
-//! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so. After an
-//!   error everything that was made is removed.
+//! * **A file is linked only if recovery of either database leaves it as it is**: the manifest records all of it, so
+//!   recovery truncates nothing. A database open read-only cannot record what a killed process left. Such files are
+//!   copied in full, and the copy recovers from the same bytes as its origin.
+//! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so.
+//!   After an error everything that was made is removed.
 
 mod target;
 
@@ -118,8 +118,8 @@ fn plan(engine: &Engine) -> Result<Plan> {
 struct End {
     logs: Vec<LogFile>,
     values: BTreeSet<FileId>,
-    /// Values are separated, and the database is open for writing. Recovery of the copy truncates what its manifest does not
-    /// record, in files that both databases share: so all of it must be recorded, and durable before that.
+    /// Values are separated, and the database is open for writing. Recovery of the copy truncates what its manifest
+    /// does not record, in files that both databases share: so all of it must be recorded, and durable before that.
     shares_values: bool,
 }
 
@@ -198,8 +198,8 @@ fn link(from: &Dir, target: &mut Target, name: &str) -> Result<bool> {
     }
 }
 
-/// Whether a hard link is impossible: another device, a file system without hard links, one that refuses this link, or too
-/// many names for one file.
+/// Whether a hard link is impossible: another device, a file system without hard links, one that refuses this link,
+/// or too many names for one file.
 fn cannot_link(error: &io::Error) -> bool {
     let kinds =
         [ErrorKind::CrossesDevices, ErrorKind::Unsupported, ErrorKind::PermissionDenied, ErrorKind::TooManyLinks];

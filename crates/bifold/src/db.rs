@@ -66,8 +66,8 @@ impl Drop for Handle {
     }
 }
 
-/// Returns `existing` unless the caller asks for a different placement. The default placement matches any: an option that
-/// was not given has its default, and a keyspace remembers its placement.
+/// Returns `existing` unless the caller asks for a different placement. The default placement matches any: an option
+/// that was not given has its default, and a keyspace remembers its placement.
 fn check_placement(existing: Arc<Tree>, asked: Placement) -> Result<Arc<Tree>> {
     let actual = existing.options.placement;
     if actual == asked || asked == Placement::default() {
@@ -87,7 +87,8 @@ impl Db {
     /// Opens the database in the directory `path` with default options; creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another process has it open; I/O errors; [`Error::Corruption`], which names file and offset.
+    /// [`Error::Locked`] when another process has it open; I/O errors; [`Error::Corruption`], which names file and
+    /// offset.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, Options::default())
     }
@@ -119,12 +120,13 @@ impl Db {
         Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
     }
 
-    /// The keyspace called `name`; creates it with `options` if it does not exist. An existing keyspace keeps the options it
-    /// has. Asking for the default placement, as default options do, accepts whatever placement the keyspace has.
+    /// The keyspace called `name`; creates it with `options` if it does not exist. An existing keyspace keeps the
+    /// options it has. Asking for the default placement, as default options do, accepts whatever placement the
+    /// keyspace has.
     ///
     /// # Errors
-    /// I/O errors; [`Error::InvalidArgument`] for an invalid name or invalid options, or when the keyspace exists with a
-    /// different placement than `options` ask for.
+    /// I/O errors; [`Error::InvalidArgument`] for an invalid name or invalid options, or when the keyspace exists
+    /// with a different placement than `options` ask for.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.engine().health.open()?;
         if name.is_empty() || name.len() > KEYSPACE_NAME_MAX {
@@ -157,7 +159,8 @@ impl Db {
         names
     }
 
-    /// Drops a keyspace and all its data. Open iterators continue to work; handles return [`Error::Closed`] from then on.
+    /// Drops a keyspace and all its data. Open iterators continue to work; handles return [`Error::Closed`] from then
+    /// on.
     ///
     /// # Errors
     /// I/O errors; [`Error::InvalidArgument`] for the default keyspace or a keyspace that does not exist.
@@ -269,9 +272,9 @@ impl Db {
         self.engine().wait_idle()
     }
 
-    /// Values that opening found damaged after a crash, in the bytes that the manifest had not yet recorded. Each error names
-    /// file, offset, commit and keyspace. Nothing else is lost: reading such a key returns the error, and all other entries
-    /// are intact. `bifold verify` finds the same damage, and all other damage.
+    /// Values that opening found damaged after a crash, in the bytes that the manifest had not yet recorded. Each
+    /// error names file, offset, commit and keyspace. Nothing else is lost: reading such a key returns the error, and
+    /// all other entries are intact. `bifold verify` finds the same damage, and all other damage.
     ///
     /// If the commit of a damaged value had been synced, opening fails instead.
     #[must_use]
@@ -279,9 +282,10 @@ impl Db {
         &self.engine().damaged
     }
 
-    /// What compaction and GC could not read since the database was opened. Each error names file and offset. Such files stay
-    /// as they are, and compaction and GC leave them out: reads of their intact data, writes and all other work go on. Their
-    /// space is reclaimed when everything in them is deleted or overwritten, if at all. `bifold verify` finds all damage.
+    /// What compaction and GC could not read since the database was opened. Each error names file and offset. Such
+    /// files stay as they are, and compaction and GC leave them out: reads of their intact data, writes and all other
+    /// work go on. Their space is reclaimed when everything in them is deleted or overwritten, if at all.
+    /// `bifold verify` finds all damage.
     #[must_use]
     pub fn left_out(&self) -> Vec<Error> {
         self.engine().trees().iter().flat_map(|tree| tree.left_out()).collect()
@@ -295,16 +299,16 @@ impl Db {
 
     /// Copies the database as it is now to the new or empty directory `dir`. The copy is a database of its own.
     ///
-    /// On the same file system this takes almost no time and no space: the copy shares tables and value files with the
-    /// database by hard links. So it is **not a backup**: damage to one of those files damages both. On another file system
-    /// every byte is read, written and synced, and the copy shares nothing. The database keeps working meanwhile, but files
-    /// that it no longer needs are deleted only afterwards. If the database is open read-only, the copy also contains the
-    /// value files that a killed process left unrecorded.
+    /// On the same file system this takes almost no time and no space: the copy shares tables and value files with
+    /// the database by hard links. So it is **not a backup**: damage to one of those files damages both. On another
+    /// file system every byte is read, written and synced, and the copy shares nothing. The database keeps working
+    /// meanwhile, but files that it no longer needs are deleted only afterwards. If the database is open read-only,
+    /// the copy also contains the value files that a killed process left unrecorded.
     ///
     /// # Errors
-    /// I/O errors; [`Error::InvalidArgument`] when `dir` already holds files, is a file or a symbolic link, or is, contains or
-    /// lies within the database's own directory; [`Error::Locked`] while another checkpoint is being made there. On error
-    /// everything that was made is removed; if that fails, the error says so.
+    /// I/O errors; [`Error::InvalidArgument`] when `dir` already holds files, is a file or a symbolic link, or is,
+    /// contains or lies within the database's own directory; [`Error::Locked`] while another checkpoint is being made
+    /// there. On error everything that was made is removed; if that fails, the error says so.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
         self.checkpoint_with(dir, |_| {})
     }
@@ -420,8 +424,8 @@ impl Db {
     }
 }
 
-/// A view of all keyspaces at one moment. Reads through it always return the same results, whatever is written, flushed,
-/// compacted or garbage-collected.
+/// A view of all keyspaces at one moment. Reads through it always return the same results, whatever is written,
+/// flushed, compacted or garbage-collected.
 ///
 /// Cheap to clone. Old versions that only this snapshot can see stay on disk until its last clone is dropped; `stats`
 /// shows open snapshots.

@@ -17,8 +17,8 @@ use crate::{
     write::{Act, Op},
 };
 
-/// A named, ordered map within a database, with options of its own. Keyspaces share the log, so a [`Batch`](crate::Batch)
-/// may touch several and still be atomic.
+/// A named, ordered map within a database, with options of its own. Keyspaces share the log, so a
+/// [`Batch`](crate::Batch) may touch several and still be atomic.
 ///
 /// Cheap to clone; keeps the database open while it lives.
 #[derive(Clone)]
@@ -67,8 +67,8 @@ impl Keyspace {
     /// Sets `key` to `value`, with the database's durability.
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) for an empty key, a key over 64 KiB or a value over 1 GiB; I/O
-    /// errors; [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) for an empty key, a key over 64 KiB or a value over 1 GiB;
+    /// I/O errors; [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
     /// [`Closed`](crate::Error::Closed).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write(key.as_ref(), Act::Put(value.as_ref()))
@@ -82,7 +82,8 @@ impl Keyspace {
         self.write(key.as_ref(), Act::Delete)
     }
 
-    /// Deletes all keys in `range`, however many, at the cost of one record. `delete_range::<&[u8]>(..)` clears the keyspace.
+    /// Deletes all keys in `range`, however many, at the cost of one record. `delete_range::<&[u8]>(..)` clears the
+    /// keyspace.
     ///
     /// # Errors
     /// As [`Keyspace::put`].
@@ -107,8 +108,8 @@ impl Keyspace {
         self.handle.engine.get(&self.tree, key.as_ref(), None)
     }
 
-    /// Whether `key` has a value. Cheaper than [`Keyspace::get`]: it copies no value and reads no separated one. `stats`
-    /// counts it as a get that returned no bytes.
+    /// Whether `key` has a value. Cheaper than [`Keyspace::get`]: it copies no value and reads no separated one.
+    /// `stats` counts it as a get that returned no bytes.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -148,8 +149,8 @@ impl Keyspace {
         self.handle.engine.range(&self.tree, bounds, snapshot)
     }
 
-    /// Sets `key` to `new` if its value is `expected`, with no other write in between. A `new` of `None` deletes the key; an
-    /// `expected` of `None` means that the key has no value.
+    /// Sets `key` to `new` if its value is `expected`, with no other write in between. A `new` of `None` deletes the
+    /// key; an `expected` of `None` means that the key has no value.
     ///
     /// # Errors
     /// As [`Keyspace::put`] and [`Keyspace::get`].

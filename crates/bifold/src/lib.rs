@@ -1,7 +1,7 @@
 //! **Bifold**: an embedded, persistent, ordered key-value store.
 //!
-//! Keys live in an LSM-tree; values live where the chosen *placement* puts them. Space and memory are bounded, a checksum
-//! covers every byte, and what a commit survives is stated and tested.
+//! Keys live in an LSM-tree; values live where the chosen *placement* puts them. Space and memory are bounded, a
+//! checksum covers every byte, and what a commit survives is stated and tested.
 //!
 //! ```
 //! use bifold::{Db, Durability, KeyspaceOptions};

@@ -4,12 +4,12 @@
 //! view (one atomic load) ─▶ active memtable ─▶ sealed memtables ─▶ level 0, newest run first ─▶ level 1 … n
 //! ```
 //!
-//! The first layer that has the key decides, because layers are ordered by age. A range tombstone found on the way deletes
-//! everything older in the layers below, so the read carries along the newest one that covers the key.
+//! The first layer that has the key decides, because layers are ordered by age. A range tombstone found on the way
+//! deletes everything older in the layers below, so the read carries along the newest one that covers the key.
 //!
-//! **Order of the two loads.** A read without a snapshot loads the view first and `visible` second. Whatever a flush or
-//! compaction dropped before the view was made is then overwritten by something that the read can see. In the other order
-//! a version that the older number still needs could already be dropped.
+//! **Order of the two loads.** A read without a snapshot loads the view first and `visible` second. Whatever a flush
+//! or compaction dropped before the view was made is then overwritten by something that the read can see. In the
+//! other order a version that the older number still needs could already be dropped.
 
 use std::sync::Arc;
 
@@ -79,8 +79,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// The newest value of `key` in `view` that is not newer than `snapshot`, which is open. The view may be out of date: if
-    /// the value has moved since, this looks it up in a newer view.
+    /// The newest value of `key` in `view` that is not newer than `snapshot`, which is open. The view may be out of
+    /// date: if the value has moved since, this looks it up in a newer view.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -91,8 +91,8 @@ impl Engine {
         }
     }
 
-    /// The newest value of `key` that is not newer than `snapshot()`. If the value moves before it is read, the pointer is out
-    /// of date and this looks up the key again.
+    /// The newest value of `key` that is not newer than `snapshot()`. If the value moves before it is read, the
+    /// pointer is out of date and this looks up the key again.
     fn find_now(&self, tree: &Tree, key: &[u8], snapshot: impl Fn() -> SeqNo) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
@@ -105,7 +105,8 @@ impl Engine {
         }
     }
 
-    /// The same for a reader of an older view with these `values`. Such a reader may continue after the tree is dropped.
+    /// The same for a reader of an older view with these `values`. Such a reader may continue after the tree is
+    /// dropped.
     fn find_moved(&self, tree: &Tree, values: &Arc<Values>, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
@@ -124,8 +125,8 @@ impl Engine {
     /// # Errors
     /// [`Error::Closed`].
     fn present(&self, tree: &Tree) -> Result<arc_swap::Guard<Arc<View>>> {
-        // The view first: a tree is marked as dropped before its view becomes empty, and the empty view must not pass for its
-        // contents.
+        // The view first: a tree is marked as dropped before its view becomes empty, and the empty view must not pass
+        // for its contents.
         let view = tree.view();
         self.readable(tree)?;
         Ok(view)
@@ -161,7 +162,8 @@ impl Engine {
             return Ok(Some(value));
         }
         let Some(found) = values.read(key, seqno, pointer, IoSource::Get)? else { return Ok(None) };
-        // A value keeps its whole record in memory, but the cache counts only the value: do not keep a long key with it.
+        // A value keeps its whole record in memory, but the cache counts only the value: do not keep a long key with
+        // it.
         let with_record = pointer.len as usize <= found.value.len() + RECORD_OVERHEAD_MAX;
         let kept = if with_record { found.value.clone() } else { Value::copy_of(&found.value) };
         cache.insert(pointer.file, place, kept);

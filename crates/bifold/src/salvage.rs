@@ -1,21 +1,24 @@
-//! Salvage: recovers data from value files alone, when manifest, logs and tables are lost. Page: `docs/formats/value.md`.
+//! Salvage: recovers data from value files alone, when manifest, logs and tables are lost.
+//! Page: `docs/formats/value.md`.
 //!
 //! ```text
 //! pass: walk all files ─▶ the newest record of each key ─▶ walk files with drop-keys again: which of these are dropped
 //!       ─▶ the fate of each key ─▶ report it, or put its value into another database
 //! ```
 //!
-//! * Files are opened for reading only. A record that fails its checks is reported as damage, never returned as a value.
-//! * The newest record of a key decides: if a delete, a stub or a range delete is newer than a value, the value is history,
-//!   unless [`Restore::LastValue`] asks for it. The same goes for a value that a drop-key names, in whichever file: something
-//!   newer overwrote it for all readers. That holds even if the rewrite that dropped it never took effect.
-//! * Memory: one pass keeps the keys that fit in [`SalvageOptions::memory_bytes`]. It leaves the others, chosen by the hash
-//!   of the key, to a later pass, which walks the files again. A pass remembers only those drop-keys that name the newest
-//!   record of one of its keys. The limit does not cover range deletes and the largest record.
+//! * Files are opened for reading only. A record that fails its checks is reported as damage, never returned as a
+//!   value.
+//! * The newest record of a key decides: if a delete, a stub or a range delete is newer than a value, the value is
+//!   history, unless [`Restore::LastValue`] asks for it. The same goes for a value that a drop-key names, in
+//!   whichever file: something newer overwrote it for all readers. That holds even if the rewrite that dropped it
+//!   never took effect.
+//! * Memory: one pass keeps the keys that fit in [`SalvageOptions::memory_bytes`]. It leaves the others, chosen by
+//!   the hash of the key, to a later pass, which walks the files again. A pass remembers only those drop-keys that
+//!   name the newest record of one of its keys. The limit does not cover range deletes and the largest record.
 //!
-//! **What no salvage can know**: inline values; deletes without a record (`wisckey` writes none; those of `novkv` are known
-//! once compaction has found what they delete; GC of `hashkv` leaves out those with nothing left to delete in their group,
-//! though the cold log may still hold some); commits that a crash took back; names of keyspaces.
+//! **What no salvage can know**: inline values; deletes without a record (`wisckey` writes none; those of `novkv` are
+//! known once compaction has found what they delete; GC of `hashkv` leaves out those with nothing left to delete in
+//! their group, though the cold log may still hold some); commits that a crash took back; names of keyspaces.
 
 mod newest;
 mod report;
@@ -42,8 +45,8 @@ use self::newest::{Known, Newest, Place, Subset};
 pub use self::report::{Damage, FileReport, KeyspaceReport, Report};
 use crate::{batch::Batch, db::DEFAULT_KEYSPACE, db::Db, keyspace::Keyspace};
 
-/// The id that a new database gives the keyspace "default": file numbers and ids come from one counter, and the log takes
-/// the first.
+/// The id that a new database gives the keyspace "default": file numbers and ids come from one counter, and the log
+/// takes the first.
 const DEFAULT_KEYSPACE_ID: KeyspaceId = 2;
 
 /// Keys and values of one commit, in bytes.
@@ -58,7 +61,8 @@ pub enum Restore {
     /// The values of keys whose newest record is a value.
     #[default]
     Newest,
-    /// The newest value that the files hold for every key, even if the key was deleted later or its newest value is inline.
+    /// The newest value that the files hold for every key, even if the key was deleted later or its newest value is
+    /// inline.
     LastValue,
 }
 
@@ -248,8 +252,8 @@ impl Salvage {
         Ok(self.report())
     }
 
-    /// The index of a keyspace, which is added if it is new. A file that does not name its keyspace gets its own: its deletes
-    /// must not apply to the keys of others.
+    /// The index of a keyspace, which is added if it is new. A file that does not name its keyspace gets its own: its
+    /// deletes must not apply to the keys of others.
     fn space(&mut self, id: Option<KeyspaceId>, name: String) -> usize {
         let known = self.keyspaces.iter().position(|keyspace| id.is_some() && keyspace.report.id == id);
         known.unwrap_or_else(|| {

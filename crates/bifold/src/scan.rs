@@ -1,18 +1,18 @@
 //! Iterators over a key range, from either end.
 //!
-//! An iterator pins one view and one snapshot for its life: whatever is flushed, compacted or deleted meanwhile, it still
-//! sees what was there when it began. It owns what it pins, so it may outlive its handles and move between threads.
-//! Values are fetched on demand; a scan that reads only keys never touches separated values.
+//! An iterator pins one view and one snapshot for its life: whatever is flushed, compacted or deleted meanwhile, it
+//! still sees what was there when it began. It owns what it pins, so it may outlive its handles and move between
+//! threads. Values are fetched on demand; a scan that reads only keys never touches separated values.
 //!
 //! ```text
 //! one entry at a time ──▶ a separated value is asked for ──▶ 2, 4, 8 … 16 entries ahead; their values are prefetched
 //!                                                     not in memory? ──▶ 4, 16, 64, 128
 //! ```
 //!
-//! Separated values are scattered over their files. Prefetching reads them concurrently, from memory or from the device,
-//! instead of one after the other. The window grows as the scan goes on, so a short scan reads little that it does not use.
-//! Each prefetch from the device costs the device's latency, so those prefetches are few and large. An iterator that
-//! follows a scan from the device prefetches from the beginning.
+//! Separated values are scattered over their files. Prefetching reads them concurrently, from memory or from the
+//! device, instead of one after the other. The window grows as the scan goes on, so a short scan reads little that it
+//! does not use. Each prefetch from the device costs the device's latency, so those prefetches are few and large. An
+//! iterator that follows a scan from the device prefetches from the beginning.
 
 use std::{
     collections::VecDeque,
@@ -41,8 +41,8 @@ use crate::{
 /// Lower and upper bound of an iterator.
 pub(crate) type KeyBounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
 
-/// An iterator over the entries of a key range in key order. [`Iterator::rev`] walks it backwards, and calls at both ends
-/// may be mixed.
+/// An iterator over the entries of a key range in key order. [`Iterator::rev`] walks it backwards, and calls at both
+/// ends may be mixed.
 ///
 /// After an error it yields nothing more: it never skips what it could not read.
 pub struct Range {
@@ -159,8 +159,8 @@ impl Pinned {
         }
     }
 
-    /// Whether to prefetch values: this iterator has been asked for some, or it is just beginning and an earlier one read
-    /// values from the device.
+    /// Whether to prefetch values: this iterator has been asked for some, or it is just beginning and an earlier one
+    /// read values from the device.
     fn prefetches(&self, is_beginning: bool) -> bool {
         if self.values_asked.load(Relaxed) {
             return true;

@@ -1,11 +1,12 @@
 //! Snapshots: which sequence numbers readers still need.
 //!
-//! A snapshot is a sequence number and an entry in the list of open snapshots. Flush, compaction and GC read that list when
-//! they begin and keep whatever one of its numbers can see.
+//! A snapshot is a sequence number and an entry in the list of open snapshots. Flush, compaction and GC read that
+//! list when they begin and keep whatever one of its numbers can see.
 //!
-//! **Why the number is taken under the list's lock.** Every entry that a rewrite finds was committed before the rewrite
-//! began. A snapshot registered later has a number at least that high, so it sees the newest version and nothing it needs
-//! is dropped. If the number were taken before the lock, a rewrite could begin in between and miss the snapshot.
+//! **Why the number is taken under the list's lock.** Every entry that a rewrite finds was committed before the
+//! rewrite began. A snapshot registered later has a number at least that high, so it sees the newest version and
+//! nothing it needs is dropped. If the number were taken before the lock, a rewrite could begin in between and miss
+//! the snapshot.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -89,8 +90,9 @@ impl Snapshots {
         })
     }
 
-    /// Makes workers look at a keyspace when a snapshot with a number below `seqno` ends: it may hold what is garbage for
-    /// everyone else. The caller calls this before it reads the list of open snapshots, so that none ends unnoticed.
+    /// Makes workers look at a keyspace when a snapshot with a number below `seqno` ends: it may hold what is garbage
+    /// for everyone else. The caller calls this before it reads the list of open snapshots, so that none ends
+    /// unnoticed.
     pub fn tell_of_ends_below(&self, seqno: SeqNo, keyspace: KeyspaceId) {
         let mut held = self.held.hold();
         held.insert(keyspace);

@@ -1,8 +1,8 @@
 //! Statistics: what a database has done and what it holds. Each field says what it means.
 //!
-//! Write and read amplification count from the opening of the database. **Write** = bytes written by every source over user
-//! bytes written. **Read** = bytes read for gets and scans over user bytes they returned. **Space** = bytes of tables, value
-//! files, logs and manifest over the estimated live bytes.
+//! Write and read amplification count from the opening of the database. **Write** = bytes written by every source
+//! over user bytes written. **Read** = bytes read for gets and scans over user bytes they returned. **Space** = bytes
+//! of tables, value files, logs and manifest over the estimated live bytes.
 
 mod counters;
 mod garbage;
@@ -79,10 +79,10 @@ pub struct Stats {
     pub overdue_waits: u64,
     /// The first of these, in words.
     pub overdue_described: Vec<String>,
-    /// The failure that poisoned the database, if any: it refuses writes since.
+    /// The failure that poisoned the database, if any. It has refused writes since.
     pub poisoned: Option<String>,
-    /// What compaction and GC could not read since the database was opened, and leave out from then on. Writes and all other
-    /// work go on. See [`Db::left_out`](crate::Db::left_out).
+    /// What compaction and GC could not read since the database was opened, and leave out from then on. Writes and
+    /// all other work go on. See [`Db::left_out`](crate::Db::left_out).
     pub left_out: Vec<String>,
 }
 

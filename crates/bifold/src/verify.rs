@@ -1,8 +1,9 @@
 //! Offline verification: reads and checks every byte of every file, without opening the database.
 //!
-//! In a value file, the bytes that the manifest records must be intact. After a crash, what follows them may be torn, and the
-//! logs say which of it counts. Verification walks the logs as opening does, so it also reports what would keep the database
-//! from opening. Unlike opening, it does not stop at the first damage: it lists everything it finds, with file and offset.
+//! In a value file, the bytes that the manifest records must be intact. After a crash, what follows them may be torn,
+//! and the logs say which of it counts. Verification walks the logs as opening does, so it also reports what would
+//! keep the database from opening. Unlike opening, it does not stop at the first damage: it lists everything it
+//! finds, with file and offset.
 
 use std::{
     path::Path,
@@ -46,8 +47,8 @@ pub struct VerifyProgress<'a> {
 /// Reads every byte of the database in `path` and reports all damage.
 ///
 /// # Errors
-/// [`Error::NotFound`] when there is none, [`Error::Locked`] when it is open for writing, [`Error::InvalidArgument`] when a
-/// crash interrupted its recovery while a file had another name, I/O errors of the directory.
+/// [`Error::NotFound`] when there is none, [`Error::Locked`] when it is open for writing, [`Error::InvalidArgument`]
+/// when a crash interrupted its recovery while a file had another name, I/O errors of the directory.
 pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
     verify_in(&Env::system(), path, |_| ())
 }

@@ -6,12 +6,12 @@
 //!                        └────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! One lock and a short critical section: a commit is about a microsecond of work, less than handing it to a leader would
-//! cost. Readers take no lock; they see a commit once `visible` has passed its last operation, so a batch appears as a
-//! whole.
+//! One lock and a short critical section: a commit is about a microsecond of work, less than handing it to a leader
+//! would cost. Readers take no lock; they see a commit once `visible` has passed its last operation, so a batch
+//! appears as a whole.
 //!
-//! Cost of a put of 1 000 bytes: one copy into the log's buffer with one checksum pass, one system call (`Buffered`), one
-//! copy into the memtable.
+//! Cost of a put of 1 000 bytes: one copy into the log's buffer with one checksum pass, one system call (`Buffered`),
+//! one copy into the memtable.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -232,8 +232,8 @@ impl Engine {
         Ok(last)
     }
 
-    /// Seals the memtables that this commit would overfill. If the logs have grown too long, also seals the memtable that
-    /// needs the oldest log.
+    /// Seals the memtables that this commit would overfill. If the logs have grown too long, also seals the memtable
+    /// that needs the oldest log.
     pub fn make_room(&self, wal: &mut Wal, ops: &[Op<'_>], bytes: u64) -> Result<()> {
         let overfull = |tree: &Arc<Tree>| {
             let view = tree.view();

@@ -1,7 +1,7 @@
 //! The target directory of a checkpoint: which directories are refused, and how to undo a checkpoint that failed.
 //!
-//! Each file and directory is noted before it is made, so that [`Target::undo`] finds all of them. It removes the manifest
-//! first, durably: after a power loss in between, what is left is no database.
+//! Each file and directory is noted before it is made, so that [`Target::undo`] finds all of them. It removes the
+//! manifest first, durably: after a power loss in between, what is left is no database.
 
 use std::{
     io,
@@ -30,7 +30,8 @@ impl Target {
     /// Makes `path` a directory that is empty except for its lock.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when `path` cannot take a copy of the database in `from`; [`Error::Locked`]; I/O errors.
+    /// [`Error::InvalidArgument`] when `path` cannot take a copy of the database in `from`; [`Error::Locked`]; I/O
+    /// errors.
     pub fn claim(from: &Dir, path: &Path) -> Result<Self> {
         // Drops a trailing separator, which would make the system follow a symbolic link.
         let path: PathBuf = path.components().collect();
@@ -126,7 +127,7 @@ impl Target {
             Ok(()) => error,
             Err(left) => {
                 let reason = format!(
-                    "{left}; remove the directory by hand, the copy in it is incomplete (the checkpoint failed: {error})"
+                    "{left}; remove the directory by hand, it holds an incomplete copy (the checkpoint failed: {error})"
                 );
                 Error::io("remove the unfinished checkpoint", self.dir.path(), io::Error::other(reason))
             }
@@ -135,8 +136,8 @@ impl Target {
 
     fn remove_all(&self) -> Result<()> {
         if self.has_manifest {
-            // A manifest that survives a power loss after the files below are removed would describe missing files, or worse,
-            // a copy without its last log.
+            // A manifest that survives a power loss after the files below are removed would describe missing files,
+            // or worse, a copy without its last log.
             self.dir.remove(names::MANIFEST)?;
             self.dir.remove(names::MANIFEST_TEMPORARY)?;
             // Through a new handle: after a failed sync of the copy its own handle never syncs again.
@@ -152,7 +153,8 @@ impl Target {
     }
 }
 
-/// Refuses a path that cannot take a copy of the database in `from`. Returns the missing directories, the innermost first.
+/// Refuses a path that cannot take a copy of the database in `from`. Returns the missing directories, the innermost
+/// first.
 fn check_place(from: &Dir, path: &Path) -> Result<Vec<PathBuf>> {
     if path.file_name().is_none() {
         return Err(refused(path, "does not name a new directory"));

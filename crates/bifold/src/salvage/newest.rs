@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bifold_contract::SeqNo;
 use bifold_format::{filter::key_hash, value::ValueKind};
 
-/// Bytes of a key's entry without the key: two places (72), a box (16), both in a map node that is two thirds full (× 1.5),
-/// the allocator's overhead (16), its entry in the list of values to read (64), and in the list of values that may have been
-/// dropped (16).
+/// Bytes of a key's entry without the key: two places (72), a box (16), both in a map node that is two thirds full
+/// (× 1.5), the allocator's overhead (16), its entry in the list of values to read (64), and in the list of values
+/// that may have been dropped (16).
 const ENTRY_BYTES: usize = 240;
 
 /// The smallest subset has a millionth of all keys. It is not halved again, so a few large keys may exceed the limit.
@@ -47,8 +47,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Of two records with the same number the one in the later file is newer: a crash took back the commit of the other. An
-    /// exception is a tag, which has the number of its value: the value says more.
+    /// Of two records with the same number the one in the later file is newer: a crash took back the commit of the
+    /// other. An exception is a tag, which has the number of its value: the value says more.
     fn is_newer_than(&self, other: &Self) -> bool {
         let order = |place: &Self| (place.seqno, place.kind != ValueKind::Tag, place.source, place.offset);
         order(self) > order(other)
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_drop_key_matters_to_the_newest_value_alone() {
         use ValueKind::{Delete, Value};
-        let mut newest = Newest::new(Part::ALL, 2, usize::MAX);
+        let mut newest = Newest::new(Subset::ALL, 2, usize::MAX);
         newest.add(0, b"dropped", place(3, 0, Value));
         newest.add(0, b"dropped", place(2, 0, Value));
         newest.add(0, b"overwritten", place(4, 0, Value));
@@ -213,7 +213,7 @@ mod tests {
         let places =
             [place(3, 0, Value), place(7, 2, Delete), place(5, 1, Value), place(6, 0, Stub), place(7, 1, Value)];
         for first in 0..places.len() {
-            let mut newest = Newest::new(Part::ALL, 1, usize::MAX);
+            let mut newest = Newest::new(Subset::ALL, 1, usize::MAX);
             (0..places.len()).for_each(|at| newest.add(0, b"k", places[(first + at) % places.len()]));
             let (_, _, known) = newest.keys().next().unwrap();
             assert_eq!((known.newest.seqno, known.newest.kind), (7, Delete), "from {first}");

@@ -94,8 +94,8 @@ pub struct KeyspaceReport {
     pub range_deleted: u64,
     /// Keys whose newest value was inline, or in another file.
     pub moved: u64,
-    /// Keys whose newest record is a value that a drop-key names: deleted, or overwritten by a value that none of the files
-    /// holds.
+    /// Keys whose newest record is a value that a drop-key names: deleted, or overwritten by a value that none of the
+    /// files holds.
     pub dropped: u64,
     /// The largest sequence number of a record.
     pub newest_seqno: SeqNo,

@@ -19,8 +19,8 @@ pub struct GcStats {
     pub bytes: u64,
     /// GC runs.
     pub jobs: u64,
-    /// Reads of values that moved after the index recorded their place (`novkv`), answered because an earlier read had found
-    /// the new place.
+    /// Reads of values that moved after the index recorded their place (`novkv`), answered because an earlier read
+    /// had found the new place.
     pub repaired_reads: u64,
     /// The same, where the read had to search for the value.
     pub searched_reads: u64,

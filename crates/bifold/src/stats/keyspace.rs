@@ -30,8 +30,9 @@ pub struct KeyspaceStats {
     pub merges: u64,
     /// Compactions that only moved tables.
     pub moves: u64,
-    /// The mean share of the lower level that a compaction touched, relative to the upper level's share (VAT §3: α). Each
-    /// compaction is weighted by the bytes it brought down; a table that is only moved touches none. 0 before the first.
+    /// The mean share of the lower level that a compaction touched, relative to the upper level's share (VAT §3: α).
+    /// Each compaction is weighted by the bytes it brought down; a table that is only moved touches none. 0 before
+    /// the first.
     pub alpha: f64,
     /// How far the tree is from its target shape; from 1.0 on a compaction is due.
     pub debt: f64,

@@ -36,7 +36,8 @@ pub struct LevelOrderStats {
     pub bytes: u64,
     /// Of these, bytes not known to be dead.
     pub live_bytes: u64,
-    /// The mean number of files that overlap the keys of one file, including that file. A scan reads about this many at once.
+    /// The mean number of files that overlap the keys of one file, including that file. A scan reads about this many
+    /// at once.
     pub overlap: f64,
     /// Files whose values the next merge that involves them moves.
     pub tagged: u64,

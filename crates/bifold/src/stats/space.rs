@@ -34,17 +34,18 @@ pub struct SpaceStats {
     pub live_values_estimate: u64,
     /// Of `values_bytes`, the rest of the files in use.
     pub dead_values_estimate: u64,
-    /// Of `live_values_estimate`, all bytes of files that compaction and GC leave out because something in them cannot be
-    /// read, and of files that cannot be garbage-collected without them. No job can free them.
+    /// Of `live_values_estimate`, all bytes of files that compaction and GC leave out because something in them
+    /// cannot be read, and of files that cannot be garbage-collected without them. No job can free them.
     pub left_out_bytes: u64,
     /// Of `values_bytes`, files without live values: pinned or awaiting a sync.
     pub drained_bytes: u64,
     /// Of `drained_bytes`, what an open snapshot or iterator may still read.
     pub pinned_bytes: u64,
-    /// The oldest open snapshot or iterator, if anything is pinned. Pinned bytes are reclaimed only after it is dropped.
+    /// The oldest open snapshot or iterator, if anything is pinned. Pinned bytes are reclaimed only after it is
+    /// dropped.
     pub pinned_by: Option<SnapshotStats>,
-    /// Of `drained_bytes`, what nobody reads any more. It is reclaimed once the moves out of it are synced, which the next GC
-    /// run does.
+    /// Of `drained_bytes`, what nobody reads any more. It is reclaimed once the moves out of it are synced, which the
+    /// next GC run does.
     pub awaiting_sync_bytes: u64,
     /// Logs.
     pub logs_bytes: u64,
@@ -54,15 +55,15 @@ pub struct SpaceStats {
     pub appends_bytes: u64,
     /// The file `RESERVE`: space for a full disk.
     pub reserve_bytes: u64,
-    /// The rest of the directory: tables that an iterator still reads, files of dropped keyspaces that still have handles,
-    /// files being written, files that do not belong to the database.
+    /// The rest of the directory: tables that an iterator still reads, files of dropped keyspaces that still have
+    /// handles, files being written, files that do not belong to the database.
     pub other_bytes: u64,
     /// Estimate of live bytes in tables: the last level or everything above it, whichever is larger.
     pub live_bytes_estimate: u64,
     /// The rest of the tables.
     pub dead_bytes_estimate: u64,
-    /// What a full compaction and GC would free now. While a snapshot or iterator is open, dead bytes that are not drained do
-    /// not count: it might still see them.
+    /// What a full compaction and GC would free now. While a snapshot or iterator is open, dead bytes that are not
+    /// drained do not count: it might still see them.
     pub reclaimable_bytes_estimate: u64,
     /// Files that could not be deleted when they were no longer needed; the next opening deletes them.
     pub failed_removals: u64,
@@ -130,7 +131,8 @@ impl ValueBytes {
     }
 }
 
-/// Assumes that the levels above the last one hold only new versions of its keys: as many bytes of the last level are dead.
+/// Assumes that the levels above the last one hold only new versions of its keys: as many bytes of the last level are
+/// dead.
 fn dead_in_tables(keyspace: &KeyspaceStats) -> u64 {
     let last = keyspace.levels.iter().rposition(|l| l.bytes > 0).unwrap_or(0);
     let above: u64 = keyspace.levels.iter().take(last).map(|l| l.bytes).sum();
