@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     for (key, value) in [("user/ada", "1815"), ("user/alan", "1912"), ("user/grace", "1906"), ("visits", "3")] {
         db.put(key, value)?;
     }
-    // Keys are bytes and are kept in their order: a range is a walk over neighbours, from either end.
+    // Keys are bytes, stored in order: a range is a walk over neighbours, from either end.
     println!("users:");
     let mut users = Vec::new();
     for pair in db.prefix("user/") {
@@ -41,10 +41,11 @@ fn main() -> Result<()> {
     // One record, however many keys it deletes.
     db.delete_range("user/".."user0")?;
     let left = db.iter().count();
-    println!("after deleting all users, {left} key is left");
+    println!("after deleting all users, {left} key remains");
     assert_eq!(left, 1);
 
-    // What was acknowledged is there the next time; `close` shows the error of the last sync, a mere drop would not.
+    // What was acknowledged is still there after reopening. `close` returns the error of the last sync; a drop
+    // ignores it.
     db.close()?;
     let db = Db::open(&dir)?;
     assert_eq!(db.get("visits")?.as_deref(), Some(&b"3"[..]));

@@ -1,11 +1,12 @@
-//! What the merge policies of `diffkv` cost and gain (DiffKV §3.4, figures 14 to 16): values moved, sorted groups, scans.
+//! Costs and gains of the merge policies of `diffkv` (DiffKV §3.4, figures 14 to 16): values moved, sorted groups,
+//! scans.
 //!
 //! ```text
 //! cargo run --release -p bifold --example merge_policies -- [keys] [overwrites of each] [DIR]
 //! ```
 //!
-//! Loads so many values of 1000 bytes in random order and overwrites them so many times, with a tree whose levels are small, so that
-//! it has several. The same for each policy, one after the other; scans of 100 when everything is merged that was due.
+//! For each policy in turn: loads values of 1000 bytes in random order, overwrites them, waits until all due merges
+//! are done, and then scans 100 entries at a time. The levels of the tree are small, so that it has several.
 
 use std::{path::PathBuf, time::Instant};
 
@@ -70,7 +71,7 @@ fn run((keys, rounds): (u64, u64), policy: options::MergePolicy, dir: &std::path
     db.close()
 }
 
-/// Keys in an order that looks random.
+/// The key with this number; the order of keys looks random.
 fn name(key: u64) -> [u8; 24] {
     let mut name = *b"user....................";
     name[4..12].copy_from_slice(&key.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());

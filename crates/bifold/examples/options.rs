@@ -1,4 +1,4 @@
-//! Options from TOML, and what `stats` says: memory, space, write amplification.
+//! Options from TOML, and what `stats` reports: memory, space, write amplification.
 //!
 //! ```sh
 //! cargo run -p bifold --example options
@@ -6,10 +6,10 @@
 
 use bifold::{Compression, Db, Options, Result};
 
-/// What is not mentioned has its default. A misspelt name or an unusable value is an error that says so.
+/// An option that is not mentioned has its default. A misspelt name or an invalid value is an error that says so.
 const CONFIG: &str = r#"
 durability = "buffered"
-memory_limit = "8MiB"       # one cap over memtables, cache, filters, indexes, compaction buffers
+memory_limit = "8MiB"       # one limit for memtables, cache, filters, indexes, compaction buffers
 memtable_bytes = "256KiB"
 
 [keyspace]
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     assert!(refused.contains("not a unit of size") && Options::from_toml("memory_limt = 1").is_err());
 
     let db = Db::open_with(&dir, options)?;
-    // Every key four times: what compactions rewrite and let go of.
+    // Writes every key four times, so that compactions have something to rewrite and drop.
     for round in 0..4 {
         for number in 0..10_000 {
             db.put(format!("key{number:06}"), format!("value {number} of round {round}, ").repeat(4))?;
@@ -45,8 +45,8 @@ fn main() -> Result<()> {
     let used = memory.memtables + memory.cache + memory.metadata + memory.compaction;
     println!("committed   {:>9} bytes of keys and values", stats.user_bytes_written);
     println!("memory      {used:>9} bytes of at most {}", memory.limit);
-    println!("tables      {:>9} bytes, of which {} are live", space.tables_bytes, space.live_bytes_estimate);
-    println!("write amp   {:>9.2}  (bytes to files over bytes committed)", stats.write_amp);
+    println!("tables      {:>9} bytes, {} of them live", space.tables_bytes, space.live_bytes_estimate);
+    println!("write amp   {:>9.2}  (bytes written to files over bytes committed)", stats.write_amp);
     println!("space amp   {:>9.2}  (bytes of files over live bytes)", stats.space_amp);
     for keyspace in &stats.keyspaces {
         for level in keyspace.levels.iter().filter(|level| level.tables > 0) {

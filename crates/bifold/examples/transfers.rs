@@ -1,4 +1,4 @@
-//! Several keyspaces: batches that happen as a whole, snapshots that stay as they are, compare-and-swap.
+//! Several keyspaces: atomic batches, snapshots that do not change, compare-and-swap.
 //!
 //! ```sh
 //! cargo run -p bifold --example transfers
@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     accounts.put("ada", "100")?;
     accounts.put("grace", "0")?;
 
-    // Keyspaces share one log, so a batch over several of them is there as a whole or not at all, after any crash.
+    // Keyspaces share one log, so after a crash a batch over several of them is there as a whole or not at all.
     let before = db.snapshot();
     let mut transfer = db.batch();
     transfer.put(&accounts, "ada", "70")?.put(&accounts, "grace", "30")?.put(&journal, "0001", "ada to grace: 30")?;
@@ -30,19 +30,19 @@ fn main() -> Result<()> {
     assert_eq!((before.iter(&journal).count(), journal.iter().count()), (0, 1));
     drop(before);
 
-    // Four threads draw numbers from one counter; none is drawn twice.
-    let mut drawn = thread::scope(|scope| -> Result<Vec<u64>> {
+    // Four threads take numbers from one counter. No number is taken twice.
+    let mut taken = thread::scope(|scope| -> Result<Vec<u64>> {
         let threads: Vec<_> =
-            (0..4).map(|_| scope.spawn(|| (0..25).map(|_| draw(&db)).collect::<Result<Vec<u64>>>())).collect();
+            (0..4).map(|_| scope.spawn(|| (0..25).map(|_| take_next(&db)).collect::<Result<Vec<u64>>>())).collect();
         let mut all = Vec::new();
         for thread in threads {
             all.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
         }
         Ok(all)
     })?;
-    drawn.sort_unstable();
-    println!("four threads drew {} numbers, {} to {}", drawn.len(), drawn[0], drawn[drawn.len() - 1]);
-    assert_eq!(drawn, (0..100).collect::<Vec<u64>>());
+    taken.sort_unstable();
+    println!("four threads took {} numbers, {} to {}", taken.len(), taken[0], taken[taken.len() - 1]);
+    assert_eq!(taken, (0..100).collect::<Vec<u64>>());
 
     drop((accounts, journal));
     db.close()?;
@@ -50,8 +50,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Takes the next number of a counter that others use at the same time.
-fn draw(db: &Db) -> Result<u64> {
+/// Takes the next number of a counter that other threads use at the same time.
+fn take_next(db: &Db) -> Result<u64> {
     let mut seen = db.get("next number")?;
     loop {
         let number = seen.as_deref().and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes);

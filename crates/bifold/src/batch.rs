@@ -1,4 +1,4 @@
-//! Several operations, on one or more keyspaces, that take effect as one.
+//! Several operations on one or more keyspaces, committed atomically.
 
 use std::ops::RangeBounds;
 
@@ -9,7 +9,7 @@ use crate::{
     write::{Act, Op},
 };
 
-/// Operations gathered for one atomic commit: after any crash all of them are there, or none.
+/// Operations gathered for one atomic commit: after a crash either all of them are there or none.
 ///
 /// Later operations on a key win over earlier ones of the same batch.
 #[derive(Debug, Default)]
@@ -42,13 +42,13 @@ impl Batch {
     /// Sets `key` of `keyspace` to `value`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key or value that cannot be stored; the batch is
-    /// unchanged then.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key or value that cannot be stored. The batch
+    /// is then unchanged.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<&mut Self> {
         self.push(keyspace, key.as_ref(), OwnedAct::Put(value.as_ref().into()))
     }
 
-    /// Deletes `key` of `keyspace`; fine when it is not there.
+    /// Deletes `key` of `keyspace`. It is no error if the key does not exist.
     ///
     /// # Errors
     /// As [`Batch::put`].
@@ -84,7 +84,7 @@ impl Batch {
         Ok(self)
     }
 
-    /// How many operations are in it.
+    /// The number of operations in it.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ops.len()
@@ -102,7 +102,7 @@ impl Batch {
         self.bytes
     }
 
-    /// Takes all operations out, keeping the memory for the next ones.
+    /// Removes all operations and keeps the memory for the next ones.
     pub fn clear(&mut self) {
         self.ops.clear();
         self.bytes = 0;

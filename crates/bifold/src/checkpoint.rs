@@ -1,22 +1,22 @@
 //! Checkpoint: a copy of the whole database in another directory.
 //!
 //! ```text
-//! 1 claim the directory: it is new or empty, and locked from then on                                   target.rs
-//! 2 under the manifest lock: end logs and value files after one commit; note of which files the copy consists, and
-//!   hold them, so that none is deleted meanwhile
-//! 3 link what does not change any more, or copy it where the system cannot link; copy the logs
+//! 1 claim the directory: it is new or empty, and locked from then on                               target.rs
+//! 2 under the manifest lock: fix the length of the logs and seal the value files after one commit; list the
+//!   files of the copy and hold them, so that none is deleted meanwhile
+//! 3 link the files that no longer change, or copy them where the system cannot link; copy the logs
 //! 4 sync the directory, then write the manifest: it comes last
 //! ```
 //!
-//! Writers, flushes and collections go on from 3 on, however long copying takes.
+//! Writers, flushes and GC go on from step 3 on, however long copying takes.
 //!
-//! * Tables never change, so they are linked. Logs still grow, so what they hold at 2 is copied. Value files are ended, so that
-//!   they are linked too and commits go on in new ones.
-//! * **A file is linked only if recovery of either database leaves it as it is**: all of it is listed, so nothing is cut off.
-//!   A database open read-only cannot list what a killed process has left: such files are copied, with all they hold, and the
-//!   copy recovers from the same bytes as its origin does.
-//! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so. Any error
-//!   has everything removed that was made.
+//! * Tables never change, so they are linked. Logs still grow, so what they hold at step 2 is copied. Value files are
+//!   sealed, so they are linked too, and commits go on in new ones.
+//! * **A file is linked only if recovery of either database leaves it as it is**: the manifest records all of it, so
+//!   recovery truncates nothing. A database open read-only cannot record what a killed process left. Such files are
+//!   copied in full, and the copy recovers from the same bytes as its origin.
+//! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so.
+//!   After an error everything that was made is removed.
 
 mod target;
 
@@ -42,23 +42,23 @@ const COPY_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckpointProgress {
-    /// Bytes that the copy will hold, but for its manifest.
+    /// Bytes that the copy will hold, without its manifest.
     pub bytes_total: u64,
     /// Bytes that it holds now.
     pub bytes_done: u64,
-    /// Of these, bytes that were copied. The others are shared with the database by hard links.
+    /// Of `bytes_done`, bytes that were copied. The others are shared with the database by hard links.
     pub bytes_copied: u64,
 }
 
 /// Copies the database to `path`.
 ///
 /// # Errors
-/// I/O errors; [`Error::InvalidArgument`] when `path` is no place for a copy; [`Error::Poisoned`]. Nothing is left at `path`
-/// then, or the error says what.
-pub(crate) fn checkpoint(engine: &Engine, path: &Path, told: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
+/// I/O errors; [`Error::InvalidArgument`] when `path` cannot take a copy; [`Error::Poisoned`]. Nothing is then left at
+/// `path`, or the error says what.
+pub(crate) fn checkpoint(engine: &Engine, path: &Path, report: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
     engine.health.open()?;
     let mut target = Target::claim(&engine.dir, path)?;
-    let made = plan(engine).and_then(|plan| plan.carry_out(&engine.dir, &mut target, told));
+    let made = plan(engine).and_then(|plan| plan.carry_out(&engine.dir, &mut target, report));
     match made {
         Ok(()) => Ok(()),
         Err(error) if planted!("checkpoint_leaves_directory") => Err(error),
@@ -79,7 +79,7 @@ struct Plan {
 /// One table or value file.
 struct Piece {
     name: String,
-    /// As many as the copy needs.
+    /// How many bytes of it the copy needs.
     bytes: u64,
     way: Way,
 }
@@ -94,7 +94,7 @@ enum Way {
 
 fn plan(engine: &Engine) -> Result<Plan> {
     let mut manifest = engine.manifest.hold();
-    // Before the list of logs: a later one may be missing there.
+    // The floor before the list of logs: a later floor may name a log that the list lacks.
     let floor = engine.log_floor(None);
     let end = end_here(engine)?;
     if end.shares_values {
@@ -118,25 +118,25 @@ fn plan(engine: &Engine) -> Result<Plan> {
 struct End {
     logs: Vec<LogFile>,
     values: BTreeSet<FileId>,
-    /// Values are kept apart, and the database is open for writing. Recovery of the copy cuts what its manifest does not list,
-    /// in files that are shared: so all must be listed, and durable before.
+    /// Values are separated, and the database is open for writing. Recovery of the copy truncates what its manifest
+    /// does not record, in files that both databases share: so all of it must be recorded, and durable before that.
     shares_values: bool,
 }
 
-/// Ends the present logs and value files, for the copy's purposes, after the same commit.
+/// Fixes where logs and value files end for the copy: after the same commit.
 fn end_here(engine: &Engine) -> Result<End> {
     let mut wal = engine.wal.hold();
     let trees = engine.steady_trees(&*wal);
-    let apart = trees.iter().any(|p| p.separates) && engine.options.access == Access::ReadWrite;
+    let shares_values = trees.iter().any(|p| p.separates) && engine.options.access == Access::ReadWrite;
     engine.health.well()?;
     engine.watch(wal.write_out())?;
-    if apart {
+    if shares_values {
         trees.iter().for_each(|p| p.placement().seal());
     }
     Ok(End {
         logs: wal.files(),
         values: trees.iter().flat_map(|p| p.placement().live_files()).collect(),
-        shares_values: apart,
+        shares_values,
     })
 }
 
@@ -147,39 +147,40 @@ fn state_at(engine: &Engine, floor: LogFloor, end: &End) -> Edit {
     state
 }
 
-/// The value files of the copy. Where nothing may be written, those too that only logs lead to.
+/// The value files of the copy. For a read-only database, also those that only its logs point to.
 fn value_files(engine: &Engine, state: &Edit, end: &End) -> Result<Vec<Piece>> {
     let added = state.values.added.iter().filter(|file| file.bytes > 0);
-    let listed: BTreeMap<FileId, u64> = added.map(|file| (file.id, file.bytes)).collect();
+    let recorded: BTreeMap<FileId, u64> = added.map(|file| (file.id, file.bytes)).collect();
     let writes = engine.options.access == Access::ReadWrite;
     let mut files = Vec::new();
-    for &id in end.values.iter().filter(|id| !writes || listed.contains_key(id)) {
-        let (name, listed) = (names::value(id), listed.get(&id).copied());
-        let there = engine.dir.len(&name)?;
-        let bytes = if writes { listed } else { there };
+    for &id in end.values.iter().filter(|id| !writes || recorded.contains_key(id)) {
+        let (name, recorded) = (names::value(id), recorded.get(&id).copied());
+        let actual = engine.dir.len(&name)?;
+        let bytes = if writes { recorded } else { actual };
         // Recovery of the copy would copy a shared file before it truncates it.
-        let way = if there == listed { Way::Link } else { Way::Copy };
+        let way = if actual == recorded { Way::Link } else { Way::Copy };
         files.push(Piece { name, bytes: bytes.unwrap_or(0), way });
     }
     Ok(files)
 }
 
 impl Plan {
-    fn carry_out(&self, from: &Dir, target: &mut Target, told: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
+    fn carry_out(&self, from: &Dir, target: &mut Target, report: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
         let logs: u64 = self.logs.iter().map(|(log, _)| log.bytes).sum();
         let bytes_total = logs + self.files.iter().map(|file| file.bytes).sum::<u64>();
-        let mut teller = Teller { progress: CheckpointProgress { bytes_total, ..CheckpointProgress::default() }, told };
+        let progress = CheckpointProgress { bytes_total, ..CheckpointProgress::default() };
+        let mut reporter = Reporter { progress, report };
         for Piece { name, bytes, way } in &self.files {
             if *way == Way::Copy || !link(from, target, name)? {
-                copy(&from.open(name)?, target, name, *bytes, &mut teller)?;
+                copy(&from.open(name)?, target, name, *bytes, &mut reporter)?;
             } else {
-                teller.linked(*bytes);
+                reporter.linked(*bytes);
             }
             target.check_len(name, *bytes)?;
         }
         for (log, reader) in &self.logs {
             let name = names::log(log.id);
-            copy(reader, target, &name, log.bytes, &mut teller)?;
+            copy(reader, target, &name, log.bytes, &mut reporter)?;
             target.check_len(&name, log.bytes)?;
         }
         target.dir().sync()?;
@@ -189,7 +190,7 @@ impl Plan {
     }
 }
 
-/// Links a file into the copy; answers whether the system can do that.
+/// Links a file into the copy. Returns whether the system can do that.
 fn link(from: &Dir, target: &mut Target, name: &str) -> Result<bool> {
     match target.make(name, |to| from.link_into(to, name)) {
         Err(Error::Io { source, .. }) if cannot_link(&source) => Ok(false),
@@ -197,14 +198,15 @@ fn link(from: &Dir, target: &mut Target, name: &str) -> Result<bool> {
     }
 }
 
-/// Another device, a file system without hard links or one that refuses this one, too many names of one file.
+/// Whether a hard link is impossible: another device, a file system without hard links, one that refuses this link,
+/// or too many names for one file.
 fn cannot_link(error: &io::Error) -> bool {
     let kinds =
         [ErrorKind::CrossesDevices, ErrorKind::Unsupported, ErrorKind::PermissionDenied, ErrorKind::TooManyLinks];
     kinds.contains(&error.kind()) && !planted!("checkpoint_one_device")
 }
 
-fn copy(reader: &Reader, target: &mut Target, name: &str, bytes: u64, teller: &mut Teller<'_>) -> Result<()> {
+fn copy(reader: &Reader, target: &mut Target, name: &str, bytes: u64, reporter: &mut Reporter<'_>) -> Result<()> {
     let writer = target.make(name, |to| to.create(name, IoSource::Maintenance))?;
     let mut buffer = vec![0; usize::try_from(bytes.min(COPY_BYTES)).unwrap_or(0)];
     let mut done = 0;
@@ -213,21 +215,21 @@ fn copy(reader: &Reader, target: &mut Target, name: &str, bytes: u64, teller: &m
         reader.read_at(&mut buffer[..step], done, IoSource::Maintenance)?;
         writer.append(&[&buffer[..step]])?;
         done += step as u64;
-        teller.copied(step as u64);
+        reporter.copied(step as u64);
     }
     writer.sync()
 }
 
-/// Counts, and tells whoever asked.
-struct Teller<'a> {
+/// Counts the progress and reports it.
+struct Reporter<'a> {
     progress: CheckpointProgress,
-    told: &'a mut dyn FnMut(CheckpointProgress),
+    report: &'a mut dyn FnMut(CheckpointProgress),
 }
 
-impl Teller<'_> {
+impl Reporter<'_> {
     fn linked(&mut self, bytes: u64) {
         self.progress.bytes_done += bytes;
-        (self.told)(self.progress);
+        (self.report)(self.progress);
     }
 
     fn copied(&mut self, bytes: u64) {

@@ -18,13 +18,13 @@ use crate::{
     tree::Tree,
 };
 
-/// The keyspace that is always there, and that the short forms on [`Db`] use.
+/// The keyspace that always exists. The short forms on [`Db`] use it.
 pub const DEFAULT_KEYSPACE: &str = "default";
 
-/// The longest name of a keyspace, in bytes.
+/// The maximum length of a keyspace name, in bytes.
 const KEYSPACE_NAME_MAX: usize = 255;
 
-/// An open database: a directory that no other process writes to meanwhile.
+/// An open database: a directory that no other process writes to while it is open.
 ///
 /// Cheap to clone and to share between threads. The database closes when [`Db::close`] is called or when its last
 /// handle ([`Db`], [`Keyspace`], [`Snapshot`]) is dropped.
@@ -48,7 +48,7 @@ pub struct Db {
     default: Keyspace,
 }
 
-/// What handles share; its drop closes the database.
+/// The state that all handles share. Dropping it closes the database.
 pub(crate) struct Handle {
     pub engine: Arc<Engine>,
 }
@@ -61,33 +61,34 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Whoever wants to see the error of the last sync calls `close`.
-        let _unseen = self.engine.close();
+        // A caller that wants to see the error of the last sync calls `close`.
+        let _ignored = self.engine.close();
     }
 }
 
-/// Refuses an existing keyspace where another placement is asked for. What is not mentioned has its default, so the default
-/// asks for nothing: a keyspace remembers its placement.
-fn has_placement(there: Arc<Tree>, asked: Placement) -> Result<Arc<Tree>> {
-    let is = there.options.placement;
-    if is == asked || asked == Placement::default() {
-        return Ok(there);
+/// Returns `existing` unless the caller asks for a different placement. The default placement matches any: an option
+/// that was not given has its default, and a keyspace remembers its placement.
+fn check_placement(existing: Arc<Tree>, asked: Placement) -> Result<Arc<Tree>> {
+    let actual = existing.options.placement;
+    if actual == asked || asked == Placement::default() {
+        return Ok(existing);
     }
     let reason = format!(
         "keyspace `{}` has placement `{}`, which cannot be changed to `{}` in place: leave the option out, or copy the \
          database with `bifold convert SRC DST --placement {2}`",
-        there.name,
-        is.name(),
+        existing.name,
+        actual.name(),
         asked.name()
     );
     Err(Error::invalid("option `placement`", reason))
 }
 
 impl Db {
-    /// Opens the database in the directory `path`, or creates one there, with default options.
+    /// Opens the database in the directory `path` with default options; creates it if there is none.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another process has it open; I/O errors; [`Error::Corruption`] naming file and offset.
+    /// [`Error::Locked`] when another process has it open; I/O errors; [`Error::Corruption`], which names file and
+    /// offset.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, Options::default())
     }
@@ -95,8 +96,8 @@ impl Db {
     /// Opens a database with `options`.
     ///
     /// # Errors
-    /// As [`Db::open`]; [`Error::InvalidArgument`] for options that cannot be used, or when the default keyspace has another
-    /// placement than the one asked for; [`Error::NotFound`] where nothing is to be created.
+    /// As [`Db::open`]; [`Error::InvalidArgument`] for invalid options, or when the default keyspace has a different
+    /// placement than `options` ask for; [`Error::NotFound`] when there is no database and access is read-only.
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_in(Env::system(), path, options)
     }
@@ -111,7 +112,7 @@ impl Db {
         let engine = recover::recover(env, path.as_ref(), options)?;
         engine.start_workers()?;
         let default = match (engine.find(DEFAULT_KEYSPACE), access) {
-            (Some(there), _) => has_placement(there, asked)?,
+            (Some(existing), _) => check_placement(existing, asked)?,
             (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
             (None, Access::ReadWrite) => engine.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
@@ -119,12 +120,13 @@ impl Db {
         Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
     }
 
-    /// The keyspace called `name`; made with `options` if it is not there. An existing one keeps the options it has; to ask
-    /// for the default placement, which default options do, is to ask for the one it has.
+    /// The keyspace called `name`; creates it with `options` if it does not exist. An existing keyspace keeps the
+    /// options it has. Asking for the default placement, as default options do, accepts whatever placement the
+    /// keyspace has.
     ///
     /// # Errors
-    /// I/O errors; [`Error::InvalidArgument`] for an unusable name or options, or when the keyspace exists with another
-    /// placement than the one asked for.
+    /// I/O errors; [`Error::InvalidArgument`] for an invalid name or invalid options, or when the keyspace exists
+    /// with a different placement than `options` ask for.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.engine().health.open()?;
         if name.is_empty() || name.len() > KEYSPACE_NAME_MAX {
@@ -132,11 +134,11 @@ impl Db {
             return Err(Error::invalid("keyspace name", reason));
         }
         let tree = match self.engine().find(name) {
-            Some(there) => there,
-            None => self.engine().guard("making a keyspace", || self.engine().create_keyspace(name, &options))?,
+            Some(existing) => existing,
+            None => self.engine().guard("creating a keyspace", || self.engine().create_keyspace(name, &options))?,
         };
-        // Another thread may have made it meanwhile, with options of its own.
-        let tree = has_placement(tree, options.placement)?;
+        // Another thread may have created it in the meantime, with its own options.
+        let tree = check_placement(tree, options.placement)?;
         Ok(Keyspace::new(Arc::clone(&self.handle), tree))
     }
 
@@ -157,13 +159,17 @@ impl Db {
         names
     }
 
-    /// Drops a keyspace and all its data. Open iterators go on; handles answer [`Error::Closed`] from then on.
+    /// Drops a keyspace and all its data. Open iterators continue to work; handles return [`Error::Closed`] from then
+    /// on.
     ///
     /// # Errors
-    /// I/O errors; [`Error::InvalidArgument`] for the default keyspace or one that is not there.
+    /// I/O errors; [`Error::InvalidArgument`] for the default keyspace or a keyspace that does not exist.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         if name == DEFAULT_KEYSPACE {
-            return Err(Error::invalid("keyspace", "the default keyspace stays; clear it with `delete_range(..)`"));
+            return Err(Error::invalid(
+                "keyspace",
+                "the default keyspace cannot be dropped; clear it with `delete_range(..)`",
+            ));
         }
         if self.engine().guard("dropping a keyspace", || self.engine().drop_keyspace(name))? {
             return Ok(());
@@ -171,7 +177,7 @@ impl Db {
         Err(Error::invalid("keyspace", format!("there is no keyspace `{name}`")))
     }
 
-    /// The keyspace called [`DEFAULT_KEYSPACE`], which is always there.
+    /// The keyspace called [`DEFAULT_KEYSPACE`], which always exists.
     #[must_use]
     pub fn default_keyspace(&self) -> &Keyspace {
         &self.default
@@ -186,12 +192,12 @@ impl Db {
     /// Commits a batch, with the database's durability.
     ///
     /// # Errors
-    /// I/O errors, and every reason not to take writes; none of the batch is visible then.
+    /// I/O errors, and every reason to refuse writes. After an error nothing of the batch is visible.
     pub fn commit(&self, batch: Batch) -> Result<()> {
         self.commit_with(batch, self.engine().options.durability)
     }
 
-    /// Commits a batch that survives what `durability` says.
+    /// Commits a batch with the given durability.
     ///
     /// # Errors
     /// As [`Db::commit`].
@@ -202,7 +208,7 @@ impl Db {
         self.engine().commit(&batch.ops(), durability)
     }
 
-    /// A view of all keyspaces as they are now, unchanged by whatever comes later.
+    /// A view of all keyspaces as they are now. Later writes do not change it.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let guard = Arc::new(self.handle.open_snapshot(Holder::Snapshot));
@@ -212,12 +218,12 @@ impl Db {
     /// Makes everything committed so far survive a power loss, whatever its durability.
     ///
     /// # Errors
-    /// I/O errors, and every reason not to take writes.
+    /// I/O errors, and every reason to refuse writes.
     pub fn sync(&self) -> Result<()> {
         self.engine().sync()
     }
 
-    /// Writes all memtables as tables, and waits for that.
+    /// Writes all memtables to tables and waits for the end.
     ///
     /// # Errors
     /// As [`Db::sync`].
@@ -225,8 +231,8 @@ impl Db {
         self.engine().flush(&self.engine().trees().to_vec())
     }
 
-    /// Merges all data of every keyspace into one sorted run each, and lets go of what is deleted or overwritten, values kept
-    /// apart included. Waits.
+    /// Merges all data of each keyspace into one sorted run and reclaims the space of deleted and overwritten data,
+    /// separated values included. Waits for the end.
     ///
     /// # Errors
     /// As [`Db::sync`]; corruption.
@@ -236,13 +242,13 @@ impl Db {
         let compact = |tree: &Arc<_>| self.engine().compact_range(tree, everything().0, everything().1);
         let compacted = self.engine().for_each_tree(&trees, compact);
         match compacted {
-            // All else is collected, too.
+            // GC still runs on everything that can be read.
             Err(error) if error.is_unreadable() => self.collect_garbage().and(Err(error)),
             other => other.and_then(|()| self.collect_garbage()),
         }
     }
 
-    /// Collects all garbage among values kept apart, whatever the space target, and waits for that. All values are read.
+    /// Garbage-collects all separated values, whatever the space target, and waits for the end. Reads all values.
     ///
     /// # Errors
     /// As [`Db::sync`]; corruption.
@@ -252,13 +258,13 @@ impl Db {
         self.engine().for_each_tree(&trees, |tree| self.engine().gc_all(tree))
     }
 
-    /// What garbage collection knows of each group or file of values kept apart, and why it would collect it or not.
+    /// What GC knows about each group or file of separated values, and why GC would pick it or not.
     #[must_use]
     pub fn explain_garbage(&self) -> Vec<GarbageStats> {
         GarbageStats::of(self.engine())
     }
 
-    /// Waits until no flush, compaction or collection is due or running.
+    /// Waits until no flush, compaction or GC is due or running.
     ///
     /// # Errors
     /// The failure that poisoned the database.
@@ -266,25 +272,26 @@ impl Db {
         self.engine().wait_idle()
     }
 
-    /// Values that opening found damaged: after a crash, in what no manifest had listed yet. Each error names file, offset, commit
-    /// and keyspace. Nothing else is lost with them: reading such a key is that error, all other entries are there.
-    /// `bifold verify` finds the same, and all other damage.
+    /// Values that opening found damaged after a crash, in the bytes that the manifest had not yet recorded. Each
+    /// error names file, offset, commit and keyspace. Nothing else is lost: reading such a key returns the error, and
+    /// all other entries are intact. `bifold verify` finds the same damage, and all other damage.
     ///
-    /// Where a value was damaged whose commit had been synced, opening is an error instead.
+    /// If the commit of a damaged value had been synced, opening fails instead.
     #[must_use]
     pub fn damage(&self) -> &[Error] {
         &self.engine().damaged
     }
 
-    /// What compactions and collections could not read since the database was opened: each error names file and offset. Such files
-    /// stay as they are and are left out of what compacts and collects: reads of what is sound in them, writes and all other work go
-    /// on. The space they take comes free when everything in them is deleted or overwritten, if at all. `bifold verify` finds all damage.
+    /// What compaction and GC could not read since the database was opened. Each error names file and offset. Such
+    /// files stay as they are, and compaction and GC leave them out: reads of their intact data, writes and all other
+    /// work go on. Their space is reclaimed when everything in them is deleted or overwritten, if at all.
+    /// `bifold verify` finds all damage.
     #[must_use]
     pub fn left_out(&self) -> Vec<Error> {
         self.engine().trees().iter().flat_map(|tree| tree.left_out()).collect()
     }
 
-    /// What the database did and holds.
+    /// What the database has done since it was opened, and what it holds.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(self.engine())
@@ -292,29 +299,29 @@ impl Db {
 
     /// Copies the database as it is now to the new or empty directory `dir`. The copy is a database of its own.
     ///
-    /// On the same file system it takes nearly no time and no space: the copy shares tables and value files with the
-    /// database by hard links. So it is **no backup**: what damages one of those files damages both. On another file system
-    /// every byte is read, written and synced, and the copy shares nothing; the database works on meanwhile, but files that it
-    /// lets go of are deleted only afterwards. Of a database that is open read-only, value files are copied too that a killed
-    /// process has left unrecorded.
+    /// On the same file system this takes almost no time and no space: the copy shares tables and value files with
+    /// the database by hard links. So it is **not a backup**: damage to one of those files damages both. On another
+    /// file system every byte is read, written and synced, and the copy shares nothing. The database keeps working
+    /// meanwhile, but files that it no longer needs are deleted only afterwards. If the database is open read-only,
+    /// the copy also contains the value files that a killed process left unrecorded.
     ///
     /// # Errors
-    /// I/O errors; [`Error::InvalidArgument`] when `dir` holds files already, is a file or a symbolic link, or lies within the
-    /// database's own directory; [`Error::Locked`] while another checkpoint is made there. Whatever was made is removed; the
-    /// error says so if that fails.
+    /// I/O errors; [`Error::InvalidArgument`] when `dir` already holds files, is a file or a symbolic link, or is,
+    /// contains or lies within the database's own directory; [`Error::Locked`] while another checkpoint is being made
+    /// there. On error everything that was made is removed; if that fails, the error says so.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
         self.checkpoint_with(dir, |_| {})
     }
 
-    /// [`Db::checkpoint`], and tells how far it has come: after each file, and after each MiB that is copied.
+    /// [`Db::checkpoint`] that reports its progress: after each file and after each MiB copied.
     ///
     /// # Errors
-    /// As there.
-    pub fn checkpoint_with(&self, dir: impl AsRef<Path>, mut told: impl FnMut(CheckpointProgress)) -> Result<()> {
-        checkpoint::checkpoint(self.engine(), dir.as_ref(), &mut told)
+    /// As [`Db::checkpoint`].
+    pub fn checkpoint_with(&self, dir: impl AsRef<Path>, mut progress: impl FnMut(CheckpointProgress)) -> Result<()> {
+        checkpoint::checkpoint(self.engine(), dir.as_ref(), &mut progress)
     }
 
-    /// Closes the database: background work ends, the log is synced. Calls through other handles then answer
+    /// Closes the database: ends background work and syncs the log. Calls through other handles then return
     /// [`Error::Closed`].
     ///
     /// # Errors
@@ -323,7 +330,7 @@ impl Db {
         self.engine().close()
     }
 
-    /// Where it is.
+    /// The directory it is in.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.engine().dir.path()
@@ -345,7 +352,7 @@ impl Db {
     /// [`Keyspace::put`] on the default keyspace.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Keyspace::put`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.default.put(key, value)
     }
@@ -353,7 +360,7 @@ impl Db {
     /// [`Keyspace::get`] on the default keyspace.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Keyspace::get`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.default.get(key)
     }
@@ -361,7 +368,7 @@ impl Db {
     /// [`Keyspace::contains_key`] on the default keyspace.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Keyspace::contains_key`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.default.contains_key(key)
     }
@@ -369,7 +376,7 @@ impl Db {
     /// [`Keyspace::delete`] on the default keyspace.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Keyspace::delete`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.default.delete(key)
     }
@@ -377,7 +384,7 @@ impl Db {
     /// [`Keyspace::delete_range`] on the default keyspace.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Keyspace::delete_range`].
     pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.default.delete_range(range)
     }
@@ -385,7 +392,7 @@ impl Db {
     /// [`Keyspace::multi_get`] on the default keyspace.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Keyspace::multi_get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
         self.default.multi_get(keys)
     }
@@ -393,7 +400,7 @@ impl Db {
     /// [`Keyspace::compare_and_swap`] on the default keyspace.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Keyspace::compare_and_swap`].
     pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.default.compare_and_swap(key, expected, new)
     }
@@ -417,10 +424,11 @@ impl Db {
     }
 }
 
-/// A view of all keyspaces at one moment: reads through it give the same answers for ever, whatever is written, flushed,
-/// compacted or collected.
+/// A view of all keyspaces at one moment. Reads through it always return the same results, whatever is written,
+/// flushed, compacted or garbage-collected.
 ///
-/// Cheap to clone. Old versions that only it can see stay on disk until its last clone is dropped; `stats` shows it.
+/// Cheap to clone. Old versions that only this snapshot can see stay on disk until its last clone is dropped; `stats`
+/// shows open snapshots.
 #[derive(Clone)]
 pub struct Snapshot {
     handle: Arc<Handle>,
@@ -434,7 +442,7 @@ impl Snapshot {
         self.guard.seqno
     }
 
-    /// The value `key` of `keyspace` had.
+    /// The value that `key` of `keyspace` had.
     ///
     /// # Errors
     /// I/O errors, corruption, [`Error::Closed`].
@@ -450,7 +458,7 @@ impl Snapshot {
         self.handle.engine.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
     }
 
-    /// The values several keys had, in their order.
+    /// The values that several keys had, in the order of `keys`.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -462,19 +470,19 @@ impl Snapshot {
         self.handle.engine.multi_get(keyspace.tree(), keys, self.seqno())
     }
 
-    /// All pairs of `keyspace`, in key order.
+    /// All entries of `keyspace`, in key order.
     #[must_use]
     pub fn iter(&self, keyspace: &Keyspace) -> Range {
         self.range::<&[u8]>(keyspace, ..)
     }
 
-    /// The pairs of `keyspace` whose keys lie in `range`.
+    /// The entries of `keyspace` whose keys lie in `range`.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
         self.handle.engine.range(keyspace.tree(), owned_bounds(&range), Arc::clone(&self.guard))
     }
 
-    /// The pairs of `keyspace` whose keys begin with `prefix`.
+    /// The entries of `keyspace` whose keys begin with `prefix`.
     #[must_use]
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
         self.handle.engine.range(keyspace.tree(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))

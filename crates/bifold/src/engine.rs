@@ -1,4 +1,4 @@
-//! Everything one open database shares between its handles and its workers.
+//! The state of one open database, which its handles and its workers share.
 
 use std::{
     fmt,
@@ -40,27 +40,27 @@ pub(crate) struct Engine {
     pub dir: Dir,
     /// Its options.
     pub options: Options,
-    /// How its memory is shared out.
+    /// How its memory is divided.
     pub plan: MemoryPlan,
     /// Cache and metadata budget of its tables.
     pub tables: Arc<TableContext>,
     /// Memory that placements share.
     pub value_memory: Memory,
-    /// Keyspaces whose values the next sync covers.
+    /// Keyspaces with values that the next sync covers.
     pub unsynced: Arc<Unsynced>,
     /// The commit lock, around the log.
     pub wal: FairLock<Wal>,
-    /// Syncs of the log, shared by those who wait.
+    /// Syncs of the log, shared by all threads that wait for one.
     pub group_sync: GroupSync,
     /// The last sequence number that reads may see.
     pub visible: AtomicU64,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
-    /// The manifest; whoever holds it is the only one to install changes.
+    /// The manifest; only the holder of its lock may install changes.
     pub manifest: Mutex<ManifestFile>,
-    /// Where whoever waits for a change of any of these learns of it.
+    /// Notifies threads that wait for a change of any of these.
     pub signal: Arc<Signal>,
-    /// What background work is running.
+    /// The running background work.
     pub work: Arc<Work>,
     /// How fast writers may go.
     pub pace: Pace,
@@ -72,11 +72,11 @@ pub(crate) struct Engine {
     pub counters: Counters,
     /// The logs that recovery has not finished with, if any.
     pub replaying: Mutex<Option<LogFloor>>,
-    /// Values that were found damaged when it was opened: see [`Db::damage`](crate::Db::damage).
+    /// Values that opening found damaged: see [`Db::damage`](crate::Db::damage).
     pub damaged: Vec<Error>,
     next_file: Arc<AtomicU64>,
     trees: ArcSwap<Vec<Arc<Tree>>>,
-    /// Held for its drop: other processes may open the database from then on.
+    /// Its drop lets other processes open the database.
     _lock: Box<dyn FileLock>,
 }
 
@@ -146,18 +146,17 @@ impl Engine {
         self.health.writable()
     }
 
-    /// Passes `outcome` on; if it is an error, no more writes are taken, and whoever waits learns it.
+    /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
     pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
         self.health.watch(outcome)
     }
 
-    /// Does `work`, which changes what all share. If it panics, no more writes are taken, whoever waits learns it, and the panic
-    /// goes on.
+    /// Does `work`, which changes shared state. A panic poisons the database, notifies waiting threads, and continues.
     pub fn guard<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
         self.health.guard(what, work)
     }
 
-    /// Whether reads of `tree` are answered.
+    /// Whether `tree` can be read.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -168,13 +167,13 @@ impl Engine {
         self.health.open()
     }
 
-    /// All trees, at this moment: at the next one there may be others. Who needs a list that holds asks for
-    /// [`Engine::steady_trees`].
+    /// All trees at this moment; the set may change at any time. [`Engine::steady_trees`] returns a set that stays
+    /// valid.
     pub fn trees(&self) -> arc_swap::Guard<Arc<Vec<Arc<Tree>>>> {
         self.trees.load()
     }
 
-    /// All trees. While the caller holds the commit lock, or that of the manifest, none is made and none is dropped.
+    /// All trees. While the caller holds the commit lock or the manifest's lock, none is created and none is dropped.
     pub fn steady_trees(&self, _lock: &impl KeepsTrees) -> Arc<Vec<Arc<Tree>>> {
         self.trees.load_full()
     }
@@ -184,7 +183,7 @@ impl Engine {
         find_tree(&self.trees(), keyspace)
     }
 
-    /// The trees of these keyspaces, of those that there are.
+    /// The trees of these keyspaces, as far as they exist.
     pub fn trees_in(&self, places: &Places) -> Vec<Arc<Tree>> {
         match places {
             Places::All => self.trees().to_vec(),
@@ -192,41 +191,42 @@ impl Engine {
         }
     }
 
-    /// Begins a change of what readers and writers see of these keyspaces, or of whether they are there. Whoever waits learns of it.
+    /// Begins a change of what readers and writers see of these keyspaces, or of whether they exist. Its end notifies
+    /// waiting threads.
     pub fn changing(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) -> Changing<'_> {
         Changing { engine: self, keyspaces: keyspaces.into_iter().collect() }
     }
 
-    /// Where the values are that the next sync covers: of those keyspaces that have said that there is something new. Asked
-    /// under the commit lock, so that no commit is in the log of that sync whose value is in none of them.
+    /// The values that the next sync covers: those of keyspaces that have noted something new. Called under the
+    /// commit lock, so that each commit in the log of that sync has its values in one of them.
     pub fn values_to_sync(&self, commit_lock: &Wal) -> Vec<Arc<Values>> {
         self.values_to_sync_of(&self.steady_trees(commit_lock), commit_lock)
     }
 
-    /// The same, of `trees`, which are all.
+    /// The same, for `trees`, which are all trees.
     pub fn values_to_sync_of(&self, trees: &[Arc<Tree>], _commit_lock: &Wal) -> Vec<Arc<Values>> {
-        // Those that are not among them were dropped: one that is made notes nothing before it is there.
+        // A keyspace that is not among them was dropped: a new one notes nothing before it is in the list.
         let find = |keyspace| find_tree(trees, keyspace);
         self.unsynced.take().into_iter().filter_map(find).map(|tree| tree.placement()).collect()
     }
 
-    /// Replaces the set of trees; only `install` does.
-    pub fn set_trees(&self, trees: Vec<Arc<Tree>>, _locks: (&ManifestFile, &Wal), _told: &Changing<'_>) {
-        debug_assert!(trees.is_sorted_by_key(|tree| tree.keyspace), "a tree is found by its number");
+    /// Replaces the set of trees. Only `install` calls this.
+    pub fn set_trees(&self, trees: Vec<Arc<Tree>>, _locks: (&ManifestFile, &Wal), _change: &Changing<'_>) {
+        debug_assert!(trees.is_sorted_by_key(|tree| tree.keyspace), "trees are sorted by keyspace number");
         self.trees.store(Arc::new(trees));
     }
 
-    /// A number for a new file or run, larger than all before.
+    /// A number for a new file or run, larger than all earlier ones.
     pub fn new_file_id(&self) -> FileId {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Where value files of a keyspace go that is made now.
+    /// The context of the value files of a new keyspace.
     pub fn value_home(&self, keyspace: KeyspaceId) -> StoreContext {
         value_home(&self.dir, keyspace, &self.next_file, (&self.value_memory, &self.unsynced), true)
     }
 
-    /// The number that [`Engine::new_file_id`] hands out next.
+    /// The number that [`Engine::new_file_id`] returns next.
     pub fn next_file(&self) -> FileId {
         self.next_file.load(Ordering::Relaxed)
     }
@@ -239,14 +239,14 @@ impl Engine {
     /// Makes everything committed so far survive a power loss.
     ///
     /// # Errors
-    /// I/O errors, and every reason not to take writes.
+    /// I/O errors, and every reason to refuse writes.
     pub fn sync(&self) -> Result<()> {
         self.writable()?;
         let last = self.wal.hold().next_seqno() - 1;
         self.sync_upto(last)
     }
 
-    fn list_values(&self) -> Result<()> {
+    fn record_value_lengths(&self) -> Result<()> {
         match self.trees().iter().any(|p| p.separates) {
             true => self.list_lengths(&mut self.manifest.hold()),
             false => Ok(()),
@@ -258,13 +258,13 @@ impl Engine {
         self.options.workers == Workers::Caller
     }
 
-    /// Ends the database's life: background work stops, the log is synced. Only the first call does anything.
+    /// Closes the database: syncs the log and stops background work. Only the first call does anything.
     ///
     /// # Errors
     /// I/O errors, and the failure that poisoned the database if there was one.
     pub fn close(&self) -> Result<()> {
         let synced = match self.writable() {
-            Ok(()) => self.sync().and_then(|()| self.list_values()),
+            Ok(()) => self.sync().and_then(|()| self.record_value_lengths()),
             Err(Error::ReadOnly | Error::Closed { .. }) => Ok(()),
             Err(poisoned) => Err(poisoned),
         };
@@ -278,22 +278,23 @@ impl Engine {
     }
 }
 
-/// What is behind a lock under which the set of trees does not change: it is replaced under both of them.
+/// State behind a lock under which the set of trees does not change. The set is replaced under both locks.
 pub(crate) trait KeepsTrees {}
 
 impl KeepsTrees for Wal {}
 
 impl KeepsTrees for ManifestFile {}
 
-/// A change of the trees or of one of their views, until it is dropped, by a panic as well: then what the pace has noted of them is
-/// out of date, and whoever waits looks again. [`Tree::change`] and [`Engine::set_trees`] want to see one.
+/// A change of the trees or of one of their views. It ends when this is dropped, also by a panic: then what the pace
+/// has noted about these trees is out of date, and waiting threads look again. [`Tree::change`] and
+/// [`Engine::set_trees`] require one.
 pub(crate) struct Changing<'a> {
     engine: &'a Engine,
     keyspaces: Vec<KeyspaceId>,
 }
 
 impl Changing<'_> {
-    /// Whether it is one of this keyspace.
+    /// Whether it changes this keyspace.
     pub fn is_of(&self, keyspace: KeyspaceId) -> bool {
         self.keyspaces.contains(&keyspace)
     }
@@ -306,12 +307,12 @@ impl Drop for Changing<'_> {
     }
 }
 
-/// The tree of a keyspace among those that ascend by number.
+/// The tree of a keyspace in a list sorted by keyspace number.
 fn find_tree(trees: &[Arc<Tree>], keyspace: KeyspaceId) -> Option<Arc<Tree>> {
     trees.binary_search_by_key(&keyspace, |tree| tree.keyspace).ok().map(|at| Arc::clone(&trees[at]))
 }
 
-/// Where value files of a keyspace go.
+/// The context of the value files of a keyspace.
 pub(crate) fn value_home(
     dir: &Dir,
     keyspace: KeyspaceId,

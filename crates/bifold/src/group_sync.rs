@@ -1,11 +1,11 @@
-//! Group commit: whoever comes first syncs for all who wait.
+//! Group commit: the first thread to come syncs for all that wait.
 //!
 //! ```text
 //! wait while somebody syncs ─▶ durable by now? ─▶ no: sync for all ─▶ durable := what that sync covers ─▶ wake all
 //! ```
 //!
-//! **Invariant.** What a sync covers is decided by the sync itself, when it begins. A caller hands over how to sync and no
-//! list of what: any list is older than the wait, and what was made meanwhile would be missing in it.
+//! **Invariant.** The sync itself decides what it covers, when it begins. A caller passes how to sync, not a list of
+//! what to sync: such a list is older than the wait and would lack what was made meanwhile.
 //!
 //! The file is compiled twice: here, and over the primitives of `shuttle` in `tests/all/waiting_model.rs`.
 
@@ -30,7 +30,7 @@ pub(crate) struct GroupSync {
 pub(crate) enum SyncTarget {
     /// All commits up to this one, with their values.
     Commit(SeqNo),
-    /// Everything that is in the files, copies of values that no commit has brought included.
+    /// Everything in the files, including copies of values that belong to no commit.
     Everything,
 }
 
@@ -46,11 +46,11 @@ impl GroupSync {
         self.progress.hold().durable
     }
 
-    /// Returns when everything up to `upto` is durable, by a `sync` of this thread or of another; `may` says whether there
-    /// still may be one. `sync` answers up to which commit all is durable. Who has to wait does so since `now`.
+    /// Returns when everything up to `upto` is durable, by a `sync` of this thread or of another. `may` says whether
+    /// a sync is still allowed. `sync` returns the last durable commit. `now` is the time from which a wait counts.
     ///
     /// # Errors
-    /// Those of `may` and `sync`. A sync is never tried again: the system may have dropped what it could not write.
+    /// Those of `may` and `sync`. A failed sync is never retried: the system may have dropped what it could not write.
     pub fn sync(
         &self,
         upto: SyncTarget,
@@ -69,7 +69,8 @@ impl GroupSync {
                 break;
             }
             waiting.get_or_insert_with(|| signal.waiting("a sync", "the sync that runs", now));
-            // Its end is told. Should that ever be forgotten, this looks again all the same.
+            // The end of the running sync wakes this thread. If that ever fails, this looks again after a while all
+            // the same.
             progress = wait_for(&self.changed, progress, PATIENCE).0;
         }
         progress.running = true;
@@ -84,7 +85,7 @@ impl GroupSync {
     }
 }
 
-/// A sync that runs, until this is dropped, by a panic as well: those who wait must not wait for ever.
+/// A running sync. It ends when this is dropped, also by a panic: waiting threads must not wait for ever.
 struct Syncing<'a>(&'a GroupSync);
 
 impl Drop for Syncing<'_> {

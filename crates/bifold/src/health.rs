@@ -1,13 +1,14 @@
 //! Whether the database still takes writes.
 //!
-//! The first failure of a write, a sync or a background job decides: from then on every write answers
+//! The first failure of a write, a sync or a background job poisons the database: from then on every write returns
 //! [`Error::Poisoned`] with that cause. What was acknowledged is in the files, reads go on, and reopening repairs.
-//! Going on to write would risk the hole that RocksDB and others had: a lost record followed by later ones. A panic is
-//! such a failure: of what it interrupts nobody knows how much is done, and who waits for it would wait for ever.
+//! Further writes would risk the hole that RocksDB and others had: a lost record followed by later ones. A panic is
+//! such a failure: nobody knows how much of the interrupted work is done, and whoever waits for that work would wait
+//! for ever.
 //!
-//! **Invariant.** Whoever fails to append to or to sync the log or the manifest says so here before it lets go of the lock
-//! that the next writer of that file waits for, and the next writer looks here first. Every change of health is told to
-//! whoever waits for anything, here and nowhere else.
+//! **Invariant.** A thread that fails to append to or to sync the log or the manifest records that here before it
+//! releases the lock that the next writer of that file waits for, and the next writer checks here first. Only this
+//! module notifies waiting threads of a change of health.
 
 use std::{
     any::Any,
@@ -31,14 +32,14 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// All is well. Whoever waits at `signal` learns when it is not any more.
+    /// A healthy state. A failure notifies the threads that wait at `signal`.
     pub fn new(signal: Arc<Signal>) -> Self {
         Self { signal, ..Self::default() }
     }
 
-    /// Passes `outcome` on; if it is an error, no more writes are taken, and whoever waits learns it.
+    /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
     pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
-        // A disk with too little room was found out before anything was changed.
+        // `Full` is no failure: it was found before anything changed.
         if let Some(error) = outcome.as_ref().err().filter(|error| !matches!(error, Error::Full { .. })) {
             let _first_cause_stays = self.first_failure.set(error.clone());
             self.signal.tell();
@@ -46,11 +47,12 @@ impl Health {
         outcome
     }
 
-    /// Does `work`, of which nobody knows how much is done if it panics: then no more writes are taken, and the panic goes on.
+    /// Does `work`. A panic poisons the database, because nobody knows how much of the work is done, and then
+    /// continues.
     pub fn guard<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
         panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panicked| {
             let failure = Error::Panicked { what, message: message(panicked.as_ref()) };
-            let _told_to_all_others = self.watch(Err::<(), _>(failure));
+            let _others_notified = self.watch(Err::<(), _>(failure));
             panic::resume_unwind(panicked)
         })
     }
@@ -72,7 +74,7 @@ impl Health {
         self.failure().map_or(Ok(()), |cause| Err(cause.clone().poisoned()))
     }
 
-    /// Whether reads are answered.
+    /// Whether the database is open.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -88,7 +90,7 @@ impl Health {
         self.first_failure.get()
     }
 
-    /// Answers nothing from now on. Returns whether this call closed it.
+    /// Closes the database: all calls fail from now on. Returns whether this call closed it.
     pub fn close(&self) -> bool {
         let is_first = !self.closed.swap(true, Ordering::AcqRel);
         self.signal.tell();
@@ -96,7 +98,7 @@ impl Health {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panicked: &(dyn Any + Send)) -> String {
     let text = panicked.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()

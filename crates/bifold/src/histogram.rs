@@ -1,7 +1,7 @@
-//! Latencies, counted without locks.
+//! Latency histograms without locks.
 //!
-//! Buckets are log-linear: each power of two is cut into 16, so a quantile is at most 6 % above the true value. Recording is
-//! one atomic addition, so every thread may record every operation.
+//! Buckets are log-linear: each power of two is divided into 16, so a quantile is at most 6 % above the true value.
+//! Recording takes two atomic operations, so every thread may record every operation.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -28,13 +28,13 @@ pub(crate) struct Histogram {
 pub struct Quantiles {
     /// How many durations were recorded.
     pub count: u64,
-    /// Half were no longer than this.
+    /// Half of them were no longer than this.
     pub p50: f64,
     /// 99 of 100 were no longer than this.
     pub p99: f64,
     /// 999 of 1000 were no longer than this.
     pub p999: f64,
-    /// The longest.
+    /// The longest duration.
     pub max: f64,
 }
 

@@ -17,8 +17,8 @@ use crate::{
     write::{Act, Op},
 };
 
-/// A named, ordered map within a database, with options of its own. Keyspaces share the log, so a [`Batch`](crate::Batch)
-/// may touch several and still be atomic.
+/// A named, ordered map within a database, with options of its own. Keyspaces share the log, so a
+/// [`Batch`](crate::Batch) may touch several and still be atomic.
 ///
 /// Cheap to clone; keeps the database open while it lives.
 #[derive(Clone)]
@@ -30,11 +30,11 @@ pub struct Keyspace {
 /// The outcome of [`Keyspace::compare_and_swap`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swap {
-    /// The key had the expected value and has the new one now.
+    /// The key had the expected value and now has the new one.
     Done,
     /// The key had another value, which is unchanged.
     Mismatch {
-        /// The value it has; `None`: none.
+        /// Its current value, if it has one.
         current: Option<Value>,
     },
 }
@@ -67,13 +67,14 @@ impl Keyspace {
     /// Sets `key` to `value`, with the database's durability.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for an empty key, a key over 64 KiB or a value over 1 GiB; I/O errors;
-    /// [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly), [`Closed`](crate::Error::Closed).
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) for an empty key, a key over 64 KiB or a value over 1 GiB;
+    /// I/O errors; [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
+    /// [`Closed`](crate::Error::Closed).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write(key.as_ref(), Act::Put(value.as_ref()))
     }
 
-    /// Deletes `key`; fine when it is not there.
+    /// Deletes `key`. It is no error if the key does not exist.
     ///
     /// # Errors
     /// As [`Keyspace::put`].
@@ -107,8 +108,8 @@ impl Keyspace {
         self.handle.engine.get(&self.tree, key.as_ref(), None)
     }
 
-    /// Whether `key` has a value. Cheaper than [`Keyspace::get`]: no value is copied, and none is fetched that is kept
-    /// apart from its key. `stats` counts it as a get that returned no bytes.
+    /// Whether `key` has a value. Cheaper than [`Keyspace::get`]: it copies no value and reads no separated one.
+    /// `stats` counts it as a get that returned no bytes.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -116,7 +117,7 @@ impl Keyspace {
         self.handle.engine.contains(&self.tree, key.as_ref(), None)
     }
 
-    /// The values of several keys, in their order, all from one moment.
+    /// The values of several keys, in the order of `keys`, all as of one moment.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -125,19 +126,19 @@ impl Keyspace {
         self.handle.engine.multi_get(&self.tree, keys, snapshot.seqno)
     }
 
-    /// All pairs, in key order.
+    /// All entries, in key order.
     #[must_use]
     pub fn iter(&self) -> Range {
         self.scan((Bound::Unbounded, Bound::Unbounded))
     }
 
-    /// The pairs whose keys lie in `range`, in key order.
+    /// The entries whose keys lie in `range`, in key order.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
         self.scan(owned_bounds(&range))
     }
 
-    /// The pairs whose keys begin with `prefix`, in key order.
+    /// The entries whose keys begin with `prefix`, in key order.
     #[must_use]
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         self.scan(prefix_bounds(prefix.as_ref()))
@@ -148,8 +149,8 @@ impl Keyspace {
         self.handle.engine.range(&self.tree, bounds, snapshot)
     }
 
-    /// Sets `key` to `new` (`None`: deletes it) if its value is `expected` (`None`: if it has none), with no other write
-    /// in between.
+    /// Sets `key` to `new` if its value is `expected`, with no other write in between. A `new` of `None` deletes the
+    /// key; an `expected` of `None` means that the key has no value.
     ///
     /// # Errors
     /// As [`Keyspace::put`] and [`Keyspace::get`].
@@ -166,10 +167,10 @@ impl Keyspace {
         Ok(if swapped { Swap::Done } else { Swap::Mismatch { current } })
     }
 
-    /// Merges all data of `range` into one sorted run and lets go of what is deleted or overwritten. Waits for the end.
+    /// Merges all data of `range` into one sorted run and drops what is deleted or overwritten. Waits for the end.
     ///
     /// # Errors
-    /// I/O errors, corruption, and every reason not to take writes.
+    /// I/O errors, corruption, and every reason to refuse writes.
     pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         let (start, end) = (range.start_bound().map(K::as_ref), range.end_bound().map(K::as_ref));
         self.handle.engine.compact_range(&self.tree, start, end)
@@ -198,7 +199,7 @@ pub(crate) fn prefix_bounds(prefix: &[u8]) -> KeyBounds {
 
 /// A range as a first key and an exclusive end (`None`: no end). `None` when no key can lie in it.
 pub(crate) fn delete_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Option<DeleteBounds> {
-    // The key right after `key` is `key` with a zero byte behind it.
+    // The smallest key greater than `key` is `key` followed by a zero byte.
     let after = |key: &K| Box::from([key.as_ref(), &[0]].concat());
     let start: Box<[u8]> = match range.start_bound() {
         Bound::Included(key) => key.as_ref().into(),

@@ -1,7 +1,7 @@
 //! **Bifold**: an embedded, persistent, ordered key-value store.
 //!
-//! Keys live in an LSM-tree; values live where the chosen *placement* puts them. Space and memory are bounded, every byte
-//! is checked by a checksum, and what a commit survives is stated and tested.
+//! Keys live in an LSM-tree; values live where the chosen *placement* puts them. Space and memory are bounded, a
+//! checksum covers every byte, and what a commit survives is stated and tested.
 //!
 //! ```
 //! use bifold::{Db, Durability, KeyspaceOptions};
@@ -31,14 +31,14 @@
 //! | iterators | `scan` |
 //! | memtable to tables | `flush` |
 //! | tables to tables | `compact` |
-//! | what is done next, and who does it | `schedule`, `work`, `pace` |
-//! | who waits for what, and who tells | `signal`, `group_sync` |
+//! | which work runs next, on which thread, how fast writers go | `schedule`, `work`, `pace` |
+//! | waiting and notification | `signal`, `group_sync` |
 //! | every change of state | `install`, `manifest` |
 //! | opening after a stop or a crash | `recover` |
-//! | what is whole in value files when all else is lost | [`salvage`] |
+//! | reading value files when everything else is lost | [`salvage`] |
 #![forbid(unsafe_code)]
 
-/// Has the README's example compiled by `cargo test`.
+/// Makes `cargo test` compile the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -4,19 +4,19 @@
 //! MANIFEST   header │ snapshot of the whole state │ edit │ edit │ …
 //! ```
 //!
-//! A record is appended and synced before the change it describes is visible or any file it releases is deleted. A new
-//! manifest is written as `MANIFEST.tmp`, synced and renamed over the old one, so there is always exactly one that is
-//! whole. Opening a database for writing always does that: what recovery read is then known to be durable before it is
-//! served, even if the last sync before the crash had failed.
+//! A record is appended and synced before the change it describes is visible or any file it releases is deleted. A
+//! new manifest is written as `MANIFEST.tmp`, synced and renamed over the old one, so there is always exactly one
+//! complete manifest. Opening a database for writing always writes a new one: so everything that recovery read is
+//! durable before it is served, even if the last sync before the crash failed.
 
 use bifold_contract::{Edit, IoSource, Result, planted};
 use bifold_format::{manifest, names};
 use bifold_io::{Dir, Writer};
 
-/// The manifest is written anew when the edits since its snapshot exceed this many bytes and the snapshot's own size.
+/// The manifest is rewritten when the edits since its snapshot exceed this many bytes plus the snapshot's own size.
 const EDIT_BYTES_MAX: u64 = 1 << 20;
 
-/// And the same where the disk is short of room.
+/// The same for a disk that is short of room.
 const EDIT_BYTES_SHORT: u64 = 16 << 10;
 
 /// The manifest of an open database.
@@ -29,10 +29,10 @@ pub(crate) struct ManifestFile {
 }
 
 impl ManifestFile {
-    /// A manifest that holds `state` and nothing else, in place of whatever was there.
+    /// A manifest that holds only `state`. It replaces any existing manifest.
     ///
     /// # Errors
-    /// I/O errors; the old manifest is then still in force.
+    /// I/O errors; the old manifest is then still valid.
     pub fn create(dir: &Dir, database_id: u64, state: &Edit) -> Result<Self> {
         let mut manifest = Self { dir: dir.clone(), file: None, snapshot_bytes: 0, database_id };
         manifest.rewrite(state)?;
@@ -44,7 +44,7 @@ impl ManifestFile {
         Self { dir: dir.clone(), file: None, snapshot_bytes: 0, database_id }
     }
 
-    /// Names the database, so that files of different databases can be told apart.
+    /// The id of the database, by which files of different databases differ.
     pub fn database_id(&self) -> u64 {
         self.database_id
     }
@@ -57,7 +57,7 @@ impl ManifestFile {
     /// Makes `edit` durable.
     ///
     /// # Errors
-    /// I/O errors; whether the edit is in force is then unknown until the database is opened again.
+    /// I/O errors; whether the edit took effect is then unknown until the database is opened again.
     pub fn append(&mut self, edit: &Edit) -> Result<()> {
         if let Some(file) = &self.file {
             file.append(&[&manifest::encode_record(edit, self.database_id, file.len())])?;
@@ -68,20 +68,20 @@ impl ManifestFile {
         Ok(())
     }
 
-    /// Bytes that it had when it was last written anew.
+    /// Its size when it was last rewritten, in bytes.
     pub fn snapshot_bytes(&self) -> u64 {
         self.snapshot_bytes
     }
 
-    /// Whether it is time to write it anew: earlier where the disk is short of room.
+    /// Whether it is time to rewrite it: earlier if the disk is short of room.
     pub fn is_long(&self, is_short: bool) -> bool {
         self.bytes() > self.snapshot_bytes * 2 + if is_short { EDIT_BYTES_SHORT } else { EDIT_BYTES_MAX }
     }
 
-    /// Writes it anew as one snapshot.
+    /// Rewrites it as one snapshot.
     ///
     /// # Errors
-    /// I/O errors; the old manifest or the new one is then in force, and nothing must be appended.
+    /// I/O errors; either the old manifest or the new one is then valid, and nothing must be appended.
     pub fn rewrite(&mut self, state: &Edit) -> Result<()> {
         let header = manifest::header(self.database_id);
         let record = manifest::encode_record(state, self.database_id, header.len() as u64);
@@ -96,7 +96,7 @@ impl ManifestFile {
             self.dir.sync()?;
         }
         self.snapshot_bytes = file.len();
-        // Opened by its name: errors must not speak of the temporary file.
+        // Opened by its final name: errors must not name the temporary file.
         self.file = Some(self.dir.open_append(names::MANIFEST, IoSource::Manifest)?);
         Ok(())
     }

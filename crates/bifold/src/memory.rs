@@ -1,22 +1,23 @@
-//! How one `memory_limit` is shared out.
+//! How `memory_limit` is divided between its uses.
 //!
 //! ```text
 //! memory_limit
 //! ├─ memtables    one filling and up to two waiting to be written: at most 3 × memtable_bytes, at most 40 %
 //! ├─ compaction   read and write buffers of every worker: about 3 MiB each, at most 10 %
-//! ├─ appends      what commits have appended to logs and value files and no write has taken along yet: at most a sixteenth
-//! ├─ metadata     indexes and filters held outside the cache: up to 15 %; beyond that they go through the cache
-//! ├─ filters      of groups of values kept apart: up to 5 %; the fuller, the fewer bits for each key
-//! ├─ buffers      through which merges and collections move values: 16 MiB for each worker, at most a thirty-second; the fuller, the
+//! ├─ appends      what commits have appended to logs and value files and no write has flushed yet: at most a sixteenth
+//! ├─ metadata     indexes and filters outside the cache: up to 15 %; beyond that they go through the cache
+//! ├─ filters      of groups of separated values: up to 5 %; the fuller, the fewer bits for each key
+//! ├─ buffers      in which merges and GC move values: 16 MiB for each worker, at most a thirty-second; the fuller, the
 //! │               smaller
 //! └─ cache        the rest, or `cache_bytes`
 //! ```
 //!
-//! What placements hold, filters, buffers and open value files, is `stats.memory.values`. Open files are counted there and not
-//! capped: each takes about 1200 bytes, so 1 TiB of values in files of 64 MiB takes 19 MiB. Buffers may exceed their share by the
-//! least that each must have (8 KiB to read a file, 32 to write one), by records that are longer, and by the keys that running
-//! collections hold of `wisckey` and of the logs of `diffkv`. Not counted at all are those of `hashkv` and `novkv`, and the page
-//! cache, of which value files may be mapped: the system takes it back when it needs it.
+//! `stats.memory.values` counts what placements hold: filters, buffers and open value files. Open files are counted
+//! but not limited: each takes about 1200 bytes, so 1 TiB of values in files of 64 MiB takes 19 MiB. Buffers may
+//! exceed their share by the minimum that each must have (8 KiB to read a file, 32 KiB to write one), by longer
+//! records, and by the keys that running GC jobs of `wisckey` and of the logs of `diffkv` hold. The keys that GC of
+//! `hashkv` and `novkv` holds are not counted at all. Nor is the page cache, from which value files may be mapped:
+//! the system takes it back when it needs it.
 
 use bifold_io::fs::{self, APPEND_SLOT_BYTES as SLOT_BYTES, Appending};
 
@@ -28,15 +29,15 @@ pub(crate) const MEMTABLES_MAX: usize = 3;
 /// Bytes for each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryPlan {
-    /// The cap over all.
+    /// The limit on all of them together.
     pub limit: u64,
     /// A memtable is sealed at this size.
     pub memtable: u64,
     /// Indexes and filters outside the cache.
     pub metadata: u64,
-    /// Filters of groups of values kept apart.
+    /// Filters of groups of separated values.
     pub filters: u64,
-    /// Buffers through which values are moved.
+    /// Buffers that move values.
     pub buffers: u64,
     /// The block cache.
     pub cache: u64,
@@ -46,15 +47,15 @@ pub(crate) struct MemoryPlan {
     pub appends: u64,
 }
 
-/// Files with a slot in the append region, at most: the groups of a keyspace and its log, with some to spare.
+/// The most files with a slot in the append region: the groups of a keyspace and its log, with some to spare.
 const APPENDED_FILES_MAX: u64 = 320;
 
-/// A worker that merges values reads 64 files at once with full buffers of 256 KiB: those of `diffkv` that overlap at a key are
-/// about `max_sorted_run`, 10, in each of a few levels.
+/// A worker that merges values reads 64 files at once with full buffers of 256 KiB. In `diffkv` about
+/// `max_sorted_run`, 10, files overlap at a key in each of a few levels.
 const VALUE_BUFFERS_BYTES: u64 = 16 << 20;
 
 impl MemoryPlan {
-    /// Shares out `options.memory_limit`.
+    /// Divides `options.memory_limit`.
     pub fn of(options: &Options) -> Self {
         let limit = options.memory_limit;
         let workers = match options.workers {
@@ -71,7 +72,7 @@ impl MemoryPlan {
         Self { limit, memtable, metadata, filters, buffers, cache, compaction, appends }
     }
 
-    /// For how many files there is a slot in the append region, and how they are read.
+    /// How many files have a slot in the append region, and how files are read.
     pub fn appending(&self, reads: Reads) -> Appending {
         let reads = match reads {
             Reads::Mapped => fs::Reads::Mapped,
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_never_exceed_the_limit() {
+    fn the_shares_never_exceed_the_limit() {
         for limit in [1 << 20, 10 << 20, 100 << 20, 512 << 20, 1 << 40] {
             for memtable_bytes in [4 << 10, 1 << 20, 64 << 20, 1 << 40] {
                 let options = Options { memory_limit: limit, memtable_bytes, ..Options::default() };

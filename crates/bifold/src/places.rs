@@ -1,33 +1,33 @@
-//! Where somebody must look: in all keyspaces, or in a few. What changes in one is so looked at without a look at the others.
+//! Which keyspaces must be looked at: all, or a few. So a change in one keyspace costs no look at the others.
 
 use std::collections::BTreeSet;
 
 use bifold_contract::KeyspaceId;
 
-/// Some keyspaces. All, as long as nobody has looked.
+/// Some keyspaces. The default is all: nobody has looked yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Places {
-    /// Whichever there are.
+    /// All existing keyspaces.
     #[default]
     All,
-    /// These, which may have been dropped meanwhile.
+    /// These keyspaces. Some may have been dropped meanwhile.
     In(BTreeSet<KeyspaceId>),
 }
 
 impl Places {
-    /// These too.
+    /// Adds these keyspaces.
     pub fn add(&mut self, keyspaces: impl IntoIterator<Item = KeyspaceId>) {
         if let Self::In(some) = self {
             some.extend(keyspaces);
         }
     }
 
-    /// All.
+    /// Adds all keyspaces.
     pub fn add_all(&mut self) {
         *self = Self::All;
     }
 
-    /// Takes them all out, for the caller to look there.
+    /// Takes out all of them, for the caller to look at.
     pub fn take(&mut self) -> Self {
         std::mem::replace(self, Self::In(BTreeSet::new()))
     }

@@ -4,12 +4,12 @@
 //! view (one atomic load) ─▶ active memtable ─▶ sealed memtables ─▶ level 0, newest run first ─▶ level 1 … n
 //! ```
 //!
-//! The first layer that knows the key decides, because layers are ordered by age. A range tombstone met on the way hides
-//! everything older in the layers below, so the newest one that covers the key is carried along.
+//! The first layer that has the key decides, because layers are ordered by age. A range tombstone found on the way
+//! deletes everything older in the layers below, so the read carries along the newest one that covers the key.
 //!
-//! **Order of the two loads.** A read without a snapshot loads the view first and `visible` after it: then whatever a
-//! flush or compaction dropped before the view was made is hidden by something the read can see. The other way round a
-//! version could be gone that the older number still needs.
+//! **Order of the two loads.** A read without a snapshot loads the view first and `visible` second. Whatever a flush
+//! or compaction dropped before the view was made is then overwritten by something that the read can see. In the
+//! other order a version that the older number still needs could already be dropped.
 
 use std::sync::Arc;
 
@@ -27,20 +27,20 @@ use crate::{
 enum Looked {
     /// The value, if there is one.
     Answer(Option<Value>),
-    /// The value is not there any more: it has moved since the address was found.
+    /// The value is no longer there: it has moved since its pointer was found.
     Moved(Pointer),
 }
 
-/// So often a value may move while it is read. Each time takes a whole collection.
+/// How often a value may move while it is read. Each move takes a whole GC run.
 const MOVES_MAX: u32 = 100;
 
-/// The longest file of values takes 40 bits and a value, which leaves room for more epochs than a file can see.
+/// The longest value file takes 40 bits and a value, which leaves room for more epochs than a file can see.
 const EPOCH_BITS: u32 = 20;
 
-/// A record larger than its value by no more than this, in bytes, is kept in the cache whole.
+/// The cache keeps a whole record if the record is larger than its value by no more than this, in bytes.
 const RECORD_OVERHEAD_MAX: usize = 128;
 
-/// A version that is there, its value not taken yet.
+/// A version that is not a deletion, with its value not read yet.
 enum Live<'v> {
     /// The value, in a memtable of the view.
     InMemtable(&'v [u8]),
@@ -64,7 +64,7 @@ impl Engine {
         Ok(value)
     }
 
-    /// Whether `key` has a value, at `snapshot` or now. No value is copied or fetched for the answer.
+    /// Whether `key` has a value, at `snapshot` or now. Copies and fetches no value.
     ///
     /// # Errors
     /// As [`Engine::get`].
@@ -79,8 +79,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// The newest value of `key` in `view` that is not newer than `snapshot`, which is open. The view may be out of date: when
-    /// the value has moved since, a younger one knows where to.
+    /// The newest value of `key` in `view` that is not newer than `snapshot`, which is open. The view may be out of
+    /// date: if the value has moved since, this looks it up in a newer view.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -91,8 +91,8 @@ impl Engine {
         }
     }
 
-    /// The newest value of `key` that is not newer than `snapshot` says. Where values move, its address may be out of date when
-    /// it is used: then it is looked up anew.
+    /// The newest value of `key` that is not newer than `snapshot()`. If the value moves before it is read, the
+    /// pointer is out of date and this looks up the key again.
     fn find_now(&self, tree: &Tree, key: &[u8], snapshot: impl Fn() -> SeqNo) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
@@ -105,7 +105,8 @@ impl Engine {
         }
     }
 
-    /// The same for a reader of an older view with these `values`, who may go on when the tree is dropped.
+    /// The same for a reader of an older view with these `values`. Such a reader may continue after the tree is
+    /// dropped.
     fn find_moved(&self, tree: &Tree, values: &Arc<Values>, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
@@ -119,12 +120,13 @@ impl Engine {
         }
     }
 
-    /// What there is now in a tree that is not dropped.
+    /// The current view of a tree that is not dropped.
     ///
     /// # Errors
     /// [`Error::Closed`].
     fn present(&self, tree: &Tree) -> Result<arc_swap::Guard<Arc<View>>> {
-        // In this order: a tree is marked before it is emptied, and an empty view must not be taken for what is in it.
+        // The view first: a tree is marked as dropped before its view becomes empty, and the empty view must not pass
+        // for its contents.
         let view = tree.view();
         self.readable(tree)?;
         Ok(view)
@@ -145,8 +147,8 @@ impl Engine {
         Ok(value.map_or(Looked::Moved(pointer), |value| Looked::Answer(Some(value))))
     }
 
-    /// The value at `pointer`, from the cache that blocks are in, or into it. What an address leads to never changes,
-    /// and value files and tables draw their numbers from one row that repeats none.
+    /// The value at `pointer`, from the block cache; on a miss reads it and caches it. The bytes behind a pointer never
+    /// change, and value files and tables share one sequence of file numbers, so keys in the cache are unique.
     fn read_through_cache(
         &self,
         values: &Values,
@@ -154,13 +156,13 @@ impl Engine {
         pointer: Pointer,
     ) -> Result<Option<Value>> {
         let cache = self.tables.cache();
-        // No value file is that long, so the epoch has room beside the offset.
+        // No value file is that long, so the high bits of the offset have room for the epoch.
         let place = pointer.offset ^ u64::from(pointer.epoch).rotate_right(EPOCH_BITS);
         if let Some(value) = cache.get(pointer.file, place) {
             return Ok(Some(value));
         }
         let Some(found) = values.read(key, seqno, pointer, IoSource::Get)? else { return Ok(None) };
-        // The value keeps its whole record in memory, and the cache counts the value: a long key is not to be kept with
+        // A value keeps its whole record in memory, but the cache counts only the value: do not keep a long key with
         // it.
         let with_record = pointer.len as usize <= found.value.len() + RECORD_OVERHEAD_MAX;
         let kept = if with_record { found.value.clone() } else { Value::copy_of(&found.value) };
@@ -215,7 +217,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// The address of the newest value of `key`, if that is kept apart.
+    /// The pointer to the newest value of `key`, if that is a separated value.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -229,7 +231,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// The value behind an encoded pointer, which an open snapshot sees.
+    /// The value behind an encoded pointer that an open snapshot sees.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -247,13 +249,13 @@ impl Engine {
         if planted!("trust_old_views") {
             return Err(self.lost(tree, pointer));
         }
-        // A merge has moved it since. The version is still there, and nothing that is as old hides it.
+        // A merge has moved it since. The version still exists, and nothing as old overwrites it.
         self.find_moved(tree, values, key, seqno)?.ok_or_else(|| self.lost(tree, pointer))
     }
 
-    /// A pointer that is not out of date leads to no file.
+    /// The error for a pointer that is up to date but has no file.
     fn lost(&self, tree: &Tree, pointer: Pointer) -> Error {
-        let expected = format!("a value file, to which an entry of keyspace {} leads", tree.name);
+        let expected = format!("a value file that an entry of keyspace {} points to", tree.name);
         let file = self.dir.file(&names::value(pointer.file));
         Corruption::new(pointer.offset, "value record", expected, "no such file").of(file)
     }

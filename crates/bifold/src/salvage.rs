@@ -1,21 +1,24 @@
-//! Salvage: what value files alone still tell, when manifest, logs and tables are lost. Page: `docs/formats/value.md`.
+//! Salvage: recovers data from value files alone, when manifest, logs and tables are lost.
+//! Page: `docs/formats/value.md`.
 //!
 //! ```text
-//! pass: walk all files ─▶ the newest record of each key ─▶ drop files once more: which of these are dropped
-//!       ─▶ the fate of each key ─▶ tell it, or put its value into another database
+//! pass: walk all files ─▶ the newest record of each key ─▶ walk files with drop-keys again: which of these are dropped
+//!       ─▶ the fate of each key ─▶ report it, or put its value into another database
 //! ```
 //!
-//! * Files are opened for reading only. Records that do not check are damage that is told, never a value.
-//! * The newest record of a key decides: a delete, a stub or a range delete newer than a value means that the value is
-//!   history, unless [`Restore::LastValue`] asks for it. So does a drop-key that names it, in whichever file: something newer
-//!   hid it from everyone. That holds even if the rewrite that dropped it was never in force.
-//! * Memory: one pass keeps the keys that fit in [`SalvageOptions::memory_bytes`]; the others, chosen by the hash of
-//!   the key, are left to a later pass that walks the files again. Of drop-keys a pass remembers those that name the newest
-//!   record of one of its keys. Beyond the limit come range deletes and the largest record.
+//! * Files are opened for reading only. A record that fails its checks is reported as damage, never returned as a
+//!   value.
+//! * The newest record of a key decides: if a delete, a stub or a range delete is newer than a value, the value is
+//!   history, unless [`Restore::LastValue`] asks for it. The same goes for a value that a drop-key names, in
+//!   whichever file: something newer overwrote it for all readers. That holds even if the rewrite that dropped it
+//!   never took effect.
+//! * Memory: one pass keeps the keys that fit in [`SalvageOptions::memory_bytes`]. It leaves the others, chosen by
+//!   the hash of the key, to a later pass, which walks the files again. A pass remembers only those drop-keys that
+//!   name the newest record of one of its keys. The limit does not cover range deletes and the largest record.
 //!
-//! **What no salvage can know**: values beside their keys; deletes that no record tells (`wisckey` writes none, those of
-//! `novkv` are known when compaction has met what they delete, and a collection of `hashkv` leaves out those with nothing left
-//! to delete in its group, though the cold log may still have some); commits that a crash took back; keyspaces' names.
+//! **What no salvage can know**: inline values; deletes without a record (`wisckey` writes none; those of `novkv` are
+//! known once compaction has found what they delete; GC of `hashkv` leaves out those with nothing left to delete in
+//! their group, though the cold log may still hold some); commits that a crash took back; names of keyspaces.
 
 mod newest;
 mod report;
@@ -38,38 +41,39 @@ use bifold_index::range_tombstones::RangeTombstones;
 use bifold_io::{Dir, Env};
 use bifold_values::parts::salvage::{Found, Source};
 
-use self::newest::{Known, Newest, Part, Place};
+use self::newest::{Known, Newest, Place, Subset};
 pub use self::report::{Damage, FileReport, KeyspaceReport, Report};
 use crate::{batch::Batch, db::DEFAULT_KEYSPACE, db::Db, keyspace::Keyspace};
 
-/// The id that a new database gives the keyspace "default": file numbers and ids come from one count, and its log is
-/// first.
+/// The id that a new database gives the keyspace "default": file numbers and ids come from one counter, and the log
+/// takes the first.
 const DEFAULT_KEYSPACE_ID: KeyspaceId = 2;
 
 /// Keys and values of one commit, in bytes.
 const COMMIT_BYTES: usize = 1 << 20;
 
-/// Progress is told about this often, in bytes.
+/// Progress is reported about once per this many bytes.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-/// RewriteScope values are restored.
+/// Which values are restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Restore {
-    /// Of keys whose newest record is a value.
+    /// The values of keys whose newest record is a value.
     #[default]
     Newest,
-    /// The newest value of every key, also when the key was deleted later or its value moved beside it.
+    /// The newest value that the files hold for every key, even if the key was deleted later or its newest value is
+    /// inline.
     LastValue,
 }
 
 /// How files are salvaged.
 #[derive(Clone, Debug)]
 pub struct SalvageOptions {
-    /// RewriteScope values are restored.
+    /// Which values are restored.
     pub restore: Restore,
     /// About how many bytes of keys are kept in memory at a time.
     pub memory_bytes: usize,
-    /// Names of keyspaces by their ids, as far as they are known.
+    /// Known names of keyspaces, by their ids.
     pub names: BTreeMap<KeyspaceId, String>,
 }
 
@@ -89,44 +93,44 @@ pub enum Fate {
     Deleted,
     /// A range with the key in it was deleted.
     RangeDeleted,
-    /// The newest value stood beside the key, or in another file.
+    /// The newest value was inline, or in another file.
     Moved,
-    /// It is a value that compaction has dropped: the key was deleted, or its newest value is in none of the files.
+    /// It is a value that compaction dropped: the key was deleted, or its newest value is in none of the files.
     Dropped,
 }
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
 pub struct SalvagedKey<'a> {
-    /// The name that its keyspace has here.
+    /// The name of its keyspace, as used here.
     pub keyspace: &'a str,
     /// The key.
     pub key: &'a [u8],
     /// The number of its newest record.
     pub seqno: SeqNo,
-    /// What that says.
+    /// What that record says.
     pub fate: Fate,
     /// The number of its newest value, if there is one.
     pub value_seqno: Option<SeqNo>,
-    /// In which value file the newest record stands.
+    /// The value file that holds the newest record.
     pub file: FileId,
-    /// Where, in bytes from the start of the file.
+    /// The offset of that record, in bytes from the start of the file.
     pub offset: u64,
 }
 
-/// How far a salvage is.
+/// How far a salvage has come.
 #[derive(Clone, Copy, Debug)]
 pub struct SalvageProgress {
     /// Bytes of files walked.
     pub done_bytes: u64,
-    /// Bytes to be walked in all; grows when the keys do not fit in memory.
+    /// Bytes to walk in all; grows when the keys do not fit in memory.
     pub total_bytes: u64,
 }
 
 /// A file and what was found in it.
 struct Opened {
     source: Source,
-    /// RewriteScope of the keyspaces its records belong to.
+    /// The keyspace of its records: an index into `Salvage::keyspaces`.
     keyspace: usize,
     report: FileReport,
 }
@@ -135,8 +139,9 @@ struct Opened {
 #[derive(Default)]
 struct Space {
     report: KeyspaceReport,
-    /// Range deletes, in the order found, and for look-ups.
+    /// Range deletes, in the order found.
     ranges: Vec<RangeTombstone>,
+    /// The same, for lookups.
     tombstones: Option<RangeTombstones>,
 }
 
@@ -146,7 +151,7 @@ impl fmt::Debug for Salvage {
     }
 }
 
-/// Whether files were walked before.
+/// Whether the files have been walked before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pass {
     First,
@@ -155,7 +160,7 @@ enum Pass {
 
 /// Value files, open for reading only.
 pub struct Salvage {
-    /// By their numbers: of two records with one sequence number that in the later file counts.
+    /// Ordered by file number: of two records with the same sequence number, the one in the later file counts.
     opened: Vec<Opened>,
     keyspaces: Vec<Space>,
     restore: Restore,
@@ -163,11 +168,11 @@ pub struct Salvage {
 }
 
 impl Salvage {
-    /// Opens files, which may lie anywhere. Those of one database belong together; those of two do not.
+    /// Opens value files, which may lie in any directory. All of them must belong to the same database.
     ///
     /// # Errors
-    /// I/O errors of opening them; corruption for what is no value file; [`Error::InvalidArgument`] when two keyspaces
-    /// would have one name.
+    /// I/O errors of opening them; corruption for a file that is not a value file; [`Error::InvalidArgument`] when two
+    /// keyspaces would have the same name.
     pub fn open(env: &Env, files: &[impl AsRef<Path>], options: &SalvageOptions) -> Result<Self> {
         let mut sources = Vec::new();
         for path in files {
@@ -194,10 +199,10 @@ impl Salvage {
         Ok(salvage)
     }
 
-    /// Tells `keys` about each key: in the order of keyspaces and keys, as long as all fit in memory.
+    /// Calls `keys` for each key, in the order of keyspaces and keys if all keys fit in memory.
     ///
     /// # Errors
-    /// Those of `keys`. Damage is none.
+    /// Those of `keys`. Damage is not an error.
     pub fn inspect<E: From<Error>>(
         mut self,
         mut keys: impl FnMut(SalvagedKey<'_>) -> std::result::Result<(), E>,
@@ -222,16 +227,16 @@ impl Salvage {
         Ok(self.report())
     }
 
-    /// Puts what was found into `db`, each keyspace into one of its name. Commits are as durable as `db` makes them.
+    /// Puts what was found into `db`, each keyspace into the one with its name. Commits have the durability of `db`.
     ///
     /// # Errors
-    /// Those of writing to `db`. Damage is none.
+    /// Those of writing to `db`. Damage is not an error.
     pub fn restore(mut self, db: &Db, progress: impl FnMut(SalvageProgress)) -> Result<Report> {
-        let made = |space: &Space| match db.existing_keyspace(&space.report.name)? {
-            Some(there) => Ok(there),
+        let find_or_create = |space: &Space| match db.existing_keyspace(&space.report.name)? {
+            Some(existing) => Ok(existing),
             None => db.keyspace(&space.report.name, db.options().keyspace.clone()),
         };
-        let keyspaces: Vec<Keyspace> = self.keyspaces.iter().map(made).collect::<Result<_>>()?;
+        let keyspaces: Vec<Keyspace> = self.keyspaces.iter().map(find_or_create).collect::<Result<_>>()?;
         self.passes::<Error>(progress, |salvage, newest| {
             let mut wanted: Vec<(Place, usize, &[u8])> = Vec::new();
             for (at, key, known) in newest.keys() {
@@ -240,15 +245,15 @@ impl Salvage {
                     wanted.extend(known.value.map(|value| (value, at, key)));
                 }
             }
-            // In the order in which they stand in the files, so that the disk reads forward.
+            // In file order, so that the disk reads forward.
             wanted.sort_unstable_by_key(|(place, ..)| (place.source, place.offset));
             salvage.copy(&wanted, db, &keyspaces)
         })?;
         Ok(self.report())
     }
 
-    /// The place of a keyspace. Files that do not say to which they belong have one each: their deletes must not hide
-    /// others' keys.
+    /// The index of a keyspace, which is added if it is new. A file that does not name its keyspace gets its own: its
+    /// deletes must not apply to the keys of others.
     fn space(&mut self, id: Option<KeyspaceId>, name: String) -> usize {
         let known = self.keyspaces.iter().position(|keyspace| id.is_some() && keyspace.report.id == id);
         known.unwrap_or_else(|| {
@@ -258,36 +263,36 @@ impl Salvage {
         })
     }
 
-    /// Walks the files as often as the keys need, and hands the keys of each pass to `done`.
+    /// Walks the files in as many passes as the keys need, and hands the keys of each pass to `done`.
     fn passes<E: From<Error>>(
         &mut self,
         mut progress: impl FnMut(SalvageProgress),
         mut done: impl FnMut(&mut Self, &Newest) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         let pass_bytes: u64 = self.opened.iter().map(|opened| opened.source.len()).sum();
-        let mut left = vec![Part::ALL];
+        let mut left = vec![Subset::ALL];
         let mut passes = 0;
-        while let Some(part) = left.pop() {
-            let mut newest = Newest::new(part, self.keyspaces.len(), self.memory_bytes);
+        while let Some(subset) = left.pop() {
+            let mut newest = Newest::new(subset, self.keyspaces.len(), self.memory_bytes);
             for at in 0..self.opened.len() {
                 let before = self.opened[..at].iter().map(|opened| opened.source.len()).sum::<u64>();
-                let mut told = 0;
+                let mut reported = 0;
                 self.walk(
                     at,
                     if passes == 0 { Pass::First } else { Pass::Later },
                     &mut newest,
-                    |position, open_parts| {
+                    |position, open_subsets| {
                         let done_bytes = passes * pass_bytes + before + position;
-                        if done_bytes >= told + PROGRESS_BYTES {
-                            told = done_bytes;
-                            let parts = passes + 1 + (left.len() + open_parts) as u64;
-                            progress(SalvageProgress { done_bytes, total_bytes: parts * pass_bytes });
+                        if done_bytes >= reported + PROGRESS_BYTES {
+                            reported = done_bytes;
+                            let passes_total = passes + 1 + (left.len() + open_subsets) as u64;
+                            progress(SalvageProgress { done_bytes, total_bytes: passes_total * pass_bytes });
                         }
                     },
                 );
             }
             for keyspace in &mut self.keyspaces {
-                // Told from the newest on, nothing older matters.
+                // Only the newest state matters, so one snapshot is enough.
                 let tombstones = || RangeTombstones::for_snapshots(&keyspace.ranges, &[key::MAX_SEQNO]);
                 keyspace.tombstones.get_or_insert_with(tombstones);
             }
@@ -299,8 +304,8 @@ impl Salvage {
         Ok(())
     }
 
-    /// Walks one file. What is counted is counted in the first pass.
-    fn walk(&mut self, at: usize, pass: Pass, newest: &mut Newest, mut tell: impl FnMut(u64, usize)) {
+    /// Walks one file. Only the first pass counts what it finds.
+    fn walk(&mut self, at: usize, pass: Pass, newest: &mut Newest, mut report_progress: impl FnMut(u64, usize)) {
         let Opened { source, keyspace, report } = &mut self.opened[at];
         let space = &mut self.keyspaces[*keyspace];
         let mut salvage = source.salvage();
@@ -332,11 +337,11 @@ impl Salvage {
                 Found::Damage(_) => {}
                 Found::End => break,
             }
-            tell(salvage.position(), newest.left.len());
+            report_progress(salvage.position(), newest.left.len());
         }
     }
 
-    /// Walks the files with drop-keys, and notes which of the newest values these name.
+    /// Walks the files with drop-keys, and notes which of the newest values they name.
     fn look_for_drops(&self, newest: &mut Newest) {
         let mut drop_files = self.opened.iter().filter(|opened| opened.report.drop_keys > 0).peekable();
         if drop_files.peek().is_none() {
@@ -359,7 +364,7 @@ impl Salvage {
         newest.answer(&asked);
     }
 
-    /// What became of a key. Counts it.
+    /// Decides the fate of a key and counts it.
     fn judge(&mut self, at: usize, key: &[u8], known: &Known) -> Fate {
         let Space { report, tombstones, .. } = &mut self.keyspaces[at];
         let covered = tombstones.as_ref().map_or(0, |ranges| ranges.covering(key, key::MAX_SEQNO));
@@ -387,7 +392,7 @@ impl Salvage {
                     report.restored += 1;
                     report.restored_bytes += (key.len() + value.len()) as u64;
                 }
-                // An older value would be a wrong one.
+                // An older value would be wrong.
                 None => report.lost += 1,
             }
             if batch.bytes() >= COMMIT_BYTES {
@@ -405,13 +410,13 @@ impl Salvage {
     }
 }
 
-/// The value of a record that is still the one it was.
+/// The value of a record, if that is still the record found before.
 fn value_of(record: &ValueRecord<'_>, key: &[u8], seqno: SeqNo) -> Option<Value> {
-    let same = record.kind == ValueKind::Value && record.key == key && record.seqno == seqno;
-    if same { record.value().ok() } else { None }
+    let is_same = record.kind == ValueKind::Value && record.key == key && record.seqno == seqno;
+    if is_same { record.value().ok() } else { None }
 }
 
-/// The range delete that a record is.
+/// The tombstone of a record, if that is a range delete.
 fn range_of(record: &ValueRecord<'_>) -> Option<RangeTombstone> {
     let end = match record.kind {
         ValueKind::DeleteRange => record.range_end(),

@@ -1,18 +1,18 @@
 //! Iterators over a key range, from either end.
 //!
-//! An iterator pins one view and one snapshot for its life: whatever is flushed, compacted or deleted meanwhile, it goes
-//! on to see what was there when it began. It owns what it pins, so it may outlive its handles and move between threads.
-//! Values are fetched when asked for; a scan that reads only keys never touches values kept apart.
+//! An iterator pins one view and one snapshot for its life: whatever is flushed, compacted or deleted meanwhile, it
+//! still sees what was there when it began. It owns what it pins, so it may outlive its handles and move between
+//! threads. Values are fetched on demand; a scan that reads only keys never touches separated values.
 //!
 //! ```text
-//! one pair at a time ──▶ a value kept apart is asked for ──▶ 2, 4, 8 … 16 pairs ahead; their values are announced
+//! one entry at a time ──▶ a separated value is asked for ──▶ 2, 4, 8 … 16 entries ahead; their values are prefetched
 //!                                                     not in memory? ──▶ 4, 16, 64, 128
 //! ```
 //!
-//! Values kept apart lie all over their files. Announced ahead, they come from memory or from the device side by side
-//! instead of one after the other. How far ahead grows as the scan goes on, so a short one pays for little that it does not use. Each
-//! announcement whose values come from the device costs its latency, so there they are few and large, and an iterator that follows one
-//! like that begins with one.
+//! Separated values are scattered over their files. Prefetching reads them concurrently, from memory or from the
+//! device, instead of one after the other. The window grows as the scan goes on, so a short scan reads little that it
+//! does not use. Each prefetch from the device costs the device's latency, so those prefetches are few and large. An
+//! iterator that follows a scan from the device prefetches from the beginning.
 
 use std::{
     collections::VecDeque,
@@ -41,8 +41,8 @@ use crate::{
 /// Lower and upper bound of an iterator.
 pub(crate) type KeyBounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
 
-/// An iterator over the pairs of a key range in key order; [`Iterator::rev`] walks it backwards, and both ends may be
-/// used in turns.
+/// An iterator over the entries of a key range in key order. [`Iterator::rev`] walks it backwards, and calls at both
+/// ends may be mixed.
 ///
 /// After an error it yields nothing more: it never skips what it could not read.
 pub struct Range {
@@ -52,22 +52,22 @@ pub struct Range {
     pinned: Arc<Pinned>,
 }
 
-/// Pairs that one end has come to and not yielded.
+/// Entries that one end has read ahead and not yet yielded.
 #[derive(Default)]
 struct Ahead {
-    /// The one to yield next is the first.
+    /// The first one is yielded next.
     items: VecDeque<Item>,
-    /// How many there are to be.
+    /// How many entries to read ahead.
     window: usize,
 }
 
-/// Pairs ahead, at most, of values in memory: the processor fetches 4 to 8 at a time.
+/// The largest window for values in memory: the processor fetches 4 to 8 at a time.
 const WINDOW_MAX: usize = 16;
 
-/// Pairs ahead, at most, of values that come from the device.
+/// The largest window for values that come from the device.
 const WINDOW_MAX_COLD: usize = 128;
 
-/// Of these, how many first, and how many times more each time.
+/// The first window for values that come from the device, and the factor by which it grows.
 const WINDOW_GROWTH_COLD: usize = 4;
 
 /// One of the two ends.
@@ -77,18 +77,18 @@ enum End {
     Back,
 }
 
-/// How an end goes on.
+/// The call that advances one end.
 type Advance = fn(&mut Visible) -> Result<Option<Item>>;
 
-/// What an iterator and its pairs hold on to.
+/// What an iterator and its entries keep alive.
 #[derive(Debug)]
 struct Pinned {
     engine: Arc<Engine>,
     tree: Arc<Tree>,
     values: Arc<Values>,
-    /// Addresses stay right as long as it is open.
+    /// Pointers stay valid as long as it is open.
     _snapshot: Arc<SnapshotGuard>,
-    /// Whether a value that is kept apart was asked for.
+    /// Whether a separated value was asked for.
     values_asked: AtomicBool,
 }
 
@@ -99,7 +99,7 @@ enum State {
     Done,
 }
 
-/// A key and its value, which is fetched when asked for.
+/// A key and its value, which is fetched on demand.
 #[derive(Debug)]
 pub struct Pair {
     key: Box<[u8]>,
@@ -116,10 +116,10 @@ impl Pair {
         &self.key
     }
 
-    /// The value. Cheap to call again where values stand beside their keys; a read where they are kept apart.
+    /// The value. Cheap for an inline value; each call reads a separated value again.
     ///
     /// # Errors
-    /// I/O errors and corruption, where values are kept apart.
+    /// I/O errors and corruption, for separated values.
     pub fn value(&self) -> Result<Value> {
         match self.kind {
             Kind::Pointer => {
@@ -143,30 +143,30 @@ impl Pair {
 
 impl Pinned {
     fn note_value_asked(&self) {
-        // Looked at first: a store takes the cache line away from others that iterate.
+        // Load first: a store would take the cache line away from other threads that iterate.
         if !self.values_asked.load(Relaxed) {
             self.values_asked.store(true, Relaxed);
         }
     }
 
-    /// Announces that these values will be read soon.
-    fn announce<'a>(&self, items: impl Iterator<Item = &'a Item>) {
+    /// Prefetches the values of these items.
+    fn prefetch<'a>(&self, items: impl Iterator<Item = &'a Item>) {
         let pointers = items.filter(|item| item.kind == Kind::Pointer);
-        // One that is damaged is reported when it is read.
+        // A damaged pointer is reported when its value is read.
         let pointers: Vec<Pointer> = pointers.filter_map(|item| pointer::decode(&item.payload).ok()).collect();
         if !pointers.is_empty() {
             self.note_cold(self.values.prefetch(&pointers));
         }
     }
 
-    /// Whether values are to be announced: some were asked for, or this is the beginning and an iterator before it has asked
-    /// for some that came from the device.
-    fn is_ahead(&self, is_beginning: bool) -> bool {
+    /// Whether to prefetch values: this iterator has been asked for some, or it is just beginning and an earlier one
+    /// read values from the device.
+    fn prefetches(&self, is_beginning: bool) -> bool {
         if self.values_asked.load(Relaxed) {
             return true;
         }
         if !is_beginning {
-            // This one wants keys alone: the next is not to begin as if it wanted more.
+            // This iterator reads only keys: the next one must not begin with a prefetch.
             self.note_cold(false);
         }
         is_beginning && self.tree.scans_are_cold.load(Relaxed)
@@ -182,7 +182,7 @@ impl Pinned {
 impl Engine {
     /// An iterator over the keys between the bounds as `snapshot` sees them.
     pub fn range(self: &Arc<Self>, tree: &Arc<Tree>, bounds: KeyBounds, snapshot: Arc<SnapshotGuard>) -> Range {
-        // In this order: an empty view of a tree that is dropped must not be taken for what is in it.
+        // The view first: the empty view of a dropped tree must not pass for its contents.
         let view = tree.view_to_hold();
         let values = Arc::clone(&view.values);
         let state = match self.readable(tree) {
@@ -260,11 +260,11 @@ impl Range {
             Some(item) => item,
             None => match &mut self.state {
                 State::Failed(error) => {
-                    // What the other end has come to is behind the error.
+                    // The entries that the other end has read ahead lie beyond the error.
                     other.items.clear();
                     return error.take().map(Err);
                 }
-                // The ends have met: the rest is what the other one has come to.
+                // The ends have met: the rest is what the other end has read ahead.
                 State::Walking(_) | State::Done => other.items.pop_back()?,
             },
         };
@@ -273,19 +273,19 @@ impl Range {
         Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
     }
 
-    /// Goes on at one end until enough pairs are there, if only half as many are left.
+    /// Refills the window of one end once it is at most half full.
     fn look_ahead(&mut self, end: End) {
         let (ahead, advance): (_, Advance) = match end {
             End::Front => (&mut self.front, Visible::next_front),
             End::Back => (&mut self.back, Visible::next_back),
         };
         let State::Walking(visible) = &mut self.state else { return };
-        let there = ahead.items.len();
-        if there > ahead.window / 2 {
+        let present = ahead.items.len();
+        if present > ahead.window / 2 {
             return;
         }
-        let is_ahead = self.pinned.is_ahead(ahead.window == 0);
-        ahead.window = match is_ahead {
+        let prefetches = self.pinned.prefetches(ahead.window == 0);
+        ahead.window = match prefetches {
             true if self.pinned.tree.scans_are_cold.load(Relaxed) => {
                 (ahead.window * WINDOW_GROWTH_COLD).clamp(WINDOW_GROWTH_COLD, WINDOW_MAX_COLD)
             }
@@ -305,8 +305,8 @@ impl Range {
                 }
             }
         }
-        if is_ahead {
-            self.pinned.announce(ahead.items.range(there..));
+        if prefetches {
+            self.pinned.prefetch(ahead.items.range(present..));
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Snapshots: which sequence numbers readers still need.
 //!
-//! A snapshot is a number and an entry in the list of open ones. Flush, compaction and collection read that list when
-//! they begin and keep whatever one of its numbers can see.
+//! A snapshot is a sequence number and an entry in the list of open snapshots. Flush, compaction and GC read that
+//! list when they begin and keep whatever one of its numbers can see.
 //!
-//! **Why the number is taken under the list's lock.** Every entry that a rewrite meets was committed before it began. A
-//! snapshot registered later has a number at least that high, so the newest version is the one it sees and nothing it
-//! needs is dropped. Were the number taken before the lock, a rewrite could begin in between and miss it.
+//! **Why the number is taken under the list's lock.** Every entry that a rewrite finds was committed before the
+//! rewrite began. A snapshot registered later has a number at least that high, so it sees the newest version and
+//! nothing it needs is dropped. If the number were taken before the lock, a rewrite could begin in between and miss
+//! the snapshot.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,9 +35,9 @@ pub(crate) enum Holder {
 pub(crate) struct Snapshots {
     open: Mutex<BTreeMap<u64, Opened>>,
     next_ticket: AtomicU64,
-    /// The end of a snapshot with a lower number makes work due; 0: of none.
-    told_below: AtomicU64,
-    /// The keyspaces in which it does.
+    /// The end of a snapshot with a lower number makes work due; 0: no end does.
+    notify_below: AtomicU64,
+    /// The keyspaces in which it makes work due.
     held: Mutex<BTreeSet<KeyspaceId>>,
     work: Arc<Work>,
 }
@@ -78,33 +79,34 @@ impl Snapshots {
         SnapshotGuard { list: Arc::clone(self), ticket, seqno }
     }
 
-    /// None yet. Their ends make this work due.
+    /// No snapshots yet. When one ends, it may notify `work`.
     pub fn of(work: &Arc<Work>) -> Arc<Self> {
         Arc::new(Self {
             open: Mutex::default(),
             next_ticket: AtomicU64::new(0),
-            told_below: AtomicU64::new(0),
+            notify_below: AtomicU64::new(0),
             held: Mutex::default(),
             work: Arc::clone(work),
         })
     }
 
-    /// Asks that workers look at a keyspace when a snapshot with a number below this one ends: it may hold what is garbage for
-    /// everyone else. Called before the open ones are looked at, so that none ends unnoticed.
+    /// Makes workers look at a keyspace when a snapshot with a number below `seqno` ends: it may hold what is garbage
+    /// for everyone else. The caller calls this before it reads the list of open snapshots, so that none ends
+    /// unnoticed.
     pub fn tell_of_ends_below(&self, seqno: SeqNo, keyspace: KeyspaceId) {
         let mut held = self.held.hold();
         held.insert(keyspace);
-        self.told_below.fetch_max(seqno, Ordering::AcqRel);
+        self.notify_below.fetch_max(seqno, Ordering::AcqRel);
     }
 
-    /// Snapshots that hold nothing, those of short scans above all, wake nobody.
+    /// Notifies workers. A snapshot that holds nothing, such as that of a short scan, wakes nobody.
     fn ended(&self, seqno: SeqNo) {
-        if seqno >= self.told_below.load(Ordering::Acquire) {
+        if seqno >= self.notify_below.load(Ordering::Acquire) {
             return;
         }
         let held: Vec<KeyspaceId> = {
             let mut held = self.held.hold();
-            self.told_below.store(0, Ordering::Release);
+            self.notify_below.store(0, Ordering::Release);
             std::mem::take(&mut *held).into_iter().collect()
         };
         if !held.is_empty() {

@@ -1,7 +1,7 @@
 //! Locks without poisoning.
 //!
-//! A panic while a lock is held is a bug that the panicking thread reports. The state under our locks is changed in
-//! single steps, so readers may go on; writers may not where several steps belong together, see
+//! A panic while a lock is held is a bug that the panicking thread reports. The state under our locks changes in single
+//! steps, so readers may go on. Where several steps belong together, writers may not:
 //! [`Health::guard`](crate::health::Health::guard).
 
 pub(crate) use std::{
@@ -28,7 +28,7 @@ impl<T> LockExt<T> for Mutex<T> {
     }
 }
 
-/// [`Condvar::wait_timeout`] that ignores panics of other holders. Answers whether the time is over.
+/// [`Condvar::wait_timeout`] that ignores panics of other holders. Returns whether the time is over.
 pub(crate) fn wait_for<'a, T>(
     changed: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -38,23 +38,24 @@ pub(crate) fn wait_for<'a, T>(
     (guard, end.timed_out())
 }
 
-/// RewriteScope thread this is.
+/// The id of this thread.
 pub(crate) fn thread_id() -> ThreadId {
     std::thread::current().id()
 }
 
-/// A lock whose holder can let others go first: who takes it many times in a row would else keep them out, because a thread
-/// that has to be woken comes too late every time.
+/// A lock whose holder can let others go first. Without that, a thread that takes the lock many times in a row would
+/// keep the others out: a thread that must first be woken comes too late every time.
 #[derive(Debug, Default)]
 pub(crate) struct FairLock<T> {
     inner: Mutex<T>,
-    /// How many had to wait for it, and how many of them have got it.
+    /// How many calls had to wait for the lock.
     waited: AtomicU64,
+    /// How many of them have got it.
     served: AtomicU64,
 }
 
 impl<T> FairLock<T> {
-    /// Around `value`.
+    /// A lock around `value`.
     pub fn new(value: T) -> Self {
         Self { inner: Mutex::new(value), waited: AtomicU64::new(0), served: AtomicU64::new(0) }
     }
@@ -73,7 +74,7 @@ impl<T> FairLock<T> {
         }
     }
 
-    /// Returns when those who wait for the lock now have had it. The caller must not hold it.
+    /// Returns when all threads that now wait for the lock have got it. The caller must not hold it.
     pub fn let_others(&self) {
         let waiting = self.waited.load(Relaxed);
         while self.served.load(Relaxed) < waiting {
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_gets_the_lock_before_one_who_lets_others() {
+    fn a_waiting_thread_gets_the_lock_before_one_that_lets_others_go_first() {
         let lock = FairLock::new(0);
         let (begun, began) = mpsc::channel();
         thread::scope(|scope| {

@@ -1,8 +1,9 @@
-//! Offline verification: every byte of every file is read and checked, without opening the database.
+//! Offline verification: reads and checks every byte of every file, without opening the database.
 //!
-//! Of value files, the part that the manifest lists must be whole. What follows it, after a crash, may be torn, and the logs tell
-//! what of it counts: they are walked as opening walks them, so that what would keep the database from opening is told, too.
-//! Unlike opening, it does not stop at the first damage: it lists all it finds, each with file and offset.
+//! In a value file, the bytes that the manifest records must be intact. After a crash, what follows them may be torn,
+//! and the logs say which of it counts. Verification walks the logs as opening does, so it also reports what would
+//! keep the database from opening. Unlike opening, it does not stop at the first damage: it lists everything it
+//! finds, with file and offset.
 
 use std::{
     path::Path,
@@ -28,11 +29,11 @@ pub struct VerifyReport {
     pub files: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// All damage found; empty for a sound database.
+    /// All damage found; empty for an intact database.
     pub problems: Vec<Error>,
 }
 
-/// How far a verification is.
+/// How far a verification has come.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyProgress<'a> {
     /// The file read next.
@@ -46,13 +47,13 @@ pub struct VerifyProgress<'a> {
 /// Reads every byte of the database in `path` and reports all damage.
 ///
 /// # Errors
-/// [`Error::NotFound`] when there is none, [`Error::Locked`] when it is open for writing, [`Error::InvalidArgument`] when a crash
-/// has cut its recovery short while a file had another name, I/O errors of the directory.
+/// [`Error::NotFound`] when there is none, [`Error::Locked`] when it is open for writing, [`Error::InvalidArgument`]
+/// when a crash interrupted its recovery while a file had another name, I/O errors of the directory.
 pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
     verify_in(&Env::system(), path, |_| ())
 }
 
-/// As [`verify`], on the files of `env`, telling its progress before each file.
+/// As [`verify`], on the files of `env`. Reports its progress before each file.
 ///
 /// # Errors
 /// As [`verify`].
@@ -66,7 +67,7 @@ pub fn verify_in(
         return Err(Error::NotFound { path: path.as_ref().into() });
     }
     let (dir, _lock) = dir.lock_for_use(names::LOCK, LockMode::Shared, Appending::default())?;
-    // A recovery that was cut short is no damage, and only the next one ends it.
+    // An interrupted recovery is no damage; only the next opening can finish it.
     restore_names(&dir, false)?;
     let mut check = Check { report: VerifyReport::default(), total_bytes: total_bytes(&dir)?, dir };
     check.begin(names::MANIFEST, &mut progress);
@@ -135,7 +136,7 @@ impl Check {
         Ok(())
     }
 
-    /// What stands in value files behind the lengths in the manifest, and in those that it does not list.
+    /// Checks what value files hold after the lengths in the manifest, and files that the manifest does not record.
     fn tails(
         &mut self,
         state: &ManifestState,
@@ -143,17 +144,17 @@ impl Check {
         progress: &mut impl FnMut(VerifyProgress<'_>),
     ) -> Result<()> {
         for &id in &files.values {
-            let listed = state.values.get(&id).map(|file| file.bytes);
-            if listed == Some(0) {
-                // All it held has moved, and a crash kept its name.
+            let recorded = state.values.get(&id).map(|file| file.bytes);
+            if recorded == Some(0) {
+                // Everything in it has moved, and a crash kept its name.
                 continue;
             }
             let name = names::value(id);
-            if listed.is_none() {
+            if recorded.is_none() {
                 self.begin(&name, progress);
             }
-            if self.dir.len(&name)?.is_some_and(|len| len > listed.unwrap_or(0)) {
-                match value_files::verify_tail(&self.dir, id, listed) {
+            if self.dir.len(&name)?.is_some_and(|len| len > recorded.unwrap_or(0)) {
+                match value_files::verify_tail(&self.dir, id, recorded) {
                     Ok(damage) => self.report.problems.extend(damage),
                     Err(unreadable) => self.report.problems.push(unreadable),
                 }
@@ -162,7 +163,7 @@ impl Check {
         Ok(())
     }
 
-    /// Walks the logs as opening does, and tells what would keep the database from opening.
+    /// Walks the logs as opening does, and reports what would keep the database from opening.
     fn logs(
         &mut self,
         state: &ManifestState,
@@ -182,9 +183,9 @@ impl Check {
         let found = state
             .open_trees(&self.dir, &context, (&memory, &Arc::default()), &next_file, &files.values, false)
             .and_then(|trees| Logs::find(&self.dir, state, &live, trees.iter().map(|tree| &**tree)));
-        // Damaged values behind what is listed have been met before, by their files.
+        // `tails` has already reported damaged values after the recorded lengths.
         if let Err(error) = found
-            && self.report.problems.iter().all(|met| met.to_string() != error.to_string())
+            && self.report.problems.iter().all(|known| known.to_string() != error.to_string())
         {
             self.report.problems.push(error);
         }

@@ -6,11 +6,11 @@
 //!           (Memory)          (Buffered)                (Sync)
 //! ```
 //!
-//! Values that are kept apart go to their files before the record that points at them is encoded, and are synced before it.
+//! A separated value goes to its file before the record that points at it is encoded, and is synced before that record.
 //!
-//! **Invariants.** Bytes go to the file in commit order, whatever the levels of the commits: a `Buffered` commit takes the
-//! pending `Memory` commits before it along. A log is synced before any later log counts as synced, so the durable
-//! commits are always a prefix. After a failed append or sync nothing more is written: [`crate::health`].
+//! **Invariants.** Bytes go to the file in commit order, whatever the durability of the commits: a `Buffered` commit
+//! also writes the `Memory` commits pending before it. A log is synced before any later log counts as synced, so the
+//! durable commits are always a prefix. After a failed append or sync nothing more is written: [`crate::health`].
 
 use std::{
     collections::VecDeque,
@@ -34,7 +34,7 @@ use crate::{
 /// (0.3 µs per KiB in all), small enough that a killed process loses only moments.
 const PENDING_BYTES_MAX: usize = 256 << 10;
 
-/// A buffer that one huge commit has grown past this is given back.
+/// A buffer that one huge commit has grown beyond this is freed.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 /// The log being written. The commit lock of the engine is around it.
@@ -53,10 +53,10 @@ pub(crate) struct Wal {
     new_in_dir: bool,
     /// How much of the current log is known to be synced.
     synced_bytes: u64,
-    /// Up to which commit logs say that all is durable.
+    /// The logs say that all commits up to this one are durable.
     marked: SeqNo,
-    /// Trees in the order in which their memtables got their first entries, each with the log that it stands in. Some are
-    /// sealed since.
+    /// Trees in the order in which their memtables got their first entries, each with the log that holds that entry.
+    /// Some of the memtables have since been sealed.
     fed: VecDeque<(FileId, Weak<Tree>)>,
 }
 
@@ -107,14 +107,15 @@ impl Wal {
         }
     }
 
-    /// Notes that the memtable of a tree has got its first entry, which stands in the current log.
+    /// Notes that the memtable of a tree has got its first entry, which is in the current log.
     pub fn note_fed(&mut self, tree: &Arc<Tree>) {
-        // So that the list has an end: what is sealed goes from its front.
+        // This drops sealed memtables from the front of the list, so that the list stays short.
         let _oldest = self.pins_oldest();
         self.fed.push_back((self.current(), Arc::downgrade(tree)));
     }
 
-    /// The tree whose unsealed memtable needs the oldest log. Each is passed over once, so no commit pays for all keyspaces.
+    /// The tree whose unsealed memtable needs the oldest log. It skips each list entry once, so no commit pays for all
+    /// keyspaces.
     pub fn pins_oldest(&mut self) -> Option<Arc<Tree>> {
         let pins = |log: FileId, tree: &Arc<Tree>| !tree.is_dropped() && tree.view().active.first_log() == Some(log);
         while let Some((log, tree)) = self.fed.front() {
@@ -140,7 +141,8 @@ impl Wal {
         self.current.as_ref().map_or(FileId::MAX, |log| log.id)
     }
 
-    /// Appends one commit of `count` operations to the pending bytes and takes its numbers.
+    /// Appends one commit of `count` operations to the pending bytes and assigns its sequence numbers. Returns the
+    /// first.
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
@@ -159,7 +161,7 @@ impl Wal {
         Ok(first)
     }
 
-    /// Whether so much is pending that it should be written out whatever the level.
+    /// Whether so much is pending that it should be written out whatever the durability.
     pub fn is_full(&self) -> bool {
         self.pending.len() >= PENDING_BYTES_MAX
     }
@@ -217,23 +219,23 @@ impl Wal {
         files
     }
 
-    /// Takes over logs of an earlier session, oldest first, until nobody needs them.
+    /// Takes over logs of an earlier session, oldest first, which are kept until nobody needs them.
     pub fn adopt(&mut self, files: impl IntoIterator<Item = LogFile>) {
-        let of_now = self.files.iter().rposition(|file| Some(file.id) == self.current.as_ref().map(|log| log.id));
-        let at = of_now.unwrap_or(self.files.len());
+        let current_at = self.files.iter().rposition(|file| Some(file.id) == self.current.as_ref().map(|log| log.id));
+        let at = current_at.unwrap_or(self.files.len());
         self.files.splice(at..at, files);
     }
 
-    /// Forgets logs below `floor`; the caller deletes the returned files.
+    /// Forgets logs below `floor`. The caller deletes the returned files.
     pub fn forget_below(&mut self, floor: FileId) -> Vec<FileId> {
         let current = self.current();
         self.unsynced.retain(|log| log.id >= floor);
-        let gone = self.files.iter().map(|f| f.id).filter(|&id| id < floor && id != current).collect();
+        let forgotten = self.files.iter().map(|f| f.id).filter(|&id| id < floor && id != current).collect();
         self.files.retain(|f| f.id >= floor || f.id == current);
-        gone
+        forgotten
     }
 
-    /// The floor when no log before `id` is needed any more.
+    /// The floor if no log before `id` is needed any more.
     pub fn floor_at(&self, id: FileId) -> LogFloor {
         let first = self.files.iter().find(|f| f.id >= id).map_or(self.next_seqno, |f| f.first);
         LogFloor { log: id, first }
@@ -259,8 +261,8 @@ impl Wal {
         }
     }
 
-    /// Notes in the log that all commits up to `last` are durable. A power loss may take the note; a killed process leaves it, and
-    /// whoever recovers knows what can be no torn tail, and what need not be written again.
+    /// Notes in the log that all commits up to `last` are durable. A power loss may take the note; a killed process
+    /// leaves it. Recovery learns from it which bytes cannot be a torn tail and which need not be written again.
     fn mark_durable(&mut self, last: SeqNo) -> Result<()> {
         if last <= self.marked || self.current.is_none() || planted!("no_marker") {
             return Ok(());
@@ -299,10 +301,10 @@ fn create(dir: &Dir, id: FileId) -> Result<OpenLog> {
     Ok(OpenLog { id, file })
 }
 
-/// Syncs the values first: a log record that is durable must not point at a value that is not.
+/// Syncs the values, then the logs: a durable log record must not point at a value that is not durable.
 ///
-/// `values` answers whose values there are while it holds the commit lock: then no commit can be in the log of this sync whose
-/// value is in none of them.
+/// `values` runs under the commit lock and returns the placements to sync. So each commit in the logs of this sync
+/// has its values in one of them.
 pub(crate) fn sync_now(
     wal: &FairLock<Wal>,
     values: impl FnOnce(&Wal) -> Vec<Arc<Values>>,
@@ -316,7 +318,7 @@ pub(crate) fn sync_now(
         (values, health.watch(wal.sync_task())?, wal.dir.clone())
     };
     let synced = values.iter().try_for_each(|p| p.sync()).and_then(|()| task.sync(&dir));
-    // Before anybody who waits can begin another sync: that one might succeed, without what this one has lost.
+    // Before a waiting thread can begin another sync: that one might succeed without what this one has lost.
     if planted!("poison_late") {
         synced?;
     } else {
@@ -340,7 +342,8 @@ mod tests {
 
     use super::*;
 
-    /// As soon as it returns, [`GroupSync`](crate::group_sync::GroupSync) lets the next one begin. Threads that race hardly ever meet in between.
+    /// As soon as a sync returns, [`GroupSync`](crate::group_sync::GroupSync) lets the next one begin. Racing threads
+    /// hardly ever hit the moment in between.
     #[test]
     fn a_sync_that_has_failed_is_known_before_another_can_begin() {
         let faulty = FaultyFs::over_memory(MemoryFs::default());

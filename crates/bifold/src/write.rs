@@ -7,11 +7,11 @@
 //! ```
 //!
 //! One lock and a short critical section: a commit is about a microsecond of work, less than handing it to a leader
-//! would cost. Readers take no lock; they see a commit when `visible` has passed its last operation, so a batch appears
-//! as a whole.
+//! would cost. Readers take no lock; they see a commit once `visible` has passed its last operation, so a batch
+//! appears as a whole.
 //!
-//! Cost of a put of 1 000 bytes: one copy into the log's buffer with one checksum pass, one system call (`Buffered`), one
-//! copy into the memtable.
+//! Cost of a put of 1 000 bytes: one copy into the log's buffer with one checksum pass, one system call (`Buffered`),
+//! one copy into the memtable.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -44,7 +44,7 @@ pub(crate) struct Op<'a> {
 pub(crate) enum Act<'a> {
     /// Sets the value.
     Put(&'a [u8]),
-    /// Sets the value, which is kept apart at this encoded address.
+    /// Sets the value, a separated one, by its encoded pointer.
     Pointer(&'a [u8]),
     /// Deletes the key.
     Delete,
@@ -52,10 +52,10 @@ pub(crate) enum Act<'a> {
     DeleteRange(Option<&'a [u8]>),
 }
 
-/// About the bytes of an encoded pointer.
+/// The approximate size of an encoded pointer.
 const POINTER_BYTES: usize = 12;
 
-/// Bytes an operation may take beside its key and value: log header and memtable node.
+/// Bytes that an operation may take in addition to its key and value: log header and memtable node.
 const OP_OVERHEAD_BYTES: u64 = 64;
 
 /// The largest commit, in bytes: what one log record can hold, with a margin.
@@ -85,7 +85,7 @@ impl Op<'_> {
         }
     }
 
-    /// Bytes it brings.
+    /// Bytes it adds.
     pub fn bytes(&self) -> u64 {
         let rest = match self.act {
             Act::Put(payload) | Act::Pointer(payload) => payload.len(),
@@ -116,15 +116,15 @@ impl Op<'_> {
 }
 
 impl Engine {
-    /// Commits `ops` as one. They have been checked.
+    /// Commits `ops` atomically. The caller has checked them.
     ///
     /// # Errors
-    /// I/O errors, and every reason not to take writes.
+    /// I/O errors, and every reason to refuse writes.
     pub fn commit(&self, ops: &[Op<'_>], durability: Durability) -> Result<()> {
         self.commit_if(ops, durability, || Ok(true)).map(drop)
     }
 
-    /// Commits `ops` if `condition` holds, with no other commit in between. Answers whether it did.
+    /// Commits `ops` if `condition` holds, with no other commit in between. Returns whether it did.
     ///
     /// # Errors
     /// As [`Engine::commit`], and those of `condition`.
@@ -140,7 +140,7 @@ impl Engine {
         }
         let bytes: u64 = ops.iter().map(Op::bytes).sum();
         if bytes > COMMIT_BYTES_MAX {
-            return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit, split it")));
+            return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit; split it")));
         }
         self.admit(ops, bytes)?;
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
@@ -152,12 +152,12 @@ impl Engine {
             if !condition()? {
                 return Ok(false);
             }
-            if let Some(gone) = ops.iter().find(|op| op.tree.is_dropped()) {
-                return Err(Error::Closed { what: format!("keyspace `{}`", gone.tree.name) });
+            if let Some(dropped) = ops.iter().find(|op| op.tree.is_dropped()) {
+                return Err(Error::Closed { what: format!("keyspace `{}`", dropped.tree.name) });
             }
             let write = || {
                 self.make_room(&mut wal, ops, in_memtable)?;
-                self.part_log_and_apply(&mut wal, ops, durability)
+                self.separate_log_and_apply(&mut wal, ops, durability)
             };
             self.watch(self.guard("a commit", write))?
         };
@@ -170,8 +170,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// First values to their files, where they are kept apart.
-    fn part_log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
+    /// Writes the values to separate to their files, then does [`Engine::log_and_apply`].
+    fn separate_log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
         if ops.iter().all(|op| op.tree.separates_from == usize::MAX) {
             return self.log_and_apply(wal, ops, durability);
         }
@@ -187,7 +187,7 @@ impl Engine {
             ends.push((start, pointers.len()));
             sampled.extend(op.sample(seqno, pointer));
         }
-        let parted: Vec<Op<'_>> = ops
+        let separated: Vec<Op<'_>> = ops
             .iter()
             .zip(ends)
             .map(
@@ -196,13 +196,13 @@ impl Engine {
                 },
             )
             .collect();
-        let last = self.log_and_apply(wal, &parted, durability)?;
+        let last = self.log_and_apply(wal, &separated, durability)?;
         sampled.iter().for_each(Sampled::report);
         self.note_values(ops);
         Ok(last)
     }
 
-    /// The log, then the memtables, then visibility. Nothing after the log can fail.
+    /// Writes to the log, then to the memtables, then makes the commit visible. Nothing after the log can fail.
     pub fn log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
         let count =
             u32::try_from(ops.len()).map_err(|_| Error::invalid("batch", "too many operations for one commit"))?;
@@ -218,7 +218,7 @@ impl Engine {
                 }
             }
         })?;
-        // On a disk that is nearly full nothing waits that has been admitted.
+        // On a nearly full disk an admitted commit is written at once.
         if durability > Durability::Memory || wal.is_full() || self.room.is_short() {
             wal.write_out()?;
         }
@@ -232,8 +232,8 @@ impl Engine {
         Ok(last)
     }
 
-    /// Seals the memtables that this commit would overfill, and when logs have grown too long the memtable that holds on to
-    /// the oldest of them.
+    /// Seals the memtables that this commit would overfill. If the logs have grown too long, also seals the memtable
+    /// that needs the oldest log.
     pub fn make_room(&self, wal: &mut Wal, ops: &[Op<'_>], bytes: u64) -> Result<()> {
         let overfull = |tree: &Arc<Tree>| {
             let view = tree.view();
@@ -263,7 +263,7 @@ impl Engine {
         self.sync_as_far_as(SyncTarget::Commit(seqno))
     }
 
-    /// Returns when everything that is in logs and value files survives a power loss.
+    /// Returns when everything in logs and value files survives a power loss.
     ///
     /// # Errors
     /// I/O errors.
@@ -283,7 +283,7 @@ impl Engine {
     }
 }
 
-/// Puts one operation, already in the log, into its memtable. Answers whether it is the first there.
+/// Applies one operation, already in the log, to its memtable. Returns whether it is the memtable's first operation.
 pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) -> bool {
     let view = op.tree.view();
     let is_first = view.active.fed_by(log);

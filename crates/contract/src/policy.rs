@@ -20,6 +20,9 @@ pub trait CompactionPolicy: Send + Sync + fmt::Debug {
 /// A level that a running job writes into, with the first and the last key it may write (`None`: unbounded).
 pub type BusyOutput = (u8, Option<Box<[u8]>>, Option<Box<[u8]>>);
 
+/// The first and the last key of something (`None`: no upper bound), both inclusive.
+pub type KeyRange = (Box<[u8]>, Option<Box<[u8]>>);
+
 /// What running jobs hold, and what readers may still need.
 #[derive(Clone, Debug, Default)]
 pub struct Busy {
@@ -53,7 +56,7 @@ pub struct CompactionJob {
     pub output_run: Option<RunId>,
     /// The first and the last key of the inputs (`None`: no upper bound). Other jobs may write into the same level outside of
     /// them. Where they are not given, the job takes the whole level.
-    pub keys: Option<(Box<[u8]>, Option<Box<[u8]>>)>,
+    pub keys: Option<KeyRange>,
     /// Cut output tables at about this size, in bytes.
     pub table_bytes: u64,
     /// Cut an output table before it overlaps more than this many bytes of the level below the output.

@@ -1,7 +1,7 @@
-//! The directory that a checkpoint goes to: what it must not be, and how it goes away again when the checkpoint fails.
+//! The target directory of a checkpoint: which directories are refused, and how to undo a checkpoint that failed.
 //!
-//! Everything made is noted before it is made, so that [`Target::undo`] finds all of it. The manifest goes first and durably:
-//! what is left if the power goes meanwhile is no database.
+//! Each file and directory is noted before it is made, so that [`Target::undo`] finds all of them. It removes the
+//! manifest first, durably: after a power loss in between, what is left is no database.
 
 use std::{
     io,
@@ -15,24 +15,25 @@ use bifold_io::{
     fs::{FileLock, PathKind},
 };
 
-/// A directory for a copy, with what was made of it.
+/// The directory of a copy, and what was made for it.
 pub(super) struct Target {
     dir: Dir,
-    /// Directories that were not there, the innermost first.
+    /// Directories that did not exist before, the innermost first.
     made_dirs: Vec<PathBuf>,
     made_files: Vec<String>,
     has_manifest: bool,
-    /// Nobody opens the copy, or makes another one here, before it is whole.
+    /// Keeps others from opening the copy, or making another one here, before it is complete.
     lock: Option<Box<dyn FileLock>>,
 }
 
 impl Target {
-    /// Makes `path` a directory that is empty but for its lock.
+    /// Makes `path` a directory that is empty except for its lock.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when that is no place for a copy of the database in `from`; [`Error::Locked`]; I/O errors.
+    /// [`Error::InvalidArgument`] when `path` cannot take a copy of the database in `from`; [`Error::Locked`]; I/O
+    /// errors.
     pub fn claim(from: &Dir, path: &Path) -> Result<Self> {
-        // Without a separator at the end, which would have a symbolic link followed.
+        // Drops a trailing separator, which would make the system follow a symbolic link.
         let path: PathBuf = path.components().collect();
         let made_dirs = check_place(from, &path)?;
         let dir = from.sibling(&path);
@@ -48,7 +49,7 @@ impl Target {
         self.refuse_files(&[])?;
         match self.make(names::LOCK, |dir| dir.lock(names::LOCK, LockMode::Exclusive)) {
             Err(locked @ Error::Locked { .. }) => {
-                // Another checkpoint is at work here: all of it is that one's.
+                // Another checkpoint is running here: everything here belongs to it.
                 self.made_nothing();
                 Err(locked)
             }
@@ -61,12 +62,12 @@ impl Target {
 
     fn refuse_files(&mut self, but: &[&str]) -> Result<()> {
         let Some(name) = self.dir.list()?.into_iter().find(|name| !but.contains(&&**name)) else { return Ok(()) };
-        // Another checkpoint has ended here meanwhile, if the directory was not there before.
+        // If the directory did not exist before, another checkpoint has finished here meanwhile.
         self.made_nothing();
-        Err(refused(self.dir.path(), &format!("holds files already ({name}); name a new or an empty directory")))
+        Err(refused(self.dir.path(), &format!("already holds files ({name}); name a new or an empty directory")))
     }
 
-    /// What is here is another one's.
+    /// Forgets what was noted: everything here belongs to somebody else.
     fn made_nothing(&mut self) {
         self.made_files.clear();
         self.made_dirs.clear();
@@ -85,7 +86,7 @@ impl Target {
         self.made_files.push(name.into());
         let made = make(&self.dir);
         if matches!(&made, Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists) {
-            // Somebody else's.
+            // The file belongs to somebody else.
             self.made_files.pop();
         }
         made
@@ -99,7 +100,7 @@ impl Target {
     /// Checks that a file of the copy has as many bytes as it must have.
     ///
     /// # Errors
-    /// When it has not; I/O errors.
+    /// When the length differs; I/O errors.
     pub fn check_len(&self, name: &str, bytes: u64) -> Result<()> {
         match self.dir.len(name)? {
             Some(found) if found == bytes => Ok(()),
@@ -110,7 +111,7 @@ impl Target {
         }
     }
 
-    /// Makes the names of the directory and of those made above it durable.
+    /// Makes durable the names of the directory and of the directories made above it.
     ///
     /// # Errors
     /// I/O errors.
@@ -120,13 +121,13 @@ impl Target {
         made.iter().try_for_each(|dir| self.dir.sibling(above(dir)).sync())
     }
 
-    /// Removes everything that was made. Answers `error`, with what could not be removed.
+    /// Removes everything that was made. Returns `error`, or an error that says what could not be removed.
     pub fn undo(self, error: Error) -> Error {
         match self.remove_all() {
             Ok(()) => error,
             Err(left) => {
                 let reason = format!(
-                    "{left}; remove the directory by hand, it is no whole copy (the checkpoint failed: {error})"
+                    "{left}; remove the directory by hand, it holds an incomplete copy (the checkpoint failed: {error})"
                 );
                 Error::io("remove the unfinished checkpoint", self.dir.path(), io::Error::other(reason))
             }
@@ -135,11 +136,11 @@ impl Target {
 
     fn remove_all(&self) -> Result<()> {
         if self.has_manifest {
-            // Were it found again after a power loss, without files that go below, it would lead to nothing, or worse: to a
-            // copy without the last log.
+            // A manifest that survives a power loss after the files below are removed would describe missing files,
+            // or worse, a copy without its last log.
             self.dir.remove(names::MANIFEST)?;
             self.dir.remove(names::MANIFEST_TEMPORARY)?;
-            // Through a directory of its own: where a sync of the copy has failed there is no other of the copy.
+            // Through a new handle: after a failed sync of the copy its own handle never syncs again.
             self.dir.sibling(self.dir.path()).sync()?;
         }
         let files = self.made_files.iter().rev().map(|name| self.dir.remove(name));
@@ -152,10 +153,11 @@ impl Target {
     }
 }
 
-/// Refuses what is no place for a copy of the database in `from`. Answers which directories are missing, the innermost first.
+/// Refuses a path that cannot take a copy of the database in `from`. Returns the missing directories, the innermost
+/// first.
 fn check_place(from: &Dir, path: &Path) -> Result<Vec<PathBuf>> {
     if path.file_name().is_none() {
-        return Err(refused(path, "is no name for a directory of its own"));
+        return Err(refused(path, "does not name a new directory"));
     }
     match from.sibling(path).kind()? {
         Some(PathKind::Link) => {
@@ -165,19 +167,19 @@ fn check_place(from: &Dir, path: &Path) -> Result<Vec<PathBuf>> {
         Some(PathKind::Directory) | None => {}
     }
     let mut missing = Vec::new();
-    let mut there = path;
-    while !there.as_os_str().is_empty() && from.sibling(there).kind()?.is_none() {
-        missing.push(there.to_owned());
-        there = there.parent().unwrap_or(Path::new(""));
+    let mut existing = path;
+    while !existing.as_os_str().is_empty() && from.sibling(existing).kind()?.is_none() {
+        missing.push(existing.to_owned());
+        existing = existing.parent().unwrap_or(Path::new(""));
     }
-    let rest = path.strip_prefix(there).unwrap_or(Path::new(""));
-    if rest.components().any(|part| part == Component::ParentDir) {
-        return Err(refused(path, "goes back by `..` from a directory that is not there; name it without"));
+    let rest = path.strip_prefix(existing).unwrap_or(Path::new(""));
+    if rest.components().any(|component| component == Component::ParentDir) {
+        return Err(refused(path, "has `..` after a directory that does not exist; name it without `..`"));
     }
-    let to = from.sibling(or_here(there)).resolved()?.join(rest);
+    let to = from.sibling(or_here(existing)).resolved()?.join(rest);
     let database = from.resolved()?;
     if to.starts_with(&database) || database.starts_with(&to) {
-        return Err(refused(path, "is the database's own directory, or in it, or around it; name another one"));
+        return Err(refused(path, "is, contains or lies within the database's own directory; name another one"));
     }
     Ok(missing)
 }

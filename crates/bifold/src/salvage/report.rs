@@ -10,16 +10,16 @@ use bifold_format::{
 use bifold_values::parts::salvage::{self, Source};
 use serde::{Serialize, Serializer};
 
-/// Damaged stretches that are listed of each file; more are only counted.
-const LISTED_MAX: usize = 1000;
+/// How many damaged stretches of a file are listed; more are only counted.
+const DAMAGE_LISTED_MAX: usize = 1000;
 
 /// What a salvage found.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Of each file, ascending by their numbers.
+    /// The files, ascending by number.
     pub files: Vec<FileReport>,
-    /// Of each keyspace.
+    /// The keyspaces.
     pub keyspaces: Vec<KeyspaceReport>,
 }
 
@@ -27,16 +27,16 @@ pub struct Report {
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct FileReport {
-    /// Where it is.
+    /// Its path.
     #[serde(serialize_with = "shown")]
     pub path: PathBuf,
     /// Its number.
     pub file: FileId,
-    /// Whose values it has, if that is whole.
+    /// The keyspace that its values belong to, if its description is intact.
     pub keyspace: Option<KeyspaceId>,
     /// Its length, in bytes.
     pub bytes: u64,
-    /// Whole records, of all kinds.
+    /// Intact records, of all kinds.
     pub records: u64,
     /// Of these, values.
     pub values: u64,
@@ -48,24 +48,24 @@ pub struct FileReport {
     pub tags: u64,
     /// Range deletes.
     pub range_deletes: u64,
-    /// Drop-keys: numbers of values, in whatever files, that compaction has dropped.
+    /// Drop-keys: numbers of values, in any file, that compaction has dropped.
     pub drop_keys: u64,
-    /// The largest number of a record with a key.
+    /// The largest sequence number of a record with a key.
     pub newest_seqno: SeqNo,
-    /// Damaged stretches, and bytes in them.
+    /// Damaged stretches.
     pub damaged_stretches: u64,
-    /// See above.
+    /// Bytes in them.
     pub damaged_bytes: u64,
     /// The first thousand damaged stretches.
     pub damage: Vec<Damage>,
 }
 
-/// A path that is not UTF-8 is still told, as far as it can be.
+/// Serializes a path that may not be UTF-8: what cannot be shown is replaced.
 fn shown<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
 }
 
-/// A stretch of a file that holds no whole record.
+/// A stretch of a file that holds no intact record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Damage {
     /// Where it starts, in bytes from the start of the file.
@@ -80,11 +80,11 @@ pub struct Damage {
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct KeyspaceReport {
-    /// The name it has here: value files do not know it.
+    /// The name used here: value files do not contain it.
     pub name: String,
-    /// Its id; `None` for a file that does not say it any more.
+    /// Its id; `None` for a file whose id is lost.
     pub id: Option<KeyspaceId>,
-    /// Keys met.
+    /// Keys found.
     pub keys: u64,
     /// Keys whose newest record is a value.
     pub values: u64,
@@ -92,22 +92,23 @@ pub struct KeyspaceReport {
     pub deleted: u64,
     /// Keys in a range that was deleted.
     pub range_deleted: u64,
-    /// Keys whose newest value stood beside them, or in another file.
+    /// Keys whose newest value was inline, or in another file.
     pub moved: u64,
-    /// Keys whose newest record is a value that a drop-key names: deleted, or overwritten by what is in none of the files.
+    /// Keys whose newest record is a value that a drop-key names: deleted, or overwritten by a value that none of the
+    /// files holds.
     pub dropped: u64,
-    /// The largest number of a record.
+    /// The largest sequence number of a record.
     pub newest_seqno: SeqNo,
     /// Keys put into the new database.
     pub restored: u64,
-    /// Bytes of these and their values.
+    /// Bytes of these keys and their values.
     pub restored_bytes: u64,
-    /// Values that were whole when they were found, and not any more when they were to be restored.
+    /// Values that were intact when they were found, but no longer when they were to be restored.
     pub lost: u64,
 }
 
 impl Report {
-    /// Whether every byte of all files was whole, and stayed so.
+    /// Whether every byte of all files was intact, and stayed so.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.files.iter().all(|file| file.damaged_stretches == 0) && self.keyspaces.iter().all(|k| k.lost == 0)
@@ -147,7 +148,7 @@ impl FileReport {
     pub(super) fn damaged(&mut self, damage: salvage::Damage) {
         self.damaged_stretches += 1;
         self.damaged_bytes += damage.bytes;
-        if self.damage.len() < LISTED_MAX {
+        if self.damage.len() < DAMAGE_LISTED_MAX {
             let salvage::Damage { offset, bytes, problem } = damage;
             self.damage.push(Damage { offset, bytes, problem });
         }

@@ -1,19 +1,19 @@
-//! How well values are sorted that rewrites sort (DiffKV §3.2), and what that took.
+//! How well rewrites have sorted the values (DiffKV §3.2), and what that cost.
 
 use serde::Serialize;
 
 use crate::{sync::LockExt, tree::Tree};
 
-/// Values of one keyspace that are sorted in part. Byte counts are of records, since the database was opened.
+/// The partially sorted values of one keyspace. Byte counts are of records, since the database was opened.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct OrderStats {
     /// The levels that have value files.
     pub levels: Vec<LevelOrderStats>,
     /// Merges that moved values.
     pub merges: u64,
-    /// Milliseconds that these took, with their tables.
+    /// Milliseconds that these took, including the merge of their tables.
     pub merge_ms: u64,
-    /// Bytes parted from their keys by flushes.
+    /// Bytes that flushes separated from their keys.
     pub separated_bytes: u64,
     /// Bytes moved because their keys went to a deeper level.
     pub merged_bytes: u64,
@@ -28,17 +28,18 @@ pub struct OrderStats {
 pub struct LevelOrderStats {
     /// Its number.
     pub level: u32,
-    /// Sorted groups: files that one flush or merge has written do not overlap.
+    /// Sorted groups: the files that one flush or merge wrote, which do not overlap.
     pub groups: u64,
     /// Files in it.
     pub files: u64,
     /// Bytes in it.
     pub bytes: u64,
-    /// Of these, bytes that are not known to be dead.
+    /// Of these, bytes not known to be dead.
     pub live_bytes: u64,
-    /// How many files have a part of the keys of one, that one included: the mean. A scan reads about so many side by side.
+    /// The mean number of files that overlap the keys of one file, including that file. A scan reads about this many
+    /// at once.
     pub overlap: f64,
-    /// Files whose values move with the next merge that meets them.
+    /// Files whose values the next merge that involves them moves.
     pub tagged: u64,
 }
 

@@ -1,12 +1,12 @@
-//! Where the bytes of the directory are: which are needed, which could go, and what keeps the others.
+//! What the bytes of the directory are: which are needed, which can be reclaimed, and what holds up the others.
 //!
 //! ```text
 //! dir_bytes ─┬─ tables_bytes ─┬─ live_bytes_estimate
 //!            │                └─ dead_bytes_estimate       until compactions drop it
 //!            ├─ values_bytes ─┬─ live_values_estimate
-//!            │                ├─ dead_values_estimate      until a collection moves what is live beside it
+//!            │                ├─ dead_values_estimate      until GC moves the live values in the same file
 //!            │                └─ drained_bytes ─┬─ pinned_bytes          until `pinned_by` is dropped
-//!            │                                  └─ awaiting_sync_bytes   until the next collection, which syncs
+//!            │                                  └─ awaiting_sync_bytes   until the next GC run, which syncs
 //!            ├─ logs_bytes, manifest_bytes, appends_bytes, reserve_bytes
 //!            └─ other_bytes
 //! ```
@@ -24,49 +24,50 @@ use crate::engine::Engine;
 pub struct SpaceStats {
     /// Everything in the directory: the sum of tables, values, logs, manifest, appends, reserve and others.
     pub dir_bytes: u64,
-    /// Tables in force.
+    /// Tables in use.
     pub tables_bytes: u64,
-    /// Files of values kept apart.
+    /// Files of separated values.
     pub value_files: u64,
-    /// Bytes in them: live, dead and emptied.
+    /// Bytes in them: live, dead and drained.
     pub values_bytes: u64,
-    /// Of these, bytes of values that are needed, as far as known or, by a sample, estimated.
+    /// Of `values_bytes`, live values: known, or estimated from a sample.
     pub live_values_estimate: u64,
-    /// Of these, the rest of the files in use.
+    /// Of `values_bytes`, the rest of the files in use.
     pub dead_values_estimate: u64,
-    /// Of the live, all bytes of files that are left out since something in them cannot be read, and of what cannot be collected
-    /// without them: nothing can free them.
+    /// Of `live_values_estimate`, all bytes of files that compaction and GC leave out because something in them
+    /// cannot be read, and of files that cannot be garbage-collected without them. No job can free them.
     pub left_out_bytes: u64,
-    /// Of these, bytes of files out of use: pinned or awaiting a sync.
+    /// Of `values_bytes`, files without live values: pinned or awaiting a sync.
     pub drained_bytes: u64,
-    /// Of the emptied, what a snapshot or iterator that is open may still read.
+    /// Of `drained_bytes`, what an open snapshot or iterator may still read.
     pub pinned_bytes: u64,
-    /// The oldest of those, if anything is pinned: only when it has been dropped do pinned bytes go.
+    /// The oldest open snapshot or iterator, if anything is pinned. Pinned bytes are reclaimed only after it is
+    /// dropped.
     pub pinned_by: Option<SnapshotStats>,
-    /// Of the emptied, what nobody reads any more: it goes as soon as the moves out of it are synced, which the next
-    /// collection does.
+    /// Of `drained_bytes`, what nobody reads any more. It is reclaimed once the moves out of it are synced, which the
+    /// next GC run does.
     pub awaiting_sync_bytes: u64,
     /// Logs.
     pub logs_bytes: u64,
     /// The manifest.
     pub manifest_bytes: u64,
-    /// The append region. What stands in it until the next sync counts for its log or value file, too.
+    /// The append region. Bytes that stay in it until the next sync also count for their log or value file.
     pub appends_bytes: u64,
     /// The file `RESERVE`: space for a full disk.
     pub reserve_bytes: u64,
-    /// The rest of the directory: tables that an iterator still reads, files of dropped keyspaces to which there are
-    /// handles, files that are being written, files that are not the database's.
+    /// The rest of the directory: tables that an iterator still reads, files of dropped keyspaces that still have
+    /// handles, files being written, files that do not belong to the database.
     pub other_bytes: u64,
-    /// Estimate of live bytes in tables: the last sorted level, and what above it cannot be older versions of it.
+    /// Estimate of live bytes in tables: the last level or everything above it, whichever is larger.
     pub live_bytes_estimate: u64,
     /// The rest of the tables.
     pub dead_bytes_estimate: u64,
-    /// What collecting and compacting everything would free now. While a snapshot or iterator is open, what is dead but
-    /// not emptied does not count: it might be what that one sees.
+    /// What a full compaction and GC would free now. While a snapshot or iterator is open, dead bytes that are not
+    /// drained do not count: it might still see them.
     pub reclaimable_bytes_estimate: u64,
-    /// Files that could not be removed when they were not needed any more; the next opening removes them.
+    /// Files that could not be deleted when they were no longer needed; the next opening deletes them.
     pub failed_removals: u64,
-    /// Questions about the directory that the system did not answer when these figures were made: some may be too small.
+    /// Calls that listed the directory or a file's length and failed: some of these figures may be too small.
     pub unanswered: u64,
 }
 
@@ -121,7 +122,7 @@ impl ValueBytes {
         let pinned = |seqno| trees.iter().map(|p| p.placement().drained_after(seqno)).sum();
         let pinned: u64 = oldest.map_or(0, pinned);
         let all = trees.iter().map(|p| p.placement().space()).fold(ValueSpace::default(), ValueSpace::plus);
-        // A file may have gone between the two questions.
+        // A file may have been deleted between the two calls.
         Self { pinned: pinned.min(all.drained_bytes), all }
     }
 
@@ -130,14 +131,15 @@ impl ValueBytes {
     }
 }
 
-/// What lies above the last level is at most new versions of its keys; those it can replace are dead.
+/// Assumes that the levels above the last one hold only new versions of its keys: as many bytes of the last level are
+/// dead.
 fn dead_in_tables(keyspace: &KeyspaceStats) -> u64 {
     let last = keyspace.levels.iter().rposition(|l| l.bytes > 0).unwrap_or(0);
     let above: u64 = keyspace.levels.iter().take(last).map(|l| l.bytes).sum();
     above.min(keyspace.levels.get(last).map_or(0, |l| l.bytes))
 }
 
-/// What the directory says of its files: whoever has it open for reading only has no other account of the logs.
+/// File sizes from the directory: a read-only database has no other account of its logs.
 #[derive(Default)]
 struct FileBytes {
     all: u64,
@@ -153,7 +155,7 @@ impl FileBytes {
         let mut files = Self::default();
         let names = engine.dir.list().inspect_err(|_| files.unanswered += 1).unwrap_or_default();
         for name in names {
-            // Statistics do not fail: they say that they could not ask. A file may also have gone meanwhile.
+            // Statistics do not fail: they count the calls that did. A file may also have been deleted meanwhile.
             let bytes = engine.dir.len(&name).inspect_err(|_| files.unanswered += 1).ok().flatten().unwrap_or(0);
             files.all += bytes;
             match names::parse(&name) {

@@ -173,7 +173,7 @@ mod tests {
         set.iter().for_each(|set| options.set(set).unwrap());
         let found: Vec<_> = differences(&options).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
         // The policy is another one, so all its options are.
-        let levels = "keyspace.compaction.tiered.levels=7";
-        assert_eq!(found, [set[0], set[1], set[2], levels]);
+        let others = ["keyspace.compaction.tiered.levels=7", "keyspace.compaction.tiered.space_percent=200"];
+        assert_eq!(found, [&set[..], &others[..]].concat());
     }
 }
