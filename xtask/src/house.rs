@@ -9,6 +9,10 @@ const FILE_LINES_MAX: usize = 500;
 /// Columns of a line.
 const COLUMNS_MAX: usize = 120;
 
+/// Files and lines that are still above these limits, which no change may add to: they are to become none.
+const LONG_FILES_LEFT: usize = 7;
+const WIDE_LINES_LEFT: usize = 890;
+
 /// Methods that a placement must write itself.
 const REQUIRED_METHODS_MAX: usize = 8;
 
@@ -34,15 +38,17 @@ const REGISTRATION: [&str; 4] = [
 pub fn run() -> Result<(), String> {
     let files = sources()?;
     let mut problems = Vec::new();
-    let mut count = |what: &str, found: Vec<String>| {
-        println!("{what}: {}", found.len());
-        problems.extend(found.into_iter().map(|place| format!("{place}: {what}")));
+    let mut count = |what: &str, found: Vec<String>, most: usize| {
+        println!("{what}: {} (at most {most})", found.len());
+        if found.len() > most {
+            problems.extend(found.into_iter().map(|place| format!("{place}: {what}")));
+        }
     };
-    count("files of more than 500 lines", files.iter().filter_map(long_file).collect());
-    count("lines of more than 120 columns", files.iter().flat_map(wide_lines).collect());
-    count("placements named elsewhere", files.iter().flat_map(strange_names).collect());
+    count("files of more than 500 lines", files.iter().filter_map(long_file).collect(), LONG_FILES_LEFT);
+    count("lines of more than 120 columns", files.iter().flat_map(wide_lines).collect(), WIDE_LINES_LEFT);
+    count("placements named elsewhere", files.iter().flat_map(strange_names).collect(), 0);
     let required = required_methods(&files)?;
-    println!("required methods of `Placement`: {required}");
+    println!("required methods of `Placement`: {required} (at most {REQUIRED_METHODS_MAX})");
     if required > REQUIRED_METHODS_MAX {
         problems.push(format!("{SEAM}: `Placement` requires {required} methods, not {REQUIRED_METHODS_MAX} at most"));
     }

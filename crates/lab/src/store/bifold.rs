@@ -173,7 +173,8 @@ mod tests {
         set.iter().for_each(|set| options.set(set).unwrap());
         let found: Vec<_> = differences(&options).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
         // The policy is another one, so all its options are.
-        let others = ["keyspace.compaction.tiered.levels=7", "keyspace.compaction.tiered.space_percent=200"];
-        assert_eq!(found, [&set[..], &others[..]].concat());
+        let tiered = |option| format!("keyspace.compaction.tiered.{option}");
+        let others = [tiered("levels=7"), tiered("size_ratio=5"), tiered("space_percent=200")];
+        assert_eq!(found, [&[set[0].to_owned(), set[1].to_owned()], &others[..]].concat());
     }
 }
