@@ -10,7 +10,7 @@
 //! | [`edit`] | one atomic change of the database: tables and value files together |
 //! | [`error`] | everything that can go wrong, with file, offset and what to do |
 //! | [`option`] | options as users write them: sizes, bounds |
-//! | [`planted`] | bugs planted on purpose, to test the tests |
+//! | [`mod@planted`] | bugs planted on purpose, to test the tests |
 //! | [`policy`] | seams: which tables to compact, which level-0 tables may hold a key |
 //! | [`rewrite`] | seam: what becomes of the entries and values of a stream that is rewritten |
 //! | [`source`] | for whom bytes are read and written, so that statistics are honest |
