@@ -34,6 +34,12 @@ const REGISTRATION: [&str; 4] = [
     "crates/bifold/src/lib.rs",
 ];
 
+/// The page that walks through the code, in steps such as `read.rs:look`.
+const WALKS: &str = "ARCHITECTURE.md";
+
+/// Where the files of a step may be: its path is the end of theirs.
+const WALKED: [&str; 3] = ["crates/bifold/src/", "crates/index/src/", "crates/values/src/"];
+
 /// Counts everything, prints the counts, and fails when one is above its limit.
 pub fn run() -> Result<(), String> {
     let files = sources()?;
@@ -47,6 +53,8 @@ pub fn run() -> Result<(), String> {
     count("files of more than 500 lines", files.iter().filter_map(long_file).collect(), LONG_FILES_LEFT);
     count("lines of more than 120 columns", files.iter().flat_map(wide_lines).collect(), WIDE_LINES_LEFT);
     count("placements named elsewhere", files.iter().flat_map(strange_names).collect(), 0);
+    let walks = fs::read_to_string(WALKS).map_err(|e| format!("{WALKS}: {e}"))?;
+    count("steps of walks that are not there", lost_steps(&walks, &files), 0);
     let required = required_methods(&files)?;
     println!("required methods of `Placement`: {required} (at most {REQUIRED_METHODS_MAX})");
     if required > REQUIRED_METHODS_MAX {
@@ -109,6 +117,21 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
+/// Steps of a page whose file has no such function.
+fn lost_steps(page: &str, files: &[Source]) -> Vec<String> {
+    let code = page.split('`').skip(1).step_by(2);
+    let steps = code.filter_map(|code| code.split_once(".rs:"));
+    let is_there = |(file, function): &(&str, &str)| {
+        let ending = format!("/{file}.rs");
+        let name = function.rsplit("::").next().unwrap_or(function);
+        let walked = files.iter().filter(|source| WALKED.iter().any(|root| source.path.starts_with(root)));
+        let mut walked = walked.filter(|source| source.path.ends_with(&ending));
+        walked
+            .any(|source| source.text.contains(&format!("fn {name}(")) || source.text.contains(&format!("fn {name}<")))
+    };
+    steps.filter(|step| !is_there(step)).map(|(file, function)| format!("{WALKS}: `{file}.rs:{function}`")).collect()
+}
+
 /// Methods of the trait that end with a semicolon: those without a body of their own.
 fn required_methods(files: &[Source]) -> Result<usize, String> {
     let seam = files.iter().find(|file| file.path == SEAM).ok_or_else(|| format!("{SEAM} is not there"))?;
@@ -158,6 +181,13 @@ mod tests {
         assert!(strange_names(&file("crates/values/src/placements/hashkv.rs", text)).is_empty());
         assert!(strange_names(&file("crates/cli/src/a.rs", text)).is_empty());
         assert!(strange_names(&file("crates/index/src/a.rs", "let hashkv_like = 1;\n")).is_empty());
+    }
+
+    #[test]
+    fn steps_of_a_walk_are_functions_of_their_file() {
+        let files = [file("crates/bifold/src/read.rs", "fn look(&self) {}\nfn find<T>() {}\n")];
+        let page = "`read.rs:look`, `read.rs:Engine::find`, `read.rs:gone`, `lost.rs:look`, `read.rs`, look";
+        assert_eq!(lost_steps(page, &files), ["ARCHITECTURE.md: `read.rs:gone`", "ARCHITECTURE.md: `lost.rs:look`"]);
     }
 
     #[test]
