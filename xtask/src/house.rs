@@ -1,5 +1,5 @@
-//! The limits that keep the code readable, counted: files, lines, the seam, and where placements are named. Functions are
-//! counted by clippy (`too-many-lines-threshold` in clippy.toml).
+//! The limits that keep the code readable, counted: files, lines, the seam, and where placements are named. Functions
+//! are counted by clippy (`too-many-lines-threshold` in clippy.toml).
 
 use std::{fs, process::Command};
 
@@ -11,7 +11,7 @@ const COLUMNS_MAX: usize = 120;
 
 /// Files and lines that are still above these limits, which no change may add to: they are to become none.
 const LONG_FILES_LEFT: usize = 7;
-const WIDE_LINES_LEFT: usize = 890;
+const WIDE_LINES_LEFT: usize = 530;
 
 /// Methods that a placement must write itself.
 const REQUIRED_METHODS_MAX: usize = 8;

@@ -1,8 +1,8 @@
 //! Ctrl-C and SIGTERM while something unfinished is on disk: it is removed, then the program ends by the signal.
 //!
-//! Commands that make a directory or file which is not whole for a while hold an [`Unfinished`] of it. The first of these has a
-//! thread wait for signals; programs without one end at once, as the system has it. What a database itself is in the middle of
-//! needs nothing: it recovers from any end.
+//! Commands that make a directory or file which is not whole for a while hold an [`Unfinished`] of it. The first of
+//! these has a thread wait for signals; programs without one end at once, as the system has it. What a database
+//! itself is in the middle of needs nothing: it recovers from any end.
 
 use std::{
     fs, io,
@@ -53,8 +53,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// The program is ending by a signal, which another thread takes care of: whoever has failed because its files are gone says
-/// nothing about it.
+/// The program is ending by a signal, which another thread takes care of: whoever has failed because its files are
+/// gone says nothing about it.
 pub fn wait_if_ending() {
     while IS_ENDING.load(Ordering::Acquire) {
         thread::park();

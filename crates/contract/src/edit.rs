@@ -122,7 +122,8 @@ impl ValueEdit {
     }
 }
 
-/// What the manifest knows of one value file. The placement that wrote it gives `class`, `group` and `tags` their meaning.
+/// What the manifest knows of one value file. The placement that wrote it gives `class`, `group` and `tags` their
+/// meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueFileMeta {
     /// The file.

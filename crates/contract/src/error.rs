@@ -9,8 +9,8 @@ use std::{
 /// The result of every fallible call of Bifold.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What Unix systems answer to a process that has too few descriptors or too little memory: `EINTR`, `EAGAIN`, `ENOMEM`, `ENFILE`,
-/// `EMFILE`.
+/// What Unix systems answer to a process that has too few descriptors or too little memory: `EINTR`, `EAGAIN`,
+/// `ENOMEM`, `ENFILE`, `EMFILE`.
 const SHORT_OF_RESOURCES: [i32; 5] = [4, 11, 12, 23, 24];
 
 /// Why a call failed. Cheap to clone, so that a failed background job can report its cause to every later call.
@@ -71,8 +71,8 @@ pub enum Error {
         /// What the panic said.
         message: String,
     },
-    /// The disk has too little room for what was asked; nothing was changed. Reads go on, and so do deletes as long as there
-    /// is room for them.
+    /// The disk has too little room for what was asked; nothing was changed. Reads go on, and so do deletes as long
+    /// as there is room for them.
     Full {
         /// The database's directory.
         path: PathBuf,
@@ -160,8 +160,8 @@ impl Error {
         matches!(self, Self::Corruption { .. })
     }
 
-    /// Whether something that is stored cannot be read: it is damaged, or the system does not give it. Who only read has changed
-    /// nothing by that. A process that has too few descriptors or too little memory could read it later.
+    /// Whether something that is stored cannot be read: it is damaged, or the system does not give it. Who only read
+    /// has changed nothing by that. A process that has too few descriptors or too little memory could read it later.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         match self {

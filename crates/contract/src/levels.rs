@@ -102,11 +102,11 @@ impl Levels {
         u8::try_from(filled).unwrap_or(u8::MAX)
     }
 
-    /// The partitions (UniKV §III-D): what lies between two neighbouring boundaries, with its own level 0 and its own deeper
-    /// levels, so that each can be compacted without the others.
+    /// The partitions (UniKV §III-D): what lies between two neighbouring boundaries, with its own level 0 and its own
+    /// deeper levels, so that each can be compacted without the others.
     ///
-    /// A boundary that a table spans is not in force yet; it stands among those of the partition it lies in. What is written is
-    /// cut at it from now on, so it is in force when the tables that span it have been merged.
+    /// A boundary that a table spans is not in force yet; it stands among those of the partition it lies in. What is
+    /// written is cut at it from now on, so it is in force when the tables that span it have been merged.
     #[must_use]
     pub fn partitions(&self) -> Vec<Self> {
         let in_force = self.unspanned();

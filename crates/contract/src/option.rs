@@ -1,6 +1,7 @@
 //! Options as users write them: sizes with units, and the words that say what is out of bounds.
 //!
-//! Each option is defined once, in the crate that uses it, with its default and its bounds; `bifold::options` joins them.
+//! Each option is defined once, in the crate that uses it, with its default and its bounds; `bifold::options` joins
+//! them.
 
 use serde::{Deserialize, Deserializer, de};
 

@@ -1,8 +1,8 @@
 //! Bugs planted on purpose: tests of the tests.
 //!
-//! A build with `--cfg planted` carries every planted bug, asleep; the environment variable [`VARIABLE`] names the one to wake. In any
-//! other build [`planted!`](crate::planted!) is the constant `false`, and the compiler removes what it guards.
-//! `crates/sim/src/planted.rs` lists the bugs and the test that must catch each.
+//! A build with `--cfg planted` carries every planted bug, asleep; the environment variable [`VARIABLE`] names the
+//! one to wake. In any other build [`planted!`](crate::planted!) is the constant `false`, and the compiler removes
+//! what it guards. `crates/sim/src/planted.rs` lists the bugs and the test that must catch each.
 
 use std::{env, sync::OnceLock};
 

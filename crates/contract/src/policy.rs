@@ -54,8 +54,8 @@ pub struct CompactionJob {
     pub output_level: u8,
     /// The run that receives the result; `None`: a new run, newer than all others of that level.
     pub output_run: Option<RunId>,
-    /// The first and the last key of the inputs (`None`: no upper bound). Other jobs may write into the same level outside of
-    /// them. Where they are not given, the job takes the whole level.
+    /// The first and the last key of the inputs (`None`: no upper bound). Other jobs may write into the same level
+    /// outside of them. Where they are not given, the job takes the whole level.
     pub keys: Option<KeyRange>,
     /// Cut output tables at about this size, in bytes.
     pub table_bytes: u64,
@@ -66,8 +66,8 @@ pub struct CompactionJob {
 }
 
 impl CompactionJob {
-    /// What it takes of the level that receives its result. The whole of it where it begins a run there: a second job would begin another
-    /// one, and readers would have to ask both.
+    /// What it takes of the level that receives its result. The whole of it where it begins a run there: a second job
+    /// would begin another one, and readers would have to ask both.
     #[must_use]
     pub fn output(&self) -> BusyOutput {
         match (&self.keys, self.output_run) {

@@ -1,6 +1,7 @@
 //! The seam between index and values: what becomes of each entry of a sorted stream that is rewritten.
 //!
-//! Flush, compaction and the rewrite of a key range are one act: each entry is **kept** (its value perhaps moved) or **dropped**.
+//! Flush, compaction and the rewrite of a key range are one act: each entry is **kept** (its value perhaps moved) or
+//! **dropped**.
 
 use crate::{Entry, FileId, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit};
 

@@ -5,13 +5,13 @@
 //! entry    shared varint │ tail length varint │ payload length varint │ key tail │ seqno « 8 | kind u64 │ payload
 //! ```
 //!
-//! Each entry's key is the first `shared` bytes of the key before it and a tail. Every so many entries one shares nothing:
-//! a **restart**, where a search can begin. A search looks at the restarts' heads (see [`heads`]), then walks at most one
-//! interval without putting any key together: how much of the sought key the last entry matched tells, with `shared`, how
-//! most others compare.
+//! Each entry's key is the first `shared` bytes of the key before it and a tail. Every so many entries one shares
+//! nothing: a **restart**, where a search can begin. A search looks at the restarts' heads (see [`heads`]), then
+//! walks at most one interval without putting any key together: how much of the sought key the last entry matched
+//! tells, with `shared`, how most others compare.
 //!
-//! Blocks come from the disk behind a checksum, and still nothing in here trusts them: whatever the bytes, the answer is a
-//! [`Corruption`] or some entry, never a panic.
+//! Blocks come from the disk behind a checksum, and still nothing in here trusts them: whatever the bytes, the answer
+//! is a [`Corruption`] or some entry, never a panic.
 
 pub mod heads;
 pub mod sealed;
@@ -78,7 +78,8 @@ pub fn get(block: &Value, key: &[u8], seqno: SeqNo) -> Result<Answer, Corruption
     })
 }
 
-/// Checks that searches find every entry of a block: that restarts are entries with whole keys, and their heads are right.
+/// Checks that searches find every entry of a block: that restarts are entries with whole keys, and their heads are
+/// right.
 ///
 /// # Errors
 /// When they are not.

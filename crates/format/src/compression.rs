@@ -5,8 +5,9 @@
 //! ```
 //!
 //! A block is stored as it is unless compression makes it at least an eighth smaller: a reader would pay for nothing.
-//! The length is checked before memory is taken for it: against what the reader expects, and where it is much more than the
-//! compressed bytes, against what their structure can give at most, which is read off without decompressing them.
+//! The length is checked before memory is taken for it: against what the reader expects, and where it is much more
+//! than the compressed bytes, against what their structure can give at most, which is read off without decompressing
+//! them.
 
 use std::{cell::RefCell, iter, sync::Arc};
 
@@ -180,7 +181,8 @@ fn lz4_output_max(packed: &[u8]) -> usize {
     output
 }
 
-/// What the blocks of a frame of Zstandard hold at most, by their headers; `None` when these make no sense. (RFC 8878, 3.1.1.)
+/// What the blocks of a frame of Zstandard hold at most, by their headers; `None` when these make no sense. (RFC
+/// 8878, 3.1.1.)
 fn zstd_output_max(packed: &[u8]) -> Option<usize> {
     let (magic, rest) = packed.split_first_chunk::<4>()?;
     let (&descriptor, rest) = rest.split_first().filter(|_| u32::from_le_bytes(*magic) == 0xFD2F_B528)?;

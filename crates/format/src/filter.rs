@@ -1,14 +1,14 @@
-//! A filter that says of most absent keys that they are absent: a Bloom filter in blocks of one cache line. Or, in its place, the
-//! hashes of the keys themselves, from which a hash index is made without reading the keys.
+//! A filter that says of most absent keys that they are absent: a Bloom filter in blocks of one cache line. Or, in
+//! its place, the hashes of the keys themselves, from which a hash index is made without reading the keys.
 //!
 //! ```text
 //! filter       line 64 B │ line │ … │ probes u8
 //! key hashes   hash u64 │ … │ 0 u8                  ascending
 //! ```
 //!
-//! The high half of a key's hash chooses a line of 512 bits; all its probes fall into that line, so a question costs one
-//! cache miss however many probes it takes. The price is that lines fill unevenly: at 10 bits a key the share of false
-//! positives is 1.0 % where an unblocked filter of that size has 0.8 %.
+//! The high half of a key's hash chooses a line of 512 bits; all its probes fall into that line, so a question costs
+//! one cache miss however many probes it takes. The price is that lines fill unevenly: at 10 bits a key the share of
+//! false positives is 1.0 % where an unblocked filter of that size has 0.8 %.
 //!
 //! | bits a key | 6 | 8 | 10 | 12 | 16 | 20 |
 //! |---|---|---|---|---|---|---|
@@ -26,7 +26,8 @@ const PROBES_MAX: u32 = 14;
 /// Probes that one mixed word yields.
 const PROBES_PER_WORD: u32 = 7;
 
-/// The hash of a key, for [`FilterBuilder::add`] and [`Filter::may_contain`]. Computed once a read, asked of many tables.
+/// The hash of a key, for [`FilterBuilder::add`] and [`Filter::may_contain`]. Computed once a read, asked of many
+/// tables.
 #[inline]
 #[must_use]
 pub fn key_hash(key: &[u8]) -> u64 {

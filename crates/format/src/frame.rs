@@ -13,15 +13,15 @@
 //! apart, because these files are written once, front to back, each record by one append, and never recycled:
 //!
 //! * After a kill the file simply **ends early**.
-//! * After a power loss, 512-byte sectors that were not yet on the disk read as **zeros to their end** (from their start,
-//!   or from where older records in them ended).
+//! * After a power loss, 512-byte sectors that were not yet on the disk read as **zeros to their end** (from their
+//!   start, or from where older records in them ended).
 //! * Bit rot does neither. The first and the last byte of header and record are constants with several bits set, so no
 //!   single flipped bit makes the part of a record in some sector all zeros.
 //!
 //! So a record that does not check is a **torn tail** if the file ends inside it or one of its sectors is all zeros;
-//! otherwise it is **corruption**. Two refinements: values may themselves contain zero sectors, so the flags count them
-//! and only *additional* ones prove a tear; and a record whose flag says that everything before it had been synced proves
-//! that damage before it is corruption, whatever it looks like.
+//! otherwise it is **corruption**. Two refinements: values may themselves contain zero sectors, so the flags count
+//! them and only *additional* ones prove a tear; and a record whose flag says that everything before it had been
+//! synced proves that damage before it is corruption, whatever it looks like.
 
 use bifold_contract::{Corruption, FileId};
 
@@ -129,8 +129,8 @@ pub enum Broken {
     Needs(usize),
 }
 
-/// Tells a torn tail from damage where [`step`] has found no whole record: by the rules that the head of this file explains.
-/// `bytes` stand at `offset` of the file `file`; `ends` says whether the file ends with them.
+/// Tells a torn tail from damage where [`step`] has found no whole record: by the rules that the head of this file
+/// explains. `bytes` stand at `offset` of the file `file`; `ends` says whether the file ends with them.
 #[must_use]
 pub fn judge(bytes: &[u8], file: FileId, offset: u64, ends: bool) -> Broken {
     let to_sector_end = |len: usize| {
@@ -164,8 +164,9 @@ pub fn judge(bytes: &[u8], file: FileId, offset: u64, ends: bool) -> Broken {
     }
 }
 
-/// The first place in `bytes`, which stand at `offset` of the file `file`, where a record's header checks, and how many bytes
-/// that record says it has. For whoever goes on behind damage: a header proves itself by 48 bits, a whole record by 88.
+/// The first place in `bytes`, which stand at `offset` of the file `file`, where a record's header checks, and how
+/// many bytes that record says it has. For whoever goes on behind damage: a header proves itself by 48 bits, a whole
+/// record by 88.
 #[must_use]
 pub fn find_header(bytes: &[u8], file: FileId, offset: u64) -> Option<(usize, u64)> {
     let headers = bytes.windows(HEADER_BYTES).enumerate().filter(|(_, window)| window[0] == FIRST);
@@ -420,8 +421,8 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// The parts of the sectors that the first `len` of `bytes` touch, which stand at `offset` of their file: each from `offset` or
-/// the sector's start to the end of the sector or of `bytes`.
+/// The parts of the sectors that the first `len` of `bytes` touch, which stand at `offset` of their file: each from
+/// `offset` or the sector's start to the end of the sector or of `bytes`.
 fn sectors(offset: u64, len: usize, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let first = SECTOR - (offset % SECTOR as u64) as usize;
     let end = len.min(bytes.len());

@@ -12,7 +12,8 @@
 //! | [`block`], [`filter`], [`table`], [`compression`] | sorted tables | `docs/formats/table.md` |
 //! | [`value`] | values kept apart | `docs/formats/value.md` |
 //!
-//! Little-endian throughout; sizes are checked against the bytes at hand before anything is allocated; no decoder panics.
+//! Little-endian throughout; sizes are checked against the bytes at hand before anything is allocated; no decoder
+//! panics.
 #![forbid(unsafe_code)]
 
 pub mod block;

@@ -179,7 +179,8 @@ impl<'a> Iterator for LogReader<'a> {
 /// The first bytes of a log say that it is the log `file`.
 ///
 /// # Errors
-/// When they are those of another file, of a newer version, or damaged. A header cut short by a crash makes an empty log: `false`.
+/// When they are those of another file, of a newer version, or damaged. A header cut short by a crash makes an empty
+/// log: `false`.
 pub fn check_header(bytes: &[u8], file: FileId) -> Result<bool, Corruption> {
     let frames = Frames::new(bytes, MAGIC, VERSION, Some(file), "log")?;
     Ok(frames.tail() == Tail::Clean)

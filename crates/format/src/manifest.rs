@@ -117,7 +117,8 @@ impl Iterator for ManifestReader<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let begun = std::mem::replace(&mut self.begun, true);
         let Some(frame) = self.frames.next() else {
-            // Nor can the first record be torn. Taken for "no keyspaces", it would have every table deleted as unreferenced.
+            // Nor can the first record be torn. Taken for "no keyspaces", it would have every table deleted as
+            // unreferenced.
             let missing =
                 || Corruption::new(FILE_HEADER_BYTES as u64, "manifest record", "a whole first record", "none");
             return (!begun).then(|| Err(missing()));

@@ -14,8 +14,8 @@ pub const LOCK: &str = "LOCK";
 /// A file that nobody reads: its space is for a full disk.
 pub const RESERVE: &str = "RESERVE";
 
-/// The largest number of a file. No database gets there: it would take a file each nanosecond for a century. What says that a
-/// file has a larger one is damaged or not ours, so numbers behind those that are there never run out.
+/// The largest number of a file. No database gets there: it would take a file each nanosecond for a century. What
+/// says that a file has a larger one is damaged or not ours, so numbers behind those that are there never run out.
 pub const NUMBER_MAX: FileId = (1 << 62) - 1;
 
 /// What a file is, by its name.
@@ -71,7 +71,8 @@ pub fn named_again(name: &str) -> Option<&str> {
 
 const AGAIN: &str = ".again";
 
-/// The ending of a copy of a log or a value file that is being made: it takes the place of a file that has other names, too.
+/// The ending of a copy of a log or a value file that is being made: it takes the place of a file that has other
+/// names, too.
 const UNFINISHED_COPY: &str = "own";
 
 /// What the file called `name` is. Only the form that [`log`], [`table`] and [`value`] write is recognised.

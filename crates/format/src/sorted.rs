@@ -15,10 +15,10 @@
 //!                 │ length of the whole record u32
 //! ```
 //!
-//! A drop-key is the **number** of the version that was dropped, not its key (NovKV §III-B records keys): of two versions
-//! of one key in one file it must be known which one is dropped, and numbers take a byte or two where keys take thirty.
-//! The index has an entry for every few KiB of values: which version begins that stretch. All a search needs beside it
-//! is the stretch itself. There is no filter: what is searched for is there (NovKV §III-A.2).
+//! A drop-key is the **number** of the version that was dropped, not its key (NovKV §III-B records keys): of two
+//! versions of one key in one file it must be known which one is dropped, and numbers take a byte or two where keys
+//! take thirty. The index has an entry for every few KiB of values: which version begins that stretch. All a search
+//! needs beside it is the stretch itself. There is no filter: what is searched for is there (NovKV §III-A.2).
 
 use bifold_contract::{Corruption, FileId, SeqNo};
 
@@ -225,8 +225,8 @@ impl Index {
         self.bytes.len() as u64
     }
 
-    /// Where the stretch begins that version `seqno` of `key` is in, if it is there, and where the next one begins (`None`: it is
-    /// the last).
+    /// Where the stretch begins that version `seqno` of `key` is in, if it is there, and where the next one begins
+    /// (`None`: it is the last).
     ///
     /// # Errors
     /// Entries that cannot be decoded.

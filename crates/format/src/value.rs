@@ -231,8 +231,8 @@ pub fn describe_as(bytes: &[u8], file: FileId) -> Result<(Description, u64), Cor
     }
 }
 
-/// Whether the first bytes of the value file `file`, which [`describe`] refuses, are the remains of a crash: too few, or never
-/// written. Else they were changed after they had been written.
+/// Whether the first bytes of the value file `file`, which [`describe`] refuses, are the remains of a crash: too few,
+/// or never written. Else they were changed after they had been written.
 #[must_use]
 pub fn is_torn_beginning(bytes: &[u8], file: FileId) -> bool {
     let Some((header, rest)) = bytes.split_at_checked(FILE_HEADER_BYTES) else { return true };

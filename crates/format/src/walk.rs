@@ -5,8 +5,8 @@
 //!                                                   └─ find_next ─▶ the next place where a whole record stands
 //! ```
 //!
-//! This crate does no I/O: the caller gives a function that reads. The memory taken is that of a chunk, or of the longest record;
-//! a length is believed only as far as the file reaches.
+//! This crate does no I/O: the caller gives a function that reads. The memory taken is that of a chunk, or of the
+//! longest record; a length is believed only as far as the file reaches.
 
 use bifold_contract::FileId;
 
@@ -118,8 +118,8 @@ impl Walk {
         }
     }
 
-    /// Goes on behind what is torn or damaged: behind the record there if its header is sound, else at the next place where a whole
-    /// record stands. Answers where that is, if there is such a place.
+    /// Goes on behind what is torn or damaged: behind the record there if its header is sound, else at the next place
+    /// where a whole record stands. Answers where that is, if there is such a place.
     ///
     /// # Errors
     /// Those of `read`.
@@ -156,7 +156,8 @@ impl Walk {
         Ok(matches!(frame::step(&self.buffer[self.passed..self.filled], self.file, self.position), Step::Record(..)))
     }
 
-    /// Goes on at `offset`, where a record begins. Answers whether that is not before the present position; else nothing changes.
+    /// Goes on at `offset`, where a record begins. Answers whether that is not before the present position; else
+    /// nothing changes.
     pub fn skip_to(&mut self, offset: u64) -> bool {
         let Some(ahead) = offset.checked_sub(self.position) else { return false };
         self.skip(ahead);

@@ -1,7 +1,7 @@
 //! What the hash index over level 0 costs: making it of hashes, and asking it.
 //!
-//! `cargo bench -p bifold-index --bench hash_index` prints, for indexes of several sizes with 8 runs, nanoseconds for each key: wall time of the
-//! one thread, the least of five rounds.
+//! `cargo bench -p bifold-index --bench hash_index` prints, for indexes of several sizes with 8 runs, nanoseconds for
+//! each key: wall time of the one thread, the least of five rounds.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark has nobody to hand an error to")]
 

@@ -1,9 +1,9 @@
 //! What writing, point reads and scans of tables cost.
 //!
-//! `cargo bench -p bifold-index --bench table [-- WORD...]` builds one run of 16 MiB tables on disk for each shape of data
-//! and prints a line for each measure; words pick the shapes that contain them all. Files stay in the page cache, so this
-//! is the processor's part of the work. Figures are CPU time of the one thread, the least of three rounds: whatever else the
-//! machine does only adds.
+//! `cargo bench -p bifold-index --bench table [-- WORD...]` builds one run of 16 MiB tables on disk for each shape of
+//! data and prints a line for each measure; words pick the shapes that contain them all. Files stay in the page
+//! cache, so this is the processor's part of the work. Figures are CPU time of the one thread, the least of three
+//! rounds: whatever else the machine does only adds.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark has nobody to hand an error to")]
 

@@ -4,10 +4,10 @@
 //! cargo run --release -p bifold-index --example compaction_wa -- [data GiB] [compaction speed]
 //! ```
 //!
-//! Loads so many GiB of 1000-byte values in random order, then updates as many with a Zipf distribution (0.99). Memtables of
-//! 64 MiB are flushed, a newer version replacing the older as in the engine, and one worker does what the policy chooses.
-//! It reads and writes `speed` bytes while the user writes one (0: in no time, so that everything is merged as soon as it is
-//! due, which writes the most).
+//! Loads so many GiB of 1000-byte values in random order, then updates as many with a Zipf distribution (0.99).
+//! Memtables of 64 MiB are flushed, a newer version replacing the older as in the engine, and one worker does what
+//! the policy chooses. It reads and writes `speed` bytes while the user writes one (0: in no time, so that everything
+//! is merged as soon as it is due, which writes the most).
 
 #![allow(clippy::expect_used, reason = "an example ends where its arguments or the policies are wrong")]
 

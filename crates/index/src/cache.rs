@@ -1,16 +1,16 @@
 //! The block cache: uncompressed, checked blocks by file and offset, within a fixed number of bytes.
 //!
-//! Readers share a block by its reference count, so a value read from one needs no copy, and evicting a block frees nothing
-//! that is still in use. Blocks of deleted files are not purged: file ids are never used again, so nobody asks for them and
-//! they age out.
+//! Readers share a block by its reference count, so a value read from one needs no copy, and evicting a block frees
+//! nothing that is still in use. Blocks of deleted files are not purged: file ids are never used again, so nobody
+//! asks for them and they age out.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bifold_contract::{FileId, Value, planted};
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
-/// Memory a block takes beside its bytes: key and entry in the cache's tables (about 80 B), reference counts, seal and what
-/// the allocator rounds up.
+/// Memory a block takes beside its bytes: key and entry in the cache's tables (about 80 B), reference counts, seal
+/// and what the allocator rounds up.
 const ENTRY_OVERHEAD_BYTES: u64 = 128;
 
 /// A typical block, by which the cache's tables are sized at first.

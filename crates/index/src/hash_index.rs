@@ -12,20 +12,21 @@
 //!                  ▲───┘ next
 //! ```
 //!
-//! The tag is of the key's hash, so an entry may be another key's: then a table is searched in vain. What the paper leaves open, and what we do:
+//! The tag is of the key's hash, so an entry may be another key's: then a table is searched in vain. What the paper
+//! leaves open, and what we do:
 //!
-//! * **Runs, not tables, and never removed.** A run that has gone down leaves its entries behind; views pass over runs they do not know.
-//!   So an index only gains entries, a merge costs it nothing, and readers of older views share it. When it is full, a new one
-//!   is made of the tables that are left.
+//! * **Runs, not tables, and never removed.** A run that has gone down leaves its entries behind; views pass over
+//!   runs they do not know. So an index only gains entries, a merge costs it nothing, and readers of older views
+//!   share it. When it is full, a new one is made of the tables that are left.
 //! * **Nothing is removed, so an empty bucket ends a search**: had the key more entries, one would stand there.
-//! * **The order of places says nothing about age**, since runs merged within level 0 come in again: a lookup gathers all runs
-//!   and asks them newest first.
+//! * **The order of places says nothing about age**, since runs merged within level 0 come in again: a lookup gathers
+//!   all runs and asks them newest first.
 //! * An entry that another key with the same tag and run has left in one of the key's places is as good as its own.
 //!
 //! With as many entries as buckets and four ways 0.86 of the buckets are used, and 0.14 of the entries are chained.
 //!
-//! **Concurrency.** Entries are words that are written whole. One thread adds at a time (a mutex), and what it adds is found by
-//! whoever learns of the run afterwards: a view is published after its entries.
+//! **Concurrency.** Entries are words that are written whole. One thread adds at a time (a mutex), and what it adds
+//! is found by whoever learns of the run afterwards: a view is published after its entries.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -55,11 +56,13 @@ const MIXES: [u64; WAYS_MAX as usize] = [
     0x8EBC_6AF0_9C88_C6E3,
 ];
 
-/// The share of entries that are chained, at most, in a full index with one to eight ways: what is to be expected and a tenth or more.
+/// The share of entries that are chained, at most, in a full index with one to eight ways: what is to be expected and
+/// a tenth or more.
 const CHAINED_MAX: [f64; WAYS_MAX as usize] = [0.42, 0.27, 0.20, 0.165, 0.14, 0.125, 0.11, 0.10];
 
-/// Options of the hash index over level 0 (UniKV §III-B). It takes some 10 bytes of memory for each key in level 0, within the
-/// share of `memory_limit` that indexes and filters have; where that has no room, there is none, and reads ask every run.
+/// Options of the hash index over level 0 (UniKV §III-B). It takes some 10 bytes of memory for each key in level 0,
+/// within the share of `memory_limit` that indexes and filters have; where that has no room, there is none, and reads
+/// ask every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HashIndexOptions {
@@ -67,11 +70,11 @@ pub struct HashIndexOptions {
     pub ways: u32,
     /// Bits of an entry that tell keys apart: 1 to 32.
     pub tag_bits: u32,
-    /// Bits of an entry that tell runs apart: 1 to 32; with the tag's at most 48, since the rest leads to the next entry of a chain.
-    /// More runs than they can tell are searched without the index.
+    /// Bits of an entry that tell runs apart: 1 to 32; with the tag's at most 48, since the rest leads to the next
+    /// entry of a chain. More runs than they can tell are searched without the index.
     pub run_bits: u32,
-    /// Whether the hashes of keys are written with their table, 8 bytes each, so that opening a database need not read all keys
-    /// of level 0.
+    /// Whether the hashes of keys are written with their table, 8 bytes each, so that opening a database need not
+    /// read all keys of level 0.
     pub written: bool,
 }
 
@@ -175,7 +178,8 @@ impl HashIndex {
         })
     }
 
-    /// Adds the keys with these hashes as keys of `run`. Answers whether there was room for all; some may be there if not.
+    /// Adds the keys with these hashes as keys of `run`. Answers whether there was room for all; some may be there if
+    /// not.
     pub fn add(&self, run: RunId, hashes: &[u64]) -> bool {
         let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
         let entries = filling.buckets_used + filling.overflow_used;

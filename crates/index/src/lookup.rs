@@ -1,9 +1,9 @@
 //! One key in one version.
 //!
-//! Layers are asked from the newest to the oldest: level 0 in the order of a [`Locator`], then one run after the other. The
-//! first layer that knows the key decides, because for every key what stands in an upper layer is newer. A range tombstone
-//! that spans the key is such knowledge: everything about the key that is older than it is gone, so the search ends there
-//! too, unless the same table has a version that is newer than the tombstone.
+//! Layers are asked from the newest to the oldest: level 0 in the order of a [`Locator`], then one run after the
+//! other. The first layer that knows the key decides, because for every key what stands in an upper layer is newer. A
+//! range tombstone that spans the key is such knowledge: everything about the key that is older than it is gone, so
+//! the search ends there too, unless the same table has a version that is newer than the tombstone.
 
 use std::sync::{
     Arc,
@@ -26,8 +26,8 @@ pub struct Lookup<'a> {
     pub key_hash: u64,
     /// Newer versions than this are not seen.
     pub snapshot: SeqNo,
-    /// The largest number, not above `snapshot`, of a range tombstone in a newer layer (a memtable) that spans the key; 0 when
-    /// there is none.
+    /// The largest number, not above `snapshot`, of a range tombstone in a newer layer (a memtable) that spans the
+    /// key; 0 when there is none.
     pub covered_by: SeqNo,
     /// Which runs of level 0 may hold the key.
     pub locator: &'a dyn Locator,
@@ -56,8 +56,8 @@ impl Version {
         answer
     }
 
-    /// Whether a table may have a version of a key with this hash, by what is held in memory: tables whose filters are not
-    /// may have it. Range tombstones are not looked at.
+    /// Whether a table may have a version of a key with this hash, by what is held in memory: tables whose filters
+    /// are not may have it. Range tombstones are not looked at.
     #[must_use]
     pub fn may_contain_as_held(&self, key: &[u8], key_hash: u64) -> bool {
         let may_contain = |run: &Arc<TableRun>| run.find(key).is_some_and(|table| table.may_contain_as_held(key_hash));

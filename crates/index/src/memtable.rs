@@ -10,8 +10,8 @@
 //! | `cursor` | the memtable as a sorted stream |
 //! | `ranges` | its range tombstones |
 //!
-//! A write of a new key finds its leaf, copies key and payload into the arena and publishes one word. A write of a key that
-//! is there pushes a version onto its list and changes no node.
+//! A write of a new key finds its leaf, copies key and payload into the arena and publishes one word. A write of a
+//! key that is there pushes a version onto its list and changes no node.
 //!
 //! Invariants: entries come with rising sequence numbers; nothing is ever removed; what a read returns is valid as long
 //! as the memtable is.
@@ -149,8 +149,8 @@ impl MemtableWriter<'_> {
     /// Adds an entry. Readers may see it at once; they do not when their snapshot is older.
     ///
     /// # Panics
-    /// When its sequence number is not above all earlier ones, or key or payload are longer than may be: the commit path
-    /// has checked that.
+    /// When its sequence number is not above all earlier ones, or key or payload are longer than may be: the commit
+    /// path has checked that.
     pub fn insert(&mut self, entry: &Entry<'_>) {
         assert!(
             (1..=MAX_KEY_LEN).contains(&entry.key.len()) && entry.payload.len() <= MAX_VALUE_LEN,

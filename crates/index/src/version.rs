@@ -49,16 +49,16 @@ pub struct Version {
 }
 
 impl Version {
-    /// A version without tables, whose successors have a hash index over level 0, within the budget of `context`. The options have
-    /// been checked. `level0_bytes` is what level 0 of a partition has at most, as far as known: the index is not made larger than
-    /// that needs.
+    /// A version without tables, whose successors have a hash index over level 0, within the budget of `context`. The
+    /// options have been checked. `level0_bytes` is what level 0 of a partition has at most, as far as known: the
+    /// index is not made larger than that needs.
     #[must_use]
     pub fn with_hash_index(options: HashIndexOptions, level0_bytes: Option<u64>, context: &Arc<TableContext>) -> Self {
         Self { level0: Some(Level0Index::new(options, level0_bytes, context)), ..Self::default() }
     }
 
-    /// This version with the tables of `edit` removed and added. Tables that only move keep what they have open; others are
-    /// opened by `open`.
+    /// This version with the tables of `edit` removed and added. Tables that only move keep what they have open;
+    /// others are opened by `open`.
     ///
     /// # Errors
     /// When the edit does not fit this version, or a table does not open. This version is unchanged in any case.
@@ -131,8 +131,8 @@ impl Version {
         self.tables().filter(move |table| table.meta().overlaps(start, end))
     }
 
-    /// As few sorted streams as can be of all tables that may hold a key in `start..=end` (`None`: unbounded), and of others, the newest level
-    /// first.
+    /// As few sorted streams as can be of all tables that may hold a key in `start..=end` (`None`: unbounded), and of
+    /// others, the newest level first.
     pub fn streams_overlapping<'a>(
         &'a self,
         start: Option<&'a [u8]>,

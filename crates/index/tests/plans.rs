@@ -1,5 +1,6 @@
-//! Golden plans: a tree in text, a policy, and the jobs it chooses. `plans/*.txt` hold the cases; after a wanted change of a policy
-//! `BIFOLD_WRITE_PLANS=1 cargo test -p bifold-index --test plans` writes the new plans, and the diff shows what has changed.
+//! Golden plans: a tree in text, a policy, and the jobs it chooses. `plans/*.txt` hold the cases; after a wanted
+//! change of a policy `BIFOLD_WRITE_PLANS=1 cargo test -p bifold-index --test plans` writes the new plans, and the
+//! diff shows what has changed.
 //!
 //! ```text
 //! == what this case shows

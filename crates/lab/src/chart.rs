@@ -13,10 +13,10 @@
 //! | [`raster`] | these as pixels |
 //! | [`png`] | pixels as PNG |
 //!
-//! A picture has as many units as its SVG has pixels; a PNG has twice as many, so that it is sharp on dense screens too. Nothing
-//! is needed on the machine. The letters of the PNG are bitmaps that the program carries; those of the SVG are drawn by whoever
-//! shows it, in a font that is narrower than what was measured, so that nothing overlaps. Pictures of [`panels`] are measured for
-//! both, those of [`plot`] for SVG alone.
+//! A picture has as many units as its SVG has pixels; a PNG has twice as many, so that it is sharp on dense screens
+//! too. Nothing is needed on the machine. The letters of the PNG are bitmaps that the program carries; those of the
+//! SVG are drawn by whoever shows it, in a font that is narrower than what was measured, so that nothing overlaps.
+//! Pictures of [`panels`] are measured for both, those of [`plot`] for SVG alone.
 
 pub mod axis;
 pub mod letters;
@@ -142,7 +142,8 @@ pub enum Direction {
 /// What a colour is for. Which one that is, those decide who draw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
-    /// A curve or a bar by its number. There are [`SERIES`] colours, which come again after the last: [`series`] tells those apart.
+    /// A curve or a bar by its number. There are [`SERIES`] colours, which come again after the last: [`series`]
+    /// tells those apart.
     Series(usize),
     /// Axes and text.
     Ink,
@@ -157,8 +158,8 @@ pub enum Paint {
 /// How many colours there are for series.
 pub const SERIES: usize = 8;
 
-/// Colours that differ for people who see few colours, too: six of Okabe and Ito ("Color Universal Design", 2008), a yellow dark
-/// enough for white ground, and grey.
+/// Colours that differ for people who see few colours, too: six of Okabe and Ito ("Color Universal Design", 2008), a
+/// yellow dark enough for white ground, and grey.
 const COLORS: [Color; SERIES] = [
     [0, 114, 178],
     [213, 94, 0],

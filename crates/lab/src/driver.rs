@@ -1,8 +1,8 @@
 //! Makes the runs that experiments need and that are not there yet, in turns: A B C A B C.
 //!
-//! In turns, because a machine's speed drifts over minutes. Each in a process and a directory of its own, so that one store's
-//! memory, threads and files do not burden another; how a process is made is the caller's business ([`Launch`]). A run that two
-//! experiments ask for is made once.
+//! In turns, because a machine's speed drifts over minutes. Each in a process and a directory of its own, so that one
+//! store's memory, threads and files do not burden another; how a process is made is the caller's business
+//! ([`Launch`]). A run that two experiments ask for is made once.
 
 use std::{
     collections::HashSet,
@@ -34,7 +34,8 @@ pub struct Job<'a> {
     pub round: usize,
 }
 
-/// Runs part number `part` of a spec in a process of its own, on the store in a directory, and tells how far it is now and then.
+/// Runs part number `part` of a spec in a process of its own, on the store in a directory, and tells how far it is
+/// now and then.
 pub trait Launch {
     /// See the trait.
     ///

@@ -1,7 +1,8 @@
 //! Runs a [`Spec`] in this process: opens the store, does one step after the other, closes it, balances the account.
 //!
 //! A run is meant to have a process of its own, so that memory, processor time and system calls are the store's and
-//! nobody else's. Where a spec has the process end in the middle ([`Act::Recover`]) there are several, one for each part.
+//! nobody else's. Where a spec has the process end in the middle ([`Act::Recover`]) there are several, one for each
+//! part.
 
 use std::{
     collections::BTreeMap,
@@ -73,8 +74,8 @@ impl Progress {
     }
 }
 
-/// Which steps one process does: the first process everything up to the first [`Act::Recover`], the next one from there to the
-/// one after it, and so on.
+/// Which steps one process does: the first process everything up to the first [`Act::Recover`], the next one from
+/// there to the one after it, and so on.
 #[must_use]
 pub fn parts(spec: &Spec) -> Vec<std::ops::Range<usize>> {
     let mut starts: Vec<usize> = vec![0];

@@ -1,4 +1,5 @@
-//! Experiments as data: what is run, what is shown of it, and what must hold for a paper's result to count as reproduced.
+//! Experiments as data: what is run, what is shown of it, and what must hold for a paper's result to count as
+//! reproduced.
 //!
 //! ```text
 //! Experiment ── arms ──▶ Spec, Spec, …      what is run: one store each, several rounds in turns
@@ -65,7 +66,8 @@ pub enum Paper {
     NovKv,
     /// Li et al., *Differentiated Key-Value Storage Management for Balanced I/O Performance*, ATC 2021.
     DiffKv,
-    /// Zhang et al., *UniKV: Toward High-Performance and Scalable KV Storage in Mixed Workloads via Unified Indexing*, ICDE 2020.
+    /// Zhang et al., *UniKV: Toward High-Performance and Scalable KV Storage in Mixed Workloads via Unified
+    /// Indexing*, ICDE 2020.
     UniKv,
     /// Xanthakis et al., *VAT: Asymptotic Cost Analysis for Multi-level Key-Value Stores*, 2020.
     Vat,
@@ -121,7 +123,8 @@ pub fn all(scale: Scale, seed: u64) -> Vec<Experiment> {
     makers().map(|make| make(scale, seed)).collect()
 }
 
-/// Of these experiments those with these names; `all` stands for every one, and the name of a paper (`hashkv`) for all of it.
+/// Of these experiments those with these names; `all` stands for every one, and the name of a paper (`hashkv`) for
+/// all of it.
 ///
 /// # Errors
 /// [`Failure::Plan`] for names there are not.

@@ -1,8 +1,8 @@
 //! Keys and values of a user's own, in place of made ones.
 //!
-//! Pair number i is the i-th of the input; where a key came several times, its last value counts. Version 0 of a value is
-//! the input's; an update writes the value of one of the next pairs, so that sizes and contents stay those of real data. A value that is
-//! read is checked: it must be one of those that can have been written.
+//! Pair number i is the i-th of the input; where a key came several times, its last value counts. Version 0 of a
+//! value is the input's; an update writes the value of one of the next pairs, so that sizes and contents stay those
+//! of real data. A value that is read is checked: it must be one of those that can have been written.
 
 use std::collections::HashMap;
 

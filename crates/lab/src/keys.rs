@@ -1,8 +1,8 @@
 //! From a key's number to its bytes: all of one length, none twice, in hashed or in numeric order.
 //!
-//! Keys of 17 bytes and more begin with 16 hexadecimal digits, shorter ones with the same 8 bytes in binary; the rest is
-//! filled with `k`. A key that is *missing* ends in `m` instead, so it lies between two that are there, where neither the
-//! bounds of a table nor the order of keys give it away.
+//! Keys of 17 bytes and more begin with 16 hexadecimal digits, shorter ones with the same 8 bytes in binary; the rest
+//! is filled with `k`. A key that is *missing* ends in `m` instead, so it lies between two that are there, where
+//! neither the bounds of a table nor the order of keys give it away.
 
 use std::sync::Arc;
 

@@ -21,8 +21,8 @@ pub struct Machine {
     pub bifold: String,
     /// Whether it was built to be fast: figures of a debug build mean nothing.
     pub optimised: bool,
-    /// The type of the file system that the stores were in, such as `ext4`; nothing where the system did not tell, and in records from
-    /// before it was asked.
+    /// The type of the file system that the stores were in, such as `ext4`; nothing where the system did not tell,
+    /// and in records from before it was asked.
     #[serde(default)]
     pub file_system: Option<String>,
 }

@@ -60,8 +60,8 @@ impl Called {
     }
 }
 
-/// What this process has moved so far by system calls, whatever for: files, pipes, terminals. Pages that are mapped are not in
-/// it. `None` where the system does not tell.
+/// What this process has moved so far by system calls, whatever for: files, pipes, terminals. Pages that are mapped
+/// are not in it. `None` where the system does not tell.
 #[must_use]
 pub fn called() -> Option<Called> {
     // `rchar` and `wchar` (proc(5), /proc/pid/io); `read_bytes` and `write_bytes` would be those of the device, some of
@@ -71,7 +71,8 @@ pub fn called() -> Option<Called> {
     Some(Called { read: of("rchar:")?, written: of("wchar:")? })
 }
 
-/// Takes all files under `dir` out of the system's page cache; those with bytes that are not on the disk yet are written first.
+/// Takes all files under `dir` out of the system's page cache; those with bytes that are not on the disk yet are
+/// written first.
 ///
 /// # Errors
 /// The system's, for files that are there and cannot be opened or synced.

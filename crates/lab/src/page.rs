@@ -18,8 +18,8 @@
 //! | `markup` | HTML that is XML too |
 //! | `words` | counts, sizes, times and verdicts in words |
 //!
-//! Nothing of it reads a clock or a file, and the same runs make the same page. Names of experiments and series, settings and
-//! machines are text from elsewhere: they are escaped wherever they stand.
+//! Nothing of it reads a clock or a file, and the same runs make the same page. Names of experiments and series,
+//! settings and machines are text from elsewhere: they are escaped wherever they stand.
 
 mod beside;
 mod figures;
@@ -60,20 +60,22 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// The page: HTML that is well-formed XML, with its style, its script and its charts, which asks no network for anything.
+    /// The page: HTML that is well-formed XML, with its style, its script and its charts, which asks no network for
+    /// anything.
     #[must_use]
     pub fn html(&self) -> String {
         html::page(self, &self.findings())
     }
 
-    /// The same as Markdown, with links to the files of [`Page::pictures`] in the folder `pictures`, as seen from the document.
+    /// The same as Markdown, with links to the files of [`Page::pictures`] in the folder `pictures`, as seen from the
+    /// document.
     #[must_use]
     pub fn markdown(&self, pictures: &str) -> String {
         markdown::document(self, &self.findings(), pictures)
     }
 
-    /// The charts as SVG on white: file names, such as `hashkv-e1-1.svg`, and what is in them. Charts of which nothing was measured
-    /// are not there.
+    /// The charts as SVG on white: file names, such as `hashkv-e1-1.svg`, and what is in them. Charts of which
+    /// nothing was measured are not there.
     #[must_use]
     pub fn pictures(&self) -> Vec<(String, String)> {
         let findings = self.findings();

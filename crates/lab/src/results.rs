@@ -1,5 +1,5 @@
-//! A directory of results: `runs.jsonl`, to which every run that ends adds a line, so that a session can be stopped at any
-//! time and gone on with later; and `session.json`, what they have in common.
+//! A directory of results: `runs.jsonl`, to which every run that ends adds a line, so that a session can be stopped
+//! at any time and gone on with later; and `session.json`, what they have in common.
 
 use std::{
     collections::HashSet,
@@ -26,7 +26,8 @@ pub const FILE_NAME: &str = "runs.jsonl";
 pub const SESSION_NAME: &str = "session.json";
 
 impl Results {
-    /// Opens the results of `session` in `dir`, which is made if needed, and holds them until dropped: no other process can add to them.
+    /// Opens the results of `session` in `dir`, which is made if needed, and holds them until dropped: no other
+    /// process can add to them.
     ///
     /// A last line without an end is of a run whose writing was cut short: it is removed, and the run is made again.
     ///

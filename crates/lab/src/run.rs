@@ -1,8 +1,8 @@
 //! Phases: threads, time limit, and what is measured around them.
 //!
 //! 1. Remember what store and process have used so far.
-//! 2. Let every thread do its share of the operations ([`crate::worker`]), while one more thread watches the size of the
-//!    directory.
+//! 2. Let every thread do its share of the operations ([`crate::worker`]), while one more thread watches the size of
+//!    the directory.
 //! 3. Put the threads' histograms together and report the differences.
 //!
 //! Each thread's share and its random numbers follow from the seed, so a run with the same number of threads asks the
@@ -74,8 +74,8 @@ impl<'a> Runner<'a> {
         Ok(Self::with(store, dir, plan, workloads, keys, values))
     }
 
-    /// The same with keys and values of a user's own. Of the plan only choices and counts hold; there are no more keys than
-    /// given ones, so no workload may insert.
+    /// The same with keys and values of a user's own. Of the plan only choices and counts hold; there are no more
+    /// keys than given ones, so no workload may insert.
     ///
     /// # Errors
     /// [`Failure::Plan`] for plans that make no sense.
@@ -124,7 +124,8 @@ impl<'a> Runner<'a> {
         Arc::clone(&self.done)
     }
 
-    /// Changes what the next phases do; earlier changes are forgotten. The keys, their values and the seed stay what they are.
+    /// Changes what the next phases do; earlier changes are forgotten. The keys, their values and the seed stay what
+    /// they are.
     ///
     /// # Errors
     /// [`Failure::Plan`] for changes that make no sense.

@@ -1,9 +1,9 @@
 //! How large experiments are, and what of the store's settings shrinks with them.
 //!
-//! The papers' machines had tens of gigabytes on disk below a memtable of 64 MiB. What decides the shape of their figures is
-//! less the sizes than their ratios: data to memtable (how many levels there are), memtable to table, data to segment. So a
-//! smaller scale makes everything smaller, as far as the engine's own least sizes allow; the ratio of data to memtable
-//! shrinks all the same, and with it the number of levels, which each experiment's page says.
+//! The papers' machines had tens of gigabytes on disk below a memtable of 64 MiB. What decides the shape of their
+//! figures is less the sizes than their ratios: data to memtable (how many levels there are), memtable to table, data
+//! to segment. So a smaller scale makes everything smaller, as far as the engine's own least sizes allow; the ratio
+//! of data to memtable shrinks all the same, and with it the number of levels, which each experiment's page says.
 
 use std::{fmt, str::FromStr};
 
@@ -17,7 +17,8 @@ use crate::Failure;
 pub enum Scale {
     /// 1 MiB of keys and values: proves that an experiment works. Its figures mean nothing.
     Tiny,
-    /// 64 MiB: all experiments in about an hour. Everything fits into the page cache and most of it into the processor's.
+    /// 64 MiB: all experiments in about an hour. Everything fits into the page cache and most of it into the
+    /// processor's.
     #[default]
     Small,
     /// 1 GiB.
@@ -63,8 +64,9 @@ impl Scale {
         }
     }
 
-    /// Size of a table and of a value file: a quarter of a memtable as by default, but at the smaller scales a whole one. Each file
-    /// costs a sync, which takes as long for a small one as for a large one: with quarters they would be most of what is measured.
+    /// Size of a table and of a value file: a quarter of a memtable as by default, but at the smaller scales a whole
+    /// one. Each file costs a sync, which takes as long for a small one as for a large one: with quarters they would
+    /// be most of what is measured.
     #[must_use]
     pub fn table_bytes(self) -> u64 {
         match self {

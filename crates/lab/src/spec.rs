@@ -1,5 +1,5 @@
-//! A run as data: which store with which options, which plan, which steps. A spec says all that decides what is done, so
-//! that a result which carries its spec can be had again, and two experiments that ask for the same run share it.
+//! A run as data: which store with which options, which plan, which steps. A spec says all that decides what is done,
+//! so that a result which carries its spec can be had again, and two experiments that ask for the same run share it.
 
 use bifold::Options;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,8 @@ use crate::{Failure, Plan, Result, Workload, given::Input, plan::Changes};
 pub struct Spec {
     /// `bifold` or the name of a peer.
     pub store: String,
-    /// Options as `name=value` words, set in this order over the defaults. Peers get their budgets from the same options.
+    /// Options as `name=value` words, set in this order over the defaults. Peers get their budgets from the same
+    /// options.
     pub set: Vec<String>,
     /// Keys, values and how they are chosen.
     pub plan: Plan,
@@ -24,7 +25,8 @@ pub struct Spec {
     pub steps: Vec<Step>,
     /// What the system's page cache holds when a step that only reads begins.
     pub page_cache: PageCache,
-    /// The most memory the store's process may take, the page cache of its files included, in bytes; unset: all there is.
+    /// The most memory the store's process may take, the page cache of its files included, in bytes; unset: all there
+    /// is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_memory: Option<u64>,
 }

@@ -114,7 +114,8 @@ pub trait Store: Send + Sync {
 /// Opens the store called `name` in `dir`, with these options or, for a peer, with the same budgets.
 ///
 /// # Errors
-/// [`Failure::Plan`](crate::Failure::Plan) for names that no store has and for peers that are not built in; the store's own.
+/// [`Failure::Plan`](crate::Failure::Plan) for names that no store has and for peers that are not built in; the
+/// store's own.
 pub fn open(name: &str, dir: &Path, options: &Options) -> Result<Box<dyn Store>> {
     match name {
         "bifold" => Ok(Box::new(bifold::BifoldStore::open(dir, options.clone())?)),
@@ -144,9 +145,9 @@ pub struct Totals {
 impl Totals {
     /// What the process has read and written by system calls since `begin`, for a store that counts no bytes itself.
     ///
-    /// It stands under the one source "calls". It leaves out what goes through mapped files, and which reads answered a user
-    /// is not known: `read_for_user` stays 0, and with it a report's read amplification. Other files that the process reads
-    /// and writes count, too; a run of the lab has next to none.
+    /// It stands under the one source "calls". It leaves out what goes through mapped files, and which reads answered
+    /// a user is not known: `read_for_user` stays 0, and with it a report's read amplification. Other files that the
+    /// process reads and writes count, too; a run of the lab has next to none.
     #[must_use]
     pub fn called_since(begin: Called) -> Self {
         let Some(called) = measure::called().map(|now| now.since(begin)) else { return Self::default() };

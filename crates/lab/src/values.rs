@@ -1,9 +1,9 @@
 //! From a key's number and a version to a value, and back to check it.
 //!
-//! A value is a slice of one random buffer, so making it costs a copy; its first 16 bytes are a stamp of the key's number
-//! and the version. Size and place in the buffer follow from number, version and seed, so whoever reads a value can
-//! tell whether every byte of it is right. Values shorter than the stamp have no room for a version: their bytes follow
-//! from the key's number alone.
+//! A value is a slice of one random buffer, so making it costs a copy; its first 16 bytes are a stamp of the key's
+//! number and the version. Size and place in the buffer follow from number, version and seed, so whoever reads a
+//! value can tell whether every byte of it is right. Values shorter than the stamp have no room for a version: their
+//! bytes follow from the key's number alone.
 
 use std::{fmt, sync::Arc};
 
@@ -32,9 +32,9 @@ const PATTERN_BYTES: usize = 128;
 pub enum Sizes {
     /// All of this many bytes.
     Fixed(usize),
-    /// The generalised Pareto distribution that fits values of a production store at Facebook (Cao et al., *Characterizing,
-    /// modeling, and benchmarking RocksDB key-value workloads*, FAST 2020): shape 0.92, scale 226, location 0, cut at
-    /// 128 KiB. Half of the values are below 220 bytes; the mean with the cut is about 1 KB.
+    /// The generalised Pareto distribution that fits values of a production store at Facebook (Cao et al.,
+    /// *Characterizing, modeling, and benchmarking RocksDB key-value workloads*, FAST 2020): shape 0.92, scale 226,
+    /// location 0, cut at 128 KiB. Half of the values are below 220 bytes; the mean with the cut is about 1 KB.
     Pareto,
     /// Two sizes; each key keeps its own (HashKV, experiment 7).
     Two {
@@ -45,8 +45,8 @@ pub enum Sizes {
         /// How many of 100 keys have small values.
         small_percent: u64,
     },
-    /// All sizes from `min` to `max`, small ones most often, by Zipf's law; each key keeps its own (HashKV, experiments 8
-    /// and 12).
+    /// All sizes from `min` to `max`, small ones most often, by Zipf's law; each key keeps its own (HashKV,
+    /// experiments 8 and 12).
     Zipf {
         /// The smallest, in bytes.
         min: usize,

@@ -105,7 +105,8 @@ impl Latencies {
     }
 }
 
-/// A thread tells how far it is after so many operations: a shared counter for each one would cost what a cached read costs.
+/// A thread tells how far it is after so many operations: a shared counter for each one would cost what a cached read
+/// costs.
 const SHOWN_EVERY: u64 = 64;
 
 /// One thread of a phase.

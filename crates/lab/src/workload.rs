@@ -162,7 +162,8 @@ impl Workload {
         }
     }
 
-    /// Whether it is work in the background that ends when it ends: one operation, of which neither rate nor percentiles tell anything.
+    /// Whether it is work in the background that ends when it ends: one operation, of which neither rate nor
+    /// percentiles tell anything.
     #[must_use]
     pub fn is_background(self) -> bool {
         matches!(self, Self::Settle | Self::Compact)

@@ -70,15 +70,16 @@ impl Compaction {
     /// merge part, tiering        0
     /// ```
     ///
-    /// *Level part.* Between level i and i + 1 there are Sₗ/Sᵢ merges, each of which reads and writes the upper level, 2·Sᵢ:
-    /// 2·Sₗ in all. There are l such pairs of levels; the level in memory is not read from the device, hence −1.
+    /// *Level part.* Between level i and i + 1 there are Sₗ/Sᵢ merges, each of which reads and writes the upper
+    /// level, 2·Sᵢ: 2·Sₗ in all. There are l such pairs of levels; the level in memory is not read from the device,
+    /// hence −1.
     ///
-    /// *Merge part, leveling.* The lower level is empty at the first merge and holds j times the upper level at merge j, for
-    /// j from 0 to f − 1. It is read and written: 2·α·Sᵢ·(0 + 1 + … + (f − 1)) = α·Sᵢ·f·(f − 1) for each f merges, and
-    /// f·Sᵢ bytes have then come down. That is α·(f − 1) for each byte and pair of levels.
+    /// *Merge part, leveling.* The lower level is empty at the first merge and holds j times the upper level at merge
+    /// j, for j from 0 to f − 1. It is read and written: 2·α·Sᵢ·(0 + 1 + … + (f − 1)) = α·Sᵢ·f·(f − 1) for each f
+    /// merges, and f·Sᵢ bytes have then come down. That is α·(f − 1) for each byte and pair of levels.
     ///
-    /// *Merge part, per table.* Levels are nearly full at all times, so every byte that comes down meets α·f bytes, which
-    /// are read and written: 2·α·f for each byte and pair of levels.
+    /// *Merge part, per table.* Levels are nearly full at all times, so every byte that comes down meets α·f bytes,
+    /// which are read and written: 2·α·f for each byte and pair of levels.
     pub fn parts(self, tree: Tree) -> Parts {
         let merge = match self {
             Self::Leveling(alpha) => alpha.0 * tree.levels * tree.growth_less_one,
@@ -122,8 +123,8 @@ impl Design {
 
     /// The bytes written of [`Design::amplification`].
     ///
-    /// The paper gives no formula for this half. It follows from Eq. 1: of each factor 2 there, one is a read and one is
-    /// a write, and the level in memory is not read. So `l + merge part / 2` of the levels is written.
+    /// The paper gives no formula for this half. It follows from Eq. 1: of each factor 2 there, one is a read and one
+    /// is a write, and the level in memory is not read. So `l + merge part / 2` of the levels is written.
     pub fn write_amplification(&self, tree: Tree) -> f64 {
         self.with_log_traffic(tree.levels + self.compaction.parts(tree).merge / 2.0)
     }
@@ -142,9 +143,10 @@ impl Design {
     /// with a log      p + p·1/(f − 1) = p·f/(f − 1)
     /// ```
     ///
-    /// The levels above the last hold 1/f + 1/f² + … of it: at most 1/(f − 1), which the paper takes. With a log it says
-    /// nothing; keys are then in the log as well as in the levels, so the levels count whole. Garbage in the log comes on
-    /// top and depends on its collection (§8). For tiering this is the least: runs of the last level may overlap, too.
+    /// The levels above the last hold 1/f + 1/f² + … of it: at most 1/(f − 1), which the paper takes. With a log it
+    /// says nothing; keys are then in the log as well as in the levels, so the levels count whole. Garbage in the log
+    /// comes on top and depends on its collection (§8). For tiering this is the least: runs of the last level may
+    /// overlap, too.
     pub fn space_amplification(&self, tree: Tree) -> f64 {
         let above_the_last = tree.growth_less_one.recip();
         match self.values {

@@ -7,9 +7,9 @@
 //! Reads and writes have a β each. What levels move is half of each but for the level in memory, which is not read, and
 //! their times add up; so [`Beta::both`] is the harmonic mean of the two.
 //!
-//! **Between two measured units or depths** the throughput is that of a straight line between logarithms: device curves are
-//! close to straight there. **Below the least unit** it shrinks with the unit, for a smaller request is no faster. **Above the
-//! largest unit or depth** it stays as it is. Below the least depth there is no answer.
+//! **Between two measured units or depths** the throughput is that of a straight line between logarithms: device
+//! curves are close to straight there. **Below the least unit** it shrinks with the unit, for a smaller request is no
+//! faster. **Above the largest unit or depth** it stays as it is. Below the least depth there is no answer.
 //!
 //! A profile is TOML with one `[[measured]]` for each unit and depth; `docs/cost-model.md` has the fields.
 
@@ -52,7 +52,8 @@ impl Error for BadProfile {}
 pub enum Caching {
     /// Reads and writes went past it (`O_DIRECT`).
     Direct,
-    /// What was to be read was dropped from it first and read once; writes went into it and were synced within their time.
+    /// What was to be read was dropped from it first and read once; writes went into it and were synced within their
+    /// time.
     Dropped,
     /// The file system is in memory: these are figures of memory, not of a device.
     Memory,

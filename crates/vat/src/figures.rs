@@ -1,8 +1,8 @@
 //! The paper's projections (figures 2, 4, 5 and 6) as curves, computed from the equations alone.
 //!
-//! The text that we work from has no pictures. What each panel shows is taken from the sentences about it, quoted at each
-//! function; ranges, and the parameters that the sentences leave open, are our choice and are said in titles and legends.
-//! Figure 3 compares stores that the authors measured, and figure 1 a device: neither is a projection.
+//! The text that we work from has no pictures. What each panel shows is taken from the sentences about it, quoted at
+//! each function; ranges, and the parameters that the sentences leave open, are our choice and are said in titles and
+//! legends. Figure 3 compares stores that the authors measured, and figure 1 a device: neither is a projection.
 
 use crate::{
     design::{Compaction, Design},
@@ -164,8 +164,8 @@ fn figure_4a() -> Panel {
     }
 }
 
-/// §6: "the benefit of tiering reduces as merge amplification decreases". §1: "using tiering instead of leveling decreases
-/// amplification by 5x", which is leveling at its best, 24, over tiering at f = 10, 5.
+/// §6: "the benefit of tiering reduces as merge amplification decreases". §1: "using tiering instead of leveling
+/// decreases amplification by 5x", which is leveling at its best, 24, over tiering at f = 10, 5.
 fn figure_4b() -> Panel {
     let curves = [2, 3, 5].map(|levels| {
         let tiered = Tree::of_size(SIZE, Levels(levels));
@@ -184,8 +184,8 @@ fn figure_4b() -> Panel {
     }
 }
 
-/// §6: "when using tiering with in-place values, one should probably use a growth factor of around 10, which is the point
-/// of diminishing returns".
+/// §6: "when using tiering with in-place values, one should probably use a growth factor of around 10, which is the
+/// point of diminishing returns".
 fn figure_5a() -> Panel {
     let curves = SIZES.map(|(name, ratio)| {
         let design = Design::new(Compaction::Tiering);
@@ -216,8 +216,8 @@ fn figure_5b() -> Panel {
     }
 }
 
-/// §7: "Merge and level amplification are competing quantities: as we see in Figure 6(a), for a given amount of data, if
-/// we reduce the number of levels l, we have to increase the growth factor f".
+/// §7: "Merge and level amplification are competing quantities: as we see in Figure 6(a), for a given amount of data,
+/// if we reduce the number of levels l, we have to increase the growth factor f".
 fn figure_6a() -> Panel {
     let whole = leveling(1.0);
     let curves = vec![

@@ -1,8 +1,9 @@
 //! The VAT cost model of insert-path amplification, as pure functions: numbers in, numbers out.
 //!
-//! VAT (Variable Amplification-Throughput; Batsaras, Saloustros, Papagiannis, Fatourou, Bilas, 2020) counts the bytes that
-//! a store of several levels reads and writes until a data set has reached its last level, and divides by the speed at
-//! which it does so. It is asymptotic: no updates, every level full in its turn, commit log and collection left out.
+//! VAT (Variable Amplification-Throughput; Batsaras, Saloustros, Papagiannis, Fatourou, Bilas, 2020) counts the bytes
+//! that a store of several levels reads and writes until a data set has reached its last level, and divides by the
+//! speed at which it does so. It is asymptotic: no updates, every level full in its turn, commit log and collection
+//! left out.
 //!
 //! | file | what it is |
 //! |---|---|

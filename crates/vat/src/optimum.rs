@@ -1,9 +1,9 @@
 //! The best growth and the best number of levels.
 //!
-//! All three kinds of compaction move `l·(a·f + b) − 1` bytes a byte: leveling has a = α, b = 2 − α; per table a = 2α,
-//! b = 2; tiering a = 0, b = 2. With `l = ln N / ln f` that is least where `(a·f + b) / ln f` is, whatever N (§6, *Optimal
-//! growth factor*: it "is constant regardless of the dataset size"). β and a log multiply and add what does not depend on
-//! f, so the optimum is the same with and without them.
+//! All three kinds of compaction move `l·(a·f + b) − 1` bytes a byte: leveling has a = α, b = 2 − α; per table a =
+//! 2α, b = 2; tiering a = 0, b = 2. With `l = ln N / ln f` that is least where `(a·f + b) / ln f` is, whatever N (§6,
+//! *Optimal growth factor*: it "is constant regardless of the dataset size"). β and a log multiply and add what does
+//! not depend on f, so the optimum is the same with and without them.
 
 use crate::{
     design::{Compaction, Design},
@@ -55,8 +55,8 @@ impl Compaction {
 
     /// [`Compaction::best_growth`] without Lambert's W, by looking for the minimum: a check of the closed form.
     ///
-    /// `(a·e^u + b) / u` falls and then rises in u = ln f, so a golden-section search closes in on the minimum. Values near
-    /// it differ by the square of the distance, so about eight digits of u can be told apart.
+    /// `(a·e^u + b) / u` falls and then rises in u = ln f, so a golden-section search closes in on the minimum.
+    /// Values near it differ by the square of the distance, so about eight digits of u can be told apart.
     pub fn best_growth_by_search(self) -> f64 {
         let (a, b) = self.slope_and_base();
         let cost = |u: f64| (a * u.exp() + b) / u;
@@ -87,9 +87,9 @@ impl Compaction {
 impl Design {
     /// The best whole number of levels for a size, and the growth that gives.
     ///
-    /// `l·(a·N^(1/l) + b)` is convex in l, so the best whole number is next to [`Compaction::best_levels`] on one side or
-    /// the other. The paper says that on its right side the curve is flatter (§6). Of equals the fewer levels are taken,
-    /// which reads like better.
+    /// `l·(a·N^(1/l) + b)` is convex in l, so the best whole number is next to [`Compaction::best_levels`] on one
+    /// side or the other. The paper says that on its right side the curve is flatter (§6). Of equals the fewer levels
+    /// are taken, which reads like better.
     pub fn optimum(&self, size_ratio: SizeRatio) -> Optimum {
         let below = self.compaction.best_levels(size_ratio).floor();
         // At most log of 1e15 to the base 3.59, which is 27: f* is never smaller than at α = 1.

@@ -4,8 +4,8 @@
 //! the database. The second pass writes in commits of about a megabyte. An input that changes between the passes is
 //! checked again on the way; a bad line then ends the import, with the commits before it written.
 //!
-//! What can be read only once (standard input, a pipe, a device) is saved while it is checked, in a file without a name: nothing
-//! is left of it, however the program ends.
+//! What can be read only once (standard input, a pipe, a device) is saved while it is checked, in a file without a
+//! name: nothing is left of it, however the program ends.
 
 use std::{
     fs::{self, File, OpenOptions},

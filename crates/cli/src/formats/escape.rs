@@ -6,8 +6,8 @@ pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     escape_where(bytes, out, |c| c < ' ' || c == '\x7f');
 }
 
-/// The same for a terminal, which may take the control characters beyond ASCII, too, for orders. Files have always had those as
-/// they are.
+/// The same for a terminal, which may take the control characters beyond ASCII, too, for orders. Files have always
+/// had those as they are.
 pub fn escape_for_terminal(bytes: &[u8], out: &mut Vec<u8>) {
     escape_where(bytes, out, char::is_control);
 }

@@ -41,7 +41,8 @@ enum Unread {
     Bad(String),
 }
 
-/// Reads a line with its end. Answers whether there is one. One that cannot be right is not read to its end: it may have none.
+/// Reads a line with its end. Answers whether there is one. One that cannot be right is not read to its end: it may
+/// have none.
 fn next(reader: &mut impl BufRead, line: &mut Vec<u8>, format: Format) -> std::result::Result<bool, Unread> {
     loop {
         let piece = match reader.fill_buf() {

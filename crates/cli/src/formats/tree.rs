@@ -57,7 +57,8 @@ pub enum Unreadable {
 /// written.
 ///
 /// # Errors
-/// With [`Unreadable::Refuse`], the first directory or file that cannot be read, and the first file that cannot be a pair.
+/// With [`Unreadable::Refuse`], the first directory or file that cannot be read, and the first file that cannot be a
+/// pair.
 pub fn list(root: &Path, walk: &Walk<'_>) -> Result<Tree> {
     let mut tree = Tree::default();
     let mut pending = vec![root.to_owned()];

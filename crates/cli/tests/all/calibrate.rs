@@ -115,7 +115,8 @@ fn a_directory_that_cannot_be_written_is_named_before_measuring() {
     assert!(said.contains("/proc/self"), "{said}");
 }
 
-/// The file has no name, so that there is nothing to clean up: after an error in the middle, or when the program is killed.
+/// The file has no name, so that there is nothing to clean up: after an error in the middle, or when the program is
+/// killed.
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_is_left_after_a_failure_or_a_kill() {

@@ -92,8 +92,8 @@ fn check_finite(value: &Value, what: &str) {
     }
 }
 
-/// Where runs are cheapest: small files by the thousand come and go within seconds, which some file systems are slow at (ext4 looks at
-/// every inode that was freed lately before it makes a file).
+/// Where runs are cheapest: small files by the thousand come and go within seconds, which some file systems are slow
+/// at (ext4 looks at every inode that was freed lately before it makes a file).
 fn place(scratch: &Scratch) -> PathBuf {
     let memory = Path::new("/dev/shm");
     let name = format!("bifold-lab-{}-{}", std::process::id(), scratch.0.file_name().unwrap().to_string_lossy());

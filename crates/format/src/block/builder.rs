@@ -8,7 +8,8 @@ use super::{
 };
 use crate::bytes::put_varint;
 
-/// Builds one block after the other at the end of a buffer, where it stays: a table is written without copying its blocks.
+/// Builds one block after the other at the end of a buffer, where it stays: a table is written without copying its
+/// blocks.
 #[derive(Debug)]
 pub struct BlockBuilder {
     /// Every so many entries one has its whole key.
@@ -91,8 +92,8 @@ impl BlockBuilder {
         out.len() - self.start + self.restarts.len() * RESTART_BYTES + FIXED_TAIL_BYTES
     }
 
-    /// Whether an entry of this size would be better off in the next block: the present one is nine tenths full and would
-    /// grow past `block_bytes`.
+    /// Whether an entry of this size would be better off in the next block: the present one is nine tenths full and
+    /// would grow past `block_bytes`.
     #[must_use]
     pub fn is_full_before(&self, entry: &Entry<'_>, block_bytes: usize, out: &[u8]) -> bool {
         let bytes = self.bytes(out);

@@ -1,9 +1,11 @@
 //! Walks over one data block after another, both ways.
 //!
-//! Forward, each step decodes one entry and replaces the end of the key. Backward, prefixes cannot be undone: the whole
-//! interval before the present entry is decoded once and its entries are kept, so that a step costs no more than forward.
+//! Forward, each step decodes one entry and replaces the end of the key. Backward, prefixes cannot be undone: the
+//! whole interval before the present entry is decoded once and its entries are kept, so that a step costs no more
+//! than forward.
 //!
-//! Invariant: `slot`, `kind` and `key` describe the entry at `at`; `at` is `None` exactly when the cursor stands nowhere.
+//! Invariant: `slot`, `kind` and `key` describe the entry at `at`; `at` is `None` exactly when the cursor stands
+//! nowhere.
 
 use bifold_contract::{Corruption, Entry, Kind, SeqNo, Value};
 

@@ -93,7 +93,8 @@ proptest! {
                 left[durable_len.max(sector * SECTOR)..end].fill(0);
             }
         }
-        // A record with single-bit sectors may be taken for damaged when as many sectors are lost: see the module's text.
+        // A record with single-bit sectors may be taken for damaged when as many sectors are lost: see the module's
+        // text.
         let single_bits = payloads.iter().any(|p| p.iter().map(|b| b.count_ones()).sum::<u32>() <= 3 && p.len() > SECTOR);
         match read(&left) {
             Ok((found, _)) => {

@@ -7,15 +7,15 @@
 //! leaf     head u64 │ end of the block u64
 //! ```
 //!
-//! The **fence** of a block is a key not less than any in it and less than all keys of later blocks; it is equal to the
-//! first of the next block only where the versions of one key straddle the two. Of each fence the part that all have in
-//! common is stored once, the next eight bytes as a [`head`], and whatever is behind the common part as a tail, which is
-//! looked at only where heads tie.
+//! The **fence** of a block is a key not less than any in it and less than all keys of later blocks; it is equal to
+//! the first of the next block only where the versions of one key straddle the two. Of each fence the part that all
+//! have in common is stored once, the next eight bytes as a [`head`], and whatever is behind the common part as a
+//! tail, which is looked at only where heads tie.
 //!
-//! Over the leaves stand levels of nodes, a node being one cache line: each number is the largest head of eight below. A
-//! search of 4 096 blocks touches four nodes and a leaf's two lines, where a binary search touches ten lines; and the
-//! upper nodes of all tables together fit the processor's cache. Everything is searched as it stands in the file, so an
-//! index that comes through the cache costs no decoding.
+//! Over the leaves stand levels of nodes, a node being one cache line: each number is the largest head of eight
+//! below. A search of 4 096 blocks touches four nodes and a leaf's two lines, where a binary search touches ten
+//! lines; and the upper nodes of all tables together fit the processor's cache. Everything is searched as it stands
+//! in the file, so an index that comes through the cache costs no decoding.
 
 use bifold_contract::Corruption;
 
@@ -171,8 +171,8 @@ impl<'a> Index<'a> {
         (blocks > 0 && index.tail_end(blocks - 1) == Some(tails.len())).then_some(index)
     }
 
-    /// The first block whose fence is not less than `key`: the first that may hold the key. [`Index::blocks`] when there is
-    /// none.
+    /// The first block whose fence is not less than `key`: the first that may hold the key. [`Index::blocks`] when
+    /// there is none.
     #[inline]
     #[must_use]
     pub fn find(&self, key: &[u8]) -> usize {
@@ -262,8 +262,8 @@ impl<'a> Index<'a> {
 #[must_use]
 pub fn separator<'a>(last: &'a [u8], next: &'a [u8]) -> &'a [u8] {
     let shared = common_prefix(last, next);
-    // Cut one byte behind what both share, `next` is greater than `last`, and less than `next` unless nothing was cut. If
-    // `last` is what both share it is shorter still.
+    // Cut one byte behind what both share, `next` is greater than `last`, and less than `next` unless nothing was
+    // cut. If `last` is what both share it is shorter still.
     if shared < last.len() && shared + 1 < next.len() { &next[..=shared] } else { last }
 }
 

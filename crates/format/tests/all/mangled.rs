@@ -1,5 +1,5 @@
-//! Decoders survive mangled input: sound encodings of every kind, damaged at random, go through the same functions as in the
-//! fuzz targets (`fuzz/drive.rs`), so that these are exercised wherever the tests run.
+//! Decoders survive mangled input: sound encodings of every kind, damaged at random, go through the same functions as
+//! in the fuzz targets (`fuzz/drive.rs`), so that these are exercised wherever the tests run.
 
 #[path = "../../../../fuzz/drive.rs"]
 mod drive;

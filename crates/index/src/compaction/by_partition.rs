@@ -1,7 +1,8 @@
-//! The shape of a tree and of its partitions (UniKV §III-D), each with what a policy says of it: worked out once for each version,
-//! since it is asked for with every piece of background work.
+//! The shape of a tree and of its partitions (UniKV §III-D), each with what a policy says of it: worked out once for
+//! each version, since it is asked for with every piece of background work.
 //!
-//! A partition is closed under overlap (see [`Levels::partitions`]), so a job that is right for it alone is right for the tree.
+//! A partition is closed under overlap (see [`Levels::partitions`]), so a job that is right for it alone is right for
+//! the tree.
 
 use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Levels};
 

@@ -3,9 +3,11 @@
 //! A table ends
 //!
 //! * before each key that the plan names: flushes cut level 0 into parts that go down one by one (see `parts`);
-//! * when it is full. If tables of the level below its own (LevelDB calls them grandparents) lie ahead, it waits for the end of one, up to
-//!   a quarter more: where tables of one level end where some of the next do, they can be merged without their neighbours;
-//! * when it would overlap too much of that level: merging it down later would then rewrite far more than the table itself.
+//! * when it is full. If tables of the level below its own (LevelDB calls them grandparents) lie ahead, it waits for
+//!   the end of one, up to a quarter more: where tables of one level end where some of the next do, they can be
+//!   merged without their neighbours;
+//! * when it would overlap too much of that level: merging it down later would then rewrite far more than the table
+//!   itself.
 
 use std::sync::Arc;
 

@@ -7,14 +7,15 @@
 //! level 6    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇    the last: nine tenths of all data
 //! ```
 //!
-//! **Targets** follow the actual size of the last level (RocksDB calls this dynamic level bytes): a target is that of the
-//! level below divided by `size_ratio`, up to the last one that is no less than `base_bytes`. That level is the base; level 0
-//! merges into it, and those between are empty: a level smaller than what level 0 brings at once would only be written in
-//! passing. So dead data between level 0 and the last level is at most about `1/size_ratio` of it, whatever the size of the tree.
+//! **Targets** follow the actual size of the last level (RocksDB calls this dynamic level bytes): a target is that of
+//! the level below divided by `size_ratio`, up to the last one that is no less than `base_bytes`. That level is the
+//! base; level 0 merges into it, and those between are empty: a level smaller than what level 0 brings at once would
+//! only be written in passing. So dead data between level 0 and the last level is at most about `1/size_ratio` of it,
+//! whatever the size of the tree.
 //!
-//! **Level 0** is due at some number of overlapping runs; see `level0`. **Deeper levels** are due at their target; the table
-//! with the least overlap beneath it per byte goes down, tombstones counting as bytes gained, and of equals the one with
-//! the oldest data. What overlaps nothing beneath is moved without being read.
+//! **Level 0** is due at some number of overlapping runs; see `level0`. **Deeper levels** are due at their target;
+//! the table with the least overlap beneath it per byte goes down, tombstones counting as bytes gained, and of equals
+//! the one with the oldest data. What overlaps nothing beneath is moved without being read.
 //!
 //! When not to use it: where writes outweigh reads by far and space is cheap, [`tiered`](super::tiered) writes less.
 
@@ -42,7 +43,8 @@ pub struct LeveledOptions {
     pub levels: u8,
     /// Level 0 is due when so many of its runs overlap, at half as many when merging them down is cheap: 1 to 1000.
     pub level0_runs: u32,
-    /// Merging level 0 down is worth its cost when it rewrites at most so many times the bytes that come down: 1 to 1000.
+    /// Merging level 0 down is worth its cost when it rewrites at most so many times the bytes that come down: 1 to
+    /// 1000.
     pub level0_overlap: u32,
     /// No level but the last has a target below this, in bytes: about what level 0 holds when it is due.
     #[serde(deserialize_with = "size")]
@@ -137,8 +139,8 @@ impl Leveled {
         })
     }
 
-    /// Makes one run of a level that has several, which another policy left: overlapping tables are merged where they are,
-    /// then the others are moved to the newest run.
+    /// Makes one run of a level that has several, which another policy left: overlapping tables are merged where they
+    /// are, then the others are moved to the newest run.
     fn unite_runs(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
         split_levels(levels).find_map(|depth| {
             let newest = shape::newest_run(levels, depth);
@@ -155,8 +157,8 @@ impl Leveled {
         })
     }
 
-    /// The job that moves a single table without reading it, unless it overlaps something, or has tombstones that would be
-    /// dropped if it were read, or would make its next merge too large.
+    /// The job that moves a single table without reading it, unless it overlaps something, or has tombstones that
+    /// would be dropped if it were read, or would make its next merge too large.
     fn move_down(
         &self,
         tables: &[Placed<'_>],
@@ -257,7 +259,8 @@ fn split_levels(levels: &Levels) -> impl Iterator<Item = u8> {
     (1..=u8::MAX).zip(levels.levels.iter().skip(1)).filter(|(_, level)| level.runs.len() > 1).map(|(depth, _)| depth)
 }
 
-/// Bytes that go down, and those that tombstones will free there: a table half of tombstones counts one and a half times.
+/// Bytes that go down, and those that tombstones will free there: a table half of tombstones counts one and a half
+/// times.
 fn bytes_gained(tables: &[Placed<'_>]) -> f64 {
     let share = |table: &TableMeta| table.tombstones as f64 / table.entries.max(1) as f64;
     tables.iter().map(|placed| placed.table.bytes as f64 * (1.0 + share(placed.table))).sum::<f64>().max(1.0)

@@ -13,7 +13,8 @@
 //! | [`parts`] | where flushes cut level 0, so that it goes down in parts |
 //! | [`narrow`] | where tables are cut whose part the disk has no room to merge |
 //!
-//! A policy looks at the tree's shape and at what is running, and answers a plan; it changes nothing and remembers nothing.
+//! A policy looks at the tree's shape and at what is running, and answers a plan; it changes nothing and remembers
+//! nothing.
 
 pub mod by_partition;
 mod cut;

@@ -7,8 +7,9 @@
 //! its parts  ▇▇▇│▇▇▇│▇▇▇│▇▇▇
 //! ```
 //!
-//! A merge has its inputs and its output on the disk until it ends. A disk without room for that may still have room for one table: that is
-//! written anew in its place, as several, and goes. No more than a table is on the disk twice, whatever the part is.
+//! A merge has its inputs and its output on the disk until it ends. A disk without room for that may still have room
+//! for one table: that is written anew in its place, as several, and goes. No more than a table is on the disk twice,
+//! whatever the part is.
 
 use std::collections::BTreeMap;
 

@@ -6,14 +6,15 @@
 //! base      ▇▇ ▇│▇▇▇ ▇▇│▇ ▇▇│▇▇▇ ▇      which lie between tables of the base
 //! ```
 //!
-//! Tables of level 0 that overlap one another must go down together. Uncut, these are all of them: one job rewrites the whole base, and
-//! inputs and outputs are on disk together until it ends, with all values that move. Cut, each job has the tables of a part, and the next
-//! begins when what the last one replaced is gone. (Pebble cuts flushes for the same reason.)
+//! Tables of level 0 that overlap one another must go down together. Uncut, these are all of them: one job rewrites
+//! the whole base, and inputs and outputs are on disk together until it ends, with all values that move. Cut, each
+//! job has the tables of a part, and the next begins when what the last one replaced is gone. (Pebble cuts flushes
+//! for the same reason.)
 //!
-//! Where a run of level 0 is cut, the next is too, unless the part has become far larger than others of the base, or far smaller than others of
-//! both: while the first runs of a tree go down, only some of their parts have a base. The
-//! tables of deeper levels end where some of the next level do (see `cut`), so that what is rewritten from top to bottom goes in parts
-//! too.
+//! Where a run of level 0 is cut, the next is too, unless the part has become far larger than others of the base, or
+//! far smaller than others of both: while the first runs of a tree go down, only some of their parts have a base. The
+//! tables of deeper levels end where some of the next level do (see `cut`), so that what is rewritten from top to
+//! bottom goes in parts too.
 
 use std::ops::Bound;
 
@@ -35,7 +36,8 @@ pub struct Part {
     pub end: Option<Box<[u8]>>,
 }
 
-/// The parts of a tree that have keys of a range, ascending (`end` inclusive, `None`: unbounded). None ends before `start`.
+/// The parts of a tree that have keys of a range, ascending (`end` inclusive, `None`: unbounded). None ends before
+/// `start`.
 pub fn parts<'a>(levels: &'a Levels, start: Bound<&'a [u8]>, end: Option<&'a [u8]>) -> impl Iterator<Item = Part> {
     let mut tables: Vec<(u8, RunId, &TableMeta)> = levels.tables().map(|(level, run, t)| (level, run, &**t)).collect();
     tables.sort_by(|a, b| a.2.smallest.cmp(&b.2.smallest));
@@ -78,9 +80,10 @@ pub fn cuts_of_merges(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
     cuts
 }
 
-/// The keys before which to cut what is flushed, ascending: where the newest run of level 0 is cut, and into about `most` parts with
-/// equally many bytes of the base. Of a tree that is split, boundaries alone, and all of them where there are no more than that: of more,
-/// each flush would make as many tables, however small. Neighbours that share a table then go down together.
+/// The keys before which to cut what is flushed, ascending: where the newest run of level 0 is cut, and into about
+/// `most` parts with equally many bytes of the base. Of a tree that is split, boundaries alone, and all of them where
+/// there are no more than that: of more, each flush would make as many tables, however small. Neighbours that share a
+/// table then go down together.
 #[must_use]
 pub fn cuts(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
     let boundaries = &levels.boundaries;
@@ -141,7 +144,8 @@ mod tests {
     use super::*;
     use crate::compaction::model::table;
 
-    /// A tree of runs of level 0 and of one in the base, whose tables go from one of these letters, twice, to the next one with it.
+    /// A tree of runs of level 0 and of one in the base, whose tables go from one of these letters, twice, to the
+    /// next one with it.
     fn tree(base: &str, level0: &[&[&str]]) -> Levels {
         let starts: Vec<char> = base.chars().collect();
         let base =

@@ -3,8 +3,8 @@
 //! Steps, for every entry of the stream: begin a new key, and a new table if the last one is full → find what hides the
 //! entry → hand it to the rewriter as kept or discarded → write what was kept.
 //!
-//! Snapshots cut the sequence numbers into **stripes**: with snapshots 10 and 20, the stripes are 1–10, 11–20 and from 21
-//! on. Of all versions of a key in one stripe only the newest can be seen by anyone, so
+//! Snapshots cut the sequence numbers into **stripes**: with snapshots 10 and 20, the stripes are 1–10, 11–20 and
+//! from 21 on. Of all versions of a key in one stripe only the newest can be seen by anyone, so
 //!
 //! * a version is dropped when a newer one, or a range tombstone that spans its key, is in the same stripe;
 //! * a tombstone of the lowest stripe vanishes when no older data of its range exists beneath the output: all that it
@@ -29,8 +29,8 @@ use crate::{
     table::{TableOptions, TableWriter},
 };
 
-/// [`RewritePlan::progress`] is called about once for so many bytes: often enough to spread writes evenly and to stop at
-/// once, seldom enough to cost nothing.
+/// [`RewritePlan::progress`] is called about once for so many bytes: often enough to spread writes evenly and to stop
+/// at once, seldom enough to cost nothing.
 const PROGRESS_BYTES: u64 = 64 << 10;
 
 /// Whether the output will be the oldest data of all keys in `start..=end` (`None`: no upper bound). What is in the
@@ -58,7 +58,8 @@ pub struct RewritePlan<'a> {
     pub source: IoSource,
     /// How tables are written.
     pub table: TableOptions,
-    /// Called now and then with the bytes written since the last call, to slow the rewrite down or to stop it by an error.
+    /// Called now and then with the bytes written since the last call, to slow the rewrite down or to stop it by an
+    /// error.
     pub progress: &'a dyn Fn(u64) -> Result<()>,
 }
 
@@ -327,7 +328,8 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Ends the open table if it is to end: between two keys, so that none has versions in two tables. Answers whether it has.
+    /// Ends the open table if it is to end: between two keys, so that none has versions in two tables. Answers
+    /// whether it has.
     fn begin_key(&mut self, key: &[u8]) -> Result<bool> {
         let open = self.open.as_ref().map(|(_, writer)| Open { bytes: writer.bytes(), reach: self.reach });
         let is_due = self.cut.is_due(key, open);
@@ -403,8 +405,8 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// The range tombstones that someone may still need: of each stripe the newest, and of the lowest stripe only those that
-/// have older data beneath the output.
+/// The range tombstones that someone may still need: of each stripe the newest, and of the lowest stripe only those
+/// that have older data beneath the output.
 fn surviving(tombstones: &RangeTombstones, plan: &RewritePlan<'_>) -> RangeTombstones {
     if tombstones.is_empty() {
         return RangeTombstones::default();

@@ -1,12 +1,13 @@
 //! Where a partition that has grown too large is split: at its median (UniKV §III-D).
 //!
-//! A split is a boundary and nothing else: no table is rewritten for it. So it must lie between two tables of the level that has most
-//! of the partition, and is as near to the median as these allow.
+//! A split is a boundary and nothing else: no table is rewritten for it. So it must lie between two tables of the
+//! level that has most of the partition, and is as near to the median as these allow.
 
 use bifold_contract::{Level, Levels};
 
-/// The boundaries to add, one at most for each of these partitions of more than `most` bytes, where each entry has `apart` bytes of values
-/// beyond its table. One with boundaries that are not in force yet may have as much more for each.
+/// The boundaries to add, one at most for each of these partitions of more than `most` bytes, where each entry has
+/// `apart` bytes of values beyond its table. One with boundaries that are not in force yet may have as much more for
+/// each.
 #[must_use]
 pub fn due(partitions: &[Levels], most: u64, apart: f64) -> Vec<Box<[u8]>> {
     let is_large = |partition: &&Levels| {

@@ -6,12 +6,13 @@
 //! level 2    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
 //! ```
 //!
-//! Every byte is written once a level: log(data / memtable) / log(size ratio) times. The price: up to `size_ratio - 1` runs a level
-//! to read, and space, because dead data waits until its level is full. `space_percent` bounds that: when all that is newer
-//! than the oldest run exceeds that share of it, everything is merged into one run.
+//! Every byte is written once a level: log(data / memtable) / log(size ratio) times. The price: up to
+//! `size_ratio - 1` runs a level to read, and space, because dead data waits until its level is full. `space_percent`
+//! bounds that: when all that is newer than the oldest run exceeds that share of it, everything is merged into one
+//! run.
 //!
-//! A merge takes **all** runs of its level, so its output is older than whatever is flushed or merged there later, and newer
-//! than all runs of the next level. The last level merges in place.
+//! A merge takes **all** runs of its level, so its output is older than whatever is flushed or merged there later,
+//! and newer than all runs of the next level. The last level merges in place.
 //!
 //! When to use it: writes outweigh reads and space by far. Otherwise [`leveled`](super::leveled).
 

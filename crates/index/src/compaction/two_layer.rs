@@ -7,14 +7,16 @@
 //! ```
 //!
 //! Every byte is written once into level 0 and once more for each time level 1 is merged, so level 1 must stay small:
-//! UniKV splits the tree by key range before it grows (§III-D). Without a split, merges cost as much as the tree is large.
+//! UniKV splits the tree by key range before it grows (§III-D). Without a split, merges cost as much as the tree is
+//! large.
 //!
-//! **Space** (ours). What level 0 overwrites is there twice until it is merged. Nobody knows how much that is: at most all entries that are not
-//! in the largest run. When they are more than `overwritten_share` of those, level 0 is merged although it is not large.
+//! **Space** (ours). What level 0 overwrites is there twice until it is merged. Nobody knows how much that is: at
+//! most all entries that are not in the largest run. When they are more than `overwritten_share` of those, level 0 is
+//! merged although it is not large.
 //!
-//! **Size-based merge** (§III-E): with more than `scan_merge_runs` runs in level 0, a scan reads too many of them. Runs are
-//! merged with each other, the newest first, up to the first that is larger than all before it: so each byte is rewritten
-//! at most log2(unsorted / memtable) times.
+//! **Size-based merge** (§III-E): with more than `scan_merge_runs` runs in level 0, a scan reads too many of them.
+//! Runs are merged with each other, the newest first, up to the first that is larger than all before it: so each byte
+//! is rewritten at most log2(unsorted / memtable) times.
 
 use bifold_contract::{
     Busy, CompactionJob, CompactionPolicy, JobShape, Level, Levels, Result, RunId,
@@ -31,8 +33,8 @@ const SMALL_SHARE: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TwoLayerOptions {
-    /// The unsorted layer is merged into the sorted one at this size, in bytes; with the placement `unikv` earlier, when what it
-    /// may overwrite is a fourth of what `values.space_target` leaves for garbage.
+    /// The unsorted layer is merged into the sorted one at this size, in bytes; with the placement `unikv` earlier,
+    /// when what it may overwrite is a fourth of what `values.space_target` leaves for garbage.
     #[serde(deserialize_with = "size")]
     pub unsorted_bytes: u64,
     /// Runs of the unsorted layer are merged with each other when there are more, for the sake of scans: 2 to 1000.
@@ -60,8 +62,8 @@ impl TwoLayerOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct TwoLayer {
     options: TwoLayerOptions,
-    /// Level 0 is also merged when so many of the entries may be overwritten by others, as a share of those of the largest run.
-    /// Infinite: any.
+    /// Level 0 is also merged when so many of the entries may be overwritten by others, as a share of those of the
+    /// largest run. Infinite: any.
     overwritten_share: f64,
     /// Output tables end at about this size, in bytes.
     table_bytes: u64,
@@ -94,8 +96,8 @@ impl TwoLayer {
         Self { options, overwritten_share: f64::INFINITY, table_bytes }
     }
 
-    /// This policy, which also merges level 0 when so many of the entries may be overwritten by others, as a share (above 0) of
-    /// those of the largest run.
+    /// This policy, which also merges level 0 when so many of the entries may be overwritten by others, as a share
+    /// (above 0) of those of the largest run.
     #[must_use]
     pub fn with_overwritten_share(self, overwritten_share: f64) -> Self {
         Self { overwritten_share, ..self }

@@ -123,8 +123,8 @@ impl Chunks {
 
 impl Drop for Chunks {
     fn drop(&mut self) {
-        // Whoever points into them has borrowed the memtable, or keeps it alive, so nobody does any more. What lies in them is plain
-        // data that needs no drop of its own.
+        // Whoever points into them has borrowed the memtable, or keeps it alive, so nobody does any more. What lies
+        // in them is plain data that needs no drop of its own.
         self.list.drain(..).for_each(|(chunk, layout)| spare::give_back(chunk, layout));
     }
 }

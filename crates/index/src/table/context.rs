@@ -8,7 +8,8 @@ use crate::cache::BlockCache;
 
 /// The block cache, the remover of files, and the budget for indexes and filters held outside it.
 ///
-/// Tables opened when the budget is used up read their index and filter through the cache: slower, but memory stays capped.
+/// Tables opened when the budget is used up read their index and filter through the cache: slower, but memory stays
+/// capped.
 #[derive(Debug)]
 pub struct TableContext {
     cache: BlockCache,

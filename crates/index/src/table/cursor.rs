@@ -1,7 +1,8 @@
 //! Walks over a table.
 //!
-//! The first block after a jump is read like that of a point read. From the second block in a row on, several are read at
-//! once and more each time: a short scan reads little that it does not need, a long one makes few system calls.
+//! The first block after a jump is read like that of a point read. From the second block in a row on, several are
+//! read at once and more each time: a short scan reads little that it does not need, a long one makes few system
+//! calls.
 //!
 //! Invariant: `block` stands somewhere exactly when the cursor does; while it holds a block, `at` says which.
 
@@ -19,8 +20,8 @@ use super::{
 };
 use crate::cursor::Cursor;
 
-/// Bytes of the first and of the largest read ahead of a scan. A value that a user holds keeps the whole stretch it was read
-/// in, so the largest stays small.
+/// Bytes of the first and of the largest read ahead of a scan. A value that a user holds keeps the whole stretch it
+/// was read in, so the largest stays small.
 const SCAN_BYTES: (u64, u64) = (16 << 10, 64 << 10);
 
 /// The same for a compaction, which holds no values and reads several tables at a time: ten inputs take 5 MiB.

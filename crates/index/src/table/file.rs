@@ -1,7 +1,7 @@
 //! A table's file: its blocks, checked as they are read.
 //!
-//! Opening takes two reads: the footer, then everything from the filter to the footer at once. Where blocks are short, they are read through
-//! pages that are mapped, as short values are: without a system call.
+//! Opening takes two reads: the footer, then everything from the filter to the footer at once. Where blocks are
+//! short, they are read through pages that are mapped, as short values are: without a system call.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use bifold_format::{
 };
 use bifold_io::{Dir, Reader, remover::Remover};
 
-/// Blocks of at most so many bytes, uncompressed, are read through mapped pages. Longer ones lie on several, which a device would be asked for
-/// one after the other.
+/// Blocks of at most so many bytes, uncompressed, are read through mapped pages. Longer ones lie on several, which a
+/// device would be asked for one after the other.
 const MAPPED_BLOCK_BYTES_MAX: usize = 2 << 10;
 
 /// An open file.
@@ -146,8 +146,8 @@ impl TableFile {
         unseal(buffer, (0, len), (self.id, place.start), size_max).map_err(|damage| self.error(damage))
     }
 
-    /// The bytes at a place within the file. Places come from [`Footer`] and [`TableFile::place`], so they are no longer than
-    /// the file.
+    /// The bytes at a place within the file. Places come from [`Footer`] and [`TableFile::place`], so they are no
+    /// longer than the file.
     pub(super) fn read(&self, place: Place, source: IoSource) -> Result<Arc<[u8]>> {
         let mut buffer = zeroed(place.len() as usize);
         if let Some(free) = Arc::get_mut(&mut buffer) {

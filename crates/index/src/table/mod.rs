@@ -8,8 +8,8 @@
 //! | [`verify`] | reads every byte and reports all damage |
 //! | [`context`] | what tables share: the cache and the budget for indexes and filters |
 //!
-//! A point read asks the filter (one cache line), finds the block in the index (heads of its fences, side by side), takes
-//! the block from the cache or reads it, and finds the key in it.
+//! A point read asks the filter (one cache line), finds the block in the index (heads of its fences, side by side),
+//! takes the block from the cache or reads it, and finds the key in it.
 //!
 //! A table that is not needed any more is marked obsolete and removed when its last holder lets go, so versions and
 //! iterators keep the files they read.
@@ -177,8 +177,8 @@ impl Table {
             && filter.and_then(|filter| Filter::parse(filter).ok()).is_none_or(|f| f.may_contain(key_hash))
     }
 
-    /// The hashes of its keys, each once, in any order. They stand in the file where there is to be a hash index; where they do
-    /// not, or are damaged, all entries are read.
+    /// The hashes of its keys, each once, in any order. They stand in the file where there is to be a hash index;
+    /// where they do not, or are damaged, all entries are read.
     ///
     /// # Errors
     /// I/O errors and corruption of entries.
@@ -225,7 +225,8 @@ impl Table {
         self.file.footer.data_bytes > 0
     }
 
-    /// The largest number, not above `snapshot`, of a range tombstone of this table that spans `key`; 0 when there is none.
+    /// The largest number, not above `snapshot`, of a range tombstone of this table that spans `key`; 0 when there is
+    /// none.
     #[inline]
     #[must_use]
     pub fn covering(&self, key: &[u8], snapshot: SeqNo) -> SeqNo {
@@ -298,8 +299,8 @@ impl Table {
         if self.file.is_mapped() { None } else { self.context.cache().get(self.meta.id, place.start) }
     }
 
-    /// A data block, from the cache or from the file. One that is mapped takes no room in the cache: it would be twice in memory, and a copy
-    /// with its checksum takes less than finding it there (decision 0006).
+    /// A data block, from the cache or from the file. One that is mapped takes no room in the cache: it would be
+    /// twice in memory, and a copy with its checksum takes less than finding it there (decision 0006).
     #[inline]
     fn block(&self, place: Place, source: IoSource) -> Result<Value> {
         if let Some(block) = self.cached_block(place) {

@@ -1,8 +1,8 @@
 //! Writes a table, front to back.
 //!
-//! Entries gather in blocks, blocks in one large buffer that is appended to the file when it is full. Filter and index grow
-//! in memory meanwhile; they and the rest follow at the end, then the file is synced. Its name in the directory is made
-//! durable by whoever installs it.
+//! Entries gather in blocks, blocks in one large buffer that is appended to the file when it is full. Filter and
+//! index grow in memory meanwhile; they and the rest follow at the end, then the file is synced. Its name in the
+//! directory is made durable by whoever installs it.
 
 use bifold_contract::{Entry, Error, FileId, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, planted};
 use bifold_format::{
@@ -22,7 +22,8 @@ use bifold_io::{Dir, Writer};
 /// The buffer is appended to the file when it reaches this size: large enough that the system call does not matter.
 const APPEND_BYTES: usize = 512 << 10;
 
-/// Writing out is begun each time so many bytes have been appended, so that the sync at the end finds little left to do.
+/// Writing out is begun each time so many bytes have been appended, so that the sync at the end finds little left to
+/// do.
 const WRITEBACK_BYTES: u64 = 4 << 20;
 
 /// What the sections and seals at the end take beside filter and index, about.
@@ -35,7 +36,8 @@ pub struct TableOptions {
     pub block_bytes: usize,
     /// Every so many entries of a block one has its whole key.
     pub restart_interval: usize,
-    /// Size of the filter; 0 for none; [`HASH_BITS`](bifold_format::filter::HASH_BITS) for the hashes of the keys instead.
+    /// Size of the filter; 0 for none; [`HASH_BITS`](bifold_format::filter::HASH_BITS) for the hashes of the keys
+    /// instead.
     pub filter_bits_per_key: u32,
     /// How data blocks are compressed.
     pub compression: Compression,

@@ -1,7 +1,7 @@
 //! The hash index of one version: an index, which other versions share, and where the runs it knows stand in this one.
 //!
-//! **Invariant:** an index that a version has knows every key of its level 0. Tables are added before there is a version with them; what of
-//! that fails leaves entries of runs that no version has.
+//! **Invariant:** an index that a version has knows every key of its level 0. Tables are added before there is a
+//! version with them; what of that fails leaves entries of runs that no version has.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -81,8 +81,8 @@ impl Level0Index {
         Ok(None)
     }
 
-    /// For how many entries an index of these tables is to have room: twice as many, so that it is not made anew too often, but not more
-    /// than level 0 will hold.
+    /// For how many entries an index of these tables is to have room: twice as many, so that it is not made anew too
+    /// often, but not more than level 0 will hold.
     fn room(&self, tables: &[(RunId, Arc<Table>)], partitions: usize) -> usize {
         let sum = |of: fn(&Table) -> u64| tables.iter().map(|(_, table)| of(table)).sum::<u64>();
         let (entries, bytes) = (sum(|table| table.meta().entries), sum(|table| table.meta().bytes));

@@ -132,7 +132,8 @@ enum Direction {
 }
 
 impl RunCursor {
-    /// Turns to table `at` and takes up a position by `enter`; goes on from table to table as long as that leads nowhere.
+    /// Turns to table `at` and takes up a position by `enter`; goes on from table to table as long as that leads
+    /// nowhere.
     fn place(
         &mut self,
         mut at: Option<usize>,

@@ -7,8 +7,9 @@
 //! run 6               ▇▇▇
 //! ```
 //!
-//! Where partitions are merged at different times, each run has tables in some of them only. A scan that opened every run would stand in
-//! as many streams as there are runs in all partitions together; so it stands in as many as overlap at one key.
+//! Where partitions are merged at different times, each run has tables in some of them only. A scan that opened every
+//! run would stand in as many streams as there are runs in all partitions together; so it stands in as many as
+//! overlap at one key.
 //!
 //! Of one key and number there is one version in a level, so the merge of streams needs no order among them.
 

@@ -25,8 +25,8 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From 0, or a round number below what is less, to a round number. `most` is within. About `count` marks that are 1, 2 or 5
-    /// apart, times a power of ten.
+    /// From 0, or a round number below what is less, to a round number. `most` is within. About `count` marks that
+    /// are 1, 2 or 5 apart, times a power of ten.
     #[must_use]
     pub fn from_zero(least: f64, most: f64, count: usize) -> Self {
         let (least, most) = (least.min(0.0), most.max(0.0));
@@ -42,8 +42,8 @@ impl Axis {
         Self { from: first * step.value(), to: last * step.value(), log: false, marks }
     }
 
-    /// Over these parameters, which rise, with a mark at each of them. Where there are many, with round marks between them. A
-    /// logarithmic axis of what has no logarithm is a linear one.
+    /// Over these parameters, which rise, with a mark at each of them. Where there are many, with round marks between
+    /// them. A logarithmic axis of what has no logarithm is a linear one.
     #[must_use]
     pub fn over(parameters: &[f64], log: bool) -> Self {
         let (first, last) = (parameters.first().copied().unwrap_or(0.0), parameters.last().copied().unwrap_or(1.0));
@@ -103,7 +103,8 @@ impl Step {
         self.digit * 10_f64.powi(self.power)
     }
 
-    /// A multiple of the step with as many decimals as it needs. Axes up to more than a million have short numbers, too.
+    /// A multiple of the step with as many decimals as it needs. Axes up to more than a million have short numbers,
+    /// too.
     fn label(self, value: f64, most: f64) -> String {
         let value = if value == 0.0 { 0.0 } else { value };
         let (unit, power) = match most {

@@ -1,7 +1,7 @@
 //! How much room text takes, and how it is made to fit.
 //!
-//! Who draws an SVG chooses the font. The widths here are those of DejaVu Sans, the widest of the common ones, so that text is
-//! rather shorter than it is taken for.
+//! Who draws an SVG chooses the font. The widths here are those of DejaVu Sans, the widest of the common ones, so
+//! that text is rather shorter than it is taken for.
 
 /// How wide a text is whose letters are `size` high.
 #[must_use]
@@ -40,8 +40,8 @@ pub fn fitted(text: &str, size: f64, room: f64) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// The text in lines of at most this room, broken at spaces and behind hyphens and slashes. Nothing where a word alone is too long
-/// or there would be more than `lines_max` lines.
+/// The text in lines of at most this room, broken at spaces and behind hyphens and slashes. Nothing where a word
+/// alone is too long or there would be more than `lines_max` lines.
 #[must_use]
 pub fn wrapped(text: &str, size: f64, room: f64, lines_max: usize) -> Option<Vec<String>> {
     let mut lines: Vec<String> = Vec::new();

@@ -1,7 +1,8 @@
-//! An experiment's chart as a picture: from the top down its title, the legend, the unit, bars or lines, names along the axis.
+//! An experiment's chart as a picture: from the top down its title, the legend, the unit, bars or lines, names along
+//! the axis.
 //!
-//! Bars and points are medians; a thin line over them goes from the least of the rounds to the most. Curves of more than
-//! [`MARKED_MAX`] points were computed: they have neither. What was not measured leaves a gap.
+//! Bars and points are medians; a thin line over them goes from the least of the rounds to the most. Curves of more
+//! than [`MARKED_MAX`] points were computed: they have neither. What was not measured leaves a gap.
 
 use super::{
     Anchor, Direction, Paint, Picture, Point, Shape, Weight,
@@ -274,7 +275,8 @@ impl<'a> Plot<'a> {
     }
 }
 
-/// A line from the least to the most, with ends half as long as `reach` says twice. None where they are as good as the same.
+/// A line from the least to the most, with ends half as long as `reach` says twice. None where they are as good as
+/// the same.
 fn whisker(pen: &mut Pen, frame: &Frame, x: f64, spread: Spread, reach: f64) {
     let (low, high) = (frame.y(spread[1]), frame.y(spread[2]));
     if low - high < 1.0 {

@@ -1,8 +1,8 @@
 //! A picture as pixels.
 //!
 //! Lines and discs are drawn by distance: a pixel whose middle is half a pixel or more inside is covered, one half a
-//! pixel or more outside is not, and between the two it is mixed. A line with many corners is first covered as a whole and
-//! then mixed once, so that corners are not darker.
+//! pixel or more outside is not, and between the two it is mixed. A line with many corners is first covered as a
+//! whole and then mixed once, so that corners are not darker.
 
 use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
 

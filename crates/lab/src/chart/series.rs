@@ -6,11 +6,12 @@
 //! | 8 to 15 | hollow | of dashes | hollow |
 //! | 16 to 23 | in bands | of dots | hollow |
 //!
-//! More colours than [`SERIES`] could not be told apart by people who see few of them, nor on light and on dark ground alike. Filled
-//! and hollow differ for everyone, on any ground, and in bars of a few pixels, where the stripes of a hatching run together. From
-//! 24 on all comes again.
+//! More colours than [`SERIES`] could not be told apart by people who see few of them, nor on light and on dark
+//! ground alike. Filled and hollow differ for everyone, on any ground, and in bars of a few pixels, where the stripes
+//! of a hatching run together. From 24 on all comes again.
 //!
-//! All of it is made of the shapes that every picture is made of, so that it is the same on a page and in a file of its own.
+//! All of it is made of the shapes that every picture is made of, so that it is the same on a page and in a file of
+//! its own.
 
 use super::{Paint, Point, SERIES, Shape, pen::Pen};
 

@@ -9,8 +9,8 @@ use super::{Anchor, Direction, Paint, Picture, Point, SERIES, Shape, Text, Weigh
 pub enum Colors {
     /// They are in the picture, which is a file of its own on white.
     Fixed,
-    /// They are the variables `--s1` to `--s8`, `--grid`, `--muted` and `--ground` and the text colour of the page that the picture
-    /// is a part of, on the ground of the page and in its font.
+    /// They are the variables `--s1` to `--s8`, `--grid`, `--muted` and `--ground` and the text colour of the page
+    /// that the picture is a part of, on the ground of the page and in its font.
     Themed,
 }
 
@@ -46,8 +46,8 @@ pub fn draw(picture: &Picture, colors: Colors) -> String {
     svg
 }
 
-/// A picture of its own has a title, which those who cannot see it hear. On a page this is a label: the title would appear wherever
-/// somebody points.
+/// A picture of its own has a title, which those who cannot see it hear. On a page this is a label: the title would
+/// appear wherever somebody points.
 fn head(svg: &mut String, picture: &Picture, colors: Colors) -> std::fmt::Result {
     let Picture { title, width, height, font_size, .. } = picture;
     let (title, view) = (escaped(title), format!("viewBox=\"0 0 {width} {height}\""));

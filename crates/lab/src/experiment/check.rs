@@ -2,14 +2,16 @@
 //!
 //! The rules are few, and the same for every experiment, so that none can be fitted to what was measured:
 //!
-//! * A **gain** of the paper (A is r times B, r > 1) holds where ours is at least half as much of a gain: 1 + (r − 1) / 2. Where the
-//!   paper gives a range, r is its lower end.
+//! * A **gain** of the paper (A is r times B, r > 1) holds where ours is at least half as much of a gain: 1 + (r − 1)
+//!   / 2. Where the paper gives a range, r is its lower end.
 //! * A **saving** (A is a share s less than B) holds where ours is at least half of it: s / 2.
 //! * Things the paper finds **alike** are alike where one is 0.8 to 1.25 times the other.
-//! * A curve **rises** or **falls** where no step goes the other way by more than a twentieth and its ends differ that way.
+//! * A curve **rises** or **falls** where no step goes the other way by more than a twentieth and its ends differ
+//!   that way.
 //! * Other statements have their bound in words and in the rule.
 //!
-//! An experiment is *reproduced* where all that could be measured holds, *partly* where some of it does, *not* where none does.
+//! An experiment is *reproduced* where all that could be measured holds, *partly* where some of it does, *not* where
+//! none does.
 
 use std::fmt;
 
@@ -179,8 +181,8 @@ impl Experiment {
     }
 }
 
-/// How far a curve rises: the share by which its last point is above its first, or below 0 where a step in between falls by more
-/// than a twentieth. Nothing of fewer than two points.
+/// How far a curve rises: the share by which its last point is above its first, or below 0 where a step in between
+/// falls by more than a twentieth. Nothing of fewer than two points.
 #[must_use]
 pub fn rises(points: &[(f64, f64)]) -> Option<f64> {
     let (first, last) = (points.first()?.1, points.last()?.1);

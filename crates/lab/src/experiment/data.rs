@@ -131,7 +131,8 @@ impl<'a> Data<'a> {
         Some(self.at(a, x, step, metric)? / self.at(b, x, step, metric)?)
     }
 
-    /// How much larger a figure of one series is than that of another, wherever both were measured, by rising parameter.
+    /// How much larger a figure of one series is than that of another, wherever both were measured, by rising
+    /// parameter.
     #[must_use]
     pub fn ratios(&self, a: &str, b: &str, step: &str, metric: &str) -> Vec<(f64, f64)> {
         let points = self.over(a, step, metric).into_iter();

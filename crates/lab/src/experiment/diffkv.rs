@@ -1,5 +1,5 @@
-//! DiffKV's experiments: the trade-off that it starts from (§2.3 there), how it does beside other stores (§5.2, §5.3), what its merges
-//! cost and gain (§5.4), scans (§5.5) and its parameters (§5.6).
+//! DiffKV's experiments: the trade-off that it starts from (§2.3 there), how it does beside other stores (§5.2,
+//! §5.3), what its merges cost and gain (§5.4), scans (§5.5) and its parameters (§5.6).
 //!
 //! | file | what it is |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | Titan, foreground GC | `parted, collected`: garbage is collected past a space target, and writers may have to wait for it |
 //! | PebblesDB | `tiered` in figures 2 and 3: like its levels, these hold runs that overlap. It has no guards and merges whole levels |
 //!
-//! Pairs have keys of 24 bytes and values of Pareto sizes, 1 KB on average, unless sizes are the parameter; choices follow Zipf's law
-//! with 0.9.
+//! Pairs have keys of 24 bytes and values of Pareto sizes, 1 KB on average, unless sizes are the parameter; choices
+//! follow Zipf's law with 0.9.
 
 mod merges;
 mod parameters;

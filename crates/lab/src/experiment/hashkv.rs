@@ -1,10 +1,11 @@
-//! HashKV's experiments (§4 there), in the order of the paper. Experiments 3 (parity RAID) and 13 (other stores as index) are not
-//! here: they need devices and stores that a library cannot bring.
+//! HashKV's experiments (§4 there), in the order of the paper. Experiments 3 (parity RAID) and 13 (other stores as
+//! index) are not here: they need devices and stores that a library cannot bring.
 //!
-//! The paper's setup, scaled: pairs of 1 KiB, an empty store loaded once (P0), then as many updates as there are keys three times
-//! (P1 to P3), Zipf 0.99; values apart from their keys whatever their size, GC of the group with most writes, no cold log, unless
-//! an experiment is about these. `hashkv` here is Bifold's with exactly that; `hashkv, tuned` has our defaults: victims by cost and
-//! benefit, cold parts. `inline`, Bifold's own LSM-tree, stands for LevelDB.
+//! The paper's setup, scaled: pairs of 1 KiB, an empty store loaded once (P0), then as many updates as there are keys
+//! three times (P1 to P3), Zipf 0.99; values apart from their keys whatever their size, GC of the group with most
+//! writes, no cold log, unless an experiment is about these. `hashkv` here is Bifold's with exactly that;
+//! `hashkv, tuned` has our defaults: victims by cost and benefit, cold parts. `inline`, Bifold's own LSM-tree, stands
+//! for LevelDB.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -62,8 +63,8 @@ fn reserve(setup: Setup, share: f64) -> Setup {
     reserve_of(setup, share, 1024)
 }
 
-/// The same with pairs of so many bytes on average. The engine's target holds for all that is on the disk: keys, their index and what
-/// frames a value come on top of the reserve, about [`OVERHEAD_BYTES`] a pair.
+/// The same with pairs of so many bytes on average. The engine's target holds for all that is on the disk: keys,
+/// their index and what frames a value come on top of the reserve, about [`OVERHEAD_BYTES`] a pair.
 fn reserve_of(setup: Setup, share: f64, pair_bytes: usize) -> Setup {
     let target = 1.0 + share + OVERHEAD_BYTES / pair_bytes as f64;
     setup.set(format!("keyspace.values.space_target={target:.2}"))

@@ -1,8 +1,9 @@
-//! NovKV's experiments (§IV there). Keys of 16 bytes, values of 128 B to 4 KiB, no skew, collections below a valid rate of 0.7.
+//! NovKV's experiments (§IV there). Keys of 16 bytes, values of 128 B to 4 KiB, no skew, collections below a valid
+//! rate of 0.7.
 //!
-//! All but the last figure are of the same runs: every key once, as many uniform overwrites (`write`), then two passes that read the
-//! same keys. The paper's random write (`fillrandom`) starts on an empty store and overwrites about a third of its keys;
-//! here all of it are overwrites, so that there is more to collect.
+//! All but the last figure are of the same runs: every key once, as many uniform overwrites (`write`), then two
+//! passes that read the same keys. The paper's random write (`fillrandom`) starts on an empty store and overwrites
+//! about a third of its keys; here all of it are overwrites, so that there is more to collect.
 
 use super::{
     Arm, Data, Experiment, Maker, Paper, View,

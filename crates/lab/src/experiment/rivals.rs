@@ -1,4 +1,5 @@
-//! Stores beside each other: Bifold's placements and the stores this program was built with, on the same work with the same budget.
+//! Stores beside each other: Bifold's placements and the stores this program was built with, on the same work with
+//! the same budget.
 
 use serde::{Deserialize, Serialize};
 
@@ -107,8 +108,8 @@ impl Comparison {
     }
 }
 
-/// The same with keys and values of a user's own: an import in the input's order, as many skewed updates as there are keys, reads and
-/// scans.
+/// The same with keys and values of a user's own: an import in the input's order, as many skewed updates as there are
+/// keys, reads and scans.
 #[must_use]
 pub fn real(input: &Input, scale: Scale, seed: u64) -> Experiment {
     let mut experiment = Comparison::default().experiment(scale, seed);

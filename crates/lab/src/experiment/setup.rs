@@ -44,8 +44,9 @@ impl Setup {
         Self { series: placement.to_owned(), store: "bifold".to_owned(), set }
     }
 
-    /// Bifold's LSM-tree set up as LevelDB is by default: memtables smaller than RocksDB's (a sixteenth there, a fourth here: see
-    /// [`Scale::table_bytes`] for what small ones cost), four runs in level 0, a level 1 of two and a half memtables, no filters.
+    /// Bifold's LSM-tree set up as LevelDB is by default: memtables smaller than RocksDB's (a sixteenth there, a
+    /// fourth here: see [`Scale::table_bytes`] for what small ones cost), four runs in level 0, a level 1 of two and
+    /// a half memtables, no filters.
     #[must_use]
     pub fn like_leveldb(scale: Scale) -> Self {
         let memtable = scale.memtable_bytes() / 4;

@@ -12,8 +12,8 @@
 //! | RocksDB | where it is built in |
 //! | PebblesDB | `tiered`: like its levels, these hold runs that overlap. It has no guards and merges whole levels, and so writes no more (VAT, §5) |
 //!
-//! Pairs of 1 KiB with keys of 24 bytes, Zipf 0.99. Of 100 GB of data others have 170 MB of block cache, which is what UniKV's hash
-//! index takes, and UniKV has 8 MB: so it is here, scaled. All that is left is page cache.
+//! Pairs of 1 KiB with keys of 24 bytes, Zipf 0.99. Of 100 GB of data others have 170 MB of block cache, which is
+//! what UniKV's hash index takes, and UniKV has 8 MB: so it is here, scaled. All that is left is page cache.
 
 mod impact;
 

@@ -1,5 +1,5 @@
-//! VAT's figures. 2, 4, 5 and 6 are computed from its equations, as [`bifold_vat::figures`] has them: nothing is run for them, and their
-//! checks are the sentences of the paper's text. Figure 3 is measured, in `trees`.
+//! VAT's figures. 2, 4, 5 and 6 are computed from its equations, as [`bifold_vat::figures`] has them: nothing is run
+//! for them, and their checks are the sentences of the paper's text. Figure 3 is measured, in `trees`.
 //!
 //! The text names no N: 1000 is the one at which all its figures come out.
 

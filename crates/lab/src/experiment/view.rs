@@ -59,7 +59,8 @@ pub struct Chart {
     pub shape: Shape,
 }
 
-/// The parameter, and the median, the least and the most; no numbers (NaN) where nothing was measured, so that the line has a gap.
+/// The parameter, and the median, the least and the most; no numbers (NaN) where nothing was measured, so that the
+/// line has a gap.
 pub type LinePoint = (f64, [f64; 3]);
 
 /// Curves with their names, of what was measured.

@@ -1,5 +1,5 @@
-//! All figures behind the charts, as tables: a row for each group or parameter, a column for each series. Beside the first
-//! series, which the others are compared with, ratios come first and the figures themselves second.
+//! All figures behind the charts, as tables: a row for each group or parameter, a column for each series. Beside the
+//! first series, which the others are compared with, ratios come first and the figures themselves second.
 
 use super::{
     finding::{Finding, names},
@@ -15,7 +15,8 @@ use crate::{
     experiment::view::{Chart, Shape},
 };
 
-/// Tables of more series than this have a row of the page for themselves: half of one, or of a sheet of paper, is too narrow.
+/// Tables of more series than this have a row of the page for themselves: half of one, or of a sheet of paper, is too
+/// narrow.
 const HALF_A_ROW: usize = 5;
 
 /// How many points of a curve that was computed are in its table.

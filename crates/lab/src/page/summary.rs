@@ -1,4 +1,5 @@
-//! What somebody learns who reads no further: how many results are reproduced, on what they were measured, what to take from it.
+//! What somebody learns who reads no further: how many results are reproduced, on what they were measured, what to
+//! take from it.
 
 use std::collections::BTreeSet;
 

@@ -45,8 +45,8 @@ pub fn duration(seconds: f64) -> String {
 
 /// The day and the minute of a time that is given in seconds since 1970, in UTC.
 pub fn date(seconds: u64) -> String {
-    // Howard Hinnant, "chrono-compatible low-level date algorithms": years begin in March, so that a leap day is a year's last.
-    // Times after the year 10 000 are none that anybody measured at.
+    // Howard Hinnant, "chrono-compatible low-level date algorithms": years begin in March, so that a leap day is a
+    // year's last. Times after the year 10 000 are none that anybody measured at.
     let seconds = seconds.min(253_402_300_799);
     let days = seconds / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -1,8 +1,8 @@
 //! fjall, as its documentation recommends, with the memory of Bifold's options and without compression.
 //!
-//! Everything not in [`FjallOptions`] is as fjall has it: leveled compaction with four tables in level 0, blocks of 4 KiB,
-//! filters of 10 bits a key (of a false positive rate of 0.0001 for level 0). With [`Blobs`] large values stand in blob
-//! files, which compactions collect.
+//! Everything not in [`FjallOptions`] is as fjall has it: leveled compaction with four tables in level 0, blocks of 4
+//! KiB, filters of 10 bits a key (of a false positive rate of 0.0001 for level 0). With [`Blobs`] large values stand
+//! in blob files, which compactions collect.
 //!
 //! fjall makes its journals 64 MiB long at once, however little is in them: small databases look larger than they are.
 //! Waiting for its background work, and counting it, uses functions that fjall has public but not documented.
@@ -26,8 +26,8 @@ pub const VERSION: &str = "3.1.13";
 /// The least that fjall takes as the size of all journals, in bytes.
 const JOURNALS_BYTES_MIN: u64 = 64 << 20;
 
-/// How often in a row nothing must be going on, [`POLL`] apart: between a flush and the compactions it asks for there is a
-/// moment in which neither can be seen.
+/// How often in a row nothing must be going on, [`POLL`] apart: between a flush and the compactions it asks for there
+/// is a moment in which neither can be seen.
 const IDLE_POLLS: u32 = 5;
 
 const POLL: Duration = Duration::from_millis(5);
@@ -51,8 +51,8 @@ pub struct FjallOptions {
     pub blobs: Option<Blobs>,
 }
 
-/// How values are kept in blob files. The defaults are fjall's, as its code has them (its documentation says 33 % and 20 %
-/// where the code has 25 % for both shares).
+/// How values are kept in blob files. The defaults are fjall's, as its code has them (its documentation says 33 % and
+/// 20 % where the code has 25 % for both shares).
 #[derive(Clone, Copy, Debug)]
 pub struct Blobs {
     /// The smallest value that goes there, in bytes.
@@ -86,8 +86,8 @@ impl Default for FjallOptions {
 }
 
 impl From<&Budget> for FjallOptions {
-    /// Tables get four times the size of the budget's: fjall's level 1 is as large as four tables, and with Bifold's tables of
-    /// 16 MiB it would have 64 MiB where Bifold and RocksDB have 256. Four times is fjall's own 64 MiB.
+    /// Tables get four times the size of the budget's: fjall's level 1 is as large as four tables, and with Bifold's
+    /// tables of 16 MiB it would have 64 MiB where Bifold and RocksDB have 256. Four times is fjall's own 64 MiB.
     fn from(budget: &Budget) -> Self {
         Self {
             memtable_bytes: budget.memtable_bytes as u64,

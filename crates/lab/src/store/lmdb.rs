@@ -1,12 +1,12 @@
 //! LMDB, as it comes, through `heed`.
 //!
-//! Every call is a transaction of its own, as every call of the other stores is atomic: a write transaction with one commit
-//! for a write or a batch, a read transaction for a read or a scan. There is no cache but the system's page cache, which no
-//! budget bounds, no compression, no background thread and one writer at a time.
+//! Every call is a transaction of its own, as every call of the other stores is atomic: a write transaction with one
+//! commit for a write or a batch, a read transaction for a read or a scan. There is no cache but the system's page
+//! cache, which no budget bounds, no compression, no background thread and one writer at a time.
 //!
-//! Of its flags only `NO_SYNC` is used, for writes that are not synced ([`Sync`]). `WRITE_MAP`, faster by LMDB's word, lets a
-//! stray pointer of the program damage the file, so it is not the default. `NO_READ_AHEAD` helps by LMDB's word when the data
-//! are larger than memory and hurts elsewhere: left out, too.
+//! Of its flags only `NO_SYNC` is used, for writes that are not synced ([`Sync`]). `WRITE_MAP`, faster by LMDB's
+//! word, lets a stray pointer of the program damage the file, so it is not the default. `NO_READ_AHEAD` helps by
+//! LMDB's word when the data are larger than memory and hurts elsewhere: left out, too.
 
 use std::{fs, ops::Bound, path::Path};
 
@@ -27,8 +27,8 @@ const READERS_MAX: u32 = 1024;
 /// What a comparison may vary. There is no budget of memory to give: it has the page cache.
 #[derive(Clone, Copy, Debug)]
 pub struct LmdbOptions {
-    /// Addresses set aside for the file, in bytes, which it can never outgrow. They cost nothing until they are used, and the
-    /// file is no longer for it.
+    /// Addresses set aside for the file, in bytes, which it can never outgrow. They cost nothing until they are used,
+    /// and the file is no longer for it.
     pub map_bytes: usize,
     /// Whether a commit is synced before it returns.
     pub sync: Sync,
@@ -71,8 +71,8 @@ impl LmdbStore {
             // here, a run makes its own.
             unsafe { options.flags(EnvFlags::NO_SYNC) };
         }
-        // SAFETY: the file is mapped and must not change but through LMDB. It is in a directory of the run's own, and LMDB's
-        // lock file, which is used, orders processes that open the same environment.
+        // SAFETY: the file is mapped and must not change but through LMDB. It is in a directory of the run's own, and
+        // LMDB's lock file, which is used, orders processes that open the same environment.
         let env = unsafe { options.open(dir)? };
         let mut transaction = env.write_txn()?;
         let pairs = env.create_database(&mut transaction, None)?;
@@ -172,8 +172,8 @@ impl Store for LmdbStore {
         Ok(())
     }
 
-    /// By system calls: LMDB counts no bytes. Writes are all there, for without `WRITE_MAP` it writes by calls; reads are
-    /// not, for it reads the map.
+    /// By system calls: LMDB counts no bytes. Writes are all there, for without `WRITE_MAP` it writes by calls; reads
+    /// are not, for it reads the map.
     fn totals(&self) -> Totals {
         Totals::called_since(self.called)
     }

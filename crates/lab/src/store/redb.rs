@@ -1,11 +1,11 @@
 //! redb, as it comes, with the memory of Bifold's options.
 //!
-//! Every call is a transaction of its own, as every call of the other stores is atomic: a write transaction with one commit
-//! for a write or a batch, a read transaction for a read or a scan. There is no compression, no background thread and one
-//! writer at a time.
+//! Every call is a transaction of its own, as every call of the other stores is atomic: a write transaction with one
+//! commit for a write or a batch, a read transaction for a read or a scan. There is no compression, no background
+//! thread and one writer at a time.
 //!
-//! redb lengthens its file ahead of what it needs, by holes where the file system has them: a directory's size counts those,
-//! too.
+//! redb lengthens its file ahead of what it needs, by holes where the file system has them: a directory's size counts
+//! those, too.
 
 use std::{
     fs,
@@ -43,8 +43,8 @@ impl Default for RedbOptions {
 }
 
 impl From<&Budget> for RedbOptions {
-    /// What an LSM-tree has in memtables redb has in its cache: it gets both, with two memtables, one that is filled and one
-    /// that is written.
+    /// What an LSM-tree has in memtables redb has in its cache: it gets both, with two memtables, one that is filled
+    /// and one that is written.
     fn from(budget: &Budget) -> Self {
         let memtables = budget.memtable_bytes.saturating_mul(2);
         Self { cache_bytes: budget.cache_bytes.saturating_add(memtables), sync: budget.sync }

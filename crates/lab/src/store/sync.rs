@@ -11,8 +11,8 @@ use std::fmt;
 /// | redb | `Durability::Immediate`: one `fsync` for each commit | `Durability::None`: **less than the others**: a killed process loses all since the last [`flush`](super::Store::flush). redb 4 has nothing between |
 /// | LMDB | no flags: pages are synced, then the page that points at them | `NO_SYNC`: pages are written to the system. After power loss the file may be damaged, not just old, where the file system reorders writes |
 ///
-/// LMDB's `NO_META_SYNC` is between the two: no damage, the last commit may be lost, one of two syncs saved. No other peer has
-/// that, so it is not used.
+/// LMDB's `NO_META_SYNC` is between the two: no damage, the last commit may be lost, one of two syncs saved. No other
+/// peer has that, so it is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
     /// Power loss.

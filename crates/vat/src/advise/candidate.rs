@@ -82,7 +82,8 @@ impl Candidate {
     }
 }
 
-/// The lengths from which on values may be apart: the first is the least that is worth an address, the second the engine's default.
+/// The lengths from which on values may be apart: the first is the least that is worth an address, the second the
+/// engine's default.
 const MIN_BYTES: [u64; 6] = [64, 192, 512, 1 << 10, 4 << 10, 16 << 10];
 
 /// Blocks that are read through mapped pages: where a read of the unsorted layer is one block, it need not hold others.

@@ -1,9 +1,9 @@
 //! What the engine's parts cost, as measured, and the sizes by which it works unless it is told otherwise.
 //!
-//! Times are of one processor of the machine that docs/cost-model.md names. Those of commits, background work and collections were fitted
-//! to the processor time of 100 runs of eleven workloads, by least squares of the relative error: they add up to that within a
-//! quarter in four of five runs. Those of reads and scans follow from two workloads each. Another machine has other times: designs are
-//! compared by them, and their ratios differ less.
+//! Times are of one processor of the machine that docs/cost-model.md names. Those of commits, background work and
+//! collections were fitted to the processor time of 100 runs of eleven workloads, by least squares of the relative
+//! error: they add up to that within a quarter in four of five runs. Those of reads and scans follow from two
+//! workloads each. Another machine has other times: designs are compared by them, and their ratios differ less.
 
 /// Levels grow by this much unless options say otherwise.
 pub const GROWTH: u32 = 10;
@@ -86,8 +86,9 @@ pub const MOVED: f64 = 0.7;
 pub const RECORD: f64 = 0.61;
 /// µs for each question that a collection asks of the index.
 pub const LOOKUP: f64 = 2.23;
-/// µs of a read whose block is in the store's cache, and µs more for one whose is not, although it is in the system's memory: of a
-/// block of 4 KiB, of a block of 1 KiB (mapped, so in no cache of the store's), of a block and a value apart.
+/// µs of a read whose block is in the store's cache, and µs more for one whose is not, although it is in the system's
+/// memory: of a block of 4 KiB, of a block of 1 KiB (mapped, so in no cache of the store's), of a block and a value
+/// apart.
 pub const GET_BLOCK: (f64, f64) = (0.70, 3.05);
 /// See [`GET_BLOCK`].
 pub const GET_SMALL_BLOCK: (f64, f64) = (0.83, 1.42);
@@ -100,8 +101,8 @@ pub const GET_RUN: f64 = 0.45;
 /// µs for each KB that a read answers.
 pub const GET_KB: f64 = 0.24;
 
-/// Of two processors, one of which answers the program and the other works in the background, the busier one decides; of the other's
-/// time this share is added, for they share caches and memory and wait for each other.
+/// Of two processors, one of which answers the program and the other works in the background, the busier one decides;
+/// of the other's time this share is added, for they share caches and memory and wait for each other.
 pub const OVERLAP_LOSS: f64 = 0.4;
 
 /// The same where writers wait for collections that run one at a time (`novkv`): more than all of it, for both wait.

@@ -50,7 +50,8 @@ struct Case<'a> {
 }
 
 impl Flows {
-    /// Of a workload with writes. `memory` is the limit of the store's, `space` the bytes it may take for each live one.
+    /// Of a workload with writes. `memory` is the limit of the store's, `space` the bytes it may take for each live
+    /// one.
     pub fn of(workload: &Workload, candidate: &Candidate, memory: f64, space: f64) -> Self {
         let o = &workload.operations;
         let writes = (o.insert + o.update + o.delete).max(f64::MIN_POSITIVE);
@@ -137,8 +138,8 @@ impl Case<'_> {
         self.distinct(writes) / writes
     }
 
-    /// Level 0 is due at about `BASE_BYTES`, earlier where the level below is smaller, and is merged into all of that. The levels
-    /// below are merged table by table.
+    /// Level 0 is due at about `BASE_BYTES`, earlier where the level below is smaller, and is merged into all of
+    /// that. The levels below are merged table by table.
     fn leveled(&self, flows: &mut Flows, entries: f64, growth: f64) {
         let bytes = entries * self.entry;
         let below = (bytes / BASE_BYTES).max(1.0).log(growth).floor();
@@ -162,8 +163,8 @@ impl Case<'_> {
         flows.runs = flows.levels + LEVEL0_RUNS / 2.0;
     }
 
-    /// Runs of level 0 are merged with each other while they are many, and all of it into level 1 when it is full, where only
-    /// addresses are merged.
+    /// Runs of level 0 are merged with each other while they are many, and all of it into level 1 when it is full,
+    /// where only addresses are merged.
     fn two_layer(&self, flows: &mut Flows) {
         let in_place = self.workload.key_bytes + TABLE_ENTRY + self.workload.value_bytes();
         let whole = self.workload.keys * in_place;

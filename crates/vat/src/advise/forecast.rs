@@ -93,7 +93,8 @@ pub struct Forecast {
     pub read_amplification: f64,
     /// Bytes of files for each live byte, at most.
     pub space_amplification: f64,
-    /// Whether that is within the bound that was given, with the 256 MiB besides that level 0 may hold where values are in it.
+    /// Whether that is within the bound that was given, with the 256 MiB besides that level 0 may hold where values
+    /// are in it.
     pub within_space: bool,
     /// Bytes of indexes and filters; what does not fit into the memory limit's share of them goes through the cache.
     pub memory_bytes: f64,
@@ -221,8 +222,8 @@ impl<'a> Case<'a> {
         self.apart * of(GET_APART) + (1.0 - self.apart) * from_block + self.workload.value_bytes() / 1e3 * GET_KB
     }
 
-    /// Of reads, the share whose block is not in the store's cache. Keys that are read often are all over the tables, so each of them
-    /// keeps a block there; others find theirs as often as there are blocks in it.
+    /// Of reads, the share whose block is not in the store's cache. Keys that are read often are all over the tables,
+    /// so each of them keeps a block there; others find theirs as often as there are blocks in it.
     fn blocks_missed(&self) -> f64 {
         let block = self.flows.entry.max(PAGE_BYTES);
         let cached = self.machine.memory_limit * CACHE_SHARE / block;
@@ -284,7 +285,8 @@ impl<'a> Case<'a> {
         (missed * whole + self.apart * self.record) / value
     }
 
-    /// What may be there beside what is live: level 0 and full upper levels; runs of a level; or garbage up to the bound.
+    /// What may be there beside what is live: level 0 and full upper levels; runs of a level; or garbage up to the
+    /// bound.
     fn space_amplification(&self) -> f64 {
         let o = &self.workload.operations;
         let data = self.workload.data_bytes();
@@ -315,8 +317,8 @@ impl<'a> Case<'a> {
         if self.candidate.shape == Shape::TwoLayer { self.workload.keys * unsorted * HASH_ENTRY } else { 0.0 }
     }
 
-    /// µs more for a read of an unsorted layer while its index has no room. What fits into the layer stays there; else it fills and is
-    /// merged again and again, and is half full on average.
+    /// µs more for a read of an unsorted layer while its index has no room. What fits into the layer stays there;
+    /// else it fills and is merged again and again, and is half full on average.
     fn unindexed_time(&self) -> f64 {
         let (needed, room) = (self.hash_index_bytes(), INDEX_SHARE * self.machine.memory_limit);
         if needed <= room {
@@ -326,7 +328,8 @@ impl<'a> Case<'a> {
         self.flows.runs * GET_RUN * if stays { 1.0 } else { (1.0 - room / needed) / 2.0 }
     }
 
-    /// Filters, where there are any, an index entry for each block, and for each key of an unsorted layer one of its index.
+    /// Filters, where there are any, an index entry for each block, and for each key of an unsorted layer one of its
+    /// index.
     fn memory_bytes(&self) -> f64 {
         let keys = self.workload.keys;
         let blocks = self.flows.tables / f64::from(self.candidate.block_bytes);

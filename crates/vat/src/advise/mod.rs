@@ -1,7 +1,7 @@
 //! Which design fits a workload: every candidate's cost, by formulas that docs/cost-model.md states with their errors.
 //!
-//! The levels follow the paper's model; what it leaves out (updates, the commit log, collection of garbage, reads, scans,
-//! the processor) is ours.
+//! The levels follow the paper's model; what it leaves out (updates, the commit log, collection of garbage, reads,
+//! scans, the processor) is ours.
 //!
 //! | file | what it is |
 //! |---|---|

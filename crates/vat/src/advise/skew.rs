@@ -1,7 +1,8 @@
 //! Which keys are written how often, and what follows from that for buffers and logs.
 //!
-//! Key k of N is written with probability p(k) = k^−θ / H, H the sum of all k^−θ: Zipf's law, which is uniform at θ = 0. Sums
-//! over keys are taken over groups of neighbours whose ranks differ by a tenth, so their error is far below that of the model.
+//! Key k of N is written with probability p(k) = k^−θ / H, H the sum of all k^−θ: Zipf's law, which is uniform at θ =
+//! 0. Sums over keys are taken over groups of neighbours whose ranks differ by a tenth, so their error is far below
+//! that of the model.
 
 use super::workload::SKEW_MAX;
 
@@ -60,11 +61,12 @@ impl Spread {
         bisect(distinct, most, |writes| self.distinct(writes) >= distinct)
     }
 
-    /// Bytes that a log collected from its oldest end copies for each byte written to it, if it may have `spare` bytes more
-    /// than its values (GC-free writes are those that die before they come round).
+    /// Bytes that a log collected from its oldest end copies for each byte written to it, if it may have `spare`
+    /// bytes more than its values (GC-free writes are those that die before they come round).
     ///
-    /// A value written T writes ago is dead with probability 1 − e^−pT. What comes round at age T was written or copied, so
-    /// the log takes in W = Σ p / (1 − e^−pT) values for each that is written, and is as long as it may be where W·T = (1 + spare)·N.
+    /// A value written T writes ago is dead with probability 1 − e^−pT. What comes round at age T was written or
+    /// copied, so the log takes in W = Σ p / (1 − e^−pT) values for each that is written, and is as long as it may be
+    /// where W·T = (1 + spare)·N.
     pub fn copied_by_log(&self, spare: f64) -> f64 {
         let taken_in = |age: f64| -> f64 {
             self.groups
@@ -88,15 +90,15 @@ fn bisect(low: f64, high: f64, holds: impl Fn(f64) -> bool) -> f64 {
     high
 }
 
-/// The skew under which `calls` meet as many different ones of `keys` as they have `met`; 0 when not even uniform ones would meet
-/// more.
+/// The skew under which `calls` meet as many different ones of `keys` as they have `met`; 0 when not even uniform
+/// ones would meet more.
 pub fn skew_of(keys: f64, calls: f64, met: f64) -> f64 {
     let meets_fewer = |theta: f64| Spread::new(keys, theta).distinct(calls) < met;
     if Spread::new(keys, 0.0).distinct(calls) <= met { 0.0 } else { bisect(0.0, SKEW_MAX, meets_fewer) }
 }
 
-/// The same for files that hold values of all ages, where the one with most garbage goes first and nothing is known of a key
-/// but that it is there: u of a file is live when it is collected, with u = e^−(1 + spare)(1 − u).
+/// The same for files that hold values of all ages, where the one with most garbage goes first and nothing is known
+/// of a key but that it is there: u of a file is live when it is collected, with u = e^−(1 + spare)(1 − u).
 pub(crate) fn copied_by_files(spare: f64) -> f64 {
     // The other solution is u = 1. u grows with the right side, so one walk from below ends at the lesser.
     let live = (0..10_000).fold(0.0_f64, |live, _| (-(1.0 + spare) * (1.0 - live)).exp());

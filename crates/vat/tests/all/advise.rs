@@ -39,8 +39,8 @@ fn it_says_when_not_to_separate_and_why() {
     assert!(why.starts_with("Separate values with `") && why.contains("What limits it"), "{why}");
 }
 
-/// Bytes written for each of the program's, as `bifold bench` measured them with 1 GB of data and a memory limit of 128 MiB
-/// (docs/cost-model.md): the formulas must not drift away from that.
+/// Bytes written for each of the program's, as `bifold bench` measured them with 1 GB of data and a memory limit of
+/// 128 MiB (docs/cost-model.md): the formulas must not drift away from that.
 #[test]
 fn forecasts_write_about_what_was_measured() {
     use Placement::{DiffKv, HashKv, Inline, NovKv, UniKv, WiscKey};

@@ -1,5 +1,5 @@
-//! Every figure that the paper's text gives, with ours. Where a figure needs a size, N = 1000 is the one at which all of
-//! them come out; the text does not name it.
+//! Every figure that the paper's text gives, with ours. Where a figure needs a size, N = 1000 is the one at which all
+//! of them come out; the text does not name it.
 
 use bifold_vat::{Compaction, Growth, KeyShare, Throughput, Tree};
 
@@ -11,8 +11,8 @@ fn about(ours: f64, theirs: f64, tolerance: f64) {
     assert!((ours - theirs).abs() <= tolerance, "ours is {ours}, not {theirs} within {tolerance}");
 }
 
-/// §6: "minimum amplification drops from about 25x […] when α decreases from 1.0". Five levels of growth 4 hold 1024 times
-/// what memory holds: 2·5 − 1 + 5·3 = 24. At exactly N = 1000 growth is 3.98 and amplification 23.9.
+/// §6: "minimum amplification drops from about 25x […] when α decreases from 1.0". Five levels of growth 4 hold 1024
+/// times what memory holds: 2·5 − 1 + 5·3 = 24. At exactly N = 1000 growth is 3.98 and amplification 23.9.
 #[test]
 fn leveling_moves_24_bytes_a_byte_at_its_best() {
     assert_eq!(in_place(leveling(1.0)).amplification(tree(5, 4.0)), 24.0);
@@ -31,9 +31,9 @@ fn a_tenth_of_the_merge_traffic_leaves_7_7_bytes_a_byte() {
     about(best.amplification, 7.7, 1e-9);
 }
 
-/// §6: "increasing f from 4 (close to optimal) to 10 makes amplification in the insert-path worse by about 1.33x": three
-/// levels of growth 10 move 2·3 − 1 + 3·9 = 32 bytes, and 32 / 24 = 1.333. With N = 1000 on both sides, so that l is
-/// 4.98 at f = 4, it is 1.338.
+/// §6: "increasing f from 4 (close to optimal) to 10 makes amplification in the insert-path worse by about 1.33x":
+/// three levels of growth 10 move 2·3 − 1 + 3·9 = 32 bytes, and 32 / 24 = 1.333. With N = 1000 on both sides, so that
+/// l is 4.98 at f = 4, it is 1.338.
 #[test]
 fn growth_10_costs_1_33_times_what_growth_4_costs() {
     let design = in_place(leveling(1.0));
@@ -44,9 +44,9 @@ fn growth_10_costs_1_33_times_what_growth_4_costs() {
 
 /// App. B.1, Eq. 24: f* by Lambert's W, 1/W(1/e) = 3.59 at α = 1, which §6 calls close to 4.
 ///
-/// The number itself is lost from the text. What is left says of a lost term, by its reference a value of W, that it "is
-/// about 0.5", where W(1/e) is 0.278; with 0.5 for it, f* would be 2. We keep 3.59: the search for the
-/// minimum, which needs no W, finds it too.
+/// The number itself is lost from the text. What is left says of a lost term, by its reference a value of W, that it
+/// "is about 0.5", where W(1/e) is 0.278; with 0.5 for it, f* would be 2. We keep 3.59: the search for the minimum,
+/// which needs no W, finds it too.
 #[test]
 fn the_best_growth_is_3_59() {
     about(leveling(1.0).best_growth(), 3.591, 0.0005);
@@ -100,8 +100,9 @@ fn with_no_merge_traffic_one_level_is_best_and_a_log_loses() {
 
 /// §6: f = 4 "results in space amplification larger than 25 %", f = 10 in "about 10 %".
 ///
-/// 1/(f − 1) gives 33 % and 11 %. The next sentence of the paper has "from 25% down to 10%", by 2.5x: these are 1/f, the
-/// last of the intermediate levels alone. All of them together are 1/f + 1/f² + … = 1/(f − 1), and improve by 3.0x.
+/// 1/(f − 1) gives 33 % and 11 %. The next sentence of the paper has "from 25% down to 10%", by 2.5x: these are 1/f,
+/// the last of the intermediate levels alone. All of them together are 1/f + 1/f² + … = 1/(f − 1), and improve by
+/// 3.0x.
 #[test]
 fn intermediate_levels_take_33_percent_at_growth_4_and_11_at_10() {
     let space = |levels, growth| in_place(leveling(1.0)).space_amplification(tree(levels, growth));

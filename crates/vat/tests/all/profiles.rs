@@ -40,7 +40,8 @@ proptest! {
         prop_assert_eq!(Profile::from_toml(&profile.to_toml().unwrap()).unwrap(), profile);
     }
 
-    /// Every answer is a β, or says why there is none: no depth so small was measured, or β is below what the model takes.
+    /// Every answer is a β, or says why there is none: no depth so small was measured, or β is below what the model
+    /// takes.
     #[test]
     fn any_unit_and_depth_has_an_answer(profile in profile(), unit in any::<u64>(), depth in any::<u32>(), shift in 0..64_u32) {
         let least = profile.measured().iter().map(|row| row.depth).min().unwrap();

@@ -59,8 +59,8 @@ proptest! {
         }
     }
 
-    /// §6, Eq. 14: as α goes to 0, one level is best. So it is from where f* has outgrown the size, and the limit is one
-    /// byte for each byte.
+    /// §6, Eq. 14: as α goes to 0, one level is best. So it is from where f* has outgrown the size, and the limit is
+    /// one byte for each byte.
     #[test]
     fn without_merge_traffic_one_level_is_best(ratio in ratio()) {
         for compaction in [leveling(0.0), per_table(0.0), Compaction::Tiering] {

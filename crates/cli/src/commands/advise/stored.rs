@@ -122,7 +122,8 @@ impl Sample {
     }
 }
 
-/// Keys at even distances from the first to the last, by the eight bytes behind what they have in common; the first is one.
+/// Keys at even distances from the first to the last, by the eight bytes behind what they have in common; the first
+/// is one.
 fn between(first: &[u8], last: &[u8]) -> Vec<Vec<u8>> {
     let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
     let number = |key: &[u8]| {

@@ -1,7 +1,7 @@
 //! A workload from a trace: what was called with which key.
 //!
-//! A key that is first met by a `put` is inserted, later it is updated. Skew is the θ under which as many different keys
-//! would be met by as many calls.
+//! A key that is first met by a `put` is inserted, later it is updated. Skew is the θ under which as many different
+//! keys would be met by as many calls.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,7 +14,8 @@ use bifold_vat::advise::{Operations, ValueSize, Workload, skew_of};
 
 use crate::failure::{Failure, Result};
 
-/// Lengths of values are told apart by halves of their binary order of magnitude: 62 classes up to a GiB, the longest value.
+/// Lengths of values are told apart by halves of their binary order of magnitude: 62 classes up to a GiB, the longest
+/// value.
 const STEPS: u64 = 2;
 
 /// What a trace has of a key.

@@ -1,7 +1,7 @@
 //! The writer that gets killed: commits without end, and says so after each.
 //!
-//! The parent reads the acknowledgements from a pipe. What it has read when the writer is dead is the least that must be
-//! found again.
+//! The parent reads the acknowledgements from a pipe. What it has read when the writer is dead is the least that must
+//! be found again.
 
 use std::{
     io::{BufRead, BufReader, Read},

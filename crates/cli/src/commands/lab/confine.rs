@@ -1,4 +1,5 @@
-//! How much memory a process may take, the page cache of its files included: a control group of Linux, of either version.
+//! How much memory a process may take, the page cache of its files included: a control group of Linux, of either
+//! version.
 
 use std::{
     fs, io,

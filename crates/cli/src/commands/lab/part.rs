@@ -1,5 +1,5 @@
-//! `lab-part`: what the process of one run does. It reads the spec from standard input, so that whoever made it can confine it
-//! before it begins, and answers with a JSON object a line: how far it is, and at last what came of it.
+//! `lab-part`: what the process of one run does. It reads the spec from standard input, so that whoever made it can
+//! confine it before it begins, and answers with a JSON object a line: how far it is, and at last what came of it.
 
 use std::{
     io::Read,
@@ -78,6 +78,7 @@ pub fn run(args: &PartArgs, out: &mut Output) -> Result<()> {
         Err(_) => Said::Failed("the run panicked".to_owned()),
     };
     out.json(&said)?;
-    // A run that goes on in another process has left its store open. It ends as a killed one does: nothing is closed, no destructor runs.
+    // A run that goes on in another process has left its store open. It ends as a killed one does: nothing is closed,
+    // no destructor runs.
     std::process::exit(0)
 }

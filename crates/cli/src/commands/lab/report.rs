@@ -63,7 +63,8 @@ pub fn write(dir: &Path, session: &Session, runs: &[Run]) -> Result<PathBuf> {
     Ok(html)
 }
 
-/// Those that have been run. What is computed alone belongs to the rest of its paper, and is shown with it, or when nothing was run.
+/// Those that have been run. What is computed alone belongs to the rest of its paper, and is shown with it, or when
+/// nothing was run.
 fn shown(mut experiments: Vec<Experiment>, runs: &[Run]) -> Vec<Experiment> {
     let keys: HashSet<&str> = runs.iter().map(|run| run.key.as_str()).collect();
     let was_run = |experiment: &Experiment| experiment.arms.iter().any(|arm| keys.contains(arm.spec.key().as_str()));

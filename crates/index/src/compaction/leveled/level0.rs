@@ -1,8 +1,8 @@
 //! Level 0 of a leveled tree: when and how its runs go down.
 //!
-//! Its tables fall into **groups** that overlap one another; a group goes down as one. Merging down rewrites all that lies
-//! beneath: to bring 256 MiB down onto 1 GiB costs five bytes written per byte brought. So when a group is due, and what is
-//! done then, depends on the bytes beneath it per byte of its own:
+//! Its tables fall into **groups** that overlap one another; a group goes down as one. Merging down rewrites all that
+//! lies beneath: to bring 256 MiB down onto 1 GiB costs five bytes written per byte brought. So when a group is due,
+//! and what is done then, depends on the bytes beneath it per byte of its own:
 //!
 //! | beneath | due at | then |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //!
 //! So level 0 is a small tiered tree of its own (DiffKV §3.3 merges level 0 selectively in the same spirit).
 //!
-//! Groups of one table that overlap nothing are moved as soon as there are half of `level0_runs` runs: keys that arrive in order
-//! are never rewritten.
+//! Groups of one table that overlap nothing are moved as soon as there are half of `level0_runs` runs: keys that
+//! arrive in order are never rewritten.
 
 use bifold_contract::{Busy, CompactionJob, JobShape, Levels};
 

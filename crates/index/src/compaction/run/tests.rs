@@ -1,5 +1,5 @@
-//! Random histories are split into what is rewritten and what lies beneath. Afterwards every snapshot must read the same
-//! as before, and every entry must have been accounted for.
+//! Random histories are split into what is rewritten and what lies beneath. Afterwards every snapshot must read the
+//! same as before, and every entry must have been accounted for.
 
 mod counts;
 

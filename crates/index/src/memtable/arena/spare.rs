@@ -1,11 +1,12 @@
 //! Chunks of arenas that are gone, kept for the next ones.
 //!
-//! One memtable follows the other, so the next will want what the last has given back. From the global allocator it would be costly:
-//! a page that is new to a process must be cleared, and glibc's, once it has seen large blocks come and go, cuts them out of its
-//! heap, where smaller ones that live longer keep the rest from being given back to the system.
+//! One memtable follows the other, so the next will want what the last has given back. From the global allocator it
+//! would be costly: a page that is new to a process must be cleared, and glibc's, once it has seen large blocks come
+//! and go, cuts them out of its heap, where smaller ones that live longer keep the rest from being given back to the
+//! system.
 //!
-//! **Bound:** no more is kept than is in use, in all memtables of the process together. So nothing is kept when the last one is gone,
-//! and what is kept and what is in use are together about what was in use at most.
+//! **Bound:** no more is kept than is in use, in all memtables of the process together. So nothing is kept when the
+//! last one is gone, and what is kept and what is in use are together about what was in use at most.
 
 use std::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},

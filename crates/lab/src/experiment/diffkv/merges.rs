@@ -1,7 +1,7 @@
 //! What DiffKV's merges cost and gain (§5.4 there): figures 14 to 16.
 //!
-//! At our sizes the keys alone, without the values, would have one level. So levels are small here: a fourth of a memtable the first,
-//! four times as large each one below, and there are about three of them.
+//! At our sizes the keys alone, without the values, would have one level. So levels are small here: a fourth of a
+//! memtable the first, four times as large each one below, and there are about three of them.
 
 use super::{Data, base, papers, scans_by};
 use crate::{
@@ -16,7 +16,8 @@ use crate::{
     spec::Step,
 };
 
-/// The paper's store with several levels of keys, and without our bound on space, which would merge for garbage's sake alone.
+/// The paper's store with several levels of keys, and without our bound on space, which would merge for garbage's
+/// sake alone.
 pub(super) fn deep(scale: Scale) -> Setup {
     let memtable = scale.memtable_bytes();
     papers(scale)

@@ -1,4 +1,5 @@
-//! What HashKV's features gain and cost (§4.4 there): hotness, values that stay with their keys, victims, crash consistency.
+//! What HashKV's features gain and cost (§4.4 there): hotness, values that stay with their keys, victims, crash
+//! consistency.
 
 use super::{
     super::{

@@ -8,8 +8,9 @@
 //!             2·l − 1                          tiering
 //! ```
 //!
-//! Each commit brings what the model's memory holds, and memtables take one commit, so that each flush has the same bytes. Keys come once
-//! each, in the order of their hashes. `bifold vat validate` does the same with more trees, and says why where both differ.
+//! Each commit brings what the model's memory holds, and memtables take one commit, so that each flush has the same
+//! bytes. Keys come once each, in the order of their hashes. `bifold vat validate` does the same with more trees, and
+//! says why where both differ.
 
 use bifold_vat::{Compaction, Design, Growth, KeyShare, Levels, MergeAmplification, OutOfRange, Tree};
 
@@ -25,7 +26,8 @@ use crate::{Plan, Workload, scale::Scale};
 const GROWTH: u32 = 4;
 /// Bytes of a value.
 const VALUE_BYTES: usize = 1000;
-/// α and the level that a merge reads are the same in each step; these are when all is flushed, and when all has come down.
+/// α and the level that a merge reads are the same in each step; these are when all is flushed, and when all has come
+/// down.
 const LOADED: &str = "settle";
 const DOWN: &str = "compact";
 
@@ -110,7 +112,8 @@ fn depths(scale: Scale) -> &'static [u32] {
     if scale == Scale::Tiny { &[2] } else { &[2, 3, 4] }
 }
 
-/// Pairs of a flush: as many as leave the deepest tree the scale's data, and not so few that their keys fill no memtable.
+/// Pairs of a flush: as many as leave the deepest tree the scale's data, and not so few that their keys fill no
+/// memtable.
 fn pairs(scale: Scale) -> u64 {
     (scale.data_bytes() / u64::from(GROWTH).pow(4) / (KEY_BYTES + VALUE_BYTES) as u64).max(128)
 }

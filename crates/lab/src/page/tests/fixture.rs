@@ -106,7 +106,8 @@ fn record(step: &Step, figure: &mut impl FnMut(f64) -> f64) -> Value {
     serde_json::to_value(StepRecord { step: step.name.clone(), report, called: None, facts }).unwrap()
 }
 
-/// Experiments with what the papers' own may not have: long names, many bars, parameters with gaps, curves, hostile text.
+/// Experiments with what the papers' own may not have: long names, many bars, parameters with gaps, curves, hostile
+/// text.
 pub fn harder() -> Vec<Experiment> {
     vec![sweep(), crowd(), curves(), ours(), not_run(), hostile()]
 }
@@ -124,7 +125,8 @@ fn experiment(name: &'static str, paper: Paper, title: &'static str) -> Experime
     }
 }
 
-/// More lines over a parameter than there are colours; one store was not run at one of the values, another has a step less.
+/// More lines over a parameter than there are colours; one store was not run at one of the values, another has a step
+/// less.
 fn sweep() -> Experiment {
     let sizes = [64.0, 256.0, 1024.0, 4096.0, 16_384.0];
     let mut arms = Vec::new();

@@ -2,7 +2,8 @@
 
 use bifold::{Db, stats::KeyspaceStats};
 
-/// All of them, of the default keyspace. Those of collections, stalls and moved bytes count from the opening of the database.
+/// All of them, of the default keyspace. Those of collections, stalls and moved bytes count from the opening of the
+/// database.
 pub fn of(db: &Db) -> Vec<(&'static str, f64)> {
     let stats = db.stats();
     let memory = [stats.memory.memtables, stats.memory.cache, stats.memory.metadata, stats.memory.values];

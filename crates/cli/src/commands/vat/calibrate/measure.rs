@@ -1,7 +1,8 @@
 //! One measurement: threads that take units of a file, each the next one, until the time is over.
 //!
-//! A queue of depth n is n threads with one request each. Threads cost some processor time, a few microseconds a request, which
-//! shows on a fast device at small units; so it does in the engine, whose workers read and write in the same way.
+//! A queue of depth n is n threads with one request each. Threads cost some processor time, a few microseconds a
+//! request, which shows on a fast device at small units; so it does in the engine, whose workers read and write in
+//! the same way.
 
 use std::{
     io,
@@ -143,8 +144,8 @@ impl Units {
         Self { count, bits: (u64::BITS - (count - 1).leading_zeros()).max(2) }
     }
 
-    /// A one-to-one mapping of the numbers below `count` that looks like chance: one of those below the next power of two, repeated
-    /// until it hits a number below `count`, which takes two steps at most in the mean.
+    /// A one-to-one mapping of the numbers below `count` that looks like chance: one of those below the next power of
+    /// two, repeated until it hits a number below `count`, which takes two steps at most in the mean.
     fn scattered(&self, turn: u64) -> u64 {
         let mask = u64::MAX >> (u64::BITS - self.bits);
         let mut at = turn;

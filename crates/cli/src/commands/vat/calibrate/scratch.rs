@@ -1,7 +1,7 @@
 //! The file to measure on.
 //!
-//! 1. It is made under a name that nobody has, opened, and its name is removed at once. From then on nothing needs to be
-//!    cleaned up: the system takes it back when the program ends, however it ends.
+//! 1. It is made under a name that nobody has, opened, and its name is removed at once. From then on nothing needs to
+//!    be cleaned up: the system takes it back when the program ends, however it ends.
 //! 2. It is written from end to end, for a hole is read without asking the device.
 //! 3. Whether it can be read and written past the page cache is tried, from the smallest unit up.
 
@@ -103,8 +103,8 @@ impl Scratch {
         self.caching == Caching::Dropped
     }
 
-    /// Has all of it on the device and none of it in the page cache, where that is in the way, before units are taken in
-    /// that order.
+    /// Has all of it on the device and none of it in the page cache, where that is in the way, before units are taken
+    /// in that order.
     pub fn make_cold(&self, order: Order) -> io::Result<()> {
         if !self.once_only() {
             return Ok(());

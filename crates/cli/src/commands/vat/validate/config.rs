@@ -6,10 +6,11 @@
 //!           memtable ──▶ level 0, f runs of S₀ ──▶ level 1, f runs of f·S₀ ──▶ … ──▶ level l − 1      tiering
 //! ```
 //!
-//! **Leveling.** Memory in the model merges straight into level 1. The engine writes level 0 first and reads it back: with
-//! `level0_runs` = 1 each flush goes on at once, so that level 0 is the model's memory, on its way.
+//! **Leveling.** Memory in the model merges straight into level 1. The engine writes level 0 first and reads it back:
+//! with `level0_runs` = 1 each flush goes on at once, so that level 0 is the model's memory, on its way.
 //!
-//! **Tiering.** A flush is a run of the model's first level, which is level 0 here. After f^(l − 1) flushes all data are one run of the last level.
+//! **Tiering.** A flush is a run of the model's first level, which is level 0 here. After f^(l − 1) flushes all data
+//! are one run of the last level.
 
 use bifold::{
     Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
@@ -139,7 +140,8 @@ impl Config {
                 size_ratio: self.growth,
                 levels: level_count(self.levels + 1),
                 level0_runs: 1,
-                // So small that all levels are there from the beginning, as in the model, and not only when data are many.
+                // So small that all levels are there from the beginning, as in the model, and not only when data are
+                // many.
                 base_bytes: 1 << 10,
                 ..Leveled::default()
             }),

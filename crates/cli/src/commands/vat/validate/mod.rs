@@ -87,7 +87,8 @@ const PAIRS: f64 = 256.0;
 const KEY_BYTES: usize = 24;
 const VALUE_BYTES: usize = 1000;
 
-/// A compaction of everything has its input and its output on disk at once; the rest is the commit log and what grows meanwhile.
+/// A compaction of everything has its input and its output on disk at once; the rest is the commit log and what grows
+/// meanwhile.
 const ROOM: u64 = 4;
 
 /// `bifold vat validate`

@@ -1,5 +1,5 @@
-//! Measured and predicted amplification as curves over levels: leveling and tiering with values in place, both with a log.
-//! No panel has more than six curves, which is how many colours differ well.
+//! Measured and predicted amplification as curves over levels: leveling and tiering with values in place, both with a
+//! log. No panel has more than six curves, which is how many colours differ well.
 
 use bifold_lab::chart::{Picture, panels};
 use bifold_vat::figures::{Axis, Curve, CurveKind, Panel, Scale};

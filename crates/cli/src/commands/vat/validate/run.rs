@@ -148,7 +148,8 @@ fn outcome(db: &Db, before: Traffic) -> Result<Outcome> {
     let stats = db.stats();
     let whole = Traffic::of(&stats);
     let keyspace = stats.keyspaces.first().ok_or_else(|| Failure::trouble("the database has no keyspace"))?;
-    // The model's data come down to the last level as a whole, and the paper's engines were made to do so at the end (§4).
+    // The model's data come down to the last level as a whole, and the paper's engines were made to do so at the end
+    // (§4).
     if keyspace.levels.iter().filter(|level| level.bytes > 0).count() > 1 {
         db.compact()?;
     }

@@ -94,7 +94,8 @@ fn is_within(ratio: f64) -> bool {
 /// The model's D/Sₗ, and level 0 of leveling.
 fn predicted(config: &Config, alpha: f64, key_share: Option<f64>) -> std::result::Result<f64, OutOfRange> {
     let tree = Tree::new(Levels::new(config.levels)?, Growth::new(f64::from(config.growth))?)?;
-    // The engine says more than 1 where tables at both ends of a merge overlap it only in part; the model has no such tables.
+    // The engine says more than 1 where tables at both ends of a merge overlap it only in part; the model has no such
+    // tables.
     let alpha = MergeAmplification::new(alpha.min(1.0))?;
     let (compaction, level0) = match (config.shape, config.tables) {
         (Shape::Leveling, Tables::Whole) => (Compaction::Leveling(alpha), 2.0),
