@@ -203,8 +203,8 @@ impl fmt::Display for Error {
             Self::Corruption { path, detail } => {
                 write!(
                     f,
-                    "{}: {detail}; restore it from a backup (a checkpoint shares its files), or see `bifold verify` and \
-                     `bifold salvage`",
+                    "{}: {detail}; restore it from a backup (a checkpoint shares its files), or see \
+                     `bifold verify` and `bifold salvage`",
                     path.display()
                 )
             }
@@ -229,14 +229,14 @@ impl fmt::Display for Error {
             ),
             Self::Panicked { what, message } => write!(
                 f,
-                "{what} panicked: {message}; this is a bug in Bifold: please report it, with these words, the options and \
-                 the release"
+                "{what} panicked: {message}; this is a bug in Bifold: please report it, with these words, the \
+                 options and the release"
             ),
             Self::Full { path, free_bytes, needed_bytes } => write!(
                 f,
-                "{}: the disk is nearly full: {free_bytes} bytes are free, this takes {needed_bytes}, for what has to be \
-                 written behind it too; reads go on, and deletes as far as there is room: delete entries and compact, or \
-                 make room on the disk",
+                "{}: the disk is nearly full: {free_bytes} bytes are free, this takes {needed_bytes}, for what has \
+                 to be written behind it too; reads go on, and deletes as far as there is room: delete entries and \
+                 compact, or make room on the disk",
                 path.display()
             ),
             Self::ReadOnly => write!(f, "the database was opened read-only: open it for writing to change it"),

@@ -6,7 +6,7 @@
 //! operation kind u8 │ keyspace varint │ key length varint │ [value length varint] │ key │ [value]
 //! kind      1 put │ 2 put pointer │ 3 delete │ 4 delete range │ 5 delete range without end
 //!
-//! marker    a record of no operation, with the number that the next operation gets; payload  6 u8 │ commit number varint
+//! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
 //! ```
 //!
 //! A marker follows a sync: it says up to which commit everything is durable. What it speaks of can be no torn tail.

@@ -1,7 +1,7 @@
 //! What stands in value files beside values: drop-keys, and the index of a sorted table. Page: `docs/formats/value.md`.
 //!
 //! ```text
-//! sorted table    header │ description │ values by key, newest version first │ index │ properties      (NovKV's SVTable)
+//! sorted table    header │ description │ values by key, newest version first │ index │ properties   (NovKV's SVTable)
 //! drop file       header │ description │ drop block of one value file │ drop block of another │ …
 //!
 //! drop block      a record; its number is that of the value file, its body:
@@ -10,7 +10,7 @@
 //!                 count u32 │ count × position u32 │ count × (key length varint │ key │ number varint │ offset varint)
 //! properties      a record, the last of its file; its body:
 //!                 epoch varint │ end of the values varint
-//!                 │ count varint │ count × (file varint │ bytes varint)    the file numbers that lead here, and what each has
+//!                 │ count varint │ count × (file varint │ bytes varint)    the numbers that lead here, and what each has
 //!                 │ count varint │ count × (drop file varint)              the drop files that are counted already
 //!                 │ length of the whole record u32
 //! ```
@@ -266,7 +266,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn drop_blocks_come_back(mut seqnos in proptest::collection::btree_set(0..1u64 << 56, 0..50), bytes: u64, file in 0..1u64 << 56) {
+        fn drop_blocks_come_back(
+            mut seqnos in proptest::collection::btree_set(0..1u64 << 56, 0..50),
+            bytes: u64,
+            file in 0..1u64 << 56,
+        ) {
             let mut out = Vec::new();
             let mut dropped = Dropped { seqnos: seqnos.iter().rev().copied().collect(), bytes };
             encode_drops(&mut out, PLACE, file, &mut dropped);
@@ -291,7 +295,10 @@ mod tests {
         }
 
         #[test]
-        fn a_stretch_is_found_by_any_version_in_it(versions in proptest::collection::btree_set((proptest::collection::vec(0u8..3, 0..4), 0u64..9), 1..60), every in 1usize..7) {
+        fn a_stretch_is_found_by_any_version_in_it(
+            versions in proptest::collection::btree_set((proptest::collection::vec(0u8..3, 0..4), 0u64..9), 1..60),
+            every in 1usize..7,
+        ) {
             let mut versions: Vec<_> = versions.into_iter().collect();
             versions.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
             let mut builder = IndexBuilder::default();

@@ -33,7 +33,8 @@ fn main() {
         "{gib} GiB loaded at random, then as much updated (Zipf 0.99); one unit of WA is a byte written per byte put"
     );
     println!(
-        "{:38} {:>5} | load {:>5} all {:>5} | runs mean {:>4} max {:>3} | space max {:>5} | jobs {:>5} largest {:>6} MiB",
+        "{:38} {:>5} | load {:>5} all {:>5} | runs mean {:>4} max {:>3} | space max {:>5} | \
+         jobs {:>5} largest {:>6} MiB",
         "policy", "speed", "WA", "WA", "", "", "", "", ""
     );
     for (name, policy) in policies() {
@@ -51,7 +52,8 @@ fn main() {
             }
             tree.finish();
             println!(
-                "{name:38} {speed:5.1} | load {load:5.2} all {:5.2} | runs mean {:4.1} max {:3} | space max {:5.2} | jobs {:5} largest {:6} MiB",
+                "{name:38} {speed:5.1} | load {load:5.2} all {:5.2} | runs mean {:4.1} max {:3} | space max {:5.2} | \
+                 jobs {:5} largest {:6} MiB",
                 tree.write_amplification(),
                 tree.runs_sum as f64 / tree.flushes.max(1) as f64,
                 tree.runs_max,

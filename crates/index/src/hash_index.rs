@@ -3,7 +3,7 @@
 //! ```text
 //! entry      tag 16 bits │ run 16 │ next 32        8 bytes; widths are options
 //!
-//! buckets    ┌───┬───┬───┬───┬───┬───┬───┬───┐     a key has `ways` buckets (n in the paper, 4) and takes the first that is empty
+//! buckets    ┌───┬───┬───┬───┬───┬───┬───┬───┐     a key takes the first empty one of its `ways` buckets (the paper's n, 4)
 //!            │ h₁│   │ h₃│   │   │ h₂│   │ h₄│─┐
 //!            └───┴───┴───┴───┴───┴───┴───┴───┘ │   none is: it joins the chain of the last one, right behind it
 //! overflow   ┌───┬───┬───┐                     │

@@ -23,7 +23,7 @@
 //! | l | [`Levels`], those on the device | – |
 //! | f | [`Growth`], the size of a level over that of the level above it | – |
 //! | α | [`MergeAmplification`], the share of the lower level that a merge reads and writes | 0 to 1 |
-//! | β | [`Throughput`], what the device gives at the store's unit of transfer over what it gives at best | above 0, to 1 |
+//! | β | [`Throughput`], what the device gives at the store's unit over what it gives at best | above 0, to 1 |
 //! | p = K / (K + V) | [`KeyShare`], keys over keys and values | above 0, to 1 |
 //! | D | the bytes read and written on the device until all data are in the last level | bytes |
 //! | D / Sₗ | [`Design::amplification`] | bytes a byte |

@@ -3,7 +3,7 @@
 //! | file | what it demands |
 //! |---|---|
 //! | `golden` | the worked examples of `docs/formats` are, byte for byte, what is written |
-//! | `log`, `manifest` | what a crash leaves is a torn tail at the right place, whatever else is damage, nothing is silent |
+//! | `log`, `manifest` | what a crash leaves is a torn tail, whatever else is damage, nothing is silent |
 //! | `names` | a name is recognised only in the form in which it is written |
 //! | `mangled` | no decoder panics, whatever it is given |
 

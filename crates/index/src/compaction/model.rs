@@ -332,6 +332,7 @@ proptest! {
             jobs += 1;
             prop_assert!(jobs < 200, "it never comes to rest");
         }
-        prop_assert!(Shape::new(model.levels(), policy_now.as_ref()).debt() < 1.0, "debt without a job: {:?}", model.levels());
+        let debt = Shape::new(model.levels(), policy_now.as_ref()).debt();
+        prop_assert!(debt < 1.0, "debt without a job: {:?}", model.levels());
     }
 }

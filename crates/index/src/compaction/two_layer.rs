@@ -2,7 +2,7 @@
 //! level 1, one sorted run.
 //!
 //! ```text
-//! level 0    ▇ ▇ ▇▇▇ ▇▇▇▇▇▇        the unsorted store: runs as flushed, or merged with each other for the sake of scans
+//! level 0    ▇ ▇ ▇▇▇ ▇▇▇▇▇▇        the unsorted store: runs as flushed, or merged with each other for scans
 //! level 1    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇    the sorted store
 //! ```
 //!

@@ -22,7 +22,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (0u8..12).prop_map(Op::Put),
         2 => (0u8..12).prop_map(Op::Delete),
-        1 => (0u8..12, prop::option::of(1u8..6)).prop_map(|(start, len)| Op::DeleteRange(start, len.map(|len| start + len))),
+        1 => (0u8..12, prop::option::of(1u8..6))
+            .prop_map(|(start, len)| Op::DeleteRange(start, len.map(|len| start + len))),
     ]
 }
 

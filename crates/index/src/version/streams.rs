@@ -1,7 +1,7 @@
 //! The tables of a level in as few sorted streams as can be, for scans.
 //!
 //! ```text
-//! run 9     ▇▇▇              ▇▇          stream 1   ▇▇▇ ▇▇▇▇  ▇▇▇ ▇▇      tables of different runs, one behind the other
+//! run 9     ▇▇▇              ▇▇          stream 1   ▇▇▇ ▇▇▇▇  ▇▇▇ ▇▇   tables of different runs, one after the other
 //! run 8         ▇▇▇▇                     stream 2     ▇▇▇▇▇▇  ▇▇▇
 //! run 7       ▇▇▇▇▇▇  ▇▇▇
 //! run 6               ▇▇▇

@@ -200,7 +200,8 @@ proptest! {
         let cached = rates(Machine { device: Some(&disk), ..MACHINE });
         let cold = rates(Machine { device: Some(&disk), page_cache: 1e6, ..MACHINE });
         for ((free, cached), cold) in free.iter().zip(&cached).zip(&cold) {
-            prop_assert!(free.1 >= cached.1 * 0.999_999 && cached.1 >= cold.1 * 0.999_999, "{free:?} {cached:?} {cold:?}");
+            let in_order = free.1 >= cached.1 * 0.999_999 && cached.1 >= cold.1 * 0.999_999;
+            prop_assert!(in_order, "{free:?} {cached:?} {cold:?}");
         }
     }
 }

@@ -43,7 +43,9 @@ proptest! {
     /// Every answer is a β, or says why there is none: no depth so small was measured, or β is below what the model
     /// takes.
     #[test]
-    fn any_unit_and_depth_has_an_answer(profile in profile(), unit in any::<u64>(), depth in any::<u32>(), shift in 0..64_u32) {
+    fn any_unit_and_depth_has_an_answer(
+        profile in profile(), unit in any::<u64>(), depth in any::<u32>(), shift in 0..64_u32,
+    ) {
         let least = profile.measured().iter().map(|row| row.depth).min().unwrap();
         match profile.beta(unit >> shift, depth >> (shift / 2)) {
             Ok(beta) => {
