@@ -96,7 +96,7 @@ fn what_is_no_place_for_a_copy_is_refused_and_nothing_is_made() {
         ("link/", "symbolic link"),
         ("nowhere", "symbolic link"),
         ("new/../db", "`..`"),
-        (".", "around it"),
+        (".", "contains or lies within"),
         ("..", "no name"),
     ];
     for (place, why) in places {
