@@ -97,7 +97,7 @@ fn what_is_no_place_for_a_copy_is_refused_and_nothing_is_made() {
         ("nowhere", "symbolic link"),
         ("new/../db", "`..`"),
         (".", "contains or lies within"),
-        ("..", "no name"),
+        ("..", "does not name a new directory"),
     ];
     for (place, why) in places {
         let error = db.checkpoint(dir.join(place)).unwrap_err();
