@@ -42,7 +42,7 @@ pub enum VatCommand {
     #[command(long_about = model::LONG_ABOUT, after_long_help = model::EXAMPLES)]
     Model(model::ModelArgs),
 
-    /// Draw the projections of the paper as SVG and PNG.
+    /// Draw the projections of the paper as SVG.
     #[command(long_about = plot::LONG_ABOUT, after_long_help = plot::EXAMPLES)]
     Plot(plot::PlotArgs),
 

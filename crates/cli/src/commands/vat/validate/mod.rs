@@ -14,7 +14,7 @@ mod verdict;
 
 use std::path::{Path, PathBuf};
 
-use bifold_lab::chart::{png, raster, svg};
+use bifold_lab::chart::svg;
 use clap::Args;
 
 use self::{
@@ -73,12 +73,12 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// Where vat-validate.svg and .png go; made if it does not exist [default: here; with --json nowhere].
+    /// Where vat-validate.svg goes; made if it does not exist [default: here; with --json nowhere].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
 
-const PICTURES: [&str; 2] = ["vat-validate.svg", "vat-validate.png"];
+const PICTURE: &str = "vat-validate.svg";
 
 /// Pairs of a flush at scale 1: 256 KiB, so that the largest tree of the defaults has 256 MiB.
 const PAIRS: f64 = 256.0;
@@ -161,10 +161,10 @@ fn check_room(dir: &Path, configs: &[Config], load: &Load) -> Result<()> {
     Ok(())
 }
 
-/// Makes the place for the pictures, or refuses it, before minutes are spent on what they show.
+/// Makes the directory for the picture, or refuses it, before minutes are spent on what it shows.
 fn check_place(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(|e| Failure::file("make directory", dir, &e))?;
-    PICTURES.iter().try_for_each(|name| publish::check_free(&dir.join(name)))
+    publish::check_free(&dir.join(PICTURE))
 }
 
 fn print(row: &Row, out: &mut Output) -> Result<()> {
@@ -177,15 +177,11 @@ fn print(row: &Row, out: &mut Output) -> Result<()> {
 }
 
 fn draw(rows: &[Row], dir: &Path, global: &Global, out: &mut Output) -> Result<()> {
-    let picture = picture::of(rows);
-    let contents = [svg::draw(&picture, svg::Colors::Fixed).into_bytes(), png::encode(&raster::draw(&picture))];
-    let file = |(name, content)| NewFile { path: dir.join(name), content };
-    let files: Vec<NewFile> = PICTURES.iter().zip(contents).map(file).collect();
-    publish(&files)?;
+    let content = svg::draw(&picture::of(rows), svg::Colors::Fixed).into_bytes();
+    let file = NewFile { path: dir.join(PICTURE), content };
+    publish(std::slice::from_ref(&file))?;
     if !global.json {
-        for file in &files {
-            out.line(format!("{}  {}", file.path.display(), output::bytes(file.content.len() as u64)))?;
-        }
+        out.line(format!("{}  {}", file.path.display(), output::bytes(file.content.len() as u64)))?;
     }
     Ok(())
 }
