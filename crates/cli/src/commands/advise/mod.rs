@@ -215,7 +215,8 @@ fn half_of_memory() -> u64 {
 
 /// A candidate in a few words.
 fn describe(candidate: &Candidate, advice: &Advice) -> String {
-    let separates = candidate.min_bytes.filter(|_| advice.workload().values.iter().any(|v| candidate.parts(v.bytes)));
+    let separates =
+        candidate.min_bytes.filter(|_| advice.workload().values.iter().any(|v| candidate.separates(v.bytes)));
     let shape = chosen::shape(candidate);
     let blocks = if candidate.block_bytes < 4096 { ", blocks of 1 KiB" } else { "" };
     let from = separates.map_or(String::new(), |bytes| format!(", from {bytes} B"));
