@@ -2,18 +2,19 @@
 
 use data_encoding::{BASE64, BASE64_NOPAD, DecodeKind};
 
-/// Bytes as text: each three become four characters.
+/// Encodes bytes: three become four characters.
 pub fn encode(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Text back to bytes.
+/// Decodes text.
 ///
 /// # Errors
-/// In words, for text that [`encode`] does not write.
+/// In words, for text that [`encode`] would not write.
 pub fn decode(text: &str) -> Result<Vec<u8>, String> {
     let wrong_length = || "it is not base64: its length must be a multiple of 4, padded with `=`".to_owned();
-    // `BASE64` would also accept padding in the middle: the padding is removed here, and more of it is no digit.
+    // `BASE64` would also accept padding in the middle, so it is removed here; `=` elsewhere is then an invalid
+    // digit.
     let digits = text.trim_end_matches('=').as_bytes();
     if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
         return Err(wrong_length());

@@ -1,4 +1,4 @@
-//! The table, the best first, and why.
+//! Prints the table, the best first, and the reasons.
 
 use bifold_vat::advise::{Advice, Forecast, Machine, Workload};
 
@@ -90,7 +90,7 @@ fn workload(workload: &Workload) -> String {
     )
 }
 
-/// Lines of at most so many characters.
+/// Breaks a text into lines of at most this many characters.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

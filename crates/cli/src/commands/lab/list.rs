@@ -1,4 +1,4 @@
-//! `lab list`: which experiments there are.
+//! `lab list`: prints the experiments.
 
 use bifold_lab::{Session, experiment::Experiment};
 use clap::Args;
@@ -22,7 +22,7 @@ pub const EXAMPLES: &str = "Examples:
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Also print what each paper claims, and when that counts as reproduced.
+    /// Also print the paper's claims and when each counts as reproduced.
     #[arg(long)]
     pub claims: bool,
 }

@@ -1,10 +1,10 @@
-//! `vat`: the cost model of the VAT paper, the device figure that goes into it, and how well it predicts this engine.
+//! `vat`: the cost model of the VAT paper, the calibration of a device for it, and how well it predicts this engine.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`model`] | what a design costs |
 //! | [`plot`] | the paper's projections as pictures |
-//! | [`calibrate`] | what a device gives |
+//! | [`calibrate`] | measures a device |
 //! | [`validate`] | how well the model predicts this engine |
 
 mod calibrate;
@@ -38,7 +38,7 @@ pub struct VatArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum VatCommand {
-    /// Print what a design costs, and the best levels and growth for its size.
+    /// Print the cost of a design, and the best levels and growth for its size.
     #[command(long_about = model::LONG_ABOUT, after_long_help = model::EXAMPLES)]
     Model(model::ModelArgs),
 
@@ -46,11 +46,11 @@ pub enum VatCommand {
     #[command(long_about = plot::LONG_ABOUT, after_long_help = plot::EXAMPLES)]
     Plot(plot::PlotArgs),
 
-    /// Measure what the device under a directory gives, and write a profile.
+    /// Measure the device under a directory, and write a profile.
     #[command(long_about = calibrate::LONG_ABOUT, after_long_help = calibrate::EXAMPLES)]
     Calibrate(calibrate::CalibrateArgs),
 
-    /// Run the engine over trees of several depths and compare what it moves with what the model says.
+    /// Run the engine over trees of several depths, and compare what it moves with the model.
     #[command(long_about = validate::LONG_ABOUT, after_long_help = validate::EXAMPLES)]
     Validate(validate::ValidateArgs),
 }

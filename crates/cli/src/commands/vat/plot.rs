@@ -36,7 +36,7 @@ pub const EXAMPLES: &str = "Examples:
 
 #[derive(Args, Debug)]
 pub struct PlotArgs {
-    /// Where the pictures go; made if it does not exist.
+    /// The directory of the pictures; made if it does not exist.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
 

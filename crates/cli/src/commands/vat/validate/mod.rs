@@ -1,10 +1,10 @@
-//! `vat validate`: what the engine moves beside what the model says, for trees of several depths.
+//! `vat validate`: compares what the engine moves with the model, for trees of several depths.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`config`] | which trees, and the engine's options for them |
-//! | [`run`] | one tree, filled: what was read and written |
-//! | [`verdict`] | measured beside predicted, and what the model leaves out where they differ |
+//! | [`config`] | the trees, and the engine's options for them |
+//! | [`run`] | fills one tree, and counts what was read and written |
+//! | [`verdict`] | compares measurement and prediction, and finds what the model leaves out |
 //! | [`picture`] | both as curves |
 
 mod config;
@@ -61,34 +61,34 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "F", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=100))]
     pub growth: u32,
 
-    /// How much larger than 256 pairs of 1 KiB each flush is, 0.001 to 1000.
+    /// The size of each flush, relative to 256 entries of 1 KiB, 0.001 to 1000.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = scale, allow_hyphen_values = true)]
     pub scale: f64,
 
-    /// What all keys and values follow from.
+    /// The seed of all keys and values.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Where to put the databases, which are removed [default: the system's directory for temporary files].
+    /// The directory of the databases, which are removed [default: the system's directory for temporary files].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// Where vat-validate.svg goes; made if it does not exist [default: here; with --json nowhere].
+    /// The directory of vat-validate.svg; made if it does not exist [default: here; with --json nowhere].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
 
 const PICTURE: &str = "vat-validate.svg";
 
-/// Pairs of a flush at scale 1: 256 KiB, so that the largest tree of the defaults has 256 MiB.
+/// Entries of a flush at scale 1: 256 KiB, so that the largest default tree has 256 MiB.
 const PAIRS: f64 = 256.0;
 
 /// Key and value: 1 KiB together, as in the paper (§4).
 const KEY_BYTES: usize = 24;
 const VALUE_BYTES: usize = 1000;
 
-/// A compaction of everything has its input and its output on disk at once; the rest is the commit log and what grows
-/// meanwhile.
+/// A compaction of everything has its input and its output on disk at once; the rest is for the commit log and for
+/// growth meanwhile.
 const ROOM: u64 = 4;
 
 /// `bifold vat validate`
@@ -132,13 +132,13 @@ impl ValidateArgs {
             (Place::Inline, Shape::Leveling, Tables::Whole),
             (Place::Inline, Shape::Leveling, Tables::Quarter),
             (Place::Inline, Shape::Tiering, Tables::Quarter),
-            // Keys and pointers are so few bytes that a part of them would be all header.
+            // Keys and pointers take so few bytes that a quarter of them would be mostly header.
             (Place::Log, Shape::Leveling, Tables::Whole),
             (Place::Log, Shape::Tiering, Tables::Quarter),
         ] {
             configs.extend(self.levels.iter().map(|&levels| Config { shape, place, tables, levels, growth }));
         }
-        // The second smallest: small tables are many.
+        // The second smallest tree, because small tables are many.
         let mut levels = self.levels.clone();
         levels.sort_unstable();
         if let Some(&levels) = levels.get(1).or(levels.first()) {
