@@ -195,9 +195,8 @@ fn inputs<'a>(version: &'a Version, job: &'a CompactionJob) -> impl Iterator<Ite
 }
 
 /// How many entries there are in each run.
-pub(crate) fn entries_of_runs(version: &Version) -> Vec<u64> {
-    let shape = version.shape();
-    let runs = shape.levels.iter().flat_map(|level| &level.runs);
+pub(crate) fn entries_of_runs(levels: &Levels) -> Vec<u64> {
+    let runs = levels.levels.iter().flat_map(|level| &level.runs);
     runs.map(|run: &Run| run.tables.iter().map(|table| table.entries).sum()).collect()
 }
 

@@ -26,9 +26,8 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use bifold_contract::{FileId, Pointer, Result, planted};
+use bifold_contract::{FileId, Levels, Pointer, Result, Run, planted};
 use bifold_format::pointer;
-use bifold_index::version::Version;
 use bifold_values::placement::{GcPick, GcRun, IndexView, Moved, SpacePressure};
 
 use crate::{
@@ -77,10 +76,9 @@ impl IndexView for LiveIndex<'_> {
 /// Bytes of live values that stay with their keys, by estimate: of the run with most entries, since others may hide what it holds or be
 /// hidden, what entries would not take whose keys are as long as those at the ends of tables and whose values are apart. Too
 /// little where blocks are compressed, too much where keys at the ends are shorter than others: never more than the run has.
-fn inline_bytes(version: &Version) -> u64 {
-    let shape = version.shape();
-    let runs = shape.levels.iter().flat_map(|level| &level.runs);
-    let entries_of = |run: &bifold_contract::Run| run.tables.iter().map(|table| table.entries).sum::<u64>();
+fn inline_bytes(levels: &Levels) -> u64 {
+    let runs = levels.levels.iter().flat_map(|level| &level.runs);
+    let entries_of = |run: &Run| run.tables.iter().map(|table| table.entries).sum::<u64>();
     let Some(largest) = runs.max_by_key(|run| entries_of(run)) else { return 0 };
     let at_ends: usize = largest.tables.iter().map(|table| table.smallest.len() + table.largest.len()).sum();
     let key_bytes = (at_ends / (2 * largest.tables.len()).max(1)) as u64;
@@ -91,18 +89,19 @@ impl Engine {
     /// How tight space is in a keyspace.
     pub fn pressure(&self, tree: &Tree) -> SpacePressure {
         let view = tree.view();
+        let levels = &tree.shape(&view).levels;
         // What no rewrite can find is not looked for.
         let hiding = if tree.unreadable.any() { 0.0 } else { 1.0 };
         let memtables = || view.layers().map(|layer| &layer.memtable);
         let overwritten: u64 = memtables().map(|memtable| memtable.entries().saturating_sub(memtable.keys())).sum();
-        let mut runs = entries_of_runs(&view.version);
+        let mut runs = entries_of_runs(levels);
         runs.extend(memtables().map(|memtable| memtable.keys()));
         let tombstones: u64 = memtables().map(|memtable| memtable.tombstones()).sum();
-        let in_tables: u64 = view.version.tables().map(|table| table.meta().tombstones).sum();
+        let in_tables: u64 = levels.tables().map(|(.., table)| table.tombstones).sum();
         let values = (runs.iter().sum::<u64>() + overwritten).saturating_sub(tombstones + in_tables).max(1) as f64;
         SpacePressure {
-            index_bytes: view.version.tables().map(|table| table.meta().bytes).sum(),
-            inline_bytes: inline_bytes(&view.version),
+            index_bytes: levels.bytes(),
+            inline_bytes: inline_bytes(levels),
             entries_above: hiding * beside_largest(runs) as f64 / values,
             overwritten: hiding * overwritten as f64 / values,
             target: tree.options.values.space_target,
@@ -350,7 +349,7 @@ impl Engine {
     }
 
     /// Wakes the workers when commits have written so much of a keyspace's values that there may be garbage to collect, and
-    /// looks anew at how full its space is. No other keyspace is looked at: this is part of every commit.
+    /// looks anew at how full its space is. No other keyspace is looked at: this is part of every commit, after its lock.
     pub fn note_values(&self, ops: &[Op<'_>]) {
         let mut due = Vec::new();
         for op in ops.iter().filter(|op| op.tree.separates_from != usize::MAX) {

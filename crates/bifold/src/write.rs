@@ -161,6 +161,7 @@ impl Engine {
             };
             self.watch(self.guard("a commit", write))?
         };
+        self.note_values(ops);
         self.counters.commit(ops);
         if durability == Durability::Sync {
             self.sync_upto(last)?;
@@ -198,7 +199,6 @@ impl Engine {
             .collect();
         let last = self.log_and_apply(wal, &separated, durability)?;
         sampled.iter().for_each(Sampled::report);
-        self.note_values(ops);
         Ok(last)
     }
 
