@@ -18,7 +18,7 @@ use bifold_io::{
     faulty::{FaultKind, FaultyFs},
 };
 
-use crate::support::{TempDir, check_filled, fill, pairs, tiny, tiny_db};
+use crate::support::{TempDir, check_filled, entries, fill, tiny, tiny_db};
 
 const ALL: [Placement; 6] =
     [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
@@ -84,7 +84,7 @@ fn what_is_no_place_for_a_copy_is_refused_and_nothing_is_made() {
     for (to, name) in [("empty", "link"), ("nothing", "nowhere"), ("db", "same")] {
         std::os::unix::fs::symlink(dir.join(to), dir.join(name)).unwrap();
     }
-    let before = pairs(db.iter());
+    let before = entries(db.iter());
     let places = [
         ("db", "the database's own directory"),
         ("db/copy", "the database's own directory"),
@@ -112,7 +112,7 @@ fn what_is_no_place_for_a_copy_is_refused_and_nothing_is_made() {
     assert_eq!(fs::read_dir(dir.join("db")).unwrap().filter(|e| e.as_ref().unwrap().path().is_dir()).count(), 0);
     db.checkpoint(dir.join("empty/../deep/er/copy/")).unwrap();
     let copy = Db::open_with(dir.join("deep/er/copy"), tiny()).unwrap();
-    assert_eq!(pairs(copy.iter()), before);
+    assert_eq!(entries(copy.iter()), before);
 }
 
 /// Leaves the value file that was begun last as a power loss in an append does: longer, and zeros there. Recovery cuts them.
@@ -146,13 +146,13 @@ fn a_checkpoint_of_a_database_open_read_only_holds_what_it_shows_and_shares_noth
         let shown = {
             let db = Db::open_with(&origin, Options { access: Access::ReadOnly, ..options(placement) }).unwrap();
             db.checkpoint(&copy).unwrap();
-            pairs(db.iter())
+            entries(db.iter())
         };
         assert_eq!(shown.len(), 201, "{placement:?}");
         for round in 0..2 {
             let db = Db::open_with(&copy, options(placement)).unwrap();
             if round == 0 {
-                assert!(pairs(db.iter()) == shown, "{placement:?}: the copy holds something else");
+                assert!(entries(db.iter()) == shown, "{placement:?}: the copy holds something else");
             }
             fill(db.default_keyspace(), 100, "in the copy");
             db.compact().unwrap();
@@ -161,7 +161,7 @@ fn a_checkpoint_of_a_database_open_read_only_holds_what_it_shows_and_shares_noth
         }
         assert!(files(&origin) == before, "{placement:?}: files of the origin have changed");
         let db = Db::open_with(&origin, options(placement)).unwrap();
-        assert!(pairs(db.iter()) == shown, "{placement:?}: the origin holds something else");
+        assert!(entries(db.iter()) == shown, "{placement:?}: the origin holds something else");
     }
 }
 
@@ -209,9 +209,9 @@ fn a_checkpoint_goes_to_another_device() {
     fill(db.default_keyspace(), 500, "across");
     let made = db.checkpoint(other.join("copy"));
     let checked = made.and_then(|()| Db::open_with(other.join("copy"), options(Placement::WiscKey)));
-    let held = checked.map(|copy| pairs(copy.iter()));
+    let held = checked.map(|copy| entries(copy.iter()));
     fs::remove_dir_all(&other).unwrap();
-    assert!(held.unwrap() == pairs(db.iter()));
+    assert!(held.unwrap() == entries(db.iter()));
 }
 
 #[test]
@@ -308,6 +308,6 @@ fn check_copy(path: &Path, commits: RangeInclusive<u32>, options: &Options) {
     let of_other = copy.existing_keyspace("other").unwrap().unwrap();
     assert_eq!(held, number(of_other.get("number").unwrap()));
     assert!(commits.contains(&held), "{}: {held} of {commits:?}", path.display());
-    assert!(pairs(of_other.iter()).len() <= 501);
+    assert!(entries(of_other.iter()).len() <= 501);
     copy.close().unwrap();
 }

@@ -23,7 +23,7 @@ use bifold::{
 };
 use bifold_format::{log, manifest, table, value as value_file};
 
-use crate::support::{TempDir, pairs, tiny};
+use crate::support::{TempDir, entries, tiny};
 
 /// A committed database.
 struct Fixture {
@@ -202,7 +202,7 @@ fn history() -> Vec<Step> {
     steps
 }
 
-/// The pairs of each keyspace when the history is over.
+/// The entries of each keyspace when the history is over.
 fn expected(fixture: &Fixture) -> BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut maps: BTreeMap<_, BTreeMap<Vec<u8>, Vec<u8>>> = fixture.names().map(|name| (name, BTreeMap::new())).into();
     for step in (fixture.history)() {
@@ -254,8 +254,13 @@ fn check_content(db: &Db, fixture: &Fixture) {
     for (name, map) in &expected {
         let keyspace = db.existing_keyspace(name).unwrap().unwrap();
         let all: Vec<_> = map.clone().into_iter().collect();
-        assert_eq!(pairs(keyspace.iter()), all, "{}: {name}", fixture.name);
-        assert_eq!(pairs(keyspace.iter().rev()), all.into_iter().rev().collect::<Vec<_>>(), "{}: {name}", fixture.name);
+        assert_eq!(entries(keyspace.iter()), all, "{}: {name}", fixture.name);
+        assert_eq!(
+            entries(keyspace.iter().rev()),
+            all.into_iter().rev().collect::<Vec<_>>(),
+            "{}: {name}",
+            fixture.name
+        );
         for number in 0..500 {
             let (key, found) = (key(number), keyspace.get(key(number)).unwrap());
             assert_eq!(found.as_deref(), map.get(&key).map(|v| &v[..]), "{}: {name}, key {number}", fixture.name);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, fs, os::unix::fs::MetadataExt, p
 
 use bifold::{Db, Durability, Error, KeyspaceOptions, Options, Placement, options::Values, verify};
 
-use crate::support::{TempDir, check_filled, fill, pairs, tiny};
+use crate::support::{TempDir, check_filled, entries, fill, tiny};
 
 const ALL: [Placement; 6] =
     [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
@@ -97,16 +97,16 @@ fn a_copy_that_cuts_what_never_happened_to_it_cuts_a_file_of_its_own() {
         for n in 0..50 {
             db.put(format!("later{n:02}"), "2".repeat(100)).unwrap();
         }
-        let all = pairs(db.iter());
+        let all = entries(db.iter());
         let copied = Db::open_with(&linked, large.clone()).unwrap();
-        assert_eq!(pairs(copied.iter()).len(), 1, "{placement:?}");
+        assert_eq!(entries(copied.iter()).len(), 1, "{placement:?}");
         fill(copied.default_keyspace(), 300, "in the copy");
         copied.close().unwrap();
-        assert!(pairs(db.iter()) == all, "{placement:?}");
+        assert!(entries(db.iter()) == all, "{placement:?}");
         db.close().unwrap();
         assert_eq!(verify(&db_dir).unwrap().problems.len(), 0, "{placement:?}");
         let db = Db::open_with(&db_dir, large).unwrap();
-        assert!(pairs(db.iter()) == all, "{placement:?}");
+        assert!(entries(db.iter()) == all, "{placement:?}");
     }
 }
 

@@ -6,7 +6,7 @@ use bifold::{Compression, Db, Env, Error, KeyspaceOptions, Options, Workers};
 use bifold_io::{FileSystem, memory::MemoryFs};
 
 use crate::{
-    support::{check_filled, fill, keys, pairs, tiny, tiny_db, value},
+    support::{check_filled, entries, fill, keys, tiny, tiny_db, value},
     waits::PLACEMENTS,
 };
 
@@ -76,7 +76,7 @@ fn the_files_of_a_dropped_keyspace_go_with_its_last_reader_whoever_has_a_handle(
         kept.compact_range::<&[u8]>(..).unwrap();
         assert!(!data_files(&fs).is_empty());
         db.drop_keyspace("k").unwrap();
-        assert_eq!(pairs(&mut iterator).len(), 300, "{placement:?}: an open iterator goes on");
+        assert_eq!(entries(&mut iterator).len(), 300, "{placement:?}: an open iterator goes on");
         assert!(matches!(snapshot.get(&kept, "large"), Err(Error::Closed { .. })));
         assert!(matches!(kept.iter().next(), Some(Err(Error::Closed { .. }))));
         drop(iterator);

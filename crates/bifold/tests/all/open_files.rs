@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, thread};
 use bifold::{Db, Env, Keyspace, KeyspaceOptions, Options, Placement, Workers, options::Values};
 use bifold_io::{FileSystem, counting::CountingFs, disk::DiskFs, memory::MemoryFs};
 
-use crate::support::{TempDir, pairs, tiny};
+use crate::support::{TempDir, entries, tiny};
 
 const OPEN_MAX: usize = 8;
 
@@ -40,7 +40,7 @@ fn check(keyspace: &Keyspace, count: usize, round: usize) {
     for number in (0..count).rev() {
         assert_eq!(keyspace.get(key(number)).unwrap().unwrap(), value(number, round).as_bytes());
     }
-    let all = pairs(keyspace.iter());
+    let all = entries(keyspace.iter());
     assert_eq!(all.len(), count);
     for (number, (found, bytes)) in all.into_iter().enumerate() {
         assert!(found == key(number).as_bytes() && bytes == value(number, round).as_bytes(), "{number}");

@@ -11,7 +11,7 @@ use bifold::{
     salvage::{Fate, Report, Restore, Salvage, SalvageOptions, SalvagedKey},
 };
 
-use crate::support::{TempDir, pairs, tiny};
+use crate::support::{TempDir, entries, tiny};
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -41,11 +41,11 @@ fn restored(dir: &TempDir, files: &[PathBuf], options: &SalvageOptions, name: &s
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let db = Db::open_with(dir.join(&format!("out{number}")), tiny()).unwrap();
     let report = Salvage::open(&Env::system(), files, options).unwrap().restore(&db, |_| ()).unwrap();
-    let found = db.existing_keyspace(name).unwrap().map(|keyspace| pairs(keyspace.iter()));
+    let found = db.existing_keyspace(name).unwrap().map(|keyspace| entries(keyspace.iter()));
     (found.unwrap_or_default().into_iter().collect(), report)
 }
 
-/// A database with overwritten, deleted, shrunk and range-deleted keys, closed; and its live pairs.
+/// A database with overwritten, deleted, shrunk and range-deleted keys, closed; and its live entries.
 fn database(dir: &TempDir, placement: Placement) -> (PathBuf, Pairs) {
     database_with(dir, apart(placement))
 }
@@ -80,7 +80,7 @@ fn the_files_of_hashkv_restore_what_was_live_and_not_beside_its_key() {
     let dir = TempDir::new();
     let (path, live) = database(&dir, Placement::HashKv);
     let (found, report) = restored(&dir, &value_files(&path), &SalvageOptions::default(), "default");
-    assert!(found == live, "{} pairs of {}", found.len(), live.len());
+    assert!(found == live, "{} entries of {}", found.len(), live.len());
     assert!(report.is_sound() && report.keyspaces.len() == 1, "{report:?}");
     let keyspace = &report.keyspaces[0];
     assert_eq!((keyspace.name.as_str(), keyspace.restored), ("default", live.len() as u64));
@@ -148,7 +148,7 @@ fn what_drop_files_of_novkv_name_does_not_come_back() {
     db.close().unwrap();
     let files = value_files(&path);
     let (found, report) = restored(&dir, &files, &SalvageOptions::default(), "default");
-    assert!(found == live, "{} pairs of {}", found.len(), live.len());
+    assert!(found == live, "{} entries of {}", found.len(), live.len());
     let keyspace = &report.keyspaces[0];
     assert!(report.is_sound() && keyspace.dropped > 0, "{report:?}");
     assert_eq!(keyspace.keys, keyspace.values + keyspace.dropped);
@@ -182,7 +182,7 @@ fn damage_costs_the_keys_it_touches_or_shows_an_older_value_and_never_a_wrong_on
         bytes[at] ^= 0x40;
         std::fs::write(victim, &bytes).unwrap();
         let (found, report) = restored(&dir, &files, &SalvageOptions::default(), "default");
-        assert!(found.len() >= 99 || at < 70, "byte {at}: {} pairs", found.len());
+        assert!(found.len() >= 99 || at < 70, "byte {at}: {} entries", found.len());
         assert!(found.iter().all(|(k, v)| (0..100).any(|n| key(n).as_bytes() == k && value(n, 0) == *v)), "byte {at}");
         assert!(!report.is_sound(), "byte {at}");
         assert_eq!(std::fs::read(victim).unwrap(), bytes, "files are not touched");
