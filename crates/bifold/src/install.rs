@@ -6,7 +6,7 @@
 //!                            ├─▶ 2 open the new tables: an unreadable table is not installed
 //!                            │   3 append the edit to the manifest, sync
 //!                            │   4 swap the view of each tree it touches
-//!                            └   5 release removed tables and of logs below the floor
+//!                            └   5 release removed tables, and logs below the floor
 //! ```
 //!
 //! A crash before 3 leaves files that nothing refers to; recovery deletes them. A crash after 3 leaves files that are

@@ -2,9 +2,10 @@
 //! else goes on.
 //!
 //! ```text
-//! a job reads ─▶ damage ─▶ given up: nothing of it is installed, nothing is deleted └─▶ the file it names ─┬─
-//! values: no GC run takes it, no merge moves its values, space targets ignore it └─ a table: no compaction takes it,
-//! and it adds no debt
+//! a job reads ─▶ damage ─▶ given up: nothing of it is installed, nothing is deleted
+//!                          └─▶ the file it names ─┬─ values: no GC run takes it, no merge moves its values,
+//!                                                 │          space targets ignore it
+//!                                                 └─ a table: no compaction takes it, and it adds no debt
 //! ```
 //!
 //! Reading changes nothing, so there is no reason to refuse writes: unlike a failed write or sync, damage says

@@ -2,8 +2,8 @@
 //! rewrites, and late.
 //!
 //! ```text
-//! put, delete ─▶ sampled? ─▶ older separated value in the memtables, or key in the tables by a filter in memory? ─▶
-//! Placement::note_overwritten
+//! put, delete ─▶ sampled? ─▶ does it overwrite a separated value in the memtables,
+//!                            or (by the filters in memory) a key in the tables? ─▶ Placement::note_overwritten
 //! ```
 //!
 //! * **Sampling** depends on number and length: a record of 1000 bytes is sampled once in 33 times and then stands

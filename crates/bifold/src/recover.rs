@@ -189,7 +189,7 @@ pub(crate) fn refuse_leftovers(dir: &Dir, files: &Files) -> Result<()> {
         }
     }
     let Some(name) = found else { return Ok(()) };
-    let expected = "the MANIFEST of the database whose files are here";
+    let expected = "the MANIFEST of the database that these files belong to";
     let found = format!("no such file, but {name}: it was lost, or a checkpoint into this directory did not finish");
     Err(Corruption::new(0, "database directory", expected, found).of(dir.file(names::MANIFEST)))
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! free bytes of the disk, and those of RESERVE
-//! ├─ unwritten   what memtables hold: a flush will write it          ┐ a delete, a compaction or a GC run begins or
+//! ├─ unwritten   what memtables hold: a flush will write it            ┐ a delete, a compaction or a GC run begins or
 //! ├─ floor       logs, manifest, the steps of a job between two checks ┘ goes on only when it leaves these
 //! ├─ for jobs    what a compaction or GC run has on disk twice         ─ puts leave this, too
 //! └─ spare       for puts
@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Demands room for this many bytes that are not in memtables yet. If there is too little, it releases `RESERVE`.
+    /// Requires room for this many bytes that are not in memtables yet. If there is too little, it releases `RESERVE`.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -263,7 +263,7 @@ impl Engine {
         self.ensure_free(self.kept_free() + bytes, means).map(drop)
     }
 
-    /// Demands room for a flush of this many bytes.
+    /// Requires room for a flush of this many bytes.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -271,7 +271,7 @@ impl Engine {
         self.ensure_free(self.room.floor() + written_bytes(bytes), means).map(drop)
     }
 
-    /// Demands room for the next step of a job that has written `bytes` more. `unlooked` holds how many it may write
+    /// Requires room for the next step of a job that has written `bytes` more. `unlooked` holds how many it may write
     /// before the disk is checked again.
     ///
     /// # Errors
@@ -311,7 +311,7 @@ impl Engine {
         }
     }
 
-    /// Demands this many free bytes. Returns how many more there are.
+    /// Requires this many free bytes. Returns how many more there are.
     fn ensure_free(&self, bytes: u64, means: Means) -> Result<u64> {
         let Some(mut free) = self.dir.free_bytes() else { return Ok(u64::MAX) };
         if free < bytes && means.reach_reserve() && self.room.release(&self.dir) {

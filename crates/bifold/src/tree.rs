@@ -259,7 +259,7 @@ impl Tree {
         Arc::clone(&self.view().values)
     }
 
-    /// Empties the tree, which is dropped. Returns the last view, which is dropped with its last reader.
+    /// Empties a dropped tree. Returns its last view, which is freed with its last reader.
     pub fn take_view(&self, changing: &Changing<'_>) -> Arc<View> {
         debug_assert!(changing.is_of(self.keyspace), "no waiter would look at this keyspace");
         let _alone = self.change.hold();
