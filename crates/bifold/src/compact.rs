@@ -47,7 +47,7 @@ pub(crate) struct Extra<'a> {
     pub moving: &'a [FileId],
     /// Tables also end before these keys, in ascending order.
     pub cuts: &'a [Box<[u8]>],
-    /// What space it may use.
+    /// The space it may use.
     pub means: Means,
 }
 

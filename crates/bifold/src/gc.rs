@@ -92,7 +92,7 @@ impl Engine {
     /// How tight space is in a keyspace.
     pub fn pressure(&self, tree: &Tree) -> SpacePressure {
         let view = tree.view();
-        // A stale estimate that no rewrite can prove is not followed.
+        // With unreadable tables no rewrite can prove a stale estimate, so it counts as 0.
         let stale_weight = if tree.unreadable.any() { 0.0 } else { 1.0 };
         let memtables = || view.layers().map(|layer| &layer.memtable);
         let overwritten: u64 = memtables().map(|memtable| memtable.entries().saturating_sub(memtable.keys())).sum();

@@ -26,7 +26,7 @@ use crate::{
 /// A sampled record stands for two to the power of this many bytes, or for itself if it is longer.
 const SAMPLE_BITS: u32 = 15;
 
-/// 2 to the power of 64 times the golden ratio: its multiples are spread evenly, over any sequence of numbers.
+/// 2 to the power of 64 divided by the golden ratio: its multiples are spread evenly, over any sequence of numbers.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// In the mean length of records this many puts count as much as all before them.

@@ -54,7 +54,7 @@ impl Engine {
             let mut parts = parts::parts(levels, start.map_or(Bound::Unbounded, Bound::Included), end);
             parts.all(|part| is_in_order(levels, &part))
         };
-        // If the range is in order, a snapshot may be why older versions were kept: then every part has some.
+        // If any part is not in order, a snapshot may be the reason; then every part may have older versions.
         let which = if is_in_order { RewriteScope::Due } else { RewriteScope::All };
         let rewritten = self.rewrite_range(tree, (start, end), which, (&[], Means::Reserve))?;
         match rewritten.unreadable {
@@ -174,7 +174,7 @@ fn output(shape: &Levels) -> (u8, Option<RunId>) {
     (level, shape.levels.get(usize::from(level)).and_then(|level| level.runs.first()).map(|run| run.id))
 }
 
-/// Whether a merge of these tables would gain nothing, unless a snapshot was deleted that an earlier merge had to
+/// Whether a merge of these tables would gain nothing, unless a snapshot has ended that an earlier merge had to
 /// respect: they are where it would write to, without tombstones. This takes one run for all parts: with several,
 /// each would count as possibly overwriting entries of the others.
 fn is_in_order(shape: &Levels, part: &Part) -> bool {

@@ -56,8 +56,7 @@ const FLOOR_BYTES: u64 = 32 << 10;
 /// A job writes this much between two checks.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// The live values of a unit go on in a file of its own, which has a slot for its appends, and its copies end within
-/// blocks.
+/// After GC a unit goes on in a file of its own, which has a slot for its appends, and its copies end within blocks.
 const UNIT_BYTES: u64 = APPEND_SLOT_BYTES + 4 * 4096;
 
 /// Finishing a table writes its index and filter: about this share of it.

@@ -2,10 +2,10 @@
 //!
 //! Flushes come first: they free memory and logs. Next come drained value files: reclaiming them takes one sync and
 //! frees space. Then comes compaction of the tree with the largest debt, in turns with GC. Last come rewrites of
-//! tables with many entries that only deleted snapshots held. With threads, one worker does only the first two, so
-//! that neither waits behind a long compaction. The others compact and garbage-collect, and flush when that worker is
-//! busy. A second GC run in a keyspace starts only when nothing else is due. With [`Workers::Caller`] the calling
-//! thread does whatever is due, in the same order.
+//! tables with many entries kept only for snapshots that have ended. With threads, one worker does only the first
+//! two, so that neither waits behind a long compaction. The others compact and garbage-collect, and flush when that
+//! worker is busy. A second GC run in a keyspace starts only when nothing else is due. With [`Workers::Caller`] the
+//! calling thread does whatever is due, in the same order.
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,7 +57,7 @@ pub(crate) struct Load {
     pub garbage: Garbage,
     /// There are drained value files that nobody reclaims yet.
     pub drained: bool,
-    /// A table has many entries that only deleted snapshots held.
+    /// A table has many entries kept only for snapshots that have ended.
     pub held: bool,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Choice {
     Gc(usize),
     /// Reclaim its drained value files.
     Reclaim(usize),
-    /// Rewrite a table with many entries that only deleted snapshots held.
+    /// Rewrite a table with many entries kept only for snapshots that have ended.
     Prune(usize),
 }
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The paper rewrites all keys of the partition while its writers wait. Here both halves stay in one tree, so a split
-//! is a key: it rewrites no table, and the next GC separates the values of the two halves that share a file.
+//! is a key: it rewrites no table, and the next GC splits value files that both halves share.
 //! Memtables and the log belong to the keyspace, so a thousand partitions cost no more memory than one.
 //!
 //! A crash before the edit is durable leaves one partition, a later one leaves two. Readers and iterators go on with

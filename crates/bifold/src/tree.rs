@@ -43,7 +43,7 @@ use crate::{
     sync::LockExt,
 };
 
-/// A table is rewritten when only deleted snapshots held this share of its entries.
+/// A table is rewritten when this share of its entries was kept only for snapshots that have ended.
 const HELD_SHARE: u64 = 8;
 
 /// One tree.
@@ -354,7 +354,7 @@ impl Tree {
                 output_run: Some(run),
                 table_bytes: self.options.table_bytes,
                 max_overlap_bytes: u64::MAX,
-                reason: "a deleted snapshot held much of it".into(),
+                reason: "a snapshot that has ended held much of it".into(),
             })
         })
     }

@@ -203,7 +203,7 @@ fn copy(from: &Path, to: &Path) {
 /// files are truncated and written to at once, so that anything left over from checking them for the other keyspace
 /// is found.
 #[test]
-fn files_that_end_with_values_that_never_happened_go_on_where_they_were_cut() {
+fn files_that_end_with_values_that_never_happened_go_on_where_they_were_truncated() {
     for placement in SEPARATED {
         let dir = TempDir::new();
         // GC would sync the log.
