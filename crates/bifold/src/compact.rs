@@ -1,6 +1,7 @@
-//! Compaction: tables of one tree are merged into tables of a deeper level, or merely change their place.
+//! Compaction: merges tables of one tree into tables of a deeper level, or only changes their place.
 //!
-//! What to do was planned by a pure policy; here it is done, by the one merge loop of `bifold-index`, and installed.
+//! A pure policy has made the plan. This file carries it out with the one merge loop of `bifold-index` and installs
+//! the result.
 
 use std::{
     cell::Cell,
@@ -32,39 +33,40 @@ use crate::{
     tree::{Tree, View},
 };
 
-/// Level 0 is cut into about so many parts at most. What a merge of one replaces is on disk with what it writes: a sixteenth.
+/// Level 0 is cut into at most this many parts. While one is merged, what it replaces is on disk together with its
+/// output: a sixteenth.
 const PARTS_MAX: u64 = 16;
 
-/// Where merges move values, a table leads to as many bytes of them as so many tables have.
+/// Where merges move values, the values that one table points at have at most the bytes of this many tables.
 const REACH_TABLES: u64 = 4;
 
-/// What is asked of a merge beyond its plan.
+/// What a merge does beyond its plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extra<'a> {
-    /// The values in these files move.
+    /// The merge moves the values in these files.
     pub moving: &'a [FileId],
-    /// Tables end before these keys, too, which ascend.
+    /// Tables also end before these keys, in ascending order.
     pub cuts: &'a [Box<[u8]>],
-    /// What it may use.
+    /// The space it may use.
     pub means: Means,
 }
 
 impl Engine {
-    /// Does one planned job.
+    /// Runs one planned job.
     ///
     /// # Errors
-    /// I/O errors and corruption; the inputs then stay in force and nothing is left behind.
+    /// I/O errors and corruption. The inputs then stay in force and no output is left behind.
     pub fn compact_job(&self, tree: &Arc<Tree>, job: &CompactionJob) -> Result<()> {
         let begin = self.env.clock.now();
         let freed = self.compact_with(tree, job, Extra::default())?;
-        // A merge that frees nothing says nothing about how fast merges do.
+        // A merge that frees nothing says nothing about how fast merges free space.
         if freed > 0 {
             self.pace.freed(freed, self.env.clock.now().saturating_sub(begin));
         }
         Ok(())
     }
 
-    /// Does one planned job, and what is asked for beyond it. Answers by how many bytes the value files have become smaller.
+    /// Runs one planned job with `extra`. Returns by how many bytes the value files have shrunk.
     ///
     /// # Errors
     /// As [`Engine::compact_job`].
@@ -182,8 +184,9 @@ impl Engine {
                 self.watch(self.guard("a flush", || self.seal(&mut wal, &filled)))?;
             }
         }
-        // Whoever writes the memtables leaves `RESERVE` alone; who waits for that does not. What is too little all the same is told below.
-        let _told_below = self.ensure_room(0);
+        // The flush itself leaves `RESERVE` alone, but a caller that waits for it may use it. If there is still too
+        // little room, the wait below reports it.
+        let _reported_below = self.ensure_room(0);
         let unwritten = || trees.iter().find(|p| !p.view().sealed.is_empty() && !p.is_dropped());
         self.wait_for_flush_of(("a flush", "memtables to be written"), || trees.to_vec(), || unwritten().is_none())
     }
@@ -194,25 +197,27 @@ fn inputs<'a>(version: &'a Version, job: &'a CompactionJob) -> impl Iterator<Ite
     job.inputs.iter().filter_map(|&(_, _, id)| version.tables().find(|t| t.meta().id == id))
 }
 
-/// How many entries there are in each run.
+/// The number of entries of each run.
 pub(crate) fn entries_of_runs(levels: &Levels) -> Vec<u64> {
     let runs = levels.levels.iter().flat_map(|level| &level.runs);
     runs.map(|run: &Run| run.tables.iter().map(|table| table.entries).sum()).collect()
 }
 
-/// The entries outside the largest of several sorted runs: no more can hide others, or be hidden.
-pub(crate) fn beside_largest(runs: Vec<u64>) -> u64 {
+/// The entries outside the largest of several sorted runs: at most this many entries overwrite others or are
+/// overwritten.
+pub(crate) fn entries_outside_largest_run(runs: Vec<u64>) -> u64 {
     runs.iter().sum::<u64>() - runs.iter().max().unwrap_or(&0)
 }
 
-/// Into how many parts level 0 is cut at most where memtables have so many bytes: each with a quarter of what a table may hold, since
-/// files of few bytes cost more to make durable than they gain.
+/// The largest number of parts level 0 is cut into with memtables of this many bytes. Each part has at least a
+/// quarter of a table's bytes: smaller files cost more to make durable than they gain.
 pub(crate) fn count_of_parts(tree: &Tree, memtable_bytes: u64) -> usize {
     let bytes = (tree.options.table_bytes / 4).max(1);
     (memtable_bytes / bytes).clamp(1, PARTS_MAX) as usize
 }
 
-/// To how many bytes of values a table may lead. Where merges move values, that is what a part of the tree takes twice while it is merged.
+/// The most bytes of values one table may point at. Where merges move values, a part of the tree takes this space
+/// twice during its merge.
 fn reach_bytes(tree: &Tree) -> u64 {
     let moves = tree.placement().profile().separates_at_rewrite;
     if moves { tree.options.table_bytes.saturating_mul(REACH_TABLES) } else { u64::MAX }
@@ -222,7 +227,7 @@ fn may_move(tree: &Tree, job: &CompactionJob) -> bool {
     job.inputs.iter().all(|&(level, _, _)| tree.placement().may_move(level, job.output_level))
 }
 
-/// Whether tables that are older than the output and not inputs may hold a key of the range (`end` inclusive).
+/// Whether tables that are older than the output, and are not inputs, may hold a key of the range (`end` inclusive).
 fn older_data(levels: &Levels, job: &CompactionJob, start: &[u8], end: Option<&[u8]>) -> bool {
     let from = job.inputs.iter().map(|i| i.0).min().unwrap_or(0);
     let is_input = |id| job.inputs.iter().any(|i| i.2 == id);
@@ -233,16 +238,16 @@ fn older_data(levels: &Levels, job: &CompactionJob, start: &[u8], end: Option<&[
     })
 }
 
-/// What the model of costs asks of a compaction.
+/// What the cost model needs to know about a compaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Alpha {
     /// The share of the lower level's bytes that took part over the share of the upper level's that did (VAT §3: α).
     pub alpha: f64,
-    /// The upper level's bytes that did.
+    /// The upper level's bytes that took part.
     pub bytes: u64,
 }
 
-/// The α of a compaction from one level to another that has something in it.
+/// The α of a compaction between two different levels. `None` if either level is empty.
 pub(crate) fn alpha(shape: &Levels, job: &CompactionJob) -> Option<Alpha> {
     let upper = job.inputs.iter().map(|i| i.0).min()?;
     let inputs: HashSet<FileId> = job.inputs.iter().map(|i| i.2).collect();

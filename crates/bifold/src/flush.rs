@@ -1,8 +1,8 @@
 //! Flush: the oldest sealed memtable of a tree becomes tables of level 0.
 //!
-//! Memtables of one tree are written in the order in which they were sealed, so that "all commits up to n are in tables"
-//! is always true for some n. Versions that no snapshot can see are dropped on the way: under skewed updates much of a
-//! memtable never reaches the disk a second time.
+//! Memtables of one tree are written in the order in which they were sealed, so that "all commits up to n are in
+//! tables" is always true for some n. Versions that no snapshot can see are dropped: under skewed updates much of a
+//! memtable is never written a second time.
 
 use std::sync::Arc;
 
@@ -23,14 +23,15 @@ use crate::{
     tree::{Layer, Tree, View},
 };
 
-/// On a disk that is short of room a flush makes so many tables at most.
+/// The most tables of one flush on a disk that is short of room.
 const SHORT_PARTS_MAX: usize = 256;
 
 impl Engine {
     /// Writes the oldest sealed memtable of `tree`, if there is one.
     ///
     /// # Errors
-    /// I/O errors, and [`Error::Full`](bifold_contract::Error::Full); the memtable then stays, in memory and in the log.
+    /// I/O errors, and [`Error::Full`](bifold_contract::Error::Full); the memtable then stays, in memory and in the
+    /// log.
     pub fn flush_oldest(&self, tree: &Arc<Tree>, means: Means) -> Result<()> {
         let view = tree.view_to_hold();
         let Some(layer) = view.sealed.last() else { return Ok(()) };
@@ -44,20 +45,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Tables must not be durable before older commits of **other** trees are: a crash in between would leave the newer
-    /// commit without the older one, and could tear a batch that touches both. Nor before the values are that they point
-    /// at. With one tree that has its values in it nothing needs to be done.
+    /// Tables must not be durable before older commits of **other** trees are: a crash in between would keep the
+    /// newer commit without the older one, and could tear a batch that touches both. They must not be durable before
+    /// the values they point at either. A single tree with inline values needs nothing.
     fn sync_log_for_others(&self, tree: &Arc<Tree>, layer: &Layer) -> Result<()> {
         let unwritten = |p: &&Arc<Tree>| !Arc::ptr_eq(p, tree) && p.view().layers().any(|l| !l.memtable.is_empty());
         match layer.memtable.max_seqno() {
-            // During recovery values are written anew under old numbers, so numbers do not say what is durable.
+            // During recovery values are rewritten under old numbers, so numbers do not say what is durable.
             _ if tree.placement().has_unsynced() => self.sync_everything(),
             Some(last) if self.trees().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
             _ => Ok(()),
         }
     }
 
-    /// Where the disk is short of room, each table below level 0 is a part of its own: what is merged with it is on disk twice meanwhile.
+    /// On a disk that is short of room, each table below level 0 gets a part of its own: whatever is merged together
+    /// is on disk twice during the merge.
     fn count_of_parts_to_flush(&self, tree: &Tree, levels: &Levels, memtable_bytes: u64) -> usize {
         let usual = count_of_parts(tree, memtable_bytes);
         if !self.room.is_short() {
@@ -81,7 +83,7 @@ impl Engine {
         let job = RewriteJob { keyspace, from: None, to: 0, bottom: empty_below, deepest, moving };
         let bytes = layer.memtable.data_bytes() as u64;
         let parts = self.count_of_parts_to_flush(tree, levels, bytes);
-        // The first run is cut by its bytes, the others as it is.
+        // The first run is cut by bytes, later runs at the same keys.
         let cut_bytes = if empty_below { bytes.div_ceil(parts as u64).max(1) } else { u64::MAX };
         let output = run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),

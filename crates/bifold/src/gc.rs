@@ -1,25 +1,25 @@
-//! Garbage collection of values kept apart: what a placement picks and copies, the engine commits.
+//! Garbage collection of separated values: a placement picks and copies, the engine commits.
 //!
 //! ```text
-//! pick ─▶ copy ─▶ ┌ commit lock, a few moves at a time ─────┐ ─▶ sync ─────────────▶ reclaim what is emptied
-//!                 │ pass over what is overwritten meanwhile │    (values, then log)  (manifest, then the files)
+//! pick ─▶ copy ─▶ ┌ commit lock, a few moves at a time ─────┐ ─▶ sync ─────────────▶ reclaim drained files
+//!                 │ skip what was overwritten meanwhile     │    (values, then log)  (manifest, then the files)
 //!                 │ ─▶ commit the other moves               │
 //!                 └─────────────────────────────────────────┘
 //! ```
 //!
-//! A move is a write of the address with a number of its own: readers, snapshots, flush and compaction need no rule for
-//! it. It is committed only where the address it replaces is still the newest: a placement that knows says so, for the
-//! others the index is asked under the commit lock. A file that is emptied goes when the moves out of it are durable, and
-//! with them all that was counted as newer than what it holds: until then a power loss leads back to it. Another worker
-//! syncs and reclaims while the next collection copies.
+//! A move is a write of the new address with a sequence number of its own: readers, snapshots, flush and compaction
+//! need no rule for it. It is committed only if the address it replaces is still the newest. Some placements know
+//! that; for the others the engine asks the index under the commit lock. A drained file is reclaimed once the moves
+//! out of it are durable, together with everything that was counted as newer than its values: until then a power loss
+//! leads back to it. Another worker syncs and reclaims while the next GC run copies.
 //!
-//! Values of a commit that is under way stand in files to which no address leads yet. Nothing is copied before that commit has
-//! happened: those that begin later append to files that were not there, or not full, when the files were picked.
+//! The values of a commit under way are in files that no address leads to yet. GC copies nothing before that commit
+//! has been applied. Later commits append to files that did not exist, or were not full, when the files were picked.
 //!
-//! Several collections of a keyspace run at once where the placement says which files have nothing to do with those being
-//! collected ([`Placement::pick_concurrent`](bifold_values::placement::Placement::pick_concurrent), decision 0009).
+//! Several GC runs of a keyspace are concurrent if the placement says that the files of each are independent of the
+//! others ([`Placement::pick_concurrent`](bifold_values::placement::Placement::pick_concurrent), decision 0009).
 //!
-//! What is picked may also be a look: the placement asks the index about some values, and nothing moves.
+//! A pick can also be a look: the placement asks the index about some values, and nothing moves.
 
 use std::{
     cell::Cell,
@@ -31,7 +31,7 @@ use bifold_format::pointer;
 use bifold_values::placement::{GcPick, GcRun, IndexView, Moved, SpacePressure};
 
 use crate::{
-    compact::{beside_largest, entries_of_runs},
+    compact::{entries_of_runs, entries_outside_largest_run},
     engine::Engine,
     left_out::{Took, leave_out_values, note_unreadable},
     options::Durability,
@@ -42,23 +42,23 @@ use crate::{
     write::{Act, Op},
 };
 
-/// So many moves are compared with the index and committed under one hold of the commit lock: about a millisecond.
+/// This many moves are compared with the index and committed under one hold of the commit lock: about a millisecond.
 const CHECKED_AT_ONCE: usize = 256;
 
-/// Workers look for garbage each time commits have written this share of a keyspace's values apart.
+/// Workers look for garbage each time commits have written this share of a keyspace's separated values.
 const LOOK_SHARE: u64 = 64;
 
-/// Or this, where space is so tight that writers are slowed.
+/// The share where space is so tight that writers are slowed.
 const TIGHT_SHARE: u64 = 512;
 
-/// But not more often than each so many bytes.
+/// Workers look at most once per this many bytes.
 const LOOK_BYTES_MIN: u64 = 64 << 10;
 
-/// What an entry takes in a table beside its key where its value is apart: pointer, number, lengths, its share of filter and
-/// index. With keys of 24 bytes it is 13, which share beginnings.
-const PARTED_ENTRY_BYTES: u64 = 20;
+/// What an entry with a separated value takes in a table besides its key: pointer, sequence number, lengths, its
+/// share of filter and index. With keys of 24 bytes it is 13, because keys share prefixes.
+const SEPARATED_ENTRY_BYTES: u64 = 20;
 
-/// The index as a collection may ask it.
+/// The index as a GC run may ask it.
 struct LiveIndex<'a> {
     engine: &'a Engine,
     tree: &'a Tree,
@@ -73,16 +73,17 @@ impl IndexView for LiveIndex<'_> {
     }
 }
 
-/// Bytes of live values that stay with their keys, by estimate: of the run with most entries, since others may hide what it holds or be
-/// hidden, what entries would not take whose keys are as long as those at the ends of tables and whose values are apart. Too
-/// little where blocks are compressed, too much where keys at the ends are shorter than others: never more than the run has.
+/// Estimated bytes of live inline values. It looks at the run with the most entries, since other runs may overwrite
+/// its entries or be overwritten. From that run's bytes it subtracts what its entries would take with separated
+/// values and with keys as long as those at the ends of tables. Too low where blocks are compressed, too high where
+/// keys at the ends are shorter than others; never more than the run's bytes.
 fn inline_bytes(levels: &Levels) -> u64 {
     let runs = levels.levels.iter().flat_map(|level| &level.runs);
     let entries_of = |run: &Run| run.tables.iter().map(|table| table.entries).sum::<u64>();
     let Some(largest) = runs.max_by_key(|run| entries_of(run)) else { return 0 };
     let at_ends: usize = largest.tables.iter().map(|table| table.smallest.len() + table.largest.len()).sum();
     let key_bytes = (at_ends / (2 * largest.tables.len()).max(1)) as u64;
-    largest.bytes().saturating_sub(entries_of(largest) * (key_bytes + PARTED_ENTRY_BYTES))
+    largest.bytes().saturating_sub(entries_of(largest) * (key_bytes + SEPARATED_ENTRY_BYTES))
 }
 
 impl Engine {
@@ -90,8 +91,8 @@ impl Engine {
     pub fn pressure(&self, tree: &Tree) -> SpacePressure {
         let view = tree.view();
         let levels = &tree.shape(&view).levels;
-        // What no rewrite can find is not looked for.
-        let hiding = if tree.unreadable.any() { 0.0 } else { 1.0 };
+        // With unreadable tables no rewrite can prove a stale estimate, so it counts as 0.
+        let stale_weight = if tree.unreadable.any() { 0.0 } else { 1.0 };
         let memtables = || view.layers().map(|layer| &layer.memtable);
         let overwritten: u64 = memtables().map(|memtable| memtable.entries().saturating_sub(memtable.keys())).sum();
         let mut runs = entries_of_runs(levels);
@@ -102,15 +103,15 @@ impl Engine {
         SpacePressure {
             index_bytes: levels.bytes(),
             inline_bytes: inline_bytes(levels),
-            entries_above: hiding * beside_largest(runs) as f64 / values,
-            overwritten: hiding * overwritten as f64 / values,
+            entries_above: stale_weight * entries_outside_largest_run(runs) as f64 / values,
+            overwritten: stale_weight * overwritten as f64 / values,
             target: tree.options.values.space_target,
             oldest_snapshot: self.snapshots.oldest(),
             all_before: None,
         }
     }
 
-    /// What to collect next in a keyspace, beside what is being collected.
+    /// What to pick next in a keyspace while the `running` picks are under way.
     pub fn next_gc(&self, tree: &Tree, running: &[GcPick]) -> Option<GcPick> {
         if !tree.separates {
             return None;
@@ -122,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// Whether garbage of a keyspace is being collected or deleted, or will be as soon as a worker is free.
+    /// Whether GC or reclamation of a keyspace is running, or starts as soon as a worker is free.
     pub fn is_freeing(&self, tree: &Tree) -> bool {
         let by_merges = || tree.placement().profile().separates_at_rewrite && self.is_merging(tree);
         self.work.is_freeing(tree.keyspace)
@@ -136,37 +137,39 @@ impl Engine {
         tree.debt() >= 1.0 || !self.work.busy(tree.keyspace).tables.is_empty()
     }
 
-    /// Collects all garbage of a keyspace, whatever the target, and waits for that.
+    /// Garbage-collects a whole keyspace, whatever the target, and waits for the end.
     ///
     /// # Errors
-    /// I/O errors, and every reason not to take writes. What cannot be read is an error when all else is collected.
+    /// I/O errors, and every reason not to take writes. If something cannot be read, GC of the rest ends first and
+    /// then this is the error.
     pub fn gc_all(&self, tree: &Arc<Tree>) -> Result<()> {
         let keyspace = tree.keyspace;
         self.work.reserve_gc(keyspace);
-        let outcome = self.guard("a collection", || self.gc_all_alone(tree));
+        let outcome = self.guard("a GC run", || self.gc_all_alone(tree));
         self.work.release_gc(keyspace);
         outcome
     }
 
-    /// The same, when workers begin no more collections of the keyspace.
+    /// The same, once workers start no more GC of the keyspace.
     fn gc_all_alone(&self, tree: &Arc<Tree>) -> Result<()> {
         let all_before = Some(self.next_file());
         let mut is_rewritten = false;
         loop {
-            // Picked when no other collection runs: what another is about to empty must not be picked.
+            // Picks only when no other GC run is active: a file that another run is about to drain must not be
+            // picked.
             let is_mine = || self.work.try_gc(tree.keyspace);
-            self.wait_until("a collection of everything", "collections of the keyspace to end", is_mine)?;
+            self.wait_until("a GC of everything", "GC of the keyspace to end", is_mine)?;
             let at_work = self.signal.working();
-            // Of a dropped keyspace nothing moves any more: the same would be picked for ever.
+            // Nothing moves any more in a dropped keyspace: the same pick would come up for ever.
             let mut pressure = SpacePressure { all_before, ..self.pressure(tree) };
             if is_rewritten {
-                // What was written meanwhile was not asked for.
+                // What was written meanwhile is not part of this request.
                 (pressure.entries_above, pressure.overwritten) = (0.0, 0.0);
             }
             let picked = if tree.is_dropped() { None } else { tree.placement().pick(&pressure) };
             is_rewritten |= matches!(picked, Some(GcPick::Rewrite { .. }));
             let outcome = match &picked {
-                Some(pick) => self.collect(tree, pick, all_before),
+                Some(pick) => self.gc(tree, pick, all_before),
                 None => self.reclaim_values(tree),
             };
             self.end_gc(tree.keyspace, None);
@@ -184,12 +187,13 @@ impl Engine {
         }
     }
 
-    /// Collects what was picked, under the pressure to collect what has files with numbers below `all_before`.
+    /// Garbage-collects what was picked. `all_before`: the caller asked for GC of everything in files with numbers
+    /// below this.
     ///
     /// # Errors
     /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
-    pub fn collect(&self, tree: &Arc<Tree>, pick: &GcPick, all_before: Option<FileId>) -> Result<()> {
-        // Who asks for everything waits for it.
+    pub fn gc(&self, tree: &Arc<Tree>, pick: &GcPick, all_before: Option<FileId>) -> Result<()> {
+        // A caller that asks for everything waits for it.
         let means = if all_before.is_some() { Means::Reserve } else { Means::Free };
         let pick = self.fitting(tree, pick, means)?;
         self.pace.gc_begins(self.env.clock.now());
@@ -198,9 +202,10 @@ impl Engine {
         freed.map(drop)
     }
 
-    /// What of a pick the disk has room for. First goes what is emptied and waits for a sync, then `RESERVE`.
+    /// The prefix of a pick that the disk has room for. If it is short, this first reclaims drained files that wait
+    /// for a sync, then uses `RESERVE`.
     fn fitting(&self, tree: &Tree, pick: &GcPick, means: Means) -> Result<GcPick> {
-        // Of some picks one file is made: one unit alone would be picked again and again. When all is collected it is not.
+        // Some picks write one file: a single unit would be picked again and again. In a GC of everything it is not.
         let least = if means == Means::Reserve { 1 } else { 2 };
         let mut fitting = self.fit_gc(tree, pick, least);
         if fitting.1.is_some() {
@@ -211,17 +216,17 @@ impl Engine {
         Ok(fitting.0)
     }
 
-    /// Answers how many bytes come free, where that says how fast they do.
+    /// Returns how many bytes come free. `None` if the run says nothing about how fast GC frees space.
     fn gc_unpaced(&self, tree: &Arc<Tree>, pick: &GcPick, means: Means) -> Result<Option<u64>> {
         if let GcPick::Rewrite { start, end, moving } = pick {
             if moving.is_empty() {
-                // What memtables hide is looked for.
+                // A flush makes entries that memtables overwrite visible to the rewrite.
                 self.flush(&[Arc::clone(tree)])?;
             }
             let which = if moving.is_empty() { RewriteScope::Due } else { RewriteScope::All };
             let rewritten = self.rewrite_range(tree, (start.as_deref(), end.as_deref()), which, (moving, means))?;
             if let Some(unreadable) = rewritten.unreadable {
-                // What has not moved now will not the next time.
+                // What has not moved this time will not move the next time.
                 let _are_new = leave_out_values(tree, pick, &unreadable);
             }
             self.counters.gc.jobs.fetch_add(1, Relaxed);
@@ -232,30 +237,30 @@ impl Engine {
         }
         let values = tree.placement();
         let view = LiveIndex { engine: self, tree, lookups: Cell::new(0) };
-        let mut collecting = self.with_room(means, || values.collect(pick, &view))?;
+        let mut gc_run = self.with_room(means, || values.collect(pick, &view))?;
         self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
         if *pick == GcPick::Look {
             return Ok(None);
         }
-        while self.commit_moves(tree, collecting.as_mut())? {}
-        self.install_values(tree, || collecting.edit())?;
-        self.counters.gc.moved_bytes.fetch_add(collecting.copied(), Relaxed);
+        while self.commit_moves(tree, gc_run.as_mut())? {}
+        self.install_values(tree, || gc_run.edit())?;
+        self.counters.gc.moved_bytes.fetch_add(gc_run.copied(), Relaxed);
         self.counters.gc.jobs.fetch_add(1, Relaxed);
-        Ok(Some(collecting.freed()))
+        Ok(Some(gc_run.freed()))
     }
 
-    /// Returns when the commit that is under way has happened. Its values stand in files by now, perhaps in some that were
-    /// picked since they are full, and the index is asked what leads there.
+    /// Returns once the commit under way has been applied. Its values are in files already, perhaps in files that
+    /// were picked because they are full, and the index is asked which addresses lead there.
     fn wait_for_commit(&self) {
         drop(self.wal.hold());
     }
 
-    /// Whether files of a keyspace are emptied and wait for a sync only.
+    /// Whether a keyspace has drained files that only wait for a sync.
     pub fn can_reclaim(&self, tree: &Tree) -> bool {
         tree.separates && tree.placement().can_reclaim(self.snapshots.oldest())
     }
 
-    /// Makes everything durable, and lets go of the files that moves have emptied which are durable now.
+    /// Makes everything durable, and reclaims the drained files whose moves are durable.
     ///
     /// # Errors
     /// I/O errors.
@@ -263,7 +268,7 @@ impl Engine {
         if !self.can_reclaim(tree) {
             return Ok(());
         }
-        // On a slow disk the sync takes longer than the collections before it.
+        // On a slow disk the sync takes longer than the GC runs before it.
         self.pace.gc_begins(self.env.clock.now());
         let outcome = self.reclaim_unpaced(tree);
         self.pace.gc_ends(Some(0), self.env.clock.now());
@@ -280,35 +285,35 @@ impl Engine {
         self.install_values(tree, || tree.placement().reclaim(durable, self.snapshots.oldest()))
     }
 
-    /// Commits the next moves; answers whether there were any.
-    fn commit_moves(&self, tree: &Arc<Tree>, collecting: &mut dyn GcRun) -> Result<bool> {
+    /// Commits the next moves. Returns whether there were any.
+    fn commit_moves(&self, tree: &Arc<Tree>, gc_run: &mut dyn GcRun) -> Result<bool> {
         self.pace_moves(tree)?;
         let mut wal = self.wal.hold();
         self.writable()?;
         if tree.is_dropped() {
             return Ok(false);
         }
-        let Some(moves) = self.watch(collecting.advance())? else { return Ok(false) };
+        let Some(moves) = self.watch(gc_run.advance())? else { return Ok(false) };
         if moves.check {
             drop(wal);
             for (at, chunk) in moves.moved.chunks(CHECKED_AT_ONCE).enumerate() {
-                self.commit_checked(tree, chunk, collecting).inspect_err(|_| {
+                self.commit_checked(tree, chunk, gc_run).inspect_err(|_| {
                     // The files they come from stay in use, so nobody needs these copies.
-                    moves.moved[at * CHECKED_AT_ONCE..].iter().for_each(|moved| collecting.refused(moved));
+                    moves.moved[at * CHECKED_AT_ONCE..].iter().for_each(|moved| gc_run.refused(moved));
                 })?;
             }
             wal = self.wal.hold();
         } else {
             self.write_back(&mut wal, tree, &moves.moved)?;
         }
-        collecting.committed(self.visible());
+        gc_run.committed(self.visible());
         drop(wal);
         self.wal.let_others();
         Ok(true)
     }
 
-    /// Commits those moves whose old address is still the newest of its key.
-    fn commit_checked(&self, tree: &Arc<Tree>, moves: &[Moved], collecting: &mut dyn GcRun) -> Result<()> {
+    /// Commits the moves whose old address is still the newest of its key.
+    fn commit_checked(&self, tree: &Arc<Tree>, moves: &[Moved], gc_run: &mut dyn GcRun) -> Result<()> {
         let mut wal = self.wal.hold();
         self.writable()?;
         let is_current = |moved: &Moved| Ok(self.current_pointer(tree, &moved.key)? == Some(moved.from));
@@ -318,7 +323,7 @@ impl Engine {
             if is_current {
                 current.push(moved.clone());
             } else {
-                collecting.refused(moved);
+                gc_run.refused(moved);
             }
         }
         self.counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
@@ -348,8 +353,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Wakes the workers when commits have written so much of a keyspace's values that there may be garbage to collect, and
-    /// looks anew at how full its space is. No other keyspace is looked at: this is part of every commit, after its lock.
+    /// Wakes the workers when commits have written so much of a keyspace's values that GC may be due, and updates how
+    /// full its space is. It looks at no other keyspace: this is part of every commit, after its lock.
     pub fn note_values(&self, ops: &[Op<'_>]) {
         let mut due = Vec::new();
         for op in ops.iter().filter(|op| op.tree.separates_from != usize::MAX) {

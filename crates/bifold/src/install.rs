@@ -3,14 +3,15 @@
 //! ```text
 //! flush, compaction ─▶ Edit ─┐
 //! new, dropped keyspace ─────┤   1 make the names of new tables and logs durable (directory sync)
-//!                            ├─▶ 2 open the new tables: what cannot be read is not installed
+//!                            ├─▶ 2 open the new tables: an unreadable table is not installed
 //!                            │   3 append the edit to the manifest, sync
 //!                            │   4 swap the view of each tree it touches
-//!                            └   5 let go of removed tables and of logs below the floor
+//!                            └   5 release removed tables, and logs below the floor
 //! ```
 //!
-//! A crash before 3 leaves files that nobody refers to: recovery deletes them. A crash after 3 leaves files that are
-//! released but still there: recovery deletes those too. Readers that hold an older view keep its files until they end.
+//! A crash before 3 leaves files that nothing refers to; recovery deletes them. A crash after 3 leaves files that are
+//! released but not yet deleted; recovery deletes those too. Readers with an older view keep its files until they
+//! end.
 
 use std::sync::Arc;
 
@@ -32,8 +33,8 @@ use crate::{
 };
 
 impl Engine {
-    /// Puts the result of a flush or compaction of `tree` in force. `written` is the memtable that the new tables
-    /// replace, if any. Answers how many bytes of value files went with it.
+    /// Installs the result of a flush or compaction of `tree`. `written` is the memtable that the new tables replace,
+    /// if any. Returns how many bytes of value files were removed with it.
     ///
     /// # Errors
     /// I/O errors; the state in memory is then unchanged.
@@ -51,12 +52,12 @@ impl Engine {
         }
         let log_floor = self.log_floor(written);
         let fresh = fresh(&values);
-        // No manifest has it yet, whatever fails here.
+        // Whatever fails here, no manifest has these files yet.
         let give_up = |_: &Error| {
             self.discard_tables(&change);
             give_up(tree, &fresh);
         };
-        // Also makes the name of the log durable at which recovery will begin.
+        // Also makes durable the name of the log where recovery will begin.
         let unnamed = planted!("unnamed_log_floor") && change.added.is_empty();
         let skipped = planted!("skip_dir_sync") || planted!("manifest_before_table") || unnamed;
         if !skipped {
@@ -92,7 +93,7 @@ impl Engine {
         Ok(freed)
     }
 
-    /// Puts a change of value files in force.
+    /// Installs a change of value files.
     ///
     /// # Errors
     /// I/O errors.
@@ -113,19 +114,21 @@ impl Engine {
         self.keep_short(&mut manifest, log_floor)
     }
 
-    /// Makes `edit` durable. After one that failed there is no other: it might be lost, and later ones there.
+    /// Makes `edit` durable. No edit follows one that failed: the failed one might be lost while a later one is
+    /// durable.
     fn record(&self, manifest: &mut ManifestFile, edit: &mut Edit) -> Result<()> {
         let unnamed = self.announce(edit)?;
         self.append(manifest, edit, &unnamed)
     }
 
-    /// Adds to `edit` what it must name. Answers which of the files that it removes no manifest has ever heard of.
+    /// Adds to `edit` what it must name. Returns which of its removed files no manifest has ever recorded.
     fn announce(&self, edit: &mut Edit) -> Result<Vec<FileId>> {
         self.health.well()?;
-        self.watch(self.list_new_values(edit))
+        self.watch(self.add_new_values(edit))
     }
 
-    /// Makes `edit` durable, without the removal of these files. If that fails nobody knows whether it is.
+    /// Makes `edit` durable, without the removal of the `unnamed` files. After a failure nobody knows whether it is
+    /// durable.
     fn append(&self, manifest: &mut ManifestFile, edit: &mut Edit, unnamed: &[FileId]) -> Result<()> {
         let removed = edit.values.removed.clone();
         edit.values.removed.retain(|id| !unnamed.contains(id));
@@ -135,9 +138,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds the value files that commits and collections have begun, when they are durable with their names. Answers those
-    /// that the edit removes: the manifest has never heard of them.
-    fn list_new_values(&self, edit: &mut Edit) -> Result<Vec<FileId>> {
+    /// Adds the value files that commits and GC have begun, once they are durable with their names. Returns those
+    /// that the edit removes: the manifest has never recorded them.
+    fn add_new_values(&self, edit: &mut Edit) -> Result<Vec<FileId>> {
         let begun = self.begun_values(&self.wal.hold(), edit);
         begun.iter().try_for_each(|(placement, files)| placement.make_durable(files))?;
         let files: Vec<ValueFileMeta> = begun.into_iter().flat_map(|(_, files)| files).collect();
@@ -145,22 +148,22 @@ impl Engine {
             return Ok(Vec::new());
         }
         let removed = &edit.values.removed;
-        let (gone, listed): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| removed.contains(&file.id));
-        edit.values.added.extend(listed);
+        let (deleted, recorded): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| removed.contains(&file.id));
+        edit.values.added.extend(recorded);
         self.dir.sync()?;
-        Ok(gone.into_iter().map(|file| file.id).collect())
+        Ok(deleted.into_iter().map(|file| file.id).collect())
     }
 
-    /// The value files that no edit has named, by keyspace. Under the commit lock, so that each file with a number below the
-    /// edit's next one is among them.
+    /// The value files that no edit has named, by keyspace. Read under the commit lock, so that they include each
+    /// file with a number below the edit's next one.
     fn begun_values(&self, commit_lock: &Wal, edit: &mut Edit) -> Vec<(Arc<Values>, Vec<ValueFileMeta>)> {
         edit.next_file = Some(self.next_file());
         let trees = self.steady_trees(commit_lock);
         trees.iter().map(|p| (p.placement(), p.placement().unrecorded())).collect()
     }
 
-    /// Tells the manifest how long all value files are, as far as they are durable: what it does not know the next opening
-    /// writes anew.
+    /// Records the durable lengths of all value files in the manifest. The next opening writes again what the
+    /// manifest does not know to be durable.
     ///
     /// # Errors
     /// I/O errors.
@@ -178,17 +181,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes a manifest anew that has become long.
+    /// Rewrites a manifest that has become long.
     fn keep_short(&self, manifest: &mut ManifestFile, floor: LogFloor) -> Result<()> {
         if !manifest.is_long(self.room.is_short()) {
             return Ok(());
         }
         let mut state = self.state(floor);
-        self.watch(self.list_new_values(&mut state))?;
+        self.watch(self.add_new_values(&mut state))?;
         self.watch(manifest.rewrite(&state))
     }
 
-    /// Notes that older logs are not needed any more, and deletes them.
+    /// Records that older logs are no longer needed, and deletes them.
     ///
     /// # Errors
     /// I/O errors.
@@ -204,16 +207,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Seals the active memtables of `trees`: commits go on in new ones, whose entries stand in a new log.
+    /// Seals the active memtables of `trees`: commits go on in new ones, with their entries in a new log.
     ///
     /// # Errors
     /// I/O errors.
     pub fn seal(&self, wal: &mut Wal, trees: &[Arc<Tree>]) -> Result<()> {
         wal.rotate(self.new_file_id())?;
         let sealed: Vec<KeyspaceId> = trees.iter().map(|tree| tree.keyspace).collect();
-        let told = self.changing(sealed.iter().copied());
-        trees.iter().for_each(|tree| tree.seal(&told));
-        drop(told);
+        let changing = self.changing(sealed.iter().copied());
+        trees.iter().for_each(|tree| tree.seal(&changing));
+        drop(changing);
         self.update_pace_of(&sealed);
         Ok(())
     }
@@ -226,10 +229,10 @@ impl Engine {
         self.writable()?;
         options.check()?;
         let mut manifest = self.manifest.hold();
-        if let Some(there) = self.find(name) {
-            return Ok(there);
+        if let Some(existing) = self.find(name) {
+            return Ok(existing);
         }
-        // Ids are never used twice: those of dropped keyspaces may still stand in logs. File numbers never repeat either.
+        // Ids are never reused: those of dropped keyspaces may still occur in logs. File numbers never repeat either.
         let id = KeyspaceId::try_from(self.new_file_id())
             .map_err(|_| Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
         let values = FoundFiles { context: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
@@ -238,38 +241,39 @@ impl Engine {
         let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: options.record() };
         let mut edit = Edit { keyspaces: vec![created], ..Edit::default() };
         self.record(&mut manifest, &mut edit)?;
-        let told = self.changing([id]);
+        let changing = self.changing([id]);
         let wal = self.wal.hold();
         let all = self.steady_trees(&*wal).iter().cloned().chain([Arc::clone(&tree)]).collect();
-        self.set_trees(all, (&manifest, &wal), &told);
+        self.set_trees(all, (&manifest, &wal), &changing);
         drop(wal);
         Ok(tree)
     }
 
-    /// Drops a keyspace: its tables and value files go as soon as nobody reads them. Answers whether there was one.
+    /// Drops a keyspace. Its tables and value files are deleted as soon as nobody reads them. Returns whether the
+    /// keyspace existed.
     ///
     /// # Errors
     /// I/O errors.
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
         self.writable()?;
         let mut manifest = self.manifest.hold();
-        // The commit lock keeps commits that have passed their check from landing in a tree that is gone.
-        // Order of locks everywhere: manifest, then commit lock.
+        // The commit lock keeps commits that have passed their check from writing to a dropped tree. Lock order
+        // everywhere: manifest, then commit lock.
         let wal = self.wal.hold();
         let Some(tree) = self.find(name) else { return Ok(false) };
         let edit = Edit { keyspaces: vec![KeyspaceEdit::Dropped { id: tree.keyspace }], ..Edit::default() };
         self.health.well()?;
         self.watch(manifest.append(&edit))?;
         tree.mark_dropped();
-        let told = self.changing([tree.keyspace]);
+        let changing = self.changing([tree.keyspace]);
         let others = self.steady_trees(&*wal).iter().filter(|p| p.name != name).cloned().collect();
-        self.set_trees(others, (&manifest, &wal), &told);
-        let old = tree.let_go(&told);
+        self.set_trees(others, (&manifest, &wal), &changing);
+        let old = tree.take_view(&changing);
         drop(wal);
         if planted!("drop_without_notify") {
-            std::mem::forget(told);
+            std::mem::forget(changing);
         } else {
-            drop(told);
+            drop(changing);
             self.update_pace_of(&[tree.keyspace]);
         }
         old.version.tables().for_each(|table| table.mark_obsolete());
@@ -295,9 +299,9 @@ impl Engine {
         state_of(&self.trees(), self.next_file(), self.visible(), floor)
     }
 
-    /// From where on any memtable but `written` still needs the logs.
+    /// The oldest log position that any memtable except `written` still needs.
     pub fn log_floor(&self, written: Option<&Arc<Layer>>) -> LogFloor {
-        // The current log first: a commit that goes on now can only bring in this log or a later one.
+        // Reads the current log first: a concurrent commit can only add this log or a later one.
         let current = self.wal.hold().current();
         if planted!("delete_log_early") {
             return self.wal.hold().floor_at(current);
@@ -314,18 +318,18 @@ impl Engine {
         self.wal.hold().floor_at(oldest)
     }
 
-    /// Deletes logs that nobody needs. One that cannot be deleted is counted and left to the next opening.
+    /// Deletes logs that nobody needs. A failure is counted, and the next opening deletes that log.
     fn delete_logs_below(&self, floor: LogFloor) {
-        let gone = self.wal.hold().forget_below(floor.log);
-        for id in gone {
+        let deleted = self.wal.hold().forget_below(floor.log);
+        for id in deleted {
             let _counted = self.dir.remove(&names::log(id));
         }
     }
 
-    /// Deletes new tables of a tree that was dropped while they were written.
+    /// Deletes the new tables of a tree that was dropped while they were written.
     fn discard_tables(&self, change: &LevelEdit) {
         for added in &change.added {
-            // A moved table stands in `removed` too; it was released when the keyspace was dropped.
+            // A moved table is in `removed` too; it was released when the keyspace was dropped.
             if change.removed.iter().all(|r| r.table != added.table.id) {
                 let _recovery_deletes_leftovers = self.dir.remove(&names::table(added.table.id));
             }
@@ -334,7 +338,7 @@ impl Engine {
 }
 
 impl View {
-    /// This view with `version`, and without the memtable that was `written`.
+    /// This view with `version`, without the memtable that was `written`.
     fn with(&self, written: Option<&Arc<Layer>>, version: Arc<Version>) -> Self {
         let stays = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
         let sealed = self.sealed.iter().filter(stays).cloned().collect();
@@ -342,28 +346,29 @@ impl View {
     }
 }
 
-/// The files that a rewrite or a collection has written for an edit: what it removes and adds at once was there before.
+/// The files that a rewrite or a GC run has written for an edit. A file that the edit both removes and adds existed
+/// before.
 fn fresh(values: &ValueEdit) -> ValueEdit {
     let is_fresh = |file: &&ValueFileMeta| !values.removed.contains(&file.id);
     ValueEdit { added: values.added.iter().filter(is_fresh).cloned().collect(), ..ValueEdit::default() }
 }
 
-/// They go: no manifest has heard of them.
+/// Deletes these files: no manifest has recorded them.
 fn give_up(tree: &Tree, fresh: &ValueEdit) {
     if !planted!("keep_given_up") {
         tree.placement().give_up(fresh);
     }
 }
 
-/// Adds to an edit that the value files go in which it leaves nothing. Answers how many bytes they have.
+/// Adds to an edit the removal of the value files that it drains. Returns their bytes.
 fn remove_drained(tree: &Tree, values: &mut ValueEdit) -> u64 {
-    let emptied = tree.placement().drained_by(values);
-    values.garbage.retain(|&(file, _, _)| emptied.iter().all(|&(id, _)| id != file));
-    values.removed.extend(emptied.iter().map(|&(id, _)| id));
-    emptied.iter().map(|&(_, bytes)| bytes).sum()
+    let drained = tree.placement().drained_by(values);
+    values.garbage.retain(|&(file, _, _)| drained.iter().all(|&(id, _)| id != file));
+    values.removed.extend(drained.iter().map(|&(id, _)| id));
+    drained.iter().map(|&(_, bytes)| bytes).sum()
 }
 
-/// Lets go of a removed table, unless the edit only moved it.
+/// Releases a removed table, unless the edit only moved it.
 fn release(old: &Version, id: FileId, edit: &Edit) {
     let moved = edit.levels.iter().flat_map(|e| &e.added).any(|added| added.table.id == id);
     if !moved && let Some(table) = old.tables().find(|t| t.meta().id == id) {

@@ -1,19 +1,21 @@
-//! Jobs that meet something they cannot read: they are given up, what cannot be read is left out of later ones, and all else goes on.
+//! Jobs that find something unreadable: they are given up, later jobs leave the unreadable file out, and everything
+//! else goes on.
 //!
 //! ```text
-//! a job reads ─▶ damage ─▶ given up: nothing is in force of it, nothing has gone
-//!                          └─▶ the file it names ─┬─ values: no collection takes it, no merge moves what it holds, space is reckoned without
-//!                                                 └─ a table: no compaction takes it, and it counts for no debt
+//! a job reads ─▶ damage ─▶ given up: nothing of it is installed, nothing is deleted
+//!                          └─▶ the file it names ─┬─ values: no GC run takes it, no merge moves its values,
+//!                                                 │          space targets ignore it
+//!                                                 └─ a table: no compaction takes it, and it adds no debt
 //! ```
 //!
-//! Who only reads changes nothing, so there is no reason to refuse writes: unlike a failed write or sync, damage says nothing about what
-//! is written next. A file that is left out stays, with everything that leads there, until nothing does: reads of what is sound in it
-//! go on. It is known until the database is closed; the next session finds out anew. RewriteScope failures poison stands in
-//! `docs/reliability.md`.
+//! Reading changes nothing, so there is no reason to refuse writes: unlike a failed write or sync, damage says
+//! nothing about what is written next. A file that is left out stays, with everything that leads there, until nothing
+//! does. Reads of its sound contents go on. The list is kept until the database is closed; the next session finds the
+//! damage again. `docs/reliability.md` says which failures poison.
 //!
-//! **No job is tried again for nothing.** Each failure leaves out a file that was not left out before: the one that the error names or,
-//! where that is no pending_edit, what the job has taken. A failure that would leave out nothing poisons like any other, and so does one that
-//! names no file of the keyspace: that one was just being written.
+//! **No job is retried without progress.** Each failure leaves out a file that was not left out before: the one that
+//! the error names or, if that one already is, what the job has taken. A failure that would leave out nothing poisons
+//! like any other. So does an error that names no file of the keyspace: that file was just being written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +31,7 @@ use bifold_values::placement::GcPick;
 
 use crate::{engine::Engine, schedule::Task, sync::LockExt, tree::Tree};
 
-/// Tables of one tree in which something cannot be read.
+/// The tables of one tree with something unreadable in them.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
     tables: Mutex<BTreeMap<FileId, Error>>,
@@ -42,7 +44,7 @@ impl LeftOut {
         self.any.load(Relaxed)
     }
 
-    /// Whether one of these is among them.
+    /// Whether one of these tables is left out.
     pub fn has(&self, mut tables: impl Iterator<Item = FileId>) -> bool {
         self.any() && {
             let left_out = self.tables.hold();
@@ -50,14 +52,14 @@ impl LeftOut {
         }
     }
 
-    /// What running jobs hold, and these.
+    /// What running jobs hold, and the left-out tables.
     pub fn and(&self, busy: &Busy) -> Busy {
         let mut all = busy.clone();
         all.tables.extend(self.tables.hold().keys());
         all
     }
 
-    /// Answers whether it is new.
+    /// Returns whether it is new.
     fn add(&self, table: FileId, why: &Error) -> bool {
         let mut tables = self.tables.hold();
         let is_new = !tables.contains_key(&table);
@@ -66,24 +68,24 @@ impl LeftOut {
         is_new
     }
 
-    /// Why, of those that are `there`.
+    /// The errors of the tables that are `there`.
     fn errors(&self, there: &BTreeSet<FileId>) -> Vec<Error> {
         let tables = self.tables.hold();
         tables.iter().filter(|(id, _)| there.contains(id)).map(|(_, why)| why.clone()).collect()
     }
 }
 
-/// What a job has read from.
+/// What a job has read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Took<'a> {
-    /// These tables, and values that they lead to.
+    /// These tables, and values that they point at.
     Tables(&'a CompactionJob),
-    /// These values, and tables that lead to them.
+    /// These values, and tables that point at them.
     Values(&'a GcPick),
 }
 
 impl Tree {
-    /// What jobs leave out since it cannot be read: of each file why, in the order of their numbers.
+    /// Why jobs leave out unreadable files: one error for each file, in the order of their numbers.
     pub fn left_out(&self) -> Vec<Error> {
         let mut errors = self.placement().left_out();
         if self.unreadable.any() {
@@ -93,7 +95,8 @@ impl Tree {
         errors
     }
 
-    /// Leaves out the file that an error names. Answers whether it was not left out before; `None` if it is none of this tree's.
+    /// Leaves out the file that an error names. Returns whether it was not left out before; `None` if it is no file
+    /// of this tree.
     fn leave_out_named(&self, why: &Error) -> Option<bool> {
         let name = why.path()?.file_name()?.to_str()?;
         match names::parse(name) {
@@ -111,28 +114,28 @@ impl Tree {
 }
 
 impl Engine {
-    /// Passes on how a worker's task has ended. Whose memtables cannot be written, or whose emptied files cannot go, takes no more
-    /// writes; other tasks leave out what they cannot read.
+    /// Passes on the outcome of a worker's task. If memtables cannot be written or drained files cannot be reclaimed,
+    /// no more writes are taken; other tasks leave out what they cannot read.
     ///
     /// # Errors
-    /// Those of the task.
+    /// The task's errors.
     pub fn end_of_task(&self, task: &Task, outcome: Result<()>) -> Result<()> {
         match task {
-            Task::Flush(_) | Task::Retire(_) => self.watch(outcome),
+            Task::Flush(_) | Task::Reclaim(_) => self.watch(outcome),
             Task::Compact(tree, job) => self.end_of_job(tree, Took::Tables(job), outcome),
-            Task::Collect(tree, pick) => self.end_of_job(tree, Took::Values(pick), outcome),
+            Task::Gc(tree, pick) => self.end_of_job(tree, Took::Values(pick), outcome),
         }
     }
 
-    /// Passes on how a job has ended. If it could not read something, that is left out from now on; if it has failed otherwise, no more
-    /// writes are taken.
+    /// Passes on the outcome of a job. If it could not read something, later jobs leave that out; after any other
+    /// failure no more writes are taken.
     ///
     /// # Errors
-    /// Those of the job.
+    /// The job's errors.
     pub fn end_of_job<T>(&self, tree: &Tree, took: Took<'_>, outcome: Result<T>) -> Result<T> {
         match outcome {
             Err(error) if error.is_unreadable() && leave_out(tree, took, &error) => {
-                // What slows writers may be nobody's work any more.
+                // What slows writers may no longer be anybody's work.
                 self.update_pace_of(&[tree.keyspace]);
                 Err(error)
             }
@@ -140,7 +143,7 @@ impl Engine {
         }
     }
 
-    /// What an explicit call answers that has done all it can.
+    /// The result of an explicit call that has done all it can.
     ///
     /// # Errors
     /// Why something of the keyspace was left out.
@@ -148,10 +151,10 @@ impl Engine {
         tree.left_out().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Does the same for each of some keyspaces. What cannot be read in one keeps none of the others from it.
+    /// Does the same for each of some keyspaces. Something unreadable in one does not keep it from the others.
     ///
     /// # Errors
-    /// The first of something that cannot be read; any other at once.
+    /// The first error about something unreadable; any other error at once.
     pub fn for_each_tree(&self, trees: &[Arc<Tree>], act: impl Fn(&Arc<Tree>) -> Result<()>) -> Result<()> {
         let mut unreadable = Ok(());
         for tree in trees {
@@ -164,8 +167,8 @@ impl Engine {
     }
 }
 
-/// Leaves out what an error names or, where that is no pending_edit, all that the job has taken. Answers whether anything is left out now that
-/// was not before.
+/// Leaves out what an error names or, if that is left out already, all that the job has taken. Returns whether
+/// anything was not left out before.
 fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
     if planted!("damage_poisons") {
         return false;
@@ -178,13 +181,13 @@ fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
     }
 }
 
-/// Leaves out all files that a collection was to read and that are there still. Answers whether there are any that were not before.
+/// Leaves out all files that a GC run was to read and that still exist. Returns whether any was not left out before.
 pub(crate) fn leave_out_values(tree: &Tree, pick: &GcPick, why: &Error) -> bool {
     let values = tree.placement();
     values.files_of(pick).into_iter().filter(|&file| values.leave_out(file, why)).count() > 0
 }
 
-/// Notes what a lookup for a job could not read.
+/// Notes what a job's lookup could not read.
 pub(crate) fn note_unreadable<T>(tree: &Tree, outcome: Result<T>) -> Result<T> {
     outcome.inspect_err(|error| {
         if error.is_unreadable() {

@@ -1,11 +1,12 @@
-//! Parts of a key range for which the disk has no room are cut until they fit: see [`narrow`].
+//! Cuts parts of a key range until the disk has room for them: see [`narrow`].
 //!
 //! ```text
-//! merge a part ─▶ Full ─▶ tables of half as many bytes at most are merged from now on: larger parts are cut first
-//!              └▶ done ─▶ of twice as many: what it has replaced is gone
+//! merge a part ─▶ Full ─▶ from now on parts have at most half as many bytes: larger ones are cut first
+//!              └▶ done ─▶ twice as many: what it replaced is deleted
 //! ```
 //!
-//! Only who waits for a rewrite has tables cut. Background work that finds no room is tried again when there is more.
+//! Only a rewrite that a caller waits for cuts tables. Background work that finds no room is tried again when there
+//! is more.
 
 use std::sync::Arc;
 
@@ -17,16 +18,16 @@ use bifold_index::compaction::{
 
 use crate::tree::Tree;
 
-/// How large a part may be that is merged.
+/// The size limit of a part to merge.
 #[derive(Debug)]
 pub(crate) struct Narrowing {
     most: u64,
-    /// A cut has made no more tables of one: this goes no further.
+    /// The last cut has not made more tables: cutting goes no further.
     is_at_end: bool,
 }
 
 impl Narrowing {
-    /// Nothing is cut yet.
+    /// No limit yet.
     pub fn new() -> Self {
         Self { most: u64::MAX, is_at_end: false }
     }
@@ -36,11 +37,11 @@ impl Narrowing {
         if self.is_at_end { None } else { narrow::next_cut(levels, &part.tables, self.most) }
     }
 
-    /// Takes note of how the merge of a part has ended. Answers by how many bytes the value files have become smaller; `None` where the
+    /// Notes how the merge of a part has ended. Returns by how many bytes the value files have shrunk; `None` if the
     /// part is to be cut.
     ///
     /// # Errors
-    /// Those of the merge, where cutting does not help.
+    /// The merge's errors, if cutting does not help.
     pub fn merged(&mut self, tree: &Arc<Tree>, job: &CompactionJob, outcome: Result<u64>) -> Result<Option<u64>> {
         let full = match outcome {
             Err(full @ Error::Full { .. }) if !planted!("merge_parts_whole") => full,
@@ -58,13 +59,13 @@ impl Narrowing {
         if may_cut { Ok(None) } else { Err(full) }
     }
 
-    /// Takes note that a table was written anew, of so many of the tree; now it has others.
+    /// Notes that a table was rewritten, and the tree's number of tables before and after.
     pub fn was_cut(&mut self, (before, after): (usize, usize)) {
         self.is_at_end |= after <= before;
     }
 }
 
-/// The job that writes a table anew in its place.
+/// The job that rewrites a table in its place, in smaller pieces.
 pub(crate) fn cut_job(cut: &TableCut) -> CompactionJob {
     CompactionJob {
         shape: JobShape::Merge,

@@ -1,14 +1,17 @@
-//! How much of the values kept apart commits hide, told to placements that would learn it from rewrites only, and late.
+//! Estimates how many bytes of separated values commits overwrite, for placements that would learn this only from
+//! rewrites, and late.
 //!
 //! ```text
-//! put, delete ─▶ sampled by lot? ─▶ apart in the memtables, or by a filter in memory in the tables? ─▶ Placement::note_overwritten
+//! put, delete ─▶ sampled? ─▶ does it overwrite a separated value in the memtables,
+//!                            or (by the filters in memory) a key in the tables? ─▶ Placement::note_overwritten
 //! ```
 //!
-//! * **The lot** falls by number and length: a record of 1000 bytes is sampled once in 33 times and then stands for 32 KiB, one of
-//!   32 KiB and more is sampled each time and stands for itself. So the questions cost little beside the bytes that are written,
-//!   and the sum is off by √n of n such pieces at most: 100 MiB are 3200, ± 1.8 %.
-//! * **The question** is answered from memory, and it is not one about liveness: a key that is there, deleted or not, has a version
-//!   that some rewrite will drop. A filter that is not in memory says yes.
+//! * **Sampling** depends on number and length: a record of 1000 bytes is sampled once in 33 times and then stands
+//!   for 32 KiB, one of 32 KiB and more is sampled each time and stands for itself. So the lookups cost little
+//!   compared with the bytes that are written, and the sum is off by √n of n such pieces at most: 100 MiB are 3200, ±
+//!   1.8 %.
+//! * **The lookup** uses memory only, and does not ask whether the value is live: any version of the key, deleted or
+//!   not, is one that some rewrite will drop. A filter that is not in memory says yes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,26 +23,26 @@ use crate::{
     write::{Act, Op},
 };
 
-/// A record that is sampled stands for two to the power of this many bytes, or for itself if it is longer.
+/// A sampled record stands for two to the power of this many bytes, or for itself if it is longer.
 const SAMPLE_BITS: u32 = 15;
 
-/// 2 to the power of 64, by the golden ratio: its multiples are spread evenly, over any row of numbers.
+/// 2 to the power of 64 divided by the golden ratio: its multiples are spread evenly, over any sequence of numbers.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// So many puts count for as much as all before them in the mean length of records.
+/// In the mean length of records this many puts count as much as all before them.
 const MEAN_OVER: u64 = 64;
 
-/// What is known of the puts of a tree.
+/// Statistics of a tree's puts.
 #[derive(Debug)]
 pub(crate) struct Overwrites {
-    /// Values of this length and above are kept apart, at once or when their memtable is written.
+    /// Values of this length and above are separated, at once or when their memtable is written.
     separated_from: usize,
-    /// Mean length of their records lately, in bytes: a delete does not say how much it hides.
+    /// Recent mean length of their records, in bytes: a delete does not say how much it overwrites.
     mean_bytes: AtomicU64,
 }
 
 impl Overwrites {
-    /// Of a tree whose entries have values of so many bytes together, those from a length on apart.
+    /// For a tree with this many bytes of live values and this many entries.
     pub fn of(separated_from: usize, live_bytes: u64, entries: u64) -> Self {
         Self { separated_from, mean_bytes: AtomicU64::new(live_bytes / entries.max(1)) }
     }
@@ -51,13 +54,13 @@ impl Overwrites {
     }
 }
 
-/// How many bytes the operation of this number stands for if it is about so many, unless it is not sampled. Pure.
+/// How many bytes the operation with this number and length stands for; `None` if it is not sampled. Pure.
 fn sampled_bytes(seqno: SeqNo, bytes: u64) -> Option<u64> {
     let stands_for = bytes.max(1 << SAMPLE_BITS);
     (seqno.wrapping_mul(GOLDEN) >> (u64::BITS - SAMPLE_BITS) < bytes).then_some(stands_for)
 }
 
-/// An operation that was sampled.
+/// A sampled operation.
 pub(crate) struct Sampled<'a> {
     tree: &'a Tree,
     key: &'a [u8],
@@ -66,7 +69,7 @@ pub(crate) struct Sampled<'a> {
 }
 
 impl Op<'_> {
-    /// Draws lots for it, when its value was written to `pointer`.
+    /// Decides whether to sample it, after its value was written to `pointer`.
     pub fn sample(&self, seqno: SeqNo, pointer: Option<Pointer>) -> Option<Sampled<'_>> {
         let overwrites = self.tree.overwrites.as_ref()?;
         let bytes = match (self.act, pointer) {
@@ -74,7 +77,7 @@ impl Op<'_> {
                 overwrites.put(u64::from(pointer.len));
                 u64::from(pointer.len)
             }
-            // It will be, when its memtable is written.
+            // It will be separated when its memtable is written.
             (Act::Put(value), None) if value.len() >= overwrites.separated_from => {
                 let bytes = self.bytes();
                 overwrites.put(bytes);
@@ -88,7 +91,8 @@ impl Op<'_> {
 }
 
 impl Sampled<'_> {
-    /// Tells the placement how much it hides. It is in its memtable, and no other commit is under way.
+    /// Reports to the placement how much it overwrites. Its memtable has it already, and no other commit is under
+    /// way.
     pub fn report(&self) {
         if self.overwrites_older() {
             self.tree.placement().note_overwritten(self.bytes);
@@ -101,12 +105,12 @@ impl Sampled<'_> {
         let is_separated = |entry: &Entry<'_>| overwrites.is_some_and(|o| entry.payload.len() >= o.separated_from);
         let older = view.layers().enumerate().find_map(|(layers_above, layer)| {
             let entry = layer.memtable.get(self.key, self.seqno - 1)?;
-            // In one memtable with what hides it a value is dropped before it is parted.
+            // A value overwritten within one memtable is dropped before it is separated.
             Some(
                 entry.kind == Kind::Pointer || (entry.kind == Kind::Inline && layers_above > 0 && is_separated(&entry)),
             )
         });
-        // What the older one hid in its turn was counted then.
+        // What the older version overwrote was counted when that one was written.
         older.unwrap_or_else(|| view.version.may_contain_as_held(self.key, key_hash(self.key)))
     }
 }
@@ -119,7 +123,7 @@ mod tests {
     use crate::{Db, KeyspaceOptions, Options, Placement, options::Values};
 
     #[test]
-    fn what_is_drawn_stands_for_all_there_is_whatever_the_lengths_and_the_order() {
+    fn samples_stand_for_all_records_whatever_the_lengths_and_the_order() {
         let lengths: [fn(u64) -> u64; 5] = [|_| 100, |_| 1000, |n| 1 + n * 37 % 5000, |_| 40_000, |n| 30 << (n % 12)];
         for (case, length) in lengths.into_iter().enumerate() {
             for step in [1, 2, 3, 64, 100] {
@@ -142,18 +146,18 @@ mod tests {
         Db::open_in(env, "/db", options).unwrap()
     }
 
-    /// What is hidden as far as known, in values of 1000 bytes.
-    fn hidden(db: &Db) -> u64 {
+    /// The stale estimate, in values of 1000 bytes.
+    fn stale(db: &Db) -> u64 {
         let tree = db.default_keyspace().tree();
         tree.placement().stale_bytes(&db.engine().pressure(tree)) / 1040
     }
 
     fn near(found: u64, expected: u64) {
-        assert!(found.abs_diff(expected) <= 150 + expected / 16, "{found} values are hidden, not {expected}");
+        assert!(found.abs_diff(expected) <= 150 + expected / 16, "{found} values are estimated stale, not {expected}");
     }
 
     #[test]
-    fn the_placement_knows_what_commits_hide_before_a_merge_meets_it() {
+    fn the_placement_knows_what_commits_overwrite_before_a_merge_finds_it() {
         let fs = MemoryFs::new();
         let db = open(&fs);
         let key = |n: u64| n.wrapping_mul(GOLDEN).to_be_bytes();
@@ -161,23 +165,23 @@ mod tests {
         put(&db, 0..4000);
         db.flush().unwrap();
         put(&db, 4000..8000);
-        assert!(hidden(&db) < 100, "new keys hide nothing: {}", hidden(&db));
+        assert!(stale(&db) < 100, "new keys overwrite nothing: {}", stale(&db));
         put(&db, 6000..8000);
-        near(hidden(&db), 2000);
+        near(stale(&db), 2000);
         db.flush().unwrap();
-        assert!(hidden(&db) < 150, "the flush has met both: {}", hidden(&db));
+        assert!(stale(&db) < 150, "the flush has found both: {}", stale(&db));
         put(&db, 0..2000);
         (2000..3000).for_each(|n| db.delete(key(n)).unwrap());
-        near(hidden(&db), 3000);
+        near(stale(&db), 3000);
         db.flush().unwrap();
-        near(hidden(&db), 3000);
+        near(stale(&db), 3000);
         drop(db);
         let db = open(&fs);
-        assert!(hidden(&db) >= 3000, "after opening as much as there may be: {}", hidden(&db));
+        assert!(stale(&db) >= 3000, "after opening as much as possible: {}", stale(&db));
         db.default_keyspace().compact_range::<&[u8]>(..).unwrap();
-        assert_eq!(hidden(&db), 0);
+        assert_eq!(stale(&db), 0);
         (3000..4000).for_each(|n| db.delete(key(n)).unwrap());
-        near(hidden(&db), 1000);
+        near(stale(&db), 1000);
         assert_eq!(db.stats().gc.index_lookups, 0);
     }
 }

@@ -1,21 +1,21 @@
-//! How fast writers may go, so that nobody ever has to stand still for long.
+//! How fast writers may go, so that no writer ever has to stop for long.
 //!
-//! Two things can get behind: writing memtables (memory runs out) and compacting (reads and space get worse). Writers are
-//! slowed by microseconds early instead of being stopped for 100 ms late:
+//! Two things can fall behind: writing memtables (memory runs out) and compacting (reads and space get worse).
+//! Writers are slowed by microseconds early instead of being stopped for 100 ms late:
 //!
-//! * **memtables**: `x` = sealed memtables + how full the active one is. From x = 1.5 on the allowed rate falls from four
-//!   times the rate at which memtables were lately written, through that rate itself at x = 2.5, to 0.8 of it.
-//! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.90 on the allowed rate
-//!   falls from four times the rate at which collections lately freed space, through that rate itself at f = 0.95; but only
-//!   while something is or could be collected. From f = [`SPACE_FULL`] on it is a trickle for all threads together, whatever
-//!   collections do, and commits wait for all of it: a disk can be slower than ever before. Only commits to a keyspace that is so full
-//!   are slowed.
-//! * **debt**: from [`DEBT_SLOW`] on, a feedback: each time a job ends, the allowed rate falls by a tenth if debt still
-//!   grows and rises by a tenth if it shrinks.
+//! * **memtables**: `x` = sealed memtables + how full the active one is. From x = 1.5 on the allowed rate falls from
+//!   four times the recent rate of writing memtables, through that rate itself at x = 2.5, to 0.8 of it.
+//! * **space**: `f` = value files and tables, as a share of what the space target allows. From f = 0.90 on the
+//!   allowed rate falls from four times the rate at which GC recently freed space, through that rate itself at f =
+//!   0.95; but only while GC runs or could run. From f = [`SPACE_FULL`] on it is a trickle for all threads together,
+//!   whatever GC does, and commits wait for all of it: a disk can be slower than ever before. Only commits to a
+//!   keyspace that is this full are slowed.
+//! * **debt**: from [`DEBT_SLOW`] on, a feedback loop: each time a job ends, the allowed rate falls by a tenth if
+//!   debt still grows and rises by a tenth if it shrinks.
 //!
-//! Delays are gathered until they are worth a system call and slept outside the commit lock. Only when every memtable the
-//! memory limit allows is full does a writer wait for a flush; both kinds of waiting are counted by cause in the
-//! statistics.
+//! Delays accumulate until they are worth a system call, and writers sleep outside the commit lock. A writer waits
+//! for a flush only when every memtable that the memory limit allows is full. The statistics count both kinds of
+//! waiting by cause.
 
 use std::{
     collections::BTreeMap,
@@ -36,41 +36,41 @@ use crate::{
     engine::Engine, memory::MEMTABLES_MAX, places::Places, stats::StallCause, sync::LockExt, tree::Tree, write::Op,
 };
 
-/// Debt (see `CompactionPolicy::debt`) at which writers begin to be slowed: with a trigger of 8 level-0 runs, 16 runs.
+/// Debt (see `CompactionPolicy::debt`) from which writers are slowed: with a trigger of 8 level-0 runs, 16 runs.
 const DEBT_SLOW: f64 = 3.0;
 
-/// Writers run free again below this debt.
+/// Below this debt writers are no longer slowed.
 const DEBT_FREE: f64 = 2.5;
 
-/// Moves are few at a time, so they fit into the last memtable when it is filled up to here.
+/// A few moves at a time fit into the last memtable while it is filled less than this.
 const FILL_MOVES: f64 = 0.95;
 
-/// Slower than this, in bytes a second, writers are not made by debt alone.
+/// The lowest rate, in bytes a second, that debt alone can impose.
 const RATE_MIN: f64 = 4.0 * 1024.0 * 1024.0;
 
-/// Bytes a second that collections are taken to free before one has shown it: about what they do free of values of 1000 bytes,
-/// rewrites included, on two cores.
+/// The bytes a second that GC is assumed to free before the first measurement: about what it frees with values of
+/// 1000 bytes, rewrites included, on two cores.
 const FREE_RATE_ASSUMED: u64 = 96 << 20;
 
-/// The first collections count for more than what was assumed, when they have taken so many seconds.
+/// The first GC runs outweigh the assumption once they have taken this many seconds.
 const ASSUMED_SECONDS: f64 = 0.25;
 
-/// What collections have freed is forgotten over so many seconds of collecting.
+/// What GC has freed is forgotten over this many seconds of GC.
 const FREEING_SECONDS: f64 = 2.0;
 
 /// The shortest sleep worth its system call.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
-/// The longest single sleep; what is owed beyond it is left to the next commit.
+/// The longest single sleep; the rest of the delay is left to the next commit.
 const SLEEP_MAX: Duration = Duration::from_millis(5);
 
-/// So full a space target allows a trickle only.
+/// From this fullness of the space target on only a trickle is allowed.
 const SPACE_FULL: f64 = 0.98;
 
-/// A target that tables go beyond alone slows writers so much later.
+/// If tables alone exceed the target, writers are slowed this much later.
 const UNREACHABLE_LEEWAY: f64 = 0.03;
 
-/// The trickle, in bytes a second: what is beyond the target then grows by a hundredth in two seconds and more.
+/// The trickle, in bytes a second: the excess over the target then takes two seconds or more to grow by a hundredth.
 const TRICKLE_RATE: f64 = 256.0 * 1024.0;
 
 /// The longest that one commit waits for its share of the trickle.
@@ -78,26 +78,27 @@ const TRICKLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The pace of one database.
 pub(crate) struct Pace {
-    /// Largest number of sealed memtables of any tree, as noted by the last change: 0 means that nothing needs to be looked at.
+    /// Largest number of sealed memtables of any tree at the last change. 0 means that nothing needs to be checked.
     sealed_max: AtomicU64,
-    /// Keyspaces have changed since that and `fullness` were noted. Who needs them looks at those anew, which are in `stale`.
+    /// Keyspaces (those in `stale`) have changed since this and `fullness` were noted. A reader of these values
+    /// updates them first.
     is_stale: AtomicBool,
     stale: Mutex<Places>,
-    /// Bytes a second at which memtables were lately written; 0 before the first.
+    /// Bytes a second of recent memtable writes; 0 before the first.
     flush_rate: AtomicU64,
     /// Bytes a second that debt allows; 0 means any number.
     debt_rate: AtomicU64,
-    /// When, in nanoseconds of the engine's clock, all delays imposed so far are over.
+    /// When all delays imposed so far are over, in nanoseconds of the engine's clock.
     free_at_ns: AtomicU64,
     feedback: Mutex<Feedback>,
     /// Space slows writers to some keyspace.
     is_tight: AtomicBool,
-    /// The keyspaces that slow writers: all others are in shape. So what a commit or a job changes in one is looked at without
-    /// a look at the others.
+    /// The keyspaces that slow writers; all others are in shape. So a commit or a job that changes one keyspace does
+    /// not need to look at the others.
     behind: Mutex<BTreeMap<KeyspaceId, Behind>>,
-    /// What collections lately freed, and the bytes a second that follow from it.
+    /// What GC recently freed, and the bytes a second that follow from it.
     freeing: Mutex<Freeing>,
-    collecting: Mutex<GcRun>,
+    gc: Mutex<GcTime>,
     free_rate: AtomicU64,
     /// What compactions may write.
     pub budget: RateBudget,
@@ -112,7 +113,7 @@ struct Behind {
 }
 
 impl Behind {
-    /// Nothing in it slows writers. Debt has no effect below [`DEBT_FREE`].
+    /// Whether nothing in it slows writers. Debt has no effect below [`DEBT_FREE`].
     fn is_in_shape(&self) -> bool {
         self.sealed == 0 && self.debt < DEBT_FREE && self.fullness == 0.0
     }
@@ -126,26 +127,26 @@ struct Feedback {
     ingest_rate: f64,
 }
 
-/// What collections lately freed, and how long that took.
+/// What GC recently freed, and how long that took.
 #[derive(Clone, Copy, Debug)]
 struct Freeing {
     bytes: f64,
     seconds: f64,
 }
 
-/// Collections that run, and since when what they take has not been counted.
+/// The number of GC runs now, and since when their time has not been counted.
 #[derive(Clone, Copy, Debug, Default)]
-struct GcRun {
+struct GcTime {
     running: u32,
     since: Duration,
 }
 
-impl GcRun {
+impl GcTime {
     fn begin(self, now: Duration) -> Self {
         Self { running: self.running + 1, since: if self.running == 0 { now } else { self.since } }
     }
 
-    /// Answers the time that is to be counted too: that of several at once only once.
+    /// Also returns the time to be counted: that of concurrent runs only once.
     fn end(self, now: Duration) -> (Self, Duration) {
         (Self { running: self.running - 1, since: now }, now.saturating_sub(self.since))
     }
@@ -158,7 +159,7 @@ impl Default for Freeing {
 }
 
 impl Freeing {
-    /// After one more. Pure.
+    /// The state after one more run. Pure.
     fn and(self, bytes: f64, seconds: f64) -> Self {
         let kept = (-seconds / FREEING_SECONDS).exp();
         Self { bytes: self.bytes * kept + bytes, seconds: self.seconds * kept + seconds }
@@ -184,38 +185,38 @@ impl Pace {
             is_tight: AtomicBool::new(false),
             behind: Mutex::default(),
             freeing: Mutex::default(),
-            collecting: Mutex::default(),
+            gc: Mutex::default(),
             free_rate: AtomicU64::new(FREE_RATE_ASSUMED),
             budget,
         }
     }
 
-    /// What is noted of these keyspaces is out of date.
+    /// The notes on these keyspaces are out of date.
     pub fn forget(&self, keyspaces: &[KeyspaceId]) {
         self.stale.hold().add(keyspaces.iter().copied());
         self.is_stale.store(true, Release);
     }
 
-    /// Notes that a memtable of `bytes` was written in `time`.
+    /// Notes that writing a memtable of `bytes` took `time`.
     pub fn flushed(&self, bytes: u64, time: Duration) {
         let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
         let old = self.flush_rate.load(Relaxed) as f64;
         self.flush_rate.store((0.5 * old + 0.5 * rate) as u64, Relaxed);
     }
 
-    /// Notes that a collection begins.
+    /// Notes that a GC run begins.
     pub fn gc_begins(&self, now: Duration) {
-        let mut collecting = self.collecting.hold();
-        *collecting = collecting.begin(now);
+        let mut gc = self.gc.hold();
+        *gc = gc.begin(now);
     }
 
-    /// Notes that a collection has ended and freed so many bytes; or none, because it only learnt what there is to free. `None`: its
-    /// time does not count.
+    /// Notes that a GC run has ended and how many bytes it freed; 0 if it only found out what there is to free. With
+    /// `None` its time does not count.
     pub fn gc_ends(&self, freed_bytes: Option<u64>, now: Duration) {
         let time = {
-            let mut collecting = self.collecting.hold();
-            let (after, time) = collecting.end(now);
-            *collecting = after;
+            let mut gc = self.gc.hold();
+            let (after, time) = gc.end(now);
+            *gc = after;
             time
         };
         if let Some(bytes) = freed_bytes {
@@ -223,21 +224,21 @@ impl Pace {
         }
     }
 
-    /// Notes that in `time` so many bytes of values came free.
+    /// Notes that so many bytes of values came free in `time`.
     pub fn freed(&self, bytes: u64, time: Duration) {
         let mut freeing = self.freeing.hold();
         *freeing = freeing.and(bytes as f64, time.as_secs_f64());
         self.free_rate.store(freeing.rate() as u64, Relaxed);
     }
 
-    /// Lets writers see what slows them.
+    /// Shows writers what slows them.
     fn show(&self, behind: &BTreeMap<KeyspaceId, Behind>) {
         let sealed = behind.values().map(|of| of.sealed).max().unwrap_or(0);
         self.sealed_max.store(sealed as u64, Relaxed);
         self.is_tight.store(behind.values().any(|of| of.fullness > 0.0), Relaxed);
     }
 
-    /// The feedback on debt: `bytes` have been committed in all.
+    /// The feedback on debt. `bytes`: all bytes committed so far.
     fn steer(&self, debt: f64, bytes: u64, now: Duration) {
         let mut feedback = self.feedback.hold();
         let elapsed = now.saturating_sub(feedback.last_time).as_secs_f64();
@@ -252,7 +253,7 @@ impl Pace {
     }
 }
 
-/// The rate that debt allows next; 0 means any. Pure.
+/// The next rate that debt allows; 0 means any. Pure.
 fn next_rate(rate: f64, ingest_rate: f64, debt: f64, last_debt: f64) -> f64 {
     let limited = rate > 0.0;
     if debt < DEBT_FREE || (!limited && debt < DEBT_SLOW) {
@@ -266,8 +267,8 @@ fn next_rate(rate: f64, ingest_rate: f64, debt: f64, last_debt: f64) -> f64 {
     }
 }
 
-/// The rate that memtables allow when `x` of them are filled, as a multiple of the rate at which they are written;
-/// `None` means any. Pure.
+/// The rate that memtables allow when `x` of them are filled, as a multiple of the rate of writing them; `None` means
+/// any. Pure.
 fn memtable_rate(x: f64) -> Option<f64> {
     match x {
         x if x < 1.5 => None,
@@ -276,7 +277,7 @@ fn memtable_rate(x: f64) -> Option<f64> {
     }
 }
 
-/// The bytes a second that space allows when it is so full and `free_rate` is freed; `None` means any. Pure.
+/// The bytes a second that space allows at this fullness while GC frees `free_rate`; `None` means any. Pure.
 fn space_rate(fullness: f64, free_rate: f64) -> Option<f64> {
     match fullness {
         f if f < 0.90 => None,
@@ -286,14 +287,14 @@ fn space_rate(fullness: f64, free_rate: f64) -> Option<f64> {
     }
 }
 
-/// How full the fullest keyspace is that these operations write to, as noted.
+/// The noted fullness of the fullest keyspace that these operations write to.
 fn fullest(ops: &[Op<'_>]) -> f64 {
     let fullest = ops.iter().map(|op| op.tree.looks.fullness.load(Relaxed)).max();
     fullest.unwrap_or(0) as f64 / 1000.0
 }
 
 impl Engine {
-    /// Makes the caller wait as long as the pace asks for a commit of `bytes`, of which `in_memtable` go to memtables.
+    /// Makes the caller wait as long as the pace asks for a commit of `bytes`; `in_memtable` of them go to memtables.
     ///
     /// # Errors
     /// The failure that poisoned the database while waiting.
@@ -316,7 +317,7 @@ impl Engine {
         let by_memtables = memtable_rate(sealed as f64 + fill)
             .map_or(0.0, |multiple| in_memtable as f64 / (multiple * flush_rate).max(1.0));
         let by_debt = if debt_rate == 0 { 0.0 } else { bytes as f64 / debt_rate as f64 };
-        // No more than is waited for: what a large value owes beyond that, others would wait for.
+        // Capped by the longest wait: other writers would pay the rest of a large value's delay.
         let by_space = space_rate.map_or(0.0, |rate| (bytes as f64 / rate).min(TRICKLE_WAIT_MAX.as_secs_f64()));
         let costs = [
             (by_memtables, StallCause::Memtables),
@@ -331,20 +332,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a collection wait, before its next moves, while every memtable is full.
+    /// Makes a GC run wait before its next moves while every memtable is full.
     ///
     /// # Errors
     /// As [`Engine::pace`].
     pub fn pace_moves(&self, tree: &Arc<Tree>) -> Result<()> {
         let sealed = self.sealed_noted() as usize;
         if sealed >= MEMTABLES_MAX - 1 && !self.works_in_caller() && self.fill([tree].into_iter()) >= FILL_MOVES {
-            self.wait_for_flush("a collection")?;
+            self.wait_for_flush("a GC run")?;
         }
         Ok(())
     }
 
-    /// Adds `cost` to what writers owe, and sleeps when that has become long enough: for a while only, or, while space `is_full`, until
-    /// it is paid.
+    /// Adds `cost` to the delay that writers owe, and sleeps when that is long enough: for a while only, or, while
+    /// space `is_full`, until it is paid.
     fn owe(&self, cost: Duration, cause: StallCause, is_full: impl Fn() -> bool) -> Result<()> {
         let now = self.env.clock.now();
         let now_ns = nanos(now);
@@ -362,7 +363,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until `end`, but not longer than space is full. Not a wait for work to end, which could be long.
+    /// Waits until `end`, but only while space is full. It does not wait for work to end, which could take long.
     fn wait_while_full(&self, end: Duration, is_full: impl Fn() -> bool) -> Result<()> {
         while is_full() {
             let now = self.env.clock.now();
@@ -375,7 +376,7 @@ impl Engine {
                 drop(self.refresh_pace());
             }
         }
-        // What is owed still was for a trickle.
+        // The remaining delay was for a trickle that is no longer needed.
         self.pace.free_at_ns.fetch_min(nanos(self.env.clock.now()), Relaxed);
         Ok(())
     }
@@ -385,10 +386,10 @@ impl Engine {
         self.pace.is_tight.load(Relaxed)
     }
 
-    /// Every memtable is full: waits for one to be written.
+    /// Every memtable is full: waits until one is written.
     fn wait_for_flush(&self, who: &'static str) -> Result<()> {
         let begin = self.env.clock.now();
-        // Not what was noted of the trees: what they are.
+        // Reads the trees themselves, not the notes.
         let room = || self.sealed_most() < MEMTABLES_MAX - 1;
         self.wait_for_flush_of((who, "a full memtable to be written"), || self.trees().to_vec(), room)?;
         self.counters.stalled(StallCause::MemtablesFull, self.env.clock.now().saturating_sub(begin));
@@ -401,31 +402,31 @@ impl Engine {
         (fullest as f64 / self.plan.memtable as f64).min(1.0)
     }
 
-    /// Looks anew at how far background work is behind in all keyspaces, and steers by it.
+    /// Updates how far background work is behind in all keyspaces, and steers by it.
     pub fn update_pace(&self) {
         self.pace.stale.hold().add_all();
-        self.steer_by_what_is(&[]);
+        self.steer(&[]);
     }
 
-    /// The same, of these keyspaces: called when a job of one has ended and when there is one more.
+    /// The same for these keyspaces: called when a job of one has ended and when there is one more.
     pub fn update_pace_of(&self, keyspaces: &[KeyspaceId]) {
-        self.steer_by_what_is(keyspaces);
+        self.steer(keyspaces);
     }
 
-    fn steer_by_what_is(&self, keyspaces: &[KeyspaceId]) {
+    fn steer(&self, keyspaces: &[KeyspaceId]) {
         self.pace.stale.hold().add(keyspaces.iter().copied());
         let behind = self.refresh_pace();
         let debt = behind.values().map(|of| of.debt).fold(0.0, f64::max);
         self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
     }
 
-    /// Looks anew at how full the space is that the value files of a keyspace may take.
+    /// Updates how full the value files of a keyspace are, as a share of their space target.
     pub fn update_fullness_of(&self, keyspace: KeyspaceId) {
         self.pace.forget(&[keyspace]);
         drop(self.refresh_pace());
     }
 
-    /// Largest number of sealed memtables of any tree, as of the last change.
+    /// Largest number of sealed memtables of any tree at the last change.
     fn sealed_noted(&self) -> u64 {
         if self.pace.is_stale.load(Acquire) {
             drop(self.refresh_pace());
@@ -433,11 +434,11 @@ impl Engine {
         self.pace.sealed_max.load(Relaxed)
     }
 
-    /// Looks anew at what those trees are now that have changed, and at no other.
+    /// Updates the notes on the trees that have changed, and on no other.
     fn refresh_pace(&self) -> MutexGuard<'_, BTreeMap<KeyspaceId, Behind>> {
-        // They are looked at under the lock, so that what is noted last was looked at last.
+        // Under the lock, so that the last note comes from the last look.
         let mut behind = self.pace.behind.hold();
-        // Before: what changes while this looks is looked at once more.
+        // Cleared first: a change during this update causes one more.
         self.pace.is_stale.swap(false, AcqRel);
         let stale = self.pace.stale.hold().take();
         match &stale {
@@ -465,12 +466,12 @@ impl Engine {
         self.trees().iter().map(|p| p.view().sealed.len()).max().unwrap_or(0)
     }
 
-    /// Whether there is no room for the copies of a collection before what others have emptied is deleted.
+    /// Whether there is no room for the copies of a GC run before the files that others drained are deleted.
     pub fn is_full(&self, tree: &Tree) -> bool {
         self.space_taken(tree) >= SPACE_FULL
     }
 
-    /// The space that the value files of a tree take, as a share of what they may take.
+    /// The space of a tree's value files, as a share of what they may take.
     fn space_taken(&self, tree: &Tree) -> f64 {
         let (pressure, mut space) = (self.pressure(tree), tree.placement().space());
         space.live_bytes = space.live_bytes.saturating_sub(tree.placement().stale_bytes(&pressure));
@@ -478,14 +479,15 @@ impl Engine {
         if pressure.is_reachable(&space) {
             return fullness;
         }
-        // A trickle is for what can be held. And each hundredth less is dearer here: nearly all that is there is live.
+        // A trickle only helps to hold a target that is reachable. Each further hundredth is harder to free here:
+        // nearly everything is live.
         (fullness - UNREACHABLE_LEEWAY).min(SPACE_FULL - 0.01)
     }
 
-    /// The same, where that slows writers; else 0.
+    /// The same if it slows writers; else 0.
     fn fullness(&self, tree: &Tree) -> f64 {
         let fullness = self.space_taken(tree);
-        // Where there is nothing to collect yet, slower writers would only be longer in coming to where there is.
+        // While there is no garbage to free, slower writers would only take longer to produce some.
         if space_rate(fullness, 1.0).is_some() && self.is_freeing(tree) { fullness } else { 0.0 }
     }
 }

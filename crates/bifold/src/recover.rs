@@ -1,23 +1,24 @@
-//! Opening a database: after a clean close, a killed process, a power loss, or a crash during an earlier recovery.
+//! Opens a database: after a clean close, a killed process, a power loss, or a crash during an earlier recovery.
 //!
 //! ```text
-//! looking   1 lock   2 manifest ─▶ which tables and keyspaces there are   3 value files, with what stands behind the lengths it lists
-//!           4 logs ─▶ which commits happened ([`logs`]): every error is found by now, and nothing has been changed
-//! settling  5 value files and logs are cut behind what happened; what is not known to be durable is written again, in place
-//!           6 a new log; the manifest anew, synced (MANIFEST.tmp, rename), with all lengths   7 delete what nothing refers to
-//! replaying 8 the old logs into memtables; full ones are flushed on the way, the rest at the end
+//! look    1 lock   2 manifest ─▶ tables and keyspaces   3 value files, with what follows the lengths it records
+//!         4 logs ─▶ which commits happened ([`logs`]): all errors are found by now, and nothing is changed yet
+//! finish  5 truncate value files and logs after the last commit; write again, in place, what may not be durable
+//!         6 a new log; a new manifest with all lengths, synced (MANIFEST.tmp, rename)   7 delete unreferenced files
+//! replay  8 the old logs into memtables; full memtables are flushed on the way, the rest at the end
 //! ```
 //!
-//! * Nothing is served before 6 is durable, so what a reader was shown is never lost later, even if the crash came with a
-//!   failed sync.
-//! * Every step may be cut short by another crash: each cut of 5 is one step and takes only what never happened; 6 is one
-//!   rename; 7 only deletes; each flush in 8 is installed by one manifest record that also says up to where replay may skip.
-//! * No value is copied. Where a full disk has no room for 6, `RESERVE` goes first, then what the old manifest does not need; where it
-//!   has none for what 8 writes, memtables and logs stay as they are.
+//! * Nothing is served before 6 is durable, so nothing that a reader has seen is lost later, even if the crash came
+//!   with a failed sync.
+//! * Another crash may interrupt every step: each truncation of 5 is one step and removes only what never happened; 6
+//!   is one rename; 7 only deletes; each flush in 8 is installed by one manifest record that also says up to where
+//!   replay may skip.
+//! * No value is copied. If a full disk has no room for 6, `RESERVE` is released first, then files that the old
+//!   manifest does not need are deleted. If it has no room for the tables of 8, memtables and logs stay as they are.
 
+mod finish;
 mod logs;
 mod replay;
-mod settle;
 mod state;
 
 use std::{
@@ -38,7 +39,7 @@ use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, LockMode, fs::FileLock};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::restore_names};
 
-use self::settle::{frozen_logs, release_reserve, settle};
+use self::finish::{finish, frozen_logs, release_reserve};
 pub(crate) use self::{
     logs::Logs,
     state::{ManifestState, read_manifest},
@@ -59,7 +60,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let writes = options.access == Access::ReadWrite;
     let creates = writes && options.if_missing == IfMissing::Create;
     let (dir, lock) = take(&env, path, &options, &plan)?;
-    // Looked at again under the lock: another process may have created the database meanwhile.
+    // Checked again under the lock: another process may have created the database meanwhile.
     let files = Files::list(&dir)?;
     let state = state_there(&dir, &files)?;
     let Some(state) = state.or_else(|| creates.then(|| new_state(&env, path, &files))) else {
@@ -72,14 +73,14 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &next_file, &files.values, writes)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
     let found = Logs::find(&dir, &state, &logs, trees.iter().map(|tree| &**tree))?;
-    // No new value file gets a number that a log has a pointer to, were it one that a power loss has taken away.
+    // No new value file gets a number that a log has a pointer to, even if a power loss has deleted that file.
     next_file.fetch_max(found.last_file.saturating_add(1), Ordering::Relaxed);
     trees.iter().try_for_each(|tree| tree.placement().settle(found.next - 1, found.durable))?;
-    // Not `found.next` alone: the manifest says which numbers were in use, those of commits that are lost included.
+    // Not `found.next` alone: the manifest says which numbers were in use, including those of lost commits.
     let next_seqno = found.next.max(state.last_seqno + 1);
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };
     let (manifest, wal) = match options.access {
-        Access::ReadWrite => settle(&dir, &state, &found, (&trees, &next_file), next_seqno, &files)?,
+        Access::ReadWrite => finish(&dir, &state, &found, (&trees, &next_file), next_seqno, &files)?,
         Access::ReadOnly => {
             (ManifestFile::frozen(&dir, state.database_id), frozen_logs(&dir, &logs, (next_seqno, &found))?)
         }
@@ -103,7 +104,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         damaged: found.damaged.clone(),
         reserve_bytes,
     });
-    finish(&engine, &files, &found)?;
+    start(&engine, &files, &found)?;
     Ok(engine)
 }
 
@@ -123,7 +124,7 @@ fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<
     }
     let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
     let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
-    // Where files are copied when they are written to, recovery takes room, too.
+    // Where files are copied when they are written to, recovery needs room, too.
     if writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES + dir.change_bytes()) {
         release_reserve(&dir)?;
     }
@@ -131,12 +132,12 @@ fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<
     Ok((dir, lock))
 }
 
-/// What is left to do when there is an engine: leftovers are deleted, logs replayed, the reserve filled.
-fn finish(engine: &Arc<Engine>, files: &Files, found: &Logs) -> Result<()> {
+/// What is left to do once there is an engine: leftovers are deleted, logs replayed, the reserve filled.
+fn start(engine: &Arc<Engine>, files: &Files, found: &Logs) -> Result<()> {
     let writes = engine.options.access == Access::ReadWrite;
     if writes {
         engine.remove_unreferenced(files)?;
-        // A log that came back with the power would stand between those that count.
+        // A log that came back with the power would be found between those that count.
         engine.dir.sync()?;
     }
     engine.replay(found)?;
@@ -146,10 +147,10 @@ fn finish(engine: &Arc<Engine>, files: &Files, found: &Logs) -> Result<()> {
     Ok(())
 }
 
-/// With fewer free bytes than this a disk is taken for full before opening writes anything.
+/// With fewer free bytes than this, opening treats the disk as full before it writes anything.
 const OPENING_BYTES: u64 = 1 << 20;
 
-/// The state of the database that is in `dir`, if there is one.
+/// The state of the database in `dir`, if there is one.
 fn state_there(dir: &Dir, files: &Files) -> Result<Option<ManifestState>> {
     let state = read_manifest(dir)?;
     match &state {
@@ -159,7 +160,7 @@ fn state_there(dir: &Dir, files: &Files) -> Result<Option<ManifestState>> {
     Ok(state)
 }
 
-/// The state of a database that is made in `path`.
+/// The state of a new database in `path`.
 fn new_state(env: &Env, path: &Path, files: &Files) -> ManifestState {
     let id = bifold_format::checksum::checksum(path.as_os_str().as_encoded_bytes(), 0, 0);
     let id = id ^ env.clock.now().as_nanos() as u64;
@@ -167,14 +168,14 @@ fn new_state(env: &Env, path: &Path, files: &Files) -> ManifestState {
     ManifestState { database_id: id, log_floor, ..ManifestState::default() }
 }
 
-/// Makes the directory, and its entry in the one above durable.
+/// Creates the directory and makes its entry in the parent durable.
 fn make_durable_dir(dir: &Dir) -> Result<()> {
     dir.create_dir()?;
     let above = dir.path().parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     dir.sibling(above).sync()
 }
 
-/// Whether there is a file of a database in `dir`, were it the last one left.
+/// Whether `dir` has any file of a database, even a single one.
 ///
 /// # Errors
 /// I/O errors.
@@ -189,9 +190,9 @@ pub(crate) fn is_any_there(dir: &Dir) -> Result<bool> {
     }
 }
 
-/// Without a manifest a directory must not hold tables, value files or commits: it is a database that has lost its manifest,
-/// whose files would be deleted as leftovers. A crash while the database was made leaves a log with its header at most: the first
-/// commit comes after the manifest.
+/// Without a manifest a directory must not hold tables, value files or commits: that is a database that has lost its
+/// manifest, and its files would be deleted as leftovers. A crash during creation leaves at most a log with its
+/// header: the first commit comes after the manifest.
 ///
 /// # Errors
 /// Corruption; I/O errors.
@@ -204,8 +205,8 @@ pub(crate) fn refuse_leftovers(dir: &Dir, files: &Files) -> Result<()> {
         }
     }
     let Some(name) = found else { return Ok(()) };
-    let expected = "the MANIFEST of the database whose files are here";
-    let found = format!("no such file, but {name}: it was lost, or a checkpoint was cut short here");
+    let expected = "the MANIFEST of the database that these files belong to";
+    let found = format!("no such file, but {name}: it was lost, or a checkpoint into this directory did not finish");
     Err(Corruption::new(0, "database directory", expected, found).of(dir.file(names::MANIFEST)))
 }
 
@@ -219,12 +220,12 @@ pub(crate) struct Files {
     pub last: FileId,
 }
 
-/// More files than this no session begins before its next edit, which tells the manifest their numbers. What has a larger number
-/// is not of this database: numbers behind it must not be handed out, or they would run out one day.
+/// No session begins more files than this before its next edit, which records their numbers. A file with a larger
+/// number does not belong to this database. Numbers after it must not be handed out, or they would run out one day.
 const NUMBERS_AHEAD_MAX: FileId = 1 << 32;
 
 impl Files {
-    /// Demands that no name has a number far from those that the manifest knows, of which `next` is the first one free.
+    /// Checks that no name has a number far from those that the manifest knows. `next` is the first free number.
     ///
     /// # Errors
     /// Corruption that names the file.
@@ -241,7 +242,7 @@ impl Files {
         Err(damage.of(dir.file(&name.unwrap_or_default())))
     }
 
-    /// Lists `dir`, ascending by number.
+    /// Lists `dir`, in ascending order of numbers.
     ///
     /// # Errors
     /// I/O errors.

@@ -1,8 +1,8 @@
-//! A key range is rewritten: because somebody asks for it, or because values are to move that no merge meets.
+//! Rewrites of a key range: because a caller asks for one, or to move values that no merge reaches.
 //!
-//! Part after part, each closed under overlap (see `parts` of `bifold-index`), into the deepest level: what a part replaces is gone
-//! before the next begins, so that the directory grows by a part and not by the range. Parts that are too large for what is free are cut
-//! first (`narrow.rs`).
+//! A rewrite goes part by part into the deepest level. Each part is closed under overlap (see `parts` of
+//! `bifold-index`). What a part replaces is deleted before the next part begins, so the directory grows by a part and
+//! not by the range. Parts that are too large for the free space are cut first (`narrow.rs`).
 
 use std::{ops::Bound, sync::Arc};
 
@@ -19,21 +19,22 @@ use crate::{
     work::Begun,
 };
 
-/// RewriteScope parts of a key range to rewrite.
+/// Which parts of a key range to rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RewriteScope {
     /// All.
     All,
-    /// Those that are not in the newest run of the deepest level, or have tombstones: when none is left, nothing is hidden.
+    /// Those that are not in the newest run of the deepest level, or have tombstones. Once none is left, no entry is
+    /// overwritten.
     Due,
 }
 
-/// What a rewrite of a key range has done.
+/// The outcome of a rewrite of a key range.
 #[derive(Debug, Default)]
 pub(crate) struct Rewritten {
-    /// By how many bytes the value files have become smaller.
+    /// By how many bytes the value files have shrunk.
     pub freed: u64,
-    /// Something could not be read, this first.
+    /// The first thing that could not be read, if any.
     pub unreadable: Option<Error>,
 }
 
@@ -41,31 +42,32 @@ impl Engine {
     /// Merges everything in the key range, memtables included, into the deepest level that has data of it.
     ///
     /// # Errors
-    /// I/O errors, and every reason not to take writes. What cannot be read is an error when all else is merged.
+    /// I/O errors, and every reason not to take writes. If something cannot be read, the rest is merged first and
+    /// then this is the error.
     pub fn compact_range(&self, tree: &Arc<Tree>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
         self.flush(&[Arc::clone(tree)])?;
         let (start, end) = (bound_key(start), bound_key(end));
-        // The view goes before parts are rewritten: it would hold what each of them replaces.
+        // This view is dropped before parts are rewritten: it would keep the files that each of them replaces.
         let is_in_order = {
             let view = tree.view_to_hold();
             let levels = &tree.shape(&view).levels;
             let mut parts = parts::parts(levels, start.map_or(Bound::Unbounded, Bound::Included), end);
             parts.all(|part| is_in_order(levels, &part))
         };
-        // What is not in order may have been so because of a snapshot: then older versions stand in all parts.
+        // If any part is not in order, a snapshot may be the reason; then every part may have older versions.
         let which = if is_in_order { RewriteScope::Due } else { RewriteScope::All };
         let rewritten = self.rewrite_range(tree, (start, end), which, (&[], Means::Reserve))?;
         match rewritten.unreadable {
             Some(error) => Err(error),
-            // It may have passed over values that had been found before.
+            // It may have skipped values that had been found damaged before.
             None if tree.placement().profile().separates_at_rewrite => self.report_left_out(tree),
             None => Ok(()),
         }
     }
 
-    /// Merges tables of the key range into the deepest level, one part after the other: what a part replaces is gone before the
-    /// next begins. The values in the files `moving` move. Parts of which something cannot be read are passed over; only values that
-    /// cannot be read stay where they are.
+    /// Merges tables of the key range into the deepest level, one part after the other: what a part replaces is
+    /// deleted before the next begins. The values in the files `moving` move. Parts with unreadable tables are
+    /// skipped; of unreadable values only those stay where they are.
     ///
     /// # Errors
     /// As [`Engine::compact_range`].
@@ -100,7 +102,7 @@ impl Engine {
                 part_end.clone_from(&part.end);
                 Some(part_job(levels, part, tree.options.table_bytes))
             };
-            // Running compactions may hold the tables: their end changes the plan, so it is made anew.
+            // Running compactions may hold the tables. When they end the plan has changed, so it is made again.
             let job = match self.work.try_begin(tree.keyspace, plan) {
                 Begun::NothingToDo => return Ok(rewritten),
                 Begun::Busy => {
@@ -116,7 +118,7 @@ impl Engine {
             let before = tree.view().version.tables().count();
             let outcome = match self.rewrite_part(tree, &job, extra) {
                 Err(error) if error.is_unreadable() => {
-                    // The same part once more: what is left out now, its values or its tables, it does without.
+                    // Retries the same part, now without the values or tables that could not be read.
                     self.health.writable()?;
                     rewritten.unreadable.get_or_insert(error);
                     continue;
@@ -139,7 +141,7 @@ impl Engine {
         }
     }
 
-    /// Does the job that was begun for a part, and waits until what it has replaced is gone.
+    /// Runs the job that was begun for a part, and waits until what it has replaced is deleted.
     fn rewrite_part(&self, tree: &Arc<Tree>, job: &CompactionJob, extra: Extra<'_>) -> Result<u64> {
         let at_work = self.signal.working();
         let outcome = self.guard("a rewrite", || self.compact_with(tree, job, extra));
@@ -165,15 +167,16 @@ fn bound_key(bound: Bound<&[u8]>) -> Option<&[u8]> {
     }
 }
 
-/// Where rewrites write to: the deepest level, and its newest run if there is one. Overlapping tables of that run are inputs; older
-/// runs there stay older.
+/// Where rewrites write to: the deepest level, and its newest run if there is one. Overlapping tables of that run are
+/// inputs; its older runs stay older.
 fn output(shape: &Levels) -> (u8, Option<RunId>) {
     let level = shape.deepest().max(1);
     (level, shape.levels.get(usize::from(level)).and_then(|level| level.runs.first()).map(|run| run.id))
 }
 
-/// Whether a merge of these tables would gain nothing, unless a snapshot is gone that one had to heed: they are where it would
-/// write to, without tombstones. One run for all parts: in several, each would count as hiding what it may of the others.
+/// Whether a merge of these tables would gain nothing, unless a snapshot has ended that an earlier merge had to
+/// respect: they are where it would write to, without tombstones. This takes one run for all parts: with several,
+/// each would count as possibly overwriting entries of the others.
 fn is_in_order(shape: &Levels, part: &Part) -> bool {
     let output = output(shape);
     part.tables.iter().all(|table| (table.0, Some(table.1)) == output) && !part.has_tombstones
@@ -190,7 +193,7 @@ fn part_job(shape: &Levels, part: Part, table_bytes: u64) -> CompactionJob {
         keys: None,
         table_bytes,
         max_overlap_bytes: u64::MAX,
-        reason: "asked for".into(),
+        reason: "a caller asked for it".into(),
     }
 }
 
@@ -202,7 +205,7 @@ mod tests {
 
     use super::*;
 
-    /// A table of one key, with its name for a number.
+    /// A table of one key, with the key as its id.
     fn table(key: u8) -> Arc<TableMeta> {
         Arc::new(TableMeta {
             id: key.into(),
@@ -218,7 +221,7 @@ mod tests {
         })
     }
 
-    /// The keys that stand alone and in order, where the runs of level 1 have these.
+    /// The keys of the parts that are in order, if the runs of level 1 have these keys.
     fn in_order(runs: &[&[u8]]) -> Vec<u8> {
         let run =
             |(id, keys): (usize, &&[u8])| Run { id: 100 - id as u64, tables: keys.iter().map(|&k| table(k)).collect() };
@@ -228,7 +231,8 @@ mod tests {
         parts.flat_map(|part| part.end.expect("no table is unbounded").into_vec()).collect()
     }
 
-    /// Else a look at what is hidden would find nothing to rewrite, and the older run would go on counting as hidden.
+    /// Otherwise a rewrite of overwritten entries would find nothing to do, and the older run would count as
+    /// overwritten for ever.
     #[test]
     fn runs_that_do_not_overlap_are_in_order_as_one_run_only() {
         assert_eq!(in_order(&[b"abc"]), b"abc");

@@ -1,23 +1,23 @@
-//! Room on the disk: puts are refused before it is full, so that it can be emptied.
+//! Room on the disk: puts are refused before the disk is full, so that it can be emptied.
 //!
 //! ```text
 //! free bytes of the disk, and those of RESERVE
-//! ├─ unwritten   what memtables hold: a flush will write it          ┐ a delete, a compaction or a collection begins or
-//! ├─ floor       logs, manifest, the steps of a job between two looks ┘ goes on only when it leaves these
-//! ├─ for jobs    what a compaction or collection has on disk twice     ─ puts leave this, too
+//! ├─ unwritten   what memtables hold: a flush will write it            ┐ a delete, a compaction or a GC run begins or
+//! ├─ floor       logs, manifest, the steps of a job between two checks ┘ goes on only when it leaves these
+//! ├─ for jobs    what a compaction or GC run has on disk twice         ─ puts leave this, too
 //! └─ spare       for puts
 //! ```
 //!
-//! * **Puts end first.** What is left then is for deletes, flushes, compactions and collections, and these free more. Nothing is
-//!   poisoned: when there is room again, puts go on.
-//! * **A job that would not leave enough is stopped** before the disk is full, and its output removed. It is not begun again
-//!   before there is more room than it has met, or a second has passed.
-//! * **`RESERVE`** takes space on the disk that nobody else gets. It is removed when there is no other room; so a disk that
-//!   somebody else has filled can be opened and emptied as well. Background work leaves it alone.
+//! * **Puts end first.** The rest is for deletes, flushes, compactions and GC, and these free more. Nothing is
+//!   poisoned: puts go on when there is room again.
+//! * **A job that would not leave enough is stopped** before the disk is full, and its output removed. It starts
+//!   again when there is more room than it found, or after a second.
+//! * **`RESERVE`** holds space on the disk that nobody else gets. It is removed when there is no other room; so a
+//!   database can be opened and emptied even if others have filled its disk. Background work leaves it alone.
 //!
-//! How much is free is asked rarely: each time commits have brought an eighth of what is spare, or a sixteenth of what the database
-//! has. Where a system does not say
-//! (quotas of users, file systems of tests), nothing is refused, and a full disk poisons the database as any failure does.
+//! The free space is checked rarely: each time commits have written an eighth of what is spare, or a sixteenth of the
+//! database's size. If a system does not report it (quotas of users, file systems of tests), nothing is refused, and
+//! a full disk poisons the database as any failure does.
 
 use std::{
     cell::Cell,
@@ -41,64 +41,64 @@ use crate::{
     write::{Act, Op},
 };
 
-/// Commits look when they have brought such a share of what the database has, or an eighth of what is spare.
+/// Commits check when they have written this share of the database's size, or an eighth of what is spare.
 const LOOK_SHARE: u64 = 16;
 const LOOK_BYTES_MIN: u64 = 1 << 20;
-/// Jobs look at least each time they have written so many bytes, commits when they have brought as many.
+/// Jobs check at least each time they have written this many bytes; so do commits.
 const LOOK_BYTES_MAX: u64 = 64 << 20;
 
-/// Commits look so often where the system did not say how much is free: it may say later.
+/// Commits check this often if the system did not report how much is free: it may report it later.
 const UNKNOWN_BYTES: u64 = 64 << 10;
 
-/// What logs and other small files need, by whole blocks.
+/// What logs and other small files need, in whole blocks.
 const FLOOR_BYTES: u64 = 32 << 10;
 
-/// While a job writes so much it does not look.
+/// A job writes this much between two checks.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// A collected unit is gone on with in a file of its own, which has a slot for its appends; and its copies end within blocks.
+/// After GC a unit goes on in a file of its own, which has a slot for its appends, and its copies end within blocks.
 const UNIT_BYTES: u64 = APPEND_SLOT_BYTES + 4 * 4096;
 
-/// When a table is finished its index and filter are written: about such a share of it.
+/// Finishing a table writes its index and filter: about this share of it.
 const INDEX_SHARE: u64 = 32;
 
-/// Up to so many bytes `RESERVE` takes a share of what the database has.
+/// Up to this many bytes `RESERVE` takes a share of the database's size.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 const RESERVE_SHARE: u64 = 32;
-/// At least so many bytes, but no larger a share.
+/// At least this many bytes, but no larger a share.
 const RESERVE_BYTES_MIN: u64 = 4 << 20;
 const RESERVE_SHARE_MAX: u64 = 4;
 
-/// Up to so many bytes jobs may need three quarters of what the database has; then a sixteenth.
+/// Up to this many bytes jobs may need three quarters of the database's size; beyond, a sixteenth.
 const JOB_BYTES: u64 = 64 << 20;
 const JOB_SHARE: u64 = 16;
 
-/// Work that has found too little room is tried again after so long, if not before.
+/// Work that found too little room is tried again after this time, if not before.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a database knows of its room.
+/// The state of a database's room.
 #[derive(Default)]
 pub(crate) struct Room {
-    /// Commits look at the disk again when they have brought so many bytes in all.
+    /// Commits check the disk again when they have written this many bytes in all.
     look_at: AtomicU64,
     is_short: AtomicBool,
     reserve: Mutex<Reserve>,
     manifest_bytes: AtomicU64,
-    /// What the file system wants free for any change.
+    /// What the file system needs free for any change.
     change_bytes: u64,
     held_up: Mutex<BTreeMap<(KeyspaceId, Job), HeldUp>>,
 }
 
-/// What is known of `RESERVE`.
+/// The state of `RESERVE`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reserve {
     bytes: u64,
-    /// The file system promises no space. It is not asked again and again.
+    /// The file system cannot reserve space. It is not asked again.
     is_refused: bool,
 }
 
 impl Reserve {
-    /// Answers whether there was anything to give.
+    /// Returns whether there was anything to release.
     fn release(&mut self, dir: &Dir) -> bool {
         if self.bytes == 0 {
             return false;
@@ -106,7 +106,7 @@ impl Reserve {
         let given = dir.reserve(names::RESERVE, 0);
         self.bytes = match &given {
             Ok(()) => 0,
-            // It may be gone, and only the sync behind that has failed.
+            // The file may be deleted already, and only the sync after it has failed.
             Err(_) => dir.len(names::RESERVE).ok().flatten().unwrap_or(0),
         };
         given.is_ok()
@@ -117,7 +117,7 @@ impl Reserve {
             Ok(()) => self.bytes = bytes,
             Err(error) => {
                 self.is_refused = !error.is_full();
-                // What it has got before it failed is of no use.
+                // A partial reserve is of no use.
                 let _counted = dir.remove(names::RESERVE);
                 self.bytes = 0;
             }
@@ -125,33 +125,33 @@ impl Reserve {
     }
 }
 
-/// What work may use.
+/// The space that work may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Means {
-    /// What is free. `RESERVE` stays for whoever opens or empties the database when others have filled the disk.
+    /// The free space. `RESERVE` stays for whoever opens or empties the database when others have filled the disk.
     #[default]
     Free,
-    /// `RESERVE` as well: somebody waits for this work.
+    /// `RESERVE` as well: a caller waits for this work.
     Reserve,
 }
 
-/// RewriteScope work of a keyspace has found too little room.
+/// The kinds of work that can find too little room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Job {
     /// A flush.
     Flush,
     /// A compaction.
     Compact,
-    /// A collection.
-    Collect,
+    /// A GC run.
+    Gc,
 }
 
 /// Work that waits for room.
 #[derive(Clone, Debug)]
 struct HeldUp {
-    /// The room that it has met: with more of it, it is tried again.
+    /// The room that it found: with more, it is tried again.
     left: u64,
-    /// When that was. What a system says is free need not change when there is more.
+    /// When that was. What a system reports as free need not change when there is more.
     since: Duration,
     why: Error,
 }
@@ -163,7 +163,7 @@ impl Means {
 }
 
 impl Room {
-    /// Of a database in `dir` that has so large a `RESERVE`, and a manifest of so many bytes.
+    /// For a database in `dir` with these sizes of `RESERVE` and manifest.
     pub fn new(dir: &Dir, reserve_bytes: u64, manifest_bytes: u64) -> Self {
         let reserve = Reserve { bytes: reserve_bytes, is_refused: false };
         let (change_bytes, manifest_bytes) = (dir.change_bytes(), AtomicU64::new(manifest_bytes));
@@ -175,12 +175,12 @@ impl Room {
         self.is_short.load(Relaxed)
     }
 
-    /// Bytes that `RESERVE` takes.
+    /// The bytes of `RESERVE`.
     pub fn reserve_bytes(&self) -> u64 {
         self.reserve.hold().bytes
     }
 
-    /// Notes how long a manifest is that is written anew, which happens beside the old one.
+    /// Notes the length of a rewritten manifest. The next rewrite is on disk together with the old one.
     pub fn note_manifest(&self, bytes: u64) {
         self.manifest_bytes.store(bytes, Relaxed);
     }
@@ -189,19 +189,19 @@ impl Room {
         FLOOR_BYTES + self.change_bytes + 2 * self.manifest_bytes.load(Relaxed)
     }
 
-    /// Gives the disk what `RESERVE` takes. Answers whether that was anything.
+    /// Releases the space of `RESERVE`. Returns whether there was any.
     fn release(&self, dir: &Dir) -> bool {
         !planted!("keep_reserve") && self.reserve.hold().release(dir)
     }
 }
 
-/// What a compaction or collection may have on disk twice, of a database of so many bytes. A small one may be rewritten as a whole;
-/// of a large one only parts are, which have less than this.
+/// The bytes that a compaction or GC run may have on disk twice. A small database may be rewritten as a whole; of a
+/// large one only parts are, which have less than this.
 fn job_bytes(data_bytes: u64) -> u64 {
     (data_bytes / 4 * 3).min(JOB_BYTES.max(data_bytes / JOB_SHARE))
 }
 
-/// What `RESERVE` should take, if the smallest job of all may write so many bytes.
+/// The size that `RESERVE` should have if the smallest possible job may write `smallest_job` bytes.
 fn reserve_bytes(data_bytes: u64, smallest_job: u64, most: u64) -> u64 {
     (data_bytes / RESERVE_SHARE)
         .clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
@@ -216,12 +216,12 @@ impl Engine {
     /// # Errors
     /// [`Error::Full`].
     pub fn admit(&self, ops: &[Op<'_>], bytes: u64) -> Result<()> {
-        let brought = self.counters.user_bytes_written();
-        if brought + bytes < self.room.look_at.load(Relaxed) {
+        let written = self.counters.user_bytes_written();
+        if written + bytes < self.room.look_at.load(Relaxed) {
             return Ok(());
         }
         let Some(free) = self.dir.free_bytes() else {
-            self.room.look_at.store(brought + UNKNOWN_BYTES, Relaxed);
+            self.room.look_at.store(written + UNKNOWN_BYTES, Relaxed);
             return Ok(());
         };
         let data_bytes = self.data_bytes();
@@ -235,18 +235,18 @@ impl Engine {
             self.room.look_at.store(0, Relaxed);
         } else {
             let often = (data_bytes / LOOK_SHARE).clamp(LOOK_BYTES_MIN, LOOK_BYTES_MAX);
-            self.room.look_at.store(brought + often.min(spare / 8), Relaxed);
+            self.room.look_at.store(written + often.min(spare / 8), Relaxed);
             self.fit_reserve(data_bytes, free, needed);
         }
-        let brings_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
+        let writes_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
         match is_short {
-            true if brings_values && !planted!("puts_until_full") => Err(self.full(free, needed + 2 * bytes)),
+            true if writes_values && !planted!("puts_until_full") => Err(self.full(free, needed + 2 * bytes)),
             true => self.ensure_room(2 * bytes),
             false => Ok(()),
         }
     }
 
-    /// Demands room for so many bytes that are not in memtables yet. Where there is too little, `RESERVE` gives what it has.
+    /// Requires room for this many bytes that are not in memtables yet. If there is too little, it releases `RESERVE`.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -254,7 +254,7 @@ impl Engine {
         self.ensure_room_by(Means::Reserve, bytes)
     }
 
-    /// As [`Engine::ensure_room`], by these means.
+    /// As [`Engine::ensure_room`], with these means.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -262,7 +262,7 @@ impl Engine {
         self.ensure_free(self.kept_free() + bytes, means).map(drop)
     }
 
-    /// Demands room for a flush of so many bytes.
+    /// Requires room for a flush of this many bytes.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -270,8 +270,8 @@ impl Engine {
         self.ensure_free(self.room.floor() + written_bytes(bytes), means).map(drop)
     }
 
-    /// Demands room for the next step of a job that has written so many bytes more; `unlooked` says how many it may write before the
-    /// disk is asked again.
+    /// Requires room for the next step of a job that has written `bytes` more. `unlooked` holds how many it may write
+    /// before the disk is checked again.
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -285,10 +285,10 @@ impl Engine {
         Ok(())
     }
 
-    /// What of a collection the disk has room for: of several units perhaps the first ones only, `least` of them at least.
-    /// Where there is too little for these, how much they need.
+    /// The prefix of a pick that the disk has room for: of several units perhaps only the first ones, but `least` of
+    /// them at least. If there is too little room for these, also how much they need.
     pub fn fit_gc(&self, tree: &Tree, pick: &GcPick, least: usize) -> (GcPick, Option<u64>) {
-        // A rewrite looks for room as it goes on.
+        // A rewrite checks for room as it goes on.
         let (GcPick::Units(units), Some(free)) = (pick, self.dir.free_bytes()) else {
             return (pick.clone(), None);
         };
@@ -310,7 +310,7 @@ impl Engine {
         }
     }
 
-    /// Demands so many free bytes. Answers how many more there are.
+    /// Requires this many free bytes. Returns how many more there are.
     fn ensure_free(&self, bytes: u64, means: Means) -> Result<u64> {
         let Some(mut free) = self.dir.free_bytes() else { return Ok(u64::MAX) };
         if free < bytes && means.reach_reserve() && self.room.release(&self.dir) {
@@ -323,7 +323,7 @@ impl Engine {
         Error::Full { path: self.dir.path().into(), free_bytes, needed_bytes }
     }
 
-    /// What is never given away: memtables must reach the disk, and the manifest must go on.
+    /// What always stays free: memtables must reach the disk, and the manifest must go on.
     fn kept_free(&self) -> u64 {
         let trees = self.trees();
         let unwritten: usize =
@@ -331,7 +331,7 @@ impl Engine {
         self.room.floor() + written_bytes(unwritten as u64)
     }
 
-    /// What a job writes between two looks at most: at the end of a table its index and filter as well.
+    /// The most that a job writes between two checks: at the end of a table its index and filter as well.
     fn step_bytes(&self, data_bytes: u64) -> u64 {
         let table_bytes = self.trees().iter().map(|p| p.options.table_bytes).max().unwrap_or(0);
         2 * STEP_BYTES + table_bytes.min(data_bytes) / INDEX_SHARE
@@ -341,7 +341,7 @@ impl Engine {
         self.options.free_bytes_min.unwrap_or_else(|| job_bytes(data_bytes) + self.step_bytes(data_bytes))
     }
 
-    /// What a job writes that is as small as it can be: a table anew, or the copies of one unit of values.
+    /// What the smallest possible job writes: a rewritten table, or the copies of one unit of values.
     fn smallest_job(&self) -> u64 {
         let table = |p: &Tree| p.view().version.tables().map(|table| table.meta().bytes).max().unwrap_or(0);
         self.trees().iter().map(|p| table(p).max(p.placement().largest_unit())).max().unwrap_or(0)
@@ -354,7 +354,7 @@ impl Engine {
         trees.iter().map(|p| tables(p) + p.placement().space().total_bytes).sum()
     }
 
-    /// Has `RESERVE` fit the database, once it is open.
+    /// Fits `RESERVE` to the database after opening it.
     pub fn provide_reserve(&self) {
         if let Some(free) = self.dir.free_bytes() {
             let data_bytes = self.data_bytes();
@@ -362,11 +362,11 @@ impl Engine {
         }
     }
 
-    /// Has `RESERVE` grow and shrink with the database; grow where the disk has plenty of room.
+    /// Grows and shrinks `RESERVE` with the database. It grows only if the disk has plenty of room.
     fn fit_reserve(&self, data_bytes: u64, free: u64, needed: u64) {
         let most = self.options.free_bytes_min.unwrap_or(u64::MAX);
         let wanted = reserve_bytes(data_bytes, self.smallest_job(), most);
-        // For the change under way, and for the next one while what that one replaced is not free yet.
+        // For the change under way, and for the next one while the space that the first one replaces is not free yet.
         let wanted = wanted + if wanted > 0 { (2 * self.room.change_bytes).min(data_bytes).min(most) } else { 0 };
         let mut reserve = self.room.reserve.hold();
         if reserve.bytes > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4)) {
@@ -378,30 +378,30 @@ impl Engine {
         }
     }
 
-    /// Does work, and notes how it has ended: work that has found too little room waits for more.
+    /// Does work and notes its outcome: work that found too little room waits for more.
     pub fn noting_room<T>(&self, tree: &Tree, job: Job, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let outcome = work();
         self.note_room(tree, job, outcome.as_ref().err());
         outcome
     }
 
-    /// Does a flush, a merge or the copies of a collection, which remove their output when they fail and have changed nothing. So a system
-    /// that has no room, whatever it has said was free, is told as [`Error::Full`]; but first it is done once more with what
-    /// `RESERVE` gives.
+    /// Runs a flush, a merge or the copies of a GC run, which remove their output when they fail and change nothing.
+    /// So a system without room reports [`Error::Full`], whatever it said was free; but first the work runs once more
+    /// with the space of `RESERVE`.
     pub fn with_room<T>(&self, means: Means, work: impl Fn() -> Result<T>) -> Result<T> {
         let outcome = match work() {
             Err(error) if error.is_full() && means.reach_reserve() && self.room.release(&self.dir) => work(),
             other => other,
         };
         outcome.map_err(|error| match self.dir.free_bytes() {
-            // Where nobody says how much is free, nobody would know when to begin again: it poisons.
+            // If the system does not report how much is free, nobody would know when to begin again: it poisons.
             Some(free) if matches!(error, Error::Io { .. }) && error.is_full() => self.full(free, self.kept_free()),
             _ => error,
         })
     }
 
-    /// Waits for memtables of some trees to be written: until `is_enough`, or a flush of one has too little room. `stats` says who waits
-    /// on what.
+    /// Waits for memtables of some trees to be written, until `is_enough`, or until a flush of one has too little
+    /// room. `stats` reports who waits on what.
     ///
     /// # Errors
     /// [`Error::Full`], and those of [`Engine::wait_until`].
@@ -411,7 +411,7 @@ impl Engine {
         trees: impl Fn() -> Vec<Arc<Tree>>,
         is_enough: impl Fn() -> bool,
     ) -> Result<()> {
-        // It is kept: what holds a flush up may be over by the time it is asked again, with nothing written.
+        // Kept here: a flush may no longer be held up by the time it is asked again, with nothing written.
         let full = Cell::new(None);
         self.wait_until(who, on, || {
             let is_enough = is_enough();
@@ -445,8 +445,8 @@ impl Engine {
     }
 }
 
-/// What a flush of memtables with so many bytes writes, their indexes and filters included; or a collection of so many live bytes, its
-/// moves included.
+/// What a flush of memtables with this many bytes writes, including indexes and filters; or a GC run over this many
+/// live bytes, including its moves.
 fn written_bytes(bytes: u64) -> u64 {
     bytes + bytes / 4
 }
@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(reserve_bytes(8 * MIB, MIB, MIB * 64), 2 * MIB);
         assert_eq!(reserve_bytes(32 * MIB, MIB, 64 * MIB), RESERVE_BYTES_MIN);
         assert_eq!(reserve_bytes(320 * MIB, MIB, 64 * MIB), 10 * MIB);
-        assert_eq!(reserve_bytes(320 * MIB, 16 * MIB, 64 * MIB), 20 * MIB, "a table can be written anew");
+        assert_eq!(reserve_bytes(320 * MIB, 16 * MIB, 64 * MIB), 20 * MIB, "room to rewrite a table");
         assert_eq!(reserve_bytes(32 * MIB, 16 * MIB, 64 * MIB), 8 * MIB, "but never more than a quarter");
         assert_eq!(reserve_bytes(1 << 40, MIB, 1 << 36), RESERVE_BYTES_MAX);
         assert_eq!(reserve_bytes(1 << 40, MIB, 7), 7, "not more than the options ask for");

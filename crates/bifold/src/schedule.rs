@@ -1,11 +1,11 @@
-//! What background work is due, and who does it.
+//! Decides which background work is due and who does it.
 //!
-//! Flushes come first: they free memory and logs. Next emptied value files go: that is a sync, and frees space. Then the
-//! tree with the largest debt is compacted. Last, tables are written anew of which snapshots held much that are gone. With threads, one
-//! worker does nothing else than the first two, so that neither waits behind a long compaction; the others compact and
-//! collect, and flush when that worker is busy. A keyspace that is being collected is collected by one more only when nothing else is
-//! due. With [`Workers::Caller`] the calling thread does whatever
-//! is due, in the same order.
+//! Flushes come first: they free memory and logs. Next come drained value files: reclaiming them takes one sync and
+//! frees space. Then comes compaction of the tree with the largest debt, in turns with GC. Last come rewrites of
+//! tables with many entries kept only for snapshots that have ended. With threads, one worker does only the first
+//! two, so that neither waits behind a long compaction. The others compact and garbage-collect, and flush when that
+//! worker is busy. A second GC run in a keyspace starts only when nothing else is due. With [`Workers::Caller`] the
+//! calling thread does whatever is due, in the same order.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,14 +21,14 @@ use crate::{
     work::{WorkState, mark, unmark},
 };
 
-/// What a worker may take.
+/// The kinds of work that a worker may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Flushes, and retiring value files.
+    /// Flushes, and reclaiming value files.
     Flusher,
-    /// All but retiring: that would keep a collector waiting for a sync.
+    /// All but reclaiming: with that, a GC worker would wait for a sync.
     Merger,
-    /// Whatever is due.
+    /// Everything that is due.
     Alone,
 }
 
@@ -38,79 +38,78 @@ pub(crate) enum Task {
     Flush(Arc<Tree>),
     /// Rewrite or move tables of this tree.
     Compact(Arc<Tree>, CompactionJob),
-    /// Collect this garbage among the values of this tree that are kept apart.
-    Collect(Arc<Tree>, GcPick),
-    /// Sync, and let go of the value files of this tree that collections have emptied.
-    Retire(Arc<Tree>),
+    /// Garbage-collect these separated values of this tree.
+    Gc(Arc<Tree>, GcPick),
+    /// Sync, then reclaim the drained value files of this tree.
+    Reclaim(Arc<Tree>),
 }
 
-/// How loaded a tree is: what [`choose`] decides by.
+/// The load of a tree: the input of [`choose`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
     /// Memtables waiting to be written.
     pub sealed: usize,
     /// One of them is being written now.
     pub flushing: bool,
-    /// The compaction policy's measure; 1.0 and more is due.
+    /// The compaction policy's measure; compaction is due from 1.0 on.
     pub debt: f64,
-    /// Whether there is garbage that nobody collects yet.
+    /// Whether there is garbage that no GC run has taken yet.
     pub garbage: Garbage,
-    /// There are emptied value files that nobody reclaims yet.
-    pub emptied: bool,
-    /// Much of a table was held by snapshots that are gone.
+    /// There are drained value files that nobody reclaims yet.
+    pub drained: bool,
+    /// A table has many entries kept only for snapshots that have ended.
     pub held: bool,
 }
 
 impl Load {
-    /// Whether there is anything to do for anyone, now or when what is being done has ended.
+    /// Whether there is work for anyone, now or when the running work has ended.
     fn is_due(&self) -> bool {
-        self.sealed > 0 || self.debt >= 1.0 || self.garbage != Garbage::None || self.emptied || self.held
+        self.sealed > 0 || self.debt >= 1.0 || self.garbage != Garbage::None || self.drained || self.held
     }
 }
 
-/// RewriteScope tree to serve next, and how.
+/// Which tree to serve next, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// Flush the tree at this position.
     Flush(usize),
     /// Compact it, if its policy finds a job.
     Compact(usize),
-    /// Collect its garbage.
-    Collect(usize),
-    /// Retire its emptied value files.
-    Retire(usize),
-    /// Rewrite a table of which snapshots held much that are gone.
+    /// Garbage-collect its values.
+    Gc(usize),
+    /// Reclaim its drained value files.
+    Reclaim(usize),
+    /// Rewrite a table with many entries kept only for snapshots that have ended.
     Prune(usize),
 }
 
-/// How often whoever waits for idleness looks again.
+/// How often a wait for idleness checks its condition.
 const IDLE_LOOK: Duration = Duration::from_millis(20);
 
 /// Why a wait is overdue.
-const NOBODY_WORKS: &str = "nobody was at work and nothing was told";
+const NOBODY_WORKS: &str = "nobody was at work and no change was notified";
 
-/// From this debt on compaction goes before collection.
+/// From this debt on compaction goes before GC.
 const DEBT_URGENT: f64 = 2.0;
 
-/// Garbage of a tree that nobody collects yet.
+/// Garbage of a tree that no GC run has taken yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Garbage {
-    /// None that is worth it.
+    /// None that is worth a run.
     None,
-    /// Nobody collects in this tree.
+    /// No GC runs in this tree.
     Due,
-    /// More than those will free who collect in this tree: something for another worker, not for a caller.
-    Beside,
+    /// There is more than the running GC of this tree will free: work for another worker, not for a caller.
+    Concurrent,
 }
 
-/// The work due, most urgent first. Under steady updates collection is always due: compaction that is due takes turns with it.
-/// Pure.
+/// The work due, most urgent first. Under steady updates GC is always due, so compaction takes turns with it. Pure.
 pub(crate) fn choose(loads: &[Load], role: Role, gc_came_last: bool) -> Vec<Choice> {
     let mut flushes: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].sealed > 0 && !loads[i].flushing).collect();
     flushes.sort_by_key(|&i| std::cmp::Reverse(loads[i].sealed));
     let mut choices: Vec<Choice> = flushes.into_iter().map(Choice::Flush).collect();
     if role != Role::Merger {
-        choices.extend((0..loads.len()).filter(|&i| loads[i].emptied).map(Choice::Retire));
+        choices.extend((0..loads.len()).filter(|&i| loads[i].drained).map(Choice::Reclaim));
     }
     if role != Role::Flusher {
         let mut merges: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].debt >= 1.0).collect();
@@ -118,13 +117,13 @@ pub(crate) fn choose(loads: &[Load], role: Role, gc_came_last: bool) -> Vec<Choi
         let is_urgent = |&&i: &&usize| gc_came_last || loads[i].debt >= DEBT_URGENT;
         let urgent = merges.iter().take_while(is_urgent).count();
         choices.extend(merges[..urgent].iter().copied().map(Choice::Compact));
-        let with = |garbage| (0..loads.len()).filter(move |&i| loads[i].garbage == garbage).map(Choice::Collect);
+        let with = |garbage| (0..loads.len()).filter(move |&i| loads[i].garbage == garbage).map(Choice::Gc);
         choices.extend(with(Garbage::Due));
         choices.extend(merges[urgent..].iter().copied().map(Choice::Compact));
         if role != Role::Alone {
-            choices.extend(with(Garbage::Beside));
+            choices.extend(with(Garbage::Concurrent));
         }
-        // Where a compaction is due, that may do it.
+        // Where a compaction is due, it may do the same.
         choices.extend((0..loads.len()).filter(|&i| loads[i].held && loads[i].debt < 1.0).map(Choice::Prune));
     }
     choices
@@ -147,7 +146,7 @@ impl WorkState {
         Some(Task::Compact(Arc::clone(tree), job))
     }
 
-    /// Only where nothing else is merged: what is, may take the same along.
+    /// Only while no merge runs in the tree: a running merge may drop the same entries.
     fn take_prune(&mut self, tree: &Arc<Tree>, snapshots: &[SeqNo]) -> Option<Task> {
         let busy = self.busy.entry(tree.keyspace).or_default();
         if !busy.tables.is_empty() || !busy.outputs.is_empty() {
@@ -160,24 +159,24 @@ impl WorkState {
     }
 
     fn take_gc(&mut self, tree: &Arc<Tree>, pick: GcPick) -> Task {
-        self.collecting.entry(tree.keyspace).or_default().running.push(pick.clone());
+        self.gc.entry(tree.keyspace).or_default().running.push(pick.clone());
         self.gc_came_last = true;
         self.running += 1;
-        Task::Collect(Arc::clone(tree), pick)
+        Task::Gc(Arc::clone(tree), pick)
     }
 
     fn take_reclamation(&mut self, tree: &Arc<Tree>) -> Task {
-        self.retiring.insert(tree.keyspace);
+        self.reclaiming.insert(tree.keyspace);
         self.running += 1;
-        Task::Retire(Arc::clone(tree))
+        Task::Reclaim(Arc::clone(tree))
     }
 }
 
 impl Engine {
-    /// Starts the background threads that the options ask for.
+    /// Starts the background threads of the options.
     ///
     /// # Errors
-    /// The system's, when no thread can be had.
+    /// The system's error if it cannot create a thread.
     pub fn start_workers(self: &Arc<Self>) -> Result<()> {
         let Workers::Threads(count) = self.options.workers else { return Ok(()) };
         if self.options.access == Access::ReadOnly {
@@ -195,19 +194,20 @@ impl Engine {
         Ok(())
     }
 
-    /// A worker's life. It waits for nothing in particular, so no watchdog looks after it; now and then it looks everywhere, untold.
+    /// The loop of a worker. It waits for no particular condition, so the watchdog ignores it. After each long sleep
+    /// without a change it looks everywhere.
     fn serve(&self, role: Role) {
         while !self.signal.is_stopping() {
             let seen = self.signal.epoch();
             match self.health.writable().ok().and_then(|()| self.take_task(role)) {
                 Some(task) => self.do_task(&task),
-                None if self.signal.sleep_past(seen) != Woken::Told => self.work.doubt(),
+                None if self.signal.sleep_past(seen) != Woken::Changed => self.work.doubt(),
                 None => {}
             }
         }
     }
 
-    /// Does what is due, in the calling thread, where the options ask for that.
+    /// Does what is due in the calling thread, if the options ask for that.
     ///
     /// # Errors
     /// The failure of a job, as [`Error::Poisoned`].
@@ -225,7 +225,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the most urgent task that nobody has.
+    /// Takes the most urgent task that nobody has taken.
     fn take_task(&self, role: Role) -> Option<Task> {
         self.work.take(|state| {
             let looked = self.trees_in(&self.work.take_due()).into_iter();
@@ -239,15 +239,15 @@ impl Engine {
             choices.find_map(|choice| match choice {
                 Choice::Flush(at) if self.held_up(&trees[at], Job::Flush).is_some() => None,
                 Choice::Compact(at) | Choice::Prune(at) if self.held_up(&trees[at], Job::Compact).is_some() => None,
-                Choice::Collect(at) if self.held_up(&trees[at], Job::Collect).is_some() => None,
+                Choice::Gc(at) if self.held_up(&trees[at], Job::Gc).is_some() => None,
                 Choice::Flush(at) => Some(state.take_flush(&trees[at])),
                 Choice::Compact(at) => {
                     let oldest_snapshot = self.snapshots.oldest();
                     state.take_compaction(&trees[at], oldest_snapshot)
                 }
                 Choice::Prune(at) => state.take_prune(&trees[at], &self.snapshots.seqnos()),
-                Choice::Collect(at) => Some(state.take_gc(&trees[at], picks[at].take()?)),
-                Choice::Retire(at) => Some(state.take_reclamation(&trees[at])),
+                Choice::Gc(at) => Some(state.take_gc(&trees[at], picks[at].take()?)),
+                Choice::Reclaim(at) => Some(state.take_reclamation(&trees[at])),
             })
         })
     }
@@ -257,13 +257,13 @@ impl Engine {
         let outcome = match task {
             Task::Flush(tree) => self.noting_room(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
             Task::Compact(tree, job) => self.noting_room(tree, Job::Compact, || self.compact_job(tree, job)),
-            Task::Collect(tree, pick) => self.noting_room(tree, Job::Collect, || self.collect(tree, pick, None)),
-            Task::Retire(tree) => self.reclaim_values(tree),
+            Task::Gc(tree, pick) => self.noting_room(tree, Job::Gc, || self.gc(tree, pick, None)),
+            Task::Reclaim(tree) => self.reclaim_values(tree),
         };
         match outcome {
             // Closing cancels long jobs; their inputs stay in force.
             Err(Error::Closed { .. }) => {}
-            // Noted: it is done when there is room.
+            // Already noted: the work starts again when there is room.
             Err(Error::Full { .. }) => {}
             Err(_) if planted!("swallow_flush_error") => {}
             other => drop(self.end_of_task(task, other)),
@@ -277,9 +277,9 @@ impl Engine {
                 state.flushing.remove(&tree.keyspace);
             }),
             Task::Compact(tree, job) => self.end_compaction(tree.keyspace, job),
-            Task::Collect(tree, pick) => self.end_gc(tree.keyspace, Some(pick)),
-            Task::Retire(tree) => self.end_work(tree.keyspace, |state| {
-                state.retiring.remove(&tree.keyspace);
+            Task::Gc(tree, pick) => self.end_gc(tree.keyspace, Some(pick)),
+            Task::Reclaim(tree) => self.end_work(tree.keyspace, |state| {
+                state.reclaiming.remove(&tree.keyspace);
             }),
         }
     }
@@ -293,13 +293,13 @@ impl Engine {
         });
     }
 
-    /// Gives back what a worker took, or what [`Work::try_gc`](crate::work::Work::try_gc) did.
+    /// Gives back what a worker or [`Work::try_gc`](crate::work::Work::try_gc) took.
     pub fn end_gc(&self, keyspace: KeyspaceId, pick: Option<&GcPick>) {
         self.end_work(keyspace, |state| {
-            let collections = state.collecting.entry(keyspace).or_default();
-            match pick.and_then(|pick| collections.running.iter().position(|running| running == pick)) {
-                Some(at) => drop(collections.running.swap_remove(at)),
-                None => collections.by_caller = false,
+            let gc = state.gc.entry(keyspace).or_default();
+            match pick.and_then(|pick| gc.running.iter().position(|running| running == pick)) {
+                Some(at) => drop(gc.running.swap_remove(at)),
+                None => gc.by_caller = false,
             }
         });
     }
@@ -313,17 +313,17 @@ impl Engine {
         self.work.look_at(&[keyspace]);
     }
 
-    /// Waits until `done`, looking again after every change. `who` waits for what, `stats` says.
+    /// Waits until `done`, which it checks after every change. `stats` reports `who` waits and `on` what.
     ///
     /// # Errors
-    /// The failure that poisoned the database, or its being closed.
+    /// The failure that poisoned the database, or that it was closed.
     pub fn wait_until(&self, who: &'static str, on: &'static str, done: impl Fn() -> bool) -> Result<()> {
-        let (mut waiting, mut vigil, mut untold) = (None, Vigil::default(), None);
+        let (mut waiting, mut vigil, mut unnotified) = (None, Vigil::default(), None);
         loop {
             let seen = self.signal.epoch();
             if done() {
-                if untold == Some(seen) && !self.signal.is_told_soon(seen) {
-                    self.break_up(who, on, "that had come true and nobody told");
+                if unnotified == Some(seen) && !self.signal.changes_soon(seen) {
+                    self.break_up(who, on, "that had come true and nobody notified");
                 }
                 return Ok(());
             }
@@ -335,7 +335,7 @@ impl Engine {
                 if !is_running && self.signal.epoch() == seen {
                     return Ok(());
                 }
-                // Another thread is at it, or has just been: of several callers each does what is due.
+                // Another thread is working, or just was: with several callers, each does what is due.
                 if !is_running {
                     continue;
                 }
@@ -345,15 +345,15 @@ impl Engine {
                 true => self.signal.look_up(seen, IDLE_LOOK, &mut vigil),
                 false => self.signal.sleep_past(seen),
             };
-            // Where work is done in callers' threads this looks up so often that it may be early.
-            untold = (woken == Woken::Patient && !self.works_in_caller()).then_some(seen);
+            // With work in callers' threads this checks so often that it may be early.
+            unnotified = (woken == Woken::Patient && !self.works_in_caller()).then_some(seen);
             if woken == Woken::Overdue {
                 self.break_up(who, on, NOBODY_WORKS);
             }
         }
     }
 
-    /// A wait would never have ended: everything that conditions are made of is made up anew, and all look again.
+    /// This wait would never have ended. Recomputes everything that conditions depend on, and wakes everybody.
     fn break_up(&self, who: &'static str, on: &'static str, why: &'static str) {
         let words = self.signal.note_overdue(who, on, why);
         self.update_pace();
@@ -361,10 +361,10 @@ impl Engine {
         debug_assert!(false, "{words}");
     }
 
-    /// Waits until no background work is due or running and what it made obsolete is gone.
+    /// Waits until no background work is due or running and all obsolete files are deleted.
     ///
     /// # Errors
-    /// As [`Engine::wait_until`]; [`Error::Full`] when what is due waits for room.
+    /// As [`Engine::wait_until`]; [`Error::Full`] when due work waits for room.
     pub fn wait_idle(&self) -> Result<()> {
         let (who, on) = ("a caller of wait_idle", "background work to end");
         let _waiting = self.signal.waiting(who, on, self.env.clock.now());
@@ -377,15 +377,15 @@ impl Engine {
                 self.health.writable()?;
                 break;
             }
-            // Whatever is due must be found: all trees are looked at here, so workers are asked to look at all of them too.
+            // This looks at all trees, so workers must look at all trees too.
             self.work.look_everywhere();
-            vigil.own_tells += 1;
+            vigil.own_changes += 1;
             if self.signal.look_up(self.signal.epoch(), IDLE_LOOK, &mut vigil) == Woken::Overdue {
                 self.break_up(who, on, NOBODY_WORKS);
             }
         }
         self.tables.remover().wait();
-        let jobs = [Job::Flush, Job::Compact, Job::Collect];
+        let jobs = [Job::Flush, Job::Compact, Job::Gc];
         let held_up = self.trees().iter().find_map(|p| jobs.iter().find_map(|&job| self.held_up(p, job)));
         held_up.map_or(Ok(()), Err)
     }
@@ -400,42 +400,42 @@ impl Engine {
                     p.choose(&busy).is_some()
                 };
                 let is_flushed = load.sealed == 0 || waits(Job::Flush);
-                let is_rewritten_by_gc = load.garbage == Garbage::None || waits(Job::Collect);
+                let is_rewritten_by_gc = load.garbage == Garbage::None || waits(Job::Gc);
                 let is_pruned = !load.held || waits(Job::Compact);
-                is_flushed && !due && is_rewritten_by_gc && is_pruned && !load.emptied
+                is_flushed && !due && is_rewritten_by_gc && is_pruned && !load.drained
             };
             state.running == 0 && self.trees().iter().all(quiet)
         })
     }
 
-    /// And what would be collected.
+    /// The load of a tree, and what its next GC run would take.
     fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<GcPick>) {
-        // First, so that none ends unnoticed between the look at them and this.
+        // This comes first, so that no snapshot ends unnoticed between this and the check below.
         if !planted!("snapshot_end_unnoticed") && tree.is_held() {
             self.snapshots.tell_of_ends_below(self.visible(), tree.keyspace);
         }
         let view = tree.view();
-        let collections = state.collecting.get(&tree.keyspace);
-        let running = collections.map_or(&[][..], |of| &of.running);
-        let is_retiring = state.retiring.contains(&tree.keyspace);
-        let emptied = !is_retiring && self.can_reclaim(tree);
-        let pick = match collections {
+        let gc = state.gc.get(&tree.keyspace);
+        let running = gc.map_or(&[][..], |of| &of.running);
+        let is_reclaiming = state.reclaiming.contains(&tree.keyspace);
+        let drained = !is_reclaiming && self.can_reclaim(tree);
+        let pick = match gc {
             Some(of) if of.callers > 0 => None,
-            // On a slow disk copies would pile up beside what they replace.
-            _ if (is_retiring || emptied) && self.is_full(tree) => None,
+            // On a slow disk copies would pile up while what they replace still takes space.
+            _ if (is_reclaiming || drained) && self.is_full(tree) => None,
             _ => self.next_gc(tree, running),
         };
         let garbage = match &pick {
             None => Garbage::None,
             Some(_) if running.is_empty() => Garbage::Due,
-            Some(_) => Garbage::Beside,
+            Some(_) => Garbage::Concurrent,
         };
         let load = Load {
             sealed: view.sealed.len(),
             flushing: state.flushing.contains(&tree.keyspace),
             debt: tree.debt(),
             garbage,
-            emptied,
+            drained,
             held: tree.choose_held(&self.snapshots.seqnos()).is_some(),
         };
         (load, pick)
@@ -506,7 +506,7 @@ mod tests {
     }
 
     fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
-        Load { sealed, flushing, debt, garbage: Garbage::None, emptied: false, held: false }
+        Load { sealed, flushing, debt, garbage: Garbage::None, drained: false, held: false }
     }
 
     #[test]
@@ -519,32 +519,32 @@ mod tests {
     }
 
     #[test]
-    fn compaction_takes_turns_with_collection() {
-        let garbage = Load { garbage: Garbage::Due, emptied: true, ..load(0, false, 1.2) };
-        use Choice::{Collect, Compact, Retire};
-        assert_eq!(choose(&[garbage], Role::Alone, false), [Retire(0), Collect(0), Compact(0)]);
-        assert_eq!(choose(&[garbage], Role::Alone, true), [Retire(0), Compact(0), Collect(0)]);
-        assert_eq!(choose(&[Load { debt: 2.0, ..garbage }], Role::Merger, false), [Compact(0), Collect(0)]);
-        assert_eq!(choose(&[garbage], Role::Flusher, false), [Retire(0)]);
+    fn compaction_takes_turns_with_gc() {
+        let garbage = Load { garbage: Garbage::Due, drained: true, ..load(0, false, 1.2) };
+        use Choice::{Compact, Gc, Reclaim};
+        assert_eq!(choose(&[garbage], Role::Alone, false), [Reclaim(0), Gc(0), Compact(0)]);
+        assert_eq!(choose(&[garbage], Role::Alone, true), [Reclaim(0), Compact(0), Gc(0)]);
+        assert_eq!(choose(&[Load { debt: 2.0, ..garbage }], Role::Merger, false), [Compact(0), Gc(0)]);
+        assert_eq!(choose(&[garbage], Role::Flusher, false), [Reclaim(0)]);
     }
 
     #[test]
-    fn a_second_collection_of_a_tree_comes_after_everything_else() {
-        let beside = Load { garbage: Garbage::Beside, ..load(0, false, 0.0) };
+    fn a_second_gc_run_of_a_tree_comes_after_everything_else() {
+        let concurrent = Load { garbage: Garbage::Concurrent, ..load(0, false, 0.0) };
         let due = Load { garbage: Garbage::Due, ..load(0, false, 1.2) };
-        use Choice::{Collect, Compact};
-        assert_eq!(choose(&[beside, due], Role::Merger, false), [Collect(1), Compact(1), Collect(0)]);
-        assert_eq!(choose(&[beside, due], Role::Merger, true), [Compact(1), Collect(1), Collect(0)]);
-        assert_eq!(choose(&[beside], Role::Flusher, false), []);
-        assert_eq!(choose(&[beside], Role::Alone, false), []);
+        use Choice::{Compact, Gc};
+        assert_eq!(choose(&[concurrent, due], Role::Merger, false), [Gc(1), Compact(1), Gc(0)]);
+        assert_eq!(choose(&[concurrent, due], Role::Merger, true), [Compact(1), Gc(1), Gc(0)]);
+        assert_eq!(choose(&[concurrent], Role::Flusher, false), []);
+        assert_eq!(choose(&[concurrent], Role::Alone, false), []);
     }
 
     #[test]
     fn what_snapshots_held_goes_last_unless_a_compaction_is_due() {
         let held = Load { held: true, garbage: Garbage::Due, ..load(0, false, 0.5) };
-        use Choice::{Collect, Compact, Prune};
-        assert_eq!(choose(&[held], Role::Merger, false), [Collect(0), Prune(0)]);
-        assert_eq!(choose(&[Load { debt: 1.5, ..held }], Role::Alone, true), [Compact(0), Collect(0)]);
+        use Choice::{Compact, Gc, Prune};
+        assert_eq!(choose(&[held], Role::Merger, false), [Gc(0), Prune(0)]);
+        assert_eq!(choose(&[Load { debt: 1.5, ..held }], Role::Alone, true), [Compact(0), Gc(0)]);
         assert_eq!(choose(&[held], Role::Flusher, false), []);
     }
 

@@ -1,38 +1,40 @@
-//! Who waits for what: the one way to tell that something shared has changed, and the one way to wait for that.
+//! Waiting for changes of shared state: the one way to notify of a change, and the one way to wait for it.
 //!
 //! ```text
-//! a change of health, background work or trees ─▶ tell ─▶ the epoch grows, all wake and look at their conditions again
+//! a change of health, background work or trees ─▶ tell ─▶ the epoch grows; all waiters wake and check their conditions
 //! ```
 //!
-//! * **No change is slept through**: who waits reads the epoch first and its condition after it, and sleeps only while the
-//!   epoch is still that one.
-//! * **Nobody tells by hand** what another might forget: [`Health`](crate::health::Health), [`Work`](crate::work::Work) and
-//!   [`Changing`](crate::engine::Changing) tell whenever they change. The table is in `ARCHITECTURE.md`.
-//! * **The watchdog**: after each [`PATIENCE`] in which nothing was told, who waits looks at its condition again. If that
-//!   is true, somebody forgot to tell. If it is not, and every thread that does background work waits as well, it will
-//!   never be. Both are noted for `stats`, all conditions are made up anew from what is true, and a build with debug
-//!   assertions panics. A disk that takes minutes for one call is no such wait: who waits for the disk is at work.
+//! * **No change is slept through**: a waiter reads the epoch first and its condition after it, and sleeps only while
+//!   the epoch has not changed.
+//! * **Nobody notifies by hand**, which would be easy to forget: [`Health`](crate::health::Health),
+//!   [`Work`](crate::work::Work) and [`Changing`](crate::engine::Changing) notify whenever they change. The table is
+//!   in `ARCHITECTURE.md`.
+//! * **The watchdog**: after each [`PATIENCE`] without a notification, a waiter checks its condition. If it is true,
+//!   some code forgot to notify. If it is not, and every thread that does background work waits as well, it will
+//!   never be true. Both are noted for `stats`, everything that conditions depend on is recomputed, and a build with
+//!   debug assertions panics. A disk that takes minutes for one call is not such a case: a thread that waits for the
+//!   disk counts as working.
 //!
-//! The file is compiled twice: here, and over the primitives of `shuttle` in `tests/all/waiting_model.rs`.
+//! This file is compiled twice: here, and over the primitives of `shuttle` in `tests/all/waiting_model.rs`.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::sync::{Condvar, LockExt, Mutex, MutexGuard, ThreadId, thread_id, wait_for};
 
-/// So long may nothing happen. Longer than any pause of a healthy system in which a thread that was woken does not run.
+/// How long nothing may happen. Longer than any pause of a healthy system in which a woken thread does not run.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who changes something has told it by then.
+/// Code that changes something notifies within this time.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Overdue waits that are described; the others are only counted.
+/// The number of overdue waits with a description; the others are only counted.
 const DESCRIBED_MAX: usize = 16;
 
-/// Changes, and who waits for them.
+/// The changes and their waiters.
 #[derive(Debug)]
 pub(crate) struct Signal {
     state: Mutex<State>,
-    told: Condvar,
+    changed: Condvar,
     patience: Duration,
 }
 
@@ -41,9 +43,9 @@ struct State {
     /// Grows with every change.
     epoch: u64,
     stopping: bool,
-    /// The threads that do background work, or a sync for others; one that does several is in it as often.
+    /// The threads that do background work, or a sync for others. A thread that does several is in the list as often.
     working: Vec<ThreadId>,
-    /// Grows whenever one of these begins or ends its work or a wait.
+    /// Grows whenever one of these threads begins or ends its work or a wait.
     steps: u64,
     waits: BTreeMap<u64, Wait>,
     next_wait: u64,
@@ -55,7 +57,7 @@ struct State {
 pub(crate) struct Overdue {
     /// How many.
     pub count: u64,
-    /// The first of them, in words.
+    /// Descriptions of the first of them.
     pub described: Vec<String>,
 }
 
@@ -64,32 +66,32 @@ pub(crate) struct Overdue {
 pub(crate) struct Wait {
     /// Who waits.
     pub who: &'static str,
-    /// For what.
+    /// What for.
     pub on: &'static str,
     /// Since when, on the engine's clock.
     pub since: Duration,
     thread: ThreadId,
 }
 
-/// What somebody has seen who looks up now and then.
+/// What a thread that polls has seen so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Vigil {
     steps: u64,
     epoch: u64,
-    /// Changes that it told of itself, only to have others look.
-    pub own_tells: u64,
-    /// For so long nothing has happened.
+    /// Changes that this thread notified only to make others look.
+    pub own_changes: u64,
+    /// How long nothing has happened.
     idle: Duration,
 }
 
-/// Why a sleep is over.
+/// Why a sleep has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// Something has changed, or all are to stop.
-    Told,
-    /// Nothing has, for long; but there is somebody at work.
+    /// Something has changed, or all waits are to end.
+    Changed,
+    /// Nothing has changed for long, but some thread is working.
     Patient,
-    /// Nothing has, for long, and nobody is at work: nothing ever will.
+    /// Nothing has changed for long and no thread is working: nothing ever will.
     Overdue,
 }
 
@@ -100,26 +102,26 @@ impl Default for Signal {
 }
 
 impl Signal {
-    /// With another patience.
+    /// With this patience.
     pub fn with_patience(patience: Duration) -> Self {
-        Self { state: Mutex::default(), told: Condvar::default(), patience }
+        Self { state: Mutex::default(), changed: Condvar::default(), patience }
     }
 
-    /// Something that others may wait for has changed. The caller may hold the lock of what has.
+    /// Notifies: something that others may wait for has changed. The caller may hold the lock of the changed state.
     pub fn tell(&self) {
         let mut state = self.state.hold();
         state.epoch += 1;
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
-    /// All waits are to end.
+    /// Ends all waits.
     pub fn stop(&self) {
         let mut state = self.state.hold();
         state.stopping = true;
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
-    /// How many changes there were. To be read before the condition that one would wait for.
+    /// The number of changes so far. Read it before the condition to wait for.
     pub fn epoch(&self) -> u64 {
         self.state.hold().epoch
     }
@@ -129,7 +131,7 @@ impl Signal {
         self.state.hold().stopping
     }
 
-    /// The calling thread does what others wait for, until the answer is dropped.
+    /// The calling thread does work that others wait for, until the returned guard is dropped.
     pub fn working(&self) -> Working<'_> {
         let mut state = self.state.hold();
         state.working.push(thread_id());
@@ -137,7 +139,7 @@ impl Signal {
         Working(self)
     }
 
-    /// The calling thread waits, until the answer is dropped.
+    /// The calling thread waits, until the returned guard is dropped.
     pub fn waiting(&self, who: &'static str, on: &'static str, since: Duration) -> Waiting<'_> {
         let mut state = self.state.hold();
         let (ticket, thread) = (state.next_wait, thread_id());
@@ -147,22 +149,22 @@ impl Signal {
         Waiting { signal: self, ticket }
     }
 
-    /// Sleeps until there have been more than `seen` changes, or for as long as patience lasts.
+    /// Sleeps until there have been more than `seen` changes, or until patience ends.
     pub fn sleep_past(&self, seen: u64) -> Woken {
         let state = self.state.hold();
         if state.epoch != seen || state.stopping {
-            return Woken::Told;
+            return Woken::Changed;
         }
         let steps = state.steps;
         let (state, has_lasted) = self.sleep(state, seen, self.patience);
         match () {
-            () if !has_lasted => Woken::Told,
+            () if !has_lasted => Woken::Changed,
             () if state.steps == steps && state.nobody_works() => Woken::Overdue,
             () => Woken::Patient,
         }
     }
 
-    /// Answers whether it has lasted so long.
+    /// The flag is true if `time` has passed without a change.
     fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -170,7 +172,7 @@ impl Signal {
         time: Duration,
     ) -> (MutexGuard<'a, State>, bool) {
         while state.epoch == seen && !state.stopping {
-            let (again, is_over) = wait_for(&self.told, state, time);
+            let (again, is_over) = wait_for(&self.changed, state, time);
             state = again;
             if is_over && state.epoch == seen && !state.stopping {
                 return (state, true);
@@ -179,14 +181,15 @@ impl Signal {
         (state, false)
     }
 
-    /// Sleeps as [`Signal::sleep_past`], but looks up now and then, as somebody must who is not told of everything.
+    /// Sleeps as [`Signal::sleep_past`], but wakes at least `every` so often: for a thread that is not notified of
+    /// everything.
     pub fn look_up(&self, seen: u64, every: Duration, vigil: &mut Vigil) -> Woken {
         let (state, has_lasted) = self.sleep(self.state.hold(), seen, every);
         let is_same =
-            state.nobody_works() && state.steps == vigil.steps && state.epoch - vigil.own_tells == vigil.epoch;
+            state.nobody_works() && state.steps == vigil.steps && state.epoch - vigil.own_changes == vigil.epoch;
         *vigil = Vigil {
             steps: state.steps,
-            epoch: state.epoch - vigil.own_tells,
+            epoch: state.epoch - vigil.own_changes,
             idle: if is_same { vigil.idle + every } else { Duration::ZERO },
             ..*vigil
         };
@@ -196,16 +199,16 @@ impl Signal {
                 Woken::Overdue
             }
             () if has_lasted => Woken::Patient,
-            () => Woken::Told,
+            () => Woken::Changed,
         }
     }
 
-    /// Whether anything is told after `seen` changes, in a moment at the latest.
-    pub fn is_told_soon(&self, seen: u64) -> bool {
+    /// Whether there are more than `seen` changes within a moment.
+    pub fn changes_soon(&self, seen: u64) -> bool {
         !self.sleep(self.state.hold(), seen, SOON.min(self.patience)).1
     }
 
-    /// Notes a wait that would never have ended; answers it in words.
+    /// Notes a wait that would never have ended. Returns its description.
     pub fn note_overdue(&self, who: &str, on: &str, why: &str) -> String {
         let mut state = self.state.hold();
         let others: Vec<String> = state.waits.values().map(|w| format!("{} for {}", w.who, w.on)).collect();
@@ -218,7 +221,7 @@ impl Signal {
         words
     }
 
-    /// Who waits now, the longest first.
+    /// The current waits, the longest first.
     pub fn waits(&self) -> Vec<Wait> {
         self.state.hold().waits.values().copied().collect()
     }

@@ -1,4 +1,4 @@
-//! Tests of the watchdog. They stand apart from `signal.rs`, which is also compiled over other primitives.
+//! Tests of the watchdog. They are not in `signal.rs` because that file is also compiled over other primitives.
 
 use std::{thread, time::Duration};
 
@@ -11,11 +11,11 @@ fn impatient() -> Signal {
 #[test]
 fn a_wait_that_nobody_will_end_is_overdue_and_says_who_waits() {
     let signal = impatient();
-    let _other = signal.waiting("a collection", "a full memtable to be written", Duration::ZERO);
+    let _other = signal.waiting("a GC run", "a full memtable to be written", Duration::ZERO);
     let _waiting = signal.waiting("a commit", "a full memtable to be written", Duration::ZERO);
     assert_eq!(signal.sleep_past(signal.epoch()), Woken::Overdue);
     let words = signal.note_overdue("a commit", "a full memtable to be written", "it is a test");
-    assert!(words.contains("a collection for a full memtable"), "{words}");
+    assert!(words.contains("a GC run for a full memtable"), "{words}");
     assert_eq!((signal.overdue().count, signal.overdue().described), (1, vec![words]));
     assert_eq!(signal.waits().len(), 2);
 }
@@ -42,40 +42,40 @@ fn no_wait_is_overdue_while_somebody_is_at_work_however_long_it_takes() {
         end.send(()).unwrap();
     });
     let _waiting = signal.waiting("a commit", "a flush", Duration::ZERO);
-    assert_eq!(signal.sleep_past(signal.epoch()), Woken::Overdue, "it has ended and told nobody");
+    assert_eq!(signal.sleep_past(signal.epoch()), Woken::Overdue, "it has ended and notified nobody");
 }
 
 #[test]
-fn who_works_and_waits_is_not_at_work() {
+fn a_thread_that_works_and_waits_is_not_at_work() {
     let signal = impatient();
     let _at_work = signal.working();
     assert_eq!(signal.sleep_past(signal.epoch()), Woken::Patient);
-    let _waiting = signal.waiting("a collection", "a flush", Duration::ZERO);
+    let _waiting = signal.waiting("a GC run", "a flush", Duration::ZERO);
     assert_eq!(signal.sleep_past(signal.epoch()), Woken::Overdue);
 }
 
 #[test]
-fn who_looks_up_now_and_then_is_overdue_only_when_nothing_but_its_own_doing_happens() {
+fn a_polling_thread_is_overdue_only_when_nothing_but_its_own_changes_happens() {
     let signal = impatient();
     let (mut vigil, every) = (Vigil::default(), Duration::from_millis(1));
-    let tell_and_look = |vigil: &mut Vigil| {
+    let notify_and_look = |vigil: &mut Vigil| {
         signal.tell();
-        vigil.own_tells += 1;
+        vigil.own_changes += 1;
         signal.look_up(signal.epoch(), every, vigil)
     };
-    assert_eq!(tell_and_look(&mut vigil), Woken::Overdue);
+    assert_eq!(notify_and_look(&mut vigil), Woken::Overdue);
     let _at_work = signal.working();
-    assert_eq!(tell_and_look(&mut vigil), Woken::Patient);
+    assert_eq!(notify_and_look(&mut vigil), Woken::Patient);
 }
 
 #[test]
-fn what_was_told_after_the_epoch_was_read_is_not_slept_through() {
+fn a_change_after_the_epoch_was_read_is_not_slept_through() {
     let signal = Signal::default();
     let seen = signal.epoch();
     signal.tell();
-    assert_eq!(signal.sleep_past(seen), Woken::Told);
-    assert!(signal.is_told_soon(seen) && !impatient().is_told_soon(0));
+    assert_eq!(signal.sleep_past(seen), Woken::Changed);
+    assert!(signal.changes_soon(seen) && !impatient().changes_soon(0));
     let seen = signal.epoch();
     signal.stop();
-    assert_eq!(signal.sleep_past(seen), Woken::Told);
+    assert_eq!(signal.sleep_past(seen), Woken::Changed);
 }

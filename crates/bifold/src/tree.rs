@@ -1,5 +1,5 @@
-//! One tree: the memtables and tables of a keyspace, and what readers take of it. Its key ranges that are compacted each on their own, which UniKV
-//! calls partitions, are in [`Shape`].
+//! One tree: the memtables and tables of a keyspace, and what readers see of it. Its key ranges with compactions of
+//! their own, which UniKV calls partitions, are in [`Shape`].
 //!
 //! ```text
 //! reads ──▶ View ─┬─ active   the memtable that commits go to
@@ -7,11 +7,11 @@
 //!                 └─ version  the tables
 //! ```
 //!
-//! A [`View`] is immutable but for the active memtable, which only gains entries. Readers load it with one atomic step and
-//! hold it as long as they like. `install` alone puts a new one in its place.
+//! A [`View`] is immutable except for the active memtable, which only gains entries. Readers load it with one atomic
+//! step and hold it as long as they like. Only `install` replaces it.
 //!
-//! **Invariant:** everything in `active` is newer than everything in `sealed`, the sealed ones are ordered among
-//! themselves, and all are newer than `version`. A view loaded after a commit was acknowledged contains that commit.
+//! **Invariant:** everything in `active` is newer than everything in `sealed`, the sealed memtables are ordered by
+//! age, and all are newer than `version`. A view loaded after a commit was acknowledged contains that commit.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +43,7 @@ use crate::{
     sync::LockExt,
 };
 
-/// A table is written anew when this share of its entries was held by snapshots that are gone.
+/// A table is rewritten when this share of its entries was kept only for snapshots that have ended.
 const HELD_SHARE: u64 = 8;
 
 /// One tree.
@@ -54,21 +54,21 @@ pub(crate) struct Tree {
     pub name: String,
     /// The keyspace's options.
     pub options: KeyspaceOptions,
-    /// Commits write values of this length and above apart.
+    /// Commits separate values of this length and above.
     pub separates_from: usize,
-    /// Some values are apart, whoever writes them so.
+    /// Some values are separated, by commits or by rewrites.
     pub separates: bool,
-    /// How much its commits hide, for a placement that learns of it from rewrites alone.
+    /// Estimates how much its commits overwrite, for a placement that learns this from rewrites alone.
     pub overwrites: Option<Overwrites>,
     /// What it compacts next.
     pub policy: Box<dyn CompactionPolicy>,
     /// What its compactions did.
     pub history: Mutex<CompactionHistory>,
-    /// The values that iterators lately asked for came from the device.
+    /// The values that iterators recently asked for came from the device.
     pub scans_are_cold: AtomicBool,
-    /// When to look for garbage among its values.
+    /// When to check its values for garbage.
     pub looks: Looks,
-    /// Tables in which something cannot be read.
+    /// Tables with something unreadable in them.
     pub unreadable: LeftOut,
     /// What snapshots hold in its tables, by table.
     held: Mutex<BTreeMap<FileId, Held>>,
@@ -85,7 +85,8 @@ pub(crate) struct CompactionHistory {
     pub merges: u64,
     /// Compactions that only moved tables.
     pub moves: u64,
-    /// Sum of the α of each compaction that has one, times the bytes that came down: see [`crate::compact::alpha`].
+    /// Sum of the α of each compaction that has one, times the bytes of the upper level: see
+    /// [`crate::compact::alpha`].
     pub alpha_sum: f64,
     /// Sum of these bytes.
     pub alpha_bytes: u64,
@@ -98,14 +99,14 @@ pub(crate) struct CompactionHistory {
     pub value_merge_time: Duration,
 }
 
-/// When to look for garbage among the values of a tree, and what looking has found.
+/// When to check a tree's values for garbage, and the outcome of the last check.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
-    /// Bytes that commits have brought.
+    /// Bytes that commits have written.
     pub written: AtomicU64,
-    /// How many there will be at the next look.
+    /// The value of `written` at which the next check is due.
     pub due_at: AtomicU64,
-    /// How full its space is where that slows writers, in thousandths of its target; else 0.
+    /// How full its space is, in thousandths of its target, if that slows writers; else 0.
     pub fullness: AtomicU64,
 }
 
@@ -118,17 +119,18 @@ pub(crate) struct View {
     pub sealed: Vec<Arc<Layer>>,
     /// The tables.
     pub version: Arc<Version>,
-    /// Where values live that are kept apart.
+    /// Where separated values live.
     pub values: Arc<Values>,
-    /// What the tables look like.
+    /// The shape of the tables.
     shape: OnceLock<Arc<Shape>>,
 }
 
-/// The values of a tree. Views have it, and nothing that lives as long as a handle: with the last view of a dropped tree, that
-/// is with its last reader, it goes, and its files, filters and buffers with it.
+/// The values of a tree. Only views own it, and nothing that lives as long as a handle. It is dropped with the last
+/// view of a dropped tree, which is with its last reader, together with its files, filters and buffers.
 pub(crate) struct Values {
     store: ValueStore,
-    /// The tables when the tree was dropped: readers of older views look there for values that have moved since.
+    /// The tables at the time the tree was dropped: readers of older views look there for values that have moved
+    /// since.
     last: OnceLock<Arc<View>>,
 }
 
@@ -137,7 +139,7 @@ impl Values {
         Arc::new(Self { store, last: OnceLock::new() })
     }
 
-    /// What the tables were when the tree was dropped, where values move without a commit.
+    /// The tables at the time the tree was dropped, if values move without a commit.
     pub fn last(&self) -> Option<&View> {
         self.last.get().map(|view| &**view)
     }
@@ -161,7 +163,7 @@ impl Deref for Values {
 pub(crate) struct Layer {
     /// The entries.
     pub memtable: Arc<Memtable>,
-    /// Id of the log its first entry stands in; 0 while it is empty.
+    /// Id of the log that holds its first entry; 0 while it is empty.
     first_log: AtomicU64,
 }
 
@@ -171,25 +173,25 @@ impl Layer {
         Arc::new(Self { memtable: Arc::new(Memtable::new()), first_log: AtomicU64::new(0) })
     }
 
-    /// Notes that entries from `log` come in. Only the first note counts: logs only grow in number.
-    /// Answers whether this is it.
+    /// Notes that entries from `log` come in. Only the first note counts: log numbers only grow. Returns whether this
+    /// was the first.
     pub fn fed_by(&self, log: FileId) -> bool {
         self.first_log.compare_exchange(0, log, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The oldest log that must stay as long as this memtable is not written.
+    /// The oldest log that must stay until this memtable is written.
     pub fn first_log(&self) -> Option<FileId> {
         Some(self.first_log.load(Ordering::Acquire)).filter(|&log| log != 0)
     }
 }
 
 impl View {
-    /// These memtables and tables, and where their values live.
+    /// A view of these memtables and tables, and of where their values live.
     pub fn new(active: Arc<Layer>, sealed: Vec<Arc<Layer>>, version: Arc<Version>, values: Arc<Values>) -> Self {
         Self { active, sealed, version, values, shape: OnceLock::new() }
     }
 
-    /// Nothing, where this was.
+    /// The empty view that replaces this one.
     fn nothing(&self) -> Self {
         Self::of_tables(Arc::default(), Values::new(self.values.emptied()))
     }
@@ -208,7 +210,7 @@ impl Tree {
     /// A tree that begins with the tables of `version`, which hold all commits up to `flushed`.
     ///
     /// # Errors
-    /// Options that cannot be used; those of opening value files.
+    /// Unusable options; the errors of opening value files.
     pub fn new(
         keyspace: KeyspaceId,
         name: String,
@@ -242,28 +244,28 @@ impl Tree {
         })
     }
 
-    /// What readers see now. Cheap; for the length of one read.
+    /// What readers see now. Cheap; to be held for one read.
     pub fn view(&self) -> arc_swap::Guard<Arc<View>> {
         self.view.load()
     }
 
-    /// What readers see now, to be held.
+    /// What readers see now, to be held longer.
     pub fn view_to_hold(&self) -> Arc<View> {
         self.view.load_full()
     }
 
-    /// Where its values live; nowhere once the tree is dropped. To be held for as long as a piece of work takes.
+    /// Where its values live; empty once the tree is dropped. To be held for as long as a piece of work takes.
     pub fn placement(&self) -> Arc<Values> {
         Arc::clone(&self.view().values)
     }
 
-    /// The tree is dropped: from now on there is nothing in it. Answers what was. It goes with the last who reads it.
-    pub fn let_go(&self, told: &Changing<'_>) -> Arc<View> {
-        debug_assert!(told.is_of(self.keyspace), "nobody would look at this keyspace");
+    /// Empties a dropped tree. Returns its last view, which is freed with its last reader.
+    pub fn take_view(&self, changing: &Changing<'_>) -> Arc<View> {
+        debug_assert!(changing.is_of(self.keyspace), "no waiter would look at this keyspace");
         let _alone = self.change.hold();
         let old = self.view_to_hold();
         if old.values.profile().separates_at_rewrite {
-            // Readers of older views reach it through the placement, which it must not keep in its turn.
+            // Readers of older views reach it through the placement, so it must not keep the placement in turn.
             let last = View { version: Arc::clone(&old.version), ..old.nothing() };
             let _it_is_dropped_once = old.values.last.set(Arc::new(last));
         }
@@ -275,38 +277,38 @@ impl Tree {
         old
     }
 
-    /// Replaces the view by `next(view)`. Changes exclude each other; readers are not held up. Whoever waits is told.
-    pub fn change<T>(&self, told: &Changing<'_>, next: impl FnOnce(&View) -> (View, T)) -> T {
-        debug_assert!(told.is_of(self.keyspace), "nobody would look at this keyspace");
+    /// Replaces the view by `next(view)`. Changes exclude each other; readers are not held up. Waiters are notified.
+    pub fn change<T>(&self, changing: &Changing<'_>, next: impl FnOnce(&View) -> (View, T)) -> T {
+        debug_assert!(changing.is_of(self.keyspace), "no waiter would look at this keyspace");
         let _alone = self.change.hold();
         let (view, answer) = next(&self.view.load());
         self.view.store(Arc::new(view));
         answer
     }
 
-    /// Commits go on in a new memtable; the one so far waits to be written. The caller holds off commits.
-    pub fn seal(&self, told: &Changing<'_>) {
-        self.change(told, |view| {
+    /// Commits go on in a new memtable; the active one waits to be written. The caller keeps commits out.
+    pub fn seal(&self, changing: &Changing<'_>) {
+        self.change(changing, |view| {
             let mut sealed = vec![Arc::clone(&view.active)];
             sealed.extend(view.sealed.iter().cloned());
             (View { active: Layer::empty(), sealed, ..view.clone() }, ())
         });
     }
 
-    /// What the tables of `view`, which is one of this tree, look like.
+    /// The shape of the tables of `view`, which is a view of this tree.
     pub fn shape<'v>(&self, view: &'v View) -> &'v Shape {
         view.shape.get_or_init(|| Arc::new(Shape::new(view.version.shape(), self.policy.as_ref())))
     }
 
-    /// How far the tree is from its shape; from 1.0 on a compaction is due. What no compaction can mend, since something in its tables
-    /// cannot be read, is no debt.
+    /// How far the tree is from its shape; from 1.0 on a compaction is due. It is 0 if no compaction can help because
+    /// some of its tables cannot be read.
     pub fn debt(&self) -> f64 {
         let debt = self.shape(&self.view()).debt();
         let is_stuck = debt >= 1.0 && self.unreadable.any() && self.choose(&Busy::default()).is_none();
         if is_stuck { 0.0 } else { debt }
     }
 
-    /// The most useful compaction that meets no busy table, and none that cannot be read.
+    /// The most useful compaction without busy or unreadable tables.
     pub fn choose(&self, busy: &Busy) -> Option<CompactionJob> {
         let view = self.view();
         let shape = self.shape(&view);
@@ -316,20 +318,21 @@ impl Tree {
         }
     }
 
-    /// Notes what snapshots hold in tables that have been put in force.
+    /// Notes what snapshots hold in newly installed tables.
     pub fn note_held(&self, held: Vec<Held>) {
         if !held.is_empty() {
             self.held.hold().extend(held.into_iter().map(|of| (of.table, of)));
         }
     }
 
-    /// Whether snapshots hold anything that is known of: in its tables, or among its value files.
+    /// Whether snapshots are known to hold anything in its tables or among its value files.
     pub fn is_held(&self) -> bool {
         !self.held.hold().is_empty() || (self.separates && self.placement().drained_after(0) > 0)
     }
 
-    /// The rewrite of a table of which much was held by snapshots that are not `open` any more. Level 0 is left out: what is
-    /// in it goes down before it is much, and an index of it knows tables by their runs.
+    /// The rewrite of a table with many entries that only snapshots held which are no longer `open`. It never takes
+    /// level 0: those tables are compacted before much gathers there, and an index of level 0 knows tables by their
+    /// runs.
     pub fn choose_held(&self, open: &[SeqNo]) -> Option<CompactionJob> {
         let mut held = self.held.hold();
         let is_due = |of: &Held| {
@@ -352,22 +355,22 @@ impl Tree {
                 keys: None,
                 table_bytes: self.options.table_bytes,
                 max_overlap_bytes: u64::MAX,
-                reason: "a snapshot is gone that held much of it".into(),
+                reason: "a snapshot that has ended held much of it".into(),
             })
         })
     }
 
-    /// How tables of a level are written.
+    /// The options for writing tables of a level.
     pub fn table_options(&self, level: u8) -> TableOptions {
         presets::table_options(&self.options, level)
     }
 
-    /// All commits of the tree up to this number are in tables: replay of the log skips them.
+    /// All commits of the tree up to this number are in tables; replay of the log skips them.
     pub fn flushed(&self) -> SeqNo {
         self.flushed.load(Ordering::Acquire)
     }
 
-    /// Raises [`Tree::flushed`]; only `install` and recovery do.
+    /// Raises [`Tree::flushed`]. Only `install` and recovery call this.
     pub fn note_flushed(&self, seqno: SeqNo) {
         self.flushed.fetch_max(seqno, Ordering::AcqRel);
     }

@@ -1,10 +1,10 @@
-//! The background work that is running: who has taken what.
+//! The background work that is running: which worker has taken what.
 //!
-//! The state is changed in two ways only. [`Work::change`] tells whoever waits; [`Work::take`], which only takes something for
-//! the caller, tells nobody: what is taken ends no wait.
+//! The state changes in two ways only. [`Work::change`] notifies all waiters. [`Work::take`] only takes something for
+//! the caller and notifies nobody, because no wait ends by that.
 //!
-//! Who looks for work looks only where some may be due: at keyspaces that have changed since nothing was due there. Whatever may make
-//! work due says where ([`Work::look_at`], [`Work::change`]), which tells whoever waits, too.
+//! A worker looks for work only in keyspaces that have changed since nothing was due there. Code that may make work
+//! due names the keyspaces ([`Work::look_at`], [`Work::change`]), which also notifies all waiters.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,10 +18,10 @@ use bifold_values::placement::GcPick;
 
 use crate::{places::Places, signal::Signal, sync::LockExt};
 
-/// Work that is running, and how to wait for changes of it.
+/// Running work, and how to wait until it changes.
 pub(crate) struct Work {
     state: Mutex<WorkState>,
-    /// Where work may be due. Locked after the state.
+    /// Where work may be due. Lock order: after the state.
     due: Mutex<Places>,
     signal: Arc<Signal>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -29,38 +29,39 @@ pub(crate) struct Work {
 
 #[derive(Default)]
 pub(crate) struct WorkState {
-    /// Keyspaces of which a memtable is being written.
+    /// Keyspaces with a memtable that is being written.
     pub flushing: BTreeSet<KeyspaceId>,
-    /// Who collects in which keyspace.
-    pub collecting: BTreeMap<KeyspaceId, Collections>,
-    /// Keyspaces whose emptied value files are being let go of.
-    pub retiring: BTreeSet<KeyspaceId>,
-    /// The last task that was neither a flush nor a reclamation was a collection.
+    /// The GC runs of each keyspace.
+    pub gc: BTreeMap<KeyspaceId, GcRuns>,
+    /// Keyspaces whose drained value files are being reclaimed.
+    pub reclaiming: BTreeSet<KeyspaceId>,
+    /// The last task that was neither a flush nor a reclamation was GC.
     pub gc_came_last: bool,
     /// What running compactions have taken.
     pub busy: BTreeMap<KeyspaceId, Busy>,
-    /// Jobs, those in callers' threads included.
+    /// The number of running jobs, including those in callers' threads.
     pub running: usize,
 }
 
-/// Collections of one tree.
+/// The GC runs of one tree.
 #[derive(Default)]
-pub(crate) struct Collections {
-    /// By workers.
+pub(crate) struct GcRuns {
+    /// Picks of the workers.
     pub running: Vec<GcPick>,
-    /// Callers that collect everything: workers begin nothing, or those would wait for a moment without any for ever.
+    /// Callers that asked for GC of everything. Workers then start no GC, or the callers could wait for ever for a
+    /// moment without any.
     pub callers: u32,
-    /// One of these is at it.
+    /// One of these callers is running GC now.
     pub by_caller: bool,
 }
 
-/// What became of a manual compaction's plan.
+/// The outcome of planning a manual compaction.
 pub(crate) enum Begun {
     /// There is nothing to merge.
     NothingToDo,
     /// A running job holds some of its tables.
     Busy,
-    /// Its tables are taken for it.
+    /// Its tables are taken for this job.
     Job(CompactionJob),
 }
 
@@ -71,14 +72,15 @@ impl fmt::Debug for Work {
 }
 
 impl Work {
-    /// Nothing is running. Changes are told to those who wait at `signal`.
+    /// Nothing is running. Changes notify the waiters of `signal`.
     pub fn new(signal: Arc<Signal>) -> Self {
         Self { state: Mutex::default(), due: Mutex::default(), signal, threads: Mutex::default() }
     }
 
-    /// Changes the state of a keyspace, and tells whoever waits.
+    /// Changes the state of a keyspace and notifies all waiters.
     ///
-    /// Before the lock is let go of: whoever finds nothing running must find that something has ended.
+    /// It notifies before it releases the lock: a waiter that finds nothing running must also find that something has
+    /// ended.
     pub fn change<T>(&self, keyspace: KeyspaceId, change: impl FnOnce(&mut WorkState) -> T) -> T {
         let mut state = self.state.hold();
         let answer = change(&mut state);
@@ -98,37 +100,38 @@ impl Work {
         self.signal.tell();
     }
 
-    /// Whoever looks next looks everywhere, in case somebody forgot to say where.
+    /// The next worker that looks for work looks everywhere, in case some code did not say where.
     pub fn doubt(&self) {
         self.due.hold().add_all();
     }
 
-    /// Takes the places where work may be due. The caller looks there, and gives back those where some is: [`Work::are_due`].
+    /// Takes the places where work may be due. The caller looks there and gives back those where some is:
+    /// [`Work::are_due`].
     pub fn take_due(&self) -> Places {
         self.due.hold().take()
     }
 
-    /// Work is due there, whether or not somebody takes some of it now.
+    /// Work is due in these keyspaces, whether or not a worker takes some of it now.
     pub fn are_due(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) {
         self.due.hold().add(keyspaces);
     }
 
-    /// Takes something for the caller, which ends no wait.
+    /// Takes something for the caller. No wait ends by that.
     pub fn take<T>(&self, take: impl FnOnce(&mut WorkState) -> T) -> T {
         take(&mut self.state.hold())
     }
 
-    /// Looks at the state.
+    /// Reads the state.
     pub fn look<T>(&self, look: impl FnOnce(&WorkState) -> T) -> T {
         look(&self.state.hold())
     }
 
-    /// Threads that end after [`Work::stop`].
+    /// Adds threads that end after [`Work::stop`].
     pub fn has_threads(&self, threads: impl IntoIterator<Item = JoinHandle<()>>) {
         self.threads.hold().extend(threads);
     }
 
-    /// Ends all workers and waits for them. A worker that calls this itself is not waited for.
+    /// Stops all workers and waits for them. A worker that calls this itself is not waited for.
     pub fn stop(&self) {
         self.signal.stop();
         let threads = std::mem::take(&mut *self.threads.hold());
@@ -138,8 +141,8 @@ impl Work {
         }
     }
 
-    /// Plans a manual compaction and marks its tables and levels as taken. The plan is made under the lock: a job that
-    /// ends has changed the tables before it gives them back, so what is free now is there.
+    /// Plans a manual compaction and marks its tables and levels as taken. The plan is made under the lock: a job
+    /// changes the tables before it gives them back, so what is free now still exists.
     pub fn try_begin(&self, keyspace: KeyspaceId, plan: impl FnOnce() -> Option<CompactionJob>) -> Begun {
         self.take(|state| {
             let Some(job) = plan() else { return Begun::NothingToDo };
@@ -153,34 +156,34 @@ impl Work {
         })
     }
 
-    /// Whether values of a keyspace are being collected, or emptied files deleted.
+    /// Whether GC or reclamation of a keyspace is running.
     pub fn is_freeing(&self, keyspace: KeyspaceId) -> bool {
-        let collects = |of: &Collections| of.by_caller || !of.running.is_empty();
-        self.look(|state| state.retiring.contains(&keyspace) || state.collecting.get(&keyspace).is_some_and(collects))
+        let runs_gc = |of: &GcRuns| of.by_caller || !of.running.is_empty();
+        self.look(|state| state.reclaiming.contains(&keyspace) || state.gc.get(&keyspace).is_some_and(runs_gc))
     }
 
-    /// From now on workers begin no collection of this keyspace.
+    /// From now on workers start no GC of this keyspace.
     pub fn reserve_gc(&self, keyspace: KeyspaceId) {
-        self.take(|state| state.collecting.entry(keyspace).or_default().callers += 1);
+        self.take(|state| state.gc.entry(keyspace).or_default().callers += 1);
     }
 
-    /// Takes [`Work::reserve_gc`] back.
+    /// Undoes [`Work::reserve_gc`].
     pub fn release_gc(&self, keyspace: KeyspaceId) {
-        self.change(keyspace, |state| state.collecting.entry(keyspace).or_default().callers -= 1);
+        self.change(keyspace, |state| state.gc.entry(keyspace).or_default().callers -= 1);
     }
 
-    /// Takes all collections of a keyspace's values for a caller, unless one is running.
+    /// Takes all GC of a keyspace's values for a caller, unless some is running.
     pub fn try_gc(&self, keyspace: KeyspaceId) -> bool {
         self.take(|state| {
-            let collections = state.collecting.entry(keyspace).or_default();
-            let taken = !collections.by_caller && collections.running.is_empty();
-            collections.by_caller |= taken;
+            let gc = state.gc.entry(keyspace).or_default();
+            let taken = !gc.by_caller && gc.running.is_empty();
+            gc.by_caller |= taken;
             state.running += usize::from(taken);
             taken
         })
     }
 
-    /// Tables that are inputs of running jobs, of one tree.
+    /// The tables of one tree that are inputs of running jobs.
     pub fn busy(&self, keyspace: KeyspaceId) -> Busy {
         self.look(|state| state.busy.get(&keyspace).cloned().unwrap_or_default())
     }
@@ -192,7 +195,7 @@ pub(crate) fn mark(busy: &mut Busy, job: &CompactionJob) {
     busy.outputs.push(job.output());
 }
 
-/// Takes the mark of a job that has ended away.
+/// Removes the marks of a job that has ended.
 pub(crate) fn unmark(busy: &mut Busy, job: &CompactionJob) {
     for (_, _, table) in &job.inputs {
         busy.tables.remove(table);

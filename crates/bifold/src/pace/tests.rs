@@ -1,4 +1,4 @@
-//! The rates, and who is looked at.
+//! Tests of the rates, and of which keyspaces are looked at.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use crate::{
     write::Act,
 };
 
-/// No worker runs, so what anybody would look at stays to be seen.
+/// No worker runs, so everything that somebody should look at stays visible.
 #[test]
-fn a_commit_has_nobody_look_at_keyspaces_that_it_does_not_touch() {
+fn a_commit_causes_no_look_at_keyspaces_that_it_does_not_touch() {
     let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
     let mut options = Options { memory_limit: 8 << 20, workers: Workers::Threads(2), ..Options::default() };
     options.keyspace.placement = Placement::WiscKey;
@@ -35,11 +35,11 @@ fn a_commit_has_nobody_look_at_keyspaces_that_it_does_not_touch() {
     assert_eq!(engine.pace.behind.hold().keys().copied().collect::<Vec<_>>(), [trees[7].keyspace]);
 }
 
-/// Two from 10 to 40 and from 20 to 50 have taken 40 seconds together, as long as one from 10 to 50.
+/// Two runs from 10 to 40 and from 20 to 50 have taken 40 seconds together, as long as one from 10 to 50.
 #[test]
-fn the_time_of_collections_that_run_at_once_counts_once() {
+fn the_time_of_concurrent_gc_runs_counts_once() {
     let at = Duration::from_secs;
-    let (one, first) = GcRun::default().begin(at(10)).begin(at(20)).end(at(40));
+    let (one, first) = GcTime::default().begin(at(10)).begin(at(20)).end(at(40));
     let (none, second) = one.end(at(50));
     assert_eq!((first, second, none.running), (at(30), at(10), 0));
     assert_eq!(none.begin(at(70)).end(at(75)).1, at(5));
@@ -63,7 +63,7 @@ fn the_rate_falls_smoothly_as_space_fills_and_is_a_trickle_at_its_end() {
     assert_eq!((rate(SPACE_FULL), rate(2.0)), (Some(TRICKLE_RATE), Some(TRICKLE_RATE)));
 }
 
-/// Time is what is slept.
+/// The clock advances only by sleeping.
 #[test]
 fn a_full_keyspace_lets_a_trickle_through_and_slows_no_other() {
     let clock = Arc::new(ManualClock::default());
@@ -95,20 +95,20 @@ fn a_full_keyspace_lets_a_trickle_through_and_slows_no_other() {
 }
 
 #[test]
-fn the_rate_of_collections_is_assumed_first_then_learnt_with_the_time_that_learning_takes() {
-    let collect = |freeing: Freeing, bytes: f64, seconds: f64, times: usize| {
+fn the_rate_of_gc_is_assumed_first_then_measured_with_the_time_that_measuring_takes() {
+    let with_runs = |freeing: Freeing, bytes: f64, seconds: f64, times: usize| {
         (0..times).fold(freeing, |freeing, _| freeing.and(bytes, seconds))
     };
     let first = Freeing::default();
     assert_eq!(first.rate(), FREE_RATE_ASSUMED as f64);
-    let fast = collect(first, 6e6, 0.03, 300);
+    let fast = with_runs(first, 6e6, 0.03, 300);
     assert!((1.9e8..2.1e8).contains(&fast.rate()), "{fast:?}");
-    let with_rewrites = collect(fast, 0.0, 0.5, 1);
+    let with_rewrites = with_runs(fast, 0.0, 0.5, 1);
     assert!((1.4e8..1.7e8).contains(&with_rewrites.rate()), "{with_rewrites:?}");
-    let idle = collect(fast, 0.0, 0.5, 100);
+    let idle = with_runs(fast, 0.0, 0.5, 100);
     assert_eq!(idle.rate(), RATE_MIN, "nothing was freed for long");
     let short = first.and(6e6, 1e-6);
-    assert!(short.rate() < 1.5 * first.rate(), "one short collection is not the measure of all: {short:?}");
+    assert!(short.rate() < 1.5 * first.rate(), "one short GC run does not set the rate: {short:?}");
 }
 
 #[test]

@@ -1,18 +1,19 @@
-//! What the logs of earlier sessions hold: found out in one walk, in bounded memory, before anything is changed.
+//! What the logs of earlier sessions hold: found in one walk, in bounded memory, before anything is changed.
 //!
 //! ```text
 //! log 7 │ commit │ commit │ commit │      log 9 │ commit │ marker: all up to 41 is durable │ commit │ to…
 //!         └ its pointers: does each lead to a whole value?                                            └ torn
 //!
-//! stop   the first commit that is torn, is missing, or leads to a value that is not there
+//! stop   the first commit that is torn or missing, or that leads to a missing value
 //! ```
 //!
-//! Commits have consecutive numbers, from one that the manifest names. All before the stop happened; what stands behind it was
-//! lost with the power, later logs included, and is passed over. **Unless it was durable:** a marker or a record appended after
-//! a sync says up to which commit everything is. A stop before that number is damage, whatever it looks like, and an error.
+//! Commits have consecutive numbers, beginning with one that the manifest names. All commits before the stop
+//! happened. What follows the stop was lost with the power, later logs included, and is skipped. **Unless it was
+//! durable:** a marker or a record appended after a sync says up to which commit everything is durable. A stop before
+//! that number is damage, whatever it looks like, and an error.
 //!
-//! A value that no crash has left as it is costs only the commit that leads there: it is told of, and reading it is an error.
-//! If its commit was durable, opening is one.
+//! A damaged value that no crash explains costs only the commit that leads there: it is reported, and reading it is
+//! an error. If its commit was durable, opening fails.
 
 use std::collections::BTreeMap;
 
@@ -29,23 +30,23 @@ use bifold_values::placement::Located;
 use super::{ManifestState, NUMBERS_AHEAD_MAX};
 use crate::tree::Tree;
 
-/// The least that tells a torn header from a damaged one.
+/// The shortest read that can tell a torn header from a damaged one.
 const SECTOR_BYTES: u64 = 512;
 
 /// What the logs hold.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
-    /// Those that count, oldest first.
+    /// The logs that count, oldest first.
     pub logs: Vec<FoundLog>,
-    /// Those without a commit that happened, oldest first.
+    /// The logs without a commit that happened, oldest first.
     pub useless: Vec<FileId>,
     /// The number of the first commit that did not happen.
     pub next: SeqNo,
     /// The last commit that is known to be durable.
     pub durable: SeqNo,
-    /// The largest file number that any pointer names.
+    /// The largest file number in any pointer.
     pub last_file: FileId,
-    /// Values of commits that happened, which no crash has left as they are.
+    /// Damaged values of commits that happened, which no crash explains.
     pub damaged: Vec<Error>,
 }
 
@@ -55,18 +56,18 @@ pub(crate) struct FoundLog {
     pub id: FileId,
     /// The number of its first commit.
     pub first: SeqNo,
-    /// How much of it counts.
+    /// How many of its bytes count.
     pub bytes: u64,
-    /// How long it is.
+    /// Its length.
     pub file_bytes: u64,
-    /// How much of it is known to be on the disk.
+    /// How many of its bytes are known to be durable.
     pub durable_bytes: u64,
 }
 
 /// Where the logs end, and why.
 struct Stop {
     next: SeqNo,
-    /// What is wrong if the next commit was durable.
+    /// The error if the next commit was durable.
     damage: Error,
 }
 
@@ -82,7 +83,7 @@ struct Finder<'a> {
 }
 
 impl Logs {
-    /// Walks `logs`, oldest first, whose pointers lead into the value files of `trees`.
+    /// Walks `logs`, oldest first. Their pointers lead into the value files of `trees`.
     ///
     /// # Errors
     /// I/O errors; corruption.
@@ -101,7 +102,7 @@ impl Logs {
         finder.finish(logs)
     }
 
-    /// From where on they are replayed, if any is.
+    /// Where their replay begins, if there are any.
     pub fn floor(&self) -> Option<LogFloor> {
         self.logs.first().map(|log| LogFloor { log: log.id, first: log.first })
     }
@@ -144,7 +145,8 @@ impl<'a> Finder<'a> {
                     if !self.is_stopped() {
                         self.commit(&record, reader, is_first)?;
                     }
-                    // A marker at the end goes: it is not durable itself, and torn it would look like the end of all logs.
+                    // A marker at the end is not counted: it is not durable itself, and if torn it would look like
+                    // the end of all logs.
                     if !self.is_stopped() && record.operations().next().is_some() {
                         log.bytes = record.offset + u64::from(len);
                     }
@@ -154,14 +156,14 @@ impl<'a> Finder<'a> {
                 Met::Torn(offset) => {
                     self.end_at(Corruption::new(offset, "log record", self.expected(), "a torn one").of(reader.path()));
                 }
-                // Behind the stop it says nothing.
+                // After the stop it says nothing.
                 Met::Damaged { .. } if self.is_stopped() => {}
                 Met::Damaged { offset, expected, found } => {
                     return Err(Corruption::new(offset, "log record", expected, found).of(reader.path()));
                 }
                 Met::End => return Ok(()),
             }
-            // Only for what records behind it say of durable ones.
+            // Only to find out what later records say about durable ones.
             if walk.find_next(read)?.is_none() {
                 return Ok(());
             }
@@ -176,7 +178,7 @@ impl<'a> Finder<'a> {
         format!("commit {}, which was synced", self.found.next)
     }
 
-    /// The logs end here, if they have not ended before.
+    /// The logs end here, unless they have ended before.
     fn end_at(&mut self, damage: Error) {
         if !planted!("serve_torn_tail") {
             let next = self.found.next;
@@ -184,7 +186,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// What a record says whether or not its commit happened.
+    /// Notes what a record says whether or not its commit happened.
     fn note(&mut self, record: &LogRecord<'_>, log: &mut FoundLog) -> std::result::Result<(), Corruption> {
         let durable = record.durable()?;
         self.found.durable = self.found.durable.max(durable);
@@ -194,7 +196,7 @@ impl<'a> Finder<'a> {
         for operation in record.operations() {
             if let Operation::Pointer { pointer, .. } = operation?
                 && let Ok(pointer) = pointer::decode(pointer)
-                // One that is far ahead was never handed out: it leads nowhere.
+                // A number far ahead was never handed out: the pointer leads nowhere.
                 && pointer.file <= self.next_file.saturating_add(NUMBERS_AHEAD_MAX)
             {
                 self.found.last_file = self.found.last_file.max(pointer.file);
@@ -203,7 +205,7 @@ impl<'a> Finder<'a> {
         Ok(())
     }
 
-    /// The next commit, if it is one.
+    /// Takes the next commit, if this record is it.
     fn commit(&mut self, record: &LogRecord<'_>, reader: &Reader, is_first: bool) -> Result<()> {
         let next = self.found.next;
         if record.first_seqno != next && !planted!("serve_torn_tail") {
@@ -217,7 +219,7 @@ impl<'a> Finder<'a> {
             if !is_first {
                 return Err(damage);
             }
-            // A power loss may have cut the log before at the end of a record, or taken its name.
+            // A power loss may have truncated the previous log at the end of a record, or removed its name.
             self.end_at(damage);
             return Ok(());
         }
@@ -244,7 +246,7 @@ impl<'a> Finder<'a> {
         Ok(())
     }
 
-    /// One that was dropped is passed over; its number is below the next one.
+    /// Operations on a dropped keyspace are skipped; its number is below the next one.
     fn check_keyspace(&self, operation: &Operation<'_>, record: &LogRecord<'_>) -> std::result::Result<(), Corruption> {
         let keyspace = operation.keyspace();
         if FileId::from(keyspace) < self.next_file {
@@ -254,7 +256,7 @@ impl<'a> Finder<'a> {
         Err(Corruption::new(record.offset, "log record", known, keyspace.to_string()))
     }
 
-    /// Where an operation leads that no table holds yet.
+    /// Where an operation leads, if no table holds it yet.
     fn lead(
         &self,
         operation: &Operation<'_>,
@@ -267,10 +269,10 @@ impl<'a> Finder<'a> {
         Ok(Some(Lead { tree, seqno, pointer, located: tree.placement().locate(pointer)? }))
     }
 
-    /// Decides whether what is missing may be.
+    /// Decides whether the missing commits may be missing.
     fn finish(self, logs: &[FileId]) -> Result<Logs> {
         let Self { dir, trees, mut found, stop, damaged, .. } = self;
-        // A table is written when the log is durable up to its last commit, wherever others need that log.
+        // A table is written once the log is durable up to its last commit, if other trees need that log.
         let in_tables = trees.values().map(|tree| tree.flushed()).max().unwrap_or(0);
         if let Some(stop) = stop.filter(|stop| stop.next <= found.durable.max(in_tables)) {
             return Err(stop.damage);
@@ -281,7 +283,8 @@ impl<'a> Finder<'a> {
             }
             found.damaged.push(damage);
         }
-        // Value files are deleted when the moves out of them are durable. Logs that end before those have lost their end.
+        // Value files are deleted once the moves out of them are durable. Logs that stop before those moves have lost
+        // their end.
         let needed = trees.values().map(|tree| tree.placement().durable_before()).max().unwrap_or(0);
         if let Some(&log) = logs.last().filter(|_| needed >= found.next) {
             let name = names::log(log);
@@ -297,7 +300,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Where a commit leads.
+/// Where a commit's pointer leads.
 struct Lead<'a> {
     tree: &'a Tree,
     seqno: SeqNo,
@@ -313,14 +316,14 @@ impl Lead<'_> {
     }
 }
 
-/// Whether the log has a whole header; one that a crash cut short has none.
+/// Whether the log has a whole header. A crash may have torn it.
 fn check_header(reader: &Reader, id: FileId) -> Result<bool> {
     let mut first = vec![0; usize::try_from(reader.len().min(SECTOR_BYTES)).unwrap_or(0)];
     reader.read_at(&mut first, 0, IoSource::Recovery)?;
     log::check_header(&first, id).map_err(|damage| damage.of(reader.path()))
 }
 
-/// Tells `each` of every record of a log in the part that counts.
+/// Calls `each` for every record in the counted prefix of a log.
 ///
 /// # Errors
 /// I/O errors; those of `each`.

@@ -1,4 +1,4 @@
-//! Steps 7 and 8: what nothing refers to is deleted, and the commits of the logs go into memtables.
+//! Steps 7 and 8: deletes unreferenced files, and puts the commits of the logs into memtables.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +26,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Puts the commits of the logs back, and writes them as tables.
+    /// Replays the commits of the logs and writes them as tables.
     pub(super) fn replay(&self, found: &Logs) -> Result<()> {
         for log in &found.logs {
             each_record(&self.dir, log, |record| self.replay_record(record, log))?;
@@ -50,7 +50,7 @@ impl Engine {
         if writes { self.flush_overfull(fed.values()) } else { Ok(()) }
     }
 
-    /// Keeps replay within the memory limit: a memtable that has grown full becomes tables at once.
+    /// Keeps replay within the memory limit: a full memtable becomes tables at once.
     fn flush_overfull<'a>(&self, fed: impl Iterator<Item = &'a Arc<Tree>>) -> Result<()> {
         let overfull = |p: &&Arc<Tree>| p.view().active.memtable.bytes() as u64 > self.plan.memtable;
         fed.filter(overfull).try_for_each(|tree| {
@@ -71,8 +71,8 @@ impl Engine {
         if logs.is_empty() { Ok(()) } else { self.delete_logs() }
     }
 
-    /// Writes the sealed memtables of a tree. Where the disk has no room, they stay, with their logs: the database is open all the
-    /// same, if need be beyond its memory limit.
+    /// Writes the sealed memtables of a tree. If the disk has no room, they stay, with their logs: the database opens
+    /// all the same, beyond its memory limit if necessary.
     fn flush_sealed(&self, tree: &Arc<Tree>) -> Result<()> {
         while !tree.view().sealed.is_empty() {
             match self.noting_room(tree, Job::Flush, || self.flush_oldest(tree, Means::Reserve)) {
@@ -83,7 +83,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Deletes what nothing refers to: remains of jobs that a crash cut short.
+    /// Deletes unreferenced files, the remains of jobs that a crash interrupted.
     pub(super) fn remove_unreferenced(&self, files: &Files) -> Result<()> {
         let trees = self.trees();
         let live: BTreeSet<FileId> =

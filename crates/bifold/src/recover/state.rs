@@ -1,4 +1,4 @@
-//! What the manifest says, and the trees that follow from it.
+//! The manifest's state, and the trees that it describes.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use crate::{
     tree::Tree,
 };
 
-/// What the manifest says, all edits applied.
+/// The state in the manifest, with all edits applied.
 #[derive(Debug, Default)]
 pub(crate) struct ManifestState {
     pub database_id: u64,
@@ -109,7 +109,7 @@ impl ManifestState {
     fn apply_values(&mut self, change: ValueEdit) -> std::result::Result<(), String> {
         for id in change.removed {
             if self.values.remove(&id).is_none() {
-                return Err(format!("value file {id} removed, which is not there"));
+                return Err(format!("value file {id} removed, but it does not exist"));
             }
         }
         for file in change.added {
@@ -133,7 +133,7 @@ impl ManifestState {
         Ok(())
     }
 
-    /// What it says of the value files of each keyspace.
+    /// Its value files, by keyspace.
     fn value_edits(&self) -> BTreeMap<KeyspaceId, ValueEdit> {
         let mut edits: BTreeMap<KeyspaceId, ValueEdit> = BTreeMap::new();
         for (&id, file) in &self.values {
@@ -148,7 +148,7 @@ impl ManifestState {
         let keyspace = self.keyspace(change.keyspace)?;
         for removed in change.removed {
             if keyspace.tables.remove(&removed.table).is_none() {
-                return Err(format!("table {} removed, which is not there", removed.table));
+                return Err(format!("table {} removed, but it does not exist", removed.table));
             }
         }
         for added in change.added {
@@ -162,11 +162,11 @@ impl ManifestState {
     }
 
     fn keyspace(&mut self, id: KeyspaceId) -> std::result::Result<&mut KeyspaceState, String> {
-        self.keyspaces.get_mut(&id).ok_or_else(|| format!("a change of keyspace {id}, which is not there"))
+        self.keyspaces.get_mut(&id).ok_or_else(|| format!("a change of keyspace {id}, which does not exist"))
     }
 
-    /// The oldest log still needed was durable, with its name, before the manifest named it. When it is not there, it was
-    /// deleted by hand, or because a later manifest did not need it any more: then the end of this one is missing.
+    /// The oldest log still needed was durable, with its name, before the manifest named it. If it is missing,
+    /// someone deleted it, or a later manifest did not need it any more and the end of this manifest is missing.
     ///
     /// # Errors
     /// Corruption.
@@ -175,11 +175,11 @@ impl ManifestState {
         if files.logs.contains(&self.log_floor.log) || planted!("overlook_lost_log") {
             return Ok(());
         }
-        let found = "no such file: it was deleted, or MANIFEST is older than the other files or cut short";
+        let found = "no such file: it was deleted, or MANIFEST is truncated or older than the other files";
         Err(Corruption::new(0, "log", format!("{name}, which MANIFEST says is needed"), found).of(dir.file(&name)))
     }
 
-    /// The trees that it lists.
+    /// The trees that it records.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -193,7 +193,7 @@ impl ManifestState {
         writes: bool,
     ) -> Result<Vec<Arc<Tree>>> {
         let unrecorded = present.iter().copied().filter(|id| !self.values.contains_key(id));
-        let (mut listed, owners) = (self.value_edits(), owners(dir, unrecorded)?);
+        let (mut recorded, owners) = (self.value_edits(), owners(dir, unrecorded)?);
         let open = |(&id, keyspace): (&KeyspaceId, &KeyspaceState)| {
             let options = KeyspaceOptions::recorded(&keyspace.options)
                 .map_err(|e| Error::invalid(format!("options of keyspace `{}` in the manifest", keyspace.name), e))?;
@@ -203,8 +203,8 @@ impl ManifestState {
             let version = presets::empty_version(&options, context)
                 .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
             let context = value_home(dir, id, next_file, shared, writes);
-            let (listed, present) = (listed.remove(&id).unwrap_or_default(), owners.of(id));
-            let values = FoundFiles { context, listed: &listed, present: &present };
+            let (recorded, present) = (recorded.remove(&id).unwrap_or_default(), owners.of(id));
+            let values = FoundFiles { context, listed: &recorded, present: &present };
             Ok(Arc::new(Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
         };
         self.keyspaces.iter().map(open).collect()

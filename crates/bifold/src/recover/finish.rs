@@ -1,4 +1,4 @@
-//! Steps 5 and 6: logs are settled, a log and a manifest are begun. A full disk first gives up what it can.
+//! Steps 5 and 6: truncates the logs and begins a new log and a new manifest. A full disk first gives up what it can.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use crate::{
     wal::{LogFile, Wal},
 };
 
-/// The logs as they stand, for whoever copies a database that is open read-only.
+/// The logs as they are, for a checkpoint of a database that is open read-only.
 pub(super) fn frozen_logs(dir: &Dir, logs: &[FileId], (next_seqno, found): (SeqNo, &Logs)) -> Result<Wal> {
     let mut wal = Wal::none(dir, next_seqno);
     for &id in logs.iter().filter(|_| !planted!("checkpoint_without_logs")) {
@@ -30,8 +30,8 @@ pub(super) fn frozen_logs(dir: &Dir, logs: &[FileId], (next_seqno, found): (SeqN
     Ok(wal)
 }
 
-/// Settles the logs, begins the next one, and has the manifest list everything that stays.
-pub(super) fn settle(
+/// Truncates the logs, begins the next one, and writes a manifest that records everything that stays.
+pub(super) fn finish(
     dir: &Dir,
     state: &ManifestState,
     found: &Logs,
@@ -40,7 +40,8 @@ pub(super) fn settle(
     files: &Files,
 ) -> Result<(ManifestFile, Wal)> {
     found.logs.iter().try_for_each(|log| truncate_log(dir, log))?;
-    // Where nothing of a log is known to be durable, its name may not be either, whatever a sync of the directory says now.
+    // If nothing of a log is known to be durable, its name may not be either, whatever a sync of the directory
+    // reports now.
     let unnamed = found.logs.iter().filter(|log| log.durable_bytes == 0 && !planted!("trust_cached_log_names"));
     name_again(dir, &unnamed.map(|log| names::log(log.id)).collect::<Vec<_>>())?;
     let begin = || begin(dir, state, found, (trees, next_file), next_seqno);
@@ -51,7 +52,7 @@ pub(super) fn settle(
     )
 }
 
-/// Gives a full disk what `RESERVE` takes. Answers whether that was anything.
+/// Releases the space of `RESERVE` on a full disk. Returns whether there was any.
 pub(super) fn release_reserve(dir: &Dir) -> Result<bool> {
     match dir.len(names::RESERVE)? {
         Some(_) if planted!("keep_reserve") => Ok(false),
@@ -60,8 +61,9 @@ pub(super) fn release_reserve(dir: &Dir) -> Result<bool> {
     }
 }
 
-/// On a full disk: what the manifest does not need goes before there is another. So this one is made durable first: what a killed
-/// process has appended to it may be in the system's cache only. Answers whether there was anything.
+/// On a full disk: deletes what the manifest does not need, before there is another manifest. So it first makes this
+/// one durable: what a killed process has appended to it may be in the system's cache only. Returns whether there was
+/// anything to delete.
 fn remove_leftovers(dir: &Dir, state: &ManifestState, trees: &[Arc<Tree>], files: &Files) -> Result<bool> {
     if !planted!("leftovers_before_manifest") {
         dir.write_again(names::MANIFEST, 0)?;
@@ -71,13 +73,14 @@ fn remove_leftovers(dir: &Dir, state: &ManifestState, trees: &[Arc<Tree>], files
     let tables: BTreeSet<FileId> = state.keyspaces.values().flat_map(|k| k.tables.keys().copied()).collect();
     let tables = files.tables.iter().filter(|id| !tables.contains(id)).map(|&id| (id, names::table(id)));
     let values = files.values.iter().filter(|id| !live.contains(id)).map(|&id| (id, names::value(id)));
-    // The last number stays taken: a crash now must not lead to a second file with it.
-    let gone: Vec<String> = tables.chain(values).filter(|&(id, _)| id < files.last).map(|(_, name)| name).collect();
-    gone.iter().try_for_each(|name| dir.remove(name))?;
-    Ok(!gone.is_empty())
+    // The last number stays in use: a crash now must not lead to a second file with it.
+    let leftovers: Vec<String> =
+        tables.chain(values).filter(|&(id, _)| id < files.last).map(|(_, name)| name).collect();
+    leftovers.iter().try_for_each(|name| dir.remove(name))?;
+    Ok(!leftovers.is_empty())
 }
 
-/// Begins a log and a manifest. Where that fails for want of room, nothing is left of either.
+/// Begins a log and a manifest. If there is no room, it leaves nothing of either.
 fn begin(
     dir: &Dir,
     state: &ManifestState,
@@ -87,7 +90,8 @@ fn begin(
 ) -> Result<(ManifestFile, Wal)> {
     let log = next_file.fetch_add(1, Ordering::Relaxed);
     let forget = |_: &Error| {
-        let _the_next_opening_does = dir.remove(names::MANIFEST_TEMPORARY).and_then(|()| dir.remove(&names::log(log)));
+        let _the_next_opening_removes_them =
+            dir.remove(names::MANIFEST_TEMPORARY).and_then(|()| dir.remove(&names::log(log)));
     };
     let mut wal = Wal::begin(dir, log, next_seqno).inspect_err(forget)?;
     if !planted!("unnamed_log_floor") {
@@ -95,7 +99,7 @@ fn begin(
     }
     let floor = found.floor().unwrap_or_else(|| wal.floor_at(log));
     let snapshot = state_of(trees, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
-    // Only what no manifest names is forgotten: as long as the new one has its temporary name.
+    // Forgets only what no manifest names: while the new one has its temporary name.
     let is_unnamed = || dir.len(names::MANIFEST_TEMPORARY).is_ok_and(|len| len.is_some());
     let created = ManifestFile::create(dir, state.database_id, &snapshot);
     let manifest = created.inspect_err(|error| {
@@ -107,7 +111,7 @@ fn begin(
     Ok((manifest, wal))
 }
 
-/// Cuts a log behind its last commit that happened, and makes durable what is not known to be.
+/// Truncates a log after its last commit that happened, and makes durable what is not known to be.
 fn truncate_log(dir: &Dir, log: &FoundLog) -> Result<()> {
     let name = names::log(log.id);
     if log.file_bytes > log.bytes {
