@@ -11,7 +11,7 @@
 //! each with a file of its own. So groups that share a file form a **family**, the unit of collection.
 //!
 //! **How live bytes are known without asking the index.** Each group remembers its keys in a Bloom filter: a key met before
-//! replaces a value about as long; if the key is new in the hot part and known in the cold one, the value there is dead; a key
+//! replaces a value about as long; if the key is new in the hot segment and known in the cold one, the value there is dead; a key
 //! that was not met has nothing here that a note would end. A
 //! collection counts exactly and starts the filter anew; until the first one after a start every write counts as a
 //! replacement, which errs on the side of collecting.
@@ -21,14 +21,14 @@
 //! has 12 bits for settles at about 5. What they then take wrongly for known errs on the side of collecting; a group for
 //! which there are not even 2 bits is without a filter until its next collection, as after a start.
 
-mod part;
 mod seen;
+mod segment;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{FileId, planted};
 
-pub use self::part::Part;
+pub use self::segment::Segment;
 use super::{
     budget::Budget,
     value_files::{COLD, ValueFile},
@@ -102,13 +102,13 @@ pub struct Group {
     /// The hashes it covers.
     pub region: Region,
     /// What commits append to.
-    pub hot: Part,
+    pub hot: Segment,
     /// Values that were not updated between two collections, and notes (§3.4; the paper's cold log, but one for each group).
-    pub cold: Part,
+    pub cold: Segment,
     /// Values of the group that are in the cold log of all groups: what is live, and what died since tags were last looked
     /// at. It has no files.
-    pub tagged: Part,
-    /// Bytes of their tags, which stand in the hot part.
+    pub tagged: Segment,
+    /// Bytes of their tags, which stand in the hot segment.
     pub tag_bytes: u64,
     /// It is being collected.
     pub busy: bool,
@@ -116,14 +116,14 @@ pub struct Group {
 
 impl Group {
     fn new(region: Region, clock: u64, budget: &Arc<Budget>) -> Self {
-        let [hot, cold] = [(); 2].map(|()| Part::new(clock, budget));
-        Self { region, hot, cold, tagged: Part::without_keys(clock, budget), tag_bytes: 0, busy: false }
+        let [hot, cold] = [(); 2].map(|()| Segment::new(clock, budget));
+        Self { region, hot, cold, tagged: Segment::without_keys(clock, budget), tag_bytes: 0, busy: false }
     }
 
     /// Bytes in it.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        [&self.hot, &self.cold].iter().map(|part| part.live + part.dead).sum::<u64>() + self.tag_bytes
+        [&self.hot, &self.cold].iter().map(|segment| segment.live + segment.dead).sum::<u64>() + self.tag_bytes
     }
 
     /// Notes a value of so many bytes.
@@ -143,16 +143,16 @@ impl Group {
     /// Notes that a value of so many bytes is dead, if it is in a file of the group or in none: then it is tagged, or its file
     /// was collected since.
     pub fn lose(&mut self, file: FileId, bytes: u64) {
-        let has = |part: &Part| part.files.iter().any(|of| of.id == file);
-        let part = match () {
+        let has = |segment: &Segment| segment.files.iter().any(|of| of.id == file);
+        let segment = match () {
             () if has(&self.hot) => &mut self.hot,
             () if has(&self.cold) => &mut self.cold,
             () if self.tag_bytes > 0 => &mut self.tagged,
             () => return,
         };
-        let bytes = bytes.min(part.live);
-        part.live -= bytes;
-        part.dead += bytes;
+        let bytes = bytes.min(segment.live);
+        segment.live -= bytes;
+        segment.dead += bytes;
     }
 
     /// Whether there may be a record of the key.
@@ -166,11 +166,11 @@ impl Group {
         self.hot.may_hold(hash) || (!planted!("overlook_cold") && beside_hot())
     }
 
-    /// The value of a key that is new in the hot part may have been in another.
+    /// The value of a key that is new in the hot segment may have been in another.
     fn end_older(&mut self, hash: u64) {
         let mut others = [&mut self.tagged, &mut self.cold].into_iter();
-        if let Some(part) = others.find(|part| part.may_hold(hash)) {
-            part.lose_one();
+        if let Some(segment) = others.find(|segment| segment.may_hold(hash)) {
+            segment.lose_one();
         }
     }
 
@@ -219,8 +219,8 @@ impl Groups {
         for group in &mut groups.groups {
             let covering = regions.iter().filter(|(region, _)| region.contains(group.region));
             for (region, file) in covering {
-                let part = if file.description.class == COLD { &mut group.cold } else { &mut group.hot };
-                part.adopt(file, group.region.bits - region.bits);
+                let segment = if file.description.class == COLD { &mut group.cold } else { &mut group.hot };
+                segment.adopt(file, group.region.bits - region.bits);
             }
         }
         groups
@@ -256,20 +256,20 @@ impl Groups {
     /// Bytes of filters. What the halves of a group have in common counts once.
     #[must_use]
     pub fn filter_bytes(&self) -> u64 {
-        let parts = self.groups.iter().flat_map(|group| [&group.hot, &group.cold, &group.tagged]);
-        let layers = parts.filter_map(|part| part.seen.as_ref()).flat_map(|seen| &seen.layers);
+        let segments = self.groups.iter().flat_map(|group| [&group.hot, &group.cold, &group.tagged]);
+        let layers = segments.filter_map(|segment| segment.seen.as_ref()).flat_map(|seen| &seen.layers);
         let distinct: BTreeMap<_, u64> = layers.map(|layer| (Arc::as_ptr(layer), layer.taken.bytes())).collect();
         distinct.values().sum()
     }
 
-    /// Bytes known to be dead, by file. A part's are taken to be in its oldest files, and what groups share is summed up: who
-    /// opens these files with these figures finds about as much dead in each part.
+    /// Bytes known to be dead, by file. A segment's are taken to be in its oldest files, and what groups share is summed up: who
+    /// opens these files with these figures finds about as much dead in each segment.
     #[must_use]
     pub fn dead_bytes(&self) -> Vec<(Arc<ValueFile>, u64)> {
         let mut sums: BTreeMap<FileId, (&Arc<ValueFile>, u64)> = BTreeMap::new();
         for group in &self.groups {
-            for part in [&group.hot, &group.cold] {
-                for (file, bytes) in part.dead_by_file(group.region.bits) {
+            for segment in [&group.hot, &group.cold] {
+                for (file, bytes) in segment.dead_by_file(group.region.bits) {
                     sums.entry(file.id).or_insert((file, 0)).1 += bytes;
                 }
             }
@@ -316,7 +316,7 @@ impl Groups {
         }
     }
 
-    /// The positions of the groups that share files with the group at `at`, itself included: files of the hot part, or any.
+    /// The positions of the groups that share files with the group at `at`, itself included: files of the hot segment, or any.
     #[must_use]
     pub fn family(&self, at: usize, hot_only: bool) -> Vec<usize> {
         let group = &self.groups[at];

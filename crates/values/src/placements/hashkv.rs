@@ -8,8 +8,8 @@
 //!  collect a group (§3.3):  read its files ─▶ of each key the newest record counts ─▶ copy the values to new files
 //!                           ─▶ under the commit lock pass over keys that were written meanwhile, move the other addresses
 //!
-//!  hot and cold (§3.4):     the hot part is collected often: a value that is alone there, not updated since, goes to the
-//!                           group's cold part; both parts are collected together, rarely.
+//!  hot and cold (§3.4):     the hot segment is collected often: a value that is alone there, not updated since, goes to the
+//!                           group's cold segment; both segments are collected together, rarely.
 //!                           Or it goes to the cold log of all groups, and a tag stays: see `cold_log.rs`, `relocate.rs`
 //! ```
 //!
@@ -18,8 +18,8 @@
 //! the group; range deletes, which no hash can place, stand in a file of their own that every collection knows; and only
 //! what is durable is collected, so that no record counts whose commit a power loss takes back.
 //!
-//! **Cold parts are ours.** The paper's cold log is one for all groups: it must ask the index what is live, and is told what
-//! died by tagged records in the groups. A cold part of each group needs neither: whatever is newer than a cold value is
+//! **Cold segments are ours.** The paper's cold log is one for all groups: it must ask the index what is live, and is told what
+//! died by tagged records in the groups. A cold segment of each group needs neither: whatever is newer than a cold value is
 //! in the same group. Both are there ([`Cold`](super::Cold)); a keyspace may change from one to the other when it is opened. What
 //! groups write is in `docs/placements/hashkv.md`.
 

@@ -1,4 +1,4 @@
-//! Which keys a part of a group has met: a Bloom filter that grows, paid from a budget.
+//! Which keys a segment of a group has met: a Bloom filter that grows, paid from a budget.
 
 use std::sync::Arc;
 

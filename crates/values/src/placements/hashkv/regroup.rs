@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! from now on commits append to new files
-//! the family's files ─▶ newest record of each key ─▶ alone in the hot part?  no ─▶ the group's new hot file
+//! the family's files ─▶ newest record of each key ─▶ alone in the hot segment?  no ─▶ the group's new hot file
 //!                                                                            yes ─▶ its cold file,
 //!                                                                                   or the cold log, and a tag here
 //! a few at a time: moves of the keys that commits have not written meanwhile ─▶ the copies are the groups' files
@@ -10,6 +10,8 @@
 //!
 //! A tag is a record of its key like any other: a value that has one beside it was updated, so it is hot. It goes on
 //! standing here as long as it is the newest of its key and the log has the file; then the log is told what died.
+
+mod leaf;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,15 +24,16 @@ use bifold_format::{
     value::{ValueKind, ValueRecord},
 };
 
+use self::leaf::Leaf;
 use super::{State, cold_log::End, units::FamilyUnit};
 use crate::{
     parts::{
         covered_ranges::CoveredRanges,
         key_table::KeyTable,
         scan::Scan,
-        segment_groups::{Groups, Part, Region},
+        segment_groups::{Groups, Region, Segment},
         sync::LockExt,
-        value_files::{COLD, COLLECTED, Copy, ValueFile, ValueFiles},
+        value_files::{ValueFile, ValueFiles},
     },
     placement::{GcRun, Moved, Moves},
     placements::{Cold, ValueOptions},
@@ -80,7 +83,7 @@ struct Source {
 struct Newest {
     seqno: SeqNo,
     source: u32,
-    /// Records of the key in the hot part, so far.
+    /// Records of the key in the hot segment, so far.
     hot_records: u32,
     offset: u64,
     /// Its place among the copied ones.
@@ -108,7 +111,7 @@ impl Newest {
         match (cold, kind) {
             (_, ValueKind::Tag) => HOT,
             _ if self.hot_records > 1 => HOT,
-            (Cold::Parts, _) => COLD_PART,
+            (Cold::Parts, _) => COLD_SEGMENT,
             (Cold::Log, ValueKind::Value) => COLD_LOG,
             _ => HOT,
         }
@@ -117,7 +120,7 @@ impl Newest {
 
 /// Where copies go.
 const HOT: usize = 0;
-const COLD_PART: usize = 1;
+const COLD_SEGMENT: usize = 1;
 const COLD_LOG: usize = 2;
 
 /// A value that has been copied, or the tag of one.
@@ -133,34 +136,6 @@ struct Copied {
     bytes: u32,
     /// From where to where. `None`: it was in the cold log already, and only its tag was copied.
     moves: Option<(Pointer, Pointer)>,
-}
-
-/// One group of a family.
-struct Leaf {
-    region: Region,
-    hot: Option<Arc<ValueFile>>,
-    cold: Option<Arc<ValueFile>>,
-    /// While it is copied.
-    copies: [Option<Copy>; 2],
-    /// Bytes copied to each, and to the cold log.
-    copied: [u64; 3],
-    /// Bytes of tags.
-    tag_bytes: u64,
-    /// Of the moves handed out, for the hot file, the cold one and the cold log: bytes, and the hashes of the keys. Tags that
-    /// stay count as moves.
-    moved: [(u64, Vec<u64>); 3],
-    /// Bytes of tagged values that were not moved: they ended meanwhile.
-    tagged_dead: u64,
-    /// What commits have written since the collection began, and up to where their files have been looked at.
-    since: Vec<Since>,
-    seen: Vec<(FileId, u64)>,
-}
-
-/// A record that a commit has written during the collection.
-struct Since {
-    hash: u64,
-    bytes: u64,
-    is_value: bool,
 }
 
 impl Regroup {
@@ -274,9 +249,9 @@ fn take(
     let mut sources: Vec<Source> = Vec::new();
     for &member in &members {
         let group = &groups.all()[member];
-        let of = |part: &Part, is_cold| {
+        let of = |segment: &Segment, is_cold| {
             let source = move |file: &Arc<ValueFile>| Source { file: Arc::clone(file), is_cold };
-            part.files.iter().map(source).collect::<Vec<_>>()
+            segment.files.iter().map(source).collect::<Vec<_>>()
         };
         sources.extend(of(&group.hot, false));
         sources.extend(of(&group.cold, true).into_iter().filter(|_| !unit.hot_only));
@@ -321,7 +296,7 @@ struct Copying<'a> {
 
 impl Copying<'_> {
     /// Whether a record that is the newest of its key must stay. A tag of a file that is gone says nothing: the value has moved
-    /// and left another one, or is dead. A note says that older values are dead. But without the cold part, older values may be
+    /// and left another one, or is dead. A note says that older values are dead. But without the cold segment, older values may be
     /// there.
     fn stays(&self, record: &ValueRecord<'_>, tag: Option<Tag>, unit: FamilyUnit) -> bool {
         unit.hot_only
@@ -480,109 +455,6 @@ impl GcRun for Regroup {
 
     fn freed(&self) -> u64 {
         self.freed
-    }
-}
-
-impl Leaf {
-    fn new(region: Region, cold: Option<Arc<ValueFile>>) -> Self {
-        Self {
-            region,
-            hot: None,
-            cold,
-            copies: [None, None],
-            copied: [0; 3],
-            tag_bytes: 0,
-            moved: Default::default(),
-            tagged_dead: 0,
-            since: Vec::new(),
-            seen: Vec::new(),
-        }
-    }
-
-    /// Copies one record; answers where it will stand. One that goes to the cold log leaves a tag here.
-    fn copy(&mut self, copying: &mut Copying<'_>, record: &ValueRecord<'_>, goes_to: usize) -> Result<Pointer> {
-        let to = if goes_to == COLD_LOG {
-            let to = copying.log.append(copying.files, record)?;
-            self.tag_bytes += u64::from(self.copy_to(copying.files, HOT)?.append_tag(record, to)?.len);
-            to
-        } else {
-            self.copy_to(copying.files, goes_to)?.append(record)?
-        };
-        let bytes = if record.kind == ValueKind::Tag { &mut self.tag_bytes } else { &mut self.copied[goes_to] };
-        *bytes += u64::from(to.len);
-        Ok(to)
-    }
-
-    /// What is copied to the hot or to the cold file.
-    fn copy_to(&mut self, files: &ValueFiles, goes_to: usize) -> Result<&mut Copy> {
-        Ok(match (&mut self.copies[goes_to], &self.cold) {
-            (Some(copy), _) => copy,
-            (none, Some(cold)) if goes_to == COLD_PART => none.insert(files.go_on_with(cold)?),
-            (none, _) => none.insert(files.begin_copy([COLLECTED, COLD][goes_to], self.region.number())?),
-        })
-    }
-
-    /// Files of this group that are not collected.
-    fn begun_since(&self, sources: &[Source], groups: &Groups) -> Vec<Arc<ValueFile>> {
-        let mut files = groups.at(self.region.prefix).hot.files.clone();
-        files.retain(|file| sources.iter().all(|source| source.file.id != file.id));
-        files
-    }
-
-    /// Tells of the keys in what has come to these files.
-    fn look_at(&mut self, files: &[Arc<ValueFile>], mut tell: impl FnMut(u64, &[u8])) -> Result<()> {
-        for file in files {
-            let at = self.seen.iter().position(|(id, _)| *id == file.id).unwrap_or_else(|| {
-                self.seen.push((file.id, file.start()));
-                self.seen.len() - 1
-            });
-            let end = file.len();
-            let begin = std::mem::replace(&mut self.seen[at].1, end);
-            let mut scan = Scan::new(file, begin, end, IoSource::Gc);
-            while let Some((record, len)) = scan.sound()? {
-                // A tag that a collection of the cold log has left is of a value that nobody has written since.
-                if record.kind == ValueKind::Tag {
-                    continue;
-                }
-                let hash = key_hash(record.key);
-                tell(hash, record.key);
-                let is_value = record.kind == ValueKind::Value;
-                self.since.push(Since { hash, bytes: u64::from(len), is_value });
-            }
-        }
-        Ok(())
-    }
-
-    /// From now on the copies are the group's files, and those that commits have begun since.
-    fn take_effect(&self, unit: FamilyUnit, sources: &[Source], groups: &mut Groups) {
-        let (clock, begun_since) = (groups.clock, self.begun_since(sources, groups));
-        let group = groups.at_mut(self.region.prefix);
-        let [(hot_live, hot_hashes), (cold_live, cold_hashes), (tagged_live, tagged_hashes)] = &self.moved;
-        let (hot_dead, cold_dead) = (self.copied[HOT] - hot_live, self.copied[COLD_PART] - cold_live);
-        group.hot.files = self.hot.iter().cloned().chain(begun_since).collect();
-        group.hot.recount(hot_hashes, *hot_live, hot_dead, clock);
-        group.retag(tagged_hashes, *tagged_live, self.tagged_dead, self.tag_bytes);
-        for &Since { hash, bytes, is_value } in &self.since {
-            // In the cold part they were noted when they came.
-            if is_value {
-                group.hot.wrote(hash, bytes)
-            } else {
-                group.hot.ended(hash, bytes)
-            };
-        }
-        if unit.hot_only {
-            group.cold.add(cold_hashes, *cold_live, cold_dead);
-        } else {
-            group.cold.files.clear();
-            group.cold.recount(cold_hashes, *cold_live, cold_dead, clock);
-        }
-        if let Some(cold) = &self.cold {
-            if group.cold.files.iter().all(|file| file.id != cold.id) {
-                group.cold.files.push(Arc::clone(cold));
-            }
-            group.cold.open = true;
-        }
-        group.busy = false;
     }
 }
 

@@ -5,7 +5,7 @@ use bifold_contract::FileId;
 use super::State;
 use crate::{
     parts::{
-        segment_groups::{Group, Groups, Part, Region},
+        segment_groups::{Group, Groups, Region, Segment},
         value_files::{UNREADABLE, ValueFile},
         victim::{self, Candidate},
     },
@@ -43,12 +43,12 @@ pub(super) enum Unit {
     Ranges,
 }
 
-/// A group with those it shares files with, or the hot part of it.
+/// A group with those it shares files with, or the hot segment of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FamilyUnit {
     /// One of the groups.
     pub region: Region,
-    /// Their cold parts stay as they are.
+    /// Their cold segments stay as they are.
     pub hot_only: bool,
 }
 
@@ -83,7 +83,7 @@ impl Unit {
 }
 
 impl FamilyUnit {
-    fn parts(self, group: &Group) -> impl Iterator<Item = &Part> {
+    fn segments(self, group: &Group) -> impl Iterator<Item = &Segment> {
         [Some(&group.hot), Some(&group.cold).filter(|_| !self.hot_only)].into_iter().flatten()
     }
 }
@@ -200,11 +200,11 @@ fn describe(groups: &Groups, unit: Unit, members: &[usize]) -> (String, Vec<File
         Unit::Ranges => ("range deletes".to_owned(), Vec::new()),
         Unit::File(file) => (format!("file {file} (cold log)"), vec![file]),
         Unit::Family(family) => {
-            let parts = members.iter().flat_map(|&at| family.parts(&groups.all()[at]));
-            let mut files: Vec<FileId> = parts.flat_map(|part| &part.files).map(|file| file.id).collect();
+            let segments = members.iter().flat_map(|&at| family.segments(&groups.all()[at]));
+            let mut files: Vec<FileId> = segments.flat_map(|segment| &segment.files).map(|file| file.id).collect();
             files.sort_unstable();
             files.dedup();
-            let half = if family.hot_only { " (hot part)" } else { "" };
+            let half = if family.hot_only { " (hot segment)" } else { "" };
             (format!("group {:x}{half}", family.region.number()), files)
         }
     }
@@ -243,7 +243,7 @@ pub(super) fn stuck(options: &ValueOptions, state: &State) -> Stuck {
     if state.left_out.is_empty() {
         return stuck;
     }
-    // Where there are cold parts, hot ones are collected alone.
+    // Where there are cold segments, hot ones are collected alone.
     let with_parts = options.cold == Cold::Parts;
     let halves = [(true, with_parts, false), (false, !with_parts, true)];
     for (hot_only, takes_hot, takes_cold) in halves {
@@ -268,8 +268,8 @@ pub(super) fn stuck(options: &ValueOptions, state: &State) -> Stuck {
 
 /// Whether a family has a file that is left out.
 fn is_stuck(state: &State, unit: FamilyUnit, members: &[usize]) -> bool {
-    let parts = members.iter().flat_map(|&at| unit.parts(&state.groups.all()[at]));
-    !state.left_out.is_empty() && parts.flat_map(|part| &part.files).any(|file| state.left_out.contains(&file.id))
+    let segments = members.iter().flat_map(|&at| unit.segments(&state.groups.all()[at]));
+    !state.left_out.is_empty() && segments.flat_map(|segment| &segment.files).any(|file| state.left_out.contains(&file.id))
 }
 
 /// A unit, the positions of its groups, and what is in it.
@@ -285,7 +285,7 @@ fn candidates(options: &ValueOptions, state: &State) -> Vec<Family> {
     let groups = &state.groups;
     let with_parts = options.cold == Cold::Parts;
     let hot = if with_parts { families(state, true) } else { Vec::new() };
-    // Where there is no cold part yet, the hot one is all.
+    // Where there is no cold segment yet, the hot one is all.
     let has_cold = |family: &Family| family.members.iter().any(|&at| !groups.all()[at].cold.files.is_empty());
     let all = families(state, false).into_iter().filter(|family| !with_parts || has_cold(family));
     let of_log = state.cold_log.candidates(groups.clock);
@@ -329,10 +329,10 @@ fn sum_up<'a>(unit: FamilyUnit, clock: u64, groups: impl Iterator<Item = &'a Gro
     for group in groups {
         sum.live += group.tag_bytes;
         sum.add_dead(group.tagged.dead, clock - group.hot.last_gc);
-        for part in unit.parts(group) {
-            sum.live += part.live;
-            sum.written += part.written;
-            sum.add_dead(part.dead, clock - part.last_gc);
+        for segment in unit.segments(group) {
+            sum.live += segment.live;
+            sum.written += segment.written;
+            sum.add_dead(segment.dead, clock - segment.last_gc);
         }
     }
     sum

@@ -7,7 +7,7 @@ use crate::parts::{budget::Budget, value_files::ValueFile};
 
 /// One half of a group.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct Segment {
     /// Its files, oldest first. Those shared with other groups cover more than the group's region.
     pub files: Vec<Arc<ValueFile>>,
     /// The last of them may be appended to.
@@ -26,7 +26,7 @@ pub struct Part {
     budget: Arc<Budget>,
 }
 
-impl Part {
+impl Segment {
     pub(super) fn new(clock: u64, budget: &Arc<Budget>) -> Self {
         Self {
             files: Vec::new(),
@@ -43,9 +43,9 @@ impl Part {
 
     /// One that has met no key, and takes no memory for that.
     pub(super) fn without_keys(clock: u64, budget: &Arc<Budget>) -> Self {
-        let mut part = Self::new(clock, budget);
-        part.forget();
-        part
+        let mut segment = Self::new(clock, budget);
+        segment.forget();
+        segment
     }
 
     /// The file to append to.
@@ -111,7 +111,7 @@ impl Part {
         known
     }
 
-    /// Notes a record of so many bytes that leaves its key without a value here; answers as [`Part::wrote`].
+    /// Notes a record of so many bytes that leaves its key without a value here; answers as [`Segment::wrote`].
     pub fn ended(&mut self, hash: u64, bytes: u64) -> bool {
         self.written += bytes;
         self.dead += bytes;
