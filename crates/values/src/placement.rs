@@ -1,15 +1,15 @@
-//! The seam between the engine and a placement: where a value lives, and how its garbage is collected. What is alike for all of them is not
-//! here but in [`store`](crate::store).
+//! The seam between the engine and a placement: where a value lives, and how its garbage is collected. What all
+//! placements do alike is in [`store`](crate::store).
 //!
-//! Flush, compaction, partition split and UniKV's collection are one act: a sorted stream is rewritten, and each entry
-//! is **kept** (its value perhaps moved) or **dropped**. GcPick works *by file* or *by asking for a rewrite*. The
-//! index learns new addresses in three ways: the rewrite returns them, the engine writes them back, or a read finds a
-//! fresher one. A placement only ever returns edits; the engine alone applies them.
+//! Flush, compaction, partition split and UniKV's GC are one operation: a sorted stream is rewritten, and each entry
+//! is **kept** (its value perhaps moved) or **dropped**. A [`GcPick`] names files or asks for a rewrite. The index
+//! learns new addresses in three ways: the rewrite returns them, the engine writes them back, or a read finds a
+//! fresher one. A placement only returns edits; only the engine applies them.
 //!
 //! | | `inline` | `wisckey` | `hashkv` | `novkv` | `diffkv` | `unikv` |
 //! |---|---|---|---|---|---|---|
 //! | [`Placement::route`] | – | value first | value first | value first | large values first | – |
-//! | [`Rewriter::keep`] | unchanged | unchanged | unchanged | unchanged | moves values with keys | parts values at L0→L1 |
+//! | [`Rewriter::keep`] | unchanged | unchanged | unchanged | unchanged | moves values with keys | separates values at L0→L1 |
 //! | [`Rewriter::discard`] | – | dead bytes of files | – | drop-keys | garbage counters | garbage counters |
 //! | [`Placement::read`] | – | by address | by address | by epoch, else by key, and a fresher pointer | by address | by address |
 //! | [`Placement::pick`] | – | a look, log tail | segment group, cold file | files under the valid rate | large logs; tags | a partition's range |
@@ -31,19 +31,19 @@ use crate::parts::value_files::ValueFiles;
 pub struct Profile {
     /// The name used in options, statistics and the manifest.
     pub name: &'static str,
-    /// Values of this length and above are written apart before the log record that points at them. `None`: commits need
-    /// not go through [`Placement::route`].
+    /// Values of this length and above are written to a value file before the log record that points at them. `None`:
+    /// commits need not call [`Placement::route`].
     pub separates_from: Option<usize>,
-    /// Some values are moved or parted while streams are rewritten, so a trivial move is allowed only if
-    /// [`Placement::may_move`] agrees.
+    /// Some values are moved or separated while streams are rewritten, so a trivial move needs the consent of
+    /// [`Placement::may_move`].
     pub separates_at_rewrite: bool,
-    /// Which values are dead it learns from rewrites alone, of those of this length and above: [`Placement::note_overwritten`] tells it what
-    /// they will find.
+    /// It learns only from rewrites which values of this length and above are dead. [`Placement::note_overwritten`]
+    /// reports an estimate in advance.
     pub learns_from_rewrites: Option<usize>,
 }
 
 impl Profile {
-    /// Whether any value is ever written apart, by commits or by rewrites.
+    /// Whether any value is ever separated, by commits or by rewrites.
     #[must_use]
     pub fn separates(&self) -> bool {
         self.separates_from.is_some() || self.separates_at_rewrite
@@ -56,56 +56,58 @@ impl Profile {
 ///
 /// ```text
 /// collect   copies what is live to new files            nothing is changed yet
-/// advance   under the commit lock: what was written meanwhile is passed over, and the other moves are committed
-///           like writes, with numbers of their own; the old files are emptied
+/// advance   under the commit lock: skips what was written meanwhile and commits the other moves
+///           like writes, with numbers of their own; the old files are drained
 ///           ── values, then logs are synced ──
-/// reclaim    when the moves are durable and no snapshot is older than them, the old files go
+/// reclaim   deletes the old files when the moves are durable and no snapshot is older than them
 /// ```
 pub trait Placement: Send + Sync {
-    /// Its answers as data.
+    /// What the engine must know about it in advance.
     fn profile(&self) -> Profile;
 
-    /// Takes note of one operation of a commit before it is logged, and writes its value apart if it is to be: the answer
-    /// is what to log instead. Called under the commit lock, in the order of commits. When it returns, the value is with
-    /// the operating system. After an error nothing more is written.
+    /// Notes one operation of a commit before it is logged. If its value is to be separated, writes the value and
+    /// returns the pointer to log instead. Called under the commit lock, in commit order. When it returns, the value
+    /// has been handed to the operating system. After an error nothing more is written.
     ///
     /// # Errors
-    /// Whatever writing the value met.
+    /// Errors of writing the value.
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
 
     /// The hooks for one rewrite of a sorted stream.
     ///
     /// # Errors
-    /// Whatever opening its output files met.
+    /// Errors of opening its output files.
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>>;
 
-    /// What to collect next under this pressure, or `None`. Pure: changes nothing.
+    /// What to garbage-collect next under this pressure, or `None`. Pure: changes nothing.
     fn pick(&self, pressure: &SpacePressure) -> Option<GcPick>;
 
-    /// Copies what is live of one pick to new files, which the next sync covers; or only looks. `view` answers questions about
-    /// liveness; a placement that needs none asks none.
+    /// Copies the live values of one pick to new files, which the next sync covers; or, for [`GcPick::Look`], only
+    /// asks the index about some values. `view` answers questions about liveness.
     ///
     /// # Errors
     /// I/O errors and corruption; nothing is changed then.
     fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>>;
 
-    /// What value files hold now.
+    /// What the value files hold now.
     fn space(&self) -> ValueSpace;
 
-    /// Each file or group: what is in it, and whether and why it would be collected.
+    /// Each file or group: what is in it, whether GC would pick it, and why.
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained>;
 
-    /// What to collect beside the collections that run: nothing of what they have taken, and as if all that they will free were
-    /// free. `None` also where no two may run at once. Pure; the engine asks under a lock, so no two answers are of the same state.
+    /// What GC may pick while `running` is under way: nothing that the running jobs have taken, and as if all that
+    /// they will free were free. `None` also where two may not run at once. Pure. The engine asks under a lock, so no
+    /// two answers see the same state.
     fn pick_concurrent(&self, _pressure: &SpacePressure, _running: &[GcPick]) -> Option<GcPick> {
         None
     }
 
-    /// The value of version `seqno` of `key`, which is at `pointer`, and a fresher pointer where the placement had to search for it
-    /// (NovKV §III-D). `None` when the file is gone because the value has moved: the index knows where to.
+    /// The value of version `seqno` of `key`, which is at `pointer`, and a fresher pointer where the placement had to
+    /// search for it (NovKV §III-D). `None` when the file was deleted because the value has moved: the index knows
+    /// where to.
     ///
     /// # Errors
-    /// I/O errors, or corruption when the record there is not of `key`.
+    /// I/O errors, or corruption when the record there belongs to another key.
     fn read(
         &self,
         files: &ValueFiles,
@@ -116,24 +118,24 @@ pub trait Placement: Send + Sync {
         Ok(files.read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
     }
 
-    /// Announces reads to come, in the order in which they will be asked for. Answers whether they must come from the device.
+    /// Announces reads to come, in the order of the requests. Returns whether they must come from the device.
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
         files.prefetch(pointers)
     }
 
-    /// Bytes that [`Placement::collect`] copies of these units, at most, as far as known or estimated. Each can be collected without the
-    /// others; where the disk is short of room some of a pick are.
+    /// At most how many bytes [`Placement::collect`] copies for these units, as far as known or estimated. Each unit
+    /// can be collected without the others; where disk space is short only some units of a pick are.
     fn copied_by(&self, units: &[u64], pressure: &SpacePressure) -> u64 {
         let is_one = |of: &Explained| matches!(of.files[..], [file] if units.contains(&file));
         self.explain(pressure).iter().filter(|of| is_one(of)).map(|of| of.live_bytes).sum()
     }
 
-    /// Bytes that the collection of one unit, or a rewrite that empties one file, copies at most.
+    /// At most how many bytes GC of one unit, or a rewrite that drains one file, copies.
     fn largest_unit(&self, files: &ValueFiles) -> u64 {
         files.largest()
     }
 
-    /// The files that a collection would read.
+    /// The files that GC of this pick would read.
     fn files_of(&self, pick: &GcPick) -> Vec<FileId> {
         match pick {
             GcPick::Units(files) | GcPick::Rewrite { moving: files, .. } => files.clone(),
@@ -146,43 +148,48 @@ pub trait Placement: Send + Sync {
         true
     }
 
-    /// Files, with their bytes, in which nothing is needed any more when the garbage of `edit` is counted, and which no log leads to:
-    /// they go with it.
+    /// Files, with their bytes, that hold nothing needed once the garbage of `edit` is counted, and that no log
+    /// points into. They are removed with `edit`.
     fn drained_by(&self, _edit: &ValueEdit) -> Vec<(FileId, u64)> {
         Vec::new()
     }
 
-    /// The manifest is about to learn how much of each file is dead: what is known beyond what the files themselves know is told them.
+    /// Called before the manifest records how much of each file is dead. Passes what only the placement knows on to
+    /// the files.
     fn count_dead(&self) {}
 
-    /// `edit` is durable. Readers must find what it moved before the files go that it removes.
+    /// `edit` is durable. Readers must find what it moved before the files that it removes are deleted.
     fn comes_into_force(&self, _edit: &ValueEdit) {}
 
-    /// Files that were removed from the manifest are gone.
+    /// Files that were removed from the manifest have been deleted.
     fn files_were_deleted(&self, _files: &ValueFiles) {}
 
-    /// Tells that a rewrite is given up whose edit this is, before any manifest could have it: the files go that it has written.
+    /// The rewrite with this edit is abandoned before any manifest could have recorded it. Deletes the files that it
+    /// has written.
     fn give_up(&self, _files: &ValueFiles, _edit: &ValueEdit) {}
 
-    /// Tells that something in a file cannot be read. From now on no collection takes it and no rewrite moves what it holds, and
-    /// space is reckoned without it: it stays until nothing leads there any more. [`ValueFiles::left_out_files`] has it already.
+    /// Something in a file cannot be read. From now on GC does not take the file, no rewrite moves its values, and it
+    /// does not count in the space calculation. It stays until nothing points there any more.
+    /// [`ValueFiles::left_out_files`] already includes it.
     fn is_left_out(&self, _file: FileId) {}
 
-    /// Tells that commits have hidden about so many more bytes of records from all but snapshots. That is an estimate, by a
-    /// sample of the commits and what is in memory of the index; told only to who [`Profile::learns_from_rewrites`].
+    /// Commits have overwritten about so many more bytes of records; only snapshots still see those. This is an
+    /// estimate, from a sample of the commits and the part of the index in memory. Called only for placements with
+    /// [`Profile::learns_from_rewrites`].
     fn note_overwritten(&self, _bytes: u64) {}
 
-    /// Of the bytes that [`Placement::space`] counts as live, those that are probably dead: nobody knows which.
+    /// The stale estimate: bytes that [`Placement::space`] counts as live and that are probably dead. Nobody knows
+    /// which.
     fn stale_bytes(&self, _pressure: &SpacePressure) -> u64 {
         0
     }
 
-    /// Bytes of memory that it holds between calls, beyond what files take: filters, for example.
+    /// Bytes of memory that it holds between calls, filters for example, without what the files take.
     fn memory_bytes(&self) -> u64 {
         0
     }
 
-    /// Reads that have met an address which was out of date.
+    /// Reads that found a pointer out of date.
     fn stale_reads(&self) -> StaleReads {
         StaleReads::default()
     }
@@ -192,26 +199,26 @@ pub trait Placement: Send + Sync {
         Order::default()
     }
 
-    /// From now on nothing is appended to the present files, so that they can be linked elsewhere.
+    /// From now on nothing is appended to the present files, so they can be linked elsewhere.
     fn seal(&self, files: &ValueFiles) {
         files.seal();
     }
 
-    /// During recovery: what a pointer met in the log leads to.
+    /// During recovery: what a pointer in the log leads to.
     ///
     /// # Errors
-    /// Corruption, where the file does not even say whose it is.
+    /// Corruption, if the file does not say which keyspace it belongs to.
     fn locate(&self, files: &ValueFiles, pointer: Pointer) -> Result<Located> {
         files.locate(pointer)
     }
 
-    /// During recovery: the commit of this number, which stays, leads there.
+    /// During recovery: the commit of this number, which is kept, points there.
     fn refer(&self, files: &ValueFiles, pointer: Pointer, commit: SeqNo) {
         files.refer(pointer, commit);
     }
 
-    /// During recovery, when files are as long as commits have made them: these numbers have records that were behind the lengths that
-    /// the manifest lists.
+    /// During recovery, after the files were truncated to what commits wrote: the sequence numbers of the records
+    /// beyond the lengths in the manifest.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -219,7 +226,7 @@ pub trait Placement: Send + Sync {
         Ok(())
     }
 
-    /// During recovery for writing: tells of an operation of the log, in the order of commits.
+    /// During recovery for writing: one operation of the log, in commit order.
     ///
     /// # Errors
     /// I/O errors.
@@ -241,7 +248,7 @@ pub enum Routed<'a> {
         /// Its value.
         value: &'a [u8],
     },
-    /// A key is deleted. A file that is collected alone must know.
+    /// A key is deleted. A file that is collected without asking the index must know.
     Delete {
         /// The key.
         key: &'a [u8],
@@ -258,9 +265,9 @@ pub enum Routed<'a> {
 /// One operation of the log, as a placement sees it when it is replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replayed<'a> {
-    /// Its value is beside the key, or it has none.
+    /// The value is inline, or there is none.
     Whole(Routed<'a>),
-    /// Its value is apart, where [`Placement::refer`] was told that it is.
+    /// The value is separated. [`Placement::refer`] has been called with its pointer.
     Pointer {
         /// The key.
         key: &'a [u8],
@@ -270,41 +277,41 @@ pub enum Replayed<'a> {
 /// What a pointer of the log leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Located {
-    /// A whole record, or a file that is gone because everything in it moved before it was deleted.
+    /// A whole record, or a file that was deleted after everything in it had moved.
     Whole,
-    /// Nothing, or the remains of a crash: the power went before the value was on the disk.
+    /// Nothing, or a torn record: the power failed before the value was on disk.
     Missing,
-    /// A record that no crash has left as it is.
+    /// A record damaged in a way that no crash explains.
     Damaged,
 }
 
-/// A collection whose copies are made. Dropping it gives the copies up.
+/// A GC run whose copies are made. Dropping it discards the copies.
 pub trait GcRun: Send {
-    /// The next moves to commit; `None` when all are done. Called under the commit lock; what the answer says is committed
-    /// under the same hold of the lock, unless it is to be checked.
+    /// The next moves to commit; `None` when all are done. Called under the commit lock. Moves that need no check are
+    /// committed under the same hold of the lock.
     ///
     /// # Errors
     /// I/O errors and corruption.
     fn advance(&mut self) -> Result<Option<Moves>>;
 
-    /// Tells that a move was not committed, because the value had been overwritten.
+    /// A move was not committed, because the value had been overwritten.
     fn refused(&mut self, moved: &Moved);
 
-    /// Tells that the moves of the last [`GcRun::advance`] were committed with numbers up to `last`.
+    /// The moves of the last [`GcRun::advance`] were committed with numbers up to `last`.
     fn committed(&mut self, last: SeqNo);
 
-    /// What is to be put in force when there are no more moves, where values move without any: then the edit leads readers
-    /// to the copies. Called under the lock of the manifest, once.
+    /// The edit to install when no moves are left, for placements that commit no moves: it leads readers to the
+    /// copies. Called once, under the manifest lock.
     fn edit(&mut self) -> ValueEdit {
         ValueEdit::default()
     }
 
-    /// Bytes of values in that edit's files: copies that no commit has counted.
+    /// Bytes of values in that edit's files. No commit has counted these copies.
     fn copied(&self) -> u64 {
         0
     }
 
-    /// Bytes that all moves set free: those of the files that are emptied, without the copies.
+    /// Bytes that all moves free: the bytes of the drained files minus those of the copies.
     fn freed(&self) -> u64;
 }
 
@@ -317,7 +324,7 @@ pub struct Moves {
     pub check: bool,
 }
 
-/// Reads that have met an address which was out of date (NovKV §III-D).
+/// Reads that found a pointer out of date (NovKV §III-D).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StaleReads {
     /// An earlier read had found where the value is.
@@ -326,12 +333,12 @@ pub struct StaleReads {
     pub searched: u64,
 }
 
-/// How well values are sorted, and what that took since the database was opened, in bytes of their records.
+/// How well values are sorted, and what that cost since the database was opened, in bytes of their records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Order {
     /// The levels that have files.
     pub levels: Vec<LevelOrder>,
-    /// Parted from their keys by flushes.
+    /// Separated from their keys by flushes.
     pub separated_bytes: u64,
     /// Moved because their keys went to a deeper level.
     pub merged_bytes: u64,
@@ -354,9 +361,9 @@ pub struct LevelOrder {
     pub bytes: u64,
     /// Of these, bytes that the index still needs.
     pub live_bytes: u64,
-    /// Of how many files, itself included, the key ranges overlap that of a file: the mean.
+    /// The mean number of files, itself included, that the key range of a file overlaps.
     pub overlap: f64,
-    /// Files whose values move with the next merge that meets them.
+    /// Files whose values move with the next merge that reads them.
     pub tagged: u64,
 }
 
@@ -369,10 +376,10 @@ pub struct ValueSpace {
     pub total_bytes: u64,
     /// Bytes of values that the index still needs, as far as known or estimated.
     pub live_bytes: u64,
-    /// Bytes of files that are emptied and wait for snapshots or a sync.
+    /// Bytes of drained files that wait for snapshots or a sync.
     pub drained_bytes: u64,
-    /// Bytes of files that are left out since something in them cannot be read, and of what cannot be collected without them. All of
-    /// them count as live.
+    /// Bytes of files that are left out because something in them cannot be read, and of what cannot be collected
+    /// without them. All of them count as live.
     pub left_out_bytes: u64,
 }
 
@@ -390,7 +397,7 @@ impl ValueSpace {
     }
 }
 
-/// One unit of collection, explained.
+/// One unit of GC, explained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explained {
     /// What it is: a file or a group.
@@ -401,11 +408,11 @@ pub struct Explained {
     pub total_bytes: u64,
     /// Bytes of it that are live, as far as known or estimated.
     pub live_bytes: u64,
-    /// Bytes written to the keyspace since it was collected or, if never, begun.
+    /// Bytes written to the keyspace since its last GC or, if there was none, since it was begun.
     pub age_bytes: u64,
-    /// How much the policy wants it; the largest first.
+    /// Its score with the policy; the largest first.
     pub score: f64,
-    /// Why it is not collected now; `None` when it is next.
+    /// Why GC does not pick it now; `None` when it is next.
     pub held: Option<&'static str>,
 }
 
@@ -414,28 +421,27 @@ pub struct Explained {
 pub struct Found {
     /// The value.
     pub value: Value,
-    /// A better address, where the one given led to a search.
+    /// A better pointer, where the one given led to a search.
     pub fresher: Option<Pointer>,
 }
 
-/// What may be asked of the index during a collection.
+/// What GC may ask of the index.
 pub trait IndexView {
-    /// The address under which `key` is now known, if its newest version is parted. Every call is counted
-    /// (`gc.index_lookups`).
+    /// The current pointer of `key`, if its newest version is separated. Every call is counted (`gc.index_lookups`).
     ///
     /// # Errors
     /// Those of a read.
     fn current(&self, key: &[u8]) -> Result<Option<Pointer>>;
 }
 
-/// What a placement wants collected: units by its own numbering.
+/// What a placement wants GC to do. Units are numbered by the placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GcPick {
     /// These files or groups, by [`Placement::collect`].
     Units(Vec<u64>),
     /// Nothing is moved: the index is asked about some values, so that the next pick knows better how much is dead.
     Look,
-    /// The tables of this key range rewritten, so that [`Rewriter::keep`] moves their values (`None`: unbounded).
+    /// Rewrite the tables of this key range, so that [`Rewriter::keep`] moves their values (`None`: unbounded).
     Rewrite {
         /// First key.
         start: Option<Box<[u8]>>,
@@ -446,7 +452,7 @@ pub enum GcPick {
     },
 }
 
-/// One moved value. It replaces the old address only where that is still the current one.
+/// One moved value. It replaces the old pointer only if that is still current.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// The key.

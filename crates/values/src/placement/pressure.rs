@@ -9,30 +9,30 @@ use super::ValueSpace;
 pub struct SpacePressure {
     /// Bytes of tables.
     pub index_bytes: u64,
-    /// Of these, live values that stay with their keys, by estimate.
+    /// Of these, an estimate of the live inline values.
     pub inline_bytes: u64,
-    /// Entries that may hide others, of all memtables and sorted runs but the largest, for each entry that is a value: what they
-    /// hide is not known to be dead before a compaction meets both.
+    /// Entries that may overwrite others: those of all memtables and sorted runs but the largest, for each entry that
+    /// is a value. What they overwrite is not known to be dead until a compaction reads both.
     pub entries_above: f64,
-    /// Entries that a newer one in the same memtable hides, for each entry that is a value.
+    /// Entries overwritten by a newer one in the same memtable, for each entry that is a value.
     pub overwritten: f64,
     /// Bytes that value files and tables may take for each byte of live values, each with its key.
     pub target: f64,
     /// The number of the oldest snapshot that is open.
     pub oldest_snapshot: Option<SeqNo>,
-    /// Collect whatever has files with numbers below this one, known to be worth it or not: a crash may have left copies
-    /// that nobody counts.
+    /// GC takes every unit that has files with numbers below this one, whether or not it is known to be worth it: a
+    /// crash may have left copies that nobody counts.
     pub all_before: Option<FileId>,
 }
 
-/// Targets below this are taken for this, in bytes: a few groups more or less are no excess.
+/// Lower bound of the target, in bytes: a few groups more or less are no excess.
 const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
-/// So much garbage for each live byte there is always: collecting the rest is not worth it.
+/// The garbage for each live byte that always remains: collecting it is not worth it.
 const UNCOLLECTED_SHARE: f64 = 0.15;
 
 impl SpacePressure {
-    /// Of values of so many bytes that are not known to be dead, more cannot be hidden.
+    /// At most how many bytes may be stale of values of so many bytes that are not known to be dead.
     #[must_use]
     pub fn stale_at_most(&self, live_bytes: u64) -> u64 {
         (live_bytes as f64 * (self.entries_above + self.overwritten).min(1.0)) as u64
@@ -43,14 +43,14 @@ impl SpacePressure {
         (space.live_bytes.saturating_sub(space.left_out_bytes) + self.inline_bytes) as f64
     }
 
-    /// Bytes of value files, without those that no collection can make smaller.
+    /// Bytes of value files, without those that GC cannot shrink.
     fn total_bytes(space: &ValueSpace) -> u64 {
         let left_out = if planted!("damage_counts") { 0 } else { space.left_out_bytes };
         space.total_bytes.saturating_sub(left_out)
     }
 
-    /// Bytes by which value files and tables are larger than they should be, when what is emptied is gone: than their target
-    /// without a quarter of the slack, which is for the copies of collections beside what they copy.
+    /// Bytes by which value files and tables exceed their target once drained files are deleted. A quarter of the
+    /// target's slack does not count: it is for the copies that GC makes while the originals exist.
     #[must_use]
     pub fn excess(&self, space: &ValueSpace) -> u64 {
         let slack = (self.target - 1.0) * 0.75;
@@ -58,15 +58,15 @@ impl SpacePressure {
         (Self::total_bytes(space).saturating_sub(space.drained_bytes) + self.index_bytes).saturating_sub(bound)
     }
 
-    /// Bytes that the target leaves for value files: for all but the tables.
+    /// Bytes that the target leaves for value files: all but the tables.
     #[must_use]
     pub fn allowed_for_files(&self, space: &ValueSpace) -> f64 {
         self.live_bytes(space) * self.target - self.index_bytes as f64
     }
 
-    /// How large value files and tables are, what is emptied included, of what the target allows: at 1.0 they are as large. It
-    /// is for slowing writers, so it is 0 where that would free nothing, while a snapshot holds what is emptied; and a target
-    /// that the tables alone go beyond is taken for one that collections can reach.
+    /// Bytes of value files and tables, drained files included, divided by the target: 1.0 when they fill it. It is
+    /// for slowing writers, so it is 0 where slowing them would free nothing: while a snapshot holds drained files. A
+    /// target that the tables alone exceed is raised to what GC can reach.
     #[must_use]
     pub fn fullness(&self, space: &ValueSpace) -> f64 {
         if self.is_pinned(space) {
@@ -76,7 +76,7 @@ impl SpacePressure {
         (Self::total_bytes(space) + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
     }
 
-    /// Whether collections can reach the target. Tables may go beyond it alone, where values are short.
+    /// Whether GC can reach the target. Where values are short, the tables alone may exceed it.
     #[must_use]
     pub fn is_reachable(&self, space: &ValueSpace) -> bool {
         self.reachable(space) <= self.live_bytes(space) * self.target
@@ -87,14 +87,14 @@ impl SpacePressure {
         live as f64 * (1.0 + UNCOLLECTED_SHARE) + self.index_bytes as f64
     }
 
-    /// Whether so much is emptied and kept for snapshots that collecting more would only take more space.
+    /// Whether snapshots hold so many drained bytes that more GC would only take more space.
     #[must_use]
     pub fn is_pinned(&self, space: &ValueSpace) -> bool {
         self.oldest_snapshot.is_some()
             && space.drained_bytes as f64 > self.live_bytes(space) * (self.target - 1.0).max(0.1)
     }
 
-    /// Why a unit that is worth collecting is not collected now.
+    /// Why GC does not pick a unit now that is worth collecting.
     #[must_use]
     pub fn reason(&self, space: &ValueSpace) -> &'static str {
         if self.excess(space) == 0 {
@@ -125,19 +125,19 @@ mod tests {
         }
     }
 
-    fn space(total: u64, emptied: u64) -> ValueSpace {
-        let (total_bytes, drained_bytes) = (total * MIB, emptied * MIB);
+    fn space(total: u64, drained: u64) -> ValueSpace {
+        let (total_bytes, drained_bytes) = (total * MIB, drained * MIB);
         ValueSpace { files: 1, total_bytes, live_bytes: 1000 * MIB, drained_bytes, left_out_bytes: 0 }
     }
 
     #[test]
     fn values_and_tables_together_fill_the_target() {
         assert_eq!(pressure(1.5, None).fullness(&space(1300, 0)), 1.0);
-        assert!(pressure(1.5, None).fullness(&space(1300, 300)) >= 1.0, "what is emptied is still there");
+        assert!(pressure(1.5, None).fullness(&space(1300, 300)) >= 1.0, "drained files still take space");
     }
 
     #[test]
-    fn values_that_stay_with_their_keys_may_have_garbage_beside_them_too() {
+    fn inline_values_raise_the_target_too() {
         let pressure = SpacePressure { inline_bytes: 100 * MIB, ..pressure(1.5, None) };
         assert_eq!(pressure.fullness(&space(1450, 0)), 1.0);
         assert_eq!(pressure.excess(&space(1400, 0)), 1600 * MIB - 1512 * MIB - MIB / 2);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_hidden_than_stands_above() {
+    fn no_more_is_stale_than_stands_above() {
         let above = |entries_above, overwritten| SpacePressure { entries_above, overwritten, ..pressure(1.5, None) };
         assert_eq!(above(0.0, 0.0).stale_at_most(1000), 0);
         assert_eq!(above(0.25, 0.25).stale_at_most(1000), 500);
@@ -164,7 +164,8 @@ mod tests {
         assert!(pressure(1.5, None).fullness(&space(2000, 600)) > 1.0);
     }
 
-    /// Else writers would wait for ever for what nobody can free, and all else would be collected again and again for it.
+    /// Otherwise writers would wait forever for bytes that nobody can free, and everything else would be collected
+    /// again and again.
     #[test]
     fn what_cannot_be_read_neither_slows_writers_nor_asks_for_collections() {
         let sound = space(1300, 0);

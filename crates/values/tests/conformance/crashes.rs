@@ -1,5 +1,5 @@
-//! What a crash leaves: images of power losses and killed processes at every change of the files, each opened, compared with
-//! the model, collected, reopened.
+//! What a crash leaves: images of power losses and killed processes at every change of the files, each opened,
+//! compared with the model, collected, reopened.
 
 use std::{
     collections::BTreeSet,
@@ -103,8 +103,8 @@ pub fn a03_moves_that_no_table_holds_survive_a_crash_at_every_io(placement: Plac
     bed.check_thoroughly();
 }
 
-/// Another thread flushes at every change of the files that a collection makes, and the power goes: copies are listed whose
-/// moves are lost, so that the index leads to what they are of.
+/// Another thread flushes at every change of the files that a collection makes, and the power goes: copies are listed
+/// whose moves are lost, so that the index leads to what they are of.
 pub fn a03_copies_that_are_listed_without_their_moves_replace_nothing(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..20);

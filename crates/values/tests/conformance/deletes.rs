@@ -143,8 +143,8 @@ pub fn a02_a_delete_is_never_below_what_it_deletes(placement: Placement) {
     }
 }
 
-/// A queue deleted one by one from the front, and single keys out of the middle of others: when all is merged and collected,
-/// nothing is left that says so, and nothing has come back.
+/// A queue deleted one by one from the front, and single keys out of the middle of others: when all is merged and
+/// collected, nothing is left that says so, and nothing has come back.
 pub fn a02_range_deletes_go_when_nothing_needs_them(placement: Placement) {
     let fs = MemoryFs::default();
     let open = || Db::open_in(env::simulated(&fs), env::DIR, options(placement)).unwrap();
@@ -188,8 +188,8 @@ pub fn a02_range_deletes_go_when_nothing_needs_them(placement: Placement) {
     assert_eq!(left(&db), (0, 0));
 }
 
-/// Ranges that have no neighbours, beside values that nobody changes: those are collected for the sake of what is kept of the
-/// ranges.
+/// Ranges that have no neighbours, beside values that nobody changes: those are collected for the sake of what is
+/// kept of the ranges.
 pub fn a02_range_deletes_that_do_not_merge_have_a_bound_in_memory(placement: Placement) {
     let fs = MemoryFs::default();
     let open = || Db::open_in(env::simulated(&fs), env::DIR, options(placement)).unwrap();
@@ -202,7 +202,8 @@ pub fn a02_range_deletes_that_do_not_merge_have_a_bound_in_memory(placement: Pla
             most = most.max(db.stats().memory.values);
         }
     }
-    // All together are 700 KiB. A sixty-fourth of the memory limit and what comes between two looks are not half of that.
+    // All together are 700 KiB. A sixty-fourth of the memory limit and what comes between two looks are not half of
+    // that.
     assert!(most < 300 << 10, "{most} bytes");
     let check = |db: &Db| {
         let is_there = |n| db.get(key_bytes(n)).unwrap().is_some_and(|value| spec(n.into(), 80).is(&value));
@@ -213,8 +214,8 @@ pub fn a02_range_deletes_that_do_not_merge_have_a_bound_in_memory(placement: Pla
     check(&open());
 }
 
-/// A file that was collected is in use again after a crash, if a snapshot has kept it: with all that its collection left out
-/// because of a range delete.
+/// A file that was collected is in use again after a crash, if a snapshot has kept it: with all that its collection
+/// left out because of a range delete.
 pub fn a02_a_range_delete_outlasts_the_files_that_a_crash_brings_back(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..40);

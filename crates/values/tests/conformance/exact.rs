@@ -1,12 +1,13 @@
 //! What is exact where compaction says what is dead.
 //!
 //! * `novkv`: the records of value files that no drop-key names are the versions that tables point at.
-//! * `diffkv`: the bytes of a vTable that its counter does not call dead are those of the records that tables point at. (Of a log,
-//!   too, unless a crash has left copies whose moves it took: then there are more.) And its records ascend by key.
+//! * `diffkv`: the bytes of a vTable that its counter does not call dead are those of the records that tables point
+//!   at. (Of a log, too, unless a crash has left copies whose moves it took: then there are more.) And its records
+//!   ascend by key.
 //!
 //! Neither more, or space would be lost for good, nor fewer, or a value would be; after any history, with any set of
-//! snapshots, and after a crash at any I/O of whatever drops, collects or leads elsewhere. Both sides are read from the files of
-//! a flushed and closed database, by other code than the placement's.
+//! snapshots, and after a crash at any I/O of whatever drops, collects or leads elsewhere. Both sides are read from
+//! the files of a flushed and closed database, by other code than the placement's.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -254,7 +255,8 @@ pub fn a_crash_at_any_io_leaves_no_version_lost_or_kept_in_vain(placement: Place
     drop(bed);
 }
 
-/// What is replayed is written anew: a crash within that, with two keyspaces of which one is flushed first, leaves no copy.
+/// What is replayed is written anew: a crash within that, with two keyspaces of which one is flushed first, leaves no
+/// copy.
 pub fn a_crash_within_a_recovery_of_two_keyspaces_leaves_no_copy(placement: Placement) {
     let mut options = options(placement);
     options.memtable_bytes = 64 << 10;
@@ -309,8 +311,8 @@ pub fn what_threads_drop_while_others_collect_is_exact(placement: Placement) {
     check_flushed(&fs, placement);
 }
 
-/// When workers end, moves of a collection may stand in the log only, and tables lead to where the values were. So everything is
-/// flushed once more without workers, until no flush has led to another collection.
+/// When workers end, moves of a collection may stand in the log only, and tables lead to where the values were. So
+/// everything is flushed once more without workers, until no flush has led to another collection.
 fn check_flushed(fs: &MemoryFs, placement: Placement) {
     let db = Db::open_in(env::simulated(fs), env::DIR, options(placement)).unwrap();
     let collections = || db.stats().gc.jobs;
@@ -344,7 +346,8 @@ impl Meeting {
     }
 }
 
-/// Workers collect logs beside each other: the first that begins a copy stands still until a second one has begun another.
+/// Workers collect logs beside each other: the first that begins a copy stands still until a second one has begun
+/// another.
 #[test]
 fn workers_that_collect_at_once_lose_nothing_and_count_right() {
     let fs = MemoryFs::default();

@@ -1,8 +1,8 @@
 //! The battery that every placement must pass: one test for each row of the table in `reliability/rows.md`.
 //!
-//! A row is written once, as a function of the placement, and stands in [`each_row`]. A placement, or a variant of one, is one line at the
-//! end of this file. Rows use the public interface of `bifold` and files in memory; what is small here is small so that a few
-//! hundred writes fill, split, empty and delete many files.
+//! A row is written once, as a function of the placement, and stands in [`each_row`]. A placement, or a variant of
+//! one, is one line at the end of this file. Rows use the public interface of `bifold` and files in memory; what is
+//! small here is small so that a few hundred writes fill, split, empty and delete many files.
 //!
 //! | module | rows about |
 //! |---|---|

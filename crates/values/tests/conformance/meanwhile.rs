@@ -1,7 +1,7 @@
 //! Something that another thread does in the middle of a call, at a chosen change of the files.
 //!
-//! The other thread is given a moment to finish while the call stands still. Where it cannot, because the call holds a lock
-//! that it needs, the call goes on and the other thread goes on as soon as it may.
+//! The other thread is given a moment to finish while the call stands still. Where it cannot, because the call holds
+//! a lock that it needs, the call goes on and the other thread goes on as soon as it may.
 
 use std::{
     sync::{
@@ -69,9 +69,9 @@ pub fn delete(key: u16) -> Change {
     Change::Delete(0, key_bytes(key))
 }
 
-/// Collects everything in a copy of `prepared` while another thread does `act`: once for every change of the files that the
-/// collection makes. Each time everything is compared with the model, again after all was moved and merged, and again
-/// after reopening. Answers how often.
+/// Collects everything in a copy of `prepared` while another thread does `act`: once for every change of the files
+/// that the collection makes. Each time everything is compared with the model, again after all was moved and merged,
+/// and again after reopening. Answers how often.
 pub fn at_every_change_of_a_collection(prepared: &Prepared, act: &Act) -> u64 {
     for nth in 1.. {
         let mut bed = prepared.open();

@@ -215,7 +215,8 @@ pub fn a11_the_manifest_says_what_is_there(placement: Placement) {
             _ => (0..20).for_each(|key| bed.delete(key)),
         }
         bed.step(&Op::Flush);
-        // What is appended to when the database closes is appended to no more when it is opened: it may be a unit only then.
+        // What is appended to when the database closes is appended to no more when it is opened: it may be a unit
+        // only then.
         let (files, count, bytes, units) = shape(&bed);
         bed.reopen();
         let after = shape(&bed);

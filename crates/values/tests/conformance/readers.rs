@@ -159,8 +159,8 @@ fn moved_bytes(db: &Db) -> u64 {
     stats.keyspaces.iter().flat_map(|k| &k.values).map(|v| v.merged_bytes + v.gc_bytes).sum()
 }
 
-/// Snapshots are taken, all live values are moved again and again by forced collections, a writer overwrites half of the
-/// keys, and a reader compares every value of every snapshot with what was there when it was taken.
+/// Snapshots are taken, all live values are moved again and again by forced collections, a writer overwrites half of
+/// the keys, and a reader compares every value of every snapshot with what was there when it was taken.
 pub fn g14_snapshots_stay_the_same_while_every_value_moves(placement: Placement) {
     let fs = MemoryFs::default();
     let db = Db::open_in(threaded(&fs), env::DIR, with_workers(placement)).unwrap();
@@ -236,8 +236,8 @@ fn check(db: &Db, (snapshot, holds): &Held) -> u64 {
     2 * right.len() as u64
 }
 
-/// All copies are still there, because the first snapshot is: each has the number of the write it is of. Where snapshots need
-/// no old copies, tables tell how often they were rewritten.
+/// All copies are still there, because the first snapshot is: each has the number of the write it is of. Where
+/// snapshots need no old copies, tables tell how often they were rewritten.
 fn assert_moved(fs: &MemoryFs) {
     let epochs = epochs(fs);
     let mut copies = BTreeMap::new();

@@ -212,8 +212,8 @@ impl Bed {
         self.db().collect_garbage().unwrap();
     }
 
-    /// Lets what there is become cold, where that goes to a log: the collections to come collect the log too. Where merges move
-    /// values, they are left with garbage to collect.
+    /// Lets what there is become cold, where that goes to a log: the collections to come collect the log too. Where
+    /// merges move values, they are left with garbage to collect.
     pub fn cool(&mut self) {
         if self.set.database.keyspace.placement == bifold::Placement::DiffKv {
             self.step(&Op::Flush);
@@ -316,8 +316,8 @@ pub fn holders(fs: &MemoryFs) -> Vec<String> {
 /// A record of a value file: key, number, kind, and the body with the method by which it is stored.
 pub type Record = (Vec<u8>, u64, String, String);
 
-/// All records of all value files that are about a key, one for each copy. Tags are left out when each is the note of a copy that
-/// it is: it has the number of the value, and leads to it or to a file that is gone.
+/// All records of all value files that are about a key, one for each copy. Tags are left out when each is the note of
+/// a copy that it is: it has the number of the value, and leads to it or to a file that is gone.
 pub fn records(fs: &MemoryFs) -> Vec<Record> {
     let mut records = Vec::new();
     let (mut places, mut tags) = (BTreeMap::new(), Vec::new());

@@ -71,14 +71,14 @@ fn walk(source: &Source) -> (Vec<Written>, Vec<Damage>) {
         match salvage.step() {
             Found::Record(record, len) => {
                 let (offset, end) = (record.offset, record.offset + u64::from(len));
-                assert_eq!(at, offset, "nothing is passed without a word");
+                assert_eq!(at, offset, "nothing is skipped without a report");
                 at = end;
                 let value = record.value().unwrap().to_vec();
                 let (seqno, kind) = (record.seqno, record.kind);
                 records.push(Written { offset, end, seqno, kind, key: record.key.to_vec(), value });
             }
             Found::Damage(met) => {
-                assert_eq!(at, met.offset, "nothing is passed without a word");
+                assert_eq!(at, met.offset, "nothing is skipped without a report");
                 assert!(met.bytes > 0);
                 at += met.bytes;
                 damage.push(met);

@@ -11,7 +11,7 @@ use bifold_io::{Reader, Writer};
 
 use crate::parts::sync::LockExt;
 
-/// What the manifest says of a file with values by key.
+/// What the manifest records about a file with values sorted by key.
 #[derive(Clone, Debug, Default)]
 pub struct Extent {
     /// The level of the index whose keys its values follow.
@@ -38,24 +38,24 @@ pub struct ValueFile {
     pub(super) start: u64,
     /// Bytes in it that count.
     pub(super) len: AtomicU64,
-    /// How much of it the manifest knows: that much is whole.
-    pub(super) listed: AtomicU64,
-    /// Bytes of it that nobody needs, as far as known.
+    /// The length recorded in the manifest: that much is whole.
+    pub(super) recorded_len: AtomicU64,
+    /// Dead bytes in it, as far as known.
     pub(super) dead: AtomicU64,
     pub(super) recorded_dead: AtomicU64,
     pub(super) dirty: AtomicBool,
-    /// Nothing is appended any more: it has another name, in a copy of the database.
+    /// Nothing is appended any more: a copy of the database links to it.
     pub(super) sealed: AtomicBool,
-    /// Where its values stand in the order of keys, if they do in some.
+    /// The key range of its values, if they are sorted by key.
     pub(super) extent: OnceLock<Extent>,
     pub(super) tags: AtomicU32,
-    /// Its length when the sync began that runs, and the one that last ended well.
+    /// Its length when the running sync began, and when the last successful one began.
     pub(super) syncing: AtomicU64,
     pub(super) synced: AtomicU64,
 }
 
 impl ValueFile {
-    /// To read from.
+    /// The reader of the file.
     #[must_use]
     pub fn reader(&self) -> &Reader {
         &self.reader
@@ -82,22 +82,22 @@ impl ValueFile {
     /// Whether the manifest knows it.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        self.listed.load(Relaxed) > 0
+        self.recorded_len.load(Relaxed) > 0
     }
 
     /// Whether the manifest knows all of it.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
-        self.listed.load(Relaxed) == self.len()
+        self.recorded_len.load(Relaxed) == self.len()
     }
 
-    /// Where its values stand in the order of keys, if they do in some.
+    /// The key range of its values, if they are sorted by key.
     #[must_use]
     pub fn extent(&self) -> Option<&Extent> {
         self.extent.get()
     }
 
-    /// Marks that the manifest remembers.
+    /// The tags recorded in the manifest.
     #[must_use]
     pub fn tags(&self) -> u32 {
         self.tags.load(Relaxed)
@@ -109,34 +109,33 @@ impl ValueFile {
         self.sealed.load(Relaxed)
     }
 
-    /// Bytes of it that nobody needs, as far as known.
+    /// Dead bytes in it, as far as known.
     #[must_use]
     pub fn dead(&self) -> u64 {
         self.dead.load(Relaxed).min(self.len().saturating_sub(self.start))
     }
 
-    /// Of its records, the share of bytes that is needed, as far as known.
+    /// The share of its record bytes that are needed, as far as known.
     #[must_use]
     pub fn valid_share(&self) -> f64 {
         let bytes = self.len().saturating_sub(self.start);
         bytes.saturating_sub(self.dead()) as f64 / bytes.max(1) as f64
     }
 
-    /// Notes that so many more bytes are not needed.
+    /// Counts so many more bytes as dead.
     pub fn add_dead(&self, bytes: u64) {
         self.dead.fetch_add(bytes, Relaxed);
     }
 
-    /// Notes that so many bytes are not needed, if fewer were known.
+    /// Raises the number of dead bytes to this, if fewer were known.
     pub fn raise_dead_to(&self, bytes: u64) {
         self.dead.fetch_max(bytes, Relaxed);
     }
 
-    /// The bytes that a pointer into this file leads to. A pointer may be damaged: memory is taken for no more than the file
-    /// has.
+    /// The bytes that a pointer into this file leads to. A damaged pointer never allocates more than the file has.
     ///
     /// # Errors
-    /// I/O errors; corruption when the file ends before.
+    /// I/O errors; corruption when the file ends before that.
     pub fn read_bytes(&self, pointer: Pointer, source: IoSource) -> Result<Arc<[u8]>> {
         let end = self.len().max(self.reader.len());
         if pointer.offset.saturating_add(u64::from(pointer.len)) > end {
@@ -150,7 +149,7 @@ impl ValueFile {
         Ok(bytes)
     }
 
-    /// Closes it for appending if all of it is durable and nobody appends to it just now.
+    /// Closes it for appending if all of it is durable and nobody is appending.
     pub(super) fn close_if_idle(&self) {
         let mut writer = self.writer.hold();
         let is_durable = !self.dirty.load(Relaxed) && self.synced.load(Relaxed) == self.len();
@@ -159,7 +158,7 @@ impl ValueFile {
         }
     }
 
-    /// What the manifest is to know.
+    /// What the manifest records about it.
     pub(super) fn meta(&self, keyspace: KeyspaceId) -> ValueFileMeta {
         let Extent { level, entries, smallest, largest } = self.extent.get().cloned().unwrap_or_default();
         ValueFileMeta {

@@ -1,4 +1,4 @@
-//! The collection of some groups (HashKV §3.3 and §3.4).
+//! GC of some groups (HashKV §3.3 and §3.4).
 //!
 //! ```text
 //! from now on commits append to new files
@@ -8,8 +8,8 @@
 //! a few at a time: moves of the keys that commits have not written meanwhile ─▶ the copies are the groups' files
 //! ```
 //!
-//! A tag is a record of its key like any other: a value that has one beside it was updated, so it is hot. It goes on
-//! standing here as long as it is the newest of its key and the log has the file; then the log is told what died.
+//! A tag is a record of its key like any other: a value with a tag next to it was updated, so it is hot. The tag
+//! stays here as long as it is the newest record of its key and the log has the file. Then the log learns what died.
 
 mod leaf;
 
@@ -39,14 +39,14 @@ use crate::{
     placements::{Cold, ValueOptions},
 };
 
-/// A collection of some families.
+/// A GC run on some families.
 pub(super) struct Regroup {
     files: Arc<ValueFiles>,
     state: Arc<Mutex<State>>,
     options: ValueOptions,
     /// The range deletes known when values were copied: those with numbers up to this.
     ranges_upto: SeqNo,
-    /// The groups marked as being collected.
+    /// The groups marked as busy with GC.
     taken: Vec<Region>,
     families: Vec<Family>,
     next: usize,
@@ -55,7 +55,7 @@ pub(super) struct Regroup {
     freed: u64,
 }
 
-/// Moves that are committed under one hold of the lock: about half a millisecond.
+/// Moves committed under one hold of the lock: about half a millisecond.
 const MOVES_AT_ONCE: usize = 512;
 
 /// Groups that share files.
@@ -65,14 +65,14 @@ struct Family {
     sources: Vec<Source>,
     leaves: Vec<Leaf>,
     keys: KeyTable<Newest>,
-    /// Bytes of the cold log's files whose tags are not the newest of their keys.
+    /// Bytes in each file of the cold log whose tags are no longer the newest of their keys.
     ended: BTreeMap<FileId, u64>,
     copied: Vec<Copied>,
     /// The moves before this one have been handed out.
     next: usize,
 }
 
-/// A file to collect.
+/// A file that GC reads.
 struct Source {
     file: Arc<ValueFile>,
     is_cold: bool,
@@ -86,12 +86,12 @@ struct Newest {
     /// Records of the key in the hot segment, so far.
     hot_records: u32,
     offset: u64,
-    /// Its place among the copied ones.
+    /// Its position in `copied`.
     copied: Option<u32>,
     tag: Option<Tag>,
 }
 
-/// The newest record of a key is a tag: the file of the cold log that its value was copied to, and how long it is.
+/// The tag that is the newest record of a key: the file of the cold log with the value, and the length of the value.
 #[derive(Clone, Copy)]
 struct Tag {
     file: FileId,
@@ -99,14 +99,15 @@ struct Tag {
 }
 
 impl Newest {
-    /// By age. Of two records with one number a value is newer than its tag: a crash may have taken back the move to the
-    /// cold log, so that the index leads to the value here. Of two tags that of the later file is: the value moved on there.
+    /// By age. Of two records with one number, a value is newer than its tag: a crash may have undone the move to the
+    /// cold log, so that the index points at the value here. Of two tags, that of the later file is newer: the value
+    /// moved on there.
     fn order(&self) -> (SeqNo, bool, FileId) {
         let is_value = self.tag.is_none() != planted!("tag_over_value");
         (self.seqno, is_value, self.tag.map_or(0, |tag| tag.file))
     }
 
-    /// Where a record goes: updated since the last collection, or not.
+    /// Where a record goes, by whether it was updated since the last GC.
     fn goes_to(&self, cold: Cold, kind: ValueKind) -> usize {
         match (cold, kind) {
             (_, ValueKind::Tag) => HOT,
@@ -118,7 +119,7 @@ impl Newest {
     }
 }
 
-/// Where copies go.
+/// Destinations of copies.
 const HOT: usize = 0;
 const COLD_SEGMENT: usize = 1;
 const COLD_LOG: usize = 2;
@@ -134,12 +135,12 @@ struct Copied {
     is_old: bool,
     /// How long the value is.
     bytes: u32,
-    /// From where to where. `None`: it was in the cold log already, and only its tag was copied.
+    /// Old and new place. `None`: it was in the cold log already, and only its tag was copied.
     moves: Option<(Pointer, Pointer)>,
 }
 
 impl Regroup {
-    /// Nothing yet.
+    /// A run that has copied nothing yet.
     pub fn begin(files: &Arc<ValueFiles>, state: &Arc<Mutex<State>>, options: &ValueOptions) -> Self {
         Self {
             files: Arc::clone(files),
@@ -154,7 +155,7 @@ impl Regroup {
         }
     }
 
-    /// Copies what is live of these units.
+    /// Copies the live values of these units.
     pub fn copy(&mut self, units: impl Iterator<Item = FamilyUnit>) -> Result<()> {
         let units: Vec<FamilyUnit> = units.collect();
         let mut fresh = self.begin_files(&units)?;
@@ -167,21 +168,22 @@ impl Regroup {
             let log = cold_log.take_end(self.options.file_bytes, left_out);
             Copying { files: &self.files, cold: self.options.cold, ranges: Arc::clone(ranges.known()), log_files, log }
         };
-        // Of groups that have split meanwhile.
-        self.files.empty(fresh.into_values().map(|file| file.id), 0);
+        // New files of groups that have split meanwhile.
+        self.files.mark_drained(fresh.into_values().map(|file| file.id), 0);
         for family in &mut self.families {
             family.copy(&mut copying)?;
         }
         let log = copying.log;
         self.finish_copies(log)?;
-        // Most of what commits write meanwhile is looked at without the commit lock.
+        // Most of what commits wrote meanwhile is read without the commit lock.
         for family in &mut self.families {
             family.pass_over_since(&self.state)?;
         }
         Ok(())
     }
 
-    /// A file for each group to go on with. The system may take its time for a new name: a commit would wait for that.
+    /// Begins a file for each group, for commits to continue in. Done beforehand, because the system may take long to
+    /// create a name, and a commit would wait for that.
     fn begin_files(&self, units: &[FamilyUnit]) -> Result<BTreeMap<Region, Arc<ValueFile>>> {
         let regions: BTreeSet<Region> = {
             let groups = &self.state.hold().groups;
@@ -193,7 +195,7 @@ impl Regroup {
             match self.files.begin(region.number()) {
                 Ok(file) => drop(begun.insert(region, file)),
                 Err(error) => {
-                    self.files.empty(begun.into_values().map(|file| file.id), 0);
+                    self.files.mark_drained(begun.into_values().map(|file| file.id), 0);
                     return Err(error);
                 }
             }
@@ -233,7 +235,7 @@ fn members(groups: &Groups, unit: FamilyUnit) -> Vec<usize> {
     at.map_or(Vec::new(), |at| groups.family(at, unit.hot_only))
 }
 
-/// Marks a unit's groups as being collected: commits go on in `fresh` files. `None` when there is nothing to collect.
+/// Marks a unit's groups as busy: commits continue in `fresh` files. `None` when there is nothing to collect.
 fn take(
     (groups, left_out): (&mut Groups, &BTreeSet<FileId>),
     unit: FamilyUnit,
@@ -267,7 +269,7 @@ fn take(
         taken.push(group.region);
         let goes_on = |cold: &&Arc<ValueFile>| unit.hot_only && !left_out.contains(&cold.id);
         let cold = group.cold.head().filter(goes_on).cloned();
-        // Should this collection be given up, nobody goes on with it.
+        // If this run is abandoned, nobody appends to it again.
         group.cold.open &= !unit.hot_only;
         Leaf::new(group.region, cold)
     });
@@ -283,7 +285,7 @@ fn end(ended: &mut BTreeMap<FileId, u64>, tag: Option<Tag>) {
     }
 }
 
-/// What copying takes.
+/// What copying needs.
 struct Copying<'a> {
     files: &'a ValueFiles,
     cold: Cold,
@@ -295,9 +297,9 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Whether a record that is the newest of its key must stay. A tag of a file that is gone says nothing: the value has moved
-    /// and left another one, or is dead. A note says that older values are dead. But without the cold segment, older values may be
-    /// there.
+    /// Whether a record that is the newest of its key must stay. A tag of a deleted file says nothing: the value has
+    /// moved and left another tag, or is dead. A note says that older values are dead. If the cold segment is not
+    /// collected too, it may hold older values.
     fn stays(&self, record: &ValueRecord<'_>, tag: Option<Tag>, unit: FamilyUnit) -> bool {
         unit.hot_only
             || match record.kind {
@@ -308,7 +310,7 @@ impl Copying<'_> {
 }
 
 impl Family {
-    /// Copies what counts, each record to the files of its group.
+    /// Copies the records that count, each to the files of its group.
     fn copy(&mut self, copying: &mut Copying<'_>) -> Result<()> {
         self.find_newest()?;
         self.end_covered(&copying.ranges);
@@ -380,7 +382,7 @@ impl Family {
         Ok(())
     }
 
-    /// Tags of keys that range deletes cover are not the newest of their keys either.
+    /// Tags of keys that range deletes cover no longer count either.
     fn end_covered(&mut self, ranges: &CoveredRanges) {
         for key in self.keys.numbers() {
             let Newest { seqno, tag, .. } = *self.keys.at(key);
@@ -390,7 +392,7 @@ impl Family {
         }
     }
 
-    /// Keys that commits have written since stay where those put them.
+    /// Skips keys that commits have written since: they stay where those put them.
     fn pass_over_since(&mut self, state: &Mutex<State>) -> Result<()> {
         for leaf in &mut self.leaves {
             let begun_since = leaf.begun_since(&self.sources, &state.hold().groups);
@@ -404,7 +406,7 @@ impl Family {
         Ok(())
     }
 
-    /// Some of the moves that are left, without those of keys that range deletes have covered since.
+    /// The next moves, without keys that range deletes have covered since.
     fn next_moves(&mut self, later: Option<&CoveredRanges>) -> Vec<Moved> {
         let some = self.next..self.copied.len().min(self.next + MOVES_AT_ONCE);
         self.next = some.end;
@@ -449,7 +451,7 @@ impl GcRun for Regroup {
         let emptied: u64 = family.sources.iter().map(|source| source.file.len()).sum();
         let copied: u64 = family.leaves.iter().map(|leaf| leaf.copied.iter().sum::<u64>() + leaf.tag_bytes).sum();
         self.freed += emptied.saturating_sub(copied);
-        self.files.empty(family.sources.iter().map(|source| source.file.id), last);
+        self.files.mark_drained(family.sources.iter().map(|source| source.file.id), last);
         family.keys = KeyTable::default();
     }
 

@@ -1,4 +1,4 @@
-//! The placement by itself; the engine's part, which records edits, is played by [`Stage`].
+//! The placement by itself. [`Stage`] plays the engine's part: it records edits.
 
 use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
 
@@ -46,7 +46,7 @@ impl Stage {
         (key, seqno, pointer)
     }
 
-    /// No more is appended to the present file, and the manifest knows all of it.
+    /// No more is appended to the present file, and all of it is recorded.
     fn end_file(&mut self) {
         self.placement.begin_sync();
         self.placement.sync().unwrap();
@@ -58,7 +58,7 @@ impl Stage {
         self.install(&pending_edit);
     }
 
-    /// A rewrite that drops these versions; its edit is not in force yet.
+    /// A rewrite that drops these versions. Its edit is not installed yet.
     fn drop_versions(&self, versions: &[Version]) -> ValueEdit {
         let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, deepest: 1, moving: Vec::new() };
         let mut rewriter = self.placement.rewriter(&job).unwrap();
@@ -92,7 +92,7 @@ impl Stage {
         self.placement = open(&self.fs, &self.next, &self.listed);
     }
 
-    /// Reads it, and answers the fresher pointer.
+    /// Reads it and returns the fresher pointer.
     fn check(&self, (key, seqno, pointer): Version) -> Option<Pointer> {
         let found = self.placement.read(key, seqno, pointer, IoSource::Get).unwrap();
         let found = found.unwrap_or_else(|| panic!("version {seqno} of {} is lost", key.escape_ascii()));
@@ -152,7 +152,7 @@ fn open_to_replay(
     ValueStore::of(Arc::clone(&files), Box::new(NovKv::open(&files, OPTIONS).unwrap()))
 }
 
-/// So many of all entries stand above others.
+/// Pressure with so many of all entries above others.
 fn pressure(entries_above: f64) -> SpacePressure {
     SpacePressure {
         index_bytes: 0,
@@ -186,7 +186,7 @@ fn a_stale_pointer_is_searched_for_once() {
         assert_eq!(stage.check(version), Some(fresher));
         assert_eq!(stage.check((version.0, version.1, fresher)), None, "a fresh one leads there at once");
     }
-    // A rewrite that meets a stale pointer writes the repaired one.
+    // A rewrite that finds a stale pointer writes the repaired one.
     assert_eq!(stage.kept(versions[0]), placement::Kept::Pointer(stage.check(versions[0]).unwrap()));
 }
 
@@ -217,7 +217,7 @@ fn drop_keys_that_come_during_a_collection_are_not_forgotten() {
     let meanwhile = stage.drop_versions(&versions[1..2]);
     stage.install(&meanwhile);
     let edit = collecting.edit();
-    assert_eq!(edit.removed, [file, first.added[0].id], "the drop file that came meanwhile stays");
+    assert_eq!(edit.removed, [file, first.added[0].id], "the drop file written meanwhile stays");
     stage.install(&edit);
     let table = edit.added[0].id;
     assert_eq!(stage.dead(), [(table, 333)].into(), "one of three");
@@ -299,7 +299,7 @@ fn drop_files_are_merged() {
     assert_eq!(stage.listed.len(), 1);
 }
 
-/// Of a stale pointer with the place of another one's handle nothing is written into the index.
+/// A stale pointer that leads to the place of another one's handle is not rewritten in the index.
 #[test]
 fn a_handle_of_another_pointer_is_not_written_into_the_index() {
     let mut stage = Stage::new();
@@ -361,7 +361,7 @@ fn a_rewrite_is_asked_for_when_files_would_be_worth_collecting_after_it() {
 }
 
 #[test]
-fn what_is_known_is_collected_before_a_rewrite_looks_for_more_unless_much_is_hidden() {
+fn known_garbage_is_collected_before_a_rewrite_looks_for_more_unless_much_is_stale() {
     let is_rewrite = |dropped: usize, stale_percent: u64| {
         let (mut stage, versions) = filled();
         let dropped: Vec<Version> = versions.iter().step_by(dropped).copied().collect();
@@ -378,7 +378,7 @@ fn what_is_known_is_collected_before_a_rewrite_looks_for_more_unless_much_is_hid
 }
 
 #[test]
-fn what_a_rewrite_drops_is_hidden_no_more() {
+fn what_a_rewrite_drops_is_no_longer_stale() {
     let (stage, versions) = filled();
     let each = u64::from(versions[0].2.len);
     stage.placement.note_overwritten(500 * each);

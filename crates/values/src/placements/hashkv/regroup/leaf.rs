@@ -23,23 +23,23 @@ pub(super) struct Leaf {
     pub(super) region: Region,
     pub(super) hot: Option<Arc<ValueFile>>,
     pub(super) cold: Option<Arc<ValueFile>>,
-    /// While it is copied.
+    /// Its unfinished copies.
     pub(super) copies: [Option<Copy>; 2],
     /// Bytes copied to each, and to the cold log.
     pub(super) copied: [u64; 3],
     /// Bytes of tags.
     pub(super) tag_bytes: u64,
-    /// Of the moves handed out, for the hot file, the cold one and the cold log: bytes, and the hashes of the keys. Tags that
-    /// stay count as moves.
+    /// For the hot file, the cold file and the cold log: bytes of the moves handed out, and the hashes of their keys.
+    /// Tags that stay count as moves.
     pub(super) moved: [(u64, Vec<u64>); 3],
-    /// Bytes of tagged values that were not moved: they ended meanwhile.
+    /// Bytes of tagged values that died meanwhile and were not moved.
     pub(super) tagged_dead: u64,
-    /// What commits have written since the collection began, and up to where their files have been looked at.
+    /// What commits have written since GC began, and how far their files have been read.
     since: Vec<Since>,
     seen: Vec<(FileId, u64)>,
 }
 
-/// A record that a commit has written during the collection.
+/// A record that a commit has written during GC.
 struct Since {
     hash: u64,
     bytes: u64,
@@ -62,7 +62,7 @@ impl Leaf {
         }
     }
 
-    /// Copies one record; answers where it will stand. One that goes to the cold log leaves a tag here.
+    /// Copies one record and returns where it will stand. A record that goes to the cold log leaves a tag here.
     pub(super) fn copy(
         &mut self,
         copying: &mut Copying<'_>,
@@ -81,7 +81,7 @@ impl Leaf {
         Ok(to)
     }
 
-    /// What is copied to the hot or to the cold file.
+    /// The copy to the hot or to the cold file.
     fn copy_to(&mut self, files: &ValueFiles, goes_to: usize) -> Result<&mut Copy> {
         Ok(match (&mut self.copies[goes_to], &self.cold) {
             (Some(copy), _) => copy,
@@ -90,15 +90,15 @@ impl Leaf {
         })
     }
 
-    /// Files of this group that are not collected.
+    /// Files of this group that this run does not collect.
     pub(super) fn begun_since(&self, sources: &[Source], groups: &Groups) -> Vec<Arc<ValueFile>> {
         let mut files = groups.at(self.region.prefix).hot.files.clone();
         files.retain(|file| sources.iter().all(|source| source.file.id != file.id));
         files
     }
 
-    /// Tells of the keys in what has come to these files.
-    pub(super) fn look_at(&mut self, files: &[Arc<ValueFile>], mut tell: impl FnMut(u64, &[u8])) -> Result<()> {
+    /// Reports the keys of what was appended to these files.
+    pub(super) fn look_at(&mut self, files: &[Arc<ValueFile>], mut report: impl FnMut(u64, &[u8])) -> Result<()> {
         for file in files {
             let at = self.seen.iter().position(|(id, _)| *id == file.id).unwrap_or_else(|| {
                 self.seen.push((file.id, file.start()));
@@ -108,12 +108,12 @@ impl Leaf {
             let begin = std::mem::replace(&mut self.seen[at].1, end);
             let mut scan = Scan::new(file, begin, end, IoSource::Gc);
             while let Some((record, len)) = scan.sound()? {
-                // A tag that a collection of the cold log has left is of a value that nobody has written since.
+                // A tag left by GC of the cold log belongs to a value that nobody has written since.
                 if record.kind == ValueKind::Tag {
                     continue;
                 }
                 let hash = key_hash(record.key);
-                tell(hash, record.key);
+                report(hash, record.key);
                 let is_value = record.kind == ValueKind::Value;
                 self.since.push(Since { hash, bytes: u64::from(len), is_value });
             }
@@ -121,7 +121,7 @@ impl Leaf {
         Ok(())
     }
 
-    /// From now on the copies are the group's files, and those that commits have begun since.
+    /// From now on the group's files are the copies, and those that commits have begun since.
     pub(super) fn take_effect(&self, unit: FamilyUnit, sources: &[Source], groups: &mut Groups) {
         let (clock, begun_since) = (groups.clock, self.begun_since(sources, groups));
         let group = groups.at_mut(self.region.prefix);
@@ -131,7 +131,7 @@ impl Leaf {
         group.hot.recount(hot_hashes, *hot_live, hot_dead, clock);
         group.retag(tagged_hashes, *tagged_live, self.tagged_dead, self.tag_bytes);
         for &Since { hash, bytes, is_value } in &self.since {
-            // In the cold segment they were noted when they came.
+            // In the cold segment they were counted when they came.
             if is_value {
                 group.hot.wrote(hash, bytes)
             } else {
