@@ -9,12 +9,12 @@
 //! | | `inline` | `wisckey` | `hashkv` | `novkv` | `diffkv` | `unikv` |
 //! |---|---|---|---|---|---|---|
 //! | [`Placement::route`] | – | value first | value first | value first | large values first | – |
-//! | [`Rewriter::keep`] | unchanged | unchanged | unchanged | unchanged | moves values with keys | separates values at L0→L1 |
+//! | [`Rewriter::keep`] | – | – | – | – | moves values with keys | separates values at L0→L1 |
 //! | [`Rewriter::discard`] | – | dead bytes of files | – | drop-keys | garbage counters | garbage counters |
-//! | [`Placement::read`] | – | by address | by address | by epoch, else by key, and a fresher pointer | by address | by address |
-//! | [`Placement::pick`] | – | a look, log tail | segment group, cold file | files under the valid rate | large logs; tags | a partition's range |
-//! | [`Placement::pick_concurrent`] | – | – | – | – | logs, and vTables beside logs | – |
-//! | [`Placement::collect`] | – | asks the index | the group itself; asks the index (cold log) | drop-keys | asks the index (large logs) | – (a rewrite) |
+//! | [`Placement::read`] | – | by address | by address | by epoch, else by key | by address | by address |
+//! | [`Placement::pick`] | – | a look, log tail | group, cold file | by valid rate | large logs; tags | key range |
+//! | [`Placement::pick_concurrent`] | – | – | – | – | logs, with at most one rewrite | – |
+//! | [`Placement::collect`] | – | index | the group; index (cold log) | drop-keys | index (logs) | a rewrite |
 
 mod pressure;
 

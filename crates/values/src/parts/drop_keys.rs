@@ -256,11 +256,11 @@ impl DropFile {
     }
 }
 
-/// Reads a block: passes the numbers of the versions it drops to `met`.
+/// Reads a block: passes the numbers of the versions it drops to `each`.
 ///
 /// # Errors
 /// I/O errors and corruption.
-pub fn read(files: &ValueFiles, block: &DropBlock, met: impl FnMut(SeqNo)) -> Result<()> {
+pub fn read(files: &ValueFiles, block: &DropBlock, each: impl FnMut(SeqNo)) -> Result<()> {
     let Some(file) = files.get(block.drop_file) else {
         unreachable!("a drop file is there as long as one of its blocks is in force")
     };
@@ -268,7 +268,7 @@ pub fn read(files: &ValueFiles, block: &DropBlock, met: impl FnMut(SeqNo)) -> Re
     file.reader().read_at(&mut bytes, block.offset, IoSource::Gc)?;
     let decode = || {
         let frame = value::frame_at(&bytes, file.id, block.offset)?;
-        sorted::decode_drops(value::decode(frame)?.body(), met)
+        sorted::decode_drops(value::decode(frame)?.body(), each)
     };
     decode().map_err(|damage| damage.of(file.reader().path()))
 }

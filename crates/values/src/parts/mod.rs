@@ -2,7 +2,7 @@
 //!
 //! | module | part |
 //! |---|---|
-//! | [`value_files`] | the value files of a keyspace: making, appending, reading, syncing; what the manifest knows; recovery |
+//! | [`value_files`] | the value files of a keyspace: creating, appending, reading, syncing; the manifest; recovery |
 //! | [`value_log`] | the file that commits append values to |
 //! | [`sorted_table`] | values by key, with an index (NovKV §III-A.2) |
 //! | [`drop_keys`] | which versions compaction has dropped (NovKV §III-B) |

@@ -105,7 +105,7 @@ pub struct Group {
     pub region: Region,
     /// What commits append to.
     pub hot: Segment,
-    /// Values that were not updated between two collections, and notes (§3.4; the paper's cold log, but one for each
+    /// Values that were not updated between two GC runs, and notes (§3.4; the paper's cold log, but one for each
     /// group).
     pub cold: Segment,
     /// Values of the group that are in the cold log of all groups: what is live, and what died since tags were last

@@ -54,7 +54,10 @@ mod tests {
     fn a_keyspace_is_asked_once_for_all_that_was_noted_before_and_again_for_what_comes_later() {
         let all = Unsynced::default();
         let (three, five) = (Recorded::default(), Recorded::default());
-        [&five, &three, &five].into_iter().zip([5, 3, 5]).for_each(|(listed, keyspace)| listed.note(keyspace, &all));
+        [&five, &three, &five]
+            .into_iter()
+            .zip([5, 3, 5])
+            .for_each(|(recorded, keyspace)| recorded.note(keyspace, &all));
         assert_eq!(Vec::from_iter(all.take()), [3, 5]);
         three.asked();
         three.note(3, &all);

@@ -190,9 +190,9 @@ impl ValueFiles {
     ///
     /// # Errors
     /// I/O errors; corruption when a recorded file is missing or damaged.
-    pub fn open(context: StoreContext, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
+    pub fn open(context: StoreContext, recorded: &ValueEdit, present: &[FileId]) -> Result<Self> {
         let files = Self::none_of(context);
-        for meta in listed.added.iter().filter(|meta| meta.keyspace == files.context.keyspace) {
+        for meta in recorded.added.iter().filter(|meta| meta.keyspace == files.context.keyspace) {
             if meta.tags & DELETED == 0 {
                 files.adopt(meta.id, Some(meta))?;
             } else {
@@ -203,7 +203,7 @@ impl ValueFiles {
         for &id in present.iter().filter(|&&id| !is_known(id)) {
             files.adopt(id, None)?;
         }
-        for &(id, bytes, _) in &listed.garbage {
+        for &(id, bytes, _) in &recorded.garbage {
             if let Some(file) = files.get(id) {
                 file.add_dead(bytes);
                 file.recorded_dead.store(bytes, Relaxed);

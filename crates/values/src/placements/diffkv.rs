@@ -3,7 +3,7 @@
 //! ```text
 //! put ─┬─ small ────▶ inline, always
 //!      ├─ medium ───▶ inline until the flush ─▶ vTable of level 0 ─▶ merges ─▶ vTables of deeper levels   (§3.2, §3.3)
-//!      └─ large ────▶ hot vLog, before the memtable ─▶ GC asks the index ─▶ cold vLog                              (§4)
+//!      └─ large ────▶ hot vLog, before the memtable ─▶ GC asks the index ─▶ cold vLog         (§4)
 //! ```
 //!
 //! | paper | here |
@@ -142,7 +142,7 @@ impl Placement for DiffKv {
     }
 
     fn pick_concurrent(&self, pressure: &SpacePressure, running: &[GcPick]) -> Option<GcPick> {
-        GarbageFirst::beside(self, running)?.pick(pressure)
+        GarbageFirst::concurrent_with(self, running)?.pick(pressure)
     }
 
     fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>> {

@@ -8,9 +8,9 @@
 //!  GC of a group (§3.3):    read its files ─▶ of each key the newest record counts ─▶ copy the values to new files
 //!                           ─▶ under the commit lock skip keys written meanwhile, move the other addresses
 //!
-//!  hot and cold (§3.4):     GC of the hot segment is frequent: a value that is alone there, not updated since, goes to the
-//!                           group's cold segment; GC of both segments together is rare.
-//!                           Or it goes to the cold log of all groups, and a tag stays: see `cold_log.rs`, `relocate.rs`
+//!  hot and cold (§3.4):     GC of the hot segment is frequent: a value that is alone there, not updated since, goes to
+//!                           the group's cold segment; GC of both segments together is rare.
+//!                           Or it goes to the cold log of all groups, and a tag stays: `cold_log.rs`, `relocate.rs`
 //! ```
 //!
 //! All versions of a key are in one group, so the newest record of a key in its group is its newest version anywhere:
@@ -151,7 +151,7 @@ fn check_region(file: &Arc<ValueFile>) -> Result<()> {
 impl State {
     /// Whether the replayed commit `seqno` has left a record that is there. Called in ascending order.
     fn has_in_tails(&mut self, seqno: SeqNo) -> bool {
-        while self.in_tails.front().is_some_and(|&met| met < seqno) {
+        while self.in_tails.front().is_some_and(|&number| number < seqno) {
             self.in_tails.pop_front();
         }
         self.in_tails.front() == Some(&seqno)

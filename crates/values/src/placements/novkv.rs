@@ -17,9 +17,9 @@
 //! | VTable, current VTable (§III-A.1) | a value file of [`ValueLog`] |
 //! | SVTable (§III-A.2) | [`SortedTable`]; several numbers may lead to one, so that small ones are merged (ours) |
 //! | VMap, SVMMap | [`ValueFiles`], `Shared::tables` |
-//! | DropKeys, DropBlocks (§III-B) | [`drop_keys`](crate::parts::drop_keys): numbers of versions, in files of their own |
+//! | DropKeys, DropBlocks (§III-B) | [`drop_keys`](crate::parts::drop_keys): numbers of versions, in their own files |
 //! | *gc_threshold*, *valid_rate* (§III-C) | `victims`; begun when space asks for it (ours) |
-//! | selective handle updating (§III-D) | [`Handles`], written into the index by the next compaction that finds the stale one (ours) |
+//! | selective handle updating (§III-D) | [`Handles`]; the next compaction that finds a stale one writes it (ours) |
 //!
 //! **What is exact.** Each version has one entry in the index and is dropped once. So the records of a file that no
 //! drop-key names are those that the index still has, whatever snapshots there are, at any time and after any crash.
@@ -104,8 +104,8 @@ impl NovKv {
     /// I/O errors and corruption.
     pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Result<Self> {
         let budget = Arc::clone(files.filters());
-        let listed = files.in_use().into_iter().filter(|file| file.is_recorded());
-        let (sorted, other): (Vec<_>, Vec<_>) = listed.partition(|file| file.description.class == SORTED);
+        let recorded = files.in_use().into_iter().filter(|file| file.is_recorded());
+        let (sorted, other): (Vec<_>, Vec<_>) = recorded.partition(|file| file.description.class == SORTED);
         let mut tables = Tables::default();
         for file in sorted {
             tables.add(Arc::new(SortedTable::open(file)?));

@@ -4,16 +4,19 @@
 //! ```text
 //! put ─▶ memtable ─flush─▶ level 0: inline values                  the UnsortedStore
 //!                            │ merge of level 0 and 1
-//!                            ├─ small ─────────▶ level 1, inline                         (ours: the paper's future work)
-//!                            └─ from min_bytes ─▶ log file, sorted by key ─▶ level 1: key and address    the SortedStore
+//!                            ├─ small ─────────▶ level 1, inline                  (ours: the paper's future work)
+//!                            └─ from min_bytes ─▶ log file, sorted by key ─▶ level 1: key, address    the SortedStore
 //! ```
 //!
-//! | paper | here |
-//! |---|---|
-//! | partial KV separation (§III-C) | a merge into level 1 or deeper separates what is not small: [`DESIGN`] |
-//! | a log for each merge | value files with an extent, cut at `file_bytes` |
-//! | GC: the partition with most garbage, its valid values to a new log (§III-C) | past the space target `pick` asks for a rewrite of the keys of the file with most garbage, and all other files of these keys with too much garbage move with it |
-//! | values that two partitions share are split by later GC (§III-D) | the file's counter knows how much of it is dead, whoever drops it |
+//! What the paper has, and what stands for it here:
+//!
+//! * Partial KV separation (§III-C): a merge into level 1 or deeper separates what is not small ([`DESIGN`]).
+//! * A log for each merge: value files with an extent, of about `file_bytes`.
+//! * GC of the partition with most garbage, its valid values to a new log (§III-C): past the space target `pick` asks
+//!   for a rewrite of the keys of the file with most garbage. All other files of these keys with too much garbage
+//!   move too.
+//! * Values that two partitions share are split by later GC (§III-D): the file's counter knows how much of it is dead,
+//!   whichever partition drops it.
 //!
 //! [`diffkv`](super::diffkv) does the same one level further up, with the same files, exact counters of dead bytes,
 //! and readers that look a version up again when its file was deleted. So the two share all of their code.

@@ -93,7 +93,7 @@ impl Segment {
     }
 
     /// Notes a key. Returns whether it may have been here before.
-    fn meet(&mut self, hash: u64) -> bool {
+    fn note_key(&mut self, hash: u64) -> bool {
         let Some(seen) = &mut self.seen else { return true };
         let known = seen.insert(hash, &self.budget);
         if known.is_none() {
@@ -106,7 +106,7 @@ impl Segment {
     /// Counts a value of so many bytes. Returns whether its key may have been here before.
     pub fn wrote(&mut self, hash: u64, bytes: u64) -> bool {
         self.written += bytes;
-        let known = self.meet(hash);
+        let known = self.note_key(hash);
         *(if known { &mut self.dead } else { &mut self.live }) += bytes;
         known
     }
@@ -116,7 +116,7 @@ impl Segment {
     pub fn ended(&mut self, hash: u64, bytes: u64) -> bool {
         self.written += bytes;
         self.dead += bytes;
-        let known = self.meet(hash);
+        let known = self.note_key(hash);
         if known {
             self.lose_one();
         }
@@ -142,7 +142,7 @@ impl Segment {
     /// Adds what GC has copied here: the hashes of its keys, its live and its other bytes.
     pub fn add(&mut self, hashes: &[u64], live: u64, dead: u64) {
         for &hash in hashes {
-            let is_back = self.meet(hash);
+            let is_back = self.note_key(hash);
             self.lost = self.lost.saturating_sub(u64::from(is_back));
         }
         self.live += live;

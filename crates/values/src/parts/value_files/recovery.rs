@@ -47,12 +47,12 @@ impl Tail {
         whole.map_or(start, |&(_, end)| end).max(referred.unwrap_or(start))
     }
 
-    /// How much of the file is on disk. `listed` bytes are. A sync covers a file up to its end, so everything before
-    /// a record that a durable commit points at is on disk. The numbers of the records themselves say nothing: copies
-    /// and tags have those of their originals.
-    fn on_disk(&self, listed: u64, durable: SeqNo) -> u64 {
+    /// How much of the file is on disk. `recorded_len` bytes are. A sync covers a file up to its end, so everything
+    /// before a record that a durable commit points at is on disk. The numbers of the records themselves say nothing:
+    /// copies and tags have those of their originals.
+    fn on_disk(&self, recorded_len: u64, durable: SeqNo) -> u64 {
         let durable = self.referred.iter().filter(|(commit, _)| *commit <= durable);
-        durable.map(|&(_, end)| end).max().unwrap_or(listed)
+        durable.map(|&(_, end)| end).max().unwrap_or(recorded_len)
     }
 }
 
@@ -201,12 +201,12 @@ impl ValueFiles {
                 self.forget(id);
                 continue;
             }
-            let listed = file.recorded_len.load(Relaxed).max(file.start);
-            let end = tail.end(listed, last);
+            let recorded_len = file.recorded_len.load(Relaxed).max(file.start);
+            let end = tail.end(recorded_len, last);
             file.len.store(end, Relaxed);
             if file.description.class != APPENDED {
                 // Copies whose moves were not committed: the index still points at the originals.
-                file.add_dead((end - listed).saturating_sub(tail.referred_bytes));
+                file.add_dead((end - recorded_len).saturating_sub(tail.referred_bytes));
             }
             stay.extend(tail.records.iter().filter(|(_, record_end)| *record_end <= end).map(|(seqno, _)| *seqno));
             if self.context.writes {
@@ -303,11 +303,11 @@ pub fn verify(dir: &Dir, meta: &ValueFileMeta) -> Result<()> {
     }
     let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
     reader.read_at(&mut first, 0, IoSource::Maintenance)?;
-    let listed = Description { class: meta.class, keyspace: meta.keyspace, group: meta.group };
+    let recorded = Description { class: meta.class, keyspace: meta.keyspace, group: meta.group };
     let start = match value::describe(&first) {
-        Ok((id, described, start)) if (id, described) == (meta.id, listed) => start,
+        Ok((id, described, start)) if (id, described) == (meta.id, recorded) => start,
         Ok((id, described, _)) => {
-            let (expected, found) = (format!("file {}, {listed:?}", meta.id), format!("file {id}, {described:?}"));
+            let (expected, found) = (format!("file {}, {recorded:?}", meta.id), format!("file {id}, {described:?}"));
             return Err(Corruption::new(0, "file header", expected, found).of(path));
         }
         Err(damage) => return Err(damage.of(path)),
@@ -319,19 +319,19 @@ pub fn verify(dir: &Dir, meta: &ValueFileMeta) -> Result<()> {
     Ok(())
 }
 
-/// Reads what follows the first `listed` bytes of a value file, the length in the manifest, if it is recorded. A
+/// Reads what follows the first `recorded_len` bytes of a value file, the length in the manifest, if it is recorded. A
 /// crash may have torn it. All damage that no crash explains is reported.
 ///
 /// # Errors
 /// I/O errors.
-pub fn verify_tail(dir: &Dir, id: FileId, listed: Option<u64>) -> Result<Vec<Error>> {
+pub fn verify_tail(dir: &Dir, id: FileId, recorded_len: Option<u64>) -> Result<Vec<Error>> {
     let reader = dir.open(&names::value(id))?;
     let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
     reader.read_at(&mut first, 0, IoSource::Maintenance)?;
     // A file without a valid beginning was begun right before a crash, and nothing points there.
     let Ok((_, _, start)) = value::describe(&first) else { return Ok(Vec::new()) };
     let (path, end) = (dir.file(&names::value(id)), reader.len());
-    let mut scan = Scan::of(id, reader, listed.unwrap_or(start), end, IoSource::Maintenance);
+    let mut scan = Scan::of(id, reader, recorded_len.unwrap_or(start), end, IoSource::Maintenance);
     let mut damage = Vec::new();
     loop {
         match scan.step()? {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! flush   inline value, not small ─────────────────▶ new vTables, level 0 ─▶ pointer
-//! merge   pointer to a vTable ─┬─ its values move ─▶ new vTables of the output's level, one group ─▶ pointer; the old record is dead
+//! merge   pointer to a vTable ─┬─ its values move ─▶ new vTables of the output's level ─▶ pointer; old record dead
 //!                              └─ they stay
 //!         dropped entries ─▶ the record is dead
 //! end     vTables durable, counters and tags of the old ones: one edit with the tables
@@ -39,7 +39,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Work {
     /// Written by flushes.
-    parted: AtomicU64,
+    separated: AtomicU64,
     /// Moved because keys went to a deeper level.
     merged: AtomicU64,
     /// Moved because files overlapped too many others.
@@ -175,7 +175,7 @@ impl Merge {
         let encode = |out: &mut Vec<u8>, place| value::encode_value(out, place, seqno, key, value, compressor);
         let to = output.copy.append_with(encode)?;
         output.note(key);
-        self.shared.work.parted.fetch_add(u64::from(to.len), Relaxed);
+        self.shared.work.separated.fetch_add(u64::from(to.len), Relaxed);
         Ok(Kept::Moved(to))
     }
 
@@ -242,7 +242,7 @@ impl Work {
     pub fn with(&self, levels: Vec<LevelOrder>) -> Order {
         Order {
             levels,
-            separated_bytes: self.parted.load(Relaxed),
+            separated_bytes: self.separated.load(Relaxed),
             merged_bytes: self.merged.load(Relaxed),
             untangled_bytes: self.untangled.load(Relaxed),
             gc_bytes: self.collected.load(Relaxed),

@@ -66,11 +66,11 @@ pub(super) fn to_tag(ranges: &[Range<'_>], most: usize) -> Vec<bool> {
     let overfull: Vec<Range<'_>> =
         overlaps(ranges).iter().zip(ranges).filter(|&(&count, _)| count > most).map(|(_, &range)| range).collect();
     let union = union(overfull);
-    let meets = |&(smallest, largest): &Range<'_>| {
+    let overlaps = |&(smallest, largest): &Range<'_>| {
         let first = union.partition_point(|range| range.1 < smallest);
         union.get(first).is_some_and(|range| range.0 <= largest)
     };
-    ranges.iter().map(meets).collect()
+    ranges.iter().map(overlaps).collect()
 }
 
 /// The same keys as ranges that do not overlap, ascending.
@@ -163,12 +163,12 @@ mod tests {
         ) {
             let owned: Vec<_> = pairs.iter().map(|&(start, len)| range(start, start + len)).collect();
             let ranges = borrowed(&owned);
-            let meet = |a: &Range<'_>, b: &Range<'_>| a.0 <= b.1 && b.0 <= a.1;
-            let counts: Vec<usize> = ranges.iter().map(|a| ranges.iter().filter(|b| meet(a, b)).count()).collect();
+            let overlap = |a: &Range<'_>, b: &Range<'_>| a.0 <= b.1 && b.0 <= a.1;
+            let counts: Vec<usize> = ranges.iter().map(|a| ranges.iter().filter(|b| overlap(a, b)).count()).collect();
             prop_assert_eq!(overlaps(&ranges), counts.clone());
             let tagged: Vec<bool> = ranges
                 .iter()
-                .map(|a| ranges.iter().zip(&counts).any(|(b, &count)| count > most && meet(a, b)))
+                .map(|a| ranges.iter().zip(&counts).any(|(b, &count)| count > most && overlap(a, b)))
                 .collect();
             prop_assert_eq!(to_tag(&ranges, most), tagged);
         }

@@ -46,7 +46,7 @@ struct Stage {
     next: Arc<AtomicU64>,
     options: ValueOptions,
     placement: ValueStore<DiffKv>,
-    listed: BTreeMap<FileId, ValueFileMeta>,
+    recorded: BTreeMap<FileId, ValueFileMeta>,
     dead: BTreeMap<FileId, u64>,
 }
 
@@ -62,7 +62,7 @@ impl Stage {
     fn with_memory(options: ValueOptions, memory: &Memory) -> Self {
         let (fs, next) = (MemoryFs::new(), Arc::new(AtomicU64::new(1)));
         let placement = open(&fs, &next, options, &ValueEdit::default(), memory);
-        Self { fs, next, options, placement, listed: BTreeMap::new(), dead: BTreeMap::new() }
+        Self { fs, next, options, placement, recorded: BTreeMap::new(), dead: BTreeMap::new() }
     }
 
     fn try_rewrite(&self, job: &RewriteJob, kept: &[Row], dropped: &[Row]) -> Result<(Vec<Row>, ValueEdit)> {
@@ -95,15 +95,15 @@ impl Stage {
     }
 
     fn install(&mut self, edit: &ValueEdit) {
-        let emptied = self.placement.drained_by(edit).into_iter().map(|(id, _)| id);
-        let edit = &ValueEdit { removed: edit.removed.iter().copied().chain(emptied).collect(), ..edit.clone() };
-        edit.removed.iter().for_each(|id| assert!(self.listed.remove(id).is_some(), "file {id} is not there"));
+        let drained = self.placement.drained_by(edit).into_iter().map(|(id, _)| id);
+        let edit = &ValueEdit { removed: edit.removed.iter().copied().chain(drained).collect(), ..edit.clone() };
+        edit.removed.iter().for_each(|id| assert!(self.recorded.remove(id).is_some(), "file {id} is not there"));
         for meta in &edit.added {
-            assert!(self.listed.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
+            assert!(self.recorded.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
         }
         edit.garbage.iter().for_each(|&(id, bytes, _)| *self.dead.entry(id).or_default() += bytes);
         for (id, tags) in &edit.tagged {
-            self.listed.get_mut(id).unwrap().tags |= tags;
+            self.recorded.get_mut(id).unwrap().tags |= tags;
         }
         self.placement.installed(edit);
     }
@@ -114,9 +114,9 @@ impl Stage {
     }
 
     fn reopen(&mut self) {
-        let mut listed = ValueEdit { added: self.listed.values().cloned().collect(), ..ValueEdit::default() };
-        listed.garbage = self.dead.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect();
-        self.placement = open(&self.fs, &self.next, self.options, &listed, &Memory::new(1 << 20, 1 << 20));
+        let mut recorded = ValueEdit { added: self.recorded.values().cloned().collect(), ..ValueEdit::default() };
+        recorded.garbage = self.dead.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect();
+        self.placement = open(&self.fs, &self.next, self.options, &recorded, &Memory::new(1 << 20, 1 << 20));
     }
 
     fn check(&self, rows: &[Row], len: usize) {
@@ -135,7 +135,7 @@ fn open(
     fs: &MemoryFs,
     next: &Arc<AtomicU64>,
     options: ValueOptions,
-    listed: &ValueEdit,
+    recorded: &ValueEdit,
     memory: &Memory,
 ) -> ValueStore<DiffKv> {
     let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
@@ -145,7 +145,7 @@ fn open(
     let new_file = Arc::new(move || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let context =
         StoreContext { dir, keyspace: 1, new_file, writes: true, memory: memory.clone(), unsynced: Arc::default() };
-    let files = Arc::new(ValueFiles::open(context, listed, &[]).unwrap());
+    let files = Arc::new(ValueFiles::open(context, recorded, &[]).unwrap());
     ValueStore::of(Arc::clone(&files), Box::new(DiffKv::open(&files, options)))
 }
 
@@ -169,10 +169,10 @@ fn a_flush_separates_medium_values_by_key_and_leaves_the_others() {
     stage.check(&flushed[..100], 200);
     assert_eq!(flushed[100..], rows[100..]);
     let ranges: Vec<_> =
-        stage.listed.values().map(|meta| (meta.level, meta.group, &*meta.smallest, &*meta.largest)).collect();
+        stage.recorded.values().map(|meta| (meta.level, meta.group, &*meta.smallest, &*meta.largest)).collect();
     assert!(ranges.len() > 4, "{ranges:?}");
     assert!(ranges.windows(2).all(|pair| pair[0].1 == pair[1].1 && pair[0].3 < pair[1].2), "{ranges:?}");
-    assert_eq!(stage.listed.values().map(|meta| meta.entries).sum::<u64>(), 100);
+    assert_eq!(stage.recorded.values().map(|meta| meta.entries).sum::<u64>(), 100);
 }
 
 /// Paper §3.4, figure 6: what is merged among the levels above the last two stays where it is.
@@ -211,7 +211,7 @@ fn a_merge_empties_files_with_too_much_garbage() {
     assert_ne!(rest[0].pointer().file, old);
     stage.check(&rest, 100);
     assert!(stage.placement.order().gc_bytes > 1000);
-    assert!(!stage.listed.contains_key(&old) && stage.listed.contains_key(&rest[0].pointer().file));
+    assert!(!stage.recorded.contains_key(&old) && stage.recorded.contains_key(&rest[0].pointer().file));
     assert_eq!(stage.placement.read(&rows[0].key, 1, rows[0].pointer(), IoSource::Get).unwrap().map(|_| ()), None);
     stage.check(&rest, 100);
 }

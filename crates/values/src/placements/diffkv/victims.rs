@@ -58,11 +58,11 @@ impl<'a> GarbageFirst<'a> {
 
     /// Those that GC may pick concurrently with `running`; `None` while a rewrite looks for what is stale: that
     /// decides what is next.
-    pub fn beside(placement: &'a DiffKv, running: &[GcPick]) -> Option<Self> {
+    pub fn concurrent_with(placement: &'a DiffKv, running: &[GcPick]) -> Option<Self> {
         let mut taken = Vec::new();
         let mut queue = Self::of(placement);
-        for collection in running {
-            match collection {
+        for gc in running {
+            match gc {
                 GcPick::Units(files) => taken.extend(files),
                 GcPick::Rewrite { moving, .. } if !moving.is_empty() => {
                     taken.extend(moving);
@@ -99,7 +99,7 @@ impl<'a> GarbageFirst<'a> {
             // Waits for what runs, and begins nothing more.
             return is_alone.then_some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
         }
-        self.collection(&victims)
+        self.pick_with(&victims)
     }
 
     /// With the stale estimate, and how much that is.
@@ -123,12 +123,12 @@ impl<'a> GarbageFirst<'a> {
             return Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
         }
         let victims: Vec<_> = self.files.iter().filter(|file| file.id < before && file.dead() > 0).collect();
-        self.collection(&victims)
+        self.pick_with(&victims)
     }
 
     /// A pick of the first of these files and of those that go with it: the next best logs, or the vTables with keys
     /// of the same range.
-    fn collection(&self, victims: &[&Arc<ValueFile>]) -> Option<GcPick> {
+    fn pick_with(&self, victims: &[&Arc<ValueFile>]) -> Option<GcPick> {
         let first = *victims.first()?;
         let Some(extent) = first.extent() else {
             let mut bytes = 0;
@@ -140,13 +140,13 @@ impl<'a> GarbageFirst<'a> {
             let logs = victims.iter().filter(|file| !is_ordered(file)).take_while(has_room);
             return Some(GcPick::Units(logs.map(|file| file.id).collect()));
         };
-        let meets = |file: &&&Arc<ValueFile>| {
+        let overlaps = |file: &&&Arc<ValueFile>| {
             order::range_of(file).is_some_and(|range| range.0 <= &*extent.largest && range.1 >= &*extent.smallest)
         };
         Some(GcPick::Rewrite {
             start: Some(extent.smallest.clone()),
             end: Some(extent.largest.clone()),
-            moving: victims.iter().filter(meets).map(|file| file.id).collect(),
+            moving: victims.iter().filter(overlaps).map(|file| file.id).collect(),
         })
     }
 

@@ -112,8 +112,8 @@ impl ColdLog {
     }
 
     /// Removes files that are drained.
-    pub fn remove(&mut self, emptied: &[Arc<ValueFile>]) {
-        self.files.retain(|of| emptied.iter().all(|file| file.id != of.file.id));
+    pub fn remove(&mut self, drained: &[Arc<ValueFile>]) {
+        self.files.retain(|of| drained.iter().all(|file| file.id != of.file.id));
     }
 }
 
@@ -140,7 +140,7 @@ pub(super) struct End {
 
 impl End {
     /// An end in files of about so many bytes, all of them new.
-    pub fn apart(file_bytes: u64) -> Self {
+    pub fn of_new_files(file_bytes: u64) -> Self {
         Self { file_bytes, ..Self::default() }
     }
 

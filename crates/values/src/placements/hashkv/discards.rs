@@ -38,7 +38,7 @@ impl Discards {
     }
 
     /// Whether an entry is the newest of its key.
-    fn meet(&mut self, entry: &Entry<'_>) -> bool {
+    fn note_key(&mut self, entry: &Entry<'_>) -> bool {
         let is_newest = self.key != entry.key;
         if is_newest {
             self.key.clear();
@@ -47,7 +47,7 @@ impl Discards {
         is_newest
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let state = &mut *self.state.hold();
         for Dropped { key, seqno, file, bytes } in self.dropped.drain(..) {
             // A forgotten range delete covers nothing in any group any more.
@@ -60,26 +60,26 @@ impl Discards {
 
 impl Rewriter for Discards {
     fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
-        self.meet(entry);
+        self.note_key(entry);
         Ok(Kept::Unchanged)
     }
 
     fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
-        if self.meet(entry)
+        if self.note_key(entry)
             && entry.kind == Kind::Pointer
             && let Ok(at) = pointer::decode(entry.payload)
         {
             let (key, bytes) = (entry.key.into(), at.len.into());
             self.dropped.push(Dropped { key, seqno: entry.seqno, file: at.file, bytes });
             if self.dropped.len() >= TOLD_AT_ONCE {
-                self.tell();
+                self.report();
             }
         }
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<ValueEdit> {
-        self.tell();
+        self.report();
         Ok(ValueEdit::default())
     }
 }

@@ -448,9 +448,9 @@ impl GcRun for Regroup {
 
     fn committed(&mut self, last: SeqNo) {
         let Some(family) = self.done.take().map(|at| &mut self.families[at]) else { return };
-        let emptied: u64 = family.sources.iter().map(|source| source.file.len()).sum();
+        let drained: u64 = family.sources.iter().map(|source| source.file.len()).sum();
         let copied: u64 = family.leaves.iter().map(|leaf| leaf.copied.iter().sum::<u64>() + leaf.tag_bytes).sum();
-        self.freed += emptied.saturating_sub(copied);
+        self.freed += drained.saturating_sub(copied);
         self.files.mark_drained(family.sources.iter().map(|source| source.file.id), last);
         family.keys = KeyTable::default();
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a file ─▶ each value: does the index lead here? ─▶ copy it to a file of survivors
-//! a few at a time: commit the moves that the index still agrees to ─▶ a new tag to the group of each that was committed
+//! a few at a time: commit the moves that the index still agrees to ─▶ for each, a new tag in the group of its key
 //! when all have new tags: the files are drained
 //! ```
 //!
@@ -72,7 +72,7 @@ impl Relocation {
     /// Copies what the index says is live.
     pub fn copy(&mut self, view: &dyn IndexView) -> Result<()> {
         // Survivors do not share files with what is new to the log: they die more rarely.
-        let mut end = End::apart(self.options.file_bytes);
+        let mut end = End::of_new_files(self.options.file_bytes);
         for source in self.sources.clone() {
             self.copy_file(&source, view, &mut end)?;
         }

@@ -312,14 +312,14 @@ fn families(state: &State, hot_only: bool) -> Vec<Family> {
 
 /// All units of one kind, with the positions of their groups.
 fn all_families(groups: &Groups, hot_only: bool) -> Vec<(FamilyUnit, Vec<usize>)> {
-    let mut met = vec![false; groups.all().len()];
+    let mut seen = vec![false; groups.all().len()];
     let mut families = Vec::new();
-    for at in 0..met.len() {
-        if met[at] {
+    for at in 0..seen.len() {
+        if seen[at] {
             continue;
         }
         let members = groups.family(at, hot_only);
-        members.iter().for_each(|&member| met[member] = true);
+        members.iter().for_each(|&member| seen[member] = true);
         families.push((FamilyUnit { region: groups.all()[at].region, hot_only }, members));
     }
     families

@@ -30,14 +30,14 @@ struct Stage {
     fs: MemoryFs,
     next: Arc<AtomicU64>,
     placement: ValueStore<NovKv>,
-    listed: BTreeMap<FileId, ValueFileMeta>,
+    recorded: BTreeMap<FileId, ValueFileMeta>,
 }
 
 impl Stage {
     fn new() -> Self {
         let (fs, next) = (MemoryFs::new(), Arc::new(AtomicU64::new(1)));
         let placement = open(&fs, &next, &BTreeMap::new());
-        Self { fs, next, placement, listed: BTreeMap::new() }
+        Self { fs, next, placement, recorded: BTreeMap::new() }
     }
 
     fn put(&self, key: &'static [u8], seqno: SeqNo) -> Version {
@@ -73,10 +73,10 @@ impl Stage {
 
     fn install(&mut self, edit: &ValueEdit) {
         for id in &edit.removed {
-            assert!(self.listed.remove(id).is_some(), "file {id} is not there");
+            assert!(self.recorded.remove(id).is_some(), "file {id} is not there");
         }
         for meta in &edit.added {
-            assert!(self.listed.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
+            assert!(self.recorded.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
         }
         self.placement.installed(edit);
     }
@@ -89,7 +89,7 @@ impl Stage {
     }
 
     fn reopen(&mut self) {
-        self.placement = open(&self.fs, &self.next, &self.listed);
+        self.placement = open(&self.fs, &self.next, &self.recorded);
     }
 
     /// Reads it and returns the fresher pointer.
@@ -125,14 +125,14 @@ impl Stage {
     }
 }
 
-fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, listed: &BTreeMap<FileId, ValueFileMeta>) -> ValueStore<NovKv> {
-    open_to_replay(fs, next, listed, &[])
+fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, recorded: &BTreeMap<FileId, ValueFileMeta>) -> ValueStore<NovKv> {
+    open_to_replay(fs, next, recorded, &[])
 }
 
 fn open_to_replay(
     fs: &MemoryFs,
     next: &Arc<AtomicU64>,
-    listed: &BTreeMap<FileId, ValueFileMeta>,
+    recorded: &BTreeMap<FileId, ValueFileMeta>,
     present: &[FileId],
 ) -> ValueStore<NovKv> {
     let dir = Dir::new(Arc::new(fs.clone()) as Arc<dyn FileSystem>, Path::new("/db"));
@@ -147,8 +147,8 @@ fn open_to_replay(
         memory: Memory::new(1 << 20, 1 << 20),
         unsynced: Arc::default(),
     };
-    let listed = ValueEdit { added: listed.values().cloned().collect(), ..ValueEdit::default() };
-    let files = Arc::new(ValueFiles::open(context, &listed, present).unwrap());
+    let recorded = ValueEdit { added: recorded.values().cloned().collect(), ..ValueEdit::default() };
+    let files = Arc::new(ValueFiles::open(context, &recorded, present).unwrap());
     ValueStore::of(Arc::clone(&files), Box::new(NovKv::open(&files, OPTIONS).unwrap()))
 }
 
@@ -226,7 +226,7 @@ fn drop_keys_that_come_during_a_collection_are_not_forgotten() {
     stage.collect(vec![table]);
     assert!(stage.is_lost(versions[0]) && stage.is_lost(versions[1]));
     [versions[2], versions[3]].into_iter().for_each(|version| stage.read(version));
-    assert_eq!(stage.listed.len(), 1, "all drop-keys are regarded: {:?}", stage.listed);
+    assert_eq!(stage.recorded.len(), 1, "all drop-keys are regarded: {:?}", stage.recorded);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn files_are_merged_and_every_number_leads_to_the_table() {
     }
     let files: Vec<FileId> = versions.iter().step_by(2).map(|version| version.2.file).collect();
     stage.collect(files.clone());
-    assert_eq!(stage.listed.len(), 1);
+    assert_eq!(stage.recorded.len(), 1);
     let check_all = |stage: &Stage| versions.iter().for_each(|&version| stage.read(version));
     check_all(&stage);
     stage.reopen();
@@ -262,7 +262,7 @@ fn files_are_merged_and_every_number_leads_to_the_table() {
     // What one number led to is dropped in full: the next table does without the number.
     let edit = stage.drop_versions(&versions[..2]);
     stage.install(&edit);
-    let table = *stage.listed.keys().next().unwrap();
+    let table = *stage.recorded.keys().next().unwrap();
     stage.collect(vec![table]);
     assert!(stage.placement.shared.tables.load().get(files[0]).is_none());
     assert!(stage.is_lost(versions[0]) && stage.is_lost(versions[1]));
@@ -271,9 +271,9 @@ fn files_are_merged_and_every_number_leads_to_the_table() {
     let rest: Vec<Version> = versions[2..].to_vec();
     let edit = stage.drop_versions(&rest);
     stage.install(&edit);
-    let table = stage.listed.values().find(|meta| meta.class == SORTED).unwrap().id;
+    let table = stage.recorded.values().find(|meta| meta.class == SORTED).unwrap().id;
     stage.collect(vec![table]);
-    assert!(stage.listed.is_empty(), "{:?}", stage.listed);
+    assert!(stage.recorded.is_empty(), "{:?}", stage.recorded);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn drop_files_are_merged() {
     stage.collect(vec![versions[0].2.file]);
     assert!(versions[..9].iter().all(|&version| stage.is_lost(version)));
     versions[9..].iter().for_each(|&version| stage.read(version));
-    assert_eq!(stage.listed.len(), 1);
+    assert_eq!(stage.recorded.len(), 1);
 }
 
 /// A stale pointer that leads to the place of another one's handle is not rewritten in the index.
@@ -326,7 +326,7 @@ fn a_file_whose_values_a_table_has_does_not_come_back_with_a_log_that_leads_ther
     stage.collect(vec![file]);
     // A power loss, or a kill right after the manifest's record: the file is still there.
     stage.fs.write_durable(&path, &bytes);
-    let placement = open_to_replay(&stage.fs, &stage.next, &stage.listed, &[file]);
+    let placement = open_to_replay(&stage.fs, &stage.next, &stage.recorded, &[file]);
     assert_eq!(placement.locate(versions[1].2).unwrap(), Located::Whole);
     placement.refer(versions[1].2, 2);
     placement.settle(2, 0).unwrap();

@@ -94,9 +94,10 @@ impl NovKv {
         let left_out = shared.files.left_out_files();
         let unit = |file: Arc<ValueFile>| {
             let numbers = shared.numbers_of(&file);
-            let mut told = numbers.iter().flat_map(|&(number, _)| drops.about(number)).map(|block| block.drop_file);
+            let mut drop_files =
+                numbers.iter().flat_map(|&(number, _)| drops.about(number)).map(|block| block.drop_file);
             let is_stuck = !left_out.is_empty()
-                && (left_out.contains(&file.id) || told.any(|drop_file| left_out.contains(&drop_file)));
+                && (left_out.contains(&file.id) || drop_files.any(|drop_file| left_out.contains(&drop_file)));
             let is_complete = Some(file.id) != head && file.is_recorded();
             Unit {
                 value_bytes: numbers.iter().map(|(_, bytes)| bytes).sum(),
@@ -127,10 +128,10 @@ impl NovKv {
             }
             return self.fitting(&old);
         }
-        let gone: Vec<FileId> =
+        let drained: Vec<FileId> =
             complete.iter().filter(|unit| unit.live_bytes() == 0).take(DELETED_AT_ONCE).map(|u| u.file.id).collect();
-        if !gone.is_empty() {
-            return Some(GcPick::Units(gone));
+        if !drained.is_empty() {
+            return Some(GcPick::Units(drained));
         }
         self.drop_files_to_merge().or_else(|| self.small_files(&complete)).or_else(|| self.for_space(pressure, &units))
     }
