@@ -1,8 +1,8 @@
-//! Files collected by asking the index which of their values it still leads to (HashKV §2.2; DiffKV §4.2, "GC for vLogs").
+//! GC that asks the index which values of a file it still points at (HashKV §2.2; DiffKV §4.2, "GC for vLogs").
 //!
 //! ```text
 //! sources ─▶ each value: does the index lead here? ─▶ copied ─▶ moves, each checked once more under the commit lock
-//!                                                                └─▶ the sources are emptied
+//!                                                                └─▶ the sources are drained
 //! ```
 
 use std::sync::{Arc, Mutex};
@@ -21,23 +21,23 @@ use crate::placement::{GcRun, IndexView, Moved, Moves};
 /// Values copied out of a few files.
 pub struct Relocation {
     files: Arc<ValueFiles>,
-    /// The files that collections are copying, of all of this keyspace.
+    /// The files that GC is copying, in all of this keyspace.
     busy: Arc<Mutex<Vec<FileId>>>,
     sources: Vec<FileId>,
-    /// Of the busy ones, the sources and the copies.
+    /// The busy files of this run: sources and copies.
     claimed: Vec<FileId>,
     moved: Vec<Moved>,
-    /// The memory of these, keys included.
+    /// The memory of the moves, keys included.
     held: Held,
-    /// Bytes of the sources, without those copied.
+    /// Bytes of the sources that were not copied.
     freed: u64,
     is_done: bool,
     then: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Relocation {
-    /// Of these files, which are busy as long as it lives, and so are their copies: what no move leads to yet would be taken for
-    /// garbage by a collection that runs beside it. Nothing is copied yet.
+    /// A run on these files. They and their copies are busy while it lives: another GC run would take copies that no
+    /// move leads to yet for garbage. Nothing is copied yet.
     #[must_use]
     pub fn of(files: &Arc<ValueFiles>, busy: &Arc<Mutex<Vec<FileId>>>, sources: &[FileId]) -> Self {
         let mut taken = busy.hold();
@@ -57,8 +57,8 @@ impl Relocation {
         }
     }
 
-    /// Copies what the index leads to, into files of about `file_bytes`. Answers how many bytes the sources have, and how many
-    /// of them were not copied.
+    /// Copies what the index points at, into files of about `file_bytes`. Returns the bytes of the sources, and how
+    /// many of them were not copied.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -103,7 +103,7 @@ impl Relocation {
         Ok(())
     }
 
-    /// Calls this when all moves are committed.
+    /// Called when all moves are committed.
     #[must_use]
     pub fn then(mut self, act: impl FnOnce() + Send + 'static) -> Self {
         self.then = Some(Box::new(act));
@@ -126,7 +126,7 @@ impl GcRun for Relocation {
     }
 
     fn committed(&mut self, last: SeqNo) {
-        self.files.empty(self.sources.iter().copied(), last);
+        self.files.mark_drained(self.sources.iter().copied(), last);
         if let Some(act) = self.then.take() {
             act();
         }

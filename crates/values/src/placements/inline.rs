@@ -1,6 +1,6 @@
-//! `inline`: values stay beside their keys, in the tables. A plain LSM-tree, the baseline of every comparison.
+//! `inline`: values stay with their keys, in the tables. A plain LSM-tree, the baseline of every comparison.
 //!
-//! It is also the no-op implementation of the seam: it parts nothing, moves nothing and has nothing to collect.
+//! It is also the no-op implementation of the seam: it separates nothing, moves nothing and has no garbage.
 
 use crate::{
     parts::value_files::ValueFiles,
@@ -28,7 +28,7 @@ impl Placement for Inline {
         Ok(Box::new(Unmoved))
     }
 
-    /// No entry of this placement carries a pointer, so one that does was not written by us.
+    /// No entry of this placement carries a pointer, so an entry that does was not written by us.
     fn read(
         &self,
         _files: &ValueFiles,
@@ -37,7 +37,7 @@ impl Placement for Inline {
         _source: IoSource,
     ) -> Result<Option<Found>> {
         let found = format!("a pointer to value file {}", pointer.file);
-        Err(Corruption::new(pointer.offset, "entry", "a value beside its key (placement inline)", found).of("tables"))
+        Err(Corruption::new(pointer.offset, "entry", "an inline value (placement inline)", found).of("tables"))
     }
 
     fn pick(&self, _pressure: &SpacePressure) -> Option<GcPick> {
@@ -57,7 +57,7 @@ impl Placement for Inline {
     }
 }
 
-/// The collection of nothing.
+/// A GC run without moves.
 struct Nothing;
 
 impl GcRun for Nothing {
@@ -74,7 +74,7 @@ impl GcRun for Nothing {
     }
 }
 
-/// Keeps every entry as it came.
+/// Keeps every entry unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unmoved;
 

@@ -1,18 +1,18 @@
-//! `wisckey`: values in the order of arrival, collected from the oldest on by asking the index. The baseline that the
-//! papers compare themselves with (HashKV §2.2; DiffKV §2.2).
+//! `wisckey`: values in the order of arrival. GC starts from the oldest and asks the index. The baseline of the
+//! papers (HashKV §2.2; DiffKV §2.2).
 //!
 //! ```text
 //!   oldest ─▶ file │ file │ file │ … │ file ◀─ newest, appended to
-//!             collected: each record is looked up in the index; those still current go to a new file
+//!             GC: each record is looked up in the index; those still current go to a new file
 //! ```
 //!
-//! The paper's circular log is a row of files here, so that space comes free in files instead of holes.
+//! The paper's circular log is a sequence of files here, so that space is freed as files instead of holes.
 //!
-//! **When.** Flush and compaction tell which addresses they drop, late and not all. So the index is also asked about a sample
-//! of the log ([`GarbageEstimate`]) when as much may be dead, by what was written since the last look, as the space target
-//! allows: `pick` answers [`GcPick::Look`] then. Collected is while values and tables exceed the target and at least a
-//! sixteenth of what is live is dead: what is only written once is looked at each time it has grown by about a third, and never
-//! copied.
+//! **When.** Flush and compaction report which addresses they drop, late and not all of them. So the index is also
+//! asked about a sample of the log ([`GarbageEstimate`]): `pick` returns [`GcPick::Look`] when, by what was written
+//! since the last look, as much may be dead as the space target allows. GC runs while values and tables together
+//! exceed the space target and at least a sixteenth of the live bytes is dead. Data that is only written once is
+//! sampled each time it has grown by about a third, and never copied.
 
 use std::sync::{Arc, Mutex};
 
@@ -33,17 +33,17 @@ use crate::{
     },
 };
 
-/// One collection is of as many bytes as so many full files have: enough for a sync to be worth it.
+/// A GC run takes as many bytes as so many full files: enough to be worth a sync.
 const FILES_AT_ONCE: u64 = 4;
 
-/// Nothing is collected while less than this share of the live values is dead, so at most so many bytes are copied for one that
-/// comes free.
+/// GC does not run while less than this share of the live values is dead, which bounds the bytes copied for each byte
+/// freed.
 const DEAD_SHARE: u64 = 16;
 
-/// The sample is not looked at again before this share of the log has changed.
+/// No new look before this share of the log has changed.
 const LOOK_SHARE: u64 = 64;
 
-/// And this share of a file.
+/// And this share of a file has changed.
 const LOOK_FILE_SHARE: u64 = 16;
 
 /// Values in the order of arrival.
@@ -51,13 +51,13 @@ pub struct WiscKey {
     options: ValueOptions,
     files: Arc<ValueFiles>,
     value_log: ValueLog,
-    /// Files that a collection is copying.
+    /// Files that GC is copying.
     busy: Arc<Mutex<Vec<FileId>>>,
     garbage: Arc<GarbageEstimate>,
 }
 
 impl WiscKey {
-    /// With the files that are there.
+    /// Opens it with the existing files.
     #[must_use]
     pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
         let value_log = ValueLog::new(Arc::clone(files), options.file_bytes, options.compression);
@@ -71,7 +71,7 @@ impl WiscKey {
         Ok(pointer)
     }
 
-    /// The files that can be collected, oldest first.
+    /// The files that GC may pick, oldest first.
     fn sealed(&self) -> Vec<Arc<ValueFile>> {
         let head = self.value_log.head();
         let busy = self.busy.hold();
@@ -86,8 +86,8 @@ impl WiscKey {
         files.iter().map(|file| file.dead()).sum::<u64>().max(self.garbage.dead())
     }
 
-    /// Whether it must be known better how much is dead: space would exceed its target if everything that was written since
-    /// the last look had replaced something.
+    /// Whether a new look is needed: space would exceed its target if everything written since the last look had
+    /// replaced something.
     fn look_is_due(&self, pressure: &SpacePressure, space: &ValueSpace) -> bool {
         let in_use = space.total_bytes - space.drained_bytes;
         let live_bytes = space.live_bytes.min(in_use.saturating_sub(self.garbage.dead_at_most()));
@@ -95,7 +95,7 @@ impl WiscKey {
         self.garbage.changed() >= least && pressure.excess(&ValueSpace { live_bytes, ..*space }) > 0
     }
 
-    /// The collection of the oldest of these files.
+    /// A pick of the oldest of these files.
     fn oldest(&self, files: &[Arc<ValueFile>]) -> Option<GcPick> {
         let mut bytes = 0;
         let enough = FILES_AT_ONCE * self.options.file_bytes;
@@ -124,7 +124,7 @@ impl Placement for WiscKey {
             Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
                 return self.append(seqno, key, value).map(Some);
             }
-            // It hardly ever replaces a value that is kept apart: compaction will tell.
+            // It hardly ever replaces a separated value: compaction will report it.
             Routed::Put { .. } => {}
             Routed::Delete { .. } => self.garbage.delete(),
             Routed::DeleteRange { .. } => self.garbage.change(self.files.sizes().1),
@@ -148,7 +148,7 @@ impl Placement for WiscKey {
         if self.look_is_due(pressure, &space) {
             return Some(GcPick::Look);
         }
-        // With hardly anything dead, going round the log would only write it anew.
+        // With hardly anything dead, GC would only rewrite the log.
         let is_worth_it = pressure.excess(&space) > 0 && self.dead(&sealed) * DEAD_SHARE > space.live_bytes;
         if is_worth_it { self.oldest(&sealed) } else { None }
     }
@@ -172,7 +172,8 @@ impl Placement for WiscKey {
         ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }
     }
 
-    /// What may have died since a look that is due again: writers wait for it rather than for what it finds too late.
+    /// What may have died since a look that is due again: writers wait for the look rather than for what it would
+    /// find too late.
     fn stale_bytes(&self, pressure: &SpacePressure) -> u64 {
         let is_due = self.look_is_due(pressure, &self.space());
         if is_due { self.garbage.dead_at_most().saturating_sub(self.garbage.dead()) } else { 0 }
@@ -182,11 +183,11 @@ impl Placement for WiscKey {
         let (files, space) = (self.sealed(), self.space());
         let (next, reason) = match self.pick(pressure) {
             Some(GcPick::Units(units)) => (units, "older ones come first"),
-            Some(_) => (Vec::new(), "the index is to be asked first how much is dead"),
+            Some(_) => (Vec::new(), "the index must first be asked how much is dead"),
             None if pressure.excess(&space) == 0 || pressure.is_pinned(&space) => (Vec::new(), pressure.reason(&space)),
             None => (Vec::new(), "hardly anything is dead"),
         };
-        // What is estimated to be dead and not known where counts for all files alike.
+        // The estimated garbage, of unknown place, counts for all files alike.
         let known: u64 = files.iter().map(|file| file.dead()).sum();
         let rest = files.iter().map(|file| file.len()).sum::<u64>() - known;
         let live_share = 1.0 - self.dead(&files).saturating_sub(known) as f64 / rest.max(1) as f64;

@@ -1,4 +1,4 @@
-//! The placement by itself; the engine's part, which merges entries and records edits, is played by [`Stage`].
+//! The placement by itself. [`Stage`] plays the engine's part: it merges entries and records edits.
 
 use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
 
@@ -46,7 +46,7 @@ struct Stage {
     next: Arc<AtomicU64>,
     options: ValueOptions,
     placement: ValueStore<DiffKv>,
-    listed: BTreeMap<FileId, ValueFileMeta>,
+    recorded: BTreeMap<FileId, ValueFileMeta>,
     dead: BTreeMap<FileId, u64>,
 }
 
@@ -62,7 +62,7 @@ impl Stage {
     fn with_memory(options: ValueOptions, memory: &Memory) -> Self {
         let (fs, next) = (MemoryFs::new(), Arc::new(AtomicU64::new(1)));
         let placement = open(&fs, &next, options, &ValueEdit::default(), memory);
-        Self { fs, next, options, placement, listed: BTreeMap::new(), dead: BTreeMap::new() }
+        Self { fs, next, options, placement, recorded: BTreeMap::new(), dead: BTreeMap::new() }
     }
 
     fn try_rewrite(&self, job: &RewriteJob, kept: &[Row], dropped: &[Row]) -> Result<(Vec<Row>, ValueEdit)> {
@@ -95,28 +95,28 @@ impl Stage {
     }
 
     fn install(&mut self, edit: &ValueEdit) {
-        let emptied = self.placement.drained_by(edit).into_iter().map(|(id, _)| id);
-        let edit = &ValueEdit { removed: edit.removed.iter().copied().chain(emptied).collect(), ..edit.clone() };
-        edit.removed.iter().for_each(|id| assert!(self.listed.remove(id).is_some(), "file {id} is not there"));
+        let drained = self.placement.drained_by(edit).into_iter().map(|(id, _)| id);
+        let edit = &ValueEdit { removed: edit.removed.iter().copied().chain(drained).collect(), ..edit.clone() };
+        edit.removed.iter().for_each(|id| assert!(self.recorded.remove(id).is_some(), "file {id} is not there"));
         for meta in &edit.added {
-            assert!(self.listed.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
+            assert!(self.recorded.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
         }
         edit.garbage.iter().for_each(|&(id, bytes, _)| *self.dead.entry(id).or_default() += bytes);
         for (id, tags) in &edit.tagged {
-            self.listed.get_mut(id).unwrap().tags |= tags;
+            self.recorded.get_mut(id).unwrap().tags |= tags;
         }
         self.placement.installed(edit);
     }
 
-    /// The edit of some other job takes along what commits and collections have begun.
+    /// The edit of some other job records what commits and GC have begun.
     fn list(&mut self) {
         self.install(&ValueEdit { added: self.placement.unrecorded(), ..ValueEdit::default() });
     }
 
     fn reopen(&mut self) {
-        let mut listed = ValueEdit { added: self.listed.values().cloned().collect(), ..ValueEdit::default() };
-        listed.garbage = self.dead.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect();
-        self.placement = open(&self.fs, &self.next, self.options, &listed, &Memory::new(1 << 20, 1 << 20));
+        let mut recorded = ValueEdit { added: self.recorded.values().cloned().collect(), ..ValueEdit::default() };
+        recorded.garbage = self.dead.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect();
+        self.placement = open(&self.fs, &self.next, self.options, &recorded, &Memory::new(1 << 20, 1 << 20));
     }
 
     fn check(&self, rows: &[Row], len: usize) {
@@ -135,7 +135,7 @@ fn open(
     fs: &MemoryFs,
     next: &Arc<AtomicU64>,
     options: ValueOptions,
-    listed: &ValueEdit,
+    recorded: &ValueEdit,
     memory: &Memory,
 ) -> ValueStore<DiffKv> {
     let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
@@ -145,7 +145,7 @@ fn open(
     let new_file = Arc::new(move || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let context =
         StoreContext { dir, keyspace: 1, new_file, writes: true, memory: memory.clone(), unsynced: Arc::default() };
-    let files = Arc::new(ValueFiles::open(context, listed, &[]).unwrap());
+    let files = Arc::new(ValueFiles::open(context, recorded, &[]).unwrap());
     ValueStore::of(Arc::clone(&files), Box::new(DiffKv::open(&files, options)))
 }
 
@@ -156,7 +156,7 @@ fn values(keys: std::ops::Range<u32>, step: usize, seqno: SeqNo, len: usize) -> 
 
 /// Paper §3.2, §4.1.
 #[test]
-fn a_flush_parts_medium_values_by_key_and_leaves_the_others() {
+fn a_flush_separates_medium_values_by_key_and_leaves_the_others() {
     let mut stage = Stage::new(ValueOptions { min_bytes: 100, ..SMALL });
     let large = stage.placement.route(Routed::Put { key: b"00500", value: &[7; 1 << 10] }, 7).unwrap().unwrap();
     assert_eq!(stage.placement.route(Routed::Put { key: b"00501", value: &[7; 1023] }, 8).unwrap(), None);
@@ -169,10 +169,10 @@ fn a_flush_parts_medium_values_by_key_and_leaves_the_others() {
     stage.check(&flushed[..100], 200);
     assert_eq!(flushed[100..], rows[100..]);
     let ranges: Vec<_> =
-        stage.listed.values().map(|meta| (meta.level, meta.group, &*meta.smallest, &*meta.largest)).collect();
+        stage.recorded.values().map(|meta| (meta.level, meta.group, &*meta.smallest, &*meta.largest)).collect();
     assert!(ranges.len() > 4, "{ranges:?}");
     assert!(ranges.windows(2).all(|pair| pair[0].1 == pair[1].1 && pair[0].3 < pair[1].2), "{ranges:?}");
-    assert_eq!(stage.listed.values().map(|meta| meta.entries).sum::<u64>(), 100);
+    assert_eq!(stage.recorded.values().map(|meta| meta.entries).sum::<u64>(), 100);
 }
 
 /// Paper §3.4, figure 6: what is merged among the levels above the last two stays where it is.
@@ -191,7 +191,8 @@ fn lazily_values_move_to_the_last_two_levels_only() {
     assert_eq!((work.merged_bytes, work.untangled_bytes + work.gc_bytes), (2 * work.separated_bytes, 0));
 }
 
-/// Paper §3.5: a file with more garbage than the threshold is emptied by the next merge that meets it, and then it goes.
+/// Paper §3.5: the next merge that reads a file with more garbage than the threshold drains it, and then it is
+/// deleted.
 #[test]
 fn a_merge_empties_files_with_too_much_garbage() {
     let mut stage = Stage::new(SMALL);
@@ -210,12 +211,13 @@ fn a_merge_empties_files_with_too_much_garbage() {
     assert_ne!(rest[0].pointer().file, old);
     stage.check(&rest, 100);
     assert!(stage.placement.order().gc_bytes > 1000);
-    assert!(!stage.listed.contains_key(&old) && stage.listed.contains_key(&rest[0].pointer().file));
+    assert!(!stage.recorded.contains_key(&old) && stage.recorded.contains_key(&rest[0].pointer().file));
     assert_eq!(stage.placement.read(&rows[0].key, 1, rows[0].pointer(), IoSource::Get).unwrap().map(|_| ()), None);
     stage.check(&rest, 100);
 }
 
-/// Paper §3.4, figure 7: groups that overlap too much are tagged, the tags outlive a reopening, and the next merge makes one of them.
+/// Paper §3.4, figure 7: groups that overlap too much are tagged, the tags outlive a reopening, and the next merge
+/// makes one of them.
 #[test]
 fn a_merge_untangles_groups_that_overlap_too_much() {
     let mut stage = Stage::new(ValueOptions { max_sorted_run: 2, ..SMALL });
@@ -229,7 +231,7 @@ fn a_merge_untangles_groups_that_overlap_too_much() {
         let tagged = edit.tagged.iter().filter(|tag| tag.1 == OVERLAPS).count();
         assert_eq!(tagged, if round == 2 { 3 } else { 0 }, "round {round}: {:?}", edit.tagged);
     }
-    assert_eq!(stage.levels(), [(6, 3)], "those of level 0 are empty and gone");
+    assert_eq!(stage.levels(), [(6, 3)], "those of level 0 are empty and deleted");
     stage.reopen();
     let (merged, edit) = stage.rewrite(&job(Some(0), 6), &rows, &[]);
     assert_eq!((edit.added.len(), edit.tagged.len()), (1, 0));
@@ -267,7 +269,8 @@ fn a_rewrite_that_is_given_up_leaves_nothing() {
     stage.check(&merged, 100);
 }
 
-/// Files of 512 KiB that all overlap: with memory for two buffers they are read in smaller pieces, and what comes out is the same.
+/// Files of 512 KiB that all overlap: with memory for two buffers they are read in smaller pieces, and what comes out
+/// is the same.
 #[test]
 fn buffers_of_a_merge_are_counted_and_keep_to_their_share() {
     const SHARE_BYTES: u64 = 512 << 10;
@@ -296,7 +299,7 @@ fn buffers_of_a_merge_are_counted_and_keep_to_their_share() {
     assert!(plenty.0 == scarce.0 && plenty.0.iter().all(|kept| matches!(kept, Written::Moved(_))));
 }
 
-/// The newest place of each key, as tables and memtables would say.
+/// The newest place of each key, as tables and memtables have it.
 #[derive(Default)]
 struct Places(Mutex<BTreeMap<Vec<u8>, Pointer>>);
 
@@ -307,7 +310,7 @@ impl IndexView for Places {
 }
 
 impl Places {
-    /// Plays the engine's part in a collection whose copies are made.
+    /// Plays the engine's part in a GC run whose copies are made.
     fn commit(&self, collecting: &mut dyn GcRun) {
         while let Some(moves) = collecting.advance().unwrap() {
             for moved in &moves.moved {
@@ -322,7 +325,7 @@ impl Places {
     }
 }
 
-/// Logs of which two thirds are overwritten, again and again, and the index that says so.
+/// Logs with two thirds overwritten, again and again, and the index that says so.
 fn overwritten_logs() -> (Stage, Places) {
     let (mut stage, places) = (Stage::new(SMALL), Places::default());
     for round in 0..5 {
@@ -351,7 +354,7 @@ fn pressure(target: f64) -> SpacePressure {
     }
 }
 
-/// Collects logs until nothing is worth it, so many at once; answers what was collected, in order.
+/// Collects logs until nothing is worth it, so many at once. Returns what was collected, in order.
 fn collect_logs(stage: &mut Stage, places: &Places, at_once: usize) -> Vec<Vec<u64>> {
     let pressure = pressure(1.5);
     let mut collected = Vec::new();
@@ -367,7 +370,7 @@ fn collect_logs(stage: &mut Stage, places: &Places, at_once: usize) -> Vec<Vec<u
             let threads: Vec<_> = running.iter().map(|pick| scope.spawn(move || collect(pick))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        // An edit of another thread lists the copies before any move leads there.
+        // An edit of another thread records the copies before any move leads there.
         stage.list();
         copied.iter_mut().rev().for_each(|collecting| places.commit(collecting.as_mut()));
         if running.is_empty() {
@@ -380,7 +383,7 @@ fn collect_logs(stage: &mut Stage, places: &Places, at_once: usize) -> Vec<Vec<u
     }
 }
 
-/// Paper §4.2: several threads collect the logs, each its own, and what comes of it is what comes of one alone.
+/// Paper §4.2: several threads collect the logs, each its own, and the result is that of one alone.
 #[test]
 fn threads_that_collect_different_logs_do_what_one_does() {
     let ((mut alone, its_places), (mut several, their_places)) = (overwritten_logs(), overwritten_logs());
@@ -397,7 +400,8 @@ fn threads_that_collect_different_logs_do_what_one_does() {
     }
 }
 
-/// What runs is taken for done: no more is collected than space asks for, and nothing beside a search for what is stale.
+/// Running GC counts as done: no more is collected than space asks for, and nothing concurrently with a search for
+/// what is stale.
 #[test]
 fn what_runs_is_not_collected_again() {
     let (stage, _) = overwritten_logs();
@@ -419,7 +423,7 @@ fn what_runs_is_not_collected_again() {
     assert_eq!(stage.placement.pick_concurrent(&pressure(1.5), &[look]), None);
 }
 
-/// Copies that an edit lists, and of which the first moves were refused, look like garbage until the others are committed.
+/// Recorded copies whose first moves were refused look like garbage until the others are committed.
 #[test]
 fn copies_are_not_collected_before_moves_lead_to_them() {
     let (mut stage, places) = overwritten_logs();

@@ -1,13 +1,13 @@
-//! The collection of some files of the cold log (HashKV §3.4: "GC on the cold data log as in vLog").
+//! GC of some files of the cold log (HashKV §3.4: "GC on the cold data log as in vLog").
 //!
 //! ```text
 //! a file ─▶ each value: does the index lead here? ─▶ copy it to a file of survivors
-//! a few at a time: commit the moves that the index still agrees to ─▶ a new tag to the group of each that was committed
-//! when all have new tags: the files are emptied
+//! a few at a time: commit the moves that the index still agrees to ─▶ for each, a new tag in the group of its key
+//! when all have new tags: the files are drained
 //! ```
 //!
-//! The tags are appended before the old files are emptied, so what lets these go makes them durable. A tag that a crash
-//! takes with it is not missed by any reader; the log is only not told when its value dies.
+//! The tags are appended before the old files are drained, so the sync that allows these to be reclaimed makes the
+//! tags durable. No reader misses a tag lost in a crash; the log only does not learn when its value dies.
 
 use std::{
     collections::BTreeSet,
@@ -32,23 +32,23 @@ use crate::{
 /// Moves that are committed, and tagged, before others get the commit lock: less than half a millisecond of tags.
 const MOVES_AT_ONCE: usize = 256;
 
-/// A collection of files of the cold log.
+/// A GC run on files of the cold log.
 pub(super) struct Relocation {
     files: Arc<ValueFiles>,
     state: Arc<Mutex<State>>,
     options: ValueOptions,
     sources: Vec<Arc<ValueFile>>,
     copied: Vec<(SeqNo, Moved)>,
-    /// Those handed out last, and where of these stand that were refused.
+    /// The moves handed out last, and the positions of those that were refused.
     handed: Range<usize>,
     refused: BTreeSet<(FileId, u64)>,
-    /// All are handed out, committed and tagged.
+    /// All moves are handed out, committed and tagged.
     done: bool,
     freed: u64,
 }
 
 impl Relocation {
-    /// Of these files, as far as they are not collected already. Nothing is copied yet.
+    /// A run on those of these files that GC does not have already. Nothing is copied yet.
     pub fn begin(
         files: &Arc<ValueFiles>,
         state: &Arc<Mutex<State>>,
@@ -69,10 +69,10 @@ impl Relocation {
         }
     }
 
-    /// Copies what is live by the index.
+    /// Copies what the index says is live.
     pub fn copy(&mut self, view: &dyn IndexView) -> Result<()> {
-        // Survivors stay apart from what is new to the log: they die more rarely.
-        let mut end = End::apart(self.options.file_bytes);
+        // Survivors do not share files with what is new to the log: they die more rarely.
+        let mut end = End::of_new_files(self.options.file_bytes);
         for source in self.sources.clone() {
             self.copy_file(&source, view, &mut end)?;
         }
@@ -102,7 +102,7 @@ impl Relocation {
         Ok(())
     }
 
-    /// Leaves a tag of each move that was committed in the group of its key.
+    /// Appends a tag for each committed move to the group of its key.
     fn tag_committed(&mut self) -> Result<()> {
         let state = &mut *self.state.hold();
         for (seqno, moved) in &self.copied[std::mem::take(&mut self.handed)] {
@@ -129,14 +129,14 @@ impl GcRun for Relocation {
     }
 
     fn refused(&mut self, moved: &Moved) {
-        // It has no tag to tell that.
+        // It has no tag that could report its death.
         self.state.hold().cold_log.note_dead(moved.to.file, u64::from(moved.to.len));
         self.refused.insert((moved.to.file, moved.to.offset));
     }
 
     fn committed(&mut self, last: SeqNo) {
         if self.done {
-            self.files.empty(self.sources.iter().map(|source| source.id), last);
+            self.files.mark_drained(self.sources.iter().map(|source| source.id), last);
             self.state.hold().cold_log.remove(&self.sources);
         }
     }

@@ -1,10 +1,10 @@
-//! Collections: files become sorted tables without what was dropped of them (NovKV §III-C), and drop files become one.
+//! GC: files become sorted tables without what was dropped of them (NovKV §III-C), and drop files become one.
 //!
 //! ```text
 //! the numbers that the drop-keys of the sources name ─▶ a set
 //! sources, front to back: records not in the set ─▶ sorted by key ─▶ a new table, synced
-//! one edit: the sources go, the table comes, drop files go that are about nothing else
-//!           └─ then readers are led to the table; drop-keys that came meanwhile are about its numbers as before
+//! one edit: removes the sources, adds the table, removes drop files that are about nothing else
+//!           └─ then readers find the table; drop-keys that came meanwhile name its numbers as before
 //! ```
 
 use std::{
@@ -31,19 +31,19 @@ use crate::{
     placement::{GcRun, Moved, Moves},
 };
 
-/// What an edit puts in force.
+/// What installing an edit changes.
 pub(super) struct Switch {
-    /// The files it removes. None of them comes back.
+    /// The files it removes for good.
     sources: Vec<FileId>,
     /// The file numbers that led to them.
     numbers: Vec<FileId>,
-    /// The drop files that were regarded.
+    /// The drop files whose blocks the new table reflects.
     regarded: BTreeSet<FileId>,
     table: Option<Arc<SortedTable>>,
 }
 
 impl Shared {
-    /// Tells readers what an edit has changed that is in force now.
+    /// Shows readers what an installed edit has changed.
     pub(super) fn put_in_force(&self, edit: &ValueEdit) {
         let is_gone = |id: &FileId| edit.removed.contains(id) && edit.added.iter().all(|meta| meta.id != *id);
         let switch = self.switch.hold().take_if(|switch| switch.sources.iter().all(is_gone));
@@ -124,7 +124,7 @@ impl Survivors {
     }
 }
 
-/// The collection of a few files into one table.
+/// GC of a few files into one table.
 pub(super) struct Rebuild {
     shared: Arc<Shared>,
     switch: Option<Switch>,
@@ -134,7 +134,7 @@ pub(super) struct Rebuild {
 }
 
 impl Rebuild {
-    /// The collection of nothing.
+    /// A GC run on nothing.
     pub fn nothing(shared: &Arc<Shared>) -> Self {
         Self { shared: Arc::clone(shared), switch: None, added: None, copied: 0, freed: 0 }
     }
@@ -161,7 +161,7 @@ impl Rebuild {
         }
         live.retain(|_, bytes| *bytes > 0);
         let old_bytes: u64 = sources.iter().map(|file| file.len()).sum();
-        // Of files without any valid value nothing needs to be known.
+        // Nothing needs to be known of files without any valid value.
         let made = if live.is_empty() { None } else { table(shared, &sources, &blocks, &live, &regarded)? };
         let (added, table) = made.unzip();
         let copied = added.as_ref().map_or(0, |meta: &ValueFileMeta| meta.bytes);
@@ -196,7 +196,7 @@ fn table(
         let values_end = table.map_or(file.len(), |table| table.properties.values_end);
         survivors.read(file, values_end, &dropped)?;
     }
-    debug_assert_eq!(survivors.record_bytes, live.values().sum::<u64>(), "drop-keys say what is not there");
+    debug_assert_eq!(survivors.record_bytes, live.values().sum::<u64>(), "drop-keys name records that are not there");
     if survivors.all.is_empty() {
         return Ok(None);
     }
@@ -236,7 +236,7 @@ impl GcRun for Rebuild {
 }
 
 impl Drop for Rebuild {
-    /// A table that was not handed to an edit is not needed. After that only a manifest knows whether it is.
+    /// A table that was not handed to an edit is not needed. After that only the manifest knows whether it is.
     fn drop(&mut self) {
         if let Some(meta) = &self.added {
             self.shared.files.remove(meta.id);
@@ -244,7 +244,7 @@ impl Drop for Rebuild {
     }
 }
 
-/// Several drop files become one, with the blocks in force only.
+/// Merges several drop files into one, with only the blocks in force.
 pub(super) struct MergeDrops {
     shared: Arc<Shared>,
     sources: Vec<FileId>,

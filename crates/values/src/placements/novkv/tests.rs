@@ -1,4 +1,4 @@
-//! The placement by itself; the engine's part, which records edits, is played by [`Stage`].
+//! The placement by itself. [`Stage`] plays the engine's part: it records edits.
 
 use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
 
@@ -30,14 +30,14 @@ struct Stage {
     fs: MemoryFs,
     next: Arc<AtomicU64>,
     placement: ValueStore<NovKv>,
-    listed: BTreeMap<FileId, ValueFileMeta>,
+    recorded: BTreeMap<FileId, ValueFileMeta>,
 }
 
 impl Stage {
     fn new() -> Self {
         let (fs, next) = (MemoryFs::new(), Arc::new(AtomicU64::new(1)));
         let placement = open(&fs, &next, &BTreeMap::new());
-        Self { fs, next, placement, listed: BTreeMap::new() }
+        Self { fs, next, placement, recorded: BTreeMap::new() }
     }
 
     fn put(&self, key: &'static [u8], seqno: SeqNo) -> Version {
@@ -46,7 +46,7 @@ impl Stage {
         (key, seqno, pointer)
     }
 
-    /// No more is appended to the present file, and the manifest knows all of it.
+    /// No more is appended to the present file, and all of it is recorded.
     fn end_file(&mut self) {
         self.placement.begin_sync();
         self.placement.sync().unwrap();
@@ -58,7 +58,7 @@ impl Stage {
         self.install(&pending_edit);
     }
 
-    /// A rewrite that drops these versions; its edit is not in force yet.
+    /// A rewrite that drops these versions. Its edit is not installed yet.
     fn drop_versions(&self, versions: &[Version]) -> ValueEdit {
         let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, deepest: 1, moving: Vec::new() };
         let mut rewriter = self.placement.rewriter(&job).unwrap();
@@ -73,10 +73,10 @@ impl Stage {
 
     fn install(&mut self, edit: &ValueEdit) {
         for id in &edit.removed {
-            assert!(self.listed.remove(id).is_some(), "file {id} is not there");
+            assert!(self.recorded.remove(id).is_some(), "file {id} is not there");
         }
         for meta in &edit.added {
-            assert!(self.listed.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
+            assert!(self.recorded.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
         }
         self.placement.installed(edit);
     }
@@ -89,10 +89,10 @@ impl Stage {
     }
 
     fn reopen(&mut self) {
-        self.placement = open(&self.fs, &self.next, &self.listed);
+        self.placement = open(&self.fs, &self.next, &self.recorded);
     }
 
-    /// Reads it, and answers the fresher pointer.
+    /// Reads it and returns the fresher pointer.
     fn check(&self, (key, seqno, pointer): Version) -> Option<Pointer> {
         let found = self.placement.read(key, seqno, pointer, IoSource::Get).unwrap();
         let found = found.unwrap_or_else(|| panic!("version {seqno} of {} is lost", key.escape_ascii()));
@@ -125,14 +125,14 @@ impl Stage {
     }
 }
 
-fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, listed: &BTreeMap<FileId, ValueFileMeta>) -> ValueStore<NovKv> {
-    open_to_replay(fs, next, listed, &[])
+fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, recorded: &BTreeMap<FileId, ValueFileMeta>) -> ValueStore<NovKv> {
+    open_to_replay(fs, next, recorded, &[])
 }
 
 fn open_to_replay(
     fs: &MemoryFs,
     next: &Arc<AtomicU64>,
-    listed: &BTreeMap<FileId, ValueFileMeta>,
+    recorded: &BTreeMap<FileId, ValueFileMeta>,
     present: &[FileId],
 ) -> ValueStore<NovKv> {
     let dir = Dir::new(Arc::new(fs.clone()) as Arc<dyn FileSystem>, Path::new("/db"));
@@ -147,12 +147,12 @@ fn open_to_replay(
         memory: Memory::new(1 << 20, 1 << 20),
         unsynced: Arc::default(),
     };
-    let listed = ValueEdit { added: listed.values().cloned().collect(), ..ValueEdit::default() };
-    let files = Arc::new(ValueFiles::open(context, &listed, present).unwrap());
+    let recorded = ValueEdit { added: recorded.values().cloned().collect(), ..ValueEdit::default() };
+    let files = Arc::new(ValueFiles::open(context, &recorded, present).unwrap());
     ValueStore::of(Arc::clone(&files), Box::new(NovKv::open(&files, OPTIONS).unwrap()))
 }
 
-/// So many of all entries stand above others.
+/// Pressure with so many of all entries above others.
 fn pressure(entries_above: f64) -> SpacePressure {
     SpacePressure {
         index_bytes: 0,
@@ -186,7 +186,7 @@ fn a_stale_pointer_is_searched_for_once() {
         assert_eq!(stage.check(version), Some(fresher));
         assert_eq!(stage.check((version.0, version.1, fresher)), None, "a fresh one leads there at once");
     }
-    // A rewrite that meets a stale pointer writes the repaired one.
+    // A rewrite that finds a stale pointer writes the repaired one.
     assert_eq!(stage.kept(versions[0]), placement::Kept::Pointer(stage.check(versions[0]).unwrap()));
 }
 
@@ -217,7 +217,7 @@ fn drop_keys_that_come_during_a_collection_are_not_forgotten() {
     let meanwhile = stage.drop_versions(&versions[1..2]);
     stage.install(&meanwhile);
     let edit = collecting.edit();
-    assert_eq!(edit.removed, [file, first.added[0].id], "the drop file that came meanwhile stays");
+    assert_eq!(edit.removed, [file, first.added[0].id], "the drop file written meanwhile stays");
     stage.install(&edit);
     let table = edit.added[0].id;
     assert_eq!(stage.dead(), [(table, 333)].into(), "one of three");
@@ -226,7 +226,7 @@ fn drop_keys_that_come_during_a_collection_are_not_forgotten() {
     stage.collect(vec![table]);
     assert!(stage.is_lost(versions[0]) && stage.is_lost(versions[1]));
     [versions[2], versions[3]].into_iter().for_each(|version| stage.read(version));
-    assert_eq!(stage.listed.len(), 1, "all drop-keys are regarded: {:?}", stage.listed);
+    assert_eq!(stage.recorded.len(), 1, "all drop-keys are regarded: {:?}", stage.recorded);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn files_are_merged_and_every_number_leads_to_the_table() {
     }
     let files: Vec<FileId> = versions.iter().step_by(2).map(|version| version.2.file).collect();
     stage.collect(files.clone());
-    assert_eq!(stage.listed.len(), 1);
+    assert_eq!(stage.recorded.len(), 1);
     let check_all = |stage: &Stage| versions.iter().for_each(|&version| stage.read(version));
     check_all(&stage);
     stage.reopen();
@@ -262,7 +262,7 @@ fn files_are_merged_and_every_number_leads_to_the_table() {
     // What one number led to is dropped in full: the next table does without the number.
     let edit = stage.drop_versions(&versions[..2]);
     stage.install(&edit);
-    let table = *stage.listed.keys().next().unwrap();
+    let table = *stage.recorded.keys().next().unwrap();
     stage.collect(vec![table]);
     assert!(stage.placement.shared.tables.load().get(files[0]).is_none());
     assert!(stage.is_lost(versions[0]) && stage.is_lost(versions[1]));
@@ -271,9 +271,9 @@ fn files_are_merged_and_every_number_leads_to_the_table() {
     let rest: Vec<Version> = versions[2..].to_vec();
     let edit = stage.drop_versions(&rest);
     stage.install(&edit);
-    let table = stage.listed.values().find(|meta| meta.class == SORTED).unwrap().id;
+    let table = stage.recorded.values().find(|meta| meta.class == SORTED).unwrap().id;
     stage.collect(vec![table]);
-    assert!(stage.listed.is_empty(), "{:?}", stage.listed);
+    assert!(stage.recorded.is_empty(), "{:?}", stage.recorded);
 }
 
 #[test]
@@ -296,10 +296,10 @@ fn drop_files_are_merged() {
     stage.collect(vec![versions[0].2.file]);
     assert!(versions[..9].iter().all(|&version| stage.is_lost(version)));
     versions[9..].iter().for_each(|&version| stage.read(version));
-    assert_eq!(stage.listed.len(), 1);
+    assert_eq!(stage.recorded.len(), 1);
 }
 
-/// Of a stale pointer with the place of another one's handle nothing is written into the index.
+/// A stale pointer that leads to the place of another one's handle is not rewritten in the index.
 #[test]
 fn a_handle_of_another_pointer_is_not_written_into_the_index() {
     let mut stage = Stage::new();
@@ -326,7 +326,7 @@ fn a_file_whose_values_a_table_has_does_not_come_back_with_a_log_that_leads_ther
     stage.collect(vec![file]);
     // A power loss, or a kill right after the manifest's record: the file is still there.
     stage.fs.write_durable(&path, &bytes);
-    let placement = open_to_replay(&stage.fs, &stage.next, &stage.listed, &[file]);
+    let placement = open_to_replay(&stage.fs, &stage.next, &stage.recorded, &[file]);
     assert_eq!(placement.locate(versions[1].2).unwrap(), Located::Whole);
     placement.refer(versions[1].2, 2);
     placement.settle(2, 0).unwrap();
@@ -361,7 +361,7 @@ fn a_rewrite_is_asked_for_when_files_would_be_worth_collecting_after_it() {
 }
 
 #[test]
-fn what_is_known_is_collected_before_a_rewrite_looks_for_more_unless_much_is_hidden() {
+fn known_garbage_is_collected_before_a_rewrite_looks_for_more_unless_much_is_stale() {
     let is_rewrite = |dropped: usize, stale_percent: u64| {
         let (mut stage, versions) = filled();
         let dropped: Vec<Version> = versions.iter().step_by(dropped).copied().collect();
@@ -378,7 +378,7 @@ fn what_is_known_is_collected_before_a_rewrite_looks_for_more_unless_much_is_hid
 }
 
 #[test]
-fn what_a_rewrite_drops_is_hidden_no_more() {
+fn what_a_rewrite_drops_is_no_longer_stale() {
     let (stage, versions) = filled();
     let each = u64::from(versions[0].2.len);
     stage.placement.note_overwritten(500 * each);

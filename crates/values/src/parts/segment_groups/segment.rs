@@ -1,13 +1,13 @@
-//! One half of a group: its files, and what is known of their bytes.
+//! The hot or the cold segment of a group: its files, and what is known of their bytes.
 
 use std::sync::Arc;
 
 use super::{region_of, seen::Seen};
 use crate::parts::{budget::Budget, value_files::ValueFile};
 
-/// One half of a group.
+/// The hot or the cold segment of a group.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct Segment {
     /// Its files, oldest first. Those shared with other groups cover more than the group's region.
     pub files: Vec<Arc<ValueFile>>,
     /// The last of them may be appended to.
@@ -16,17 +16,17 @@ pub struct Part {
     pub live: u64,
     /// Bytes of dead records, as far as known.
     pub dead: u64,
-    /// Bytes written since the last collection.
+    /// Bytes written since the last GC.
     pub written: u64,
-    /// [`Groups::clock`](super::Groups::clock) at the last collection.
+    /// [`Groups::clock`](super::Groups::clock) at the last GC.
     pub last_gc: u64,
     pub(super) seen: Option<Seen>,
-    /// Of the keys met, so many have no value here any more.
+    /// Known keys that have no value here any more.
     lost: u64,
     budget: Arc<Budget>,
 }
 
-impl Part {
+impl Segment {
     pub(super) fn new(clock: u64, budget: &Arc<Budget>) -> Self {
         Self {
             files: Vec::new(),
@@ -41,11 +41,11 @@ impl Part {
         }
     }
 
-    /// One that has met no key, and takes no memory for that.
+    /// A segment that knows no key, and takes no memory for that.
     pub(super) fn without_keys(clock: u64, budget: &Arc<Budget>) -> Self {
-        let mut part = Self::new(clock, budget);
-        part.forget();
-        part
+        let mut segment = Self::new(clock, budget);
+        segment.forget();
+        segment
     }
 
     /// The file to append to.
@@ -54,7 +54,7 @@ impl Part {
         self.files.last().filter(|file| self.open && !file.is_sealed())
     }
 
-    /// Takes a file of an earlier session in, which the halves of 2 to the power of `share` groups have in common.
+    /// Adds a file of an earlier session, which the segments of 2 to the power of `share` groups have in common.
     pub(super) fn adopt(&mut self, file: &Arc<ValueFile>, share: u32) {
         let bytes = (file.len() - file.start()) >> share;
         let dead = (file.dead() >> share).min(bytes);
@@ -65,7 +65,7 @@ impl Part {
         self.open = share == 0;
     }
 
-    /// How much of each file is dead, of a group of so many bits.
+    /// How much of each file is dead, in a group of so many bits.
     pub(super) fn dead_by_file(&self, bits: u32) -> impl Iterator<Item = (&Arc<ValueFile>, u64)> {
         let mut left = self.dead;
         self.files.iter().map(move |file| {
@@ -92,30 +92,31 @@ impl Part {
         }
     }
 
-    /// Notes a key; answers whether it may have been here before.
-    fn meet(&mut self, hash: u64) -> bool {
+    /// Notes a key. Returns whether it may have been here before.
+    fn note_key(&mut self, hash: u64) -> bool {
         let Some(seen) = &mut self.seen else { return true };
         let known = seen.insert(hash, &self.budget);
         if known.is_none() {
-            // One that forgets a key would take its next value for the first: garbage that nobody sees.
+            // A filter that forgot a key would take its next value for the first: garbage that nobody sees.
             self.seen = None;
         }
         known.unwrap_or(true)
     }
 
-    /// Notes a value of so many bytes; answers whether its key may have been here before.
+    /// Counts a value of so many bytes. Returns whether its key may have been here before.
     pub fn wrote(&mut self, hash: u64, bytes: u64) -> bool {
         self.written += bytes;
-        let known = self.meet(hash);
+        let known = self.note_key(hash);
         *(if known { &mut self.dead } else { &mut self.live }) += bytes;
         known
     }
 
-    /// Notes a record of so many bytes that leaves its key without a value here; answers as [`Part::wrote`].
+    /// Counts a record of so many bytes that leaves its key without a value here. Returns what [`Segment::wrote`]
+    /// does.
     pub fn ended(&mut self, hash: u64, bytes: u64) -> bool {
         self.written += bytes;
         self.dead += bytes;
-        let known = self.meet(hash);
+        let known = self.note_key(hash);
         if known {
             self.lose_one();
         }
@@ -126,7 +127,7 @@ impl Part {
         self.seen.as_ref().map_or(!self.files.is_empty(), |seen| seen.contains(hash))
     }
 
-    /// Notes that one value is dead, about as long as others.
+    /// Counts one value of average length as dead.
     pub(super) fn lose_one(&mut self) {
         let keys = self.seen.as_ref().map_or(0, |seen| seen.keys);
         if keys == 0 {
@@ -138,10 +139,10 @@ impl Part {
         self.dead += mean;
     }
 
-    /// Adds what a collection has copied here: the hashes of its keys, its live and its other bytes.
+    /// Adds what GC has copied here: the hashes of its keys, its live and its other bytes.
     pub fn add(&mut self, hashes: &[u64], live: u64, dead: u64) {
         for &hash in hashes {
-            let is_back = self.meet(hash);
+            let is_back = self.note_key(hash);
             self.lost = self.lost.saturating_sub(u64::from(is_back));
         }
         self.live += live;
@@ -153,9 +154,9 @@ impl Part {
         (self.seen, self.lost, self.live, self.dead) = (None, 0, 0, 0);
     }
 
-    /// Begins to count anew after a collection that found these keys and so many live bytes.
+    /// Restarts the count after a GC run that found these keys and so many live bytes.
     pub fn recount(&mut self, hashes: &[u64], live: u64, dead: u64, clock: u64) {
-        // First the old filter goes: the new one may need its bytes.
+        // The old filter goes first: the new one may need its bytes.
         self.forget();
         self.seen = Seen::for_keys(hashes.len(), &self.budget);
         (self.written, self.last_gc) = (0, clock);
