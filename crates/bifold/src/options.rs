@@ -75,8 +75,8 @@ impl Default for Workers {
     }
 }
 
-/// Where values live. A keyspace remembers the placement it was made with: opened with default options it has that one, and
-/// asking for another is an error. `bifold convert` copies a database into one with another placement.
+/// Where values live. A keyspace remembers the placement it was made with: opened with default options it has that
+/// one, and asking for another is an error. `bifold convert` copies a database into one with another placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
@@ -96,8 +96,8 @@ pub enum Placement {
     /// Those of medium size in files by key, which compaction merges; large ones in logs.
     #[serde(rename = "diffkv")]
     DiffKv,
-    /// Beside their keys in level 0, from level 1 on in files by key. Meant for `compaction.two_layer` and `partition_bytes`:
-    /// [`KeyspaceOptions::unikv`] has both.
+    /// Beside their keys in level 0, from level 1 on in files by key. Meant for `compaction.two_layer` and
+    /// `partition_bytes`: [`KeyspaceOptions::unikv`] has both.
     #[serde(rename = "unikv")]
     UniKv,
 }
@@ -151,9 +151,9 @@ pub struct Options {
     /// Bytes for the block cache; unset, it gets what `memory_limit` leaves.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
-    /// How many files may be open at once, 2 to 1 048 576; 0 means half of what the process may have (`ulimit -n`), and more than
-    /// that is never used. Others are opened again when they are read. Those being written stay open and count, were they
-    /// more. With several databases in a process the half is for each: say less then.
+    /// How many files may be open at once, 2 to 1 048 576; 0 means half of what the process may have (`ulimit -n`),
+    /// and more than that is never used. Others are opened again when they are read. Those being written stay open
+    /// and count, were they more. With several databases in a process the half is for each: say less then.
     pub open_files_max: u32,
     /// How values kept apart are read.
     pub reads: Reads,
@@ -165,11 +165,11 @@ pub struct Options {
     /// When logs hold more than this, in bytes, the memtable that needs the oldest one is flushed.
     #[serde(deserialize_with = "size")]
     pub log_bytes: u64,
-    /// Puts are refused when the disk has fewer bytes free than this and what memtables still have to write: deletes, compactions
-    /// and collections need them to give space back. Unset: three quarters of what the database takes, at most
-    /// 64 MiB or a sixteenth. With 0, puts go on until the disk is nearly full, and emptying it may fail for want of room. A
-    /// thirty-second of what the database takes, at most 64 MiB, or the largest table or unit of values if that is more, is kept in the file
-    /// `RESERVE`, should others fill the disk.
+    /// Puts are refused when the disk has fewer bytes free than this and what memtables still have to write: deletes,
+    /// compactions and collections need them to give space back. Unset: three quarters of what the database takes, at
+    /// most 64 MiB or a sixteenth. With 0, puts go on until the disk is nearly full, and emptying it may fail for
+    /// want of room. A thirty-second of what the database takes, at most 64 MiB, or the largest table or unit of
+    /// values if that is more, is kept in the file `RESERVE`, should others fill the disk.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
     /// Options of the keyspace "default", and of new keyspaces that do not bring their own.
@@ -209,9 +209,10 @@ pub struct KeyspaceOptions {
     /// Tables are cut at about this size, in bytes.
     #[serde(deserialize_with = "size")]
     pub table_bytes: u64,
-    /// A key range with more bytes than this, values included, is split in two, each compacted on its own (UniKV §III-D): merges
-    /// then cost as much as a range is large and not as the keyspace is. A split is one edit of the manifest and rewrites nothing. Unset: one
-    /// range. Meant for `compaction.two_layer`; with other policies a split is in force only when no table spans it.
+    /// A key range with more bytes than this, values included, is split in two, each compacted on its own (UniKV
+    /// §III-D): merges then cost as much as a range is large and not as the keyspace is. A split is one edit of the
+    /// manifest and rewrites nothing. Unset: one range. Meant for `compaction.two_layer`; with other policies a split
+    /// is in force only when no table spans it.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub partition_bytes: Option<u64>,
     /// Data blocks are cut at about this size before compression, in bytes: 64 to 16 MiB.
@@ -222,8 +223,8 @@ pub struct KeyspaceOptions {
     pub filter_bits_per_key: u32,
     /// How tables are rewritten.
     pub compaction: Compaction,
-    /// An index in memory of the keys in level 0, in place of filters there. Unset: none. Meant for a large level 0, as `compaction.two_layer`
-    /// has it: a read then asks the one run that has its key, however many there are.
+    /// An index in memory of the keys in level 0, in place of filters there. Unset: none. Meant for a large level 0,
+    /// as `compaction.two_layer` has it: a read then asks the one run that has its key, however many there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_index: Option<HashIndex>,
 }
@@ -260,8 +261,8 @@ impl KeyspaceOptions {
         Self { placement, compaction, partition_bytes, block_bytes, filter_bits_per_key, hash_index, ..self }
     }
 
-    /// UniKV's design: an unsorted layer under a hash index, above a sorted one, values apart in the sorted one, key ranges that split as they
-    /// grow, no filters. The sizes are a fourth of the paper's.
+    /// UniKV's design: an unsorted layer under a hash index, above a sorted one, values apart in the sorted one, key
+    /// ranges that split as they grow, no filters. The sizes are a fourth of the paper's.
     #[must_use]
     pub fn unikv() -> Self {
         Self {
@@ -315,8 +316,8 @@ impl Options {
     }
 
     /// Changes one option given as `name=value`, nested names joined by dots: `memory_limit=256MiB`,
-    /// `keyspace.compression=lz4`, `keyspace.compaction.leveled.size_ratio=8`. `keyspace.preset=unikv` stands for a placement and the tree it
-    /// is meant for: see [`KeyspaceOptions::with_placement`].
+    /// `keyspace.compression=lz4`, `keyspace.compaction.leveled.size_ratio=8`. `keyspace.preset=unikv` stands for a
+    /// placement and the tree it is meant for: see [`KeyspaceOptions::with_placement`].
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for unknown names and unusable values; nothing is changed then.

@@ -1,4 +1,5 @@
-//! From a user's options to the parts of a tree: the one place that knows which placement and which policy a name means.
+//! From a user's options to the parts of a tree: the one place that knows which placement and which policy a name
+//! means.
 
 use std::sync::Arc;
 
@@ -100,8 +101,9 @@ pub(crate) fn policy(options: &KeyspaceOptions) -> Box<dyn CompactionPolicy> {
     }
 }
 
-/// How many of the entries level 0 may overwrite before it is merged, where values are separated when they leave it: a fourth of what the space
-/// target leaves for garbage. A merge takes as much again until it ends, and value files need the rest.
+/// How many of the entries level 0 may overwrite before it is merged, where values are separated when they leave it:
+/// a fourth of what the space target leaves for garbage. A merge takes as much again until it ends, and value files
+/// need the rest.
 fn overwritten_share(options: &KeyspaceOptions) -> f64 {
     match options.placement {
         Placement::UniKv => (options.values.space_target - 1.0) / 4.0,

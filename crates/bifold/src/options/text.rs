@@ -28,8 +28,8 @@ pub(super) fn current_name(name: &str) -> &str {
     RENAMED.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new)
 }
 
-/// Gives the options of a keyspace their current names. Answers which had others. An option given by both names keeps both, so that the
-/// old one is refused as unknown.
+/// Gives the options of a keyspace their current names. Answers which had others. An option given by both names keeps
+/// both, so that the old one is refused as unknown.
 pub(super) fn rename_old(keyspace: &mut toml::Table) -> Vec<Renamed> {
     let mut renamed = Vec::new();
     for (old, new) in RENAMED {

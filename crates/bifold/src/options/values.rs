@@ -50,15 +50,16 @@ pub enum MergePolicy {
     ScanOptimised,
 }
 
-/// Options of separated values: those that are not stored with their keys. Without effect where the placement is `inline`.
+/// Options of separated values: those that are not stored with their keys. Without effect where the placement is
+/// `inline`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Values {
     /// Values of this length and above are separated from their keys, in bytes.
     #[serde(deserialize_with = "size")]
     pub min_bytes: u64,
-    /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. Garbage is collected
-    /// when there are more. Logs come on top.
+    /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. Garbage is
+    /// collected when there are more. Logs come on top.
     pub space_target: f64,
     /// RewriteScope group is collected first (`hashkv`).
     pub victim: Victim,
@@ -69,20 +70,22 @@ pub struct Values {
     pub group_bytes: u64,
     /// About the largest number of groups, each of which is an open file; then they grow instead (`hashkv`).
     pub groups_max: u32,
-    /// Files of values in the order of arrival or by key are cut at about this size, in bytes (`wisckey`, `novkv`, `diffkv`, and the
-    /// cold log of `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its
-    /// collections hold the values of one in memory.
+    /// Files of values in the order of arrival or by key are cut at about this size, in bytes (`wisckey`, `novkv`,
+    /// `diffkv`, and the cold log of `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its collections hold the
+    /// values of one in memory.
     #[serde(deserialize_with = "size")]
     pub file_bytes: u64,
-    /// A file of which a larger share than this is valid is not collected (`novkv`, §III-C there; `diffkv`, §3.5 there, which
-    /// gives the share that is invalid): 0.05 to 1.
+    /// A file of which a larger share than this is valid is not collected (`novkv`, §III-C there; `diffkv`, §3.5
+    /// there, which gives the share that is invalid): 0.05 to 1.
     pub gc_threshold: f64,
-    /// Values of this length and above go to logs, in bytes, those below and from `min_bytes` on to files by key (`diffkv`).
+    /// Values of this length and above go to logs, in bytes, those below and from `min_bytes` on to files by key
+    /// (`diffkv`).
     #[serde(deserialize_with = "size")]
     pub large_bytes: u64,
     /// RewriteScope compactions move values (`diffkv`).
     pub merge: MergePolicy,
-    /// A file whose keys overlap those of more files than this, itself included, is merged with them (`diffkv`): 1 to 1000.
+    /// A file whose keys overlap those of more files than this, itself included, is merged with them (`diffkv`): 1 to
+    /// 1000.
     pub max_sorted_run: u32,
     /// How values are compressed, each by itself.
     pub compression: Compression,

@@ -48,7 +48,8 @@ pub struct ValueOptions {
     pub cold: Cold,
     /// Which group is collected.
     pub victim: Victim,
-    /// A file of which more than this share is valid is not collected (NovKV §III-C; DiffKV §3.5, which counts what is invalid).
+    /// A file of which more than this share is valid is not collected (NovKV §III-C; DiffKV §3.5, which counts what
+    /// is invalid).
     pub gc_threshold: f64,
     /// Values of this length and above go to logs, in bytes (DiffKV §4.1, *value_large*).
     pub large_bytes: usize,
