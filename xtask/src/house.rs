@@ -10,8 +10,8 @@ const FILE_LINES_MAX: usize = 500;
 const COLUMNS_MAX: usize = 120;
 
 /// Files and lines that are still above these limits, which no change may add to: they are to become none.
-const LONG_FILES_LEFT: usize = 7;
-const WIDE_LINES_LEFT: usize = 530;
+const LONG_FILES_LEFT: usize = 0;
+const WIDE_LINES_LEFT: usize = 116;
 
 /// Methods that a placement must write itself.
 const REQUIRED_METHODS_MAX: usize = 8;

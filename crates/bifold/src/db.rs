@@ -10,12 +10,11 @@ use crate::{
     checkpoint::{self, CheckpointProgress},
     engine::Engine,
     keyspace::{Keyspace, Swap, owned_bounds, prefix_bounds},
-    options::{Access, Durability, KeyspaceOptions, Options, Placement},
+    options::{Access, Durability, KeyspaceOptions, Options},
     recover,
     scan::Range,
     snapshot::{Holder, SnapshotGuard},
     stats::{GarbageStats, Stats},
-    tree::Tree,
 };
 
 /// The keyspace that always exists. The short forms on [`Db`] use it.
@@ -66,23 +65,6 @@ impl Drop for Handle {
     }
 }
 
-/// Returns `existing` unless the caller asks for a different placement. The default placement matches any: an option
-/// that was not given has its default, and a keyspace remembers its placement.
-fn check_placement(existing: Arc<Tree>, asked: Placement) -> Result<Arc<Tree>> {
-    let actual = existing.options.placement;
-    if actual == asked || asked == Placement::default() {
-        return Ok(existing);
-    }
-    let reason = format!(
-        "keyspace `{}` has placement `{}`, which cannot be changed to `{}` in place: leave the option out, or copy the \
-         database with `bifold convert SRC DST --placement {2}`",
-        existing.name,
-        actual.name(),
-        asked.name()
-    );
-    Err(Error::invalid("option `placement`", reason))
-}
-
 impl Db {
     /// Opens the database in the directory `path` with default options; creates it if there is none.
     ///
@@ -112,7 +94,7 @@ impl Db {
         let engine = recover::recover(env, path.as_ref(), options)?;
         engine.start_workers()?;
         let default = match (engine.find(DEFAULT_KEYSPACE), access) {
-            (Some(existing), _) => check_placement(existing, asked)?,
+            (Some(existing), _) => existing.with_placement(asked)?,
             (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
             (None, Access::ReadWrite) => engine.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
@@ -138,7 +120,7 @@ impl Db {
             None => self.engine().guard("creating a keyspace", || self.engine().create_keyspace(name, &options))?,
         };
         // Another thread may have created it in the meantime, with its own options.
-        let tree = check_placement(tree, options.placement)?;
+        let tree = tree.with_placement(options.placement)?;
         Ok(Keyspace::new(Arc::clone(&self.handle), tree))
     }
 

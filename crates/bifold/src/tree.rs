@@ -25,7 +25,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, JobShape, KeyspaceId, Result, SeqNo, planted};
+use bifold_contract::{
+    Busy, CompactionJob, CompactionPolicy, Error, FileId, JobShape, KeyspaceId, Result, SeqNo, planted,
+};
 use bifold_index::{
     compaction::{by_partition::Shape, run::Held},
     memtable::Memtable,
@@ -37,7 +39,7 @@ use bifold_values::store::ValueStore;
 use crate::{
     engine::Changing,
     left_out::LeftOut,
-    options::KeyspaceOptions,
+    options::{KeyspaceOptions, Placement},
     overwrites::Overwrites,
     presets::{self, FoundFiles},
     sync::LockExt,
@@ -358,6 +360,26 @@ impl Tree {
                 reason: "a snapshot that has ended held much of it".into(),
             })
         })
+    }
+
+    /// This tree, unless the caller asks for a different placement. The default placement matches any: an option that
+    /// was not given has its default, and a keyspace remembers its placement.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a different placement.
+    pub fn with_placement(self: Arc<Self>, asked: Placement) -> Result<Arc<Self>> {
+        let actual = self.options.placement;
+        if actual == asked || asked == Placement::default() {
+            return Ok(self);
+        }
+        let reason = format!(
+            "keyspace `{}` has placement `{}`, which cannot be changed to `{}` in place: leave the option out, or copy \
+             the database with `bifold convert SRC DST --placement {2}`",
+            self.name,
+            actual.name(),
+            asked.name()
+        );
+        Err(Error::invalid("option `placement`", reason))
     }
 
     /// The options for writing tables of a level.
