@@ -1,4 +1,4 @@
-//! Everything that can go wrong, told so that a user knows what, where and what to do.
+//! Everything that can go wrong. Each message says what happened, where, and what to do.
 
 use std::{
     fmt, io,
@@ -9,7 +9,7 @@ use std::{
 /// The result of every fallible call of Bifold.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What Unix systems answer to a process that has too few descriptors or too little memory: `EINTR`, `EAGAIN`, `ENOMEM`, `ENFILE`,
+/// The Unix error codes of a process that is short of descriptors or memory: `EINTR`, `EAGAIN`, `ENOMEM`, `ENFILE`,
 /// `EMFILE`.
 const SHORT_OF_RESOURCES: [i32; 5] = [4, 11, 12, 23, 24];
 
@@ -19,11 +19,11 @@ const SHORT_OF_RESOURCES: [i32; 5] = [4, 11, 12, 23, 24];
 pub enum Error {
     /// The operating system refused an operation on a file.
     Io {
-        /// What was attempted: "open", "read", "append", "sync", …
+        /// The operation: "open", "read", "append", "sync", …
         op: &'static str,
-        /// On which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// A file does not hold what was written to it.
@@ -59,26 +59,27 @@ pub enum Error {
         /// The newest version this release reads.
         supported: u32,
     },
-    /// An earlier write or background job failed; the database answers reads but takes no more writes until reopened.
+    /// An earlier write or background job failed. The database still serves reads but accepts no writes until it is
+    /// reopened.
     Poisoned {
         /// What failed first.
         cause: Box<Error>,
     },
-    /// Bifold itself is wrong: one of its assertions failed. The database takes no more writes until reopened.
+    /// A bug in Bifold: one of its assertions failed. The database accepts no writes until it is reopened.
     Panicked {
-        /// Which thread was doing what.
+        /// What was running when it panicked.
         what: &'static str,
         /// What the panic said.
         message: String,
     },
-    /// The disk has too little room for what was asked; nothing was changed. Reads go on, and so do deletes as long as there
-    /// is room for them.
+    /// The disk has too little space for the operation; nothing was changed. Reads still work, and so do deletes
+    /// while there is space for them.
     Full {
         /// The database's directory.
         path: PathBuf,
         /// Bytes that can still be written there.
         free_bytes: u64,
-        /// Bytes that must be free for what was asked to begin.
+        /// Bytes that must be free before the operation starts.
         needed_bytes: u64,
     },
     /// The database was opened read-only.
@@ -90,14 +91,14 @@ pub enum Error {
     },
 }
 
-/// Damage found in a file: the offset, what should be there and what is.
+/// Damage found in a file: the offset, what should be there and what is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corruption {
     /// Where the damaged structure starts, in bytes from the start of the file.
     pub offset: u64,
     /// Which structure: "data block", "log record", "footer", …
     pub what: &'static str,
-    /// What a sound file has there.
+    /// What an undamaged file has there.
     pub expected: String,
     /// What this file has.
     pub found: String,
@@ -109,14 +110,14 @@ impl Corruption {
         Self { offset, what, expected: expected.into(), found: found.into() }
     }
 
-    /// The same damage in a structure that starts `base` bytes further on in its file.
+    /// The same damage, `base` bytes further into the file.
     #[must_use]
     pub fn at(mut self, base: u64) -> Self {
         self.offset += base;
         self
     }
 
-    /// Names the file.
+    /// Adds the file's path.
     pub fn of(self, path: impl Into<PathBuf>) -> Error {
         Error::Corruption { path: path.into(), detail: self }
     }
@@ -133,7 +134,7 @@ impl Error {
         Self::Io { op, path: path.into(), source: Arc::new(source) }
     }
 
-    /// This error as the cause of a poisoned database. Poisoning does not nest.
+    /// This error as the cause of a poisoned database. [`Error::Poisoned`] does not nest.
     #[must_use]
     pub fn poisoned(self) -> Self {
         match self {
@@ -142,7 +143,7 @@ impl Error {
         }
     }
 
-    /// Whether a disk or a quota has no room, whoever found that out.
+    /// Whether the disk or a quota is full, whether Bifold or the system found that out.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
@@ -154,14 +155,15 @@ impl Error {
         }
     }
 
-    /// Whether a file's content, not its surroundings, is at fault.
+    /// Whether the content of a file is damaged.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Corruption { .. })
     }
 
-    /// Whether something that is stored cannot be read: it is damaged, or the system does not give it. Who only read has changed
-    /// nothing by that. A process that has too few descriptors or too little memory could read it later.
+    /// Whether stored data cannot be read: it is damaged, or the system refuses to open or read it. A read-only
+    /// operation that fails this way has changed nothing. False if the process is short of descriptors or memory,
+    /// because a later read may succeed.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         match self {
@@ -174,7 +176,7 @@ impl Error {
         }
     }
 
-    /// The file or directory that it names.
+    /// The file or directory the error is about.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -203,8 +205,8 @@ impl fmt::Display for Error {
             Self::Corruption { path, detail } => {
                 write!(
                     f,
-                    "{}: {detail}; restore it from a backup (a checkpoint shares its files), or see `bifold verify` and \
-                     `bifold salvage`",
+                    "{}: {detail}; restore it from a backup (a checkpoint shares its files), or see `bifold verify` \
+                     and `bifold salvage`",
                     path.display()
                 )
             }
@@ -224,19 +226,19 @@ impl fmt::Display for Error {
             ),
             Self::Poisoned { cause } => write!(
                 f,
-                "the database stopped taking writes after an earlier failure ({cause}); reads still work, \
-                 mend the cause and reopen it"
+                "the database stopped accepting writes after an earlier failure ({cause}); reads still work; \
+                 fix the cause and reopen the database"
             ),
             Self::Panicked { what, message } => write!(
                 f,
-                "{what} panicked: {message}; this is a bug in Bifold: please report it, with these words, the options and \
-                 the release"
+                "{what} panicked: {message}; this is a bug in Bifold: please report it with this message, the options \
+                 and the release"
             ),
             Self::Full { path, free_bytes, needed_bytes } => write!(
                 f,
-                "{}: the disk is nearly full: {free_bytes} bytes are free, this takes {needed_bytes}, for what has to be \
-                 written behind it too; reads go on, and deletes as far as there is room: delete entries and compact, or \
-                 make room on the disk",
+                "{}: the disk is nearly full: {free_bytes} bytes are free, {needed_bytes} are needed, including what \
+                 has to be written after it; reads still work, and deletes while there is space: delete entries and \
+                 compact, or free space on the disk",
                 path.display()
             ),
             Self::ReadOnly => write!(f, "the database was opened read-only: open it for writing to change it"),

@@ -1,39 +1,39 @@
-//! The shape of an LSM-tree as plain data: what compaction policies, golden tests and statistics look at.
+//! The shape of an LSM-tree as plain data, for compaction policies, golden tests and statistics.
 //!
 //! ```text
-//! level 0   run 41 [a────────z]     newest first; every flush is a run of its own, runs overlap
+//! level 0   run 41 [a────────z]     newest first; each flush adds a run, and runs overlap
 //!           run 38 [b──────y]
-//! level 1   run 30 [a─e][f─m][n─z]  tables of one run never overlap
-//! level 2   run 12 [a─c][d─f] …     leveled: one run a level; tiered: several
+//! level 1   run 30 [a─e][f─m][n─z]  the tables of a run do not overlap
+//! level 2   run 12 [a─c][d─f] …     leveled: one run per level; tiered: several
 //! ```
 
 use std::sync::Arc;
 
 use crate::{FileId, RunId, SeqNo, planted};
 
-/// What the manifest knows of one table.
+/// What the manifest knows about one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
     /// The file.
     pub id: FileId,
     /// File size in bytes.
     pub bytes: u64,
-    /// Entries in it, tombstones included, range tombstones not.
+    /// Number of entries, including tombstones but not range tombstones.
     pub entries: u64,
-    /// How many of the entries are tombstones.
+    /// Number of entries that are tombstones.
     pub tombstones: u64,
-    /// Range tombstones in it.
+    /// Number of range tombstones.
     pub range_tombstones: u64,
     /// Smallest key that an entry or a range tombstone touches.
     pub smallest: Box<[u8]>,
-    /// Largest key that an entry touches, or the end of a range tombstone where that is larger.
-    /// Treated as inclusive even then: a wider range is safe, a narrower one would lose a deletion.
+    /// Largest key that an entry touches, or the end of a range tombstone where that is larger. Treated as inclusive
+    /// even then: a wider range is safe, a narrower one would lose a delete.
     pub largest: Box<[u8]>,
-    /// A range tombstone without an upper bound is in it, so it reaches past every key.
+    /// Whether it has a range tombstone without an upper bound, so that its range has no end.
     pub unbounded: bool,
-    /// Smallest sequence number in it.
+    /// Smallest sequence number.
     pub min_seqno: SeqNo,
-    /// Largest sequence number in it.
+    /// Largest sequence number.
     pub max_seqno: SeqNo,
 }
 
@@ -47,10 +47,11 @@ impl TableMeta {
     }
 }
 
-/// A sorted run: tables in key order that do not overlap (they may touch in one key only where a range tombstone ends).
+/// A sorted run: tables in key order that do not overlap. (Neighbours may share one key where a range tombstone
+/// ends.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Its age: within a level, larger is newer.
+    /// Its age: within a level, a larger id is newer.
     pub id: RunId,
     /// Its tables in key order.
     pub tables: Vec<Arc<TableMeta>>,
@@ -95,18 +96,18 @@ impl Levels {
         self.levels.iter().map(Level::bytes).sum()
     }
 
-    /// The deepest level with tables; 0 when there is none.
+    /// The deepest level with tables, or 0 if there are none.
     #[must_use]
     pub fn deepest(&self) -> u8 {
         let filled = self.levels.iter().rposition(|level| !level.runs.is_empty()).unwrap_or(0);
         u8::try_from(filled).unwrap_or(u8::MAX)
     }
 
-    /// The partitions (UniKV §III-D): what lies between two neighbouring boundaries, with its own level 0 and its own deeper
-    /// levels, so that each can be compacted without the others.
+    /// The partitions (UniKV §III-D). A partition is the key range between two neighbouring boundaries. It has its
+    /// own level 0 and its own deeper levels, so it can be compacted without the others.
     ///
-    /// A boundary that a table spans is not in force yet; it stands among those of the partition it lies in. What is written is
-    /// cut at it from now on, so it is in force when the tables that span it have been merged.
+    /// A boundary that a table spans is not in force yet. It is listed in the partition that contains it. New tables
+    /// are split at it, so it takes effect once the tables that span it have been merged.
     #[must_use]
     pub fn partitions(&self) -> Vec<Self> {
         let in_force = self.unspanned();
@@ -196,7 +197,7 @@ mod tests {
         Levels { levels: runs.iter().map(level).collect(), boundaries }
     }
 
-    /// Each partition as its tables, by level, and the boundaries in it that are not in force.
+    /// The tables of each partition by level, and the boundaries in it that are not in force.
     fn partitions(levels: &Levels) -> Vec<String> {
         let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
         let show = |partition: &Levels| {

@@ -4,24 +4,25 @@
 //! compressed body   uncompressed length u32 │ compressed bytes
 //! ```
 //!
-//! A block is stored as it is unless compression makes it at least an eighth smaller: a reader would pay for nothing.
-//! The length is checked before memory is taken for it: against what the reader expects, and where it is much more than the
-//! compressed bytes, against what their structure can give at most, which is read off without decompressing them.
+//! A block is stored uncompressed unless compression makes it at least an eighth smaller; otherwise readers would pay
+//! for nothing. The length is checked before memory is allocated: against what the reader expects, and if it is much
+//! larger than the compressed bytes, against an upper bound from their structure, which is read without decompressing
+//! them.
 
 use std::{cell::RefCell, iter, sync::Arc};
 
 use bifold_contract::{Corruption, planted};
 use zstd::bulk;
 
-/// How blocks are to be compressed.
+/// How to compress blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.
     #[default]
     None,
-    /// LZ4: fast, modest.
+    /// LZ4: fast, modest ratio.
     Lz4,
-    /// Zstandard at this level: slower, better.
+    /// Zstandard at this level: slower, better ratio.
     Zstd(i32),
 }
 
@@ -37,13 +38,13 @@ pub enum Method {
     Zstd = 2,
 }
 
-/// Bytes of the length before compressed bytes.
+/// Bytes of the length in front of the compressed bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// Up to so many bytes out of one are believed without looking at the structure of what is compressed.
+/// Up to this ratio the length is trusted without looking at the structure of the compressed bytes.
 const RATIO_BELIEVED: usize = 16;
 
-/// What one block of Zstandard holds at most.
+/// The most bytes that one Zstandard block holds.
 const ZSTD_BLOCK_BYTES_MAX: usize = 128 << 10;
 
 impl Method {
@@ -59,7 +60,7 @@ impl Method {
     }
 }
 
-/// Compresses blocks, one after the other, with memory of its own.
+/// Compresses blocks one after the other, with reusable memory.
 pub struct Compressor {
     compression: Compression,
     zstd: Option<bulk::Compressor<'static>>,
@@ -67,21 +68,21 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// A compressor of this kind.
+    /// A compressor for this kind of compression.
     #[must_use]
     pub fn new(compression: Compression) -> Self {
         let zstd = match compression {
-            // Without a context (out of memory) blocks are stored as they are, which is always right.
+            // Without a context (out of memory) blocks are stored uncompressed, which is always valid.
             Compression::Zstd(level) => bulk::Compressor::new(level).ok(),
             Compression::None | Compression::Lz4 => None,
         };
         Self { compression, zstd, scratch: Vec::new() }
     }
 
-    /// Replaces `out[start..]` by its compressed form if that is worth it; answers how it is stored now.
+    /// Replaces `out[start..]` with its compressed form if that saves enough. Returns how it is stored now.
     ///
     /// # Panics
-    /// When `start` lies behind the end of `out`.
+    /// If `start` is past the end of `out`.
     pub fn compress(&mut self, out: &mut Vec<u8>, start: usize) -> Method {
         let body = &out[start..];
         let Ok(len) = u32::try_from(body.len()) else { return Method::Plain };
@@ -109,14 +110,14 @@ impl Compressor {
 }
 
 thread_local! {
-    /// A decompression context is 150 KiB and takes longer to make than a block takes to decompress.
+    /// A decompression context is 150 KiB and takes longer to create than a block takes to decompress.
     static ZSTD: RefCell<Option<bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 /// The uncompressed form of `body`, which may have at most `size_max` bytes.
 ///
 /// # Errors
-/// When `body` does not decompress to as many bytes as it says.
+/// If `body` does not decompress to the length it states.
 pub fn decompress(method: Method, body: &[u8], size_max: usize) -> Result<Arc<[u8]>, Corruption> {
     let damage = |expected: String, found: String| Corruption::new(0, "compressed block", expected, found);
     let Some((len, packed)) = body.split_first_chunk::<LENGTH_BYTES>().filter(|_| method != Method::Plain) else {
@@ -140,7 +141,7 @@ pub fn decompress(method: Method, body: &[u8], size_max: usize) -> Result<Arc<[u
     }
 }
 
-/// A bound on what `packed` decompresses to, at least `wanted` where that is likely.
+/// An upper bound on the decompressed size of `packed`. Returns `wanted` without a closer look if that is plausible.
 fn output_max(method: Method, packed: &[u8], wanted: usize) -> usize {
     match method {
         _ if planted!("believe_lengths") => wanted,
@@ -151,7 +152,8 @@ fn output_max(method: Method, packed: &[u8], wanted: usize) -> usize {
     }
 }
 
-/// What the sequences of a block of LZ4 give: lengths of literals and of matches. (LZ4 block format, "Sequences".)
+/// The output size of an LZ4 block: the lengths of literals and matches of its sequences. (LZ4 block format,
+/// "Sequences".)
 fn lz4_output_max(packed: &[u8]) -> usize {
     let mut rest = packed.iter().copied();
     let mut output = 0usize;
@@ -175,7 +177,8 @@ fn lz4_output_max(packed: &[u8]) -> usize {
     output
 }
 
-/// What the blocks of a frame of Zstandard hold at most, by their headers; `None` when these make no sense. (RFC 8878, 3.1.1.)
+/// An upper bound on the output of a Zstandard frame, from its block headers; `None` if they are invalid. (RFC 8878,
+/// 3.1.1.)
 fn zstd_output_max(packed: &[u8]) -> Option<usize> {
     let (magic, rest) = packed.split_first_chunk::<4>()?;
     let (&descriptor, rest) = rest.split_first().filter(|_| u32::from_le_bytes(*magic) == 0xFD2F_B528)?;
@@ -211,10 +214,10 @@ fn decompress_zstd(packed: &[u8], out: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// A shared buffer of zeros, to be filled while it has one owner.
+/// A shared buffer of zeros, to be filled while it has only one owner.
 #[must_use]
 pub fn zeroed(len: usize) -> Arc<[u8]> {
-    // An iterator of known length is collected in one allocation; a vector would be copied into another one.
+    // An iterator of known length is collected into one allocation; a vector would be copied into a second one.
     iter::repeat_n(0, len).collect()
 }
 
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_comes_back_and_what_does_not_is_stored_as_it_is() {
+    fn compressible_data_comes_back_and_other_data_is_stored_as_it_is() {
         let text = b"one block like another, ".repeat(100);
         let mut noise = vec![0u8; 2000];
         let mut state = 1u32;
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_the_compressed_bytes_cannot_give_is_refused_before_memory_is_taken() {
+    fn a_length_that_the_compressed_bytes_cannot_have_is_refused_before_memory_is_allocated() {
         let text = b"a value like another, ".repeat(60);
         for (method, compression) in [(Method::Lz4, Compression::Lz4), (Method::Zstd, Compression::Zstd(1))] {
             let (_, mut packed) = compressed(compression, &text);
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_to_almost_nothing_comes_back() {
+    fn extremely_compressible_data_comes_back() {
         for len in [0, 1, 100, 4 << 10, 128 << 10, (128 << 10) + 1, 3 << 20] {
             let zeros = vec![0; len];
             for (method, compression) in [(Method::Lz4, Compression::Lz4), (Method::Zstd, Compression::Zstd(1))] {

@@ -1,15 +1,17 @@
-//! Walks over one data block after another, both ways.
+//! Moves through data blocks, in both directions.
 //!
-//! Forward, each step decodes one entry and replaces the end of the key. Backward, prefixes cannot be undone: the whole
-//! interval before the present entry is decoded once and its entries are kept, so that a step costs no more than forward.
+//! A forward step decodes one entry and replaces the end of the key. Prefix compression cannot be undone backward:
+//! the whole interval before the current entry is decoded once and kept, so a backward step costs no more than a
+//! forward one.
 //!
-//! Invariant: `slot`, `kind` and `key` describe the entry at `at`; `at` is `None` exactly when the cursor stands nowhere.
+//! Invariant: `slot`, `kind` and `key` describe the entry at `at`; `at` is `None` exactly when the cursor is not on
+//! an entry.
 
 use bifold_contract::{Corruption, Entry, Kind, SeqNo, Value};
 
 use super::{Layout, Slot, bad_entry};
 
-/// A position in a block. The buffers it keeps serve one block after the other.
+/// A position in a block. Its buffers are reused for the next block.
 #[derive(Clone, Debug, Default)]
 pub struct BlockCursor {
     block: Option<Value>,
@@ -18,7 +20,7 @@ pub struct BlockCursor {
     slot: Slot,
     kind: Option<Kind>,
     key: Vec<u8>,
-    /// Entries before the present one back to a restart, and their keys one behind the other.
+    /// The entries before the current one, back to a restart, and their concatenated keys.
     behind: Vec<Behind>,
     behind_keys: Vec<u8>,
 }
@@ -31,10 +33,10 @@ struct Behind {
 }
 
 impl BlockCursor {
-    /// Turns to another block and stands nowhere in it.
+    /// Switches to another block. The cursor is not on an entry then.
     ///
     /// # Errors
-    /// When the block is damaged: the offset is that in the block, as for all moves.
+    /// If the block is damaged. The offset is relative to the block, as for all moves.
     pub fn set_block(&mut self, block: Value) -> Result<(), Corruption> {
         self.clear();
         self.layout = Layout::parse(&block)?;
@@ -42,7 +44,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// Lets go of the block.
+    /// Releases the block.
     pub fn clear(&mut self) {
         self.block = None;
         self.layout = Layout::default();
@@ -50,7 +52,7 @@ impl BlockCursor {
         self.behind.clear();
     }
 
-    /// The entry it stands on.
+    /// The current entry.
     #[inline]
     #[must_use]
     pub fn entry(&self) -> Option<Entry<'_>> {
@@ -59,14 +61,14 @@ impl BlockCursor {
         Some(Entry { key: &self.key, seqno: self.slot.seqno(), kind, payload })
     }
 
-    /// Whether it stands on an entry.
+    /// Whether the cursor is on an entry.
     #[inline]
     #[must_use]
     pub fn is_placed(&self) -> bool {
         self.at.is_some()
     }
 
-    /// The payload of that entry, sharing the block's buffer.
+    /// The payload of the current entry, sharing the block's buffer.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> Option<Value> {
@@ -93,7 +95,7 @@ impl BlockCursor {
         self.step_before(self.layout.entries_end)
     }
 
-    /// Moves to the first entry at or after (`key`, `seqno`); stands nowhere when there is none.
+    /// Moves to the first entry at or after (`key`, `seqno`), or off the block if there is none.
     ///
     /// # Errors
     /// As [`BlockCursor::set_block`].
@@ -103,13 +105,13 @@ impl BlockCursor {
         let Some(block) = &self.block else { return Ok(()) };
         let place = self.layout.seek(block, key, seqno)?;
         let Some(slot) = place.slot else { return Ok(()) };
-        // The search ends at an entry that shares no more with the one before than that one does with the sought key.
+        // The found entry shares no more bytes with its predecessor than the predecessor shares with `key`.
         self.key.clear();
         self.key.extend_from_slice(key.get(..slot.shared).unwrap_or_default());
         self.stand(place.at, slot)
     }
 
-    /// Moves to the last entry whose key is less than `key`; stands nowhere when there is none.
+    /// Moves to the last entry whose key is less than `key`, or off the block if there is none.
     ///
     /// # Errors
     /// As [`BlockCursor::set_block`].
@@ -121,12 +123,12 @@ impl BlockCursor {
         self.step_before(place.at)
     }
 
-    /// Moves one entry on; stands nowhere behind the last.
+    /// Moves to the next entry, or off the block after the last one.
     ///
     /// # Errors
     /// As [`BlockCursor::set_block`].
     #[inline]
-    #[allow(clippy::should_implement_trait, reason = "the entry borrows from the cursor, which an iterator's cannot")]
+    #[allow(clippy::should_implement_trait, reason = "the entry borrows from the cursor; an iterator's cannot")]
     pub fn next(&mut self) -> Result<(), Corruption> {
         if self.at.is_none() {
             return Ok(());
@@ -135,7 +137,7 @@ impl BlockCursor {
         self.step_to(self.slot.payload_end)
     }
 
-    /// Moves one entry back; stands nowhere before the first.
+    /// Moves to the previous entry, or off the block before the first one.
     ///
     /// # Errors
     /// As [`BlockCursor::set_block`].
@@ -146,7 +148,7 @@ impl BlockCursor {
         }
     }
 
-    /// Moves to the entry at `at`, which follows the one that `key` is of.
+    /// Moves to the entry at `at`, which follows the entry that `key` belongs to.
     #[inline]
     fn step_to(&mut self, at: usize) -> Result<(), Corruption> {
         self.at = None;
@@ -190,7 +192,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// Decodes the entries from the last restart before `end` up to there.
+    /// Decodes the entries from the last restart before `end` up to `end`.
     fn gather(&mut self, end: usize) -> Result<(), Corruption> {
         self.behind_keys.clear();
         let Some(block) = &self.block else { return Ok(()) };

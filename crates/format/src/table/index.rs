@@ -1,21 +1,21 @@
-//! The index of a table: for each data block a fence and its place.
+//! The index of a table: a fence and the place of each data block.
 //!
 //! ```text
 //! index    nodes of the upper levels, top first │ leaf per block │ tail end u32 per block │
 //!          prefix │ tail │ … │ prefix length u32 │ blocks u32
-//! node     head u64 × 8, filled up with the largest number
+//! node     head u64 × 8, padded with the largest number
 //! leaf     head u64 │ end of the block u64
 //! ```
 //!
-//! The **fence** of a block is a key not less than any in it and less than all keys of later blocks; it is equal to the
-//! first of the next block only where the versions of one key straddle the two. Of each fence the part that all have in
-//! common is stored once, the next eight bytes as a [`head`], and whatever is behind the common part as a tail, which is
-//! looked at only where heads tie.
+//! The **fence** of a block is a key not less than any key in it and less than all keys of later blocks. It equals
+//! the first key of the next block only where the versions of one key straddle the two. The common prefix of all
+//! fences is stored once. Of each fence, the next eight bytes are stored as a [`head`], and everything after the
+//! common prefix as a tail, which is read only if heads tie.
 //!
-//! Over the leaves stand levels of nodes, a node being one cache line: each number is the largest head of eight below. A
-//! search of 4 096 blocks touches four nodes and a leaf's two lines, where a binary search touches ten lines; and the
-//! upper nodes of all tables together fit the processor's cache. Everything is searched as it stands in the file, so an
-//! index that comes through the cache costs no decoding.
+//! Above the leaves are levels of nodes of one cache line each. Each number in a node is the largest head of eight
+//! below it. A search among 4 096 blocks touches four nodes and a leaf's two lines; a binary search touches ten
+//! lines. The upper nodes of all tables together fit the processor's cache. The search works on the bytes as stored
+//! in the file, so an index from the block cache needs no decoding.
 
 use bifold_contract::Corruption;
 
@@ -25,10 +25,10 @@ use crate::block::heads::{Rest, common_prefix, head, rest};
 /// Heads in a node: one cache line.
 const FANOUT: usize = 8;
 
-/// Levels over 2³² leaves.
+/// Levels above 2³² leaves.
 const LEVELS_MAX: usize = 11;
 
-/// Bytes per block beside the tail of its fence: a leaf and the tail's end.
+/// Bytes per block without the tail of its fence: a leaf and the tail's end.
 const BLOCK_BYTES: usize = 16 + 4;
 
 /// Bytes of the numbers at the end.
@@ -51,10 +51,10 @@ impl IndexBuilder {
         self.block_ends.push(block_end);
     }
 
-    /// At least as many bytes as the index has if it is finished now.
+    /// An upper bound on the size of the index if it were finished now.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
-        // Each upper level has an eighth of the heads below it and less than a node to fill up: a seventh in all.
+        // Each upper level has an eighth of the heads below it plus less than one node of padding: a seventh in all.
         let nodes = self.blocks() * 8 / 7 + LEVELS_MAX * FANOUT * 8;
         self.fences.len() + self.blocks() * BLOCK_BYTES + nodes + FIXED_TAIL_BYTES
     }
@@ -73,7 +73,7 @@ impl IndexBuilder {
     /// Appends the index to `out`.
     ///
     /// # Panics
-    /// When there is no block, or when [`IndexBuilder::bytes_max`] is 4 GiB or more.
+    /// If there are no blocks, or [`IndexBuilder::bytes_max`] is 4 GiB or more.
     pub fn finish(&self, out: &mut Vec<u8>) {
         assert!(self.bytes_max() < u32::MAX as usize, "an index of {} bytes", self.bytes_max());
         let blocks = self.blocks();
@@ -102,7 +102,7 @@ impl IndexBuilder {
     }
 }
 
-/// The levels over these heads, from the lowest to one of a single node.
+/// The levels above these heads, from the lowest to one of a single node.
 fn levels_over(heads: &[u64]) -> Vec<Vec<u64>> {
     let mut levels: Vec<Vec<u64>> = Vec::new();
     let mut below = heads;
@@ -130,10 +130,10 @@ pub struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    /// The index that [`IndexBuilder::finish`] wrote. Takes no longer for a large one than for a small one.
+    /// The index that [`IndexBuilder::finish`] wrote. The time does not depend on its size.
     ///
     /// # Errors
-    /// When the bytes are not an index.
+    /// If the bytes are not an index.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Corruption> {
         Self::split(bytes).ok_or_else(|| {
@@ -171,8 +171,8 @@ impl<'a> Index<'a> {
         (blocks > 0 && index.tail_end(blocks - 1) == Some(tails.len())).then_some(index)
     }
 
-    /// The first block whose fence is not less than `key`: the first that may hold the key. [`Index::blocks`] when there is
-    /// none.
+    /// The first block whose fence is not less than `key`: the first that may hold the key. [`Index::blocks`] if
+    /// there is none.
     #[inline]
     #[must_use]
     pub fn find(&self, key: &[u8]) -> usize {
@@ -211,7 +211,7 @@ impl<'a> Index<'a> {
         start + leaves.iter().map(|leaf| usize::from(u64::from_le_bytes(leaf[0]) < sought)).sum::<usize>()
     }
 
-    /// Where a block stands; `None` beyond the last, and where places do not ascend.
+    /// The place of a block; `None` past the last block, and where offsets do not ascend.
     #[inline]
     #[must_use]
     pub fn place(&self, block: usize) -> Option<Place> {
@@ -234,7 +234,7 @@ impl<'a> Index<'a> {
         Some([self.prefix, self.tail(block)?].concat())
     }
 
-    /// Whether searches find each block by its fence: whether the heads of leaves and nodes are those of the fences.
+    /// Whether a search finds each block by its fence: whether the heads of leaves and nodes match the fences.
     #[must_use]
     pub fn heads_match(&self) -> bool {
         let heads: Vec<u64> = self.leaves.iter().map(|leaf| u64::from_le_bytes(leaf[0])).collect();
@@ -258,12 +258,12 @@ impl<'a> Index<'a> {
     }
 }
 
-/// A short key that is not less than `last` and less than `next`, which is greater than `last`.
+/// A short key `k` with `last <= k < next`. `next` must be greater than `last`.
 #[must_use]
 pub fn separator<'a>(last: &'a [u8], next: &'a [u8]) -> &'a [u8] {
     let shared = common_prefix(last, next);
-    // Cut one byte behind what both share, `next` is greater than `last`, and less than `next` unless nothing was cut. If
-    // `last` is what both share it is shorter still.
+    // Truncated one byte after the shared prefix, `next` is greater than `last`, and less than `next` unless nothing
+    // was truncated. If `last` is the shared prefix, it is even shorter.
     if shared < last.len() && shared + 1 < next.len() { &next[..=shared] } else { last }
 }
 

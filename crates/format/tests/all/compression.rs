@@ -1,4 +1,4 @@
-//! What surviving mutants have shown to be untested: `reliability/mutants.md`.
+//! Tests for gaps that surviving mutants have shown: `reliability/mutants.md`.
 
 use bifold_format::compression::{Compression, Compressor, Method, decompress};
 
@@ -26,7 +26,7 @@ fn a_block_is_stored_compressed_if_that_saves_an_eighth_and_not_if_it_saves_less
 }
 
 #[test]
-fn bytes_that_decompress_to_fewer_than_they_say_are_damage() {
+fn bytes_that_decompress_to_fewer_than_stated_are_damage() {
     for compression in [Compression::Lz4, Compression::Zstd(1)] {
         let text = b"one block like another, ".repeat(10);
         let mut packed = text.clone();

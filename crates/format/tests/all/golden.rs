@@ -1,5 +1,5 @@
-//! The pages in `docs/formats` carry worked examples in fenced blocks marked `hex`: bytes, then `│`, then words. These tests
-//! write the same things and compare, so neither the bytes nor the pages can change unnoticed.
+//! The pages in `docs/formats` carry worked examples in fenced blocks marked `hex`: bytes, then `│`, then words.
+//! These tests write the same content and compare, so neither the bytes nor the pages can change unnoticed.
 
 use bifold_contract::{Edit, KeyspaceEdit, Pointer};
 use bifold_format::{

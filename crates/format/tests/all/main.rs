@@ -1,11 +1,11 @@
 //! Tests of the formats through their public interface, exhaustive where a file is small enough for that.
 //!
-//! | file | what it demands |
+//! | file | what it checks |
 //! |---|---|
-//! | `golden` | the worked examples of `docs/formats` are, byte for byte, what is written |
-//! | `log`, `manifest` | what a crash leaves is a torn tail at the right place, whatever else is damage, nothing is silent |
-//! | `names` | a name is recognised only in the form in which it is written |
-//! | `mangled` | no decoder panics, whatever it is given |
+//! | `golden` | the worked examples of `docs/formats` match the written bytes |
+//! | `log`, `manifest` | a crash leaves a torn tail at the right offset, all other changes are reported as damage |
+//! | `names` | a name is recognised only in the form that Bifold writes |
+//! | `mangled` | no decoder panics, whatever its input |
 
 mod compression;
 mod golden;
