@@ -149,7 +149,7 @@ impl MemtableWriter<'_> {
     /// Adds an entry. Readers may see it at once; they do not when their snapshot is older.
     ///
     /// # Panics
-    /// When its sequence number is not above all earlier ones, or key or payload are longer than may be: the commit path
+    /// If its sequence number is not above all earlier ones, or key or payload are longer than may be: the commit path
     /// has checked that.
     pub fn insert(&mut self, entry: &Entry<'_>) {
         assert!(
@@ -173,7 +173,7 @@ impl MemtableWriter<'_> {
     /// Adds a range tombstone.
     ///
     /// # Panics
-    /// When its sequence number is not above all earlier ones.
+    /// If its sequence number is not above all earlier ones.
     pub fn delete_range(&mut self, tombstone: RangeTombstone) {
         self.take_seqno(tombstone.seqno);
         let key_bytes = tombstone.start.len() + tombstone.end.as_ref().map_or(0, |end| end.len());

@@ -1,19 +1,20 @@
-//! Level 0 in parts: where flushes cut their tables, so that level 0 goes down one key range after the other.
+//! Level 0 in parts: where flushes cut their tables, so that level 0 is merged down one key range at a time.
 //!
 //! ```text
 //! level 0   ▇▇▇▇│▇▇▇▇▇▇│▇▇▇▇│▇▇▇▇▇      each run is cut at the same keys,
 //!           ▇▇▇▇│▇▇▇▇▇▇│▇▇▇▇│▇▇▇▇▇
-//! base      ▇▇ ▇│▇▇▇ ▇▇│▇ ▇▇│▇▇▇ ▇      which lie between tables of the base
+//! base      ▇▇ ▇│▇▇▇ ▇▇│▇ ▇▇│▇▇▇ ▇      between tables of the base
 //! ```
 //!
-//! Tables of level 0 that overlap one another must go down together. Uncut, these are all of them: one job rewrites the whole base, and
-//! inputs and outputs are on disk together until it ends, with all values that move. Cut, each job has the tables of a part, and the next
-//! begins when what the last one replaced is gone. (Pebble cuts flushes for the same reason.)
+//! Tables of level 0 that overlap one another must be merged down together. Without cuts these are all of them: one
+//! job rewrites the whole base, and its inputs, outputs and all moved values are on disk together until it ends. With
+//! cuts, each job has the tables of one part, and the next job starts after the files that the last one replaced are
+//! deleted. (Pebble splits flushes for the same reason.)
 //!
-//! Where a run of level 0 is cut, the next is too, unless the part has become far larger than others of the base, or far smaller than others of
-//! both: while the first runs of a tree go down, only some of their parts have a base. The
-//! tables of deeper levels end where some of the next level do (see `cut`), so that what is rewritten from top to bottom goes in parts
-//! too.
+//! A run of level 0 is cut where the previous one was cut, unless a part has become far larger than the others by
+//! bytes of the base, or far smaller by bytes of both the base and level 0: while the first runs of a tree are merged
+//! down, only some of their parts have a base. The tables of deeper levels end where some of the next level end (see
+//! `cut`), so a rewrite from top to bottom goes in parts too.
 
 use std::ops::Bound;
 
@@ -29,13 +30,13 @@ pub type Place = (u8, RunId, FileId);
 pub struct Part {
     /// Newest first.
     pub tables: Vec<Place>,
-    /// Some of them have tombstones, of keys or of ranges.
+    /// Whether some of them have tombstones, of keys or of ranges.
     pub has_tombstones: bool,
-    /// The key behind which the next part begins; `None` when there is none.
+    /// The last key of the part; `None` if it is unbounded.
     pub end: Option<Box<[u8]>>,
 }
 
-/// The parts of a tree that have keys of a range, ascending (`end` inclusive, `None`: unbounded). None ends before `start`.
+/// The parts of a tree that overlap a key range, ascending (`end` inclusive, `None`: unbounded).
 pub fn parts<'a>(levels: &'a Levels, start: Bound<&'a [u8]>, end: Option<&'a [u8]>) -> impl Iterator<Item = Part> {
     let mut tables: Vec<(u8, RunId, &TableMeta)> = levels.tables().map(|(level, run, t)| (level, run, &**t)).collect();
     tables.sort_by(|a, b| a.2.smallest.cmp(&b.2.smallest));
@@ -59,14 +60,14 @@ pub fn parts<'a>(levels: &'a Levels, start: Bound<&'a [u8]>, end: Option<&'a [u8
     };
     let has_keys = move |span: &Span<'_>| span.end.is_none_or(is_behind) && end.is_none_or(|end| span.start <= end);
     parts.into_iter().filter(move |(span, _)| has_keys(span)).map(|(span, mut part)| {
-        // Stable, so that the tables of a run stay in the order of their keys.
+        // Stable, so that the tables of a run stay in key order.
         part.tables.sort_by_key(|&(level, run, _)| (level, std::cmp::Reverse(run)));
         part.end = span.end.map(Box::from);
         part
     })
 }
 
-/// The keys before which to cut what is merged, ascending: those of flushes, and all boundaries.
+/// The keys before which merges cut their output, ascending: those of flushes, and all boundaries.
 #[must_use]
 pub fn cuts_of_merges(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
     let mut cuts = cuts(levels, most);
@@ -78,9 +79,10 @@ pub fn cuts_of_merges(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
     cuts
 }
 
-/// The keys before which to cut what is flushed, ascending: where the newest run of level 0 is cut, and into about `most` parts with
-/// equally many bytes of the base. Of a tree that is split, boundaries alone, and all of them where there are no more than that: of more,
-/// each flush would make as many tables, however small. Neighbours that share a table then go down together.
+/// The keys before which flushes cut their output, ascending: where the newest run of level 0 is cut, and so that
+/// there are about `most` parts with equal bytes of the base. A tree that is split is cut at boundaries only: at all
+/// of them if there are at most `most`, at some of them if there are more, because each flush writes a table per
+/// part, however small. Neighbours that share a table are then merged down together.
 #[must_use]
 pub fn cuts(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
     let boundaries = &levels.boundaries;
@@ -90,15 +92,15 @@ pub fn cuts(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
     let (base, newest) = (base_tables(levels), newest_spans(levels));
     let share = |bytes: u64| bytes.div_ceil(most.max(1) as u64).max(1);
     let (step, newest_step) = (share(shape::bytes(&base)), share(newest.iter().map(|&(_, bytes)| bytes).sum()));
-    // Of a gap's keys the first is taken, so that cuts follow the base where it has a table that begins there.
+    // The first candidate key in a gap is taken, so a cut follows the base if a table of the base starts there.
     let mut candidates: Vec<(&[u8], u64, u64)> = base.iter().map(|t| (&*t.table.smallest, t.table.bytes, 0)).collect();
     candidates.extend(newest.iter().map(|&(span, bytes)| (span.start, 0, bytes)));
     candidates.extend(boundaries.iter().map(|boundary| (&**boundary, 0, 0)));
     candidates.sort_by_key(|&(key, ..)| key);
     let mut cuts: Vec<Box<[u8]>> = Vec::new();
     let (mut bytes, mut newest_bytes, mut last_gap) = (0, 0, 0);
-    for (key, behind, newest_behind) in candidates {
-        // A gap has the number of the table behind it.
+    for (key, table_bytes, newest_table_bytes) in candidates {
+        // A gap has the number of the table after it.
         let gap = newest.partition_point(|(span, _)| span.start < key);
         let before = gap.checked_sub(1).map(|table| newest[table].0);
         let is_in_gap = before.is_none_or(|span| span.end.is_some_and(|end| end < key));
@@ -113,13 +115,13 @@ pub fn cuts(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
             cuts.push(key.into());
             (bytes, newest_bytes, last_gap) = (0, 0, gap);
         }
-        bytes += behind;
-        newest_bytes += newest_behind;
+        bytes += table_bytes;
+        newest_bytes += newest_table_bytes;
     }
     cuts
 }
 
-/// The tables of the level that level 0 merges into, if they are one sorted run.
+/// The tables of the level that level 0 is merged into, if they are one sorted run.
 fn base_tables(levels: &Levels) -> Vec<Placed<'_>> {
     let base = (1..=levels.deepest()).find(|&depth| shape::level_bytes(levels, depth) > 0);
     let base = base.filter(|&base| shape::level(levels, base).is_some_and(|level| level.runs.len() == 1));
@@ -141,7 +143,8 @@ mod tests {
     use super::*;
     use crate::compaction::model::table;
 
-    /// A tree of runs of level 0 and of one in the base, whose tables go from one of these letters, twice, to the next one with it.
+    /// A tree with runs in level 0 and one run in the base. `base` "abc" stands for tables from "aa" to "ba" and "bb"
+    /// to "cb".
     fn tree(base: &str, level0: &[&[&str]]) -> Levels {
         let starts: Vec<char> = base.chars().collect();
         let base =
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_base_nothing_is_cut_but_where_the_newest_run_is() {
+    fn without_a_base_only_the_cuts_of_the_newest_run_are_kept() {
         assert_eq!(cut(&Levels::default(), 4), "");
         assert_eq!(cut(&tree("a", &[&["ag", "ht"]]), 4), "h");
     }
@@ -175,23 +178,23 @@ mod tests {
     #[test]
     fn each_run_is_cut_where_the_newest_is() {
         assert_eq!(cut(&tree("abcdefghi", &[&["ac", "eh"], &["aa", "bz"]]), 1), "cc");
-        assert_eq!(cut(&tree("abfghi", &[&["ac", "eh"]]), 1), "e", "no table of the base begins between them");
+        assert_eq!(cut(&tree("abfghi", &[&["ac", "eh"]]), 1), "e", "no table of the base starts between them");
     }
 
     #[test]
-    fn parts_that_grow_too_large_or_too_small_are_cut_anew() {
-        assert_eq!(cut(&tree("abcdefghi", &[&["az"]]), 4), "ee", "not one larger part of two, but twice that");
+    fn parts_that_become_too_large_or_too_small_are_cut_differently() {
+        assert_eq!(cut(&tree("abcdefghi", &[&["az"]]), 4), "ee", "not at one share, but at twice that");
         let small = &["aa", "bb", "cc", "dd", "ez"];
-        assert_eq!(cut(&tree("abcdefghi", &[small]), 1), "bb d", "parts of one are too small");
+        assert_eq!(cut(&tree("abcdefghi", &[small]), 1), "bb d", "parts of one table are too small");
     }
 
     #[test]
-    fn a_run_is_cut_where_the_newest_is_though_some_of_its_parts_have_no_base_yet() {
+    fn a_run_is_cut_like_the_newest_even_if_some_of_its_parts_have_no_base_yet() {
         assert_eq!(cut(&tree("ab", &[&["ab", "cd", "ef", "gh"]]), 4), "c e g");
     }
 
     #[test]
-    fn a_tree_that_is_split_is_cut_at_boundaries_alone() {
+    fn a_tree_that_is_split_is_cut_at_boundaries_only() {
         let split = |tree: Levels, boundaries: &str| Levels {
             boundaries: boundaries.bytes().map(|key| [key].into()).collect(),
             ..tree
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_on_any_level_is_one_part() {
+    fn tables_that_overlap_on_any_level_are_one_part() {
         let levels = tree("acegik", &[&["bf", "hh"], &["dd"]]);
         let sizes = |start: Bound<&[u8]>, end: Option<&[u8]>| -> Vec<(usize, String)> {
             let of = |part: Part| (part.tables.len(), String::from_utf8(part.end.unwrap().into()).unwrap());

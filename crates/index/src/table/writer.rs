@@ -107,7 +107,7 @@ impl TableWriter {
     /// I/O errors. The table cannot be completed then: [`TableWriter::abandon`] it.
     ///
     /// # Panics
-    /// When the entry does not follow the one before in stream order.
+    /// If the entry does not follow the one before in stream order.
     pub fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
         let order = self.block.last_key().cmp(entry.key);
         let follows = order.is_lt() || order.is_eq() && entry.seqno < self.last_seqno;
@@ -142,7 +142,7 @@ impl TableWriter {
     /// None so far; the signature leaves room for writing them out early.
     ///
     /// # Panics
-    /// When it spans nothing.
+    /// If it spans nothing.
     pub fn add_range_tombstone(&mut self, tombstone: &RangeTombstone) -> Result<()> {
         let spans = tombstone.end.as_ref().is_none_or(|end| *end > tombstone.start);
         assert!(spans, "a range tombstone that spans nothing");
@@ -178,7 +178,7 @@ impl TableWriter {
     /// I/O errors; the file then stays, unfinished, for recovery to remove.
     ///
     /// # Panics
-    /// When the table is empty.
+    /// If the table is empty.
     pub fn finish(mut self) -> Result<TableMeta> {
         assert!(!self.is_empty(), "an empty table");
         if !self.block.is_empty() {
