@@ -146,11 +146,11 @@ impl Levels {
             return self.boundaries.iter().map(|boundary| &**boundary).collect();
         }
         let boundaries = &self.boundaries;
-        let behind = |key: &[u8]| boundaries.partition_point(|boundary| **boundary <= *key);
+        let boundaries_up_to = |key: &[u8]| boundaries.partition_point(|boundary| **boundary <= *key);
         let mut is_spanned = vec![false; boundaries.len()];
         for (.., table) in self.tables() {
-            let end = if table.unbounded { boundaries.len() } else { behind(&table.largest) };
-            is_spanned[behind(&table.smallest)..end].fill(true);
+            let end = if table.unbounded { boundaries.len() } else { boundaries_up_to(&table.largest) };
+            is_spanned[boundaries_up_to(&table.smallest)..end].fill(true);
         }
         let unspanned = boundaries.iter().zip(is_spanned).filter(|(_, is_spanned)| !is_spanned);
         unspanned.map(|(boundary, _)| &**boundary).collect()
@@ -227,6 +227,6 @@ mod tests {
         assert_eq!(partitions(&levels(&[&[&["ae"]], &[&["ac", "df"]]], "d")), ["ae/ac df waits for d"]);
         assert_eq!(partitions(&levels(&[&[&["ae"]], &[&["ac", "df", "gk"]]], "dg")), ["ae/ac df waits for d", "/gk"]);
         assert_eq!(partitions(&levels(&[&[&["a+"]], &[&["df"]]], "dg")), ["aa/df waits for dg"]);
-        assert_eq!(partitions(&levels(&[&[&["ad"]]], "d")), ["ad waits for d"], "d itself is behind the boundary");
+        assert_eq!(partitions(&levels(&[&[&["ad"]]], "d")), ["ad waits for d"], "d itself is after the boundary");
     }
 }

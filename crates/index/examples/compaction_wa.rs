@@ -1,15 +1,15 @@
-//! What compaction policies cost: bytes written, runs to read and space, by simulation on keys alone.
+//! The cost of compaction policies: bytes written, runs to read and space, from a simulation with keys only.
 //!
 //! ```text
 //! cargo run --release -p bifold-index --example compaction_wa -- [data GiB] [compaction speed]
 //! ```
 //!
-//! Loads so many GiB of 1000-byte values in random order, then updates as many with a Zipf distribution (0.99). Memtables of
-//! 64 MiB are flushed, a newer version replacing the older as in the engine, and one worker does what the policy chooses.
-//! It reads and writes `speed` bytes while the user writes one (0: in no time, so that everything is merged as soon as it is
-//! due, which writes the most).
+//! Loads this many GiB of 1000-byte values in random order, then updates as many with a Zipf distribution (0.99).
+//! Memtables of 64 MiB are flushed. A newer version replaces the older one as in the engine, and one worker does the
+//! jobs that the policy chooses. The worker reads and writes `speed` bytes while the user writes one byte. Speed 0
+//! means infinite: everything is merged as soon as it is due, which writes the most.
 
-#![allow(clippy::expect_used, reason = "an example ends where its arguments or the policies are wrong")]
+#![allow(clippy::expect_used, reason = "an example ends if its arguments or the policies are wrong")]
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,7 @@ use bifold_index::compaction::{
 };
 
 const MIB: u64 = 1 << 20;
-/// A key of 16 bytes, a value of 1000 and what a table adds.
+/// A key of 16 bytes, a value of 1000 bytes and the overhead in a table.
 const ENTRY_BYTES: u64 = 1024;
 const MEMTABLE_BYTES: u64 = 64 * MIB;
 
@@ -33,7 +33,8 @@ fn main() {
         "{gib} GiB loaded at random, then as much updated (Zipf 0.99); one unit of WA is a byte written per byte put"
     );
     println!(
-        "{:38} {:>5} | load {:>5} all {:>5} | runs mean {:>4} max {:>3} | space max {:>5} | jobs {:>5} largest {:>6} MiB",
+        "{:38} {:>5} | load {:>5} all {:>5} | runs mean {:>4} max {:>3} | space max {:>5} | jobs {:>5} \
+         largest {:>6} MiB",
         "policy", "speed", "WA", "WA", "", "", "", "", ""
     );
     for (name, policy) in policies() {
@@ -51,7 +52,8 @@ fn main() {
             }
             tree.finish();
             println!(
-                "{name:38} {speed:5.1} | load {load:5.2} all {:5.2} | runs mean {:4.1} max {:3} | space max {:5.2} | jobs {:5} largest {:6} MiB",
+                "{name:38} {speed:5.1} | load {load:5.2} all {:5.2} | runs mean {:4.1} max {:3} | space max {:5.2} | \
+                 jobs {:5} largest {:6} MiB",
                 tree.write_amplification(),
                 tree.runs_sum as f64 / tree.flushes.max(1) as f64,
                 tree.runs_max,
@@ -84,7 +86,7 @@ fn policies() -> Vec<(String, Box<dyn CompactionPolicy>)> {
     all
 }
 
-/// A tree whose tables are sorted lists of keys.
+/// A tree with sorted lists of keys as tables.
 struct Tree<'a> {
     policy: &'a dyn CompactionPolicy,
     speed: f64,
@@ -155,7 +157,7 @@ impl<'a> Tree<'a> {
         self.runs_max = self.runs_max.max(runs);
     }
 
-    /// Ends the running job when its time is up, and begins what is due.
+    /// Ends the running job when its time is up, and starts the next job that is due.
     fn work(&mut self) {
         loop {
             if let Some((_, end)) = &self.running
@@ -173,7 +175,7 @@ impl<'a> Tree<'a> {
             let Some(job) = self.policy.choose(&self.levels, &Busy::default()) else { return };
             let moved = 2.0 * self.input_bytes(&job) as f64;
             let cost = if self.speed == 0.0 || job.shape == JobShape::Move { 0.0 } else { moved / self.speed };
-            // A worker goes on at once; one that had nothing to do begins now.
+            // A busy worker continues at once; an idle one starts now.
             let begin = began.filter(|&end| end > 0.0).unwrap_or(self.now);
             self.running = Some((job, begin + cost));
         }
@@ -233,7 +235,7 @@ impl<'a> Tree<'a> {
             runs.push(Run { id: run, tables: Vec::new() });
             runs.sort_by_key(|r| std::cmp::Reverse(r.id));
         }
-        let run = runs.iter_mut().find(|r| r.id == run).expect("just made");
+        let run = runs.iter_mut().find(|r| r.id == run).expect("just added");
         run.tables.extend(tables);
         run.tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
     }
@@ -266,9 +268,9 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// A permutation of `0..keys`, so that neighbours in rank are far apart in key order.
+/// A permutation of `0..keys`, so that neighbours in rank are distant in key order.
 fn scatter(n: u64, keys: u64) -> u64 {
-    // Any odd multiplier permutes the numbers below a power of two; those that fall outside are sent on.
+    // Any odd multiplier permutes the numbers below a power of two. Results outside `0..keys` are permuted again.
     let mask = keys.next_power_of_two() - 1;
     let mut at = n;
     loop {

@@ -21,12 +21,12 @@ pub struct BlockCursor {
     kind: Option<Kind>,
     key: Vec<u8>,
     /// The entries before the current one, back to a restart, and their concatenated keys.
-    behind: Vec<Behind>,
-    behind_keys: Vec<u8>,
+    earlier: Vec<Earlier>,
+    earlier_keys: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Behind {
+struct Earlier {
     at: usize,
     slot: Slot,
     key_start: usize,
@@ -49,7 +49,7 @@ impl BlockCursor {
         self.block = None;
         self.layout = Layout::default();
         self.at = None;
-        self.behind.clear();
+        self.earlier.clear();
     }
 
     /// The current entry.
@@ -81,7 +81,7 @@ impl BlockCursor {
     /// # Errors
     /// As [`BlockCursor::set_block`].
     pub fn first(&mut self) -> Result<(), Corruption> {
-        self.behind.clear();
+        self.earlier.clear();
         self.key.clear();
         self.step_to(0)
     }
@@ -91,7 +91,7 @@ impl BlockCursor {
     /// # Errors
     /// As [`BlockCursor::set_block`].
     pub fn last(&mut self) -> Result<(), Corruption> {
-        self.behind.clear();
+        self.earlier.clear();
         self.step_before(self.layout.entries_end)
     }
 
@@ -100,7 +100,7 @@ impl BlockCursor {
     /// # Errors
     /// As [`BlockCursor::set_block`].
     pub fn seek(&mut self, key: &[u8], seqno: SeqNo) -> Result<(), Corruption> {
-        self.behind.clear();
+        self.earlier.clear();
         self.at = None;
         let Some(block) = &self.block else { return Ok(()) };
         let place = self.layout.seek(block, key, seqno)?;
@@ -108,7 +108,7 @@ impl BlockCursor {
         // The found entry shares no more bytes with its predecessor than the predecessor shares with `key`.
         self.key.clear();
         self.key.extend_from_slice(key.get(..slot.shared).unwrap_or_default());
-        self.stand(place.at, slot)
+        self.set_entry(place.at, slot)
     }
 
     /// Moves to the last entry whose key is less than `key`, or off the block if there is none.
@@ -116,7 +116,7 @@ impl BlockCursor {
     /// # Errors
     /// As [`BlockCursor::set_block`].
     pub fn seek_before(&mut self, key: &[u8]) -> Result<(), Corruption> {
-        self.behind.clear();
+        self.earlier.clear();
         self.at = None;
         let Some(block) = &self.block else { return Ok(()) };
         let place = self.layout.seek(block, key, SeqNo::MAX)?;
@@ -133,7 +133,7 @@ impl BlockCursor {
         if self.at.is_none() {
             return Ok(());
         }
-        self.behind.clear();
+        self.earlier.clear();
         self.step_to(self.slot.payload_end)
     }
 
@@ -157,13 +157,13 @@ impl BlockCursor {
             return Ok(());
         }
         match Layout::slot(&block[..self.layout.entries_end], at) {
-            Some(slot) => self.stand(at, slot),
+            Some(slot) => self.set_entry(at, slot),
             None => Err(bad_entry(block, at)),
         }
     }
 
     #[inline]
-    fn stand(&mut self, at: usize, slot: Slot) -> Result<(), Corruption> {
+    fn set_entry(&mut self, at: usize, slot: Slot) -> Result<(), Corruption> {
         let Some(block) = &self.block else { return Ok(()) };
         self.kind = slot.kind();
         if slot.shared > self.key.len() || self.kind.is_none() {
@@ -179,13 +179,13 @@ impl BlockCursor {
     /// Moves to the entry before the one that starts at `end`.
     fn step_before(&mut self, end: usize) -> Result<(), Corruption> {
         self.at = None;
-        if self.behind.is_empty() {
+        if self.earlier.is_empty() {
             self.gather(end)?;
         }
-        let Some(last) = self.behind.pop() else { return Ok(()) };
+        let Some(last) = self.earlier.pop() else { return Ok(()) };
         self.key.clear();
-        self.key.extend_from_slice(&self.behind_keys[last.key_start..]);
-        self.behind_keys.truncate(last.key_start);
+        self.key.extend_from_slice(&self.earlier_keys[last.key_start..]);
+        self.earlier_keys.truncate(last.key_start);
         self.kind = last.slot.kind();
         self.slot = last.slot;
         self.at = Some(last.at);
@@ -194,21 +194,21 @@ impl BlockCursor {
 
     /// Decodes the entries from the last restart before `end` up to `end`.
     fn gather(&mut self, end: usize) -> Result<(), Corruption> {
-        self.behind_keys.clear();
+        self.earlier_keys.clear();
         let Some(block) = &self.block else { return Ok(()) };
         let Some(mut at) = self.layout.restart_before(block, end) else { return Ok(()) };
         let mut before = 0..0;
         while at < end {
             let slot = Layout::slot(&block[..self.layout.entries_end], at);
             let Some(slot) = slot.filter(|slot| slot.shared <= before.len() && slot.kind().is_some()) else {
-                self.behind.clear();
+                self.earlier.clear();
                 return Err(bad_entry(block, at));
             };
-            let key_start = self.behind_keys.len();
-            self.behind_keys.extend_from_within(before.start..before.start + slot.shared);
-            self.behind_keys.extend_from_slice(&block[slot.key_start..slot.key_end]);
-            before = key_start..self.behind_keys.len();
-            self.behind.push(Behind { at, slot, key_start });
+            let key_start = self.earlier_keys.len();
+            self.earlier_keys.extend_from_within(before.start..before.start + slot.shared);
+            self.earlier_keys.extend_from_slice(&block[slot.key_start..slot.key_end]);
+            before = key_start..self.earlier_keys.len();
+            self.earlier.push(Earlier { at, slot, key_start });
             at = slot.payload_end;
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! The page `docs/formats/table.md` carries a worked example in a fenced block marked `hex`: bytes, then `│`, then words.
-//! This test writes the same table and compares, so neither the bytes nor the page can change unnoticed.
+//! The page `docs/formats/table.md` carries a worked example in a fenced block marked `hex`: bytes, then `│`, then
+//! words. This test writes the same table and compares, so neither the bytes nor the page can change unnoticed.
 
 use bifold_contract::{Entry, IoSource, RangeTombstone};
 
