@@ -28,7 +28,7 @@ const MAGIC: [u8; 8] = *b"bifldman";
 /// The version this release writes, and the newest it reads.
 pub const VERSION: u32 = 1;
 
-/// The number of a keyspace's only tree. (The format allows several, one per partition.)
+/// The number of a keyspace's only tree. (The field could number several, as partitions.)
 const THE_TREE: u64 = 0;
 
 /// Tags of fields. All are odd: none may be skipped.

@@ -308,7 +308,7 @@ proptest! {
             }
             model.check()?;
         }
-        // Without further flushes compaction comes to rest, and then no debt is left.
+        // Without further flushes compaction comes to rest, and then the debt is below 1.0.
         while !model.running.is_empty() {
             model.end(0, &[])?;
         }

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A merge keeps its inputs and its output on disk until it ends. A disk without space for that may still have space
-//! for one table: it is rewritten in its place as several tables and then deleted. At most one table is on disk
-//! twice, however large the part.
+//! for one table: it is rewritten as several tables in its place, and the original is deleted. At most one table is
+//! on disk twice, however large the part.
 
 use std::collections::BTreeMap;
 

@@ -42,7 +42,7 @@ pub type IsBottom<'a> = dyn Fn(&[u8], Option<&[u8]>) -> bool + 'a;
 pub struct RewritePlan<'a> {
     /// The sequence numbers of all open snapshots, ascending.
     pub snapshots: &'a [SeqNo],
-    /// Decides whether a tombstone still has older data to delete.
+    /// Decides whether a tombstone can be dropped.
     pub bottom: &'a IsBottom<'a>,
     /// End an output table at about this size, in bytes.
     pub table_bytes: u64,

@@ -33,7 +33,7 @@ struct Calls {
     finished: bool,
 }
 
-/// Separates the value of every third sequence number and inlines every other third.
+/// Separates the values of sequence numbers 1 modulo 3 and inlines those of 2 modulo 3.
 #[derive(Clone, Default)]
 struct Mover(Arc<Mutex<Calls>>);
 
