@@ -130,7 +130,7 @@ proptest! {
     #[test]
     fn a_damaged_block_answers_or_errs_and_never_panics(
         entries in entries(), interval in 1usize..20, key in key(), at: prop::sample::Index, byte: u8,
-        cut in 0usize..40,
+        lost in 0usize..40,
     ) {
         let mut bytes = block_of(&entries, interval).to_vec();
         let at = at.index(bytes.len());

@@ -84,7 +84,7 @@ impl Level0Index {
 
     /// For how many entries an index of these tables is to have room: twice as many, so that it is not made anew too
     /// often, but not more than level 0 will hold.
-    fn room(&self, tables: &[(RunId, Arc<Table>)], partitions: usize) -> usize {
+    fn capacity(&self, tables: &[(RunId, Arc<Table>)], partitions: usize) -> usize {
         let sum = |of: fn(&Table) -> u64| tables.iter().map(|(_, table)| of(table)).sum::<u64>();
         let (entries, bytes) = (sum(|table| table.meta().entries), sum(|table| table.meta().bytes));
         let most = self.level0_bytes.map_or(u64::MAX, |most| {
