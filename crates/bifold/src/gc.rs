@@ -160,7 +160,7 @@ impl Engine {
             let is_mine = || self.work.try_gc(tree.keyspace);
             self.wait_until("a GC of everything", "GC of the keyspace to end", is_mine)?;
             let at_work = self.signal.working();
-            // Nothing moves any more in a dropped keyspace: the same pick would come up for ever.
+            // Nothing moves any more in a dropped keyspace: the same pick would come up forever.
             let mut pressure = SpacePressure { all_before, ..self.pressure(tree) };
             if is_rewritten {
                 // What was written meanwhile is not part of this request.

@@ -85,7 +85,7 @@ impl GroupSync {
     }
 }
 
-/// A running sync. It ends when this is dropped, also by a panic: waiting threads must not wait for ever.
+/// A running sync. It ends when this is dropped, also by a panic: waiting threads must not wait forever.
 struct Syncing<'a>(&'a GroupSync);
 
 impl Drop for Syncing<'_> {

@@ -4,7 +4,7 @@
 //! [`Error::Poisoned`] with that cause. What was acknowledged is in the files, reads go on, and reopening repairs.
 //! Further writes would risk the hole that RocksDB and others had: a lost record followed by later ones. A panic is
 //! such a failure: nobody knows how much of the interrupted work is done, and whoever waits for that work would wait
-//! for ever.
+//! forever.
 //!
 //! **Invariant.** A thread that fails to append to or to sync the log or the manifest records that here before it
 //! releases the lock that the next writer of that file waits for, and the next writer checks here first. Only this
@@ -42,7 +42,7 @@ impl Health {
         // `Full` is no failure: it was found before anything changed.
         if let Some(error) = outcome.as_ref().err().filter(|error| !matches!(error, Error::Full { .. })) {
             let _first_cause_stays = self.first_failure.set(error.clone());
-            self.signal.tell();
+            self.signal.notify();
         }
         outcome
     }
@@ -93,7 +93,7 @@ impl Health {
     /// Closes the database: all calls fail from now on. Returns whether this call closed it.
     pub fn close(&self) -> bool {
         let is_first = !self.closed.swap(true, Ordering::AcqRel);
-        self.signal.tell();
+        self.signal.notify();
         is_first
     }
 }

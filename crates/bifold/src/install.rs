@@ -387,7 +387,7 @@ pub(crate) fn state_of(trees: &[Arc<Tree>], next_file: FileId, last_seqno: u64, 
     for tree in trees {
         let options = tree.options.record();
         edit.keyspaces.push(KeyspaceEdit::Created { id: tree.keyspace, name: tree.name.clone(), options });
-        let values = tree.placement().listed();
+        let values = tree.placement().recorded();
         edit.values.added.extend(values.added);
         edit.values.garbage.extend(values.garbage);
         let view = tree.view();

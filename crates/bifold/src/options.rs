@@ -62,8 +62,7 @@ pub enum IfMissing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workers {
-    /// This many background threads: one for flushes, the others (at least one) for compactions and
-    /// collections.
+    /// This many background threads: one for flushes, the others (at least one) for compactions and GC.
     Threads(u32),
     /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic.
     Caller,
@@ -80,23 +79,23 @@ impl Default for Workers {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// Beside their keys, in the tables: a plain LSM-tree.
+    /// Inline, in the tables: a plain LSM-tree.
     #[default]
     Inline,
-    /// In files, in the order of arrival; collected from the oldest on by asking the index.
+    /// In files, in the order of arrival. GC begins with the oldest and asks the index.
     #[serde(rename = "wisckey")]
     WiscKey,
-    /// In files, grouped by the hash of the key; collected without asking the index.
+    /// In files, grouped by the hash of the key. GC does not ask the index.
     #[serde(rename = "hashkv")]
     HashKv,
-    /// In files, in the order of arrival and then by key; collected by what compaction says is dead, without asking the
-    /// index or writing to it.
+    /// In files, in the order of arrival and then by key. Compaction records what is dead; GC neither asks the index nor
+    /// writes to it.
     #[serde(rename = "novkv")]
     NovKv,
     /// Those of medium size in files by key, which compaction merges; large ones in logs.
     #[serde(rename = "diffkv")]
     DiffKv,
-    /// Beside their keys in level 0, from level 1 on in files by key. Meant for `compaction.two_layer` and
+    /// Inline in level 0, from level 1 on in files by key. Meant for `compaction.two_layer` and
     /// `partition_bytes`: [`KeyspaceOptions::unikv`] has both.
     #[serde(rename = "unikv")]
     UniKv,
@@ -117,7 +116,7 @@ impl Placement {
     }
 }
 
-/// How short values are read that are kept apart (up to about 4 KiB).
+/// How short separated values (up to about 4 KiB) are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reads {
@@ -141,7 +140,7 @@ pub struct Options {
     pub if_missing: IfMissing,
     /// What a commit survives when it does not say otherwise.
     pub durability: Durability,
-    /// One cap, in bytes, over memtables, block cache, filters and indexes (those of values kept apart included), and
+    /// One cap, in bytes, over memtables, block cache, filters and indexes (also those of separated values), and
     /// compaction buffers. At least 1 MiB.
     #[serde(deserialize_with = "size")]
     pub memory_limit: u64,
@@ -155,7 +154,7 @@ pub struct Options {
     /// and more than that is never used. Others are opened again when they are read. Those being written stay open
     /// and count, were they more. With several databases in a process the half is for each: say less then.
     pub open_files_max: u32,
-    /// How values kept apart are read.
+    /// How separated values are read.
     pub reads: Reads,
     /// Who runs flushes and compactions.
     pub workers: Workers,
@@ -166,7 +165,7 @@ pub struct Options {
     #[serde(deserialize_with = "size")]
     pub log_bytes: u64,
     /// Puts are refused when the disk has fewer bytes free than this and what memtables still have to write: deletes,
-    /// compactions and collections need them to give space back. Unset: three quarters of what the database takes, at
+    /// compactions and GC need them to give space back. Unset: three quarters of what the database takes, at
     /// most 64 MiB or a sixteenth. With 0, puts go on until the disk is nearly full, and emptying it may fail for
     /// want of room. A thirty-second of what the database takes, at most 64 MiB, or the largest table or unit of
     /// values if that is more, is kept in the file `RESERVE`, should others fill the disk.
@@ -202,7 +201,7 @@ impl Default for Options {
 pub struct KeyspaceOptions {
     /// Where values live. Cannot change once the keyspace exists.
     pub placement: Placement,
-    /// How values are kept that are apart from their keys.
+    /// How separated values are kept.
     pub values: Values,
     /// How table blocks are compressed.
     pub compression: Compression,
@@ -261,7 +260,7 @@ impl KeyspaceOptions {
         Self { placement, compaction, partition_bytes, block_bytes, filter_bits_per_key, hash_index, ..self }
     }
 
-    /// UniKV's design: an unsorted layer under a hash index, above a sorted one, values apart in the sorted one, key
+    /// UniKV's design: an unsorted layer under a hash index, above a sorted one, separated values in the sorted one, key
     /// ranges that split as they grow, no filters. The sizes are a fourth of the paper's.
     #[must_use]
     pub fn unikv() -> Self {
@@ -307,6 +306,15 @@ impl Options {
     #[must_use]
     pub fn renamed(text: &str) -> Vec<Renamed> {
         with_current_names(text).map(|(_, renamed)| renamed).unwrap_or_default()
+    }
+
+    /// What the option of `name=value`, as for [`Options::set`], is called now, if it once had that name.
+    #[must_use]
+    pub fn renamed_word(key_value: &str) -> Option<Renamed> {
+        let old = key_value.split('=').next().unwrap_or_default().trim();
+        let new = current_name(old.strip_prefix("keyspace.")?);
+        let new = format!("keyspace.{new}");
+        (new != old).then(|| Renamed { old: old.to_owned(), new })
     }
 
     /// These options as TOML.
@@ -356,10 +364,10 @@ impl Options {
             ));
         }
         if self.background_bytes_per_second == Some(0) {
-            return Err(Error::invalid("option `background_bytes_per_second`", "0 would stop compactions for ever"));
+            return Err(Error::invalid("option `background_bytes_per_second`", "0 would stop compactions forever"));
         }
         if self.open_files_max > 0 {
-            // One that is read beside one that is written.
+            // One that is read and one that is written.
             within("open_files_max", u64::from(self.open_files_max), 2, 1 << 20)?;
         }
         if let Workers::Threads(threads) = self.workers {
@@ -380,11 +388,13 @@ impl KeyspaceOptions {
     /// What the manifest says of a keyspace's options, by whatever version it was written.
     ///
     /// # Errors
-    /// In words, when the text is no TOML or has unknown options.
+    /// In words, when the text is no TOML or has unknown or unusable options: policies rely on the bounds.
     pub(crate) fn recorded(text: &str) -> std::result::Result<Self, String> {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.message().to_owned())?;
         let _whatever_it_was_called = rename_old(&mut table);
-        table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())
+        let options: Self = table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())?;
+        options.check().map_err(|e| e.to_string())?;
+        Ok(options)
     }
 
     /// The text for the manifest.
@@ -407,7 +417,7 @@ impl KeyspaceOptions {
         }
         self.values.check()?;
         if self.placement == Placement::NovKv {
-            // A collection holds the values of one file in memory, and one record has the index of all.
+            // GC holds the values of one file in memory, and one record has the index of all.
             within("keyspace.values.file_bytes", self.values.file_bytes, 1 << 10, 1 << 30)?;
         }
         self.compaction.check()

@@ -75,7 +75,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let found = Logs::find(&dir, &state, &logs, trees.iter().map(|tree| &**tree))?;
     // No new value file gets a number that a log has a pointer to, even if a power loss has deleted that file.
     next_file.fetch_max(found.last_file.saturating_add(1), Ordering::Relaxed);
-    trees.iter().try_for_each(|tree| tree.placement().settle(found.next - 1, found.durable))?;
+    trees.iter().try_for_each(|tree| tree.placement().finish_recovery(found.next - 1, found.durable))?;
     // Not `found.next` alone: the manifest says which numbers were in use, including those of lost commits.
     let next_seqno = found.next.max(state.last_seqno + 1);
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };

@@ -232,7 +232,7 @@ mod tests {
     }
 
     /// Otherwise a rewrite of overwritten entries would find nothing to do, and the older run would count as
-    /// overwritten for ever.
+    /// overwritten forever.
     #[test]
     fn runs_that_do_not_overlap_are_in_order_as_one_run_only() {
         assert_eq!(in_order(&[b"abc"]), b"abc");

@@ -229,7 +229,7 @@ impl Engine {
         let spare = (free + self.room.reserve_bytes()).saturating_sub(needed);
         let is_short = spare < 2 * bytes + if self.room.is_short() { needed / 8 } else { 0 };
         if self.room.is_short.swap(is_short, Relaxed) && !is_short {
-            self.signal.tell();
+            self.signal.notify();
         }
         if is_short {
             self.room.look_at.store(0, Relaxed);

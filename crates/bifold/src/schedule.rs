@@ -412,7 +412,7 @@ impl Engine {
     fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<GcPick>) {
         // This comes first, so that no snapshot ends unnoticed between this and the check below.
         if !planted!("snapshot_end_unnoticed") && tree.is_held() {
-            self.snapshots.tell_of_ends_below(self.visible(), tree.keyspace);
+            self.snapshots.notify_of_ends_below(self.visible(), tree.keyspace);
         }
         let view = tree.view();
         let gc = state.gc.get(&tree.keyspace);

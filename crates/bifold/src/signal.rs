@@ -108,7 +108,7 @@ impl Signal {
     }
 
     /// Notifies: something that others may wait for has changed. The caller may hold the lock of the changed state.
-    pub fn tell(&self) {
+    pub fn notify(&self) {
         let mut state = self.state.hold();
         state.epoch += 1;
         self.changed.notify_all();

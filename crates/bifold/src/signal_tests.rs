@@ -59,7 +59,7 @@ fn a_polling_thread_is_overdue_only_when_nothing_but_its_own_changes_happens() {
     let signal = impatient();
     let (mut vigil, every) = (Vigil::default(), Duration::from_millis(1));
     let notify_and_look = |vigil: &mut Vigil| {
-        signal.tell();
+        signal.notify();
         vigil.own_changes += 1;
         signal.look_up(signal.epoch(), every, vigil)
     };
@@ -72,7 +72,7 @@ fn a_polling_thread_is_overdue_only_when_nothing_but_its_own_changes_happens() {
 fn a_change_after_the_epoch_was_read_is_not_slept_through() {
     let signal = Signal::default();
     let seen = signal.epoch();
-    signal.tell();
+    signal.notify();
     assert_eq!(signal.sleep_past(seen), Woken::Changed);
     assert!(signal.changes_soon(seen) && !impatient().changes_soon(0));
     let seen = signal.epoch();

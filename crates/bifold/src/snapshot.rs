@@ -93,7 +93,7 @@ impl Snapshots {
     /// Makes workers look at a keyspace when a snapshot with a number below `seqno` ends: it may hold what is garbage
     /// for everyone else. The caller calls this before it reads the list of open snapshots, so that none ends
     /// unnoticed.
-    pub fn tell_of_ends_below(&self, seqno: SeqNo, keyspace: KeyspaceId) {
+    pub fn notify_of_ends_below(&self, seqno: SeqNo, keyspace: KeyspaceId) {
         let mut held = self.held.hold();
         held.insert(keyspace);
         self.notify_below.fetch_max(seqno, Ordering::AcqRel);

@@ -195,7 +195,7 @@ impl View {
 
     /// The empty view that replaces this one.
     fn nothing(&self) -> Self {
-        Self::of_tables(Arc::default(), Values::new(self.values.emptied()))
+        Self::of_tables(Arc::default(), Values::new(self.values.for_dropped()))
     }
 
     fn of_tables(version: Arc<Version>, values: Arc<Values>) -> Self {

@@ -48,7 +48,7 @@ pub(crate) struct WorkState {
 pub(crate) struct GcRuns {
     /// Picks of the workers.
     pub running: Vec<GcPick>,
-    /// Callers that asked for GC of everything. Workers then start no GC, or the callers could wait for ever for a
+    /// Callers that asked for GC of everything. Workers then start no GC, or the callers could wait forever for a
     /// moment without any.
     pub callers: u32,
     /// One of these callers is running GC now.
@@ -91,13 +91,13 @@ impl Work {
     /// Work may have become due in these keyspaces.
     pub fn look_at(&self, keyspaces: &[KeyspaceId]) {
         self.due.hold().add(keyspaces.iter().copied());
-        self.signal.tell();
+        self.signal.notify();
     }
 
     /// Work may have become due anywhere.
     pub fn look_everywhere(&self) {
         self.doubt();
-        self.signal.tell();
+        self.signal.notify();
     }
 
     /// The next worker that looks for work looks everywhere, in case some code did not say where.

@@ -46,7 +46,7 @@ impl ValueStore {
 
     /// A store without values in the same place, for a keyspace that is dropped.
     #[must_use]
-    pub fn emptied(&self) -> Self {
+    pub fn for_dropped(&self) -> Self {
         Self::new(Arc::new(self.files.without_any()), Inline)
     }
 }
@@ -154,7 +154,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
 
     /// All value files as one edit, with which a new manifest begins.
     #[must_use]
-    pub fn listed(&self) -> ValueEdit {
+    pub fn recorded(&self) -> ValueEdit {
         self.files.recorded()
     }
 
@@ -244,7 +244,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
+    pub fn finish_recovery(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
         let in_tails = self.files.truncate_tails(last, durable)?;
         self.placement.recovered(&self.files, in_tails)
     }

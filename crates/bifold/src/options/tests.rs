@@ -22,9 +22,12 @@ fn options_are_read_by_the_names_they_once_had() {
     assert!(Options::renamed("[keyspace.compaction.leveled]\nsize_ratio = 8").is_empty());
     let both = "[keyspace.compaction.leveled]\ngrowth = 8\nsize_ratio = 8";
     assert!(Options::from_toml(both).unwrap_err().to_string().contains("growth"));
+    let tiered_ratio = "keyspace.compaction.tiered.size_ratio";
     let mut set = Options::default();
     set.set("keyspace.compaction.tiered.growth=5").unwrap();
     assert_eq!(set.keyspace.compaction, Compaction::Tiered(Tiered { size_ratio: 5, ..Tiered::default() }));
+    assert_eq!(Options::renamed_word("keyspace.compaction.tiered.growth=5").unwrap().new, tiered_ratio);
+    assert_eq!(Options::renamed_word(&format!("{tiered_ratio}=5")), None);
     let recorded = KeyspaceOptions::recorded("[compaction.tiered]\ngrowth = 5").unwrap();
     assert_eq!(recorded, set.keyspace);
     assert_eq!(KeyspaceOptions::recorded(&set.keyspace.record()).unwrap(), set.keyspace);
@@ -100,4 +103,20 @@ fn unusable_options_are_refused_and_change_nothing() {
         assert!(error.contains(says), "{word}: {error}");
     }
     assert_eq!(options, Options::default());
+}
+
+#[test]
+fn recorded_options_that_no_policy_can_work_with_are_refused() {
+    for (text, name) in [
+        ("[compaction.leveled]\nsize_ratio = 0", "size_ratio"),
+        ("[compaction.leveled]\ngrowth = 1", "size_ratio"),
+        ("[compaction.leveled]\nlevels = 0", "levels"),
+        ("[compaction.tiered]\nspace_percent = 0", "space_percent"),
+        ("[compaction.two_layer]\nunsorted_bytes = 0", "unsorted_bytes"),
+        ("[hash_index]\nways = 0", "ways"),
+        ("table_bytes = 0", "table_bytes"),
+    ] {
+        let refused = KeyspaceOptions::recorded(text).unwrap_err();
+        assert!(refused.contains(name), "{text}: {refused}");
+    }
 }

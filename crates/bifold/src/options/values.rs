@@ -7,13 +7,13 @@ use bifold_contract::{
 use bifold_format::compression::Compression;
 use serde::{Deserialize, Serialize};
 
-/// RewriteScope group of values is collected first.
+/// Which group of values GC takes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Victim {
-    /// The one most written since it was last collected (HashKV §3.3).
+    /// The one with most writes since its last GC (HashKV §3.3).
     Greedy,
-    /// Dead bytes for each live byte, times the time since it was last collected.
+    /// Dead bytes for each live byte, times the time since its last GC.
     #[default]
     CostBenefit,
     /// The most written of so many drawn at random.
@@ -22,24 +22,24 @@ pub enum Victim {
     Random,
 }
 
-/// What `hashkv` does with values that are not updated between two collections of their group (HashKV §3.4).
+/// What `hashkv` does with values that are not updated between two GC runs of their group (HashKV §3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cold {
-    /// They go to a part of their group that is collected more rarely, and without asking the index.
+    /// They go to a segment of their group that GC takes more rarely, without asking the index.
     #[default]
     Parts,
-    /// They go to one log for all groups, as in the paper: its collection asks the index.
+    /// They go to one log for all groups, as in the paper; its GC asks the index.
     Log,
     /// They stay where they are.
     Off,
 }
 
-/// RewriteScope compactions move values to files of their own (`diffkv`; DiffKV §3.3, §3.4).
+/// Which compactions move values to files of their own (`diffkv`; DiffKV §3.3, §3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MergePolicy {
-    /// None but to collect garbage: values stay in the order of the memtable they were flushed from.
+    /// Only those for GC: values stay in the order of the memtable they were flushed from.
     Off,
     /// Each that takes keys to a deeper level.
     EachLevel,
@@ -58,12 +58,12 @@ pub struct Values {
     /// Values of this length and above are separated from their keys, in bytes.
     #[serde(deserialize_with = "size")]
     pub min_bytes: u64,
-    /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. Garbage is
-    /// collected when there are more. Logs come on top.
+    /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. GC runs
+    /// when there are more. Logs come on top.
     pub space_target: f64,
-    /// RewriteScope group is collected first (`hashkv`).
+    /// Which group GC takes first (`hashkv`).
     pub victim: Victim,
-    /// Where values go that are not updated between two collections of their group (`hashkv`).
+    /// Where values go that are not updated between two GC runs of their group (`hashkv`).
     pub cold: Cold,
     /// A group splits when its file has grown past this size, in bytes (`hashkv`).
     #[serde(deserialize_with = "size")]
@@ -71,25 +71,25 @@ pub struct Values {
     /// About the largest number of groups, each of which is an open file; then they grow instead (`hashkv`).
     pub groups_max: u32,
     /// Files of values in the order of arrival or by key are cut at about this size, in bytes (`wisckey`, `novkv`,
-    /// `diffkv`, and the cold log of `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its collections hold the
+    /// `diffkv`, and the cold log of `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its GC holds the
     /// values of one in memory.
     #[serde(deserialize_with = "size")]
     pub file_bytes: u64,
-    /// A file of which a larger share than this is valid is not collected (`novkv`, §III-C there; `diffkv`, §3.5
+    /// A file of which a larger share than this is valid is left alone by GC (`novkv`, §III-C there; `diffkv`, §3.5
     /// there, which gives the share that is invalid): 0.05 to 1.
     pub gc_threshold: f64,
     /// Values of this length and above go to logs, in bytes, those below and from `min_bytes` on to files by key
     /// (`diffkv`).
     #[serde(deserialize_with = "size")]
     pub large_bytes: u64,
-    /// RewriteScope compactions move values (`diffkv`).
+    /// Which compactions move values (`diffkv`).
     pub merge: MergePolicy,
     /// A file whose keys overlap those of more files than this, itself included, is merged with them (`diffkv`): 1 to
     /// 1000.
     pub max_sorted_run: u32,
     /// How values are compressed, each by itself.
     pub compression: Compression,
-    /// RewriteScope values take room in the block cache.
+    /// Which values are kept in the block cache.
     pub cache: CachedValues,
 }
 
@@ -113,7 +113,7 @@ impl Default for Values {
     }
 }
 
-/// RewriteScope separated values take room in the block cache. Scans, compaction and collection never put any there.
+/// Which separated values are kept in the block cache. Scans, compaction and GC never put any there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CachedValues {

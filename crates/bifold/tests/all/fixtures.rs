@@ -17,8 +17,8 @@ use std::{
 };
 
 use bifold::{
-    Access, Compaction, Compression, Db, KeyspaceOptions, Options, Placement,
-    options::{Leveled, Tiered, TwoLayer, Values},
+    Access, CachedValues, Compaction, Compression, Db, KeyspaceOptions, Options, Placement,
+    options::{Cold, Leveled, MergePolicy, Tiered, TwoLayer, Values, Victim},
     verify,
 };
 use bifold_format::{log, manifest, table, value as value_file};
@@ -131,11 +131,30 @@ enum Act {
     DeleteRange(Vec<u8>, Option<Vec<u8>>),
 }
 
-/// A keyspace for each compression, compaction, and way to write blocks. All options are spelled out: defaults may
-/// change, the committed files do not.
-fn keyspaces() -> [Named; 3] {
-    let plain = KeyspaceOptions {
-        values: Values::default(),
+/// Options of values, all spelled out: defaults may change, the committed files do not. GC runs only where a history
+/// says so.
+fn values_spelled_out() -> Values {
+    Values {
+        min_bytes: 64,
+        space_target: 100.0,
+        victim: Victim::CostBenefit,
+        cold: Cold::Parts,
+        group_bytes: 4 << 10,
+        groups_max: 16,
+        file_bytes: 4 << 10,
+        gc_threshold: 0.7,
+        large_bytes: 8 << 10,
+        merge: MergePolicy::ScanOptimised,
+        max_sorted_run: 10,
+        compression: Compression::None,
+        cache: CachedValues::None,
+    }
+}
+
+/// Options of a keyspace with inline values, all spelled out for the same reason.
+fn inline_spelled_out(values: Values) -> KeyspaceOptions {
+    KeyspaceOptions {
+        values,
         placement: Placement::Inline,
         compression: Compression::None,
         table_bytes: 8 << 10,
@@ -148,11 +167,17 @@ fn keyspaces() -> [Named; 3] {
             size_ratio: 10,
             levels: 4,
             level0_runs: 4,
+            level0_overlap: 2,
             base_bytes: 256 << 20,
-            ..Leveled::default()
+            overlap_tables: 25,
         }),
-    };
-    let tiered = Compaction::Tiered(Tiered { size_ratio: 4, levels: 7, ..Tiered::default() });
+    }
+}
+
+/// A keyspace for each compression, compaction, and way to write blocks.
+fn keyspaces() -> [Named; 3] {
+    let plain = inline_spelled_out(Values::default());
+    let tiered = Compaction::Tiered(Tiered { size_ratio: 4, levels: 7, space_percent: 200 });
     let two_layer = Compaction::TwoLayer(TwoLayer { unsorted_bytes: 1 << 30, scan_merge_runs: 8 });
     let (lz4, zstd) = (Compression::Lz4, Compression::Zstd);
     [

@@ -1,4 +1,4 @@
-//! A panic of Bifold itself: every caller gets the error, no caller waits for ever, nothing acknowledged is lost.
+//! A panic of Bifold itself: every caller gets the error, no caller waits forever, nothing acknowledged is lost.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

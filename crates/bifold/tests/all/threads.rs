@@ -194,7 +194,7 @@ fn statistics_block_no_change_of_the_state() {
                 }),
             ];
             for changer in changers {
-                // A panic must not leave the thread of statistics running for ever.
+                // A panic must not leave the thread of statistics running forever.
                 changer.join().unwrap_or_else(|panic| {
                     done.store(true, Ordering::Release);
                     std::panic::resume_unwind(panic)

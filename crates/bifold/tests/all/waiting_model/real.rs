@@ -26,7 +26,7 @@ pub mod sync {
         }
     }
 
-    /// No time ever passes here: a thread that is not woken is found to wait for ever.
+    /// No time ever passes here: a thread that is not woken is found to wait forever.
     pub fn wait_for<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>, time: Duration) -> (MutexGuard<'a, T>, bool) {
         let (guard, end) = changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);
         (guard, end.timed_out())

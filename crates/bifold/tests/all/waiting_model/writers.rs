@@ -1,5 +1,5 @@
 //! Writers wait for full memtables to be written while keyspaces are dropped, flushes fail and the database is
-//! closed: no thread waits for ever.
+//! closed: no thread waits forever.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Model {
     fn change<T>(&self, forgets: Mistake, change: impl FnOnce(&mut State) -> T) -> T {
         let answer = change(&mut self.state.lock().unwrap());
         if self.mistake != Some(forgets) {
-            self.signal.tell();
+            self.signal.notify();
         }
         answer
     }
@@ -105,7 +105,7 @@ impl Model {
 
     fn drop_keyspace(&self, keyspace: usize) {
         if self.mistake == Some(DropNotifiesEarly) {
-            self.signal.tell();
+            self.signal.notify();
             self.state.lock().unwrap().sealed[keyspace] = None;
         } else {
             self.change(DropNotifiesNobody, |state| state.sealed[keyspace] = None);

@@ -329,7 +329,7 @@ fn a_file_whose_values_a_table_has_does_not_come_back_with_a_log_that_leads_ther
     let placement = open_to_replay(&stage.fs, &stage.next, &stage.recorded, &[file]);
     assert_eq!(placement.locate(versions[1].2).unwrap(), Located::Whole);
     placement.refer(versions[1].2, 2);
-    placement.settle(2, 0).unwrap();
+    placement.finish_recovery(2, 0).unwrap();
     assert_eq!(placement.live_files().iter().filter(|&&id| id == file).count(), 0, "nothing leads to the file");
 }
 
