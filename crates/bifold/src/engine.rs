@@ -15,21 +15,23 @@ use bifold_io::{Dir, Env, fs::FileLock};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::StoreContext};
 
 use crate::{
-    group_sync::GroupSync,
-    health::Health,
-    manifest::ManifestFile,
-    memory::MemoryPlan,
-    options::{Access, Options, Workers},
-    pace::Pace,
-    places::Places,
-    room::Room,
-    signal::Signal,
-    snapshot::Snapshots,
-    stats::Counters,
-    sync::{FairLock, LockExt},
-    tree::{Tree, Values},
-    wal::Wal,
-    work::Work,
+    api::{
+        options::{Access, Options, Workers},
+        stats::Counters,
+    },
+    background::{places::Places, work::Work},
+    commit::{memory::MemoryPlan, pace::Pace, room::Room, wal::Wal},
+    state::{
+        health::Health,
+        manifest::ManifestFile,
+        snapshot::Snapshots,
+        tree::{Tree, Values},
+    },
+    waiting::{
+        group_sync::GroupSync,
+        signal::Signal,
+        sync::{FairLock, LockExt},
+    },
 };
 
 /// One open database.
