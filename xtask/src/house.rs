@@ -29,7 +29,7 @@ const ENGINE: [&str; 6] = ["contract", "format", "io", "index", "values", "bifol
 /// Where placements are defined, registered and described to users.
 const REGISTRATION: [&str; 4] = [
     "crates/values/src/placements",
-    "crates/bifold/src/options",
+    "crates/bifold/src/api/options",
     "crates/bifold/src/state/presets.rs",
     "crates/bifold/src/lib.rs",
 ];

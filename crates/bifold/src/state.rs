@@ -7,3 +7,4 @@ pub(crate) mod presets;
 pub(crate) mod recover;
 pub(crate) mod snapshot;
 pub(crate) mod tree;
+pub(crate) mod trees;

@@ -110,7 +110,7 @@ fn plan(engine: &Engine) -> Result<Plan> {
     files.extend(value_files(engine, &state, &end)?);
     let open = |log: LogFile| Ok((log, engine.dir.open_held(&names::log(log.id))?));
     let logs = end.logs.into_iter().map(open).collect::<Result<_>>()?;
-    let trees = engine.trees();
+    let trees = engine.trees.all();
     let versions = trees.iter().map(|tree| Arc::clone(&tree.view().version) as Arc<dyn Any + Send + Sync>);
     let held = versions.chain(trees.iter().map(|tree| tree.placement().hold_files())).collect();
     Ok(Plan { state, database_id: manifest.database_id(), logs, files, _held: held })
@@ -128,7 +128,7 @@ struct End {
 /// Fixes where logs and value files end for the copy: after the same commit.
 fn end_here(engine: &Engine) -> Result<End> {
     let mut wal = engine.wal.hold();
-    let trees = engine.steady_trees(&*wal);
+    let trees = engine.trees.steady(&*wal);
     let shares_values = trees.iter().any(|p| p.separates) && engine.options.access == Access::ReadWrite;
     engine.health.well()?;
     engine.watch(wal.write_out())?;

@@ -97,7 +97,7 @@ impl Db {
         let (access, asked) = (options.access, options.keyspace.placement);
         let engine = recover::recover(env, path.as_ref(), options)?;
         engine.start_workers()?;
-        let default = match (engine.find(DEFAULT_KEYSPACE), access) {
+        let default = match (engine.trees.named(DEFAULT_KEYSPACE), access) {
             (Some(existing), _) => existing.with_placement(asked)?,
             (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
             (None, Access::ReadWrite) => engine.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
@@ -119,7 +119,7 @@ impl Db {
             let reason = format!("a name has 1 to {KEYSPACE_NAME_MAX} bytes, this one has {}", name.len());
             return Err(Error::invalid("keyspace name", reason));
         }
-        let tree = match self.engine().find(name) {
+        let tree = match self.engine().trees.named(name) {
             Some(existing) => existing,
             None => self.engine().guard("creating a keyspace", || self.engine().create_keyspace(name, &options))?,
         };
@@ -134,13 +134,13 @@ impl Db {
     /// [`Error::Closed`].
     pub fn existing_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
         self.engine().health.open()?;
-        Ok(self.engine().find(name).map(|tree| Keyspace::new(Arc::clone(&self.handle), tree)))
+        Ok(self.engine().trees.named(name).map(|tree| Keyspace::new(Arc::clone(&self.handle), tree)))
     }
 
     /// The names of all keyspaces, sorted.
     #[must_use]
     pub fn keyspace_names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.engine().trees().iter().map(|p| p.name.clone()).collect();
+        let mut names: Vec<String> = self.engine().trees.all().iter().map(|p| p.name.clone()).collect();
         names.sort_unstable();
         names
     }
@@ -214,7 +214,7 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`].
     pub fn flush(&self) -> Result<()> {
-        self.engine().flush(&self.engine().trees().to_vec())
+        self.engine().flush(&self.engine().trees.all().to_vec())
     }
 
     /// Merges all data of each keyspace into one sorted run and reclaims the space of deleted and overwritten data,
@@ -223,7 +223,7 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`]; corruption.
     pub fn compact(&self) -> Result<()> {
-        let trees = self.engine().trees().to_vec();
+        let trees = self.engine().trees.all().to_vec();
         let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
         let compact = |tree: &Arc<_>| self.engine().compact_range(tree, everything().0, everything().1);
         let compacted = self.engine().for_each_tree(&trees, compact);
@@ -240,7 +240,7 @@ impl Db {
     /// As [`Db::sync`]; corruption.
     pub fn collect_garbage(&self) -> Result<()> {
         self.engine().writable()?;
-        let trees = self.engine().trees().to_vec();
+        let trees = self.engine().trees.all().to_vec();
         self.engine().for_each_tree(&trees, |tree| self.engine().gc_all(tree))
     }
 
@@ -274,7 +274,7 @@ impl Db {
     /// `bifold verify` finds all damage.
     #[must_use]
     pub fn left_out(&self) -> Vec<Error> {
-        self.engine().trees().iter().flat_map(|tree| tree.left_out()).collect()
+        self.engine().trees.all().iter().flat_map(|tree| tree.left_out()).collect()
     }
 
     /// What the database has done since it was opened, and what it holds.

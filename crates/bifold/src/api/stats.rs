@@ -201,13 +201,13 @@ impl Stats {
         let written: u64 = totals.written_bytes.iter().sum();
         let read = totals.read_bytes[IoSource::Get as usize] + totals.read_bytes[IoSource::Scan as usize];
         let (user_written, user_read) = (counters.user_bytes_written(), counters.user_bytes_read.load(Relaxed));
-        let keyspaces: Vec<KeyspaceStats> = engine.trees().iter().map(|p| KeyspaceStats::of(p)).collect();
+        let keyspaces: Vec<KeyspaceStats> = engine.trees.all().iter().map(|p| KeyspaceStats::of(p)).collect();
         let space = SpaceStats::of(engine, &keyspaces);
         let files = space.tables_bytes + space.values_bytes + space.logs_bytes + space.manifest_bytes;
         let memtables: u64 = keyspaces.iter().map(|k| k.memtable_bytes).sum();
         let live = space.live_bytes_estimate
             + space.live_values_estimate
-            + engine.trees().iter().map(|p| memtable_data_bytes(p)).sum::<u64>();
+            + engine.trees.all().iter().map(|p| memtable_data_bytes(p)).sum::<u64>();
         let source = |s: IoSource| SourceStats {
             source: s.name(),
             bytes_read: totals.read_bytes[s as usize],
@@ -242,7 +242,7 @@ impl Stats {
             overdue_waits: overdue.count,
             overdue_described: overdue.described,
             poisoned: engine.health.failure().map(ToString::to_string),
-            left_out: engine.trees().iter().flat_map(|p| p.left_out()).map(|why| why.to_string()).collect(),
+            left_out: engine.trees.all().iter().flat_map(|p| p.left_out()).map(|why| why.to_string()).collect(),
         }
     }
 }
@@ -263,7 +263,7 @@ impl MemoryStats {
             memtables,
             cache: cache.bytes(),
             metadata: engine.tables.metadata_bytes(),
-            values: engine.trees().iter().map(|p| p.placement().memory_bytes()).sum(),
+            values: engine.trees.all().iter().map(|p| p.placement().memory_bytes()).sum(),
             compaction: engine.plan.compaction,
             cache_hits: cache.hits(),
             cache_misses: cache.misses(),

@@ -5,10 +5,7 @@
 //! keep the database from opening. Unlike opening, it does not stop at the first damage: it lists everything it
 //! finds, with file and offset.
 
-use std::{
-    path::Path,
-    sync::{Arc, atomic::AtomicU64},
-};
+use std::{path::Path, sync::Arc};
 
 use bifold_contract::{Corruption, Error, FileId, Result, TableMeta};
 use bifold_format::names;
@@ -19,7 +16,10 @@ use bifold_values::parts::{
     value_files::{self, restore_names},
 };
 
-use crate::state::recover::{Files, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers};
+use crate::state::{
+    recover::{Files, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
+    trees::Numbers,
+};
 
 /// What a verification found.
 #[derive(Clone, Debug, Default)]
@@ -179,9 +179,9 @@ impl Check {
         }
         let context = Arc::new(TableContext::new(0, 0));
         let memory = Memory::new(0, 0);
-        let next_file = Arc::new(AtomicU64::new(files.last.saturating_add(1)));
+        let numbers = Numbers::from(files.last.saturating_add(1));
         let found = state
-            .open_trees(&self.dir, &context, (&memory, &Arc::default()), &next_file, &files.values, false)
+            .open_trees(&self.dir, &context, (&memory, &Arc::default()), &numbers, &files.values, false)
             .and_then(|trees| Logs::find(&self.dir, state, &live, trees.iter().map(|tree| &**tree)));
         // `tails` has already reported damaged values after the recorded lengths.
         if let Err(error) = found

@@ -74,7 +74,7 @@ impl Engine {
         let begin = self.env.clock.now();
         let view = tree.view_to_hold();
         let version = &view.version;
-        let output_run = job.output_run.unwrap_or_else(|| self.new_file_id());
+        let output_run = job.output_run.unwrap_or_else(|| self.numbers.take());
         let removed = job.inputs.iter().map(|&(level, run, table)| TableRemoved { level, run, table }).collect();
         let moves = job.shape == JobShape::Move && may_move(tree, job);
         let (tables, values, held) = if moves {
@@ -161,7 +161,7 @@ impl Engine {
                 },
             },
             view.values.rewriter(&rewrite)?,
-            &mut || self.new_file_id(),
+            &mut || self.numbers.take(),
             &self.dir,
         )?;
         let mut history = tree.history.hold();

@@ -53,7 +53,7 @@ impl Engine {
         match layer.memtable.max_seqno() {
             // During recovery values are rewritten under old numbers, so numbers do not say what is durable.
             _ if tree.placement().has_unsynced() => self.sync_everything(),
-            Some(last) if self.trees().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
+            Some(last) if self.trees.all().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
             _ => Ok(()),
         }
     }
@@ -76,7 +76,7 @@ impl Engine {
         layer: &Layer,
     ) -> Result<(LevelEdit, ValueEdit, Vec<run::Held>)> {
         let empty_below = view.version.tables().next().is_none() && view.sealed.len() == 1;
-        let run = self.new_file_id();
+        let run = self.numbers.take();
         let levels = &tree.shape(view).levels;
         let (deepest, moving) = (levels.deepest(), Vec::new());
         let job = RewriteJob { from: None, to: 0, deepest, moving };
@@ -100,7 +100,7 @@ impl Engine {
                 progress: &|_bytes| self.health.open(),
             },
             view.values.rewriter(&job)?,
-            &mut || self.new_file_id(),
+            &mut || self.numbers.take(),
             &self.dir,
         )?;
         let added = |table| TableAdded { level: 0, run, table: Arc::new(table) };

@@ -239,7 +239,7 @@ impl Engine {
 
     /// The same, once workers start no more GC of the keyspace.
     fn gc_all_alone(&self, tree: &Arc<Tree>) -> Result<()> {
-        let all_before = Some(self.next_file());
+        let all_before = Some(self.numbers.next());
         let mut is_rewritten = false;
         loop {
             // Picks only when no other GC run is active: a file that another run is about to drain must not be

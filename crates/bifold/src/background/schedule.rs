@@ -228,7 +228,7 @@ impl Engine {
     /// Takes the most urgent task that nobody has taken.
     fn take_task(&self, role: Role) -> Option<Task> {
         self.work.take(|state| {
-            let looked = self.trees_in(&self.work.take_due()).into_iter();
+            let looked = self.trees.of(&self.work.take_due()).into_iter();
             let mut found: Vec<_> = looked.map(|tree| (self.load(&tree, state), tree)).collect();
             found.retain(|((load, _), _)| load.is_due());
             self.work.are_due(found.iter().map(|(_, tree)| tree.keyspace));
@@ -386,7 +386,7 @@ impl Engine {
         }
         self.tables.remover().wait();
         let jobs = [Job::Flush, Job::Compact, Job::Gc];
-        let held_up = self.trees().iter().find_map(|p| jobs.iter().find_map(|&job| self.held_up(p, job)));
+        let held_up = self.trees.all().iter().find_map(|p| jobs.iter().find_map(|&job| self.held_up(p, job)));
         held_up.map_or(Ok(()), Err)
     }
 
@@ -404,7 +404,7 @@ impl Engine {
                 let is_pruned = !load.held || waits(Job::Compact);
                 is_flushed && !due && is_rewritten_by_gc && is_pruned && !load.drained
             };
-            state.running == 0 && self.trees().iter().all(quiet)
+            state.running == 0 && self.trees.all().iter().all(quiet)
         })
     }
 

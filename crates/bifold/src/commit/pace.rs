@@ -396,7 +396,7 @@ impl Engine {
         let begin = self.env.clock.now();
         // Reads the trees themselves, not the notes.
         let room = || self.sealed_most() < MEMTABLES_MAX - 1;
-        self.wait_for_flush_of((who, "a full memtable to be written"), || self.trees().to_vec(), room)?;
+        self.wait_for_flush_of((who, "a full memtable to be written"), || self.trees.all().to_vec(), room)?;
         self.counters.stalled(StallCause::MemtablesFull, self.env.clock.now().saturating_sub(begin));
         Ok(())
     }
@@ -450,7 +450,7 @@ impl Engine {
             Places::All => behind.clear(),
             Places::In(some) => behind.retain(|keyspace, _| !some.contains(keyspace)),
         }
-        for tree in self.trees_in(&stale) {
+        for tree in self.trees.of(&stale) {
             let of_tree = self.behind(&tree);
             tree.looks.fullness.store((of_tree.fullness * 1000.0) as u64, Relaxed);
             if !of_tree.is_in_shape() {
@@ -468,7 +468,7 @@ impl Engine {
 
     /// Largest number of sealed memtables of any tree.
     fn sealed_most(&self) -> usize {
-        self.trees().iter().map(|p| p.view().sealed.len()).max().unwrap_or(0)
+        self.trees.all().iter().map(|p| p.view().sealed.len()).max().unwrap_or(0)
     }
 
     /// Whether there is no room for the copies of a GC run before the files that others drained are deleted.

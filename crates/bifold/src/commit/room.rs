@@ -319,7 +319,7 @@ impl Engine {
 
     /// What always stays free: memtables must reach the disk, and the manifest must go on.
     fn kept_free(&self) -> u64 {
-        let trees = self.trees();
+        let trees = self.trees.all();
         let unwritten: usize =
             trees.iter().map(|p| p.view().layers().map(|l| l.memtable.data_bytes()).sum::<usize>()).sum();
         self.room.floor() + written_bytes(unwritten as u64)
@@ -327,7 +327,7 @@ impl Engine {
 
     /// The most that a job writes between two checks: at the end of a table its index and filter as well.
     fn step_bytes(&self, data_bytes: u64) -> u64 {
-        let table_bytes = self.trees().iter().map(|p| p.options.table_bytes).max().unwrap_or(0);
+        let table_bytes = self.trees.all().iter().map(|p| p.options.table_bytes).max().unwrap_or(0);
         2 * STEP_BYTES + table_bytes.min(data_bytes) / INDEX_SHARE
     }
 
@@ -338,12 +338,12 @@ impl Engine {
     /// What the smallest possible job writes: a rewritten table, or the copies of one unit of values.
     fn smallest_job(&self) -> u64 {
         let table = |p: &Tree| p.view().version.tables().map(|table| table.meta().bytes).max().unwrap_or(0);
-        self.trees().iter().map(|p| table(p).max(p.placement().largest_unit())).max().unwrap_or(0)
+        self.trees.all().iter().map(|p| table(p).max(p.placement().largest_unit())).max().unwrap_or(0)
     }
 
     /// Bytes in tables and value files.
     fn data_bytes(&self) -> u64 {
-        let trees = self.trees();
+        let trees = self.trees.all();
         let tables = |p: &Tree| p.view().version.tables().map(|table| table.meta().bytes).sum::<u64>();
         trees.iter().map(|p| tables(p) + p.placement().space().total_bytes).sum()
     }

@@ -274,7 +274,7 @@ impl Engine {
     }
 
     fn sync_as_far_as(&self, upto: SyncTarget) -> Result<()> {
-        let early = planted!("sync_list_before_wait").then(|| self.trees().to_vec());
+        let early = planted!("sync_list_before_wait").then(|| self.trees.all().to_vec());
         let values = |wal: &Wal| match &early {
             Some(early) => self.values_to_sync_of(early, wal),
             None => self.values_to_sync(wal),

@@ -168,8 +168,8 @@ impl Engine {
     /// The value files that no edit has named, by keyspace. Read under the commit lock, so that they include each
     /// file with a number below the edit's next one.
     fn begun_values(&self, commit_lock: &Wal, edit: &mut Edit) -> Vec<(Arc<Values>, Vec<ValueFileMeta>)> {
-        edit.next_file = Some(self.next_file());
-        let trees = self.steady_trees(commit_lock);
+        edit.next_file = Some(self.numbers.next());
+        let trees = self.trees.steady(commit_lock);
         trees.iter().map(|p| (p.placement(), p.placement().unrecorded())).collect()
     }
 
@@ -180,7 +180,7 @@ impl Engine {
     /// I/O errors.
     pub fn list_lengths(&self, manifest: &mut ManifestFile) -> Result<()> {
         let mut edit = Edit::default();
-        let trees = self.steady_trees(manifest);
+        let trees = self.trees.steady(manifest);
         for tree in trees.iter().filter(|p| p.separates) {
             let pending_edit = tree.placement().pending_edit(tree.flushed());
             edit.values.removed.extend(pending_edit.removed);
@@ -223,7 +223,7 @@ impl Engine {
     /// # Errors
     /// I/O errors.
     pub fn seal(&self, wal: &mut Wal, trees: &[Arc<Tree>]) -> Result<()> {
-        wal.rotate(self.new_file_id())?;
+        wal.rotate(self.numbers.take())?;
         let sealed: Vec<KeyspaceId> = trees.iter().map(|tree| tree.keyspace).collect();
         let changing = self.changing(sealed.iter().copied());
         trees.iter().for_each(|tree| tree.seal(&changing));
@@ -240,11 +240,11 @@ impl Engine {
         self.writable()?;
         options.check()?;
         let mut manifest = self.manifest.hold();
-        if let Some(existing) = self.find(name) {
+        if let Some(existing) = self.trees.named(name) {
             return Ok(existing);
         }
         // Ids are never reused: those of dropped keyspaces may still occur in logs. File numbers never repeat either.
-        let id = KeyspaceId::try_from(self.new_file_id())
+        let id = KeyspaceId::try_from(self.numbers.take())
             .map_err(|_| Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
         let values = FoundFiles { context: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
         let version = presets::empty_version(options, &self.tables);
@@ -254,8 +254,8 @@ impl Engine {
         self.record(&mut manifest, &mut edit)?;
         let changing = self.changing([id]);
         let wal = self.wal.hold();
-        let all = self.steady_trees(&*wal).iter().cloned().chain([Arc::clone(&tree)]).collect();
-        self.set_trees(all, (&manifest, &wal), &changing);
+        let all = self.trees.steady(&*wal).iter().cloned().chain([Arc::clone(&tree)]).collect();
+        self.trees.set(all, (&manifest, &wal), &changing);
         drop(wal);
         Ok(tree)
     }
@@ -271,14 +271,14 @@ impl Engine {
         // The commit lock keeps commits that have passed their check from writing to a dropped tree. Lock order
         // everywhere: manifest, then commit lock.
         let wal = self.wal.hold();
-        let Some(tree) = self.find(name) else { return Ok(false) };
+        let Some(tree) = self.trees.named(name) else { return Ok(false) };
         let edit = Edit { keyspaces: vec![KeyspaceEdit::Dropped { id: tree.keyspace }], ..Edit::default() };
         self.health.well()?;
         self.watch(manifest.append(&edit))?;
         tree.mark_dropped();
         let changing = self.changing([tree.keyspace]);
-        let others = self.steady_trees(&*wal).iter().filter(|p| p.name != name).cloned().collect();
-        self.set_trees(others, (&manifest, &wal), &changing);
+        let others = self.trees.steady(&*wal).iter().filter(|p| p.name != name).cloned().collect();
+        self.trees.set(others, (&manifest, &wal), &changing);
         let old = tree.take_view(&changing);
         drop(wal);
         if planted!("drop_without_notify") {
@@ -292,11 +292,6 @@ impl Engine {
         Ok(true)
     }
 
-    /// The tree called `name`.
-    pub fn find(&self, name: &str) -> Option<Arc<Tree>> {
-        self.trees().iter().find(|p| p.name == name).cloned()
-    }
-
     /// Opens a table for reading.
     ///
     /// # Errors
@@ -307,7 +302,7 @@ impl Engine {
 
     /// The whole state as one edit: what a new manifest begins with. The log of `floor` must be durable with its name.
     pub fn state(&self, floor: LogFloor) -> Edit {
-        state_of(&self.trees(), self.next_file(), self.visible(), floor)
+        state_of(&self.trees.all(), self.numbers.next(), self.visible(), floor)
     }
 
     /// The oldest log position that any memtable except `written` still needs.
@@ -325,7 +320,7 @@ impl Engine {
             let kept = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
             view.layers().filter(kept).filter_map(|layer| layer.first_log()).min()
         };
-        let oldest = self.trees().iter().filter_map(needed).min().map_or(current, |needed| needed.min(current));
+        let oldest = self.trees.all().iter().filter_map(needed).min().map_or(current, |needed| needed.min(current));
         self.wal.hold().floor_at(oldest)
     }
 

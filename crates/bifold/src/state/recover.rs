@@ -21,14 +21,7 @@ mod logs;
 mod replay;
 mod state;
 
-use std::{
-    io::ErrorKind,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{io::ErrorKind, path::Path, sync::Arc};
 
 use bifold_contract::{Corruption, Error, FileId, LogFloor, Result, planted};
 use bifold_format::{
@@ -48,7 +41,7 @@ use crate::{
     api::options::{Access, IfMissing, Options},
     commit::memory::MemoryPlan,
     engine::{Engine, Recovered},
-    state::manifest::ManifestFile,
+    state::{manifest::ManifestFile, trees::Numbers},
 };
 
 /// Opens the database in `path`.
@@ -69,18 +62,18 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     files.check_numbers(&dir, state.next_file)?;
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
     let (value_memory, unsynced) = (Memory::new(plan.filters, plan.buffers), Arc::<Unsynced>::default());
-    let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
-    let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &next_file, &files.values, writes)?;
+    let numbers = Numbers::from(state.next_file.max(files.last + 1).max(1));
+    let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &numbers, &files.values, writes)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
     let found = Logs::find(&dir, &state, &logs, trees.iter().map(|tree| &**tree))?;
     // No new value file gets a number that a log has a pointer to, even if a power loss has deleted that file.
-    next_file.fetch_max(found.last_file.saturating_add(1), Ordering::Relaxed);
+    numbers.raise_above(found.last_file);
     trees.iter().try_for_each(|tree| tree.placement().finish_recovery(found.next - 1, found.durable))?;
     // Not `found.next` alone: the manifest says which numbers were in use, including those of lost commits.
     let next_seqno = found.next.max(state.last_seqno + 1);
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };
     let (manifest, wal) = match options.access {
-        Access::ReadWrite => finish(&dir, &state, &found, (&trees, &next_file), next_seqno, &files)?,
+        Access::ReadWrite => finish(&dir, &state, &found, (&trees, &numbers), next_seqno, &files)?,
         Access::ReadOnly => {
             (ManifestFile::frozen(&dir, state.database_id), frozen_logs(&dir, &logs, (next_seqno, &found))?)
         }
@@ -99,7 +92,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         wal,
         visible: next_seqno - 1,
         replaying,
-        next_file,
+        numbers,
         trees,
         damaged: found.damaged.clone(),
         reserve_bytes,

@@ -51,7 +51,7 @@ pub struct GarbageStats {
 impl GarbageStats {
     /// All units of a database.
     pub(crate) fn of(engine: &Engine) -> Vec<Self> {
-        let trees = engine.trees();
+        let trees = engine.trees.all();
         let units = trees.iter().flat_map(|p| {
             let explained = p.placement().explain(&engine.pressure(p));
             explained.into_iter().map(move |unit| Self {
@@ -72,7 +72,7 @@ impl GarbageStats {
 impl GcStats {
     pub(super) fn of(engine: &Engine) -> Self {
         let gc = &engine.counters.gc;
-        let stale: Vec<StaleReads> = engine.trees().iter().map(|p| p.placement().stale_reads()).collect();
+        let stale: Vec<StaleReads> = engine.trees.all().iter().map(|p| p.placement().stale_reads()).collect();
         Self {
             index_lookups: gc.lookups.load(Relaxed),
             index_inserts: gc.inserts.load(Relaxed),

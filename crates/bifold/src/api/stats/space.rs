@@ -117,7 +117,7 @@ struct ValueBytes {
 
 impl ValueBytes {
     fn of(engine: &Engine, snapshots: &[SnapshotStats]) -> Self {
-        let trees = engine.trees();
+        let trees = engine.trees.all();
         let oldest = snapshots.iter().map(|open| open.seqno).min();
         let pinned = |seqno| trees.iter().map(|p| p.placement().drained_after(seqno)).sum();
         let pinned: u64 = oldest.map_or(0, pinned);

@@ -1,12 +1,6 @@
 //! Steps 5 and 6: truncates the logs and begins a new log and a new manifest. A full disk first gives up what it can.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use bifold_contract::{Error, FileId, Result, SeqNo, planted};
 use bifold_format::names;
@@ -16,7 +10,7 @@ use bifold_values::parts::value_files::name_again;
 use super::{Files, Logs, ManifestState, logs::FoundLog};
 use crate::{
     commit::wal::{LogFile, Wal},
-    state::{install::state_of, manifest::ManifestFile, tree::Tree},
+    state::{install::state_of, manifest::ManifestFile, tree::Tree, trees::Numbers},
 };
 
 /// The logs as they are, for a checkpoint of a database that is open read-only.
@@ -33,7 +27,7 @@ pub(super) fn finish(
     dir: &Dir,
     state: &ManifestState,
     found: &Logs,
-    (trees, next_file): (&[Arc<Tree>], &AtomicU64),
+    (trees, numbers): (&[Arc<Tree>], &Numbers),
     next_seqno: SeqNo,
     files: &Files,
 ) -> Result<(ManifestFile, Wal)> {
@@ -42,7 +36,7 @@ pub(super) fn finish(
     // reports now.
     let unnamed = found.logs.iter().filter(|log| log.durable_bytes == 0 && !planted!("trust_cached_log_names"));
     name_again(dir, &unnamed.map(|log| names::log(log.id)).collect::<Vec<_>>())?;
-    let begin = || begin(dir, state, found, (trees, next_file), next_seqno);
+    let begin = || begin(dir, state, found, (trees, numbers), next_seqno);
     begin().or_else(|error| if error.is_full() && release_reserve(dir)? { begin() } else { Err(error) }).or_else(
         |error| {
             if error.is_full() && remove_leftovers(dir, state, trees, files)? { begin() } else { Err(error) }
@@ -83,10 +77,10 @@ fn begin(
     dir: &Dir,
     state: &ManifestState,
     found: &Logs,
-    (trees, next_file): (&[Arc<Tree>], &AtomicU64),
+    (trees, numbers): (&[Arc<Tree>], &Numbers),
     next_seqno: SeqNo,
 ) -> Result<(ManifestFile, Wal)> {
-    let log = next_file.fetch_add(1, Ordering::Relaxed);
+    let log = numbers.take();
     let forget = |_: &Error| {
         let _the_next_opening_removes_them =
             dir.remove(names::MANIFEST_TEMPORARY).and_then(|()| dir.remove(&names::log(log)));
@@ -96,7 +90,7 @@ fn begin(
         dir.sync()?;
     }
     let floor = found.floor().unwrap_or_else(|| wal.floor_at(log));
-    let snapshot = state_of(trees, next_file.load(Ordering::Relaxed), state.last_seqno, floor);
+    let snapshot = state_of(trees, numbers.next(), state.last_seqno, floor);
     // Forgets only what no manifest names: while the new one has its temporary name.
     let is_unnamed = || dir.len(names::MANIFEST_TEMPORARY).is_ok_and(|len| len.is_some());
     let created = ManifestFile::create(dir, state.database_id, &snapshot);

@@ -41,7 +41,7 @@ impl Engine {
         let mut fed: BTreeMap<KeyspaceId, Arc<Tree>> = BTreeMap::new();
         for (seqno, operation) in (record.first_seqno..).zip(record.operations()) {
             let operation = operation.map_err(|e| e.of(self.dir.file(&names::log(log.id))))?;
-            if let Some(tree) = self.tree(operation.keyspace()).filter(|tree| seqno > tree.flushed()) {
+            if let Some(tree) = self.trees.get(operation.keyspace()).filter(|tree| seqno > tree.flushed()) {
                 replay_operation(&tree, &operation, seqno, log.id, writes)?;
                 fed.insert(tree.keyspace, tree);
             }
@@ -64,7 +64,7 @@ impl Engine {
     /// Writes everything replayed as tables; from then on the old logs are not needed.
     fn flush_replayed(&self, logs: &[FoundLog]) -> Result<()> {
         *self.replaying.hold() = None;
-        for tree in self.trees().iter() {
+        for tree in self.trees.all().iter() {
             if !tree.view().active.memtable.is_empty() {
                 tree.seal(&self.changing([tree.keyspace]));
             }
@@ -87,7 +87,7 @@ impl Engine {
 
     /// Deletes unreferenced files, the remains of jobs that a crash interrupted.
     pub(super) fn remove_unreferenced(&self, files: &Files) -> Result<()> {
-        let trees = self.trees();
+        let trees = self.trees.all();
         let live: BTreeSet<FileId> =
             trees.iter().flat_map(|p| p.view().version.tables().map(|t| t.meta().id).collect::<Vec<_>>()).collect();
         for id in files.tables.iter().filter(|id| !live.contains(id)) {

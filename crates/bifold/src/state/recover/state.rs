@@ -1,9 +1,6 @@
 //! The manifest's state, and the trees that it describes.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::AtomicU64},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{
     Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, SeqNo, ValueEdit,
@@ -21,6 +18,7 @@ use crate::{
     state::{
         presets::{self, FoundFiles},
         tree::Tree,
+        trees::Numbers,
     },
 };
 
@@ -190,7 +188,7 @@ impl ManifestState {
         dir: &Dir,
         context: &Arc<TableContext>,
         shared: (&Memory, &Arc<Unsynced>),
-        next_file: &Arc<AtomicU64>,
+        numbers: &Numbers,
         present: &[FileId],
         writes: bool,
     ) -> Result<Vec<Arc<Tree>>> {
@@ -204,7 +202,7 @@ impl ManifestState {
             let edit = LevelEdit { keyspace: id, added, boundaries, ..LevelEdit::default() };
             let version = presets::empty_version(&options, context)
                 .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
-            let context = value_home(dir, id, next_file, shared, writes);
+            let context = value_home(dir, id, numbers, shared, writes);
             let (recorded, present) = (recorded.remove(&id).unwrap_or_default(), owners.of(id));
             let values = FoundFiles { context, listed: &recorded, present: &present };
             Ok(Arc::new(Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
