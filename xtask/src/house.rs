@@ -10,8 +10,8 @@ const FILE_LINES_MAX: usize = 500;
 const COLUMNS_MAX: usize = 120;
 
 /// Files and lines that are still above these limits, which no change may add to: they are to become none.
-const LONG_FILES_LEFT: usize = 7;
-const WIDE_LINES_LEFT: usize = 530;
+const LONG_FILES_LEFT: usize = 0;
+const WIDE_LINES_LEFT: usize = 118;
 
 /// Methods that a placement must write itself.
 const REQUIRED_METHODS_MAX: usize = 8;
@@ -29,8 +29,8 @@ const ENGINE: [&str; 6] = ["contract", "format", "io", "index", "values", "bifol
 /// Where placements are defined, registered and described to users.
 const REGISTRATION: [&str; 4] = [
     "crates/values/src/placements",
-    "crates/bifold/src/options",
-    "crates/bifold/src/presets.rs",
+    "crates/bifold/src/api/options",
+    "crates/bifold/src/state/presets.rs",
     "crates/bifold/src/lib.rs",
 ];
 
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn steps_of_a_walk_are_functions_of_their_file() {
-        let files = [file("crates/bifold/src/read.rs", "fn look(&self) {}\nfn find<T>() {}\n")];
+        let files = [file("crates/bifold/src/read/get.rs", "fn look(&self) {}\nfn find<T>() {}\n")];
         let page = "`read.rs:look`, `read.rs:Engine::find`, `read.rs:gone`, `lost.rs:look`, `read.rs`, look";
         assert_eq!(lost_steps(page, &files), ["ARCHITECTURE.md: `read.rs:gone`", "ARCHITECTURE.md: `lost.rs:look`"]);
     }

@@ -33,6 +33,9 @@ pub fn options_for(global: &Global, placement: Option<&str>) -> Result<Options> 
         options.set(&format!("keyspace.preset={placement}"))?;
     }
     for set in &global.set {
+        if let Some(renamed) = Options::renamed_word(set) {
+            let _ = writeln!(io::stderr(), "bifold: --set {set}: {renamed}");
+        }
         options.set(set)?;
     }
     if let Some(durability) = global.durability {

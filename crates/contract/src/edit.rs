@@ -1,48 +1,49 @@
-//! One atomic change of a database: what a record of the manifest says.
+//! One atomic change to a database: the content of one manifest record.
 //!
-//! Tables and value files change in the **same** record, because a crash between two records would leave pointers
-//! to values that are gone or values that nothing points at.
+//! Tables and value files change in the **same** record. A crash between two records would leave pointers to deleted
+//! values, or values that nothing points at.
 
 use std::sync::Arc;
 
 use crate::{FileId, KeyspaceId, RunId, SeqNo, TableMeta};
 
-/// One record of the manifest. Applying all records in order to an empty database yields its present state.
+/// One record of the manifest. Applying all records in order to an empty database gives its current state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
-    /// The next file id to hand out, when it changed.
+    /// The next file id to hand out, if it changed.
     pub next_file: Option<FileId>,
-    /// A lower bound of the last sequence number in use, when it changed (the log may hold later ones).
+    /// A lower bound on the last sequence number in use, if it changed (the log may hold later ones).
     pub last_seqno: Option<SeqNo>,
-    /// Which logs are still needed, when it changed.
+    /// Which logs are still needed, if that changed.
     pub log_floor: Option<LogFloor>,
-    /// Changes of keyspaces.
+    /// Changes to keyspaces.
     pub keyspaces: Vec<KeyspaceEdit>,
-    /// Changes of tables, by keyspace.
+    /// Changes to tables, by keyspace.
     pub levels: Vec<LevelEdit>,
-    /// Changes of value files.
+    /// Changes to value files.
     pub values: ValueEdit,
 }
 
-/// Where recovery begins to read logs.
+/// Where recovery starts to read logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogFloor {
-    /// Logs with a smaller id are not needed any more.
+    /// Logs with a smaller id are no longer needed.
     pub log: FileId,
-    /// The number of the first commit in this log or, while it is empty, in the next: what recovery must find first.
+    /// The number of the first commit in this log, or in the next one while this one is empty. Recovery must find it
+    /// first.
     pub first: SeqNo,
 }
 
-/// A keyspace comes, goes or moves on.
+/// A change to a keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyspaceEdit {
     /// A keyspace is created.
     Created {
         /// Its id, new in this database.
         id: KeyspaceId,
-        /// Its name, unique among those that exist.
+        /// Its name, unique among existing keyspaces.
         name: String,
-        /// Its options as TOML; what the engine reads back at open.
+        /// Its options as TOML, which the engine reads back at open.
         options: String,
     },
     /// Its options changed.
@@ -52,7 +53,7 @@ pub enum KeyspaceEdit {
         /// Its new options as TOML.
         options: String,
     },
-    /// A keyspace and all its tables are gone.
+    /// A keyspace and all its tables are deleted.
     Dropped {
         /// Which keyspace.
         id: KeyspaceId,
@@ -66,31 +67,31 @@ pub enum KeyspaceEdit {
     },
 }
 
-/// Tables added to and removed from one tree, and keys at which it is split.
+/// Tables added to and removed from one tree, and keys at which the tree is split.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelEdit {
     /// Which keyspace.
     pub keyspace: KeyspaceId,
-    /// Tables removed; done before `added`, so a moved table stands in both.
+    /// Tables removed. Applied before `added`, so a moved table is in both.
     pub removed: Vec<TableRemoved>,
     /// Tables added.
     pub added: Vec<TableAdded>,
-    /// Boundaries added to those there are: see [`Levels::partitions`](crate::Levels::partitions).
+    /// New boundaries, added to the existing ones: see [`Levels::partitions`](crate::Levels::partitions).
     pub boundaries: Vec<Box<[u8]>>,
 }
 
-/// A table takes its place.
+/// A table is added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableAdded {
     /// The level.
     pub level: u8,
-    /// The run of that level, made when it is not there yet.
+    /// The run in that level, created if it does not exist yet.
     pub run: RunId,
     /// The table.
     pub table: Arc<TableMeta>,
 }
 
-/// A table leaves its place.
+/// A table is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableRemoved {
     /// The level it was in.
@@ -101,16 +102,16 @@ pub struct TableRemoved {
     pub table: FileId,
 }
 
-/// Changes of value files. Empty for placements that keep values beside keys.
+/// Changes to value files. Empty for placements with inline values only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueEdit {
-    /// Value files removed; done before `added`, so a file whose description changed stands in both.
+    /// Value files removed. Applied before `added`, so a file with a changed description is in both.
     pub removed: Vec<FileId>,
     /// Value files added.
     pub added: Vec<ValueFileMeta>,
-    /// Garbage that became known: file, bytes, records. Counters only grow while a file lives.
+    /// New garbage: file, bytes, records. The counters of a file only grow while the file lives.
     pub garbage: Vec<(FileId, u64, u64)>,
-    /// Files and tags that they get beside those they have. Of a file that is gone meanwhile it means nothing.
+    /// Files and the tags added to those they have. Ignored for a file that has been deleted meanwhile.
     pub tagged: Vec<(FileId, u32)>,
 }
 
@@ -128,22 +129,22 @@ impl ValueEdit {
 pub struct ValueFileMeta {
     /// The file.
     pub id: FileId,
-    /// Which kind of value file (the placement's own numbering).
+    /// The kind of value file (the placement's own numbering).
     pub class: u8,
-    /// Which keyspace its values belong to.
+    /// The keyspace its values belong to.
     pub keyspace: KeyspaceId,
     /// Segment group, sorted group, partition or stable file number.
     pub group: u64,
     /// The level it follows, where the placement ties values to levels.
     pub level: u8,
-    /// How often it has been rewritten.
-    pub epoch: u32,
-    /// Marks for the next merge or collection.
+    /// Marks for the next merge or GC run.
     pub tags: u32,
     /// Bytes in it.
     pub bytes: u64,
-    /// Records in it.
+    /// Records in it, where they are counted.
     pub entries: u64,
+    /// The file is deleted, while logs may still point into it: the sequence number of the last move out of it.
+    pub deleted: Option<SeqNo>,
     /// Smallest key in it, where known.
     pub smallest: Box<[u8]>,
     /// Largest key in it, where known.

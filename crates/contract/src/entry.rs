@@ -9,7 +9,7 @@ use crate::{SeqNo, levels::upper_bound_is_after};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The key has no value from here on; hides all older versions.
+    /// The key is deleted. This entry shadows all older versions.
     Delete = 0,
     /// The entry's payload is the value itself.
     Inline = 1,
@@ -44,7 +44,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// A live version whose value stands beside the key.
+    /// A live version with an inline value.
     #[must_use]
     pub fn inline(key: &'a [u8], seqno: SeqNo, value: &'a [u8]) -> Self {
         Self { key, seqno, kind: Kind::Inline, payload: value }
@@ -62,9 +62,9 @@ impl<'a> Entry<'a> {
 pub struct RangeTombstone {
     /// First key deleted.
     pub start: Box<[u8]>,
-    /// First key *not* deleted; always greater than `start`. `None` means no upper bound.
+    /// First key *not* deleted, always greater than `start`. `None` means no upper bound.
     pub end: Option<Box<[u8]>>,
-    /// Versions with a smaller number than this are deleted.
+    /// Versions with a smaller sequence number are deleted.
     pub seqno: SeqNo,
 }
 

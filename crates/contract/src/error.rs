@@ -1,4 +1,4 @@
-//! Everything that can go wrong, told so that a user knows what, where and what to do.
+//! Everything that can go wrong. Each message says what happened, where, and what to do.
 
 use std::{
     fmt, io,
@@ -19,11 +19,11 @@ const SHORT_OF_RESOURCES: [i32; 5] = [4, 11, 12, 23, 24];
 pub enum Error {
     /// The operating system refused an operation on a file.
     Io {
-        /// What was attempted: "open", "read", "append", "sync", …
+        /// The operation: "open", "read", "append", "sync", …
         op: &'static str,
-        /// On which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// A file does not hold what was written to it.
@@ -59,14 +59,15 @@ pub enum Error {
         /// The newest version this release reads.
         supported: u32,
     },
-    /// An earlier write or background job failed; the database answers reads but takes no more writes until reopened.
+    /// An earlier write or background job failed. The database still serves reads but accepts no writes until it is
+    /// reopened.
     Poisoned {
         /// What failed first.
         cause: Box<Error>,
     },
-    /// Bifold itself is wrong: one of its assertions failed. The database takes no more writes until reopened.
+    /// A bug in Bifold: one of its assertions failed. The database accepts no writes until it is reopened.
     Panicked {
-        /// Which thread was doing what.
+        /// What was running when it panicked.
         what: &'static str,
         /// What the panic said.
         message: String,
@@ -78,7 +79,7 @@ pub enum Error {
         path: PathBuf,
         /// Bytes that can still be written there.
         free_bytes: u64,
-        /// Bytes that must be free for what was asked to begin.
+        /// Bytes that must be free before the operation starts.
         needed_bytes: u64,
     },
     /// The database was opened read-only.
@@ -90,14 +91,14 @@ pub enum Error {
     },
 }
 
-/// Damage found in a file: the offset, what should be there and what is.
+/// Damage found in a file: the offset, what should be there and what is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corruption {
     /// Where the damaged structure starts, in bytes from the start of the file.
     pub offset: u64,
     /// Which structure: "data block", "log record", "footer", …
     pub what: &'static str,
-    /// What a sound file has there.
+    /// What an undamaged file has there.
     pub expected: String,
     /// What this file has.
     pub found: String,
@@ -109,14 +110,14 @@ impl Corruption {
         Self { offset, what, expected: expected.into(), found: found.into() }
     }
 
-    /// The same damage in a structure that starts `base` bytes further on in its file.
+    /// The same damage, `base` bytes further into the file.
     #[must_use]
     pub fn at(mut self, base: u64) -> Self {
         self.offset += base;
         self
     }
 
-    /// Names the file.
+    /// Adds the file's path.
     pub fn of(self, path: impl Into<PathBuf>) -> Error {
         Error::Corruption { path: path.into(), detail: self }
     }
@@ -133,7 +134,7 @@ impl Error {
         Self::Io { op, path: path.into(), source: Arc::new(source) }
     }
 
-    /// This error as the cause of a poisoned database. Poisoning does not nest.
+    /// This error as the cause of a poisoned database. [`Error::Poisoned`] does not nest.
     #[must_use]
     pub fn poisoned(self) -> Self {
         match self {
@@ -142,7 +143,7 @@ impl Error {
         }
     }
 
-    /// Whether a disk or a quota has no room, whoever found that out.
+    /// Whether the disk or a quota is full, whether Bifold or the system found that out.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
@@ -154,7 +155,7 @@ impl Error {
         }
     }
 
-    /// Whether a file's content, not its surroundings, is at fault.
+    /// Whether the content of a file is damaged.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
         matches!(self, Self::Corruption { .. })
@@ -174,7 +175,7 @@ impl Error {
         }
     }
 
-    /// The file or directory that it names.
+    /// The file or directory the error is about.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -224,8 +225,8 @@ impl fmt::Display for Error {
             ),
             Self::Poisoned { cause } => write!(
                 f,
-                "the database stopped taking writes after an earlier failure ({cause}); reads still work, \
-                 mend the cause and reopen it"
+                "the database stopped accepting writes after an earlier failure ({cause}); reads still work; \
+                 fix the cause and reopen the database"
             ),
             Self::Panicked { what, message } => write!(
                 f,

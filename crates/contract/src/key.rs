@@ -24,7 +24,7 @@ pub const MAX_KEY_LEN: usize = 64 << 10;
 /// Longest value, in bytes (1 GiB).
 pub const MAX_VALUE_LEN: usize = 1 << 30;
 
-/// Sequence numbers stop here so that a number and a kind fit one 64-bit word (7 bytes and 1 byte).
+/// The largest sequence number: a number (7 bytes) and a kind (1 byte) fit in one 64-bit word.
 pub const MAX_SEQNO: SeqNo = (1 << 56) - 1;
 
 /// Checks that `key` may be stored.

@@ -1,39 +1,39 @@
-//! The shape of an LSM-tree as plain data: what compaction policies, golden tests and statistics look at.
+//! The shape of an LSM-tree as plain data, for compaction policies, golden tests and statistics.
 //!
 //! ```text
-//! level 0   run 41 [a────────z]     newest first; every flush is a run of its own, runs overlap
+//! level 0   run 41 [a────────z]     newest first; each flush adds a run, and runs overlap
 //!           run 38 [b──────y]
-//! level 1   run 30 [a─e][f─m][n─z]  tables of one run never overlap
-//! level 2   run 12 [a─c][d─f] …     leveled: one run a level; tiered: several
+//! level 1   run 30 [a─e][f─m][n─z]  the tables of a run do not overlap
+//! level 2   run 12 [a─c][d─f] …     leveled: one run per level; tiered: several
 //! ```
 
 use std::sync::Arc;
 
 use crate::{FileId, RunId, SeqNo, planted};
 
-/// What the manifest knows of one table.
+/// What the manifest knows about one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
     /// The file.
     pub id: FileId,
     /// File size in bytes.
     pub bytes: u64,
-    /// Entries in it, tombstones included, range tombstones not.
+    /// Number of entries, including tombstones but not range tombstones.
     pub entries: u64,
-    /// How many of the entries are tombstones.
+    /// Number of entries that are tombstones.
     pub tombstones: u64,
-    /// Range tombstones in it.
+    /// Number of range tombstones.
     pub range_tombstones: u64,
     /// Smallest key that an entry or a range tombstone touches.
     pub smallest: Box<[u8]>,
-    /// Largest key that an entry touches, or the end of a range tombstone where that is larger.
-    /// Treated as inclusive even then: a wider range is safe, a narrower one would lose a deletion.
+    /// Largest key that an entry touches, or the end of a range tombstone where that is larger. Treated as inclusive
+    /// even then: a wider range is safe, a narrower one would lose a delete.
     pub largest: Box<[u8]>,
-    /// A range tombstone without an upper bound is in it, so it reaches past every key.
+    /// Whether it has a range tombstone without an upper bound, so that its range has no end.
     pub unbounded: bool,
-    /// Smallest sequence number in it.
+    /// Smallest sequence number.
     pub min_seqno: SeqNo,
-    /// Largest sequence number in it.
+    /// Largest sequence number.
     pub max_seqno: SeqNo,
 }
 
@@ -47,10 +47,11 @@ impl TableMeta {
     }
 }
 
-/// A sorted run: tables in key order that do not overlap (they may touch in one key only where a range tombstone ends).
+/// A sorted run: tables in key order that do not overlap. (Neighbours may share one key where a range tombstone
+/// ends.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Its age: within a level, larger is newer.
+    /// Its age: within a level, a larger id is newer.
     pub id: RunId,
     /// Its tables in key order.
     pub tables: Vec<Arc<TableMeta>>,
@@ -95,7 +96,7 @@ impl Levels {
         self.levels.iter().map(Level::bytes).sum()
     }
 
-    /// The deepest level with tables; 0 when there is none.
+    /// The deepest level with tables, or 0 if there are none.
     #[must_use]
     pub fn deepest(&self) -> u8 {
         let filled = self.levels.iter().rposition(|level| !level.runs.is_empty()).unwrap_or(0);
@@ -145,11 +146,11 @@ impl Levels {
             return self.boundaries.iter().map(|boundary| &**boundary).collect();
         }
         let boundaries = &self.boundaries;
-        let behind = |key: &[u8]| boundaries.partition_point(|boundary| **boundary <= *key);
+        let boundaries_up_to = |key: &[u8]| boundaries.partition_point(|boundary| **boundary <= *key);
         let mut is_spanned = vec![false; boundaries.len()];
         for (.., table) in self.tables() {
-            let end = if table.unbounded { boundaries.len() } else { behind(&table.largest) };
-            is_spanned[behind(&table.smallest)..end].fill(true);
+            let end = if table.unbounded { boundaries.len() } else { boundaries_up_to(&table.largest) };
+            is_spanned[boundaries_up_to(&table.smallest)..end].fill(true);
         }
         let unspanned = boundaries.iter().zip(is_spanned).filter(|(_, is_spanned)| !is_spanned);
         unspanned.map(|(boundary, _)| &**boundary).collect()
@@ -196,7 +197,7 @@ mod tests {
         Levels { levels: runs.iter().map(level).collect(), boundaries }
     }
 
-    /// Each partition as its tables, by level, and the boundaries in it that are not in force.
+    /// The tables of each partition by level, and the boundaries in it that are not in force.
     fn partitions(levels: &Levels) -> Vec<String> {
         let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
         let show = |partition: &Levels| {
@@ -226,6 +227,6 @@ mod tests {
         assert_eq!(partitions(&levels(&[&[&["ae"]], &[&["ac", "df"]]], "d")), ["ae/ac df waits for d"]);
         assert_eq!(partitions(&levels(&[&[&["ae"]], &[&["ac", "df", "gk"]]], "dg")), ["ae/ac df waits for d", "/gk"]);
         assert_eq!(partitions(&levels(&[&[&["a+"]], &[&["df"]]], "dg")), ["aa/df waits for dg"]);
-        assert_eq!(partitions(&levels(&[&[&["ad"]]], "d")), ["ad waits for d"], "d itself is behind the boundary");
+        assert_eq!(partitions(&levels(&[&[&["ad"]]], "d")), ["ad waits for d"], "d itself is after the boundary");
     }
 }

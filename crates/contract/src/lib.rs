@@ -1,19 +1,19 @@
-//! **Read this first.** The nouns of Bifold and the seams between its parts, without any code that does I/O.
+//! **Read this first.** The nouns of Bifold and the seams between its crates. Nothing here does I/O.
 //!
 //! | file | what it defines |
 //! |---|---|
 //! | [`key`] | sequence numbers, file and keyspace ids, limits on keys and values |
 //! | [`entry`] | one version of one key as every sorted stream carries it |
-//! | [`value`] | bytes handed to a reader without copying where possible |
-//! | [`mod@pointer`] | where a value lives when it is not beside its key |
+//! | [`value`] | a value as a reader receives it, not copied where possible |
+//! | [`mod@pointer`] | where a separated value lives |
 //! | [`levels`] | the shape of an LSM-tree as plain data: levels, runs, tables |
-//! | [`edit`] | one atomic change of the database: tables and value files together |
+//! | [`edit`] | one atomic change to the database: tables and value files together |
 //! | [`error`] | everything that can go wrong, with file, offset and what to do |
 //! | [`option`] | options as users write them: sizes, bounds |
 //! | [`mod@planted`] | bugs planted on purpose, to test the tests |
 //! | [`policy`] | seams: which tables to compact, which level-0 tables may hold a key |
-//! | [`rewrite`] | seam: what becomes of the entries and values of a stream that is rewritten |
-//! | [`source`] | for whom bytes are read and written, so that statistics are honest |
+//! | [`rewrite`] | seam: what happens to the entries and values of a stream that is rewritten |
+//! | [`source`] | on whose behalf bytes are read and written, for the statistics |
 //!
 //! `index` and `values` both depend on this crate and never on each other; the engine crate `bifold` joins them.
 #![forbid(unsafe_code)]

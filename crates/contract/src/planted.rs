@@ -6,17 +6,17 @@
 
 use std::{env, sync::OnceLock};
 
-/// The environment variable that names the bug to wake.
+/// The environment variable that names the bug to activate.
 pub const VARIABLE: &str = "BIFOLD_PLANTED";
 
-/// Whether the bug of this name is awake. Only for [`planted!`](crate::planted!).
+/// Whether the bug with this name is active. For use by [`planted!`](crate::planted!) only.
 #[must_use]
 pub fn is_awake(name: &str) -> bool {
     static AWAKE: OnceLock<Option<String>> = OnceLock::new();
     AWAKE.get_or_init(|| env::var(VARIABLE).ok()).as_deref() == Some(name)
 }
 
-/// Whether the planted bug of this name is awake: `false` unless built with `--cfg planted`.
+/// Whether the planted bug with this name is active: `false` unless built with `--cfg planted`.
 ///
 /// ```
 /// # fn sync() {}

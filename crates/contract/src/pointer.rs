@@ -1,20 +1,20 @@
-//! Where a value lives when it is not beside its key.
+//! Where a separated value lives.
 
 use crate::FileId;
 
 /// The address of one value record. Encoded by `bifold-format` into the payload of a
 /// [`Kind::Pointer`](crate::Kind::Pointer) entry.
 ///
-/// NovKV (§III-A) calls this a handle: the file id may outlive the physical file, and `epoch` says which
-/// rewriting of it the offset belongs to. Placements without epochs leave it 0.
+/// NovKV (§III-A) calls this a handle: the file id may outlive the physical file, and `epoch` says which rewrite of
+/// the file the offset belongs to. Placements without epochs leave it 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pointer {
     /// The value file.
     pub file: FileId,
-    /// How often the file had been rewritten when `offset` was right.
+    /// How many times the file had been rewritten when `offset` was valid.
     pub epoch: u32,
     /// Where the record starts, in bytes from the start of the file.
     pub offset: u64,
-    /// How long the record is, in bytes, header and key included.
+    /// Length of the record in bytes, including its header and key.
     pub len: u32,
 }

@@ -4,20 +4,20 @@ use std::{collections::BTreeSet, fmt};
 
 use crate::{FileId, Levels, RunId, SeqNo};
 
-/// Decides what to compact next by looking at the shape of the tree alone.
+/// Decides what to compact next, from the shape of the tree alone.
 pub trait CompactionPolicy: Send + Sync + fmt::Debug {
-    /// The most useful job that touches no busy table, or `None` when the tree is in shape.
+    /// The most useful job that touches no busy table, or `None` if no compaction is due.
     fn choose(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob>;
 
-    /// How far the tree is from its shape: 1.0 is the point where compaction begins to be due, larger is worse.
-    /// Pacing of writers follows this number.
+    /// How far the tree is from its target shape: compaction is due from 1.0 on, and larger is worse. Writers are
+    /// paced by this number.
     fn debt(&self, levels: &Levels) -> f64;
 
     /// The name used in options and statistics.
     fn name(&self) -> &'static str;
 }
 
-/// A level that a running job writes into, with the first and the last key it may write (`None`: unbounded).
+/// A level that a running job writes to, with the first and the last key it may write (`None`: unbounded).
 pub type BusyOutput = (u8, Option<Box<[u8]>>, Option<Box<[u8]>>);
 
 /// The first and the last key of something (`None`: no upper bound), both inclusive.
@@ -28,22 +28,23 @@ pub type KeyRange = (Box<[u8]>, Option<Box<[u8]>>);
 pub struct Busy {
     /// Tables that are inputs of running jobs.
     pub tables: BTreeSet<FileId>,
-    /// Levels into which running jobs write, with the key range they write (`None`: unbounded).
+    /// Levels that running jobs write to, with the key range they write.
     pub outputs: Vec<BusyOutput>,
     /// The oldest snapshot that must stay readable, if any.
     pub oldest_snapshot: Option<SeqNo>,
 }
 
-/// How a job gets its result.
+/// How a job produces its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobShape {
     /// Read the inputs, write new tables.
     Merge,
-    /// The one input run overlaps nothing below: change its place in the manifest, move no bytes (a trivial move).
+    /// A trivial move: the one input run overlaps nothing below, so only its place in the manifest changes and no
+    /// bytes move.
     Move,
 }
 
-/// One compaction, fully planned: which tables in, to which place.
+/// One planned compaction: its input tables and where the output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompactionJob {
     /// How to do it.
@@ -52,16 +53,16 @@ pub struct CompactionJob {
     pub inputs: Vec<(u8, RunId, FileId)>,
     /// The level that receives the result.
     pub output_level: u8,
-    /// The run that receives the result; `None`: a new run, newer than all others of that level.
+    /// The run that receives the result. `None`: a new run, newer than all others in that level.
     pub output_run: Option<RunId>,
     /// The first and the last key of the inputs (`None`: no upper bound). Other jobs may write into the same level
     /// outside of them. Where they are not given, the job takes the whole level.
     pub keys: Option<KeyRange>,
     /// Cut output tables at about this size, in bytes.
     pub table_bytes: u64,
-    /// Cut an output table before it overlaps more than this many bytes of the level below the output.
+    /// End an output table before it overlaps more than this many bytes of the level below the output.
     pub max_overlap_bytes: u64,
-    /// Why, in words, for statistics and logs ("level 0 has 4 runs").
+    /// The reason as text, for statistics and logs ("level 0 has 4 runs").
     pub reason: String,
 }
 
@@ -79,8 +80,8 @@ impl CompactionJob {
 
 /// Which level-0 runs may hold a key: newest first with filters, or by an index of its own (UniKV §III-B).
 pub trait Locator: Send + Sync + fmt::Debug {
-    /// Calls `visit` with the position (0 is the newest) of each of `runs` level-0 runs that may hold the key with
-    /// this hash, newest first, until `visit` answers `false`.
+    /// Calls `visit` for each of the `runs` level-0 runs that may hold the key with this hash, newest first, until
+    /// `visit` returns `false`. It passes the position of the run; 0 is the newest.
     fn candidates(&self, key_hash: u64, runs: usize, visit: &mut dyn FnMut(usize) -> bool);
 }
 

@@ -1,18 +1,18 @@
-//! For whom bytes are moved.
+//! On whose behalf bytes are read and written.
 
-/// The part of the engine on whose behalf a file is read or written. Statistics and rate budgets count by it.
+/// The part of the engine on whose behalf a file is read or written. Statistics and rate limits are kept per source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum IoSource {
     /// The commit log.
     Log = 0,
-    /// Writing a memtable as tables.
+    /// Writing a memtable to tables.
     Flush = 1,
     /// Merging tables.
     Compaction = 2,
-    /// Values written by commits, apart from the log.
+    /// Values that commits write to value files.
     Value = 3,
-    /// Collecting garbage in value files.
+    /// Garbage collection of value files.
     Gc = 4,
     /// The manifest.
     Manifest = 5,
@@ -29,7 +29,7 @@ pub enum IoSource {
 }
 
 impl IoSource {
-    /// How many sources there are.
+    /// The number of sources.
     pub const COUNT: usize = 11;
 
     /// Every source, in numeric order.

@@ -2,9 +2,9 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-/// Bytes of a value: a view into a shared buffer, cheap to clone, independent of the database's lifetime.
+/// The bytes of a value: a view into a shared buffer. It is cheap to clone and may outlive the database.
 ///
-/// A value read from a table block shares the block with the cache, so nothing is copied; holding it keeps that one
+/// A value read from a table block shares the block with the cache, so nothing is copied. Holding it keeps that one
 /// block (usually 4 KiB) in memory.
 #[derive(Clone)]
 pub struct Value {
@@ -17,7 +17,7 @@ impl Value {
     /// The bytes `start..end` of `buffer`, without copying.
     ///
     /// # Panics
-    /// When the range does not lie in the buffer: the caller has decoded the range from that very buffer.
+    /// If the range is not within the buffer. Callers decode the range from that buffer.
     #[must_use]
     pub fn slice(buffer: Arc<[u8]>, start: usize, end: usize) -> Self {
         assert!(start <= end && end <= buffer.len(), "value range {start}..{end} outside its buffer");
@@ -28,20 +28,20 @@ impl Value {
     /// The bytes `start..end` of this value, sharing its buffer.
     ///
     /// # Panics
-    /// When the range does not lie in the value: the caller has decoded the range from it.
+    /// If the range is not within the value. Callers decode the range from it.
     #[must_use]
     pub fn part(&self, start: usize, end: usize) -> Self {
         assert!(start <= end && end <= self.len(), "part {start}..{end} of a value of {} bytes", self.len());
         Self { buffer: Arc::clone(&self.buffer), start: self.start + start as u32, end: self.start + end as u32 }
     }
 
-    /// A copy of `bytes` in a buffer of its own.
+    /// A copy of `bytes` in a new buffer.
     #[must_use]
     pub fn copy_of(bytes: &[u8]) -> Self {
         Self::slice(Arc::from(bytes), 0, bytes.len())
     }
 
-    /// The value as a vector of its own.
+    /// A copy of the value as a vector.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self[..].to_vec()

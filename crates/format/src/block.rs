@@ -1,4 +1,4 @@
-//! Data blocks: sorted entries whose keys share what they can.
+//! Data blocks: sorted entries with prefix-compressed keys.
 //!
 //! ```text
 //! block    entry │ entry │ … │ head u64 per restart │ offset u32 per restart │ prefix length u32 │ restarts u32
@@ -28,41 +28,42 @@ pub use cursor::BlockCursor;
 use self::heads::{HEAD_BYTES, common_prefix};
 use crate::bytes::Input;
 
-/// Bytes of a restart in the tail: head and offset.
+/// Bytes per restart in the tail: head and offset.
 const RESTART_BYTES: usize = HEAD_BYTES + 4;
 
-/// Bytes of the tail behind the restarts.
+/// Bytes of the tail after the restarts.
 const FIXED_TAIL_BYTES: usize = 8;
 
-/// Bytes of the smallest entry: three lengths, number and kind.
+/// Bytes of the smallest entry: three lengths, sequence number and kind.
 const ENTRY_BYTES_MIN: usize = 11;
 
 /// A version of a key found in a block.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Its number.
+    /// Its sequence number.
     pub seqno: SeqNo,
-    /// What it says.
+    /// Its kind.
     pub kind: Kind,
-    /// Its payload, which shares the block's buffer.
+    /// Its payload. It shares the block's buffer.
     pub payload: Value,
 }
 
-/// What a block says about one version of one key.
+/// The result of looking up one version of a key in a block.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// This is the newest version that is not newer than asked for.
+    /// The newest version that is not newer than the requested one.
     Found(Found),
-    /// The block goes on behind where the key would be: it is not there.
+    /// The key is not in the block, and the block continues past its position.
     Absent,
-    /// The block ends with a version of the key that is newer than asked for: older ones may stand in the next block.
+    /// The block ends with a version of the key that is newer than the requested one. Older ones may be in the next
+    /// block.
     EndsInKey,
 }
 
 /// The newest version of `key` in `block` that is not newer than `seqno`.
 ///
 /// # Errors
-/// Damage, with the offset in the block.
+/// If the block is damaged. The offset is relative to the block.
 #[inline]
 pub fn get(block: &Value, key: &[u8], seqno: SeqNo) -> Result<Answer, Corruption> {
     let layout = Layout::parse(block)?;
@@ -82,12 +83,17 @@ pub fn get(block: &Value, key: &[u8], seqno: SeqNo) -> Result<Answer, Corruption
 /// right.
 ///
 /// # Errors
-/// When they are not.
+/// If that is not so.
 pub fn check_restarts(block: &Value) -> Result<(), Corruption> {
     let layout = Layout::parse(block)?;
     let damage = |index: usize, found: String| {
         let at = layout.entries_end + index * HEAD_BYTES;
-        Err(Corruption::new(at as u64, "block restarts", "a restart at an entry with a whole key, and its head", found))
+        Err(Corruption::new(
+            at as u64,
+            "block restarts",
+            "a restart at an entry with a whole key, and the right head",
+            found,
+        ))
     };
     let prefix = layout.restart_key(block, 0)?.0.get(..layout.prefix_len).ok_or_else(|| bad_tail(block))?;
     let stored_heads = block[layout.entries_end..].as_chunks::<HEAD_BYTES>().0;
@@ -109,7 +115,7 @@ pub fn check_restarts(block: &Value) -> Result<(), Corruption> {
     if next == layout.restarts && first == 0 { Ok(()) } else { damage(next, format!("restart {next} of no entry")) }
 }
 
-/// Where the parts of a block are.
+/// The layout of a block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Layout {
     entries_end: usize,
@@ -117,7 +123,7 @@ struct Layout {
     prefix_len: usize,
 }
 
-/// An entry as it stands in a block, all places within it.
+/// The position of an entry's fields in a block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     shared: usize,
@@ -130,11 +136,11 @@ struct Slot {
 
 /// Where a search ended.
 struct Place {
-    /// Where the first entry at or after what was sought starts; the end of the entries when there is none.
+    /// Start of the first entry at or after the sought one; the end of the entries if there is none.
     at: usize,
     /// That entry.
     slot: Option<Slot>,
-    /// It is of the sought key; or, when there is none, the last entry of the block is.
+    /// Whether that entry has the sought key; if there is no such entry, whether the last entry of the block has it.
     is_key: bool,
 }
 
@@ -165,11 +171,11 @@ impl Layout {
         }
     }
 
-    /// The entry at `at`; `None` when it does not lie within `entries`.
+    /// The entry at `at`; `None` if it does not fit into `entries`.
     #[inline]
     fn slot(entries: &[u8], at: usize) -> Option<Slot> {
         let (shared, tail_len, payload_len, key_start) = match *entries.get(at..)?.first_chunk::<4>()? {
-            // Short keys with payloads below 128 bytes, or below 16 KiB: nearly all entries.
+            // Fast path for nearly all entries: short keys, with payloads below 128 bytes or below 16 KiB.
             [a, b, c, _] if (a | b | c) < 0x80 => (a.into(), b.into(), c.into(), at + 3),
             [a, b, c, d] if (a | b | d) < 0x80 => {
                 (a.into(), b.into(), usize::from(c & 0x7F) | usize::from(d) << 7, at + 4)
@@ -188,15 +194,17 @@ impl Layout {
     fn seek(&self, block: &[u8], key: &[u8], seqno: SeqNo) -> Result<Place, Corruption> {
         let entries = &block[..self.entries_end];
         let mut at = if self.restarts == 1 { 0 } else { self.seek_restart(block, key, seqno)? };
-        // All entries passed are before the sought one; `matched` bytes of the last one's key are those of `key`.
+        // All entries passed so far are before the sought one. The key of the last one has `matched` bytes in common
+        // with `key`.
         let (mut matched, mut is_key) = (0, false);
         while at < entries.len() {
             let Some(slot) = Self::slot(entries, at) else { return Err(bad_entry(block, at)) };
-            // Sharing more than matched, it differs from the key where the one before did, and so is before it too.
+            // If an entry shares more than `matched` bytes, it differs from `key` where the previous one did, so it
+            // is before it too.
             match slot.shared.cmp(&matched) {
                 Ordering::Greater => {}
                 Ordering::Less if slot.shared > 0 => return Ok(Place { at, slot: Some(slot), is_key: false }),
-                // A restart shares nothing on paper only: it may still be of the key.
+                // A restart stores `shared` = 0 but may still have the sought key.
                 Ordering::Less | Ordering::Equal => {
                     matched = slot.shared;
                     let tail = &entries[slot.key_start..slot.key_end];
@@ -219,7 +227,7 @@ impl Layout {
         Ok(Place { at, slot: None, is_key })
     }
 
-    /// Where the last restart that is not behind (`key`, `seqno`) starts; the first one's start when all are.
+    /// Start of the last restart that is not after (`key`, `seqno`); start of the first restart if all are.
     fn seek_restart(&self, block: &[u8], key: &[u8], seqno: SeqNo) -> Result<usize, Corruption> {
         let first = self.restart_key(block, 0)?.0;
         let Some(prefix) = first.get(..self.prefix_len) else { return Err(bad_tail(block)) };
@@ -234,7 +242,7 @@ impl Layout {
         Ok(self.restart(block, open.start.saturating_sub(1)))
     }
 
-    /// Where a restart starts. A damaged offset leads nowhere: it is checked when the entry there is decoded.
+    /// The offset of a restart. It may be damaged: it is checked when the entry there is decoded.
     #[inline]
     fn restart(&self, block: &[u8], index: usize) -> usize {
         let offsets = &block[self.entries_end + self.restarts * HEAD_BYTES..];
@@ -249,7 +257,7 @@ impl Layout {
         }
     }
 
-    /// The last restart before the place `at`; `None` when there is none.
+    /// The last restart before `at`, or `None`.
     fn restart_before(&self, block: &[u8], at: usize) -> Option<usize> {
         let offsets = &block[self.entries_end + self.restarts * HEAD_BYTES..];
         let offsets = &offsets.as_chunks::<4>().0[..self.restarts];
@@ -258,7 +266,8 @@ impl Layout {
     }
 }
 
-/// Shared length, tail length, payload length and the start of the tail, where they are not short.
+/// Shared length, tail length, payload length and the start of the tail, for lengths that the fast path does not
+/// cover.
 fn long_lengths(entries: &[u8], at: usize) -> Option<(usize, usize, usize, usize)> {
     let mut input = Input::new(&entries[at..], "block entry");
     let mut next = || input.varint32().ok().map(|length| length as usize);

@@ -1,11 +1,11 @@
-//! Integers on byte strings, and decoding that cannot run past the end.
+//! Integer encoding, and decoding that cannot read past the end.
 
 use bifold_contract::Corruption;
 
 /// Longest LEB128 form of a `u64`.
 pub const VARINT_BYTES_MAX: usize = 10;
 
-/// Appends `value` in LEB128: seven bits a byte, the lowest first.
+/// Appends `value` in LEB128: seven bits per byte, the lowest first.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -22,7 +22,8 @@ pub fn put_slice(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Bytes being decoded. Every answer is either whole or a [`Corruption`] with the offset from the start of the input.
+/// Bytes being decoded. Every method returns a whole item or a [`Corruption`] with the offset from the start of the
+/// input.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     rest: &'a [u8],
@@ -59,7 +60,7 @@ impl<'a> Input<'a> {
         self.rest.is_empty()
     }
 
-    /// Damage here.
+    /// Damage at the current position.
     #[cold]
     #[must_use]
     pub fn damage(&self, expected: impl Into<String>, found: impl Into<String>) -> Corruption {
@@ -69,7 +70,7 @@ impl<'a> Input<'a> {
     /// The next `count` bytes.
     ///
     /// # Errors
-    /// When there are fewer.
+    /// If there are fewer.
     #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Corruption> {
         match self.rest.split_at_checked(count) {
@@ -103,7 +104,7 @@ impl<'a> Input<'a> {
     /// Four bytes.
     ///
     /// # Errors
-    /// When there are fewer.
+    /// If there are fewer.
     #[inline]
     pub fn u32(&mut self) -> Result<u32, Corruption> {
         self.array().map(u32::from_le_bytes)
@@ -112,7 +113,7 @@ impl<'a> Input<'a> {
     /// Eight bytes.
     ///
     /// # Errors
-    /// When there are fewer.
+    /// If there are fewer.
     #[inline]
     pub fn u64(&mut self) -> Result<u64, Corruption> {
         self.array().map(u64::from_le_bytes)
@@ -121,7 +122,7 @@ impl<'a> Input<'a> {
     /// A LEB128 number.
     ///
     /// # Errors
-    /// When it has no end or does not fit 64 bits.
+    /// If it has no end or does not fit in 64 bits.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, Corruption> {
         match self.rest.first() {
@@ -145,7 +146,7 @@ impl<'a> Input<'a> {
                 return Ok(value);
             }
         }
-        Err(self.damage("a number of at most 64 bits", "one that goes on"))
+        Err(self.damage("a number of at most 64 bits", "a longer one"))
     }
 
     /// A LEB128 number of at most 32 bits.
@@ -173,7 +174,7 @@ impl<'a> Input<'a> {
     /// A length and that many bytes.
     ///
     /// # Errors
-    /// When fewer are left.
+    /// If fewer are left.
     #[inline]
     pub fn slice(&mut self) -> Result<&'a [u8], Corruption> {
         let len = self.varint()?;
@@ -183,7 +184,7 @@ impl<'a> Input<'a> {
     /// Checks that nothing is left.
     ///
     /// # Errors
-    /// When something is.
+    /// If something is.
     pub fn end(&self) -> Result<(), Corruption> {
         if self.rest.is_empty() {
             Ok(())

@@ -1,17 +1,17 @@
-//! Checksums bound to a place: the same bytes in another file, or elsewhere in the same file, do not match.
+//! Checksums bound to a position: the same bytes in another file, or elsewhere in the same file, do not match.
 
 use bifold_contract::FileId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// XXH3-64 of `data`, which begins at `offset` of file `file`.
+/// XXH3-64 of `data`, which starts at `offset` of `file`.
 #[inline]
 #[must_use]
 pub fn checksum(data: &[u8], file: FileId, offset: u64) -> u64 {
     xxh3_64_with_seed(data, seed(file, offset))
 }
 
-/// Two odd constants (the fractional parts of the golden ratio and of the square root of 2) keep file and offset apart:
-/// a block moved by n bytes in file f never has the seed of one in a file nearby.
+/// Two odd constants (the fractional parts of the golden ratio and of the square root of 2) mix file and offset: a
+/// block moved by n bytes in file f never has the seed of one in a nearby file.
 #[inline]
 fn seed(file: FileId, offset: u64) -> u64 {
     file.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ offset.wrapping_mul(0x6A09_E667_F3BC_C909).rotate_left(32)

@@ -22,7 +22,7 @@ pub enum Compression {
     /// Not at all.
     #[default]
     None,
-    /// LZ4: fast, modest.
+    /// LZ4: fast, modest ratio.
     Lz4,
     /// Zstandard, level 1: smaller, slower.
     Zstd,
@@ -43,13 +43,13 @@ pub enum Method {
     Zstd = 2,
 }
 
-/// Bytes of the length before compressed bytes.
+/// Bytes of the length in front of the compressed bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// Up to so many bytes out of one are believed without looking at the structure of what is compressed.
+/// Up to this ratio the length is trusted without looking at the structure of the compressed bytes.
 const RATIO_BELIEVED: usize = 16;
 
-/// What one block of Zstandard holds at most.
+/// The most bytes that one Zstandard block holds.
 const ZSTD_BLOCK_BYTES_MAX: usize = 128 << 10;
 
 impl Method {
@@ -65,7 +65,7 @@ impl Method {
     }
 }
 
-/// Compresses blocks, one after the other, with memory of its own.
+/// Compresses blocks one after the other, with reusable memory.
 pub struct Compressor {
     compression: Compression,
     zstd: Option<bulk::Compressor<'static>>,
@@ -73,7 +73,7 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// A compressor of this kind.
+    /// A compressor for this kind of compression.
     #[must_use]
     pub fn new(compression: Compression) -> Self {
         let zstd = match compression {
@@ -84,10 +84,10 @@ impl Compressor {
         Self { compression, zstd, scratch: Vec::new() }
     }
 
-    /// Replaces `out[start..]` by its compressed form if that is worth it; answers how it is stored now.
+    /// Replaces `out[start..]` with its compressed form if that saves enough. Returns how it is stored now.
     ///
     /// # Panics
-    /// When `start` lies behind the end of `out`.
+    /// If `start` is past the end of `out`.
     pub fn compress(&mut self, out: &mut Vec<u8>, start: usize) -> Method {
         let body = &out[start..];
         let Ok(len) = u32::try_from(body.len()) else { return Method::Plain };
@@ -115,14 +115,14 @@ impl Compressor {
 }
 
 thread_local! {
-    /// A decompression context is 150 KiB and takes longer to make than a block takes to decompress.
+    /// A decompression context is 150 KiB and takes longer to create than a block takes to decompress.
     static ZSTD: RefCell<Option<bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 /// The uncompressed form of `body`, which may have at most `size_max` bytes.
 ///
 /// # Errors
-/// When `body` does not decompress to as many bytes as it says.
+/// If `body` does not decompress to the length it states.
 pub fn decompress(method: Method, body: &[u8], size_max: usize) -> Result<Arc<[u8]>, Corruption> {
     let damage = |expected: String, found: String| Corruption::new(0, "compressed block", expected, found);
     let Some((len, packed)) = body.split_first_chunk::<LENGTH_BYTES>().filter(|_| method != Method::Plain) else {
@@ -146,7 +146,7 @@ pub fn decompress(method: Method, body: &[u8], size_max: usize) -> Result<Arc<[u
     }
 }
 
-/// A bound on what `packed` decompresses to, at least `wanted` where that is likely.
+/// An upper bound on the decompressed size of `packed`. Returns `wanted` without a closer look if that is plausible.
 fn output_max(method: Method, packed: &[u8], wanted: usize) -> usize {
     match method {
         _ if planted!("believe_lengths") => wanted,
@@ -157,7 +157,8 @@ fn output_max(method: Method, packed: &[u8], wanted: usize) -> usize {
     }
 }
 
-/// What the sequences of a block of LZ4 give: lengths of literals and of matches. (LZ4 block format, "Sequences".)
+/// The output size of an LZ4 block: the lengths of literals and matches of its sequences. (LZ4 block format,
+/// "Sequences".)
 fn lz4_output_max(packed: &[u8]) -> usize {
     let mut rest = packed.iter().copied();
     let mut output = 0usize;
@@ -218,10 +219,10 @@ fn decompress_zstd(packed: &[u8], out: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// A shared buffer of zeros, to be filled while it has one owner.
+/// A shared buffer of zeros, to be filled while it has only one owner.
 #[must_use]
 pub fn zeroed(len: usize) -> Arc<[u8]> {
-    // An iterator of known length is collected in one allocation; a vector would be copied into another one.
+    // An iterator of known length is collected into one allocation; a vector would be copied into a second one.
     iter::repeat_n(0, len).collect()
 }
 
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_comes_back_and_what_does_not_is_stored_as_it_is() {
+    fn compressible_data_comes_back_and_other_data_is_stored_as_it_is() {
         let text = b"one block like another, ".repeat(100);
         let mut noise = vec![0u8; 2000];
         let mut state = 1u32;
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_the_compressed_bytes_cannot_give_is_refused_before_memory_is_taken() {
+    fn a_length_that_the_compressed_bytes_cannot_have_is_refused_before_memory_is_allocated() {
         let text = b"a value like another, ".repeat(60);
         for (method, compression) in [(Method::Lz4, Compression::Lz4), (Method::Zstd, Compression::Zstd)] {
             let (_, mut packed) = compressed(compression, &text);
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_to_almost_nothing_comes_back() {
+    fn extremely_compressible_data_comes_back() {
         for len in [0, 1, 100, 4 << 10, 128 << 10, (128 << 10) + 1, 3 << 20] {
             let zeros = vec![0; len];
             for (method, compression) in [(Method::Lz4, Compression::Lz4), (Method::Zstd, Compression::Zstd)] {

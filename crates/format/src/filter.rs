@@ -10,7 +10,7 @@
 //! one cache miss however many probes it takes. The price is that lines fill unevenly: at 10 bits a key the share of
 //! false positives is 1.0 % where an unblocked filter of that size has 0.8 %.
 //!
-//! | bits a key | 6 | 8 | 10 | 12 | 16 | 20 |
+//! | bits per key | 6 | 8 | 10 | 12 | 16 | 20 |
 //! |---|---|---|---|---|---|---|
 //! | false positives | 6.1 % | 2.5 % | 1.0 % | 0.43 % | 0.08 % | 0.02 % |
 
@@ -20,10 +20,10 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes of a line.
 pub const LINE_BYTES: usize = 64;
 
-/// Most probes of one question: two words of seven nine-bit positions.
+/// The most probes per lookup: two words of seven nine-bit positions.
 const PROBES_MAX: u32 = 14;
 
-/// Probes that one mixed word yields.
+/// Probes per mixed word.
 const PROBES_PER_WORD: u32 = 7;
 
 /// The hash of a key, for [`FilterBuilder::add`] and [`Filter::may_contain`]. Computed once a read, asked of many
@@ -34,7 +34,7 @@ pub fn key_hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
 
-/// So many bits a key are the hash itself: no Bloom filter but [`key_hashes`].
+/// This number of bits per key stands for the hashes themselves: [`key_hashes`] in place of a Bloom filter.
 pub const HASH_BITS: u32 = 64;
 
 /// Collects the hashes of a table's keys.
@@ -49,7 +49,7 @@ impl FilterBuilder {
         self.hashes.push(if planted!("filter_wrong_hash") { hash.rotate_left(1) } else { hash });
     }
 
-    /// Bytes of the filter as it stands.
+    /// Size of the filter for the keys added so far.
     #[must_use]
     pub fn bytes(&self, bits_per_key: u32) -> usize {
         if bits_per_key == HASH_BITS {
@@ -58,7 +58,7 @@ impl FilterBuilder {
         lines_for(self.hashes.len(), bits_per_key) * LINE_BYTES + 1
     }
 
-    /// Appends the filter to `out`; with [`HASH_BITS`] a key, the hashes.
+    /// Appends the filter to `out`, or the hashes if `bits_per_key` is [`HASH_BITS`].
     pub fn finish(&self, bits_per_key: u32, out: &mut Vec<u8>) {
         if bits_per_key == HASH_BITS {
             let mut hashes = self.hashes.clone();
@@ -79,7 +79,7 @@ impl FilterBuilder {
     }
 }
 
-/// A filter to ask.
+/// A filter to query.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
     lines: &'a [[u8; LINE_BYTES]],
@@ -90,7 +90,7 @@ impl<'a> Filter<'a> {
     /// The filter that [`FilterBuilder::finish`] wrote.
     ///
     /// # Errors
-    /// When the bytes are not a filter.
+    /// If the bytes are not a filter.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Corruption> {
         let Some((&probes, bits)) = bytes.split_last() else { return Err(damage(bytes)) };
@@ -102,7 +102,7 @@ impl<'a> Filter<'a> {
         Ok(Self { lines, probes })
     }
 
-    /// Whether a key with this hash may be there; `false` means that it is not.
+    /// Whether a key with this hash may be in the table; `false` means that it is not.
     #[inline]
     #[must_use]
     pub fn may_contain(&self, hash: u64) -> bool {
@@ -111,10 +111,10 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// The hashes that [`FilterBuilder::finish`] wrote in place of a filter, ascending.
+/// The ascending hashes that [`FilterBuilder::finish`] wrote in place of a filter.
 ///
 /// # Errors
-/// When the bytes are no such hashes.
+/// If the bytes are not such hashes.
 pub fn key_hashes(bytes: &[u8]) -> Result<Vec<u64>, Corruption> {
     let expected = "ascending hashes of 8 bytes and a 0";
     let damage = |found: String| Err(Corruption::new(0, "key hashes", expected, found));
@@ -124,20 +124,21 @@ pub fn key_hashes(bytes: &[u8]) -> Result<Vec<u64>, Corruption> {
         return damage(format!("{} bytes", bytes.len()));
     }
     let hashes: Vec<u64> = hashes.iter().map(|&hash| u64::from_le_bytes(hash)).collect();
-    if hashes.is_sorted() { Ok(hashes) } else { damage("some that descend".into()) }
+    if hashes.is_sorted() { Ok(hashes) } else { damage("hashes that do not ascend".into()) }
 }
 
 #[cold]
 fn damage(bytes: &[u8]) -> Corruption {
-    let found = format!("{} bytes, the last of them {:?}", bytes.len(), bytes.last());
-    Corruption::new(0, "filter block", "lines of 64 bytes and a number of probes from 1 to 14", found)
+    let found = format!("{} bytes with last byte {:?}", bytes.len(), bytes.last());
+    Corruption::new(0, "filter block", "lines of 64 bytes and a probe count from 1 to 14", found)
 }
 
 fn lines_for(keys: usize, bits_per_key: u32) -> usize {
     keys.saturating_mul(bits_per_key as usize).div_ceil(LINE_BYTES * 8).max(1)
 }
 
-/// ln 2 × bits a key is best for an unblocked filter; the uneven lines of a blocked one want about an eighth less.
+/// ln 2 × bits per key is best for an unblocked filter. A blocked one has uneven lines and needs about an eighth
+/// less.
 fn probes_for(bits_per_key: u32) -> u32 {
     (bits_per_key * 3 / 5).clamp(1, PROBES_MAX)
 }
@@ -148,14 +149,15 @@ fn line_of(hash: u64, lines: usize) -> usize {
     (((hash >> 32) * lines as u64) >> 32) as usize
 }
 
-/// The bits of a key in its line: nine-bit pieces of the hash, mixed again so that they do not follow the line.
+/// The bit positions of a key in its line: nine-bit pieces of the hash, mixed again so that they do not depend on the
+/// line.
 #[inline]
 fn positions(hash: u64, probes: u32) -> impl Iterator<Item = usize> {
     let first = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let second = if probes > PROBES_PER_WORD { first.rotate_left(31).wrapping_mul(0xC2B2_AE3D_27D4_EB4F) } else { 0 };
     (0..probes).map(move |probe| {
         let (word, at) = if probe < PROBES_PER_WORD { (first, probe) } else { (second, probe - PROBES_PER_WORD) };
-        // From the top: the high bits of a product are its best.
+        // From the top: the high bits of a product are mixed best.
         (word >> (55 - 9 * at)) as usize & 511
     })
 }
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_there_is_never_denied() {
+    fn a_key_in_the_filter_is_always_found() {
         for (keys, bits) in [(0, 10), (1, 10), (51, 10), (10_000, 1), (10_000, 10), (10_000, 40)] {
             let bytes = filter_of(keys, bits);
             let filter = Filter::parse(&bytes).unwrap();
@@ -187,16 +189,16 @@ mod tests {
         for (bits, percent) in [(6, 6.1), (8, 2.5), (10, 1.0), (12, 0.43), (16, 0.08), (20, 0.02)] {
             let bytes = filter_of(20_000, bits);
             let filter = Filter::parse(&bytes).unwrap();
-            let asked = 200_000;
+            let lookups = 200_000;
             let wrong =
-                (20_000..20_000 + asked).filter(|k: &u32| filter.may_contain(key_hash(&k.to_be_bytes()))).count();
-            let measured = wrong as f64 * 100.0 / f64::from(asked);
-            assert!((measured - percent).abs() < 0.15 * percent + 0.01, "{bits} bits a key: {measured} %");
+                (20_000..20_000 + lookups).filter(|k: &u32| filter.may_contain(key_hash(&k.to_be_bytes()))).count();
+            let measured = wrong as f64 * 100.0 / f64::from(lookups);
+            assert!((measured - percent).abs() < 0.15 * percent + 0.01, "{bits} bits per key: {measured} %");
         }
     }
 
     #[test]
-    fn key_hashes_come_back_and_are_no_filter() {
+    fn key_hashes_come_back_and_are_not_a_filter() {
         let bytes = filter_of(1000, HASH_BITS);
         let mut hashes: Vec<u64> = (0..1000u32).map(|key| key_hash(&key.to_be_bytes())).collect();
         hashes.sort_unstable();
@@ -211,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_filter_denies_everything() {
+    fn an_empty_filter_contains_nothing() {
         let bytes = filter_of(0, 10);
         assert!(!Filter::parse(&bytes).unwrap().may_contain(key_hash(b"any")));
     }
 
     #[test]
-    fn bytes_that_are_no_filter_are_refused() {
+    fn bytes_that_are_not_a_filter_are_refused() {
         for bytes in [vec![], vec![6], vec![6; 64], vec![6; 66], [vec![0; 64], vec![0]].concat(), vec![15; 65]] {
             assert!(Filter::parse(&bytes).is_err(), "{} bytes", bytes.len());
         }

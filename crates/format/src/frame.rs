@@ -1,4 +1,4 @@
-//! Records of append-only files, and what a damaged one means.
+//! Records of append-only files, and how a torn record differs from a damaged one.
 //!
 //! ```text
 //! file    header (32 B) │ record │ record │ …
@@ -9,8 +9,9 @@
 //! ```
 //!
 //! A crash leaves the last records of such a file half written; a failing disk damages records anywhere. The first is
-//! normal and is cut off, the second must never pass for the first: that would drop commits silently. They can be told
-//! apart, because these files are written once, front to back, each record by one append, and never recycled:
+//! normal, and the tail is truncated. The second must never be mistaken for the first: that would drop commits
+//! silently. They can be distinguished because these files are written once, front to back, each record by one
+//! append, and never recycled:
 //!
 //! * After a kill the file simply **ends early**.
 //! * After a power loss, 512-byte sectors that were not yet on the disk read as **zeros to their end** (from their
@@ -33,7 +34,7 @@ pub const FILE_HEADER_BYTES: usize = 32;
 /// Bytes of a record before its payload.
 pub const HEADER_BYTES: usize = 22;
 
-/// Bytes of a record behind its payload.
+/// Bytes of a record after its payload.
 pub const TRAILER_BYTES: usize = 1;
 
 /// Longest payload, in bytes.
@@ -52,7 +53,7 @@ const ZERO_SECTORS_MAX: u8 = 0x7F;
 /// The unit a disk writes whole or not at all.
 const SECTOR: usize = 512;
 
-/// Whether what stands before a record was synced before the record is appended.
+/// Whether everything before a record was synced before the record was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     /// It may be lost together with the record.
@@ -66,7 +67,7 @@ pub enum Before {
 pub enum Tail {
     /// With a whole record.
     Clean,
-    /// With remains of records that a crash cut short.
+    /// With remains of records that a crash left incomplete.
     Torn {
         /// Where the last whole record ends.
         offset: u64,
@@ -78,26 +79,26 @@ pub enum Tail {
 pub struct Frame<'a> {
     /// Where it starts in its file.
     pub offset: u64,
-    /// Its number; what it counts is up to the file.
+    /// Its number. Its meaning depends on the kind of file.
     pub number: u64,
-    /// Whether what stands before it in the file was synced when it was appended.
+    /// Whether everything before it in the file was synced when it was appended.
     pub before: Before,
-    /// What it holds.
+    /// Its content.
     pub payload: &'a [u8],
 }
 
-/// What the bytes at some place of a file are, when they need not be all of the file.
+/// What the bytes at some position of a file are. They may be only a piece of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// A whole record of so many bytes.
+    /// A whole record and its length in bytes.
     Record(Frame<'a>, usize),
-    /// As far as can be seen a record, of which at least so many bytes are needed.
+    /// Apparently a record, but at least this many bytes are needed.
     Short(usize),
-    /// No record: torn or damaged.
+    /// Not a record: torn or damaged.
     Damaged,
 }
 
-/// Reads the record at the beginning of `bytes`, which stand at `offset` of the file `file`.
+/// Reads the record at the start of `bytes`, which are at `offset` of `file`.
 #[must_use]
 pub fn step(bytes: &[u8], file: FileId, offset: u64) -> Step<'_> {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Step::Short(HEADER_BYTES) };
@@ -113,19 +114,19 @@ pub fn step(bytes: &[u8], file: FileId, offset: u64) -> Step<'_> {
     Step::Record(Frame { offset, number: number(header), before: before(header), payload }, span)
 }
 
-/// What a place is where no whole record stands.
+/// Why there is no whole record at some position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// A crash has left it: the file ends inside the record, or one of its sectors was never written.
+    /// A crash left it: the file ends inside the record, or one of its sectors was never written.
     Torn,
-    /// No crash leaves that: bytes were changed after they had been written.
+    /// No crash leaves this: bytes changed after they had been written.
     Damaged {
-        /// What should stand here.
+        /// What should be there.
         expected: &'static str,
-        /// What does.
+        /// What is there.
         found: &'static str,
     },
-    /// That many bytes from `offset` on are needed to tell.
+    /// This many bytes from `offset` on are needed to decide.
     Needs(usize),
 }
 
@@ -145,7 +146,7 @@ pub fn judge(bytes: &[u8], file: FileId, offset: u64, ends: bool) -> Broken {
         return match sectors(offset, HEADER_BYTES, bytes).any(is_zero) {
             _ if bytes.len() < needed && !ends => Broken::Needs(needed),
             true => Broken::Torn,
-            false => Broken::Damaged { expected: "a sound header", found: "one that does not check" },
+            false => Broken::Damaged { expected: "a valid header", found: "one with a wrong checksum" },
         };
     }
     let span = HEADER_BYTES + payload_len(header) + TRAILER_BYTES;
@@ -177,7 +178,7 @@ pub fn find_header(bytes: &[u8], file: FileId, offset: u64) -> Option<(usize, u6
     sound.next()
 }
 
-/// How many bytes the record at the beginning of `bytes` says it has; `None` when its header does not check.
+/// The length in bytes that the record at the start of `bytes` states; `None` if its header is not valid.
 #[must_use]
 pub fn header_span(bytes: &[u8], file: FileId, offset: u64) -> Option<u64> {
     find_header(bytes.get(..HEADER_BYTES)?, file, offset).map(|(_, span)| span)
@@ -215,20 +216,20 @@ fn before(header: &[u8; HEADER_BYTES]) -> Before {
     if header[1] & AFTER_SYNC == 0 { Before::Unsynced } else { Before::Synced }
 }
 
-/// The id in a file's header, when the header is whole and of this magic and version or an older one.
+/// The id in a file's header, if the header is whole and has this magic and this or an older version.
 ///
 /// # Errors
-/// What else it is.
+/// If it is anything else.
 pub fn file_id(bytes: &[u8], magic: [u8; 8], version: u32) -> Result<FileId, Corruption> {
     let whole = bytes.get(..FILE_HEADER_BYTES);
     let frames = Frames::new(whole.unwrap_or(bytes), magic, version, None, "file header")?;
     if frames.done {
-        return Err(Corruption::new(0, "file header", "a whole header", "one that a crash cut short"));
+        return Err(Corruption::new(0, "file header", "a whole header", "one that a crash left incomplete"));
     }
     Ok(frames.file)
 }
 
-/// Whether the header of a file matches its own checksum, whatever it says.
+/// Whether the header of a file matches its checksum, whatever its content.
 #[must_use]
 pub fn is_file_header(bytes: &[u8]) -> bool {
     let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|b| u64::from_le_bytes(*b));
@@ -247,18 +248,18 @@ pub fn file_header(magic: [u8; 8], version: u32, file: FileId) -> [u8; FILE_HEAD
     header
 }
 
-/// Reserves room for a record's header at the end of `out`; answers where the record starts in it.
+/// Reserves space for a record's header at the end of `out`. Returns where the record starts in `out`.
 pub fn begin(out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     start
 }
 
-/// Completes the record begun at `start` of `out`, whose payload is everything behind its header. In the file `file` it
-/// will stand at `offset`.
+/// Completes the record that starts at `start` of `out`. Its payload is everything after its header. It will be at
+/// `offset` of `file`.
 ///
 /// # Panics
-/// When the payload is longer than [`PAYLOAD_BYTES_MAX`], which callers check.
+/// If the payload is longer than [`PAYLOAD_BYTES_MAX`]. Callers check this.
 pub fn finish(out: &mut Vec<u8>, start: usize, file: FileId, offset: u64, number: u64, before: Before) {
     let payload = &out[start + HEADER_BYTES..];
     let len = u32::try_from(payload.len()).ok().filter(|&n| n as usize <= PAYLOAD_BYTES_MAX);
@@ -280,13 +281,14 @@ pub fn finish(out: &mut Vec<u8>, start: usize, file: FileId, offset: u64, number
 }
 
 fn header_check(header: &[u8; HEADER_BYTES], file: FileId, offset: u64) -> u32 {
-    // A domain of its own: the check of a header never equals that of a payload with the same bytes.
+    // Domain separation: the check of a header never equals that of a payload with the same bytes.
     let mut checked = *b"header-----------------";
     checked[6..].copy_from_slice(&header[..17]);
     (checksum(&checked, file, offset) >> 32) as u32
 }
 
-/// Sectors that lie wholly in `payload`, which starts at `offset` of the file, and have at most one bit set.
+/// The number of sectors that are entirely in `payload`, which starts at `offset` of the file, and have at most one
+/// bit set.
 fn near_zero_sectors(payload: &[u8], offset: u64) -> u8 {
     let skip = (SECTOR - (offset % SECTOR as u64) as usize) % SECTOR;
     let whole = payload.get(skip..).unwrap_or_default().chunks_exact(SECTOR);
@@ -306,7 +308,7 @@ pub struct Frames<'a> {
     bytes: &'a [u8],
     position: usize,
     file: FileId,
-    /// What a record is called in errors.
+    /// The name of a record in errors.
     what: &'static str,
     tail: Tail,
     done: bool,
@@ -316,7 +318,7 @@ impl<'a> Frames<'a> {
     /// Reads `bytes`, the content of a file with this magic. `file` is the id it must carry; `None` accepts any.
     ///
     /// # Errors
-    /// When the header is damaged, is of another kind of file, or of a newer version.
+    /// If the header is damaged, belongs to another kind of file, or has a newer version.
     pub fn new(
         bytes: &'a [u8],
         magic: [u8; 8],
@@ -350,7 +352,7 @@ impl<'a> Frames<'a> {
         Ok(Self { bytes, position: FILE_HEADER_BYTES, file: id, what, tail: Tail::Clean, done: false })
     }
 
-    /// The id in the file's header; 0 when the header is torn.
+    /// The id in the file's header; 0 if the header is torn.
     #[must_use]
     pub fn file(&self) -> FileId {
         self.file
@@ -362,7 +364,7 @@ impl<'a> Frames<'a> {
         self.tail
     }
 
-    /// The record at the present position, or what is wrong with it.
+    /// The record at the current position, or what is wrong with it.
     fn read(&self) -> Result<Frame<'a>, Damage> {
         let (rest, offset) = (&self.bytes[self.position..], self.position as u64);
         match step(rest, self.file, offset) {
@@ -376,7 +378,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The first later record that was appended when everything before it was synced.
+    /// The first later record that was appended after everything before it had been synced.
     fn synced_record_after(&self, position: usize) -> Option<usize> {
         (position + 1..self.bytes.len()).find(|&at| {
             self.bytes[at] == FIRST

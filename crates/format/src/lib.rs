@@ -1,16 +1,16 @@
-//! Bytes and types of every Bifold file, without I/O.
+//! The formats of all Bifold files, without I/O.
 //!
 //! | file | what it is | page |
 //! |---|---|---|
 //! | [`bytes`] | integers and checked decoding | |
-//! | [`checksum`] | checksums bound to a place in a file | |
+//! | [`checksum`] | checksums bound to a position in a file | |
 //! | [`names`] | file names | |
-//! | [`frame`] | records of append-only files, and what a damaged one means | `docs/formats/log.md` |
+//! | [`frame`] | records of append-only files; how a torn one differs from a damaged one | `docs/formats/log.md` |
 //! | [`log`] | the commit log | `docs/formats/log.md` |
 //! | [`manifest`] | the manifest | `docs/formats/manifest.md` |
 //! | [`mod@pointer`] | addresses of values | `docs/formats/pointer.md` |
 //! | [`block`], [`filter`], [`table`], [`compression`] | sorted tables | `docs/formats/table.md` |
-//! | [`value`] | values kept apart | `docs/formats/value.md` |
+//! | [`value`] | separated values | `docs/formats/value.md` |
 //!
 //! Little-endian throughout; sizes are checked against the bytes at hand before anything is allocated; no decoder
 //! panics.

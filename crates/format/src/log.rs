@@ -1,4 +1,4 @@
-//! The commit log: one record a commit. Page: `docs/formats/log.md`.
+//! The commit log: one record per commit. Page: `docs/formats/log.md`.
 //!
 //! ```text
 //! record    the frame of `frame.rs`, numbered by the first operation's sequence number
@@ -9,7 +9,7 @@
 //! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
 //! ```
 //!
-//! A marker follows a sync: it says up to which commit everything is durable. What it speaks of can be no torn tail.
+//! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail.
 
 use bifold_contract::{Corruption, FileId, KeyspaceId, SeqNo};
 
@@ -21,7 +21,7 @@ use crate::{
 
 const MAGIC: [u8; 8] = *b"bifldlog";
 
-/// The version this release writes and the newest it reads.
+/// The version this release writes, and the newest it reads.
 pub const VERSION: u32 = 1;
 
 const PUT: u8 = 1;
@@ -48,7 +48,7 @@ pub struct LogEncoder<'a> {
 }
 
 impl<'a> LogEncoder<'a> {
-    /// Begins a record that will stand at `offset` of the log `file`.
+    /// Starts a record that will be at `offset` of the log `file`.
     pub fn begin(out: &'a mut Vec<u8>, file: FileId, offset: u64, first: SeqNo) -> Self {
         let start = frame::begin(out);
         Self { out, start, file, offset, first }
@@ -56,41 +56,41 @@ impl<'a> LogEncoder<'a> {
 
     /// Sets a key to a value.
     pub fn put(&mut self, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
-        self.pair(PUT, keyspace, key, value);
+        self.key_and_value(PUT, keyspace, key, value);
     }
 
-    /// Sets a key to a value kept apart at an encoded address.
+    /// Sets a key to a separated value at an encoded address.
     pub fn pointer(&mut self, keyspace: KeyspaceId, key: &[u8], pointer: &[u8]) {
-        self.pair(PUT_POINTER, keyspace, key, pointer);
+        self.key_and_value(PUT_POINTER, keyspace, key, pointer);
     }
 
     /// Deletes a key.
     pub fn delete(&mut self, keyspace: KeyspaceId, key: &[u8]) {
-        self.single(DELETE, keyspace, key);
+        self.key_only(DELETE, keyspace, key);
     }
 
-    /// Deletes the keys from `start` up to `end`, exclusive; without `end`, all from `start` on.
+    /// Deletes the keys from `start` up to but not including `end`; without `end`, all keys from `start` on.
     pub fn delete_range(&mut self, keyspace: KeyspaceId, start: &[u8], end: Option<&[u8]>) {
         match end {
-            Some(end) => self.pair(DELETE_RANGE, keyspace, start, end),
-            None => self.single(DELETE_RANGE_UNBOUNDED, keyspace, start),
+            Some(end) => self.key_and_value(DELETE_RANGE, keyspace, start, end),
+            None => self.key_only(DELETE_RANGE_UNBOUNDED, keyspace, start),
         }
     }
 
-    /// Makes the record a marker: all commits up to `last` are durable. Nothing else may be in it.
+    /// Makes the record a marker: all commits up to `last` are durable. A marker has no other content.
     pub fn durable(&mut self, last: SeqNo) {
         self.out.push(DURABLE);
         put_varint(self.out, last);
     }
 
-    fn single(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
+    fn key_only(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
         self.out.push(kind);
         put_varint(self.out, u64::from(keyspace));
         put_varint(self.out, key.len() as u64);
         self.out.extend_from_slice(key);
     }
 
-    fn pair(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
+    fn key_and_value(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
         self.out.reserve(32 + key.len() + value.len());
         self.out.push(kind);
         put_varint(self.out, u64::from(keyspace));
@@ -119,7 +119,7 @@ pub struct LogRecord<'a> {
     pub offset: u64,
     /// The sequence number of its first operation.
     pub first_seqno: SeqNo,
-    /// Whether what stands before it in the log, and all older logs, were synced when it was appended.
+    /// Whether everything before it in the log, and all older logs, were synced when it was appended.
     pub before: Before,
     payload: &'a [u8],
 }
@@ -130,16 +130,16 @@ pub struct LogRecord<'a> {
 pub enum Operation<'a> {
     /// Sets a key to a value.
     Put { keyspace: KeyspaceId, key: &'a [u8], value: &'a [u8] },
-    /// Sets a key to a value kept apart at an encoded address.
+    /// Sets a key to a separated value at an encoded address.
     Pointer { keyspace: KeyspaceId, key: &'a [u8], pointer: &'a [u8] },
     /// Deletes a key.
     Delete { keyspace: KeyspaceId, key: &'a [u8] },
-    /// Deletes the keys from `start` up to `end`, exclusive.
+    /// Deletes the keys from `start` up to but not including `end`; without `end`, all keys from `start` on.
     DeleteRange { keyspace: KeyspaceId, start: &'a [u8], end: Option<&'a [u8]> },
 }
 
 impl Operation<'_> {
-    /// The keyspace it goes to.
+    /// The keyspace it applies to.
     #[must_use]
     pub fn keyspace(&self) -> KeyspaceId {
         match *self {
@@ -152,10 +152,10 @@ impl Operation<'_> {
 }
 
 impl<'a> LogReader<'a> {
-    /// Reads `bytes`, the content of the log `file`.
+    /// Reads `bytes`, the content of log `file`.
     ///
     /// # Errors
-    /// When its header is damaged; a header cut short by a crash makes an empty log.
+    /// If its header is damaged. A header that a crash left incomplete makes an empty log.
     pub fn new(bytes: &'a [u8], file: FileId) -> Result<Self, Corruption> {
         Ok(Self { frames: Frames::new(bytes, MAGIC, VERSION, Some(file), "log record")? })
     }
@@ -176,7 +176,8 @@ impl<'a> Iterator for LogReader<'a> {
     }
 }
 
-/// The first bytes of a log say that it is the log `file`.
+/// Checks that the first bytes of a log are those of log `file`. Returns `false` for a header that a crash left
+/// incomplete, which makes an empty log.
 ///
 /// # Errors
 /// When they are those of another file, of a newer version, or damaged. A header cut short by a crash makes an empty
@@ -187,16 +188,16 @@ pub fn check_header(bytes: &[u8], file: FileId) -> Result<bool, Corruption> {
 }
 
 impl<'a> LogRecord<'a> {
-    /// What stands in a frame of a log.
+    /// The record in a frame of a log.
     #[must_use]
     pub fn of(frame: Frame<'a>) -> Self {
         Self { offset: frame.offset, first_seqno: frame.number, before: frame.before, payload: frame.payload }
     }
 
-    /// Up to which commit everything was durable when the record was appended, as far as it tells.
+    /// The last commit up to which everything is known to have been durable when the record was appended.
     ///
     /// # Errors
-    /// When it is a marker that cannot be decoded.
+    /// If it is a marker that cannot be decoded.
     pub fn durable(&self) -> Result<SeqNo, Corruption> {
         let before = if self.before == Before::Synced { self.first_seqno.saturating_sub(1) } else { 0 };
         match self.payload.split_first() {
@@ -209,8 +210,8 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// Its operations, in order. The payload's checksum held, so an error here means that another release wrote it or
-    /// that the writer was wrong.
+    /// Its operations, in order. The payload's checksum matched, so an error here means that another release wrote it
+    /// or that the writer has a bug.
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, Corruption>> + use<'a> {
         let base = self.offset + HEADER_BYTES as u64;
         let is_marker = self.payload.first() == Some(&DURABLE);
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_is_no_commit_and_says_what_is_durable() {
+    fn a_marker_is_not_a_commit_and_says_what_is_durable() {
         let mut bytes = header(5).to_vec();
         for (number, before, marks) in
             [(8, Before::Unsynced, Some(7)), (8, Before::Synced, Some(3)), (8, Before::Synced, None)]
@@ -313,9 +314,9 @@ mod tests {
             encoder.finish(before);
         }
         let records: Vec<_> = LogReader::new(&bytes, 5).unwrap().map(Result::unwrap).collect();
-        let said: Vec<_> =
+        let answers: Vec<_> =
             records.iter().map(|record| (record.durable().unwrap(), record.operations().count())).collect();
-        assert_eq!(said, [(7, 0), (7, 0), (7, 1)]);
+        assert_eq!(answers, [(7, 0), (7, 0), (7, 1)]);
         let bad = LogRecord { offset: 0, first_seqno: 1, before: Before::Unsynced, payload: &[DURABLE, 0x80] };
         assert!(bad.durable().is_err());
     }

@@ -1,12 +1,12 @@
-//! The manifest: one record a change of the database's state. Page: `docs/formats/manifest.md`.
+//! The manifest: one record per change to the database's state. Page: `docs/formats/manifest.md`.
 //!
 //! ```text
 //! file    header whose id names the database │ record │ …       frames of `frame.rs`, each appended after a sync
 //! payload field │ field │ …                                      field: tag varint │ length varint │ body
 //! ```
 //!
-//! Tags are odd where a reader that does not know them must stop, even where it may skip them, so later releases can
-//! add fields of both sorts.
+//! A reader must stop at an unknown odd tag and may skip an unknown even tag, so later releases can add fields of
+//! both kinds.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ use crate::{
 
 const MAGIC: [u8; 8] = *b"bifldman";
 
-/// The version this release writes and the newest it reads.
+/// The version this release writes, and the newest it reads.
 pub const VERSION: u32 = 1;
 
-/// The number of the one tree that a keyspace has. (It could have had several, as partitions.)
+/// The number of a keyspace's only tree. (The field could number several, as partitions.)
 const THE_TREE: u64 = 0;
 
 /// Tags of fields. All are odd: none may be skipped.
@@ -40,7 +40,7 @@ mod tag {
     pub const KEYSPACE_CONFIGURED: u64 = 9;
     pub const KEYSPACE_DROPPED: u64 = 11;
     pub const KEYSPACE_FLUSHED: u64 = 13;
-    /// Opens the changes of one tree; removals, additions and boundaries that follow belong to it.
+    /// Starts the changes to one tree. The removals, additions and boundaries that follow belong to it.
     pub const LEVELS: u64 = 15;
     pub const TABLE_REMOVED: u64 = 17;
     pub const TABLE_ADDED: u64 = 19;
@@ -58,7 +58,7 @@ pub fn header(database_id: u64) -> [u8; FILE_HEADER_BYTES] {
     frame::file_header(MAGIC, VERSION, database_id)
 }
 
-/// The record of `edit`, to be appended at `offset` of the manifest of this database, when all before it is synced.
+/// The record of `edit`, to be appended at `offset` of this database's manifest once everything before it is synced.
 #[must_use]
 pub fn encode_record(edit: &Edit, database_id: u64, offset: u64) -> Vec<u8> {
     let mut out = Vec::new();
@@ -88,12 +88,12 @@ impl<'a> ManifestReader<'a> {
     /// Reads `bytes`, the content of a manifest.
     ///
     /// # Errors
-    /// When its header is damaged.
+    /// If its header is damaged.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Corruption> {
         let frames = Frames::new(bytes, MAGIC, VERSION, None, "manifest record")?;
-        // A manifest takes its name only when its first record is synced, so a torn header is damage here.
+        // A manifest gets its name only after its first record is synced, so a torn header is damage here.
         if frames.tail() != Tail::Clean {
-            return Err(Corruption::new(0, "file header", "a whole header", "one cut short"));
+            return Err(Corruption::new(0, "file header", "a whole header", "an incomplete one"));
         }
         Ok(Self { frames, begun: false })
     }
@@ -228,7 +228,7 @@ fn encode_added(added: &TableAdded, out: &mut Vec<u8>) {
     encode_table(&added.table, out);
 }
 
-/// Appends what is known of a table. Tables carry the same bytes in their properties.
+/// Appends what the manifest knows about a table.
 pub fn encode_table(table: &TableMeta, out: &mut Vec<u8>) {
     let numbers = [
         table.id,
@@ -248,7 +248,7 @@ pub fn encode_table(table: &TableMeta, out: &mut Vec<u8>) {
 /// Decodes what [`encode_table`] wrote.
 ///
 /// # Errors
-/// When it is cut short or not of that form.
+/// If the bytes are truncated or not of that form.
 pub fn decode_table(input: &mut Input<'_>) -> Result<TableMeta, Corruption> {
     Ok(TableMeta {
         id: file_number(input)?,
@@ -268,16 +268,23 @@ pub fn decode_table(input: &mut Input<'_>) -> Result<TableMeta, Corruption> {
     })
 }
 
+/// The tag of a deleted value file, which has a sequence number in place of its records.
+const DELETED: u32 = 1;
+
+/// How often a value file has been rewritten, which no release has ever counted here.
+const EPOCH: u32 = 0;
+
 fn encode_value_file(file: &ValueFileMeta, out: &mut Vec<u8>) {
     out.extend_from_slice(&[file.class, file.level]);
+    let deleted = if file.deleted.is_some() { DELETED } else { 0 };
     let numbers = [
         file.id,
         u64::from(file.keyspace),
         file.group,
-        u64::from(file.epoch),
-        u64::from(file.tags),
+        u64::from(EPOCH),
+        u64::from(file.tags | deleted),
         file.bytes,
-        file.entries,
+        file.deleted.unwrap_or(file.entries),
     ];
     numbers.into_iter().for_each(|n| put_varint(out, n));
     put_slice(out, &file.smallest);
@@ -312,7 +319,7 @@ enum Known {
 
 fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known, Corruption> {
     match tag {
-        // Half of all numbers are left then.
+        // At most half of all numbers, so enough are left.
         tag::NEXT_FILE => edit.next_file = Some(body.varint_up_to(NUMBER_MAX / 2)?),
         tag::LAST_SEQNO => edit.last_seqno = Some(seqno(body)?),
         tag::LOG_FLOOR => edit.log_floor = Some(log_floor(body)?),
@@ -324,7 +331,7 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
             let tree = *body;
             match body.varint()? {
                 THE_TREE => {}
-                other => return Err(tree.damage("tree 0, the one that a keyspace has", other.to_string())),
+                other => return Err(tree.damage("tree 0, the keyspace's only tree", other.to_string())),
             }
         }
         tag::TABLE_REMOVED => {
@@ -352,12 +359,12 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
     Ok(Known::Yes)
 }
 
-/// The number of a file. Larger ones than [`NUMBER_MAX`] leave none for the files to come.
+/// The number of a file. A number above [`NUMBER_MAX`] would leave none for new files.
 fn file_number(body: &mut Input<'_>) -> Result<FileId, Corruption> {
     body.varint_up_to(NUMBER_MAX)
 }
 
-/// The number of a commit, after which others can come. (The last of all is not handed out.)
+/// The sequence number of a commit, with larger ones left. (The largest of all is never handed out.)
 fn seqno(body: &mut Input<'_>) -> Result<SeqNo, Corruption> {
     body.varint_up_to(MAX_SEQNO)
 }
@@ -366,13 +373,15 @@ fn log_floor(body: &mut Input<'_>) -> Result<LogFloor, Corruption> {
     let log = file_number(body)?;
     let at = *body;
     match seqno(body)? {
-        0 => Err(at.damage("a commit's number, which begin with 1", "0")),
+        0 => Err(at.damage("a commit's number, 1 or more", "0")),
         first => Ok(LogFloor { log, first }),
     }
 }
 
 fn levels<'e>(edit: &'e mut Edit, body: &Input<'_>) -> Result<&'e mut LevelEdit, Corruption> {
-    edit.levels.last_mut().ok_or_else(|| body.damage("a tree before its tables and boundaries", "one alone"))
+    edit.levels
+        .last_mut()
+        .ok_or_else(|| body.damage("a tree before its tables and boundaries", "a table or boundary without a tree"))
 }
 
 fn decode_keyspace(tag: u64, body: &mut Input<'_>) -> Result<KeyspaceEdit, Corruption> {
@@ -392,16 +401,19 @@ fn text(body: &mut Input<'_>) -> Result<String, Corruption> {
 
 fn decode_value_file(body: &mut Input<'_>) -> Result<ValueFileMeta, Corruption> {
     let (class, level) = (body.u8()?, body.u8()?);
+    let (id, keyspace, group) = (file_number(body)?, body.varint32()?, body.varint()?);
+    let (_epoch, tags, bytes, entries) = (body.varint32()?, body.varint32()?, body.varint()?, body.varint()?);
+    let is_deleted = tags & DELETED != 0;
     Ok(ValueFileMeta {
         class,
         level,
-        id: file_number(body)?,
-        keyspace: body.varint32()?,
-        group: body.varint()?,
-        epoch: body.varint32()?,
-        tags: body.varint32()?,
-        bytes: body.varint()?,
-        entries: body.varint()?,
+        id,
+        keyspace,
+        group,
+        tags: tags & !DELETED,
+        bytes,
+        entries: if is_deleted { 0 } else { entries },
+        deleted: is_deleted.then_some(entries),
         smallest: body.slice()?.into(),
         largest: body.slice()?.into(),
     })

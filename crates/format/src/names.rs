@@ -8,17 +8,17 @@ pub const MANIFEST: &str = "MANIFEST";
 /// A manifest being written; renamed to [`MANIFEST`] when it is whole.
 pub const MANIFEST_TEMPORARY: &str = "MANIFEST.tmp";
 
-/// What a process locks as long as it has the database open.
+/// The file a process locks while it has the database open.
 pub const LOCK: &str = "LOCK";
 
-/// A file that nobody reads: its space is for a full disk.
+/// A file that is never read: it reserves space for when the disk is full.
 pub const RESERVE: &str = "RESERVE";
 
 /// The largest number of a file. No database gets there: it would take a file each nanosecond for a century. What
 /// says that a file has a larger one is damaged or not ours, so numbers behind those that are there never run out.
 pub const NUMBER_MAX: FileId = (1 << 62) - 1;
 
-/// What a file is, by its name.
+/// The kind of a file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// `000012.log`: a commit log.
@@ -29,11 +29,11 @@ pub enum FileKind {
     Value(FileId),
     /// The manifest.
     Manifest,
-    /// A file that a crash kept from being finished.
+    /// A file that a crash left unfinished.
     Temporary,
     /// The lock file.
     Lock,
-    /// Space for a full disk.
+    /// Space reserved for when the disk is full.
     Reserve,
     /// Not ours.
     Unknown,
@@ -57,13 +57,13 @@ pub fn value(id: FileId) -> String {
     format!("{id:06}.val")
 }
 
-/// The other name that a log or a value file has for a moment, while a recovery makes its name durable.
+/// The second name that a log or a value file has for a moment while recovery makes its name durable.
 #[must_use]
 pub fn again(name: &str) -> String {
     format!("{name}{AGAIN}")
 }
 
-/// The name of the log or value file that has this other name.
+/// The name of the log or value file that has this second name.
 #[must_use]
 pub fn named_again(name: &str) -> Option<&str> {
     name.strip_suffix(AGAIN).filter(|known| matches!(parse(known), FileKind::Log(_) | FileKind::Value(_)))
@@ -75,7 +75,7 @@ const AGAIN: &str = ".again";
 /// names, too.
 const UNFINISHED_COPY: &str = "own";
 
-/// What the file called `name` is. Only the form that [`log`], [`table`] and [`value`] write is recognised.
+/// The kind of the file called `name`. Only the form that [`log`], [`table`] and [`value`] write is recognised.
 #[must_use]
 pub fn parse(name: &str) -> FileKind {
     match name {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_and_value_files_have_another_name_for_a_moment() {
+    fn logs_and_value_files_have_a_second_name_for_a_moment() {
         for name in [log(12), value(12)] {
             assert_eq!((named_again(&again(&name)), parse(&again(&name))), (Some(&*name), FileKind::Unknown));
             assert_eq!(named_again(&name), None);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_a_crash_has_left_are_temporary() {
+    fn copies_left_by_a_crash_are_temporary() {
         for name in [log(12), value(12)] {
             assert_eq!(parse(&format!("{name}.{UNFINISHED_COPY}")), FileKind::Temporary);
         }

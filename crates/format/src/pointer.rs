@@ -1,6 +1,6 @@
 //! The encoded form of a [`Pointer`]: `file varint │ epoch varint │ offset varint │ length varint`.
 //!
-//! Varints, because pointers are what a parted index mostly consists of: the usual pointer takes 9 bytes, not 24.
+//! Varints, because pointers make up most of an index with separated values: the usual pointer takes 9 bytes, not 24.
 
 use bifold_contract::{Corruption, Pointer};
 
@@ -9,10 +9,10 @@ use crate::{
     names::NUMBER_MAX,
 };
 
-/// No file is that long: offsets up to here can be added to without running over.
+/// No file is this long, so adding to an offset never overflows.
 const OFFSET_MAX: u64 = 1 << 62;
 
-/// The longest encoded pointer, in bytes: two numbers of 64 bits, two of 32.
+/// The longest encoded pointer, in bytes: two numbers of 64 bits and two of 32.
 pub const POINTER_BYTES_MAX: usize = 2 * VARINT_BYTES_MAX + 2 * 5;
 
 /// Appends the encoded form.
@@ -26,7 +26,7 @@ pub fn encode(pointer: Pointer, out: &mut Vec<u8>) {
 /// Decodes a whole payload.
 ///
 /// # Errors
-/// When it is not one pointer, or one to a place that no file has.
+/// If it is not exactly one pointer, or its file number or offset is too large.
 pub fn decode(bytes: &[u8]) -> Result<Pointer, Corruption> {
     let mut input = Input::new(bytes, "pointer");
     let file = input.varint_up_to(NUMBER_MAX)?;
@@ -54,7 +54,7 @@ mod tests {
         }
 
         #[test]
-        fn a_place_that_no_file_has_is_refused(file in NUMBER_MAX + 1.., offset in OFFSET_MAX + 1..) {
+        fn an_impossible_file_number_or_offset_is_refused(file in NUMBER_MAX + 1.., offset in OFFSET_MAX + 1..) {
             for (file, offset) in [(file, 0), (1, offset), (u64::MAX, u64::MAX)] {
                 let mut bytes = Vec::new();
                 encode(Pointer { file, epoch: 0, offset, len: 1 }, &mut bytes);

@@ -1,4 +1,5 @@
-//! What stands in value files beside values: drop-keys, and the index of a sorted table. Page: `docs/formats/value.md`.
+//! What value files contain besides values: drop-keys, and the index of a sorted table. Page:
+//! `docs/formats/value.md`.
 //!
 //! ```text
 //! sorted table    header │ description │ values by key, newest version first │ index │ properties   (NovKV's SVTable)
@@ -28,16 +29,16 @@ use crate::{
     value::{self, Stored, ValueKind},
 };
 
-/// Versions of one value file that nobody needs any more.
+/// Versions in one value file that are no longer needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Their numbers.
+    /// Their sequence numbers.
     pub seqnos: Vec<SeqNo>,
     /// Bytes of their records.
     pub bytes: u64,
 }
 
-/// How much a drop block drops, which its first bytes say.
+/// The totals of a drop block, from its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropTotals {
     /// Versions.
@@ -46,7 +47,7 @@ pub struct DropTotals {
     pub bytes: u64,
 }
 
-/// Appends the drop block of `file` to `out`; `dropped` is sorted on the way.
+/// Appends the drop block of `file` to `out`. Sorts `dropped`.
 pub fn encode_drops(out: &mut Vec<u8>, place: (FileId, u64), file: FileId, dropped: &mut Dropped) {
     dropped.seqnos.sort_unstable();
     let mut body = Vec::with_capacity(20 + 2 * dropped.seqnos.len());
@@ -60,10 +61,10 @@ pub fn encode_drops(out: &mut Vec<u8>, place: (FileId, u64), file: FileId, dropp
     value::encode(out, place, ValueKind::Drops, file, &[], Stored::plain(&body));
 }
 
-/// How much a drop block drops.
+/// The totals of a drop block.
 ///
 /// # Errors
-/// When its body is none.
+/// If `body` is not that of a drop block.
 pub fn drop_totals(body: &[u8]) -> Result<DropTotals, Corruption> {
     totals(&mut Input::new(body, "drop block"))
 }
@@ -72,32 +73,32 @@ fn totals(input: &mut Input<'_>) -> Result<DropTotals, Corruption> {
     Ok(DropTotals { bytes: input.varint()?, count: input.varint()? })
 }
 
-/// Hands the numbers in a drop block to `met`, ascending.
+/// Calls `visit` with each number in a drop block, ascending.
 ///
 /// # Errors
-/// When its body is none.
-pub fn decode_drops(body: &[u8], mut met: impl FnMut(SeqNo)) -> Result<(), Corruption> {
+/// If `body` is not that of a drop block.
+pub fn decode_drops(body: &[u8], mut visit: impl FnMut(SeqNo)) -> Result<(), Corruption> {
     let mut input = Input::new(body, "drop block");
     let mut seqno: SeqNo = 0;
     for _ in 0..totals(&mut input)?.count {
         let at = input;
         let distance = input.varint()?;
         seqno = seqno.checked_add(distance).ok_or_else(|| at.damage("a number", "one beyond 64 bits"))?;
-        met(seqno);
+        visit(seqno);
     }
     input.end()
 }
 
-/// What a sorted table says about itself.
+/// The properties of a sorted table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
-    /// How often what is in it has been rewritten. A pointer with another epoch says nothing about the place.
+    /// How many times its content has been rewritten. The offset of a pointer with another epoch is not valid here.
     pub epoch: u32,
     /// Where the values end and the index begins.
     pub values_end: u64,
-    /// The file numbers that lead here, ascending, and how many bytes of records each has here.
+    /// The file numbers that lead here, ascending, with the bytes of records of each.
     pub aliases: Vec<(FileId, u64)>,
-    /// Drop files whose blocks for these files were regarded when the table was made.
+    /// The drop files that were taken into account for these files when the table was written.
     pub regarded: Vec<FileId>,
 }
 
@@ -118,23 +119,23 @@ pub fn encode_properties(out: &mut Vec<u8>, place: (FileId, u64), properties: &P
     value::encode(out, place, ValueKind::Properties, 0, &[], Stored::plain(&body));
 }
 
-/// Kind, method and length of the key, of a record without one.
+/// Kind, method and key length of a record without a key.
 const RECORD_START_BYTES: usize = 3;
 
-/// At the end of a sorted table so many bytes say how long the properties are.
+/// Bytes at the end of a sorted table that give the length of the properties.
 pub const PROPERTIES_END_BYTES: usize = size_of::<u32>() + TRAILER_BYTES;
 
-/// How long the properties are, from the last [`PROPERTIES_END_BYTES`] of a table: `None` when they cannot be so long.
+/// The length of the properties, from the last [`PROPERTIES_END_BYTES`] of a table; `None` if it is impossible.
 #[must_use]
 pub fn properties_len(last: &[u8], file_len: u64) -> Option<u64> {
     let len = u64::from(u32::from_le_bytes(*last.first_chunk()?));
     (len >= (HEADER_BYTES + RECORD_START_BYTES + PROPERTIES_END_BYTES) as u64 && len <= file_len).then_some(len)
 }
 
-/// The properties in `bytes`, which stand at `offset` of the file `file` and end with it.
+/// The properties in `bytes`, which are at `offset` of `file` and reach to its end.
 ///
 /// # Errors
-/// When they are not whole.
+/// If they are not whole.
 pub fn decode_properties(bytes: &[u8], file: FileId, offset: u64) -> Result<Properties, Corruption> {
     properties(structure(bytes, (file, offset), ValueKind::Properties)?)
 }
@@ -142,7 +143,7 @@ pub fn decode_properties(bytes: &[u8], file: FileId, offset: u64) -> Result<Prop
 /// The properties in the body of their record.
 ///
 /// # Errors
-/// When they are none.
+/// If `body` does not contain properties.
 pub fn properties(body: &[u8]) -> Result<Properties, Corruption> {
     let mut input = Input::new(body, "properties");
     let epoch = input.varint32()?;
@@ -159,7 +160,7 @@ pub fn properties(body: &[u8]) -> Result<Properties, Corruption> {
     Ok(properties)
 }
 
-/// The body of the one record in `bytes`, which is of this kind.
+/// The body of the one record in `bytes`, which must be of this kind.
 fn structure(bytes: &[u8], (file, offset): (FileId, u64), kind: ValueKind) -> Result<&[u8], Corruption> {
     let record = value::decode(value::frame_at(bytes, file, offset)?)?;
     if record.kind == kind {
@@ -168,7 +169,7 @@ fn structure(bytes: &[u8], (file, offset): (FileId, u64), kind: ValueKind) -> Re
     Err(Corruption::new(offset, "value record", format!("{kind:?}"), format!("{:?}", record.kind)))
 }
 
-/// Makes the index of a sorted table.
+/// Builds the index of a sorted table.
 #[derive(Debug, Default)]
 pub struct IndexBuilder {
     positions: Vec<u32>,
@@ -176,7 +177,7 @@ pub struct IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// A stretch begins with this version, at this offset.
+    /// Adds a stretch that starts with this version, at this offset.
     pub fn add(&mut self, key: &[u8], seqno: SeqNo, offset: u64) {
         self.positions.push(self.entries.len() as u32);
         put_slice(&mut self.entries, key);
@@ -194,22 +195,22 @@ impl IndexBuilder {
     }
 }
 
-/// The index of a sorted table, searched as it stands.
+/// The index of a sorted table, searched in its encoded form.
 #[derive(Debug)]
 pub struct Index {
     /// The whole record.
     bytes: Box<[u8]>,
-    /// Where the positions begin in it, and where the entries do.
+    /// Where the positions start in `bytes`, and where the entries start.
     positions: usize,
     entries: usize,
     count: usize,
 }
 
 impl Index {
-    /// The index in `bytes`, which stand at `offset` of the file `file`.
+    /// The index in `bytes`, which are at `offset` of `file`.
     ///
     /// # Errors
-    /// When it is not whole.
+    /// If it is not whole.
     pub fn new(bytes: Box<[u8]>, file: FileId, offset: u64) -> Result<Self, Corruption> {
         let body = structure(&bytes, (file, offset), ValueKind::Index)?;
         let mut input = Input::new(body, "index");
@@ -229,7 +230,7 @@ impl Index {
     /// (`None`: it is the last).
     ///
     /// # Errors
-    /// Entries that cannot be decoded.
+    /// If an entry cannot be decoded.
     pub fn find(&self, key: &[u8], seqno: SeqNo) -> Result<Option<(u64, Option<u64>)>, Corruption> {
         let (mut below, mut above) = (0, self.count);
         while below < above {

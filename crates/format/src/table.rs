@@ -1,4 +1,4 @@
-//! The parts of a sorted table. Page: `docs/formats/table.md`.
+//! The sections of a sorted table. Page: `docs/formats/table.md`.
 //!
 //! ```text
 //! table    data block │ … │ filter │ range tombstones │ index │ properties │ footer 72 B
@@ -6,8 +6,9 @@
 //!          footer length u32 │ version u32 │ magic 8 │ checksum u64
 //! ```
 //!
-//! Every section is one sealed block (see [`sealed`](crate::block::sealed)), or missing with length 0. The footer holds
-//! lengths, not places, so sections cannot overlap or leave gaps: they fill the file or the footer is damaged.
+//! Every section is one sealed block (see [`sealed`](crate::block::sealed)), or is missing and has length 0. The
+//! footer holds lengths, not offsets, so sections cannot overlap or leave gaps: they fill the file, or the footer is
+//! damaged.
 
 pub mod index;
 pub mod properties;
@@ -19,21 +20,21 @@ use crate::{bytes::Input, checksum::checksum};
 
 const MAGIC: [u8; 8] = *b"bifldtbl";
 
-/// The version this release writes and the newest it reads.
+/// The version this release writes, and the newest it reads.
 pub const VERSION: u32 = 1;
 
 /// Bytes of the footer.
 pub const FOOTER_BYTES: usize = 72;
 
-/// Bytes of the footer before its checksum, which stands last in every version.
+/// Bytes of the footer before its checksum, which comes last in every version.
 const COVERED_BYTES: usize = FOOTER_BYTES - 8;
 
-/// Where something stands in a file.
+/// A byte range of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// First byte.
     pub start: u64,
-    /// First byte behind it.
+    /// First byte after it.
     pub end: u64,
 }
 
@@ -44,14 +45,14 @@ impl Place {
         self.end - self.start
     }
 
-    /// Whether it holds nothing: the section is missing.
+    /// Whether it is empty: the section is missing.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.start == self.end
     }
 }
 
-/// How long the sections of a table are, in file order.
+/// The lengths of a table's sections, in file order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footer {
     /// All data blocks together.
@@ -88,7 +89,8 @@ impl Footer {
     /// Decodes the last bytes of a file of `file_bytes`.
     ///
     /// # Errors
-    /// When they are damaged, of another kind of file or of a newer version, or do not describe a file of that length.
+    /// If they are damaged, belong to another kind of file, have a newer version, or do not describe a file of that
+    /// length.
     pub fn decode(bytes: &[u8; FOOTER_BYTES], file_bytes: u64) -> Result<Self, Corruption> {
         let offset = file_bytes.saturating_sub(FOOTER_BYTES as u64);
         let damage = |expected: String, found: String| Corruption::new(offset, "table footer", expected, found);
@@ -107,7 +109,7 @@ impl Footer {
         }
         let (expected, found) = (input.u64()?, checksum(&bytes[..COVERED_BYTES], 0, offset));
         if version > VERSION {
-            // A newer footer may be longer, so its checksum is not ours to judge.
+            // A newer footer may be longer, so its checksum cannot be verified here.
             let expected = format!("a version up to {VERSION} (upgrade Bifold to read newer ones)");
             return Err(damage(expected, format!("version {version}")));
         }
@@ -124,12 +126,12 @@ impl Footer {
         [self.data_bytes, self.filter_bytes, self.tombstones_bytes, self.index_bytes, self.properties_bytes]
     }
 
-    /// Bytes of all sections, which is also where the footer starts.
+    /// Bytes of all sections, which is also the offset of the footer.
     fn sum(&self) -> Option<u64> {
         self.lengths().into_iter().try_fold(0u64, u64::checked_add)
     }
 
-    /// Where a section that is `bytes` long and stands behind `before` is.
+    /// The place of a section of `bytes` bytes after the sections `before`.
     fn place(before: &[u64], bytes: u64) -> Place {
         let start = before.iter().sum();
         Place { start, end: start + bytes }
@@ -175,7 +177,7 @@ mod tests {
     const FILE_BYTES: u64 = 4096 + 74 + 120 + 60 + FOOTER_BYTES as u64;
 
     #[test]
-    fn a_footer_comes_back_and_its_sections_stand_side_by_side() {
+    fn a_footer_comes_back_and_its_sections_are_contiguous() {
         let footer = Footer::decode(&FOOTER.encode(), FILE_BYTES).unwrap();
         assert_eq!(footer, FOOTER);
         assert_eq!(footer.filter(), Place { start: 4096, end: 4170 });
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_told_from_damage() {
+    fn a_newer_version_is_distinguished_from_damage() {
         let mut bytes = FOOTER.encode();
         bytes[52] += 1;
         assert!(Footer::decode(&bytes, FILE_BYTES).unwrap_err().expected.contains("upgrade"));

@@ -1,4 +1,4 @@
-//! Value files: values kept apart from their keys. Page: `docs/formats/value.md`.
+//! Value files: separated values. Page: `docs/formats/value.md`.
 //!
 //! ```text
 //! file      header (32 B) │ description │ record │ record │ …       records as in `frame.rs`
@@ -11,8 +11,9 @@
 //!           delete range: the first key not deleted          tag: an address          others: nothing
 //! ```
 //!
-//! Each record carries key, number and kind, so a file can be collected, verified and salvaged without anything else
-//! (HashKV §3.1; "ours" in the manner of a log). A moved value keeps the number of the commit that wrote it.
+//! Each record has its key, number and kind, so a file can be garbage-collected, verified and salvaged without
+//! anything else (HashKV §3.1; ours is laid out like a log). A moved value keeps the number of the commit that wrote
+//! it.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use crate::{
 
 const MAGIC: [u8; 8] = *b"bifldval";
 
-/// The version this release writes and the newest it reads.
+/// The version this release writes, and the newest it reads.
 pub const VERSION: u32 = 1;
 
 /// The longest value a record may hold, in bytes.
@@ -42,24 +43,24 @@ pub enum ValueKind {
     Value = 1,
     /// It was deleted.
     Delete = 2,
-    /// Its newest version is somewhere else: beside the key, or in another file.
+    /// Its newest version is elsewhere: inline, or in another file.
     Stub = 3,
     /// It and all keys up to another were deleted.
     DeleteRange = 4,
-    /// It and all keys behind it were deleted.
+    /// It and all keys after it were deleted.
     DeleteRangeUnbounded = 5,
     /// Its value, written under the same number, was copied to another file (HashKV §3.4: "a tag in the metadata").
     Tag = 6,
-    /// No key: which values of another file nobody needs any more ([`crate::sorted`]).
+    /// No key: values of another file that are no longer needed ([`crate::sorted`]).
     Drops = 7,
-    /// No key: where values are in this file.
+    /// No key: an index of the values in this file.
     Index = 8,
-    /// No key: what this file is.
+    /// No key: the properties of this file.
     Properties = 9,
 }
 
 impl ValueKind {
-    /// Whether a record of this kind says something about its key; otherwise it has none.
+    /// Whether a record of this kind has a key.
     #[must_use]
     pub fn has_key(self) -> bool {
         !matches!(self, Self::Drops | Self::Index | Self::Properties)
@@ -73,14 +74,14 @@ impl ValueKind {
     }
 }
 
-/// What a value file says about itself.
+/// The description of a value file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Which kind of value file; the placement's own numbering.
+    /// The kind of value file (the placement's own numbering).
     pub class: u8,
-    /// Which keyspace its values belong to.
+    /// The keyspace its values belong to.
     pub keyspace: KeyspaceId,
-    /// Which group of values; the placement's own numbering.
+    /// The group of values (the placement's own numbering).
     pub group: u64,
 }
 
@@ -89,19 +90,19 @@ pub struct Description {
 pub struct ValueRecord<'a> {
     /// Where it starts in its file.
     pub offset: u64,
-    /// The number under which the key was written.
+    /// The sequence number under which the key was written.
     pub seqno: SeqNo,
     /// What it says.
     pub kind: ValueKind,
     /// The key.
     pub key: &'a [u8],
     method: Method,
-    /// The value as it is stored, or what else the kind needs.
+    /// The value as stored, or other data that the kind needs.
     body: &'a [u8],
 }
 
 impl<'a> ValueRecord<'a> {
-    /// The body as it is stored, to be copied into another record.
+    /// The body as stored, for copying into another record.
     #[must_use]
     pub fn stored(&self) -> Stored<'a> {
         Stored { method: self.method, body: self.body }
@@ -110,7 +111,7 @@ impl<'a> ValueRecord<'a> {
     /// The value, uncompressed.
     ///
     /// # Errors
-    /// When it does not decompress.
+    /// If it does not decompress.
     pub fn value(&self) -> Result<Value, Corruption> {
         match self.method {
             Method::Plain => Ok(Value::copy_of(self.body)),
@@ -122,16 +123,16 @@ impl<'a> ValueRecord<'a> {
         }
     }
 
-    /// The body as it is stored.
+    /// The body as stored.
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
         self.body
     }
 
-    /// Where the value of a tag was copied to. It may have moved on since, or be dead.
+    /// The address that a tag's value was copied to. The value may have moved again since, or be dead.
     ///
     /// # Errors
-    /// When it is a tag and its body no address.
+    /// If it is a tag and its body is not an address.
     pub fn tagged(&self) -> Result<Option<Pointer>, Corruption> {
         match self.kind {
             ValueKind::Tag => pointer::decode(self.body).map(Some).map_err(|damage| damage.at(self.offset)),
@@ -139,16 +140,16 @@ impl<'a> ValueRecord<'a> {
         }
     }
 
-    /// Checks what no checksum tells: that a value decompresses, and that a tag has an address.
+    /// Checks what the checksum does not cover: that a value decompresses, and that a tag has an address.
     ///
     /// # Errors
-    /// When they do not.
+    /// If that is not so.
     pub fn check(&self) -> Result<(), Corruption> {
         self.tagged()?;
         self.value().map(drop)
     }
 
-    /// The first key that a range delete leaves.
+    /// The first key that a range delete does not delete.
     #[must_use]
     pub fn range_end(&self) -> Option<&'a [u8]> {
         (self.kind == ValueKind::DeleteRange).then_some(self.body)
@@ -163,7 +164,7 @@ pub struct Stored<'a> {
 }
 
 impl Stored<'static> {
-    /// Of a record without a body.
+    /// For a record without a body.
     pub const NOTHING: Self = Self { method: Method::Plain, body: &[] };
 }
 
@@ -174,20 +175,20 @@ impl<'a> Stored<'a> {
         Self { method: Method::Plain, body }
     }
 
-    /// What else there is to know of the body, to be kept beside a copy of it.
+    /// The same without the body, to be kept together with a copy of the body.
     #[must_use]
     pub fn emptied(self) -> Stored<'static> {
         Stored { method: self.method, body: &[] }
     }
 
-    /// The same with this body: that of which [`Stored::emptied`] was taken.
+    /// The reverse of [`Stored::emptied`]: `body` is the copy.
     #[must_use]
     pub fn with_body(self, body: &[u8]) -> Stored<'_> {
         Stored { method: self.method, body }
     }
 }
 
-/// The first bytes of the value file `file`, its description included.
+/// The first bytes of the value file `file`, including its description.
 #[must_use]
 pub fn header(file: FileId, description: Description) -> Vec<u8> {
     let mut out = frame::file_header(MAGIC, VERSION, file).to_vec();
@@ -199,20 +200,20 @@ pub fn header(file: FileId, description: Description) -> Vec<u8> {
     out
 }
 
-/// The id of a value file and what it says about itself, from its first bytes, and where its records begin.
+/// The id and description of a value file, from its first bytes, and the offset of its first record.
 ///
 /// # Errors
-/// When they are not the beginning of a value file of this or an older version.
+/// If they are not the start of a value file of this or an older version.
 pub fn describe(bytes: &[u8]) -> Result<(FileId, Description, u64), Corruption> {
     let file = frame::file_id(bytes, MAGIC, VERSION)?;
     let (description, start) = describe_as(bytes, file)?;
     Ok((file, description, start))
 }
 
-/// As [`describe`], of a file whose number is known and whose header does not matter.
+/// As [`describe`], for a file with a known number. Ignores the header.
 ///
 /// # Errors
-/// When there is no whole description.
+/// If there is no whole description.
 pub fn describe_as(bytes: &[u8], file: FileId) -> Result<(Description, u64), Corruption> {
     let start = FILE_HEADER_BYTES as u64;
     match frame::step(bytes.get(FILE_HEADER_BYTES..).unwrap_or_default(), file, start) {
@@ -242,19 +243,19 @@ pub fn is_torn_beginning(bytes: &[u8], file: FileId) -> bool {
             && frame::judge(rest, file, FILE_HEADER_BYTES as u64, ends) == frame::Broken::Torn)
 }
 
-/// What a file's header says its number is.
+/// The file number in a file's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// This, and the header is whole.
+    /// The number in a whole header.
     Whole(FileId),
-    /// The header is damaged; this stands where the number should.
+    /// The header is damaged; this is what the field of the number contains.
     Damaged(FileId),
 }
 
-/// What the header of a value file says its number is, however damaged it is.
+/// The file number in the header of a value file, however damaged the header is.
 ///
 /// # Errors
-/// When it is whole and that of another kind of file, or of a newer version.
+/// If the header is whole but belongs to another kind of file or has a newer version.
 pub fn identify(bytes: &[u8]) -> Result<Identity, Corruption> {
     if frame::is_file_header(bytes) {
         return frame::file_id(bytes, MAGIC, VERSION).map(Identity::Whole);
@@ -266,7 +267,7 @@ pub fn identify(bytes: &[u8]) -> Result<Identity, Corruption> {
 /// The most bytes that [`describe`] needs.
 pub const DESCRIPTION_BYTES_MAX: usize = FILE_HEADER_BYTES + HEADER_BYTES + 1 + 5 + 10 + TRAILER_BYTES;
 
-/// Appends a record to `out`. It will stand at `offset` of the file `file`.
+/// Appends a record to `out`. It will be at `offset` of `file`.
 pub fn encode(
     out: &mut Vec<u8>,
     (file, offset): (FileId, u64),
@@ -280,7 +281,7 @@ pub fn encode(
     frame::finish(out, start, file, offset, seqno, Before::Unsynced);
 }
 
-/// Appends a tag: the value of `key`, written under `seqno`, stands at `to`.
+/// Appends a tag: the value of `key`, written under `seqno`, is at `to`.
 pub fn encode_tag(out: &mut Vec<u8>, (file, offset): (FileId, u64), seqno: SeqNo, key: &[u8], to: Pointer) {
     let start = begin(out, ValueKind::Tag, Method::Plain, key);
     pointer::encode(to, out);
@@ -314,7 +315,7 @@ fn begin(out: &mut Vec<u8>, kind: ValueKind, method: Method, key: &[u8]) -> usiz
 /// Decodes the record in a frame.
 ///
 /// # Errors
-/// When it is none.
+/// If it is not a value record.
 pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
     let mut input = Input::new(frame.payload, "value record");
     let read = |input: &mut Input<'_>| -> Result<(ValueKind, Method, usize), Corruption> {
@@ -334,10 +335,10 @@ pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
     Ok(ValueRecord { offset: frame.offset, seqno: frame.number, kind, key, method, body: input.rest() })
 }
 
-/// The frame of the one record in `bytes`, which stand at `offset` of the file `file`.
+/// The frame of the one record in `bytes`, which are at `offset` of `file`.
 ///
 /// # Errors
-/// When they are not one whole record.
+/// If they are not one whole record.
 pub fn frame_at(bytes: &[u8], file: FileId, offset: u64) -> Result<Frame<'_>, Corruption> {
     match frame::step(bytes, file, offset) {
         frame::Step::Record(frame, len) if len == bytes.len() => Ok(frame),
@@ -348,16 +349,16 @@ pub fn frame_at(bytes: &[u8], file: FileId, offset: u64) -> Result<Frame<'_>, Co
     }
 }
 
-/// The value of `key` in the bytes of one whole record, without copying it where it is not compressed.
+/// The value of `key` in the bytes of one whole record. An uncompressed value is not copied.
 ///
 /// # Errors
-/// When they are not the record at `offset` of `file`, or one of another key.
+/// If they are not the record at `offset` of `file`, or are a record of another key.
 pub fn read_value(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Result<Value, Corruption> {
     let found = read_version(bytes, file, offset, key)?;
     Ok(found.1)
 }
 
-/// As [`read_value`], with the number under which it was written.
+/// As [`read_value`], with the sequence number under which it was written.
 ///
 /// # Errors
 /// As [`read_value`].
@@ -405,7 +406,7 @@ mod tests {
         }
 
         #[test]
-        fn damage_is_noticed(key: Vec<u8>, value: Vec<u8>, at: prop::sample::Index, bit in 0u8..8) {
+        fn damage_is_detected(key: Vec<u8>, value: Vec<u8>, at: prop::sample::Index, bit in 0u8..8) {
             let mut bytes = Vec::new();
             encode(&mut bytes, PLACE, ValueKind::Value, 5, &key, Stored::plain(&value));
             let at = at.index(bytes.len());
@@ -433,7 +434,7 @@ mod tests {
         let record = decode(frame).unwrap();
         assert_eq!((record.seqno, record.kind, record.key), (5, ValueKind::Tag, &b"key"[..]));
         assert_eq!((record.tagged(), record.check()), (Ok(Some(to)), Ok(())));
-        assert!(read_value(Arc::from(bytes), PLACE.0, PLACE.1, b"key").is_err(), "a tag is no value");
+        assert!(read_value(Arc::from(bytes), PLACE.0, PLACE.1, b"key").is_err(), "a tag is not a value");
         let mut bytes = Vec::new();
         encode(&mut bytes, PLACE, ValueKind::Tag, 5, b"key", Stored::plain(&[1, 2]));
         let frame::Step::Record(frame, _) = frame::step(&bytes, PLACE.0, PLACE.1) else { panic!("no record") };
@@ -446,11 +447,11 @@ mod tests {
         let bytes = header(12, description);
         assert!(bytes.len() <= DESCRIPTION_BYTES_MAX);
         assert_eq!(describe(&bytes), Ok((12, description, bytes.len() as u64)));
-        (0..bytes.len()).for_each(|cut| assert!(describe(&bytes[..cut]).is_err(), "{cut}"));
+        (0..bytes.len()).for_each(|len| assert!(describe(&bytes[..len]).is_err(), "{len}"));
     }
 
     #[test]
-    fn a_damaged_header_still_tells_what_stands_in_it() {
+    fn a_damaged_header_still_gives_its_number() {
         let bytes = header(12, Description { class: 1, keyspace: 2, group: 0 });
         assert_eq!(identify(&bytes), Ok(Identity::Whole(12)));
         for at in 0..FILE_HEADER_BYTES {
@@ -469,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_key_is_no_answer() {
+    fn a_record_of_another_key_is_an_error() {
         let mut bytes = Vec::new();
         encode(&mut bytes, PLACE, ValueKind::Value, 5, b"key", Stored::plain(b"value"));
         let error = read_value(Arc::from(bytes), PLACE.0, PLACE.1, b"kez").unwrap_err();

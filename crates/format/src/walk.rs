@@ -1,8 +1,8 @@
-//! Walks the records of a file from front to back, in bounded memory, whatever the file holds.
+//! Walks the records of a file from front to back, in bounded memory, whatever the file contains.
 //!
 //! ```text
-//! step ─▶ a whole record │ torn: a crash left it │ damaged: no crash did │ the end
-//!                                                   └─ find_next ─▶ the next place where a whole record stands
+//! step ─▶ a whole record │ torn: left by a crash │ damaged: not left by a crash │ the end
+//!                                                   └─ find_next ─▶ the next whole record
 //! ```
 //!
 //! This crate does no I/O: the caller gives a function that reads. The memory taken is that of a chunk, or of the
@@ -12,37 +12,37 @@ use bifold_contract::FileId;
 
 use crate::frame::{self, Broken, Frame, HEADER_BYTES, Step, TRAILER_BYTES};
 
-/// Bytes read at a time, unless another size is asked for.
+/// Bytes per read, unless set otherwise.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
 /// A walk between two offsets of a file.
 #[derive(Debug)]
 pub struct Walk {
     file: FileId,
-    /// What has been read and not been passed yet starts here in the file.
+    /// The current position in the file: where `buffer[passed..]` starts.
     position: u64,
     end: u64,
     buffer: Vec<u8>,
-    /// How much of the buffer is passed, and how much has been read.
+    /// How many bytes of the buffer the walk has passed, and how many are filled.
     passed: usize,
     filled: usize,
     chunk_bytes: usize,
 }
 
-/// What a walk meets.
+/// What a walk finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met<'a> {
-    /// A whole record, and how long it is.
+    /// A whole record and its length.
     Record(Frame<'a>, u32),
-    /// At this offset stand the remains of a crash: the end of what counts, if the walk's end is that of the file.
+    /// The remains of a crash are at this offset. The valid content ends here if the walk ends where the file ends.
     Torn(u64),
-    /// At this offset stands what no crash leaves.
+    /// Damage that no crash leaves.
     Damaged {
         /// Where.
         offset: u64,
-        /// What should stand there.
+        /// What should be there.
         expected: &'static str,
-        /// What does.
+        /// What is there.
         found: &'static str,
     },
     /// The end.
@@ -50,45 +50,45 @@ pub enum Met<'a> {
 }
 
 impl Walk {
-    /// From `start`, where a record begins, up to `end`.
+    /// A walk from `start`, where a record starts, up to `end`.
     #[must_use]
     pub fn new(file: FileId, start: u64, end: u64) -> Self {
         Self { file, position: start, end, buffer: Vec::new(), passed: 0, filled: 0, chunk_bytes: CHUNK_BYTES }
     }
 
-    /// The same, reading so many bytes at a time.
+    /// The same walk, reading `bytes` bytes at a time.
     #[must_use]
     pub fn by_chunks_of(self, bytes: usize) -> Self {
         Self { chunk_bytes: bytes, ..self }
     }
 
-    /// Where the next record is looked for.
+    /// The offset of the next record.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Bytes from there to the end.
+    /// Bytes from there to the end of the walk.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.end.saturating_sub(self.position)
     }
 
-    /// Bytes of memory that the buffer takes.
+    /// Bytes of memory for the buffer.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// The next record, or what stands in its place. After anything but a record the walk stays where it is.
+    /// The next record, or what is in its place. The walk moves on only after a record.
     ///
     /// # Errors
-    /// Those of `read`, which fills its buffer from an offset of the file on.
+    /// Those of `read`, which fills its buffer from an offset of the file.
     pub fn step<E>(&mut self, mut read: impl FnMut(&mut [u8], u64) -> Result<(), E>) -> Result<Met<'_>, E> {
         if self.position >= self.end {
             return Ok(Met::End);
         }
-        // Its payload is borrowed again below, when the buffer grows no more.
+        // Its payload is borrowed again below, once the buffer no longer grows.
         let (number, before, len) = loop {
             match frame::step(&self.buffer[self.passed..self.filled], self.file, self.position) {
                 Step::Record(record, len) => break (record.number, record.before, len),
@@ -112,7 +112,7 @@ impl Walk {
                 Broken::Damaged { expected, found } => {
                     return Ok(Met::Damaged { offset: self.position, expected, found });
                 }
-                // A sector's end may lie behind the file's: then all that is left is enough.
+                // A sector may end after the file does. Then all remaining bytes are enough.
                 Broken::Needs(needed) => self.read_on(needed.max(have + 1), read)?,
             }
         }
@@ -142,7 +142,7 @@ impl Walk {
                     }
                     self.skip(1);
                 }
-                // A header may begin in what has been read and end behind it.
+                // A header may start in the buffer and end after it.
                 None => self.skip((self.filled - self.passed - (HEADER_BYTES - 1)) as u64),
             }
         }
@@ -174,7 +174,7 @@ impl Walk {
         self.position += bytes;
     }
 
-    /// Reads so much that `needed` bytes from the present position on are there, or all up to the end.
+    /// Reads until `needed` bytes from the current position on are in the buffer, or all bytes up to the end.
     fn read_on<E>(&mut self, needed: usize, read: &mut impl FnMut(&mut [u8], u64) -> Result<(), E>) -> Result<(), E> {
         self.buffer.copy_within(self.passed..self.filled, 0);
         self.filled -= self.passed;
@@ -198,7 +198,7 @@ mod tests {
 
     const FILE: FileId = 9;
 
-    /// Records with these payloads, and where each begins.
+    /// Records with these payloads, and where each starts.
     fn records(payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<u64>) {
         let (mut bytes, mut starts) = (Vec::new(), Vec::new());
         for (number, payload) in payloads.iter().enumerate() {
@@ -210,25 +210,25 @@ mod tests {
         (bytes, starts)
     }
 
-    /// What a walk meets, going on behind what is broken: offset, and the record's number if there is one.
-    fn met(bytes: &[u8], chunk: usize) -> Vec<(u64, &'static str)> {
+    /// What a walk finds, continuing after torn and damaged records: offset and kind.
+    fn found(bytes: &[u8], chunk: usize) -> Vec<(u64, &'static str)> {
         let read = |buffer: &mut [u8], at: u64| {
             let at = at as usize;
-            buffer.copy_from_slice(bytes.get(at..at + buffer.len()).ok_or("a read behind the end")?);
+            buffer.copy_from_slice(bytes.get(at..at + buffer.len()).ok_or("a read past the end")?);
             Ok::<(), &str>(())
         };
         let mut walk = Walk::new(FILE, 0, bytes.len() as u64).by_chunks_of(chunk);
-        let mut met = Vec::new();
+        let mut found = Vec::new();
         loop {
             let (at, what) = match walk.step(read).unwrap() {
                 Met::Record(frame, _) => (frame.offset, "record"),
                 Met::Torn(at) => (at, "torn"),
                 Met::Damaged { offset, .. } => (offset, "damaged"),
-                Met::End => return met,
+                Met::End => return found,
             };
-            met.push((at, what));
+            found.push((at, what));
             if what != "record" && walk.find_next(read).unwrap().is_none() {
-                return met;
+                return found;
             }
         }
     }
@@ -245,46 +245,46 @@ mod tests {
             let hit = starts.partition_point(|&start| start <= (bit / 8) as u64) - 1;
             let expected: Vec<_> =
                 starts.iter().enumerate().map(|(n, &at)| (at, if n == hit { "damaged" } else { "record" })).collect();
-            prop_assert_eq!(met(&bytes, chunk), expected);
+            prop_assert_eq!(found(&bytes, chunk), expected);
         }
 
         #[test]
-        fn a_file_cut_anywhere_is_torn_there(
+        fn a_file_truncated_anywhere_is_torn_there(
             payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..900), 1..5),
-            cut in any::<u32>(), chunk in 1usize..3000,
+            end in any::<u32>(), chunk in 1usize..3000,
         ) {
             let (bytes, starts) = records(&payloads);
-            let cut = cut as usize % bytes.len();
-            let whole = starts.iter().skip(1).filter(|&&end| end <= cut as u64).count();
+            let end = end as usize % bytes.len();
+            let whole = starts.iter().skip(1).filter(|&&start| start <= end as u64).count();
             let mut expected: Vec<_> = starts[..whole].iter().map(|&at| (at, "record")).collect();
-            if starts[whole] < cut as u64 {
+            if starts[whole] < end as u64 {
                 expected.push((starts[whole], "torn"));
             }
-            prop_assert_eq!(met(&bytes[..cut], chunk), expected);
+            prop_assert_eq!(found(&bytes[..end], chunk), expected);
         }
 
         #[test]
-        fn a_lost_sector_is_a_tear_and_what_stands_behind_it_is_found(
+        fn a_lost_sector_is_a_tear_and_records_after_it_are_found(
             payloads in proptest::collection::vec(proptest::collection::vec(1u8.., 300..900), 3..8),
             sector in any::<u32>(), chunk in 1usize..3000,
         ) {
             let (mut bytes, starts) = records(&payloads);
             let sector = sector as usize % (bytes.len() / 512);
             bytes[sector * 512..(sector + 1) * 512].fill(0);
-            let met = met(&bytes, chunk);
-            let lost: Vec<_> = starts.into_iter().filter(|&at| !met.contains(&(at, "record"))).collect();
+            let found = found(&bytes, chunk);
+            let lost: Vec<_> = starts.into_iter().filter(|&at| !found.contains(&(at, "record"))).collect();
             prop_assert!((1..=3).contains(&lost.len()), "{lost:?}");
-            prop_assert_eq!(met.iter().find(|met| met.1 != "record"), Some(&(lost[0], "torn")));
+            prop_assert_eq!(found.iter().find(|found| found.1 != "record"), Some(&(lost[0], "torn")));
         }
 
         #[test]
         fn no_bytes_make_a_walk_panic_or_go_on_for_ever(bytes: Vec<u8>, chunk in 1usize..100) {
-            let _any_answer = met(&bytes, chunk);
+            let _any_answer = found(&bytes, chunk);
         }
     }
 
     #[test]
-    fn a_length_is_believed_only_as_far_as_the_file_reaches() {
+    fn a_length_is_trusted_only_up_to_the_end_of_the_file() {
         let mut bytes = Vec::new();
         let start = frame::begin(&mut bytes);
         bytes.extend_from_slice(&vec![7; 4 << 20]);

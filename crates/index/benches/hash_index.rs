@@ -1,9 +1,9 @@
-//! What the hash index over level 0 costs: making it of hashes, and asking it.
+//! The cost of the hash index of level 0: building it from hashes, and lookups.
 //!
 //! `cargo bench -p bifold-index --bench hash_index` prints, for indexes of several sizes with 8 runs, nanoseconds for
 //! each key: wall time of the one thread, the least of five rounds.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark has nobody to hand an error to")]
+#![allow(clippy::unwrap_used, reason = "a benchmark has no caller to return an error to")]
 
 use std::{hint::black_box, sync::Arc, time::Instant};
 
@@ -20,31 +20,32 @@ fn main() {
     let context = Arc::new(TableContext::new(0, 1 << 30));
     for keys in [64 << 10, 1 << 20, 4 << 20] {
         let runs: Vec<Vec<u64>> = (0..RUNS).map(|run| hashes(run * keys / RUNS..(run + 1) * keys / RUNS)).collect();
-        let make = || {
+        let build = || {
             let index = HashIndex::with_room(keys, &HashIndexOptions::default(), &context).unwrap();
             (0..).zip(&runs).for_each(|(run, hashes)| assert!(index.add(run, hashes)));
             index
         };
-        let index = make();
+        let index = build();
         let order = |keys: std::ops::Range<usize>| {
             let mut hashes = hashes(keys);
-            // Nobody asks in the order of hashes.
+            // Lookups do not come in the order of hashes.
             hashes.sort_unstable_by_key(|hash| hash.rotate_left(32));
             hashes
         };
-        let (there, not_there) = (order(0..keys), order(keys..2 * keys));
-        let ask = |hashes: &[u64]| hashes.iter().for_each(|&hash| index.find(hash, |run| assert!(black_box(run) > 0)));
+        let (present, absent) = (order(0..keys), order(keys..2 * keys));
+        let probe =
+            |hashes: &[u64]| hashes.iter().for_each(|&hash| index.find(hash, |run| assert!(black_box(run) > 0)));
         println!(
-            "{keys} keys, {} KiB: made in {:.1} ns a key; asked for one that is there {:.1} ns, not there {:.1} ns",
+            "{keys} keys, {} KiB: built in {:.1} ns per key; lookup of a key {:.1} ns if present, {:.1} ns if absent",
             index.usage().bytes >> 10,
-            least(|| drop(black_box(make()))) / keys as f64,
-            least(|| ask(&there)) / keys as f64,
-            least(|| ask(&not_there)) / keys as f64,
+            least(|| drop(black_box(build()))) / keys as f64,
+            least(|| probe(&present)) / keys as f64,
+            least(|| probe(&absent)) / keys as f64,
         );
     }
 }
 
-/// Hashes of keys, ascending as tables have them.
+/// Hashes of keys, ascending as in tables.
 fn hashes(keys: std::ops::Range<usize>) -> Vec<u64> {
     let mut hashes: Vec<u64> = keys.map(|key| key_hash(&key.to_be_bytes())).collect();
     hashes.sort_unstable();

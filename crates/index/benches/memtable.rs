@@ -1,9 +1,9 @@
-//! What an insertion, a look-up and a step of a scan cost in the memtable, a B-tree behind a lock and a skip list.
+//! The cost of an insertion, a lookup and a scan step in the memtable, a B-tree behind a lock and a skip list.
 //!
-//! `cargo bench -p bifold-index --bench memtable [-- WORD...]` prints a line for each number of entries, shape of keys,
-//! size of values and structure; words pick the lines that contain them all. Figures are nanoseconds per operation, the
-//! least of three rounds: whatever else the machine does only adds. Each round starts with an empty structure, whose
-//! memory the system has yet to map, as that of a new memtable is. All three copy key and value on insertion.
+//! `cargo bench -p bifold-index --bench memtable [-- WORD...]` prints a line for each number of entries, shape of
+//! keys, size of values and structure; words select the lines that contain them all. Figures are nanoseconds per
+//! operation, the minimum of three rounds, because other load only adds time. Each round starts with an empty
+//! structure without mapped memory, like a new memtable. All three copy key and value on insertion.
 
 use std::{
     collections::BTreeMap,
@@ -19,12 +19,12 @@ use crossbeam_skiplist::SkipMap;
 const ROUNDS: usize = 3;
 const KEY_LEN: usize = 24;
 
-/// What is measured of each structure.
+/// The measured operations.
 trait Store: Default {
     const NAME: &'static str;
     fn fill(&self, keys: &[[u8; KEY_LEN]], payload: &[u8]);
     fn get(&self, key: &[u8]) -> Option<u8>;
-    /// Looks at all entries in order; the sum of something of each.
+    /// Reads all entries in order and returns a sum over them.
     fn scan(self: &Arc<Self>) -> u64;
     fn bytes(&self) -> usize {
         0
@@ -36,7 +36,7 @@ impl Store for Memtable {
 
     fn fill(&self, keys: &[[u8; KEY_LEN]], payload: &[u8]) {
         for (key, seqno) in keys.iter().zip(self.max_seqno().unwrap_or(0) + 1..) {
-            // One writer for each, as a commit of one entry does.
+            // One writer per entry, as in a commit of one entry.
             self.writer().insert(&Entry::inline(key, seqno, payload));
         }
     }
@@ -122,7 +122,7 @@ fn main() {
     }
 }
 
-/// One line but for the structure.
+/// One line of the output without the structure.
 struct Case<'a> {
     entries: u64,
     shape: &'static str,
@@ -172,7 +172,7 @@ fn per_operation(operations: usize, work: impl FnOnce()) -> f64 {
     start.elapsed().as_nanos() as f64 / operations as f64
 }
 
-/// A number that looks like chance (SplitMix64).
+/// A pseudo-random number (SplitMix64).
 fn scatter(n: u64) -> u64 {
     let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,11 +1,11 @@
-//! What writing, point reads and scans of tables cost.
+//! The cost of writes, point reads and scans of tables.
 //!
 //! `cargo bench -p bifold-index --bench table [-- WORD...]` builds one run of 16 MiB tables on disk for each shape of
 //! data and prints a line for each measure; words pick the shapes that contain them all. Files stay in the page
 //! cache, so this is the processor's part of the work. Figures are CPU time of the one thread, the least of three
 //! rounds: whatever else the machine does only adds.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark has nobody to hand an error to")]
+#![allow(clippy::unwrap_used, reason = "a benchmark has no caller to return an error to")]
 
 use std::{fs, hint::black_box, path::Path, sync::Arc, time::Instant};
 
@@ -55,13 +55,13 @@ fn measure(shape: &Shape, dir: &Dir) {
     let bytes: u64 = edit.added.iter().map(|added| added.table.bytes).sum();
     let megabytes = bytes as f64 / 1e6;
     println!(
-        "{}: build {:.0} ns an entry, {:.0} MB/s of CPU, {:.0} MB/s with syncs",
+        "{}: build {:.0} ns per entry, {:.0} MB/s of CPU, {:.0} MB/s with syncs",
         shape.name,
         (cpu_ns() - begin) as f64 / KEYS as f64,
         megabytes * 1e9 / (cpu_ns() - begin) as f64,
         megabytes / wall.elapsed().as_secs_f64()
     );
-    for (label, cache_bytes) in [("page cache", 0), ("cache of an eighth", bytes / 8), ("all cached", bytes * 2)] {
+    for (label, cache_bytes) in [("page cache", 0), ("cache of 1/8", bytes / 8), ("all cached", bytes * 2)] {
         let context = Arc::new(TableContext::new(cache_bytes, 64 << 20));
         let open = &mut |meta: &_| Table::open(dir, Arc::clone(meta), &context);
         let version = Version::default().apply(&edit, open).unwrap();
@@ -69,14 +69,14 @@ fn measure(shape: &Shape, dir: &Dir) {
             gets(&version, KEYS * 4, |at| at);
         }
         report(shape, &format!("get, {label}"), READS, || gets(&version, READS, |at| at));
-        if label != "cache of an eighth" {
+        if label != "cache of 1/8" {
             report(shape, &format!("get absent, {label}"), READS, || gets(&version, READS, |at| at + KEYS));
             report(shape, &format!("scan of 100, {label}"), READS / 20, || scans(&version, READS / 20));
         }
         if label == "page cache" {
             println!("{}: {:.1} MB of indexes and filters", shape.name, context.metadata_bytes() as f64 / 1e6);
-            report(shape, "full scan, an entry", KEYS, || walk(&version, ReadMode::Scan));
-            report(shape, "compaction read, an entry", KEYS, || walk(&version, ReadMode::Compaction));
+            report(shape, "full scan, per entry", KEYS, || walk(&version, ReadMode::Scan));
+            report(shape, "compaction read, per entry", KEYS, || walk(&version, ReadMode::Compaction));
         }
     }
 }
@@ -115,7 +115,7 @@ fn build(shape: &Shape, dir: &Dir) -> LevelEdit {
     edit
 }
 
-/// 24 bytes, in order of `at`; the keys beyond `KEYS` lie between the others.
+/// 24 bytes, in order of `at`; the keys beyond `KEYS` are between the others.
 fn key(at: u64) -> [u8; 24] {
     let mut key = *b"key:00000000000000000000";
     let mut number = (at % KEYS) * 7 + at / KEYS;
@@ -126,7 +126,7 @@ fn key(at: u64) -> [u8; 24] {
     key
 }
 
-/// Half of it compresses.
+/// The second half compresses.
 fn fill(value: &mut [u8], at: u64) {
     let half = value.len() / 2;
     let mut state = at.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -149,8 +149,8 @@ fn gets(version: &Version, count: u64, choose: impl Fn(u64) -> u64) {
         state = next(state);
         let key = key(choose(state % KEYS));
         let hash = key_hash(&key);
-        let question = Lookup { key: &key, key_hash: hash, snapshot: SeqNo::MAX, covered_by: 0, locator: &NewestFirst };
-        black_box(version.get(&question, &counters).unwrap());
+        let lookup = Lookup { key: &key, key_hash: hash, snapshot: SeqNo::MAX, covered_by: 0, locator: &NewestFirst };
+        black_box(version.get(&lookup, &counters).unwrap());
     }
 }
 
@@ -185,10 +185,10 @@ fn walk(version: &Version, mode: ReadMode) {
     assert_eq!(entries, KEYS);
 }
 
-/// CPU time of this thread where the system tells it, else the time that has passed.
+/// CPU time of this thread if the system reports it, else wall time.
 fn cpu_ns() -> u64 {
-    let told = fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let first = told.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    let reported = fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let first = reported.and_then(|text| text.split_whitespace().next()?.parse().ok());
     first.unwrap_or_else(|| {
         static BEGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         u64::try_from(BEGIN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)

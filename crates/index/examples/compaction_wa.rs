@@ -1,4 +1,4 @@
-//! What compaction policies cost: bytes written, runs to read and space, by simulation on keys alone.
+//! The cost of compaction policies: bytes written, runs to read and space, from a simulation with keys only.
 //!
 //! ```text
 //! cargo run --release -p bifold-index --example compaction_wa -- [data GiB] [compaction speed]
@@ -9,7 +9,7 @@
 //! the policy chooses. It reads and writes `speed` bytes while the user writes one (0: in no time, so that everything
 //! is merged as soon as it is due, which writes the most).
 
-#![allow(clippy::expect_used, reason = "an example ends where its arguments or the policies are wrong")]
+#![allow(clippy::expect_used, reason = "an example ends if its arguments or the policies are wrong")]
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,7 +21,7 @@ use bifold_index::compaction::{
 };
 
 const MIB: u64 = 1 << 20;
-/// A key of 16 bytes, a value of 1000 and what a table adds.
+/// A key of 16 bytes, a value of 1000 bytes and the overhead in a table.
 const ENTRY_BYTES: u64 = 1024;
 const MEMTABLE_BYTES: u64 = 64 * MIB;
 
@@ -86,7 +86,7 @@ fn policies() -> Vec<(String, Box<dyn CompactionPolicy>)> {
     all
 }
 
-/// A tree whose tables are sorted lists of keys.
+/// A tree with sorted lists of keys as tables.
 struct Tree<'a> {
     policy: &'a dyn CompactionPolicy,
     speed: f64,
@@ -157,7 +157,7 @@ impl<'a> Tree<'a> {
         self.runs_max = self.runs_max.max(runs);
     }
 
-    /// Ends the running job when its time is up, and begins what is due.
+    /// Ends the running job when its time is up, and starts the next job that is due.
     fn work(&mut self) {
         loop {
             if let Some((_, end)) = &self.running
@@ -175,7 +175,7 @@ impl<'a> Tree<'a> {
             let Some(job) = self.policy.choose(&self.levels, &Busy::default()) else { return };
             let moved = 2.0 * self.input_bytes(&job) as f64;
             let cost = if self.speed == 0.0 || job.shape == JobShape::Move { 0.0 } else { moved / self.speed };
-            // A worker goes on at once; one that had nothing to do begins now.
+            // A busy worker continues at once; an idle one starts now.
             let begin = began.filter(|&end| end > 0.0).unwrap_or(self.now);
             self.running = Some((job, begin + cost));
         }
@@ -235,7 +235,7 @@ impl<'a> Tree<'a> {
             runs.push(Run { id: run, tables: Vec::new() });
             runs.sort_by_key(|r| std::cmp::Reverse(r.id));
         }
-        let run = runs.iter_mut().find(|r| r.id == run).expect("just made");
+        let run = runs.iter_mut().find(|r| r.id == run).expect("just added");
         run.tables.extend(tables);
         run.tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
     }
@@ -268,9 +268,9 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// A permutation of `0..keys`, so that neighbours in rank are far apart in key order.
+/// A permutation of `0..keys`, so that neighbours in rank are distant in key order.
 fn scatter(n: u64, keys: u64) -> u64 {
-    // Any odd multiplier permutes the numbers below a power of two; those that fall outside are sent on.
+    // Any odd multiplier permutes the numbers below a power of two. Results outside `0..keys` are permuted again.
     let mask = keys.next_power_of_two() - 1;
     let mut at = n;
     loop {

@@ -1,4 +1,4 @@
-//! The block cache: uncompressed, checked blocks by file and offset, within a fixed number of bytes.
+//! The block cache: uncompressed, verified blocks by file and offset, within a fixed number of bytes.
 //!
 //! Readers share a block by its reference count, so a value read from one needs no copy, and evicting a block frees
 //! nothing that is still in use. Blocks of deleted files are not purged: file ids are never used again, so nobody
@@ -13,14 +13,14 @@ use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 /// and what the allocator rounds up.
 const ENTRY_OVERHEAD_BYTES: u64 = 128;
 
-/// A typical block, by which the cache's tables are sized at first.
+/// A typical block size; sets the initial size of the cache's tables.
 const BLOCK_BYTES_TYPICAL: u64 = 4096;
 
-/// A part of the cache with a lock of its own has at least so many bytes. No block larger than a part is kept, and the
-/// indexes of tables that have no room elsewhere come through here: about 100 KiB for 16 MiB of small values.
+/// The smallest shard, in bytes; each shard has its own lock. A block larger than a shard is not cached, and table
+/// indexes outside the metadata budget go through this cache: about 100 KiB for 16 MiB of small values.
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 
-/// More parts than this only cost memory: the lock is held for some 50 ns.
+/// More shards than this only cost memory: the lock is held for some 50 ns.
 const SHARDS_MAX: u64 = 32;
 
 #[derive(Clone, Debug)]
@@ -35,14 +35,14 @@ impl Weighter<(FileId, u64), Value> for ByBytes {
 /// A cache of blocks.
 #[derive(Debug)]
 pub struct BlockCache {
-    /// `None` when nothing is to be cached.
+    /// `None` if nothing is cached.
     blocks: Option<Cache<(FileId, u64), Value, ByBytes>>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
 impl BlockCache {
-    /// A cache of so many bytes; 0 caches nothing.
+    /// A cache of `capacity_bytes`; 0 caches nothing.
     #[must_use]
     pub fn new(capacity_bytes: u64) -> Self {
         let items = usize::try_from(capacity_bytes / BLOCK_BYTES_TYPICAL).unwrap_or(usize::MAX).max(32);
@@ -58,7 +58,7 @@ impl BlockCache {
         Self { blocks, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
-    /// The block at this place, if it is here; counted as a hit or a miss.
+    /// The block at this offset, if cached. Counts a hit or a miss.
     #[inline]
     #[must_use]
     pub fn get(&self, file: FileId, offset: u64) -> Option<Value> {
@@ -67,26 +67,26 @@ impl BlockCache {
         found
     }
 
-    /// Keeps the block that stands at this place; whatever has not been asked for lately makes room for it.
+    /// Caches the block at this offset. Evicts blocks that were not used recently.
     pub fn insert(&self, file: FileId, offset: u64, block: Value) {
         if let Some(blocks) = &self.blocks {
             blocks.insert(place(file, offset), block);
         }
     }
 
-    /// Bytes it takes.
+    /// Bytes in use.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.blocks.as_ref().map_or(0, Cache::weight)
     }
 
-    /// Questions it could answer.
+    /// Number of requests that found their block.
     #[must_use]
     pub fn hits(&self) -> u64 {
         self.hits.load(Relaxed)
     }
 
-    /// Questions it could not.
+    /// Number of requests that did not.
     #[must_use]
     pub fn misses(&self) -> u64 {
         self.misses.load(Relaxed)
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_keeps_within_its_bytes() {
+    fn the_cache_stays_within_its_capacity() {
         for capacity in [100_000, 10 << 20] {
             let cache = BlockCache::new(capacity);
             let blocks = capacity / 100;

@@ -1,18 +1,18 @@
-//! The trait of everything that can be walked in order.
+//! The trait of ordered streams.
 
 use bifold_contract::{Entry, Result, SeqNo, Value};
 
 /// A position in a sorted stream: key ascending, then sequence number descending.
 ///
-/// A new cursor stands nowhere; [`Cursor::entry`] is `None` until it is placed, and again when it runs off either end.
-/// After an error the cursor stands nowhere and every later move repeats the error's answer: it never skips over what
-/// it could not read.
+/// A new cursor is not on an entry: [`Cursor::entry`] is `None` until the cursor is placed, and again after it moves
+/// past either end. After an error the cursor is not on an entry, and every later move returns the same error: it
+/// never skips entries that it could not read.
 pub trait Cursor {
-    /// The entry it stands on.
+    /// The current entry.
     fn entry(&self) -> Option<Entry<'_>>;
 
-    /// The payload of the entry it stands on, without copying where the stream's buffers can be shared.
-    /// Empty when it stands nowhere.
+    /// The payload of the current entry, not copied if the stream's buffers can be shared. Empty without a current
+    /// entry.
     fn payload(&self) -> Value;
 
     /// Moves to the first entry of the stream.
@@ -40,13 +40,13 @@ pub trait Cursor {
     /// As [`Cursor::first`].
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
 
-    /// Moves one entry on. Does nothing when it stands nowhere.
+    /// Moves to the next entry. Does nothing without a current entry.
     ///
     /// # Errors
     /// As [`Cursor::first`].
     fn next(&mut self) -> Result<()>;
 
-    /// Moves one entry back. Does nothing when it stands nowhere.
+    /// Moves to the previous entry. Does nothing without a current entry.
     ///
     /// # Errors
     /// As [`Cursor::first`].

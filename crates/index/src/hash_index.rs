@@ -1,11 +1,11 @@
-//! The hash index over level 0 (UniKV §III-B): which of its runs may hold a key.
+//! The hash index of level 0 (UniKV §III-B): finds the runs that may hold a key.
 //!
 //! ```text
 //! entry      tag 16 bits │ run 16 │ next 32        8 bytes; widths are options
 //!
 //! buckets    ┌───┬───┬───┬───┬───┬───┬───┬───┐     a key takes the first empty one of its `ways` buckets (the paper's n, 4)
 //!            │ h₁│   │ h₃│   │   │ h₂│   │ h₄│─┐
-//!            └───┴───┴───┴───┴───┴───┴───┴───┘ │   none is: it joins the chain of the last one, right behind it
+//!            └───┴───┴───┴───┴───┴───┴───┴───┘ │   if none is empty, it is chained right after the last one
 //! overflow   ┌───┬───┬───┐                     │
 //!            │ ◀─┼─┐ │ ◀─┼─────────────────────┘
 //!            └───┴─┴─┴─┬─┘
@@ -41,10 +41,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::TableContext;
 
-/// Ways at most.
+/// The most ways.
 const WAYS_MAX: u32 = 8;
 
-/// By what hashes are multiplied for one way after the other: odd, and unlike each other.
+/// The multipliers for the hashes of each way: odd and unlike each other.
 const MIXES: [u64; WAYS_MAX as usize] = [
     1,
     0x9E37_79B9_7F4A_7C15,
@@ -66,9 +66,9 @@ const CHAINED_MAX: [f64; WAYS_MAX as usize] = [0.42, 0.27, 0.20, 0.165, 0.14, 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HashIndexOptions {
-    /// Buckets a key may stand in (the paper's n): 1 to 8.
+    /// Buckets per key (the paper's n): 1 to 8.
     pub ways: u32,
-    /// Bits of an entry that tell keys apart: 1 to 32.
+    /// Bits of an entry that distinguish keys: 1 to 32.
     pub tag_bits: u32,
     /// Bits of an entry that tell runs apart: 1 to 32; with the tag's at most 48, since the rest leads to the next
     /// entry of a chain. More runs than they can tell are searched without the index.
@@ -110,13 +110,13 @@ impl HashIndexOptions {
         (tag << self.run_bits | u64::from(run)) << self.next_bits()
     }
 
-    /// The run of an entry, if that has the key's tag.
+    /// The run of an entry, if the entry has the key's tag.
     fn run_of(&self, entry: u64, hash: u64) -> Option<u32> {
         let tagged = entry >> self.next_bits();
         (tagged >> self.run_bits == hash & mask(self.tag_bits)).then_some((tagged & mask(self.run_bits)) as u32)
     }
 
-    /// Where the chain of an entry goes on, counted from 1; 0 where it ends.
+    /// The position of the next entry in a chain, counted from 1; 0 at its end.
     fn next_of(&self, entry: u64) -> usize {
         (entry & mask(self.next_bits())) as usize
     }
@@ -126,18 +126,18 @@ fn mask(bits: u32) -> u64 {
     u64::MAX >> (u64::BITS - bits)
 }
 
-/// Entries of keys by their hashes. Runs are numbered from 1 in the order in which they came.
+/// Entries of keys by their hashes. Runs are numbered from 1 in the order in which they were added.
 #[derive(Debug)]
 pub struct HashIndex {
     options: HashIndexOptions,
     buckets: Box<[AtomicU64]>,
     overflow: Box<[AtomicU64]>,
     filling: Mutex<Filling>,
-    /// Gives back what was taken of its budget.
+    /// Gets the memory budget back on drop.
     context: Arc<TableContext>,
 }
 
-/// What whoever adds must know.
+/// The state of the writer.
 #[derive(Clone, Debug, Default)]
 struct Filling {
     /// The run with number n at n − 1.
@@ -146,28 +146,28 @@ struct Filling {
     overflow_used: usize,
 }
 
-/// What is in an index.
+/// Usage of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashIndexUse {
-    /// Runs it has entries of, those gone included.
+    /// Runs with entries, including runs no longer in level 0.
     pub runs: u64,
     /// Buckets.
     pub buckets: u64,
     /// Buckets with an entry.
     pub buckets_used: u64,
-    /// Entries in chains behind them.
+    /// Entries in chains.
     pub chained: u64,
     /// Bytes of memory.
     pub bytes: u64,
 }
 
 impl HashIndex {
-    /// An empty index with room for about so many entries; `None` when the budget has no room for it.
+    /// An empty index for about `entries` entries; `None` if the budget does not allow it.
     #[must_use]
     pub fn with_room(entries: usize, options: &HashIndexOptions, context: &Arc<TableContext>) -> Option<Self> {
         let buckets = entries.clamp(1, u32::MAX as usize);
         let chained = buckets as f64 * CHAINED_MAX.get(options.ways as usize - 1).unwrap_or(&1.0);
-        // Few keys do not spread evenly.
+        // A small number of keys does not spread evenly.
         let overflow = (chained as usize + 16).min(mask(options.next_bits()) as usize);
         context.take(bytes_of(buckets + overflow)).then(|| Self {
             options: *options,
@@ -190,7 +190,8 @@ impl HashIndex {
         hashes.iter().all(|&hash| self.add_one(hash, number, &mut filling))
     }
 
-    /// Calls `found` with the number of each run that may hold the key with this hash, in no order, some perhaps twice.
+    /// Calls `found` with the number of each run that may hold the key with this hash, in any order, possibly more
+    /// than once.
     #[inline]
     pub fn find(&self, hash: u64, mut found: impl FnMut(u32)) {
         let mut bucket = 0;
@@ -204,13 +205,13 @@ impl HashIndex {
         self.chained_to(bucket).filter_map(|entry| self.options.run_of(entry, hash)).for_each(found);
     }
 
-    /// The runs it has entries of: number n at n − 1.
+    /// The runs with entries: number n at n − 1.
     #[must_use]
     pub fn runs(&self) -> Vec<RunId> {
         self.filling.lock().unwrap_or_else(PoisonError::into_inner).runs.clone()
     }
 
-    /// What is in it.
+    /// Its usage.
     #[must_use]
     pub fn usage(&self) -> HashIndexUse {
         let filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,9 +224,9 @@ impl HashIndex {
         }
     }
 
-    /// The number of `run`, a new one if it has none; `None` when there are no more.
+    /// The number of `run`, a new one if it has none; `None` if all numbers are used.
     fn number_of(&self, run: RunId, filling: &mut Filling) -> Option<u32> {
-        let known = filling.runs.iter().rposition(|&there| there == run);
+        let known = filling.runs.iter().rposition(|&known| known == run);
         let at = known.or_else(|| {
             let has_room = (filling.runs.len() as u64) < mask(self.options.run_bits);
             has_room.then(|| {
@@ -239,13 +240,13 @@ impl HashIndex {
     fn add_one(&self, hash: u64, run: u32, filling: &mut Filling) -> bool {
         let mut last = 0;
         for place in self.places(hash) {
-            let there = self.buckets[place].load(Relaxed);
-            if there == 0 {
+            let bucket = self.buckets[place].load(Relaxed);
+            if bucket == 0 {
                 self.buckets[place].store(self.options.entry(hash, run), Release);
                 filling.buckets_used += 1;
                 return true;
             }
-            if self.options.run_of(there, hash) == Some(run) {
+            if self.options.run_of(bucket, hash) == Some(run) {
                 return true;
             }
             last = place;
@@ -253,36 +254,36 @@ impl HashIndex {
         self.chain(last, hash, run, filling)
     }
 
-    /// Adds an entry right behind the bucket `head`.
+    /// Adds an entry to the chain right after the bucket `head`.
     fn chain(&self, head: usize, hash: u64, run: u32, filling: &mut Filling) -> bool {
         let bucket = self.buckets[head].load(Relaxed);
         if self.chained_to(bucket).any(|entry| self.options.run_of(entry, hash) == Some(run)) {
             return true;
         }
         let Some(free) = self.overflow.get(filling.overflow_used) else { return false };
-        let behind = self.options.next_of(bucket) as u64;
-        free.store(self.options.entry(hash, run) | behind, Release);
+        let second = self.options.next_of(bucket) as u64;
+        free.store(self.options.entry(hash, run) | second, Release);
         filling.overflow_used += 1;
         let next = filling.overflow_used as u64;
         self.buckets[head].store(bucket & !mask(self.options.next_bits()) | next, Release);
         true
     }
 
-    /// The entries behind one, up to the end of its chain.
+    /// The entries after `entry`, up to the end of its chain.
     #[inline]
     fn chained_to(&self, entry: u64) -> impl Iterator<Item = u64> {
-        let behind = |entry: u64| {
+        let after = |entry: u64| {
             let next = self.options.next_of(entry).checked_sub(1)?;
             self.overflow.get(next).map(|entry| entry.load(Acquire))
         };
-        std::iter::successors(behind(entry), move |&entry| behind(entry))
+        std::iter::successors(after(entry), move |&entry| after(entry))
     }
 
-    /// The places of a key, first to last.
+    /// The buckets of a key, first to last.
     #[inline]
     fn places(&self, hash: u64) -> impl Iterator<Item = usize> {
         let buckets = self.buckets.len() as u64;
-        // The high half, scaled. That of a product depends on all bits of the hash.
+        // The high half, scaled. The high half of a product depends on all bits of the hash.
         MIXES.iter().take(self.options.ways as usize).map(move |mix| {
             let high = hash.wrapping_mul(*mix) >> 32;
             ((high * buckets) >> 32) as usize

@@ -1,18 +1,18 @@
-//! The ordered index of Bifold: it knows keys and sorted streams, and nothing of value files.
+//! The ordered index of Bifold. It handles keys and sorted streams and knows nothing about value files.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`cursor`] | the trait of everything that can be walked in order |
-//! | [`memtable`] | the newest entries, in memory: one writer, readers without locks |
+//! | [`cursor`] | the trait of ordered streams |
+//! | [`memtable`] | the newest entries, in memory: one writer, lock-free readers |
 //! | [`table`] | sorted tables on disk: writer, reader, cursor |
 //! | [`cache`] | the block cache |
-//! | [`range_tombstones`] | deleted key ranges, ready to be asked about a key |
-//! | [`version`] | the immutable set of tables at one moment, and its successor under an edit |
-//! | [`hash_index`] | which runs of level 0 may hold a key |
-//! | [`lookup`] | one key in one version |
-//! | [`merge`] | several sorted streams as one |
-//! | [`visible`] | a merged stream as one snapshot sees it, both ways |
-//! | [`compaction`] | which tables to rewrite (pure policies), and the one loop that rewrites them |
+//! | [`range_tombstones`] | deleted key ranges, for lookups by key |
+//! | [`version`] | the immutable set of tables at one moment, and how an edit produces the next one |
+//! | [`hash_index`] | finds the level-0 runs that may hold a key |
+//! | [`lookup`] | looks up one key in one version |
+//! | [`merge`] | merges several sorted streams |
+//! | [`visible`] | a merged stream as one snapshot sees it, in both directions |
+//! | [`compaction`] | which tables to rewrite (pure policies), and the loop that rewrites them |
 
 pub mod cache;
 pub mod compaction;

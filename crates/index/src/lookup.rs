@@ -1,4 +1,4 @@
-//! One key in one version.
+//! Looks up one key in one version.
 //!
 //! Layers are asked from the newest to the oldest: level 0 in the order of a [`Locator`], then one run after the
 //! other. The first layer that knows the key decides, because for every key what stands in an upper layer is newer. A
@@ -17,35 +17,35 @@ use crate::{
     version::{TableRun, Version},
 };
 
-/// A question.
+/// A point lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookup<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Its [`key_hash`](bifold_format::filter::key_hash).
     pub key_hash: u64,
-    /// Newer versions than this are not seen.
+    /// Versions newer than this are not visible.
     pub snapshot: SeqNo,
     /// The largest number, not above `snapshot`, of a range tombstone in a newer layer (a memtable) that spans the
     /// key; 0 when there is none.
     pub covered_by: SeqNo,
-    /// Which runs of level 0 may hold the key.
+    /// Finds the level-0 runs that may hold the key.
     pub locator: &'a dyn Locator,
 }
 
-/// What one layer says.
+/// The result from one layer.
 enum Layer {
-    /// This version, the newest that may be seen.
+    /// The newest visible version.
     Found(FoundEntry),
     /// The key is deleted by a range tombstone.
-    Hidden,
+    Deleted,
     /// Nothing.
     Unknown,
 }
 
 impl Version {
-    /// The newest version of a key that its snapshot sees. A tombstone is found like any other version, with
-    /// [`Kind::Delete`](bifold_contract::Kind::Delete); a version that a range tombstone hides is not found at all.
+    /// The newest version of a key that its snapshot sees. A tombstone is returned like any other version, with
+    /// [`Kind::Delete`](bifold_contract::Kind::Delete). A version that a range tombstone covers is not returned.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -77,13 +77,13 @@ impl Version {
         let Some((level0, deeper)) = self.levels().split_first() else { return Ok(None) };
         match self.search_level0(level0, lookup, tally)? {
             Layer::Found(entry) => return Ok(Some(entry)),
-            Layer::Hidden => return Ok(None),
+            Layer::Deleted => return Ok(None),
             Layer::Unknown => {}
         }
         for run in deeper.iter().flatten() {
             match search_run(run, lookup, tally)? {
                 Layer::Found(entry) => return Ok(Some(entry)),
-                Layer::Hidden => return Ok(None),
+                Layer::Deleted => return Ok(None),
                 Layer::Unknown => {}
             }
         }
@@ -92,22 +92,22 @@ impl Version {
 
     fn search_level0(&self, runs: &[Arc<TableRun>], lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Layer> {
         let mut answer = Ok(Layer::Unknown);
-        // A locator knows keys, not ranges: of the runs it passes over, range tombstones are looked at all the same.
+        // A locator knows keys, not ranges, so the range tombstones of the runs it skips are checked here.
         let mut passed = 0;
         lookup.locator.candidates(lookup.key_hash, runs.len(), &mut |at| {
             let Some(run) = runs.get(at) else { return true };
-            let hidden = self.is_hidden_by(runs.get(passed..at).unwrap_or_default(), lookup);
+            let covered = self.is_covered_by(runs.get(passed..at).unwrap_or_default(), lookup);
             passed = at + 1;
-            answer = if hidden { Ok(Layer::Hidden) } else { search_run(run, lookup, tally) };
+            answer = if covered { Ok(Layer::Deleted) } else { search_run(run, lookup, tally) };
             matches!(answer, Ok(Layer::Unknown))
         });
         match answer {
-            Ok(Layer::Unknown) if self.is_hidden_by(&runs[passed..], lookup) => Ok(Layer::Hidden),
+            Ok(Layer::Unknown) if self.is_covered_by(&runs[passed..], lookup) => Ok(Layer::Deleted),
             answer => answer,
         }
     }
 
-    fn is_hidden_by(&self, runs: &[Arc<TableRun>], lookup: &Lookup<'_>) -> bool {
+    fn is_covered_by(&self, runs: &[Arc<TableRun>], lookup: &Lookup<'_>) -> bool {
         self.has_range_tombstones() && runs.iter().any(|run| covering(run, lookup) > 0)
     }
 }
@@ -130,7 +130,7 @@ fn search_table(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result
     Ok(match found {
         Some(entry) if entry.seqno >= covered_by => Layer::Found(entry),
         None if covered_by == 0 => Layer::Unknown,
-        _ => Layer::Hidden,
+        _ => Layer::Deleted,
     })
 }
 
@@ -151,7 +151,7 @@ fn find_in(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Opti
     Ok(found)
 }
 
-/// What one search met; added to the shared counters once, at its end.
+/// The counts of one search, added to the shared counters once at its end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     filters_asked: u64,
@@ -160,7 +160,7 @@ struct Tally {
     tables_searched: u64,
 }
 
-/// What searches met since the counters were made.
+/// The counts of all searches since the counters were created.
 #[derive(Debug, Default)]
 pub struct LookupCounters {
     filters_asked: AtomicU64,
@@ -172,7 +172,7 @@ pub struct LookupCounters {
 impl LookupCounters {
     fn add(&self, tally: &Tally) {
         let add = |counter: &AtomicU64, count: u64| {
-            // An atomic addition costs some 5 ns even when it adds nothing.
+            // An atomic addition costs some 5 ns even if it adds nothing.
             if count > 0 {
                 counter.fetch_add(count, Relaxed);
             }
@@ -183,13 +183,13 @@ impl LookupCounters {
         add(&self.tables_searched, tally.tables_searched);
     }
 
-    /// Filters asked.
+    /// Filters queried.
     #[must_use]
     pub fn filters_asked(&self) -> u64 {
         self.filters_asked.load(Relaxed)
     }
 
-    /// Filters that said no: each spared a search and perhaps a read.
+    /// Filters that excluded the key: each saved a search and perhaps a read.
     #[must_use]
     pub fn filters_denied(&self) -> u64 {
         self.filters_denied.load(Relaxed)
@@ -201,7 +201,7 @@ impl LookupCounters {
         self.false_positives.load(Relaxed)
     }
 
-    /// Tables searched beyond their filter.
+    /// Tables searched after their filter did not exclude the key.
     #[must_use]
     pub fn tables_searched(&self) -> u64 {
         self.tables_searched.load(Relaxed)

@@ -1,11 +1,11 @@
-//! The newest entries, in memory: one writer at a time, any number of readers without locks.
+//! The newest entries, in memory: one writer at a time, any number of lock-free readers.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `arena` | memory that is freed all at once |
-//! | `entry` | keys and their versions as they lie in it |
-//! | `order`, `node` | the nodes of the tree, and how they are searched and added to |
-//! | `rewrite` | dealing out the keys of a full node |
+//! | `entry` | the layout of keys and their versions in the arena |
+//! | `order`, `node` | the nodes of the tree: search and insertion |
+//! | `rewrite` | distributes the keys of a full node |
 //! | `tree` | descents and insertion, and why readers need no lock |
 //! | `cursor` | the memtable as a sorted stream |
 //! | `ranges` | its range tombstones |
@@ -13,8 +13,8 @@
 //! A write of a new key finds its leaf, copies key and payload into the arena and publishes one word. A write of a
 //! key that is there pushes a version onto its list and changes no node.
 //!
-//! Invariants: entries come with rising sequence numbers; nothing is ever removed; what a read returns is valid as long
-//! as the memtable is.
+//! Invariants: sequence numbers ascend; nothing is ever removed; what a read returns is valid as long as the
+//! memtable.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -31,17 +31,17 @@ use self::{
 };
 use crate::range_tombstones::RangeTombstones;
 
-/// Entries in order of key, then newest first, with the range tombstones that came among them.
+/// Entries in key order, newest first within a key, and range tombstones.
 pub struct Memtable {
     tree: Tree,
     ranges: Ranges,
     counts: Counts,
-    /// Holds all that `tree` points at. Whoever has it locked is the writer.
+    /// Owns everything that `tree` points at. The thread that holds the lock is the writer.
     arena: Mutex<Arena>,
 }
 
-/// What the writer keeps account of. It alone stores; others may read while it does, so each number is right by itself
-/// but two may be of different moments.
+/// Counters. Only the writer stores them. Others may read meanwhile, so each number is right by itself, but two
+/// numbers may be from different moments.
 #[derive(Default)]
 struct Counts {
     keys: AtomicU64,
@@ -61,8 +61,8 @@ pub struct MemtableWriter<'m> {
 }
 
 impl Memtable {
-    /// The newest version of `key` not newer than `snapshot`, be it a tombstone. Range tombstones are the caller's
-    /// business.
+    /// The newest version of `key` not newer than `snapshot`; it may be a tombstone. The caller checks range
+    /// tombstones.
     #[inline]
     #[must_use]
     pub fn get(&self, key: &[u8], snapshot: SeqNo) -> Option<Entry<'_>> {
@@ -70,22 +70,22 @@ impl Memtable {
         key.at(snapshot).map(|version| version.entry(key))
     }
 
-    /// A cursor over all entries, which stands nowhere.
+    /// A new cursor over all entries, not yet placed.
     #[must_use]
     pub fn cursor(self: &Arc<Self>) -> MemtableCursor {
         MemtableCursor::new(Arc::clone(self))
     }
 
-    /// All range tombstones so far. Costs one load when there are none.
+    /// All range tombstones so far. Costs one load if there are none.
     #[inline]
     #[must_use]
     pub fn range_tombstones(&self) -> RangeTombstones {
         self.ranges.get()
     }
 
-    /// The right to write, as soon as nobody else has it.
+    /// The right to write. Blocks while another thread has it.
     pub fn writer(&self) -> MemtableWriter<'_> {
-        // A writer that panics does so before it changes anything (see the assertions), so there is nothing to mend.
+        // A writer panics only before it changes anything (see the assertions), so there is nothing to repair.
         MemtableWriter { memtable: self, arena: self.arena.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
@@ -96,19 +96,19 @@ impl Memtable {
         Self { tree, ranges, counts, arena: Mutex::new(Arena::new()) }
     }
 
-    /// How many different keys it has.
+    /// Number of distinct keys.
     #[must_use]
     pub fn keys(&self) -> u64 {
         self.counts.keys.load(Relaxed)
     }
 
-    /// How many entries it has: all versions, tombstones included, range tombstones not.
+    /// Number of entries: all versions, including tombstones but not range tombstones.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.counts.entries.load(Relaxed)
     }
 
-    /// How many of the entries are tombstones.
+    /// Number of entries that are tombstones.
     #[must_use]
     pub fn tombstones(&self) -> u64 {
         self.counts.tombstones.load(Relaxed)
@@ -120,13 +120,13 @@ impl Memtable {
         self.counts.max_seqno.load(Relaxed) == 0
     }
 
-    /// Memory it holds, in bytes: what counts against the memory limit.
+    /// Memory in bytes, as counted against the memory limit.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.counts.allocated_bytes.load(Relaxed) + self.counts.range_bytes.load(Relaxed)
     }
 
-    /// The part of [`Memtable::bytes`] that is in use: keys, payloads and the structure around them.
+    /// How much of [`Memtable::bytes`] is in use: keys, payloads and the structure around them.
     #[must_use]
     pub fn data_bytes(&self) -> usize {
         self.counts.used_bytes.load(Relaxed) + self.counts.range_bytes.load(Relaxed)
@@ -146,7 +146,7 @@ impl Memtable {
 }
 
 impl MemtableWriter<'_> {
-    /// Adds an entry. Readers may see it at once; they do not when their snapshot is older.
+    /// Adds an entry. Readers may see it at once, unless their snapshot is older.
     ///
     /// # Panics
     /// When its sequence number is not above all earlier ones, or key or payload are longer than may be: the commit
@@ -159,8 +159,8 @@ impl MemtableWriter<'_> {
             entry.payload.len()
         );
         self.take_seqno(entry.seqno);
-        // SAFETY: the arena is the one of this memtable and goes when the tree does; borrowed mutably, it makes us the
-        // only writer.
+        // SAFETY: this is the memtable's arena and lives as long as the tree; the mutable borrow makes us the only
+        // writer.
         let added = unsafe { self.memtable.tree.insert(&mut self.arena, entry) };
         let counts = &self.memtable.counts;
         add(&counts.keys, u64::from(added == Added::Key));
@@ -173,7 +173,7 @@ impl MemtableWriter<'_> {
     /// Adds a range tombstone.
     ///
     /// # Panics
-    /// When its sequence number is not above all earlier ones.
+    /// If its sequence number is not above all earlier ones.
     pub fn delete_range(&mut self, tombstone: RangeTombstone) {
         self.take_seqno(tombstone.seqno);
         let key_bytes = tombstone.start.len() + tombstone.end.as_ref().map_or(0, |end| end.len());
@@ -195,7 +195,7 @@ impl MemtableWriter<'_> {
     }
 }
 
-/// Adds to a number that only one thread at a time changes: a load and a store, not the locked instruction.
+/// Adds to a number that only one thread at a time changes: a load and a store, not a locked instruction.
 fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Relaxed) + more, Relaxed);
 }

@@ -1,15 +1,16 @@
-//! Several sorted streams as one.
+//! Merges several sorted streams into one.
 //!
-//! All sources that stand somewhere are kept in a small array in stream order; the merge stands where the first of them
-//! stands. A step moves that one source and, only if it is now behind its neighbour, shifts it to its place. With the
-//! one to eight sources that a well-shaped tree has, this beats a heap: no pointers, and one comparison for each of the
-//! many steps that stay in one source.
+//! All sources with a current entry are in a small array in stream order, and the merge is at the first of them. A
+//! step moves that source and, only if it is now after its neighbour, shifts it to its new position. With the one to
+//! eight sources of a well-shaped tree this beats a heap: no pointers, and one comparison for each of the many steps
+//! within one source.
 //!
-//! Going backward the array is in reverse stream order. A turn moves all other sources across the entry that the merge
-//! stands on, so either direction may be taken at any step.
+//! Going backward, the array is in reverse stream order. A change of direction moves all other sources across the
+//! current entry, so each step can go in either direction.
 //!
-//! Invariants: `heads` holds each source that stands somewhere once, in the order of `direction`; a source not in
-//! `heads` has no entry in that direction; after an error `heads` is empty and every move answers the same error.
+//! Invariants: `heads` has each source with a current entry once, in the order of `direction`; a source not in
+//! `heads` has no more entries in that direction; after an error `heads` is empty and every move returns the same
+//! error.
 
 use std::cmp::Ordering;
 
@@ -17,7 +18,7 @@ use bifold_contract::{Entry, Error, Result, SeqNo, Value};
 
 use crate::{cursor::Cursor, memtable::MemtableCursor, table::TableCursor, version::RunCursor};
 
-/// A stream to merge. The cursors of this crate are called directly; anything else through its table of methods.
+/// A stream to merge. The cursors of this crate are called directly, all others through dynamic dispatch.
 #[allow(clippy::large_enum_variant, reason = "a merge has a handful of sources; a box would cost a step each time")]
 pub enum Source {
     /// A memtable.
@@ -30,7 +31,7 @@ pub enum Source {
     Boxed(Box<dyn Cursor + Send>),
 }
 
-/// Calls a method of whatever cursor a source holds.
+/// Calls a method of the cursor in a source.
 macro_rules! each {
     ($source:expr, $cursor:ident => $call:expr) => {
         match $source {
@@ -42,14 +43,14 @@ macro_rules! each {
     };
 }
 
-/// Which way the merge goes.
+/// The direction of the merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Forward,
     Backward,
 }
 
-/// A source that stands somewhere, and the start of the key it stands on: most comparisons end there.
+/// A source with a current entry, and the start of its key, which decides most comparisons.
 #[derive(Clone, Copy)]
 struct Head {
     prefix: u64,
@@ -65,13 +66,13 @@ pub struct MergeCursor {
 }
 
 impl MergeCursor {
-    /// The merge of `sources`, which may stand anywhere: the merge stands nowhere until it is placed.
+    /// The merge of `sources`, which may be at any position. The merge is not on an entry until it is placed.
     #[must_use]
     pub fn new(sources: Vec<Source>) -> Self {
         Self { heads: Vec::with_capacity(sources.len()), sources, direction: Direction::Forward, failed: None }
     }
 
-    /// Moves the first source on in the present direction and puts it where it now belongs.
+    /// Moves the first source one step in the current direction and puts it at its new position.
     fn advance(&mut self) -> Result<()> {
         let source = self.heads[0].source;
         let moved = match self.direction {
@@ -93,7 +94,7 @@ impl MergeCursor {
         Ok(())
     }
 
-    /// Moves every source by `step` and takes up `direction`.
+    /// Moves every source by `step` and sets `direction`.
     fn place(&mut self, direction: Direction, mut step: impl FnMut(&mut Source) -> Result<()>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -103,26 +104,26 @@ impl MergeCursor {
                 return self.fail(error);
             }
         }
-        self.take_up(direction);
+        self.sort_heads(direction);
         Ok(())
     }
 
-    /// Moves every source but the one it stands on across the entry it stands on.
+    /// Moves every source but the first across the current entry.
     fn turn(&mut self, direction: Direction) -> Result<()> {
         let here = self.heads[0].source;
         for other in 0..self.sources.len() {
-            // The two are the same source exactly when they overlap, and that one stays.
+            // The indices are equal only for the first source, which stays.
             let Ok([pivot, other]) = self.sources.get_disjoint_mut([here, other]) else { continue };
             if let Err(error) = cross(pivot, other, direction) {
                 return self.fail(error);
             }
         }
-        self.take_up(direction);
-        debug_assert_eq!(self.heads[0].source, here, "the others now stand behind, seen in the new direction");
+        self.sort_heads(direction);
+        debug_assert_eq!(self.heads[0].source, here, "the others now come after it in the new direction");
         Ok(())
     }
 
-    fn take_up(&mut self, direction: Direction) {
+    fn sort_heads(&mut self, direction: Direction) {
         self.direction = direction;
         let mut heads = std::mem::take(&mut self.heads);
         heads.clear();
@@ -135,14 +136,14 @@ impl MergeCursor {
         self.order(a, b) == Ordering::Less
     }
 
-    /// Which of two heads comes first in the present direction.
+    /// The order of two heads in the current direction.
     fn order(&self, a: Head, b: Head) -> Ordering {
         let order = a.prefix.cmp(&b.prefix).then_with(|| {
             let order = match (self.sources[a.source].entry(), self.sources[b.source].entry()) {
                 (Some(a), Some(b)) => stream_order(&a, &b),
                 _ => Ordering::Equal,
             };
-            debug_assert!(order.is_ne() || a.source == b.source, "two sources hold one version of a key");
+            debug_assert!(order.is_ne() || a.source == b.source, "two sources have the same version of a key");
             order
         });
         match self.direction {
@@ -260,8 +261,8 @@ fn head_of(sources: &[Source], source: usize) -> Option<Head> {
     sources[source].entry().map(|entry| Head { prefix: prefix_of(entry.key), source })
 }
 
-/// The first eight bytes as a number that orders as they do. Shorter keys are filled up with zeros, so equal numbers
-/// leave the order open.
+/// The first eight bytes as a number with the same order. Shorter keys are padded with zeros, so equal numbers do not
+/// decide the order.
 #[inline]
 fn prefix_of(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -274,15 +275,15 @@ fn prefix_of(key: &[u8]) -> u64 {
     }
 }
 
-/// Moves `other` to its first entry beyond the one `pivot` stands on. One step does it, unless entries came into a
-/// memtable in between: those of the wrong side are stepped over.
+/// Moves `other` to its first entry beyond the current entry of `pivot`. One step is enough unless entries were added
+/// to a memtable meanwhile: those on the wrong side are skipped.
 fn cross(pivot: &Source, other: &mut Source, direction: Direction) -> Result<()> {
     let Some(pivot) = pivot.entry() else { return Ok(()) };
-    let stands = other.entry().is_some();
+    let is_placed = other.entry().is_some();
     match direction {
-        Direction::Forward if stands => other.next()?,
+        Direction::Forward if is_placed => other.next()?,
         Direction::Forward => other.first()?,
-        Direction::Backward if stands => other.prev()?,
+        Direction::Backward if is_placed => other.prev()?,
         Direction::Backward => other.last()?,
     }
     while let Some(entry) = other.entry() {

@@ -1,29 +1,31 @@
-//! Deleted key ranges, ready to be asked about a key.
+//! Deleted key ranges, for lookups by key.
 //!
-//! Tombstones overlap as users please. Cut at every start and end of any of them, they become **fragments**: sorted,
-//! disjoint, each with the sequence numbers of all tombstones that span it. A look-up is then one binary search.
+//! Tombstones may overlap in any way. Split at every start and end they become **fragments**: sorted, disjoint, each
+//! with the sequence numbers of all tombstones that span it. A lookup is then one binary search.
 //!
 //! ```text
 //! given       a─────────────7─────────────m            fragments   a──7──e──9,7──m──9──t
 //!                           e──────────9───────t
 //! ```
 //!
-//! Invariants: fragments are in key order and do not overlap; each has at least one number; its numbers descend.
+//! Invariants: fragments are in key order and do not overlap; each has at least one sequence number, in descending
+//! order.
 //!
-//! An entry with number `s` is hidden from a snapshot when [`RangeTombstones::covering`] answers more than `s`.
+//! An entry with sequence number `s` is deleted for a snapshot if [`RangeTombstones::covering`] returns more than
+//! `s`.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{RangeTombstone, SeqNo};
 
-/// A set of range tombstones. Cheap to clone; costs one comparison per question when empty.
+/// A set of range tombstones. Cheap to clone. A lookup in an empty set costs one comparison.
 #[derive(Clone, Debug, Default)]
 pub struct RangeTombstones {
-    /// `None` when there are none, so that the common case touches no memory beyond the field itself.
+    /// `None` if there are none, so that the common case reads only this field.
     fragments: Option<Arc<[Fragment]>>,
 }
 
-/// A range that exactly these tombstones span.
+/// A range and the sequence numbers of all tombstones that span it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fragment {
     start: Box<[u8]>,
@@ -31,25 +33,25 @@ struct Fragment {
     seqnos: Box<[SeqNo]>,
 }
 
-/// Where the last question was answered. Questions in key order, up or down, then cost two comparisons, not a search.
+/// The position of the last lookup. Lookups in key order, up or down, then cost two comparisons instead of a search.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hint {
-    /// How many fragments start at or before the key last asked about.
+    /// How many fragments start at or before the key of the last lookup.
     started: usize,
 }
 
 impl RangeTombstones {
-    /// The largest number, not above `snapshot`, of a tombstone that spans `key`; 0 when there is none.
+    /// The largest sequence number, at most `snapshot`, of a tombstone that spans `key`; 0 if there is none.
     #[inline]
     #[must_use]
     pub fn covering(&self, key: &[u8], snapshot: SeqNo) -> SeqNo {
         match &self.fragments {
             None => 0,
-            Some(fragments) => answer(fragments, count_started(fragments, key), key, snapshot),
+            Some(fragments) => covering_in(fragments, count_started(fragments, key), key, snapshot),
         }
     }
 
-    /// As [`RangeTombstones::covering`], for questions that come in key order, up or down.
+    /// As [`RangeTombstones::covering`], for lookups in key order, up or down.
     #[inline]
     #[must_use]
     pub fn covering_near(&self, hint: &mut Hint, key: &[u8], snapshot: SeqNo) -> SeqNo {
@@ -62,19 +64,19 @@ impl RangeTombstones {
                 () => count_started(fragments, key),
             };
         }
-        answer(fragments, hint.started, key, snapshot)
+        covering_in(fragments, hint.started, key, snapshot)
     }
 
-    /// All of `tombstones`, for any snapshot. Those that span nothing are left out.
+    /// All of `tombstones`, for any snapshot. Tombstones with an empty range are left out.
     ///
-    /// A fragment keeps a number per tombstone over it: `n` tombstones over one range and cut in `n` places take `n²`
-    /// numbers. Where the snapshots that will ask are known, [`RangeTombstones::for_snapshots`] keeps fewer.
+    /// A fragment stores one number per tombstone that spans it: `n` tombstones over one range that is split at `n`
+    /// keys take `n²` numbers. If the snapshots are known, [`RangeTombstones::for_snapshots`] stores fewer.
     #[must_use]
     pub fn new<'a>(tombstones: impl IntoIterator<Item = &'a RangeTombstone>) -> Self {
         Self::build(tombstones, |active| active.keys().rev().copied().collect())
     }
 
-    /// Those of `tombstones` that decide what one of `snapshots` (ascending) sees; all others are left out.
+    /// The tombstones that decide what one of `snapshots` (ascending) sees; all others are left out.
     #[must_use]
     pub fn for_snapshots<'a>(tombstones: impl IntoIterator<Item = &'a RangeTombstone>, snapshots: &[SeqNo]) -> Self {
         debug_assert!(snapshots.is_sorted(), "snapshots ascend");
@@ -86,8 +88,8 @@ impl RangeTombstones {
         })
     }
 
-    /// Sweeps over all starts and ends in key order; between two neighbours stands one fragment with whatever numbers
-    /// `wanted` picks of the tombstones then active.
+    /// Sweeps over all starts and ends in key order. Between two neighbours is one fragment, with the numbers that
+    /// `wanted` selects from the tombstones active there.
     fn build<'a>(
         tombstones: impl IntoIterator<Item = &'a RangeTombstone>,
         wanted: impl Fn(&BTreeMap<SeqNo, usize>) -> Vec<SeqNo>,
@@ -105,7 +107,7 @@ impl RangeTombstones {
         ends.sort_unstable();
 
         let mut fragments: Vec<Fragment> = Vec::new();
-        // A tombstone that two tables share is given twice, hence the counts.
+        // A tombstone in two tables occurs twice, hence the counts.
         let mut active: BTreeMap<SeqNo, usize> = BTreeMap::new();
         let (mut starts, mut ends) = (starts.into_iter().peekable(), ends.into_iter().peekable());
         while let Some(at) = nearest(starts.peek(), ends.peek()) {
@@ -137,7 +139,7 @@ impl RangeTombstones {
         self.fragments.is_none()
     }
 
-    /// Those for which `keep(start, end, seqno)` holds, asked of each fragment.
+    /// The tombstones for which `keep(start, end, seqno)` returns true. It is called for each fragment.
     #[must_use]
     pub fn filtered(&self, mut keep: impl FnMut(&[u8], Option<&[u8]>, SeqNo) -> bool) -> Self {
         let mut kept = Vec::new();
@@ -149,8 +151,8 @@ impl RangeTombstones {
         Self::from_fragments(kept)
     }
 
-    /// The parts inside `start..end` (`None`: unbounded) as tombstones, joined again where one number goes on from
-    /// fragment to fragment. Sorted by start, then newest first.
+    /// The tombstones clipped to `start..end` (`None`: unbounded). Adjacent fragments with the same number are joined
+    /// again. Sorted by start, then newest first.
     #[must_use]
     pub fn clipped(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Vec<RangeTombstone> {
         let mut done: Vec<RangeTombstone> = Vec::new();
@@ -161,12 +163,12 @@ impl RangeTombstones {
             if to.is_some_and(|to| to <= from) {
                 continue;
             }
-            // Both lists descend by number, so one walk along them pairs what goes on.
+            // Both lists descend by number, so one pass matches the tombstones that continue.
             let mut before = std::mem::take(&mut open).into_iter().peekable();
             for &seqno in &fragment.seqnos {
                 done.extend(std::iter::from_fn(|| before.next_if(|t| t.seqno > seqno)));
-                let goes_on = |t: &RangeTombstone| t.seqno == seqno && t.end.as_deref() == Some(from);
-                open.push(match before.next_if(goes_on) {
+                let continues = |t: &RangeTombstone| t.seqno == seqno && t.end.as_deref() == Some(from);
+                open.push(match before.next_if(continues) {
                     Some(tombstone) => RangeTombstone { end: to.map(Box::from), ..tombstone },
                     None => RangeTombstone { start: from.into(), end: to.map(Box::from), seqno },
                 });
@@ -195,8 +197,8 @@ fn started_is(fragments: &[Fragment], count: usize, key: &[u8]) -> bool {
         && fragments.get(count).is_none_or(|next| key < &*next.start)
 }
 
-/// What the last of the first `started` fragments, the only one that may span `key`, says about it.
-fn answer(fragments: &[Fragment], started: usize, key: &[u8], snapshot: SeqNo) -> SeqNo {
+/// The result from the last of the first `started` fragments, the only one that may span `key`.
+fn covering_in(fragments: &[Fragment], started: usize, key: &[u8], snapshot: SeqNo) -> SeqNo {
     let Some(fragment) = started.checked_sub(1).map(|last| &fragments[last]) else { return 0 };
     if fragment.end.as_deref().is_some_and(|end| end <= key) {
         return 0;
@@ -221,7 +223,7 @@ fn smaller_end<'a>(a: Option<&'a [u8]>, b: Option<&'a [u8]>) -> Option<&'a [u8]>
     }
 }
 
-/// Adds a fragment, or lengthens the last one when it ends there and has the same numbers.
+/// Adds a fragment, or extends the last one if it ends there and has the same numbers.
 fn push_fragment(fragments: &mut Vec<Fragment>, start: &[u8], end: Option<&[u8]>, seqnos: Vec<SeqNo>) {
     if seqnos.is_empty() {
         return;

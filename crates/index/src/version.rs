@@ -1,14 +1,14 @@
-//! The immutable set of tables at one moment, and its successor under an edit.
+//! The immutable set of tables at one moment, and how an edit produces the next one.
 //!
 //! ```text
-//! level 0   run 41  run 38  …       newest first; for every key, what stands further up or left is newer
+//! level 0   run 41  run 38  …       newest first; for every key, entries further up or left are newer
 //! level 1   run 30
 //! ```
 //!
-//! Readers hold a version for as long as they like; its tables, and so their files, live as long.
+//! Readers may hold a version for any time. Its tables and their files live as long.
 //!
-//! Invariants, checked by [`Version::apply`]: the runs of a level descend by id; the tables of a run ascend and do not
-//! overlap; no table stands in two places; no run is empty.
+//! Invariants, checked by [`Version::apply`]: the runs of a level descend by id; the tables of a run ascend and do
+//! not overlap; no table is in two places; no run is empty.
 
 mod level0;
 pub mod run;
@@ -40,11 +40,11 @@ pub struct Version {
     /// Runs, newest first, by level.
     levels: Vec<Vec<Arc<TableRun>>>,
     has_range_tombstones: bool,
-    /// Where it is split, ascending.
+    /// The keys at which it is split, ascending.
     boundaries: Arc<[Box<[u8]>]>,
-    /// Which runs of level 0 may hold a key, where that is to be known.
+    /// The hash index of level 0, if it is configured.
     level0: Option<Level0Index>,
-    /// Each level as scans read it, once one does.
+    /// The streams of each level for scans, computed by the first scan.
     streams: OnceLock<Vec<Vec<Arc<TableRun>>>>,
 }
 
@@ -61,14 +61,14 @@ impl Version {
     /// others are opened by `open`.
     ///
     /// # Errors
-    /// When the edit does not fit this version, or a table does not open. This version is unchanged in any case.
+    /// If the edit does not fit this version, or a table does not open. This version never changes.
     pub fn apply(&self, edit: &LevelEdit, open: &mut Open<'_>) -> Result<Self> {
         let mut change = Change::of(self);
         edit.removed.iter().try_for_each(|removed| change.remove(removed))?;
         for added in &edit.added {
             let id = added.table.id;
             if change.places.contains_key(&id) {
-                return Err(unfit(format!("table {id} is added, but it is there already")));
+                return Err(unfit(format!("table {id} is added but already exists")));
             }
             let table = match change.removed.get(&id) {
                 Some(moved) => Arc::clone(moved),
@@ -89,14 +89,14 @@ impl Version {
         Ok(Self { level0: level0.transpose()?, boundaries, ..next })
     }
 
-    /// Which runs of level 0 may hold a key.
+    /// Finds the level-0 runs that may hold a key.
     #[inline]
     #[must_use]
     pub fn locator(&self) -> &dyn Locator {
         self.level0.as_ref().map_or(&NewestFirst, |index| index)
     }
 
-    /// What is in its hash index, if it has one.
+    /// The usage of its hash index, if it has one.
     #[must_use]
     pub fn hash_index(&self) -> Option<HashIndexUse> {
         self.level0.as_ref().and_then(Level0Index::usage)
@@ -157,7 +157,7 @@ impl Version {
     }
 }
 
-/// The boundaries there are, and new ones.
+/// The old boundaries and the new ones.
 fn with_boundaries(old: &Arc<[Box<[u8]>]>, new: &[Box<[u8]>]) -> Arc<[Box<[u8]>]> {
     if new.is_empty() {
         return Arc::clone(old);
@@ -169,7 +169,7 @@ fn with_boundaries(old: &Arc<[Box<[u8]>]>, new: &[Box<[u8]>]) -> Arc<[Box<[u8]>]
 #[derive(Default)]
 struct Change {
     runs: BTreeMap<(u8, RunId), Vec<Arc<Table>>>,
-    /// Where tables are now.
+    /// The tables that exist now.
     places: BTreeMap<FileId, ()>,
     removed: BTreeMap<FileId, Arc<Table>>,
     new_in_level0: Vec<(RunId, Arc<Table>)>,
@@ -193,7 +193,7 @@ impl Change {
         let tables = self.runs.get_mut(&(level, run));
         let at = tables.as_ref().and_then(|tables| tables.iter().position(|table| table.meta().id == id));
         let (Some(tables), Some(at)) = (tables, at) else {
-            return Err(unfit(format!("table {id} is removed from level {level}, run {run}, but it is not there")));
+            return Err(unfit(format!("table {id} is removed from level {level}, run {run}, but is not there")));
         };
         self.removed.insert(id, tables.remove(at));
         self.places.remove(&id);
@@ -213,7 +213,7 @@ impl Change {
                 )
             } else {
                 let same = old.levels.get(level_at).and_then(|runs| runs.iter().find(|run| run.id() == id));
-                same.cloned().ok_or_else(|| unfit(format!("run {id} of level {level} is gone")))?
+                same.cloned().ok_or_else(|| unfit(format!("run {id} of level {level} does not exist")))?
             };
             version.has_range_tombstones |= run.tables().iter().any(|table| table.meta().range_tombstones > 0);
             if version.levels.len() <= level_at {

@@ -1,15 +1,15 @@
-//! A merged stream as one snapshot sees it, from both ends.
+//! A merged stream as one snapshot sees it, read from both ends.
 //!
-//! Of every key between the bounds it yields the newest version that is not newer than the snapshot, unless that is a
-//! tombstone or a range tombstone hides it. The two ends have a cursor each, made when first used, and stop where they
-//! meet: a key is yielded once, whichever end comes to it first.
+//! For every key between the bounds it yields the newest version that is not newer than the snapshot, unless that is
+//! a tombstone or is covered by a range tombstone. Each end has a cursor, created on first use. The ends stop where
+//! they meet, so each key is yielded once, by the end that reaches it first.
 //!
-//! Forward, the newest version of a key comes first and the others are stepped over. Backward, it comes last, so
-//! candidates are noted until the key is over. Where a key has many versions, steps give way to a seek after
-//! `STEPS_MAX`; nothing here recurses.
+//! Forward, the newest version of a key comes first and the others are skipped. Backward, it comes last, so the
+//! latest candidate is remembered until the key ends. For a key with many versions, a seek replaces further steps
+//! after `STEPS_MAX`. Nothing here recurses.
 //!
-//! Invariants: the front stands on the key it yielded last, the back before it; the end that finds nothing more ends
-//! both; after an error every call answers that error.
+//! Invariants: the front cursor is on the key it yielded last, the back cursor before its own; when one end finds
+//! nothing more, both are done; after an error every call returns that error.
 
 use std::ops::Bound;
 
@@ -24,7 +24,7 @@ use crate::{
 /// A seek costs about as much as this many steps.
 const STEPS_MAX: usize = 8;
 
-/// What a snapshot sees of a key range.
+/// The entries of a key range that a snapshot sees.
 pub struct Visible {
     make: Box<dyn Fn() -> MergeCursor + Send>,
     tombstones: RangeTombstones,
@@ -36,12 +36,12 @@ pub struct Visible {
     outcome: Outcome,
 }
 
-/// A visible pair. The payload is a value or, by `kind`, an encoded pointer to one.
+/// A visible entry. The payload is a value or, by `kind`, an encoded pointer to one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The key.
     pub key: Box<[u8]>,
-    /// The version's number.
+    /// The version's sequence number.
     pub seqno: SeqNo,
     /// What `payload` means. Never a tombstone.
     pub kind: Kind,
@@ -58,27 +58,27 @@ enum Outcome {
 struct Front {
     cursor: MergeCursor,
     hint: Hint,
-    /// The key yielded last; while it moves, the key looked at last.
+    /// The key yielded last; during a move, the key examined last.
     key: Vec<u8>,
-    /// Whether the cursor stands on a pair that was yielded.
-    stands: bool,
+    /// Whether the cursor is on an entry that was yielded.
+    is_placed: bool,
 }
 
 struct Back {
     cursor: MergeCursor,
     hint: Hint,
-    /// The key yielded last; while it moves, the key looked at last.
+    /// The key yielded last; during a move, the key examined last.
     key: Vec<u8>,
-    /// Whether the fields below are of a pair that was yielded. The cursor is already before it.
-    stands: bool,
+    /// Whether the fields below are of an entry that was yielded. The cursor is already before it.
+    is_placed: bool,
     seqno: SeqNo,
     kind: Kind,
     payload: Value,
 }
 
 impl Visible {
-    /// What `snapshot` sees between the bounds of the streams that `make` merges. `tombstones` are those of all the
-    /// streams; the ones newer than the snapshot may be among them.
+    /// What `snapshot` sees, between the bounds, of the streams that `make` merges. `tombstones` are those of all the
+    /// streams and may include ones newer than the snapshot.
     #[must_use]
     pub fn new(
         make: Box<dyn Fn() -> MergeCursor + Send>,
@@ -90,10 +90,10 @@ impl Visible {
         Self { make, tombstones, snapshot, lower, upper, front: None, back: None, outcome: Outcome::Going }
     }
 
-    /// The next pair from the front; `None` when it meets the back.
+    /// The next entry from the front; `None` when it meets the back.
     ///
     /// # Errors
-    /// Those of the streams. Every later call, from either end, answers the same.
+    /// Those of the streams. Every later call, from either end, returns the same error.
     pub fn next_front(&mut self) -> Result<Option<Item>> {
         if !self.advance_front()? {
             return Ok(None);
@@ -101,7 +101,7 @@ impl Visible {
         Ok(self.front.as_ref().and_then(Front::item))
     }
 
-    /// The next pair from the back; `None` when it meets the front.
+    /// The next entry from the back; `None` when it meets the front.
     ///
     /// # Errors
     /// As [`Visible::next_front`].
@@ -112,34 +112,34 @@ impl Visible {
         Ok(self.back.as_ref().map(Back::item))
     }
 
-    /// Moves the front to the next pair without touching its payload; `false` when it meets the back.
+    /// Moves the front to the next entry without reading its payload; `false` when it meets the back.
     ///
     /// # Errors
     /// As [`Visible::next_front`].
     pub fn advance_front(&mut self) -> Result<bool> {
         let moved = self.begin().and_then(|going| if going { self.move_front() } else { Ok(false) });
-        self.settle(moved)
+        self.record_outcome(moved)
     }
 
-    /// Moves the back to the next pair; `false` when it meets the front.
+    /// Moves the back to the next entry; `false` when it meets the front.
     ///
     /// # Errors
     /// As [`Visible::next_front`].
     pub fn advance_back(&mut self) -> Result<bool> {
         let moved = self.begin().and_then(|going| if going { self.move_back() } else { Ok(false) });
-        self.settle(moved)
+        self.record_outcome(moved)
     }
 
-    /// The pair the front moved to last, borrowed; `None` when it has met the back.
+    /// The entry the front moved to last, borrowed; `None` after it has met the back.
     #[must_use]
     pub fn front(&self) -> Option<Entry<'_>> {
-        self.front.as_ref().filter(|front| front.stands).and_then(|front| front.cursor.entry())
+        self.front.as_ref().filter(|front| front.is_placed).and_then(|front| front.cursor.entry())
     }
 
-    /// The pair the back moved to last, borrowed; `None` when it has met the front.
+    /// The entry the back moved to last, borrowed; `None` after it has met the front.
     #[must_use]
     pub fn back(&self) -> Option<Entry<'_>> {
-        let back = self.back.as_ref().filter(|back| back.stands)?;
+        let back = self.back.as_ref().filter(|back| back.is_placed)?;
         Some(Entry { key: &back.key, seqno: back.seqno, kind: back.kind, payload: &back.payload })
     }
 
@@ -151,7 +151,7 @@ impl Visible {
         }
     }
 
-    fn settle(&mut self, moved: Result<bool>) -> Result<bool> {
+    fn record_outcome(&mut self, moved: Result<bool>) -> Result<bool> {
         match &moved {
             Ok(true) => {}
             Ok(false) => self.outcome = Outcome::Over,
@@ -161,10 +161,10 @@ impl Visible {
     }
 
     fn move_front(&mut self) -> Result<bool> {
-        let met = self.back.as_ref().filter(|back| back.stands).map(|back| &*back.key);
+        let limit = self.back.as_ref().filter(|back| back.is_placed).map(|back| &*back.key);
         let front = match &mut self.front {
             Some(front) => {
-                front.stands = false;
+                front.is_placed = false;
                 front.leave_key()?;
                 front
             }
@@ -172,7 +172,7 @@ impl Visible {
         };
         let mut too_new = 0;
         while let Some(entry) = front.cursor.entry() {
-            if is_above(entry.key, &self.upper) || met.is_some_and(|met| met <= entry.key) {
+            if is_above(entry.key, &self.upper) || limit.is_some_and(|limit| limit <= entry.key) {
                 return Ok(false);
             }
             if front.key != entry.key {
@@ -188,7 +188,7 @@ impl Visible {
                     front.cursor.seek(&front.key, self.snapshot)?;
                 }
             } else if is_live(&self.tombstones, &mut front.hint, &entry, self.snapshot) {
-                front.stands = true;
+                front.is_placed = true;
                 return Ok(true);
             } else {
                 front.leave_key()?;
@@ -198,24 +198,24 @@ impl Visible {
     }
 
     fn move_back(&mut self) -> Result<bool> {
-        let met = self.front.as_ref().filter(|front| front.stands).map(|front| &*front.key);
+        let limit = self.front.as_ref().filter(|front| front.is_placed).map(|front| &*front.key);
         let back = match &mut self.back {
             Some(back) => {
-                back.stands = false;
+                back.is_placed = false;
                 back
             }
             none => none.insert(Back::placed((self.make)(), &self.upper)?),
         };
         while let Some(entry) = back.cursor.entry() {
-            if is_below(entry.key, &self.lower) || met.is_some_and(|met| entry.key <= met) {
+            if is_below(entry.key, &self.lower) || limit.is_some_and(|limit| entry.key <= limit) {
                 return Ok(false);
             }
             back.key.clear();
             back.key.extend_from_slice(entry.key);
             if back.take_newest(self.snapshot)? {
                 let entry = Entry { key: &back.key, seqno: back.seqno, kind: back.kind, payload: &[] };
-                back.stands = is_live(&self.tombstones, &mut back.hint, &entry, self.snapshot);
-                if back.stands {
+                back.is_placed = is_live(&self.tombstones, &mut back.hint, &entry, self.snapshot);
+                if back.is_placed {
                     return Ok(true);
                 }
             }
@@ -225,17 +225,17 @@ impl Visible {
 }
 
 impl Front {
-    /// Stands on the first entry of the range that the snapshot may see.
+    /// A front at the first entry of the range, in stream order from (`lower`, `snapshot`).
     fn placed(mut cursor: MergeCursor, lower: &Bound<Box<[u8]>>, snapshot: SeqNo) -> Result<Self> {
         match lower {
             Bound::Unbounded => cursor.first()?,
             Bound::Included(key) => cursor.seek(key, snapshot)?,
             Bound::Excluded(key) => cursor.seek(key, 0)?,
         }
-        Ok(Self { cursor, hint: Hint::default(), key: Vec::new(), stands: false })
+        Ok(Self { cursor, hint: Hint::default(), key: Vec::new(), is_placed: false })
     }
 
-    /// Moves behind all versions of `key`.
+    /// Moves past all versions of `key`.
     fn leave_key(&mut self) -> Result<()> {
         for _ in 0..STEPS_MAX {
             match self.cursor.entry() {
@@ -258,49 +258,49 @@ impl Front {
 }
 
 impl Back {
-    /// Stands on the last entry of the range.
+    /// A back at the last entry of the range.
     fn placed(mut cursor: MergeCursor, upper: &Bound<Box<[u8]>>) -> Result<Self> {
         match upper {
             Bound::Unbounded => cursor.last()?,
-            // The least key above `key` is `key` with a zero byte behind it.
+            // The least key above `key` is `key` followed by a zero byte.
             Bound::Included(key) => cursor.seek_before(&[key, &[0][..]].concat())?,
             Bound::Excluded(key) => cursor.seek_before(key)?,
         }
         let (key, payload) = (Vec::new(), Value::copy_of(&[]));
-        Ok(Self { cursor, hint: Hint::default(), key, stands: false, seqno: 0, kind: Kind::Delete, payload })
+        Ok(Self { cursor, hint: Hint::default(), key, is_placed: false, seqno: 0, kind: Kind::Delete, payload })
     }
 
-    /// Notes the newest version of `key` that `snapshot` sees, if any, and moves before all versions of it. The cursor
-    /// stands on the oldest.
+    /// Remembers the newest version of `key` that `snapshot` sees, if any, and moves before all versions of the key.
+    /// The cursor must be on the oldest.
     fn take_newest(&mut self, snapshot: SeqNo) -> Result<bool> {
         let mut found = false;
         for _ in 0..STEPS_MAX {
-            if !self.note_if_visible(snapshot) {
+            if !self.remember_if_visible(snapshot) {
                 break;
             }
             found = true;
             self.cursor.prev()?;
         }
-        if found && self.note_if_visible(snapshot) {
+        if found && self.remember_if_visible(snapshot) {
             self.cursor.seek(&self.key, snapshot)?;
-            self.note_if_visible(snapshot);
+            self.remember_if_visible(snapshot);
             self.cursor.seek_before(&self.key)?;
             return Ok(true);
         }
         for _ in 0..STEPS_MAX {
-            if !self.stands_on_key() {
+            if !self.is_on_key() {
                 return Ok(found);
             }
             self.cursor.prev()?;
         }
-        if self.stands_on_key() {
+        if self.is_on_key() {
             self.cursor.seek_before(&self.key)?;
         }
         Ok(found)
     }
 
-    /// Notes the entry it stands on if it is a version of `key` that the snapshot sees.
-    fn note_if_visible(&mut self, snapshot: SeqNo) -> bool {
+    /// Remembers the current entry if it is a version of `key` that the snapshot sees.
+    fn remember_if_visible(&mut self, snapshot: SeqNo) -> bool {
         let Some(entry) = self.cursor.entry().filter(|e| e.key == self.key && e.seqno <= snapshot) else {
             return false;
         };
@@ -309,7 +309,7 @@ impl Back {
         true
     }
 
-    fn stands_on_key(&self) -> bool {
+    fn is_on_key(&self) -> bool {
         self.cursor.entry().is_some_and(|entry| entry.key == self.key)
     }
 
@@ -318,7 +318,7 @@ impl Back {
     }
 }
 
-/// Whether `entry`, the newest version of its key that `snapshot` sees, is a value that no range tombstone hides.
+/// Whether `entry`, the newest version of its key that `snapshot` sees, is a value that no range tombstone covers.
 fn is_live(tombstones: &RangeTombstones, hint: &mut Hint, entry: &Entry<'_>, snapshot: SeqNo) -> bool {
     entry.kind != Kind::Delete && tombstones.covering_near(hint, entry.key, snapshot) <= entry.seqno
 }

@@ -162,7 +162,7 @@ pub fn holding(files: &[(PathBuf, Vec<u8>)]) -> MemoryFs {
 mod tests {
     use super::*;
 
-    /// Without the limit, background work that calls no file could loop for ever.
+    /// Without the limit, background work that calls no file could loop forever.
     #[test]
     fn looping_work_is_stopped_in_all_environments() {
         let fs = || Arc::new(MemoryFs::default());

@@ -95,7 +95,7 @@ fn durability(seed: u64) -> Durability {
     if seed.is_multiple_of(2) { Durability::Buffered } else { Durability::Sync }
 }
 
-/// The child: opens the database and commits for ever, each writer starting at its number in `next`. Acknowledgements
+/// The child: opens the database and commits forever, each writer starting at its number in `next`. Acknowledgements
 /// go to standard output.
 ///
 /// # Errors

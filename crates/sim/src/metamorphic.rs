@@ -29,7 +29,7 @@ const SHRINK_TRIES_MAX: usize = 400;
 
 /// No operation makes this many calls of the file system. A whole run makes about 40 000, and the longest of 6.5
 /// million operations made 21 000: a GC of everything after an opening. An operation that reaches the limit loops,
-/// and would do so for ever: then every call fails, which ends background work, and the run is a failure.
+/// and would do so forever: then every call fails, which ends background work, and the run is a failure.
 const CALLS_MAX: u64 = 60_000;
 
 /// Nor does it read the clock this often, which every piece of background work does. This finds loops without calls

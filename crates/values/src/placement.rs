@@ -1,26 +1,33 @@
-//! The seam between the engine and a placement: where a value lives, and how its garbage is collected. What is alike for all of them is not
-//! here but in [`store`](crate::store).
+//! The seam between the engine and a placement: where a value lives, and how its garbage is collected. What all
+//! placements do alike is in [`store`](crate::store).
 //!
-//! Flush, compaction, partition split and UniKV's collection are one act: a sorted stream is rewritten, and each entry
-//! is **kept** (its value perhaps moved) or **dropped**. GcPick works *by file* or *by asking for a rewrite*. The
-//! index learns new addresses in three ways: the rewrite returns them, the engine writes them back, or a read finds a
-//! fresher one. A placement only ever returns edits; the engine alone applies them.
+//! Flush, compaction and partition split are one operation: a sorted stream is rewritten, and each entry is **kept**
+//! (its value perhaps moved) or **dropped**. GC is a [`GcJob`], which may ask for such a rewrite. The index learns new
+//! addresses in three ways: the rewrite returns them, a GC job commits them, or a read finds a fresher one. A placement
+//! only returns edits; only the engine applies them.
 //!
 //! | | `inline` | `wisckey` | `hashkv` | `novkv` | `diffkv` | `unikv` |
 //! |---|---|---|---|---|---|---|
-//! | [`Placement::route`] | – | value first | value first | value first | large values first | – |
-//! | [`Rewriter::keep`] | unchanged | unchanged | unchanged | unchanged | moves values with keys | parts values at L0→L1 |
+//! | [`Placement::write`] | – | value first | value first | value first | large values first | – |
+//! | [`Rewriter::keep`] | – | – | – | – | moves values with keys | separates values at L0→L1 |
 //! | [`Rewriter::discard`] | – | dead bytes of files | – | drop-keys | garbage counters | garbage counters |
-//! | [`Placement::read`] | – | by address | by address | by epoch, else by key, and a fresher pointer | by address | by address |
-//! | [`Placement::pick`] | – | a look, log tail | segment group, cold file | files under the valid rate | large logs; tags | a partition's range |
-//! | [`Placement::pick_concurrent`] | – | – | – | – | logs, and vTables beside logs | – |
-//! | [`Placement::collect`] | – | asks the index | the group itself; asks the index (cold log) | drop-keys | asks the index (large logs) | – (a rewrite) |
+//! | [`Placement::read`] | – | by address | by address | by epoch, else by key | by address | by address |
+//! | [`Placement::pick`] | – | a look, log tail | group, cold file | by valid rate | large logs; tags | key range |
+//! | concurrent jobs | – | – | – | – | logs, with at most one rewrite | – |
+//! | values are moved by | – | index | the group; index (cold log) | one edit | index (logs); a rewrite | a rewrite |
+
+mod gc;
+mod pressure;
 
 use std::{any::Any, sync::Arc};
 
 pub use bifold_contract::rewrite::{Kept, RewriteJob, Rewriter};
-use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit, planted};
+use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit};
 
+pub use self::{
+    gc::{Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, RewrittenTables},
+    pressure::SpacePressure,
+};
 use crate::parts::value_files::ValueFiles;
 
 /// A placement's answers to the questions that the engine asks before doing anything.
@@ -28,114 +35,79 @@ use crate::parts::value_files::ValueFiles;
 pub struct Profile {
     /// The name used in options, statistics and the manifest.
     pub name: &'static str,
-    /// Values of this length and above are written apart before the log record that points at them. `None`: commits need
-    /// not go through [`Placement::route`].
+    /// Values of this length and above are written to a value file before the log record that points at them. `None`:
+    /// commits need not call [`Placement::write`].
     pub separates_from: Option<usize>,
-    /// Some values are moved or parted while streams are rewritten, so a trivial move is allowed only if
-    /// [`Placement::may_move`] agrees.
+    /// Some values are moved or separated while streams are rewritten, so a trivial move needs the consent of
+    /// [`Placement::may_move`].
     pub separates_at_rewrite: bool,
-    /// Which values are dead it learns from rewrites alone, of those of this length and above: [`Placement::note_overwritten`] tells it what
-    /// they will find.
+    /// It learns only from rewrites which values of this length and above are dead. [`Placement::note_overwritten`]
+    /// reports an estimate in advance.
     pub learns_from_rewrites: Option<usize>,
 }
 
 impl Profile {
-    /// Whether any value is ever written apart, by commits or by rewrites.
+    /// Whether any value is ever separated, by commits or by rewrites.
     #[must_use]
     pub fn separates(&self) -> bool {
         self.separates_from.is_some() || self.separates_at_rewrite
     }
 }
 
-/// Where values live. One object per keyspace; all methods may be called from several threads.
-///
-/// **How a value moves** (HashKV §3.2 to 3.4, without its journals):
-///
-/// ```text
-/// collect   copies what is live to new files            nothing is changed yet
-/// advance   under the commit lock: what was written meanwhile is passed over, and the other moves are committed
-///           like writes, with numbers of their own; the old files are emptied
-///           ── values, then logs are synced ──
-/// reclaim    when the moves are durable and no snapshot is older than them, the old files go
-/// ```
+/// Where values live. One object per keyspace; all methods may be called from several threads. How GC moves a value
+/// is in [`GcContext`].
 pub trait Placement: Send + Sync {
-    /// Its answers as data.
+    /// What the engine must know about it in advance.
     fn profile(&self) -> Profile;
 
-    /// Takes note of one operation of a commit before it is logged, and writes its value apart if it is to be: the answer
-    /// is what to log instead. Called under the commit lock, in the order of commits. When it returns, the value is with
-    /// the operating system. After an error nothing more is written.
+    /// Notes one operation of a commit before it is logged. If its value is to be separated, writes the value and
+    /// returns the pointer to log instead. Called under the commit lock, in commit order. When it returns, the value
+    /// has been handed to the operating system. After an error nothing more is written.
     ///
     /// # Errors
-    /// Whatever writing the value met.
-    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
+    /// Errors of writing the value.
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
 
     /// The hooks for one rewrite of a sorted stream.
     ///
     /// # Errors
-    /// Whatever opening its output files met.
+    /// Errors of opening its output files.
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>>;
 
-    /// What to collect next under this pressure, or `None`. Pure: changes nothing.
-    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick>;
+    /// What to garbage-collect next under this pressure while the `running` jobs are under way, or `None`. It takes
+    /// nothing that those have taken, and counts as free all that they will free. Not called while one of them is
+    /// alone. Pure: changes nothing. The engine asks under a lock, so no two answers see the same state.
+    fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>>;
 
-    /// Copies what is live of one pick to new files, which the next sync covers; or only looks. `view` answers questions about
-    /// liveness; a placement that needs none asks none.
-    ///
-    /// # Errors
-    /// I/O errors and corruption; nothing is changed then.
-    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>>;
-
-    /// What value files hold now.
+    /// What the value files hold now.
     fn space(&self) -> ValueSpace;
 
-    /// Each file or group: what is in it, and whether and why it would be collected.
+    /// Each file or group: what is in it, whether GC would pick it, and why.
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained>;
 
-    /// What to collect beside the collections that run: nothing of what they have taken, and as if all that they will free were
-    /// free. `None` also where no two may run at once. Pure; the engine asks under a lock, so no two answers are of the same state.
-    fn pick_concurrent(&self, _pressure: &SpacePressure, _running: &[GcPick]) -> Option<GcPick> {
-        None
-    }
-
-    /// The value of version `seqno` of `key`, which is at `pointer`, and a fresher pointer where the placement had to search for it
-    /// (NovKV §III-D). `None` when the file is gone because the value has moved: the index knows where to.
+    /// The value of version `seqno` of `key`, which is at `pointer`. `None` when the file was deleted because the value
+    /// has moved: the index knows where to.
     ///
     /// # Errors
-    /// I/O errors, or corruption when the record there is not of `key`.
+    /// I/O errors, or corruption when the record there belongs to another key.
     fn read(
         &self,
         files: &ValueFiles,
         (key, _seqno): (&[u8], SeqNo),
         pointer: Pointer,
         source: IoSource,
-    ) -> Result<Option<Found>> {
-        Ok(files.read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
+    ) -> Result<Option<Value>> {
+        files.read(key, pointer, source)
     }
 
-    /// Announces reads to come, in the order in which they will be asked for. Answers whether they must come from the device.
+    /// Announces reads to come, in the order of the requests. Returns whether they must come from the device.
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
         files.prefetch(pointers)
     }
 
-    /// Bytes that [`Placement::collect`] copies of these units, at most, as far as known or estimated. Each can be collected without the
-    /// others; where the disk is short of room some of a pick are.
-    fn copied_by(&self, units: &[u64], pressure: &SpacePressure) -> u64 {
-        let is_one = |of: &Explained| matches!(of.files[..], [file] if units.contains(&file));
-        self.explain(pressure).iter().filter(|of| is_one(of)).map(|of| of.live_bytes).sum()
-    }
-
-    /// Bytes that the collection of one unit, or a rewrite that empties one file, copies at most.
+    /// At most how many bytes GC of one unit, or a rewrite that drains one file, copies.
     fn largest_unit(&self, files: &ValueFiles) -> u64 {
         files.largest()
-    }
-
-    /// The files that a collection would read.
-    fn files_of(&self, pick: &GcPick) -> Vec<FileId> {
-        match pick {
-            GcPick::Units(files) | GcPick::Rewrite { moving: files, .. } => files.clone(),
-            GcPick::Look => Vec::new(),
-        }
     }
 
     /// Whether a table from `from` to `to` may be moved without being read.
@@ -143,43 +115,48 @@ pub trait Placement: Send + Sync {
         true
     }
 
-    /// Files, with their bytes, in which nothing is needed any more when the garbage of `edit` is counted, and which no log leads to:
-    /// they go with it.
+    /// Files, with their bytes, that hold nothing needed once the garbage of `edit` is counted, and that no log
+    /// points into. They are removed with `edit`.
     fn drained_by(&self, _edit: &ValueEdit) -> Vec<(FileId, u64)> {
         Vec::new()
     }
 
-    /// The manifest is about to learn how much of each file is dead: what is known beyond what the files themselves know is told them.
+    /// Called before the manifest records how much of each file is dead. Passes what only the placement knows on to
+    /// the files.
     fn count_dead(&self) {}
 
-    /// `edit` is durable. Readers must find what it moved before the files go that it removes.
+    /// `edit` is durable. Readers must find what it moved before the files that it removes are deleted.
     fn comes_into_force(&self, _edit: &ValueEdit) {}
 
-    /// Files that were removed from the manifest are gone.
+    /// Files that were removed from the manifest have been deleted.
     fn files_were_deleted(&self, _files: &ValueFiles) {}
 
-    /// Tells that a rewrite is given up whose edit this is, before any manifest could have it: the files go that it has written.
+    /// The rewrite with this edit is abandoned before any manifest could have recorded it. Deletes the files that it
+    /// has written.
     fn give_up(&self, _files: &ValueFiles, _edit: &ValueEdit) {}
 
-    /// Tells that something in a file cannot be read. From now on no collection takes it and no rewrite moves what it holds, and
-    /// space is reckoned without it: it stays until nothing leads there any more. [`ValueFiles::left_out_files`] has it already.
+    /// Something in a file cannot be read. From now on GC does not take the file, no rewrite moves its values, and it
+    /// does not count in the space calculation. It stays until nothing points there any more.
+    /// [`ValueFiles::left_out_files`] already includes it.
     fn is_left_out(&self, _file: FileId) {}
 
-    /// Tells that commits have hidden about so many more bytes of records from all but snapshots. That is an estimate, by a
-    /// sample of the commits and what is in memory of the index; told only to who [`Profile::learns_from_rewrites`].
+    /// Commits have overwritten about so many more bytes of records; only snapshots still see those. This is an
+    /// estimate, from a sample of the commits and the part of the index in memory. Called only for placements with
+    /// [`Profile::learns_from_rewrites`].
     fn note_overwritten(&self, _bytes: u64) {}
 
-    /// Of the bytes that [`Placement::space`] counts as live, those that are probably dead: nobody knows which.
+    /// The stale estimate: bytes that [`Placement::space`] counts as live and that are probably dead. Nobody knows
+    /// which.
     fn stale_bytes(&self, _pressure: &SpacePressure) -> u64 {
         0
     }
 
-    /// Bytes of memory that it holds between calls, beyond what files take: filters, for example.
+    /// Bytes of memory that it holds between calls, filters for example, without what the files take.
     fn memory_bytes(&self) -> u64 {
         0
     }
 
-    /// Reads that have met an address which was out of date.
+    /// Reads that found a pointer out of date.
     fn stale_reads(&self) -> StaleReads {
         StaleReads::default()
     }
@@ -189,26 +166,26 @@ pub trait Placement: Send + Sync {
         Order::default()
     }
 
-    /// From now on nothing is appended to the present files, so that they can be linked elsewhere.
+    /// From now on nothing is appended to the present files, so they can be linked elsewhere.
     fn seal(&self, files: &ValueFiles) {
         files.seal();
     }
 
-    /// During recovery: what a pointer met in the log leads to.
+    /// During recovery: what a pointer in the log leads to.
     ///
     /// # Errors
-    /// Corruption, where the file does not even say whose it is.
+    /// Corruption, if the file does not say which keyspace it belongs to.
     fn locate(&self, files: &ValueFiles, pointer: Pointer) -> Result<Located> {
         files.locate(pointer)
     }
 
-    /// During recovery: the commit of this number, which stays, leads there.
+    /// During recovery: the commit of this number, which is kept, points there.
     fn refer(&self, files: &ValueFiles, pointer: Pointer, commit: SeqNo) {
         files.refer(pointer, commit);
     }
 
-    /// During recovery, when files are as long as commits have made them: these numbers have records that were behind the lengths that
-    /// the manifest lists.
+    /// During recovery, after the files were truncated to what commits wrote: the sequence numbers of the records
+    /// beyond the lengths in the manifest.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -216,7 +193,7 @@ pub trait Placement: Send + Sync {
         Ok(())
     }
 
-    /// During recovery for writing: tells of an operation of the log, in the order of commits.
+    /// During recovery for writing: one operation of the log, in commit order.
     ///
     /// # Errors
     /// I/O errors.
@@ -230,7 +207,7 @@ pub type FilesHeld = Arc<dyn Any + Send + Sync>;
 
 /// One operation of a commit, as a placement sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routed<'a> {
+pub enum WriteOp<'a> {
     /// A key gets a value.
     Put {
         /// The key.
@@ -238,7 +215,7 @@ pub enum Routed<'a> {
         /// Its value.
         value: &'a [u8],
     },
-    /// A key is deleted. A file that is collected alone must know.
+    /// A key is deleted. A file that is collected without asking the index must know.
     Delete {
         /// The key.
         key: &'a [u8],
@@ -255,9 +232,9 @@ pub enum Routed<'a> {
 /// One operation of the log, as a placement sees it when it is replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replayed<'a> {
-    /// Its value is beside the key, or it has none.
-    Whole(Routed<'a>),
-    /// Its value is apart, where [`Placement::refer`] was told that it is.
+    /// The value is inline, or there is none.
+    Whole(WriteOp<'a>),
+    /// The value is separated. [`Placement::refer`] has been called with its pointer.
     Pointer {
         /// The key.
         key: &'a [u8],
@@ -267,54 +244,15 @@ pub enum Replayed<'a> {
 /// What a pointer of the log leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Located {
-    /// A whole record, or a file that is gone because everything in it moved before it was deleted.
+    /// A whole record, or a file that was deleted after everything in it had moved.
     Whole,
-    /// Nothing, or the remains of a crash: the power went before the value was on the disk.
+    /// Nothing, or a torn record: the power failed before the value was on disk.
     Missing,
-    /// A record that no crash has left as it is.
+    /// A record damaged in a way that no crash explains.
     Damaged,
 }
 
-/// A collection whose copies are made. Dropping it gives the copies up.
-pub trait GcRun: Send {
-    /// The next moves to commit; `None` when all are done. Called under the commit lock; what the answer says is committed
-    /// under the same hold of the lock, unless it is to be checked.
-    ///
-    /// # Errors
-    /// I/O errors and corruption.
-    fn advance(&mut self) -> Result<Option<Moves>>;
-
-    /// Tells that a move was not committed, because the value had been overwritten.
-    fn refused(&mut self, moved: &Moved);
-
-    /// Tells that the moves of the last [`GcRun::advance`] were committed with numbers up to `last`.
-    fn committed(&mut self, last: SeqNo);
-
-    /// What is to be put in force when there are no more moves, where values move without any: then the edit leads readers
-    /// to the copies. Called under the lock of the manifest, once.
-    fn edit(&mut self) -> ValueEdit {
-        ValueEdit::default()
-    }
-
-    /// Bytes of values in that edit's files: copies that no commit has counted.
-    fn copied(&self) -> u64 {
-        0
-    }
-
-    /// Bytes that all moves set free: those of the files that are emptied, without the copies.
-    fn freed(&self) -> u64;
-}
-
-/// Moves to be committed together.
-#[derive(Clone, Debug, Default)]
-pub struct Moves {
-    /// The values.
-    pub moved: Vec<Moved>,
-    /// Whether each must be compared with the index first, because it may have been overwritten meanwhile.
-    pub check: bool,
-}
-
-/// Reads that have met an address which was out of date (NovKV §III-D).
+/// Reads that found a pointer out of date (NovKV §III-D).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StaleReads {
     /// An earlier read had found where the value is.
@@ -323,12 +261,12 @@ pub struct StaleReads {
     pub searched: u64,
 }
 
-/// How well values are sorted, and what that took since the database was opened, in bytes of their records.
+/// How well values are sorted, and what that cost since the database was opened, in bytes of their records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Order {
     /// The levels that have files.
     pub levels: Vec<LevelOrder>,
-    /// Parted from their keys by flushes.
+    /// Separated from their keys by flushes.
     pub separated_bytes: u64,
     /// Moved because their keys went to a deeper level.
     pub merged_bytes: u64,
@@ -351,9 +289,9 @@ pub struct LevelOrder {
     pub bytes: u64,
     /// Of these, bytes that the index still needs.
     pub live_bytes: u64,
-    /// Of how many files, itself included, the key ranges overlap that of a file: the mean.
+    /// The mean number of files, itself included, that the key range of a file overlaps.
     pub overlap: f64,
-    /// Files whose values move with the next merge that meets them.
+    /// Files whose values move with the next merge that reads them.
     pub tagged: u64,
 }
 
@@ -366,10 +304,10 @@ pub struct ValueSpace {
     pub total_bytes: u64,
     /// Bytes of values that the index still needs, as far as known or estimated.
     pub live_bytes: u64,
-    /// Bytes of files that are emptied and wait for snapshots or a sync.
+    /// Bytes of drained files that wait for snapshots or a sync.
     pub drained_bytes: u64,
-    /// Bytes of files that are left out since something in them cannot be read, and of what cannot be collected without them. All of
-    /// them count as live.
+    /// Bytes of files that are left out because something in them cannot be read, and of what cannot be collected
+    /// without them. All of them count as live.
     pub left_out_bytes: u64,
 }
 
@@ -387,7 +325,7 @@ impl ValueSpace {
     }
 }
 
-/// One unit of collection, explained.
+/// One unit of GC, explained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explained {
     /// What it is: a file or a group.
@@ -398,237 +336,10 @@ pub struct Explained {
     pub total_bytes: u64,
     /// Bytes of it that are live, as far as known or estimated.
     pub live_bytes: u64,
-    /// Bytes written to the keyspace since it was collected or, if never, begun.
+    /// Bytes written to the keyspace since its last GC or, if there was none, since it was begun.
     pub age_bytes: u64,
-    /// How much the policy wants it; the largest first.
+    /// Its score with the policy; the largest first.
     pub score: f64,
-    /// Why it is not collected now; `None` when it is next.
+    /// Why GC does not pick it now; `None` when it is next.
     pub held: Option<&'static str>,
-}
-
-/// A value read by address.
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// The value.
-    pub value: Value,
-    /// A better address, where the one given led to a search.
-    pub fresher: Option<Pointer>,
-}
-
-/// What may be asked of the index during a collection.
-pub trait IndexView {
-    /// The address under which `key` is now known, if its newest version is parted. Every call is counted
-    /// (`gc.index_lookups`).
-    ///
-    /// # Errors
-    /// Those of a read.
-    fn current(&self, key: &[u8]) -> Result<Option<Pointer>>;
-}
-
-/// How tight space is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SpacePressure {
-    /// Bytes of tables.
-    pub index_bytes: u64,
-    /// Of these, live values that stay with their keys, by estimate.
-    pub inline_bytes: u64,
-    /// Entries that may hide others, of all memtables and sorted runs but the largest, for each entry that is a value: what they
-    /// hide is not known to be dead before a compaction meets both.
-    pub entries_above: f64,
-    /// Entries that a newer one in the same memtable hides, for each entry that is a value.
-    pub overwritten: f64,
-    /// Bytes that value files and tables may take for each byte of live values, each with its key.
-    pub target: f64,
-    /// The number of the oldest snapshot that is open.
-    pub oldest_snapshot: Option<SeqNo>,
-    /// Collect whatever has files with numbers below this one, known to be worth it or not: a crash may have left copies
-    /// that nobody counts.
-    pub all_before: Option<FileId>,
-}
-
-/// Targets below this are taken for this, in bytes: a few groups more or less are no excess.
-const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
-
-/// So much garbage for each live byte there is always: collecting the rest is not worth it.
-const UNCOLLECTED_SHARE: f64 = 0.15;
-
-impl SpacePressure {
-    /// Of values of so many bytes that are not known to be dead, more cannot be hidden.
-    #[must_use]
-    pub fn stale_at_most(&self, live_bytes: u64) -> u64 {
-        (live_bytes as f64 * (self.entries_above + self.overwritten).min(1.0)) as u64
-    }
-
-    /// Bytes of live values, wherever they are, as far as known or estimated.
-    fn live_bytes(&self, space: &ValueSpace) -> f64 {
-        (space.live_bytes.saturating_sub(space.left_out_bytes) + self.inline_bytes) as f64
-    }
-
-    /// Bytes of value files, without those that no collection can make smaller.
-    fn total_bytes(space: &ValueSpace) -> u64 {
-        let left_out = if planted!("damage_counts") { 0 } else { space.left_out_bytes };
-        space.total_bytes.saturating_sub(left_out)
-    }
-
-    /// Bytes by which value files and tables are larger than they should be, when what is emptied is gone: than their target
-    /// without a quarter of the slack, which is for the copies of collections beside what they copy.
-    #[must_use]
-    pub fn excess(&self, space: &ValueSpace) -> u64 {
-        let slack = (self.target - 1.0) * 0.75;
-        let bound = (self.live_bytes(space) * (1.0 + slack)) as u64;
-        (Self::total_bytes(space).saturating_sub(space.drained_bytes) + self.index_bytes).saturating_sub(bound)
-    }
-
-    /// Bytes that the target leaves for value files: for all but the tables.
-    #[must_use]
-    pub fn allowed_for_files(&self, space: &ValueSpace) -> f64 {
-        self.live_bytes(space) * self.target - self.index_bytes as f64
-    }
-
-    /// How large value files and tables are, what is emptied included, of what the target allows: at 1.0 they are as large. It
-    /// is for slowing writers, so it is 0 where that would free nothing, while a snapshot holds what is emptied; and a target
-    /// that the tables alone go beyond is taken for one that collections can reach.
-    #[must_use]
-    pub fn fullness(&self, space: &ValueSpace) -> f64 {
-        if self.is_pinned(space) {
-            return 0.0;
-        }
-        let bound = (self.live_bytes(space) * self.target).max(self.reachable(space));
-        (Self::total_bytes(space) + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
-    }
-
-    /// Whether collections can reach the target. Tables may go beyond it alone, where values are short.
-    #[must_use]
-    pub fn is_reachable(&self, space: &ValueSpace) -> bool {
-        self.reachable(space) <= self.live_bytes(space) * self.target
-    }
-
-    fn reachable(&self, space: &ValueSpace) -> f64 {
-        let live = space.live_bytes.saturating_sub(space.left_out_bytes);
-        live as f64 * (1.0 + UNCOLLECTED_SHARE) + self.index_bytes as f64
-    }
-
-    /// Whether so much is emptied and kept for snapshots that collecting more would only take more space.
-    #[must_use]
-    pub fn is_pinned(&self, space: &ValueSpace) -> bool {
-        self.oldest_snapshot.is_some()
-            && space.drained_bytes as f64 > self.live_bytes(space) * (self.target - 1.0).max(0.1)
-    }
-
-    /// Why a unit that is worth collecting is not collected now.
-    #[must_use]
-    pub fn reason(&self, space: &ValueSpace) -> &'static str {
-        if self.excess(space) == 0 {
-            "space is within its target"
-        } else if self.is_pinned(space) {
-            "a snapshot holds what was collected before"
-        } else {
-            "others are better"
-        }
-    }
-}
-
-/// What a placement wants collected: units by its own numbering.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GcPick {
-    /// These files or groups, by [`Placement::collect`].
-    Units(Vec<u64>),
-    /// Nothing is moved: the index is asked about some values, so that the next pick knows better how much is dead.
-    Look,
-    /// The tables of this key range rewritten, so that [`Rewriter::keep`] moves their values (`None`: unbounded).
-    Rewrite {
-        /// First key.
-        start: Option<Box<[u8]>>,
-        /// The last key; it may be exceeded.
-        end: Option<Box<[u8]>>,
-        /// Files whose values are to move.
-        moving: Vec<FileId>,
-    },
-}
-
-/// One moved value. It replaces the old address only where that is still the current one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// The key.
-    pub key: Box<[u8]>,
-    /// Where it was.
-    pub from: Pointer,
-    /// Where it is.
-    pub to: Pointer,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    fn pressure(target: f64, oldest_snapshot: Option<SeqNo>) -> SpacePressure {
-        SpacePressure {
-            index_bytes: 200 * MIB,
-            inline_bytes: 0,
-            entries_above: 0.0,
-            overwritten: 0.0,
-            target,
-            oldest_snapshot,
-            all_before: None,
-        }
-    }
-
-    fn space(total: u64, emptied: u64) -> ValueSpace {
-        let (total_bytes, drained_bytes) = (total * MIB, emptied * MIB);
-        ValueSpace { files: 1, total_bytes, live_bytes: 1000 * MIB, drained_bytes, left_out_bytes: 0 }
-    }
-
-    #[test]
-    fn values_and_tables_together_fill_the_target() {
-        assert_eq!(pressure(1.5, None).fullness(&space(1300, 0)), 1.0);
-        assert!(pressure(1.5, None).fullness(&space(1300, 300)) >= 1.0, "what is emptied is still there");
-    }
-
-    #[test]
-    fn values_that_stay_with_their_keys_may_have_garbage_beside_them_too() {
-        let pressure = SpacePressure { inline_bytes: 100 * MIB, ..pressure(1.5, None) };
-        assert_eq!(pressure.fullness(&space(1450, 0)), 1.0);
-        assert_eq!(pressure.excess(&space(1400, 0)), 1600 * MIB - 1512 * MIB - MIB / 2);
-        assert_eq!(pressure.excess(&space(1400, 100)), 0);
-    }
-
-    #[test]
-    fn a_target_below_the_tables_does_not_slow_writers_for_ever() {
-        assert!(pressure(1.05, None).fullness(&space(1060, 0)) < 0.95);
-        assert!(pressure(1.05, None).fullness(&space(1200, 0)) > 1.0);
-    }
-
-    #[test]
-    fn no_more_is_hidden_than_stands_above() {
-        let above = |entries_above, overwritten| SpacePressure { entries_above, overwritten, ..pressure(1.5, None) };
-        assert_eq!(above(0.0, 0.0).stale_at_most(1000), 0);
-        assert_eq!(above(0.25, 0.25).stale_at_most(1000), 500);
-        assert_eq!(above(0.7, 0.7).stale_at_most(1000), 1000);
-    }
-
-    #[test]
-    fn what_a_snapshot_holds_does_not_slow_writers() {
-        assert_eq!(pressure(1.5, Some(7)).fullness(&space(2000, 600)), 0.0);
-        assert!(pressure(1.5, None).fullness(&space(2000, 600)) > 1.0);
-    }
-
-    /// Else writers would wait for ever for what nobody can free, and all else would be collected again and again for it.
-    #[test]
-    fn what_cannot_be_read_neither_slows_writers_nor_asks_for_collections() {
-        let sound = space(1300, 0);
-        let left_out = |bytes: u64| ValueSpace {
-            total_bytes: sound.total_bytes + bytes,
-            live_bytes: sound.live_bytes + bytes,
-            left_out_bytes: bytes,
-            ..sound
-        };
-        let pressure = pressure(1.5, None);
-        for bytes in [MIB, 500 * MIB, 9000 * MIB] {
-            assert_eq!(pressure.fullness(&left_out(bytes)), pressure.fullness(&sound));
-            assert_eq!(pressure.excess(&left_out(bytes)), pressure.excess(&sound));
-            assert!(pressure.is_reachable(&left_out(bytes)));
-        }
-    }
 }

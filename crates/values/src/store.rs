@@ -1,23 +1,23 @@
 //! The values of one keyspace: its value files, and the placement that decides about them.
 //!
 //! ```text
-//! engine ─▶ ValueStore ─┬─▶ ValueFiles   what is durable, what the manifest knows, which files go: alike for every placement
-//!                       └─▶ Placement    where a value is written, what is collected
+//! engine ─▶ ValueStore ─┬─▶ ValueFiles   durability, the manifest, deleting files: the same for every placement
+//!                       └─▶ Placement    where a value is written, what GC picks
 //! ```
 //!
-//! A placement that decides nothing special about durability or recovery has no code for them.
+//! A placement that decides nothing special about durability or recovery has no code for it.
 
 use std::{ops::Deref, sync::Arc};
 
-use bifold_contract::{Error, FileId, IoSource, Pointer, Result, SeqNo, ValueEdit, ValueFileMeta};
+use bifold_contract::{Error, FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
 
 use crate::{
     parts::value_files::ValueFiles,
-    placement::{FilesHeld, Found, Located, Placement},
+    placement::{FilesHeld, Located, Placement},
     placements::inline::Inline,
 };
 
-/// See the module's page. What the placement alone decides is asked of it: it is what this dereferences to.
+/// The values of one keyspace. Dereferences to the placement, for what that alone decides.
 pub struct ValueStore<P: ?Sized = dyn Placement> {
     files: Arc<ValueFiles>,
     placement: Box<P>,
@@ -38,46 +38,46 @@ impl<P: Placement + ?Sized> std::fmt::Debug for ValueStore<P> {
 }
 
 impl ValueStore {
-    /// These files, about which the placement decides.
+    /// A store of these files with this placement.
     #[must_use]
     pub fn new(files: Arc<ValueFiles>, placement: impl Placement + 'static) -> Self {
         Self::of(files, Box::new(placement))
     }
 
-    /// No values, where these are: of a keyspace that is dropped.
+    /// A store without values in the same place, for a keyspace that is dropped.
     #[must_use]
-    pub fn emptied(&self) -> Self {
+    pub fn for_dropped(&self) -> Self {
         Self::new(Arc::new(self.files.without_any()), Inline)
     }
 }
 
 /// Durability.
 impl<P: Placement + ?Sized> ValueStore<P> {
-    /// As [`ValueStore::new`], where it matters which placement it is.
+    /// As [`ValueStore::new`], with the type of the placement kept.
     #[must_use]
     pub fn of(files: Arc<ValueFiles>, placement: Box<P>) -> Self {
         Self { files, placement }
     }
 
-    /// Decides what the next [`ValueStore::sync`] covers: everything routed so far. Called under the commit lock.
+    /// Determines what the next [`ValueStore::sync`] covers: everything routed so far. Called under the commit lock.
     pub fn begin_sync(&self) {
         self.files.begin_sync();
     }
 
-    /// Makes everything durable that [`ValueStore::begin_sync`] found. Calls exclude each other.
+    /// Makes everything durable that [`ValueStore::begin_sync`] covered. Calls exclude each other.
     ///
     /// # Errors
-    /// I/O errors; nothing routed may be taken for durable after one.
+    /// I/O errors. After one, nothing routed counts as durable.
     pub fn sync(&self) -> Result<()> {
         self.files.sync()
     }
 
-    /// Tells that the log was synced after the last [`ValueStore::sync`]: the commits of those values are durable.
+    /// The log was synced after the last [`ValueStore::sync`]: the commits of those values are durable.
     pub fn synced(&self) {
         self.files.synced();
     }
 
-    /// Whether something was routed that no [`ValueStore::synced`] has covered: the tables that point there must wait.
+    /// Whether something was routed that no [`ValueStore::synced`] has covered: tables that point there must wait.
     #[must_use]
     pub fn has_unsynced(&self) -> bool {
         self.files.has_unsynced()
@@ -90,7 +90,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     ///
     /// # Errors
     /// I/O errors, or corruption when the record there is not of `key`.
-    pub fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
+    pub fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Value>> {
         self.placement.read(&self.files, (key, seqno), pointer, source)
     }
 
@@ -99,8 +99,8 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.placement.prefetch(&self.files, pointers)
     }
 
-    /// Bytes of memory that it holds between calls: filters, and what an open file takes. Not the system's page cache, of which
-    /// value files may be mapped.
+    /// Bytes of memory that it holds between calls: filters, and what open files take. Without the system's page
+    /// cache, from which value files may be mapped.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.files.memory_bytes() + self.placement.memory_bytes()
@@ -113,16 +113,16 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     }
 }
 
-/// What the manifest knows, and which files go.
+/// The manifest, and deleting files.
 impl<P: Placement + ?Sized> ValueStore<P> {
-    /// Files made by commits and collections that no edit names yet. The edit that is recorded next takes them along, after
+    /// Files made by commits and GC that no edit names yet. The next edit must record them, after
     /// [`ValueStore::make_durable`].
     #[must_use]
     pub fn unrecorded(&self) -> Vec<ValueFileMeta> {
         self.files.unrecorded()
     }
 
-    /// Makes the beginnings of files durable.
+    /// Makes the recorded lengths of these files durable.
     ///
     /// # Errors
     /// I/O errors.
@@ -130,14 +130,15 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.files.make_durable(files)
     }
 
-    /// What the manifest should learn when all commits up to `flushed` are in tables, whose edit takes it along.
+    /// The pending edit: what the manifest should record once all commits up to `flushed` are in tables. The edit of
+    /// those tables includes it.
     #[must_use]
     pub fn pending_edit(&self, flushed: SeqNo) -> ValueEdit {
         self.placement.count_dead();
         self.files.pending_edit(flushed)
     }
 
-    /// Tells that `edit` is durable and in force: files it removed are deleted.
+    /// `edit` is durable and installed: the files that it removed are deleted.
     pub fn installed(&self, edit: &ValueEdit) {
         self.placement.comes_into_force(edit);
         self.files.installed(edit);
@@ -151,14 +152,14 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.placement.give_up(&self.files, edit);
     }
 
-    /// All value files as one edit: what a new manifest begins with.
+    /// All value files as one edit, with which a new manifest begins.
     #[must_use]
-    pub fn listed(&self) -> ValueEdit {
-        self.files.listed()
+    pub fn recorded(&self) -> ValueEdit {
+        self.files.recorded()
     }
 
-    /// Files that nobody needs any more: emptied by moves that are durable (numbers up to `durable`) and seen by all
-    /// snapshots. They are to be removed from the manifest and then, by [`ValueStore::installed`], deleted.
+    /// Files that nobody needs any more: drained by moves that are durable (numbers up to `durable`) and that all
+    /// snapshots see. They must be removed from the manifest and are then deleted by [`ValueStore::installed`].
     #[must_use]
     pub fn reclaim(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         self.files.reclaim(durable, oldest_snapshot)
@@ -170,13 +171,13 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.files.can_reclaim(oldest_snapshot)
     }
 
-    /// Bytes of its emptied files that a snapshot of everything up to `seqno` may still read.
+    /// Bytes of drained files that a snapshot of everything up to `seqno` may still read.
     #[must_use]
     pub fn drained_after(&self, seqno: SeqNo) -> u64 {
         self.files.drained_after(seqno)
     }
 
-    /// Something in a file cannot be read: see [`Placement::is_left_out`]. Answers whether that is new.
+    /// Something in a file cannot be read: see [`Placement::is_left_out`]. Returns whether that is new.
     pub fn leave_out(&self, file: FileId, why: &Error) -> bool {
         let is_new = self.files.leave_out(file, why);
         if is_new {
@@ -191,18 +192,18 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.files.left_out()
     }
 
-    /// The keyspace is dropped: its files are deleted when the last reader lets go of them.
+    /// The keyspace is dropped: its files are deleted when the last reader releases them.
     pub fn drop_files(&self) {
         self.files.drop_all();
     }
 
-    /// All its files that exist, those that are emptied included.
+    /// All its files that exist, drained files included.
     #[must_use]
     pub fn live_files(&self) -> Vec<FileId> {
         self.files.present()
     }
 
-    /// Keeps the files of [`ValueStore::live_files`] from being deleted for as long as the answer lives.
+    /// Keeps the files of [`ValueStore::live_files`] from being deleted while the result lives.
     #[must_use]
     pub fn hold_files(&self) -> FilesHeld {
         self.files.hold()
@@ -219,7 +220,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     /// See [`Placement::locate`].
     ///
     /// # Errors
-    /// Corruption, where the file does not even say whose it is.
+    /// Corruption, if the file does not say which keyspace it belongs to.
     pub fn locate(&self, pointer: Pointer) -> Result<Located> {
         self.placement.locate(&self.files, pointer)
     }
@@ -229,21 +230,22 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.placement.refer(&self.files, pointer, commit);
     }
 
-    /// The last commit that the logs must hold if they are whole: files were deleted because it was durable. 0 when there is
-    /// none.
+    /// The last commit that the logs must hold if they are whole: files were deleted because it was durable. 0 if
+    /// there is none.
     #[must_use]
     pub fn durable_before(&self) -> SeqNo {
         self.files.durable_before()
     }
 
-    /// Before the logs are replayed: of what stands behind the lengths that the manifest lists, keeps what commits
-    /// up to `last` have written. What was appended up to the commit `durable` is on the disk; the rest is written again, in
-    /// place: it may be what a failed sync has left in the system's cache. A database open read-only changes no file.
+    /// Truncates the files before the logs are replayed: of what follows the lengths recorded in the manifest, keeps
+    /// what commits up to `last` have written. What was appended up to the commit `durable` is on disk. The rest is
+    /// written again in place, because it may be what a failed sync left in the system's cache. A database open
+    /// read-only changes no file.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
-        let in_tails = self.files.settle(last, durable)?;
+    pub fn finish_recovery(&self, last: SeqNo, durable: SeqNo) -> Result<()> {
+        let in_tails = self.files.truncate_tails(last, durable)?;
         self.placement.recovered(&self.files, in_tails)
     }
 }

@@ -48,7 +48,7 @@ fn deleted_keys_stay_deleted_through_compactions() {
     db.compact().unwrap();
     assert_eq!(keys(db.iter()), left);
     let tombstones: u64 = db.stats().keyspaces[0].levels.iter().map(|l| l.tombstones).sum();
-    assert_eq!(tombstones, 0, "a full compaction lets go of tombstones");
+    assert_eq!(tombstones, 0, "a full compaction drops tombstones");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_closed_database_says_so() {
 }
 
 #[test]
-fn a_second_opener_is_told_that_the_database_is_locked() {
+fn a_second_opener_learns_that_the_database_is_locked() {
     let dir = TempDir::new();
     let db = Db::open(dir.join("db")).unwrap();
     let error = Db::open(dir.join("db")).unwrap_err();

@@ -70,10 +70,10 @@ fn a_batch_of_another_database_is_refused() {
 #[test]
 fn a_batch_on_a_dropped_keyspace_is_refused_as_a_whole() {
     let (_dir, db) = tiny_db();
-    let gone = db.keyspace("gone", KeyspaceOptions::default()).unwrap();
-    db.drop_keyspace("gone").unwrap();
+    let dropped = db.keyspace("dropped", KeyspaceOptions::default()).unwrap();
+    db.drop_keyspace("dropped").unwrap();
     let mut batch = Batch::new();
-    batch.put(db.default_keyspace(), "a", "1").unwrap().put(&gone, "b", "2").unwrap();
+    batch.put(db.default_keyspace(), "a", "1").unwrap().put(&dropped, "b", "2").unwrap();
     assert!(matches!(db.commit(batch), Err(Error::Closed { .. })));
     assert_eq!(db.get("a").unwrap(), None);
 }

@@ -1,4 +1,4 @@
-//! Copies of whole databases: by hard links, across devices, of what is open read-only, beside writers.
+//! Copies of whole databases: by hard links, across devices, of a database open read-only, during writes.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use bifold_io::{
     faulty::{FaultKind, FaultyFs},
 };
 
-use crate::support::{TempDir, check_filled, fill, pairs, tiny, tiny_db};
+use crate::support::{TempDir, check_filled, entries, fill, tiny, tiny_db};
 
 const ALL: [Placement; 6] =
     [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
@@ -76,7 +76,7 @@ fn a_checkpoint_never_overwrites_anything() {
 }
 
 #[test]
-fn what_is_no_place_for_a_copy_is_refused_and_nothing_is_made() {
+fn an_unsuitable_place_for_a_copy_is_refused_and_nothing_is_created() {
     let (dir, db) = tiny_db();
     db.put("a", "1").unwrap();
     fs::write(dir.join("file"), "mine").unwrap();
@@ -84,7 +84,7 @@ fn what_is_no_place_for_a_copy_is_refused_and_nothing_is_made() {
     for (to, name) in [("empty", "link"), ("nothing", "nowhere"), ("db", "same")] {
         std::os::unix::fs::symlink(dir.join(to), dir.join(name)).unwrap();
     }
-    let before = pairs(db.iter());
+    let before = entries(db.iter());
     let places = [
         ("db", "the database's own directory"),
         ("db/copy", "the database's own directory"),
@@ -112,10 +112,11 @@ fn what_is_no_place_for_a_copy_is_refused_and_nothing_is_made() {
     assert_eq!(fs::read_dir(dir.join("db")).unwrap().filter(|e| e.as_ref().unwrap().path().is_dir()).count(), 0);
     db.checkpoint(dir.join("empty/../deep/er/copy/")).unwrap();
     let copy = Db::open_with(dir.join("deep/er/copy"), tiny()).unwrap();
-    assert_eq!(pairs(copy.iter()), before);
+    assert_eq!(entries(copy.iter()), before);
 }
 
-/// Leaves the value file that was begun last as a power loss in an append does: longer, and zeros there. Recovery cuts them.
+/// Makes the last value file look as after a power loss in an append: longer, with zeros at the end. Recovery
+/// truncates it.
 fn tear(dir: &Path) {
     let mut values = files(dir).into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "val"));
     if let Some((path, mut bytes)) = values.next_back() {
@@ -124,7 +125,7 @@ fn tear(dir: &Path) {
     }
 }
 
-/// The tail of the last log is torn, that of a value file is not in any manifest, and part of both stands in `APPENDS`.
+/// The tail of the last log is torn, a value file's tail is in no manifest, and some of both is in `APPENDS`.
 #[test]
 fn a_checkpoint_of_a_database_open_read_only_holds_what_it_shows_and_shares_nothing_that_recovery_changes() {
     for placement in ALL {
@@ -146,13 +147,13 @@ fn a_checkpoint_of_a_database_open_read_only_holds_what_it_shows_and_shares_noth
         let shown = {
             let db = Db::open_with(&origin, Options { access: Access::ReadOnly, ..options(placement) }).unwrap();
             db.checkpoint(&copy).unwrap();
-            pairs(db.iter())
+            entries(db.iter())
         };
         assert_eq!(shown.len(), 201, "{placement:?}");
         for round in 0..2 {
             let db = Db::open_with(&copy, options(placement)).unwrap();
             if round == 0 {
-                assert!(pairs(db.iter()) == shown, "{placement:?}: the copy holds something else");
+                assert!(entries(db.iter()) == shown, "{placement:?}: the copy holds something else");
             }
             fill(db.default_keyspace(), 100, "in the copy");
             db.compact().unwrap();
@@ -161,7 +162,7 @@ fn a_checkpoint_of_a_database_open_read_only_holds_what_it_shows_and_shares_noth
         }
         assert!(files(&origin) == before, "{placement:?}: files of the origin have changed");
         let db = Db::open_with(&origin, options(placement)).unwrap();
-        assert!(pairs(db.iter()) == shown, "{placement:?}: the origin holds something else");
+        assert!(entries(db.iter()) == shown, "{placement:?}: the origin holds something else");
     }
 }
 
@@ -177,12 +178,12 @@ fn where_the_system_cannot_link_a_checkpoint_is_copied() {
         for errno in [18, 1, 31] {
             faulty.decide_by(Box::new(move |call| (call.op == "link").then_some(FaultKind::Errno(errno))));
             let copy = dir.join(&format!("copy{errno}"));
-            let mut told = Vec::new();
-            db.checkpoint_with(&copy, |progress| told.push(progress)).unwrap();
-            let last = told.last().unwrap();
+            let mut reported = Vec::new();
+            db.checkpoint_with(&copy, |progress| reported.push(progress)).unwrap();
+            let last = reported.last().unwrap();
             assert!(last.bytes_total > 50_000 && last.bytes_done == last.bytes_total, "{last:?}");
             assert_eq!(last.bytes_copied, last.bytes_total);
-            assert!(told.is_sorted_by_key(|progress| progress.bytes_done));
+            assert!(reported.is_sorted_by_key(|progress| progress.bytes_done));
             for (path, _) in files(&copy) {
                 assert_eq!(fs::metadata(&path).unwrap().nlink(), 1, "{} is shared", path.display());
             }
@@ -196,7 +197,7 @@ fn where_the_system_cannot_link_a_checkpoint_is_copied() {
     }
 }
 
-/// On a machine that has a second file system to write to.
+/// Only on a machine with a second file system to write to.
 #[test]
 fn a_checkpoint_goes_to_another_device() {
     let other = Path::new("/dev/shm").join(format!("bifold-checkpoint-{}", std::process::id()));
@@ -209,9 +210,9 @@ fn a_checkpoint_goes_to_another_device() {
     fill(db.default_keyspace(), 500, "across");
     let made = db.checkpoint(other.join("copy"));
     let checked = made.and_then(|()| Db::open_with(other.join("copy"), options(Placement::WiscKey)));
-    let held = checked.map(|copy| pairs(copy.iter()));
+    let held = checked.map(|copy| entries(copy.iter()));
     fs::remove_dir_all(&other).unwrap();
-    assert!(held.unwrap() == pairs(db.iter()));
+    assert!(held.unwrap() == entries(db.iter()));
 }
 
 #[test]
@@ -227,10 +228,10 @@ fn two_checkpoints_do_not_mix_in_one_directory() {
     check_filled(Db::open_with(dir.join("copy"), tiny()).unwrap().default_keyspace(), 200, "both");
 }
 
-/// Each commit writes its number to two keys of two keyspaces. A copy has the same in both, from no earlier than the last commit
-/// before it began and no later than the first one that had not begun when it ended.
+/// Each commit writes its number to two keys of two keyspaces. A copy has the same in both, from no earlier than the
+/// last commit before it began and no later than the first one that had not begun when it ended.
 #[test]
-fn checkpoints_beside_writers_readers_collections_and_keyspaces_are_whole() {
+fn checkpoints_during_writes_reads_gc_and_keyspace_changes_are_whole() {
     for placement in ALL {
         let dir = TempDir::new();
         let options = crowded(placement);
@@ -258,7 +259,7 @@ fn checkpoints_beside_writers_readers_collections_and_keyspaces_are_whole() {
                     (0..500).for_each(|n| drop(other.get(format!("key{n}")).unwrap()));
                 }
             };
-            let collect = || {
+            let gc = || {
                 while !stop.load(SeqCst) {
                     db.collect_garbage().unwrap();
                     db.flush().unwrap();
@@ -271,7 +272,7 @@ fn checkpoints_beside_writers_readers_collections_and_keyspaces_are_whole() {
                     db.drop_keyspace("short-lived").unwrap();
                 }
             };
-            let threads = [scope.spawn(write), scope.spawn(read), scope.spawn(collect), scope.spawn(make_and_drop)];
+            let threads = [scope.spawn(write), scope.spawn(read), scope.spawn(gc), scope.spawn(make_and_drop)];
             let make = |n: u32| {
                 let (earliest, path) = (ended.load(SeqCst), dir.join(&format!("copy{n}")));
                 let made = db.checkpoint(&path);
@@ -290,7 +291,7 @@ fn checkpoints_beside_writers_readers_collections_and_keyspaces_are_whole() {
     }
 }
 
-/// So few open files that those which rest are closed all the time.
+/// So few open files that those not in use are closed all the time.
 fn crowded(placement: Placement) -> Options {
     Options {
         open_files_max: 8,
@@ -302,7 +303,7 @@ fn crowded(placement: Placement) -> Options {
     }
 }
 
-/// The copy holds the state after one of these commits.
+/// Checks that the copy holds the state after one of these commits.
 fn check_copy(path: &Path, commits: RangeInclusive<u32>, options: &Options) {
     assert_eq!(verify(path).unwrap().problems.len(), 0, "{}", path.display());
     let copy = Db::open_with(path, options.clone()).unwrap();
@@ -312,6 +313,6 @@ fn check_copy(path: &Path, commits: RangeInclusive<u32>, options: &Options) {
     let of_other = copy.existing_keyspace("other").unwrap().unwrap();
     assert_eq!(held, number(of_other.get("number").unwrap()));
     assert!(commits.contains(&held), "{}: {held} of {commits:?}", path.display());
-    assert!(pairs(of_other.iter()).len() <= 501);
+    assert!(entries(of_other.iter()).len() <= 501);
     copy.close().unwrap();
 }

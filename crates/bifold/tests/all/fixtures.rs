@@ -1,8 +1,8 @@
-//! Databases that older releases wrote (`fixtures/`), read by this one.
+//! Databases that older releases wrote (`fixtures/`), read by this release.
 //!
-//! What must be in them is not taken from them: [`history`] says what was done, the writer does it to a database, and
-//! the tests do it to maps and compare. So a history never changes once its fixture is committed; a new format version
-//! gets a new directory.
+//! Their expected contents are not taken from them: [`history`] says what was done, the writer does it to a database,
+//! and the tests do it to maps and compare. So a history never changes once its fixture is committed; a new format
+//! version gets a new directory.
 
 mod diffkv;
 mod novkv;
@@ -17,23 +17,23 @@ use std::{
 };
 
 use bifold::{
-    Access, Compaction, Compression, Db, KeyspaceOptions, Options, Placement,
-    options::{Leveled, Tiered, TwoLayer, Values},
+    Access, CachedValues, Compaction, Compression, Db, KeyspaceOptions, Options, Placement,
+    options::{Cold, Leveled, MergePolicy, Tiered, TwoLayer, Values, Victim},
     verify,
 };
 use bifold_format::{log, manifest, table, value as value_file};
 
-use crate::support::{TempDir, pairs, tiny};
+use crate::support::{TempDir, entries, tiny};
 
 /// A committed database.
 struct Fixture {
     /// Its directory in `fixtures/`.
     name: &'static str,
-    /// The versions of tables, logs, manifest and value files in it; 0 where there are none.
+    /// The format versions of its tables, logs, manifest and value files; 0 if it has none.
     versions: [u32; 4],
-    /// [`fingerprint`] of its files: whoever replaces one has to say so here.
+    /// [`fingerprint`] of its files: a change to one has to be recorded here.
     fingerprint: u64,
-    /// So many files there are at least, by the ends of their names.
+    /// The least number of files, by the ends of their names.
     files_min: [(&'static str, usize); 3],
     keyspaces: fn() -> [Named; 3],
     history: fn() -> Vec<Step>,
@@ -113,9 +113,9 @@ enum Step {
     Snapshot,
     /// The snapshots are dropped.
     Release,
-    /// All garbage of values is collected.
-    Collect,
-    /// The keys of these numbers are read, one by one.
+    /// GC of everything.
+    Gc,
+    /// Keys with these numbers are read, one by one.
     Read(Range<usize>),
 }
 
@@ -127,15 +127,34 @@ struct Op {
 enum Act {
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
-    /// From the first key up to the second, exclusive; without one to the end.
+    /// From the first key to the second, exclusive; without a second key to the end.
     DeleteRange(Vec<u8>, Option<Vec<u8>>),
 }
 
-/// A keyspace for each compression, compaction, and way to write blocks. All options are spelled out: defaults may
-/// change, what is committed does not.
-fn keyspaces() -> [Named; 3] {
-    let plain = KeyspaceOptions {
-        values: Values::default(),
+/// Options of values, all spelled out: defaults may change, the committed files do not. GC runs only where a history
+/// says so.
+fn values_spelled_out() -> Values {
+    Values {
+        min_bytes: 64,
+        space_target: 100.0,
+        victim: Victim::CostBenefit,
+        cold: Cold::Parts,
+        group_bytes: 4 << 10,
+        groups_max: 16,
+        file_bytes: 4 << 10,
+        gc_threshold: 0.7,
+        large_bytes: 8 << 10,
+        merge: MergePolicy::ScanOptimised,
+        max_sorted_run: 10,
+        compression: Compression::None,
+        cache: CachedValues::None,
+    }
+}
+
+/// Options of a keyspace with inline values, all spelled out for the same reason.
+fn inline_spelled_out(values: Values) -> KeyspaceOptions {
+    KeyspaceOptions {
+        values,
         placement: Placement::Inline,
         compression: Compression::None,
         table_bytes: 8 << 10,
@@ -148,11 +167,17 @@ fn keyspaces() -> [Named; 3] {
             size_ratio: 10,
             levels: 4,
             level0_runs: 4,
+            level0_overlap: 2,
             base_bytes: 256 << 20,
-            ..Leveled::default()
+            overlap_tables: 25,
         }),
-    };
-    let tiered = Compaction::Tiered(Tiered { size_ratio: 4, levels: 7, ..Tiered::default() });
+    }
+}
+
+/// A keyspace for each compression, compaction, and way to write blocks.
+fn keyspaces() -> [Named; 3] {
+    let plain = inline_spelled_out(Values::default());
+    let tiered = Compaction::Tiered(Tiered { size_ratio: 4, levels: 7, space_percent: 200 });
     let two_layer = Compaction::TwoLayer(TwoLayer { unsorted_bytes: 1 << 30, scan_merge_runs: 8 });
     let (lz4, zstd) = (Compression::Lz4, Compression::Zstd);
     [
@@ -199,7 +224,8 @@ fn history() -> Vec<Step> {
     steps.push(in_all(|| Act::Put(b"empty".into(), Vec::new())));
     steps.push(in_all(|| Act::Put([b"long".repeat(100), b"key".into()].concat(), b"of 403 bytes".into())));
     steps.push(Step::Flush);
-    // In logs: the second run of puts fills a memtable of its keyspace, so a new log begins while the others need the old.
+    // In logs: the second run of puts fills a memtable of its keyspace, so a new log begins while the others need the
+    // old one.
     steps.extend(round(&mut (100..120), 3));
     steps.extend((0..120).map(|number| Step::Commit(vec![put("default", 300 + number, 3)])));
     steps.push(in_all(|| Act::DeleteRange(key(20), Some(key(30)))));
@@ -208,7 +234,7 @@ fn history() -> Vec<Step> {
     steps
 }
 
-/// The pairs of each keyspace when the history is over.
+/// The entries of each keyspace at the end of the history.
 fn expected(fixture: &Fixture) -> BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut maps: BTreeMap<_, BTreeMap<Vec<u8>, Vec<u8>>> = fixture.names().map(|name| (name, BTreeMap::new())).into();
     for step in (fixture.history)() {
@@ -260,8 +286,13 @@ fn check_content(db: &Db, fixture: &Fixture) {
     for (name, map) in &expected {
         let keyspace = db.existing_keyspace(name).unwrap().unwrap();
         let all: Vec<_> = map.clone().into_iter().collect();
-        assert_eq!(pairs(keyspace.iter()), all, "{}: {name}", fixture.name);
-        assert_eq!(pairs(keyspace.iter().rev()), all.into_iter().rev().collect::<Vec<_>>(), "{}: {name}", fixture.name);
+        assert_eq!(entries(keyspace.iter()), all, "{}: {name}", fixture.name);
+        assert_eq!(
+            entries(keyspace.iter().rev()),
+            all.into_iter().rev().collect::<Vec<_>>(),
+            "{}: {name}",
+            fixture.name
+        );
         for number in 0..500 {
             let (key, found) = (key(number), keyspace.get(key(number)).unwrap());
             assert_eq!(found.as_deref(), map.get(&key).map(|v| &v[..]), "{}: {name}, key {number}", fixture.name);
@@ -332,10 +363,10 @@ fn every_committed_database_can_be_written_to_and_rewritten() {
     }
 }
 
-/// Writes the fixtures whose directories are not there, and replaces none.
+/// Writes the fixtures without a directory, and replaces none.
 ///
-/// What is committed is what a process killed after a sync leaves: closing would tell the manifest how long all value
-/// files are, and recovery must be able to find that out. Of the append region nothing is left then.
+/// The committed files are what a process killed after a sync leaves: closing would record the lengths of all value
+/// files in the manifest, and recovery must be able to find them out. Then nothing is left of the append region.
 #[test]
 #[ignore = "writes fixtures/: see fixtures/README.md"]
 fn write_the_missing_databases() {
@@ -355,7 +386,7 @@ fn write_the_missing_databases() {
     }
 }
 
-/// Does what a fixture's history says to a new database.
+/// Applies a fixture's history to a new database.
 fn make(fixture: &Fixture, path: &Path) -> Db {
     let [(_, default), others @ ..] = (fixture.keyspaces)();
     let db = Db::open_with(path, Options { keyspace: default, ..tiny() }).unwrap();
@@ -373,7 +404,7 @@ fn make(fixture: &Fixture, path: &Path) -> Db {
             }
             Step::Snapshot => snapshots.push(db.snapshot()),
             Step::Release => snapshots.clear(),
-            Step::Collect => db.collect_garbage().unwrap(),
+            Step::Gc => db.collect_garbage().unwrap(),
             Step::Read(numbers) => read(&db, numbers),
         }
     }

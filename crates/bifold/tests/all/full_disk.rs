@@ -1,4 +1,5 @@
-//! A full disk: puts end before it is full, and nothing is poisoned. Another process can open it, were it full to the last byte.
+//! A full disk: puts end before it is full, and nothing is poisoned. Another process can open the database, even with
+//! not a byte free.
 
 use std::{
     path::Path,
@@ -38,7 +39,7 @@ fn key(number: u32) -> String {
     format!("key{number:06}")
 }
 
-/// Fills it until a put is refused. Answers how many were not.
+/// Fills it until a put is refused. Returns the number of puts that succeeded.
 fn fill(db: &Db) -> u32 {
     for number in 0.. {
         match db.put(key(number), vec![number as u8; 3000]) {
@@ -91,19 +92,19 @@ fn a_disk_that_others_have_filled_to_the_last_byte_is_opened_with_what_the_reser
         drop(db);
         fs.set_capacity(Some(fs.used_bytes()));
         let db = open(&fs, placement, Workers::Caller).unwrap();
-        assert_eq!(fs.len(Path::new("/db/RESERVE")).unwrap(), None, "{placement:?}: it has given what it had");
+        assert_eq!(fs.len(Path::new("/db/RESERVE")).unwrap(), None, "{placement:?}: it is released");
         check(&db, 0..500);
         db.delete(key(7)).unwrap();
         assert!(matches!(db.put("key", "value"), Err(Error::Full { .. })), "{placement:?}");
         fs.set_capacity(Some(CAPACITY));
         db.put("key", "value").unwrap();
         db.compact().unwrap();
-        assert!(db.stats().space.reserve_bytes > 0, "{placement:?}: it is there again");
+        assert!(db.stats().space.reserve_bytes > 0, "{placement:?}: it exists again");
         db.close().unwrap();
     }
 }
 
-/// Merges and collections are as small as what is free asks for.
+/// Merges and GC runs become as small as the free space requires.
 #[test]
 fn a_disk_that_others_have_filled_to_the_last_byte_is_emptied() {
     const ENTRIES: u32 = 700;
@@ -145,7 +146,7 @@ fn with_no_room_asked_for_puts_go_on_longer() {
     assert!(most > usual + usual / 4, "{most} puts where nothing is kept free, {usual} otherwise");
 }
 
-/// A merge that ends at any of its calls leaves tables that no manifest names, or some that none names any more.
+/// A merge that is killed at any of its calls leaves tables that no manifest names, or some that none names any more.
 #[test]
 fn a_full_disk_without_a_reserve_is_opened_with_what_no_manifest_needs() {
     let prepared = MemoryFs::new();
@@ -207,7 +208,7 @@ fn a_full_disk_without_a_reserve_is_opened_with_what_no_manifest_needs() {
     assert!(opened > 12, "{opened} were opened");
 }
 
-/// It would take twice the space otherwise, which a disk that is nearly full does not have.
+/// Otherwise it would take twice the space, which a nearly full disk does not have.
 #[test]
 fn a_compaction_gives_back_what_it_has_replaced_before_it_ends() {
     let memory = MemoryFs::new();

@@ -1,10 +1,10 @@
-//! A directory copied by hard links (`cp -al db copy`): whatever is done to one of the two, the other stays as it is.
+//! A directory copied by hard links (`cp -al db copy`): whatever happens to one of the two, the other stays as it is.
 
 use std::{collections::BTreeMap, ffi::OsString, fs, os::unix::fs::MetadataExt, path::Path};
 
 use bifold::{Db, Durability, Error, KeyspaceOptions, Options, Placement, options::Values, verify};
 
-use crate::support::{TempDir, check_filled, fill, pairs, tiny};
+use crate::support::{TempDir, check_filled, entries, fill, tiny};
 
 const ALL: [Placement; 6] =
     [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
@@ -14,13 +14,13 @@ fn options(placement: Placement) -> Options {
     Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
 }
 
-/// What stands in a directory.
+/// The files of a directory.
 fn files(dir: &Path) -> BTreeMap<OsString, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
     entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect()
 }
 
-/// `cp -al from to`; what `links` says no to is copied.
+/// `cp -al from to`; files that `links` refuses are copied.
 fn copy(from: &Path, to: &Path, links: impl Fn(&Path) -> bool) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -32,7 +32,7 @@ fn copy(from: &Path, to: &Path, links: impl Fn(&Path) -> bool) {
     }
 }
 
-/// What a process that was killed has left, staged appends and a torn log included.
+/// The files that a killed process has left, including staged appends and a torn log.
 fn killed(placement: Placement, dir: &TempDir) -> std::path::PathBuf {
     let (live, left) = (dir.join("live"), dir.join("db"));
     let db = Db::open_with(&live, options(placement)).unwrap();
@@ -82,10 +82,10 @@ fn work_in_one_of_two_directories_that_share_files_changes_none_of_the_other() {
     }
 }
 
-/// Value files are linked while they are appended to, with a manifest and logs that end there: to the copy, what comes later never
-/// happened.
+/// Value files are linked while they are appended to, with a manifest and logs that end at that moment: for the copy,
+/// everything later never happened.
 #[test]
-fn a_copy_that_cuts_what_never_happened_to_it_cuts_a_file_of_its_own() {
+fn a_copy_truncates_files_of_its_own_only() {
     for placement in ALL {
         let dir = TempDir::new();
         let (db_dir, linked) = (dir.join("db"), dir.join("linked"));
@@ -97,20 +97,20 @@ fn a_copy_that_cuts_what_never_happened_to_it_cuts_a_file_of_its_own() {
         for n in 0..50 {
             db.put(format!("later{n:02}"), "2".repeat(100)).unwrap();
         }
-        let all = pairs(db.iter());
+        let all = entries(db.iter());
         let copied = Db::open_with(&linked, large.clone()).unwrap();
-        assert_eq!(pairs(copied.iter()).len(), 1, "{placement:?}");
+        assert_eq!(entries(copied.iter()).len(), 1, "{placement:?}");
         fill(copied.default_keyspace(), 300, "in the copy");
         copied.close().unwrap();
-        assert!(pairs(db.iter()) == all, "{placement:?}");
+        assert!(entries(db.iter()) == all, "{placement:?}");
         db.close().unwrap();
         assert_eq!(verify(&db_dir).unwrap().problems.len(), 0, "{placement:?}");
         let db = Db::open_with(&db_dir, large).unwrap();
-        assert!(pairs(db.iter()) == all, "{placement:?}");
+        assert!(entries(db.iter()) == all, "{placement:?}");
     }
 }
 
-/// They have one lock file between them, so no two processes change files under each other.
+/// They share one lock file, so no two processes change files under each other.
 #[test]
 fn directories_that_share_their_lock_are_opened_one_at_a_time() {
     let dir = TempDir::new();

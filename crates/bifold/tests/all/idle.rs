@@ -1,4 +1,4 @@
-//! What is garbage for everyone goes while nobody calls: not with the next write, not with a wait.
+//! Space that nobody needs any more is freed without any call: without the next write, without a wait.
 
 use std::{
     sync::Arc,
@@ -17,7 +17,7 @@ const PLACEMENTS: [Placement; 6] =
 const KEYS: u32 = 1500;
 const VALUE_BYTES: u64 = 1000;
 
-/// Less is not collected for itself, and level 0 has a few tables that no compaction is due for.
+/// GC does not run for less, and level 0 has a few tables with no compaction due.
 const SLACK_BYTES: u64 = 256 << 10;
 
 /// Files so small that there are many of each kind, two workers, and the usual space target.
@@ -57,7 +57,7 @@ fn data_bytes(fs: &MemoryFs) -> u64 {
     files.filter_map(|path| fs.read(&path)).map(|bytes| bytes.len() as u64).sum()
 }
 
-/// Returns when nothing has changed in the files for long, whatever the machine: three seconds are some thousand jobs.
+/// Returns when nothing in the files has changed for long, on any machine: three seconds are some thousand jobs.
 fn until_quiet(fs: &MemoryFs) {
     let (mut seen, mut since) = (fs.ops(), Instant::now());
     while since.elapsed() < Duration::from_secs(3) {
@@ -68,8 +68,8 @@ fn until_quiet(fs: &MemoryFs) {
     }
 }
 
-/// Fills a database, lets `work` change it under a snapshot, which it ends, and demands that no more stays than the space
-/// target allows for the `live` bytes.
+/// Fills a database, lets `work` change it under a snapshot, which it ends, and checks that no more stays than the
+/// space target allows for the `live` bytes.
 fn leaves_little(placement: Placement, what: &str, live: u64, work: impl FnOnce(&Db, Snapshot)) {
     let fs = MemoryFs::default();
     let env =
@@ -87,8 +87,9 @@ fn leaves_little(placement: Placement, what: &str, live: u64, work: impl FnOnce(
     db.close().unwrap();
 }
 
-/// `novkv` knows what is dead by what merges drop: what is hidden in levels that no merge has met is not known, however long nobody
-/// calls. It ends between 1.1 and 1.6 times what lives; what the snapshot held is three times as much.
+/// `novkv` learns what is dead from what merges drop. What is overwritten in levels that no merge has reached stays
+/// unknown, however long nobody calls. It ends between 1.1 and 1.6 times what lives; what the snapshot held is three
+/// times as much.
 fn target(placement: Placement, db: &Db) -> f64 {
     if placement == Placement::NovKv { 1.8 } else { db.options().keyspace.values.space_target }
 }
@@ -112,7 +113,7 @@ fn what_a_snapshot_held_goes_when_it_ends_while_nobody_calls() {
 #[test]
 fn what_an_iterator_held_goes_when_it_ends_while_nobody_calls() {
     for placement in PLACEMENTS {
-        leaves_little(placement, "overwritten beside an iterator", ALL_BYTES, |db, snapshot| {
+        leaves_little(placement, "overwritten during an iterator", ALL_BYTES, |db, snapshot| {
             let scan = db.iter();
             drop(snapshot);
             for _ in 0..4 {
@@ -130,7 +131,7 @@ fn what_was_deleted_under_a_snapshot_goes_when_it_ends_while_nobody_calls() {
     for placement in PLACEMENTS {
         leaves_little(placement, "deleted", ALL_BYTES / 5, |db, snapshot| {
             (0..KEYS).filter(|n| n % 5 > 0).for_each(|n| db.delete(key(n)).unwrap());
-            // Tombstones that no compaction has brought down yet hide what is beneath with or without a snapshot.
+            // Tombstones that no compaction has merged down yet cover what is below with or without a snapshot.
             db.compact().unwrap();
             db.wait_idle().unwrap();
             drop(snapshot);
@@ -139,7 +140,7 @@ fn what_was_deleted_under_a_snapshot_goes_when_it_ends_while_nobody_calls() {
 }
 
 #[test]
-fn a_queue_that_is_emptied_under_a_snapshot_leaves_what_is_in_it() {
+fn a_queue_that_is_drained_under_a_snapshot_leaves_only_its_entries() {
     for placement in PLACEMENTS {
         leaves_little(placement, "a queue", ALL_BYTES, |db, snapshot| {
             for n in 0..2 * KEYS {

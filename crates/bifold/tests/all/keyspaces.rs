@@ -6,7 +6,7 @@ use bifold::{Compression, Db, Env, Error, KeyspaceOptions, Options, Workers};
 use bifold_io::{FileSystem, memory::MemoryFs};
 
 use crate::{
-    support::{check_filled, fill, keys, pairs, tiny, tiny_db, value},
+    support::{check_filled, entries, fill, keys, tiny, tiny_db, value},
     waits::PLACEMENTS,
 };
 
@@ -32,7 +32,7 @@ fn keyspaces_do_not_see_each_other_and_come_back_with_their_options() {
 }
 
 #[test]
-fn a_dropped_keyspace_is_gone_for_good_and_its_name_is_free() {
+fn a_dropped_keyspace_does_not_come_back_and_its_name_is_free() {
     let (dir, db) = tiny_db();
     let old = db.keyspace("k", tiny().keyspace).unwrap();
     fill(&old, 300, "old");
@@ -50,13 +50,13 @@ fn a_dropped_keyspace_is_gone_for_good_and_its_name_is_free() {
     assert_eq!(keys(db.existing_keyspace("k").unwrap().unwrap().iter()), ["n"]);
 }
 
-/// The tables and value files that there are.
+/// The current tables and value files.
 fn data_files(fs: &MemoryFs) -> Vec<PathBuf> {
     let is_data = |path: &PathBuf| path.extension().is_some_and(|e| e == "tbl" || e == "val");
     fs.list("/db".as_ref()).unwrap().into_iter().filter(is_data).collect()
 }
 
-/// A handle that was kept once held on to the value files of a dropped keyspace.
+/// A handle used to keep the value files of a dropped keyspace.
 #[test]
 fn the_files_of_a_dropped_keyspace_go_with_its_last_reader_whoever_has_a_handle() {
     for placement in PLACEMENTS {
@@ -76,11 +76,15 @@ fn the_files_of_a_dropped_keyspace_go_with_its_last_reader_whoever_has_a_handle(
         kept.compact_range::<&[u8]>(..).unwrap();
         assert!(!data_files(&fs).is_empty());
         db.drop_keyspace("k").unwrap();
-        assert_eq!(pairs(&mut iterator).len(), 300, "{placement:?}: an open iterator goes on");
+        assert_eq!(entries(&mut iterator).len(), 300, "{placement:?}: an open iterator goes on");
         assert!(matches!(snapshot.get(&kept, "large"), Err(Error::Closed { .. })));
         assert!(matches!(kept.iter().next(), Some(Err(Error::Closed { .. }))));
         drop(iterator);
-        assert_eq!(pair.value().unwrap()[..], *value(0, "new").as_bytes(), "{placement:?}: and a pair that it yielded");
+        assert_eq!(
+            pair.value().unwrap()[..],
+            *value(0, "new").as_bytes(),
+            "{placement:?}: and an entry that it yielded"
+        );
         drop(pair);
         db.wait_idle().unwrap();
         assert_eq!(data_files(&fs), Vec::<PathBuf>::new(), "{placement:?}");

@@ -1,4 +1,4 @@
-//! What a killed process leaves behind the lengths in the manifest: damage there is damage, and nothing of it is copied.
+//! What a killed process leaves after the lengths in the manifest: damage there is damage, and none of it is copied.
 
 use std::{
     collections::BTreeMap,
@@ -42,13 +42,13 @@ fn key(number: u32) -> String {
     format!("key{number:04}")
 }
 
-/// The files of a database that was killed in the middle of its work, with or without a sync at its end. Every commit has one
-/// large value, and one small one in another keyspace that keeps it beside the key.
+/// The files of a database that was killed in the middle of its work, with or without a sync at the end. Every commit
+/// has one large value, and one small one in another keyspace with inline values.
 fn killed(placement: Placement, synced: bool) -> MemoryFs {
     let fs = MemoryFs::new();
     let db = open(&fs, placement).unwrap();
-    let beside = KeyspaceOptions { placement: Placement::Inline, ..tiny().keyspace };
-    let other = db.keyspace("other", beside).unwrap();
+    let inline = KeyspaceOptions { placement: Placement::Inline, ..tiny().keyspace };
+    let other = db.keyspace("other", inline).unwrap();
     for number in 0..COMMITS {
         let mut batch = db.batch();
         batch.put(db.default_keyspace(), key(number), value(number)).unwrap();
@@ -61,13 +61,13 @@ fn killed(placement: Placement, synced: bool) -> MemoryFs {
     fs.fork()
 }
 
-/// The value files of a database with what is in them.
+/// The value files of a database with their contents.
 fn value_files(fs: &MemoryFs) -> BTreeMap<PathBuf, Vec<u8>> {
     let of_values = |path: &PathBuf| path.extension().is_some_and(|end| end == "val");
     fs.files().into_iter().filter(of_values).map(|path| (path.clone(), fs.read(&path).unwrap())).collect()
 }
 
-/// Flips one bit in every part of every value file, one at a time, and tells `each` of the image.
+/// Flips one bit in every section of every value file, one at a time, and calls `each` with the image.
 fn flip_everywhere(fs: &MemoryFs, mut each: impl FnMut(&MemoryFs, &Path, usize)) {
     for (path, bytes) in value_files(fs) {
         for at in (0..bytes.len()).step_by(151) {
@@ -109,13 +109,13 @@ fn one_flipped_bit_after_a_kill_costs_the_value_it_is_in_and_nothing_else() {
                     }
                 }
             }
-            // Nobody needs every byte: the flags of a sound record, a file that no commit leads to any more.
+            // Not every byte is needed: the flags of a sound record, a file that no commit leads to any more.
             if lost > 0 {
                 assert_eq!((lost, db.damage().len()), (1, 1), "{what}");
                 assert!(db.damage().iter().chain(&report.problems).all(|error| names(error, path)), "{what}");
-                assert!(!report.problems.is_empty(), "{what}: verify says it is sound");
+                assert!(!report.problems.is_empty(), "{what}: verify reports nothing");
                 if damaged % 8 == 0 {
-                    collect_beside_damage(&db, path, &what);
+                    gc_around_damage(&db, path, &what);
                 }
                 damaged += 1;
             }
@@ -124,12 +124,12 @@ fn one_flipped_bit_after_a_kill_costs_the_value_it_is_in_and_nothing_else() {
     }
 }
 
-/// Collects everything: all but the damaged value is there as before, and writes go on.
-fn collect_beside_damage(db: &Db, path: &Path, what: &str) {
-    // Of `diffkv` a log in which nothing is known to be dead is not read.
-    let meets_it = db.default_keyspace().options().placement != Placement::DiffKv;
+/// Runs GC of everything: all but the damaged value is as before, and writes go on.
+fn gc_around_damage(db: &Db, path: &Path, what: &str) {
+    // A log of `diffkv` in which nothing is known to be dead is not read.
+    let finds_it = db.default_keyspace().options().placement != Placement::DiffKv;
     match db.compact() {
-        Ok(()) => assert!(!meets_it, "{what}: nothing was told"),
+        Ok(()) => assert!(!finds_it, "{what}: nothing was reported"),
         Err(error) => {
             assert!(names(&error, path), "{what}: {error}");
             assert!(db.left_out().iter().any(|left_out| names(left_out, path)), "{what}: {:?}", db.left_out());
@@ -151,20 +151,23 @@ fn a_flipped_bit_in_what_was_synced_is_an_error_that_names_the_file() {
             let problems = verify_in(&env(image), DIR, |_| ()).unwrap().problems;
             match open(image, placement) {
                 Ok(db) => {
-                    // Bytes that are checked by nobody: who reads finds all.
+                    // Nobody checks these bytes: a reader finds everything.
                     let found = (0..COMMITS).filter(|&n| db.get(key(n)).unwrap().unwrap() == value(n)).count();
                     assert_eq!(found, COMMITS as usize, "{what}");
                 }
                 Err(error) => {
                     assert!(names(&error, path), "{what}: {error}");
-                    assert!(problems.iter().any(|problem| names(problem, path)), "{what}: verify said {problems:?}");
+                    assert!(
+                        problems.iter().any(|problem| names(problem, path)),
+                        "{what}: verify reported {problems:?}"
+                    );
                 }
             }
         });
     }
 }
 
-/// What looks like a tear cannot be one where it was synced.
+/// In synced bytes, what looks torn cannot be.
 #[test]
 fn a_sector_of_zeros_or_a_lost_end_in_what_was_synced_is_an_error() {
     for placement in SEPARATED_AT_COMMIT {
@@ -173,8 +176,8 @@ fn a_sector_of_zeros_or_a_lost_end_in_what_was_synced_is_an_error() {
             for sector in 1..bytes.len() / 512 {
                 let mut zeroed = bytes.clone();
                 zeroed[sector * 512..(sector + 1) * 512].fill(0);
-                let cut = bytes[..sector * 512].to_vec();
-                for left in [zeroed, cut] {
+                let truncated = bytes[..sector * 512].to_vec();
+                for left in [zeroed, truncated] {
                     let image = fs.fork();
                     image.write_durable(&path, &left);
                     let error = open(&image, placement).map(drop).unwrap_err();
@@ -223,7 +226,7 @@ fn opening_after_a_kill_copies_no_value_and_writes_nothing_again_that_was_synced
     }
 }
 
-/// A log is longer than what memory may hold.
+/// The log is longer than the memory limit.
 #[test]
 fn a_database_opens_with_a_log_that_no_memory_holds() {
     let fs = MemoryFs::new();

@@ -1,4 +1,4 @@
-//! Damage that compactions and collections meet: it is told, its file is left out, and all else goes on.
+//! Damage that compactions and GC find: it is reported, its file is left out, and everything else goes on.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ use crate::support::tiny;
 const DIR: &str = "/db";
 const KEYS: u32 = 600;
 
-/// Each placement that keeps values apart, with files of a few KiB.
+/// Each placement that separates values, with files of a few KiB.
 fn placements() -> Vec<(&'static str, Options)> {
     let (group_bytes, file_bytes) = (8 << 10, 16 << 10);
     let values = Values { min_bytes: 64, large_bytes: 250, group_bytes, file_bytes, ..Values::default() };
@@ -71,7 +71,7 @@ fn names(error: &Error, path: &Path) -> bool {
     matches!(error, Error::Corruption { path: of, .. } if of == path) && error.to_string().contains("offset")
 }
 
-/// The keys that cannot be read, and demands that all others are as they should be.
+/// The keys that cannot be read. Checks that all others have the right values.
 fn unreadable(db: &Db, path: &Path, round: impl Fn(u32) -> u32) -> Vec<u32> {
     let is_lost = |&n: &u32| match db.get(key(n)) {
         Ok(found) => {
@@ -90,7 +90,7 @@ fn files(fs: &MemoryFs, extension: &str) -> Vec<PathBuf> {
     fs.files().into_iter().filter(|path| path.extension().is_some_and(|end| end == extension)).collect()
 }
 
-/// A closed database with one value that is damaged: its files, which one is damaged, and the key.
+/// A closed database with one damaged value: its files, the damaged file, and the key.
 fn with_damage(options: &Options) -> (MemoryFs, PathBuf, u32) {
     let fs = MemoryFs::new();
     let db = open(&fs, options);
@@ -112,11 +112,11 @@ fn with_damage(options: &Options) -> (MemoryFs, PathBuf, u32) {
             }
         }
     }
-    panic!("no byte of any file is of one value alone");
+    panic!("no byte of any file belongs to one value alone");
 }
 
-/// Overwrites all but one key until a job has met the damage. Answers the last round.
-fn work_until_met(db: &Db, lost: u32, first: u32) -> u32 {
+/// Overwrites all but one key until a job has found the damage. Returns the last round.
+fn work_until_found(db: &Db, lost: u32, first: u32) -> u32 {
     for round in first..first + 40 {
         update_all_but(db, Some(lost), round);
         db.wait_idle().unwrap();
@@ -124,19 +124,19 @@ fn work_until_met(db: &Db, lost: u32, first: u32) -> u32 {
             return round;
         }
     }
-    panic!("no job has met the damage");
+    panic!("no job has found the damage");
 }
 
 #[test]
-fn damage_that_a_job_meets_costs_its_value_and_nothing_else() {
+fn damage_that_a_job_finds_costs_its_value_and_nothing_else() {
     for (name, options) in placements() {
         let (fs, path, lost) = with_damage(&options);
         let mut round = 2;
-        // Opened again it is all the same.
+        // The second session behaves the same.
         for session in 0..2 {
             let db = open(&fs, &options);
             let what = format!("{name}, session {session}, key {lost} in {}", path.display());
-            round = work_until_met(&db, lost, round + 1);
+            round = work_until_found(&db, lost, round + 1);
             assert_eq!(db.stats().poisoned, None, "{what}");
             let left_out = db.left_out();
             assert!(left_out.len() == 1 && names(&left_out[0], &path), "{what}: {left_out:?}");
@@ -156,15 +156,15 @@ fn damage_that_a_job_meets_costs_its_value_and_nothing_else() {
             let live: u64 = (0..KEYS).map(|n| value(n, round).len() as u64 + 60).sum();
             let rest = space.values_bytes - space.left_out_bytes;
             assert!(rest < live * 8 / 5, "{what}: {rest} bytes of files for {live} live ones");
-            // With `hashkv` that is all of its group, whose garbage nobody can tell from what is live.
+            // With `hashkv` that is the whole group: nobody can tell its garbage from live values.
             let is_group = options.keyspace.placement == Placement::HashKv;
             assert!(space.left_out_bytes > 0 && (is_group || space.left_out_bytes < live / 8), "{what}: {space:?}");
-            assert!(fs.read(&path).is_some(), "{what}: the file is gone");
+            assert!(fs.read(&path).is_some(), "{what}: the file is deleted");
             db.close().unwrap();
             let problems = verify_in(&env(&fs), DIR, |_| ()).unwrap().problems;
             assert!(problems.len() == 1 && names(&problems[0], &path), "{what}: {problems:?}");
         }
-        // What is overwritten is needed no more.
+        // Once overwritten, the damaged value is no longer needed.
         let db = open(&fs, &options);
         db.put(key(lost), value(lost, round)).unwrap();
         assert_eq!(unreadable(&db, &path, |_| round), [], "{name}");
@@ -175,18 +175,18 @@ fn damage_that_a_job_meets_costs_its_value_and_nothing_else() {
     }
 }
 
-/// Bytes that background work has read so far.
+/// The bytes that background work has read so far.
 fn work_read(db: &Db) -> u64 {
     let works = |source: &str| !matches!(source, "get" | "scan");
     db.stats().io.iter().filter(|io| works(io.source)).map(|io| io.bytes_read).sum()
 }
 
 #[test]
-fn workers_rest_after_they_have_met_damage() {
+fn workers_rest_after_they_have_found_damage() {
     for (name, options) in placements() {
         let (fs, path, lost) = with_damage(&options);
         let db = open(&fs, &Options { workers: Workers::Threads(2), ..options });
-        let round = work_until_met(&db, lost, 3);
+        let round = work_until_found(&db, lost, 3);
         db.wait_idle().unwrap();
         let before = work_read(&db);
         thread::sleep(Duration::from_millis(200));
@@ -215,7 +215,7 @@ fn a_damaged_table_is_left_where_it_is() {
         let db = open(&fs, &options);
         let lost = unreadable(&db, &path, |_| 0);
         assert!(!lost.is_empty() && lost.len() < 20, "{lost:?}");
-        // Level 0 goes down beside it as far as it can, and takes what it cannot in for good.
+        // Level 0 is merged around it as far as possible; entries that overlap it stay for good.
         for round in 1..20 {
             let others = (0..KEYS).filter(|n| !lost.contains(n));
             others.for_each(|n| db.put(key(n), value(n, round)).unwrap());
@@ -239,7 +239,7 @@ fn a_damaged_table_is_left_where_it_is() {
     }
 }
 
-/// A value file that the system does not give is like one that is damaged; a write that fails is not.
+/// A value file that the system cannot read is treated like a damaged one; a failed write is not.
 #[test]
 fn a_file_that_cannot_be_read_is_left_out_and_one_that_cannot_be_written_poisons() {
     for (name, options) in placements() {
@@ -253,8 +253,8 @@ fn a_file_that_cannot_be_read_is_left_out_and_one_that_cannot_be_written_poisons
             let first = files(&fs, "val")[0].clone();
             let is_it =
                 move |path: &Path| if poisons { path.extension().is_some_and(|e| e == "val") } else { path == first };
-            faulty.decide_by(Box::new(move |met: &Call<'_>| {
-                (met.op == call && is_it(met.path)).then_some(FaultKind::EIO)
+            faulty.decide_by(Box::new(move |call_now: &Call<'_>| {
+                (call_now.op == call && is_it(call_now.path)).then_some(FaultKind::EIO)
             }));
             let outcome = (2..30).try_for_each(|round| {
                 let put = |n: u32| db.put(key(n), value(n, round));
@@ -273,7 +273,7 @@ fn a_file_that_cannot_be_read_is_left_out_and_one_that_cannot_be_written_poisons
     }
 }
 
-/// What a rewrite has written beside its tables goes when it is given up: nobody would ever count it out again.
+/// The value files of a rewrite are deleted when it is given up: nothing would ever account for them again.
 #[test]
 fn a_rewrite_that_is_given_up_leaves_no_value_file() {
     for (name, options) in placements() {
@@ -286,7 +286,7 @@ fn a_rewrite_that_is_given_up_leaves_no_value_file() {
         db.wait_idle().unwrap();
         let before = (db.stats().space.values_bytes, files(&fs, "val"), files(&fs, "tbl"));
         // The first sync of the directory is that of an install.
-        faulty.decide_by(Box::new(|met: &Call<'_>| (met.op == "sync directory").then_some(FaultKind::EIO)));
+        faulty.decide_by(Box::new(|call_now: &Call<'_>| (call_now.op == "sync directory").then_some(FaultKind::EIO)));
         db.compact().unwrap_err();
         faulty.clear();
         assert!(db.stats().poisoned.is_some(), "{name}");

@@ -1,4 +1,5 @@
-//! What many keyspaces cost: nothing that grows faster than their number, and one that is written nothing for the others.
+//! The cost of many keyspaces: nothing grows faster than their number, and a keyspace without writes costs nothing
+//! when others are written.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ fn open(fs: &FaultyFs) -> Db {
     Db::open_in(env, "/db", options()).unwrap()
 }
 
-/// What `call` does to value files.
+/// The calls on value files that `call` makes.
 fn calls_of(fs: &FaultyFs, call: impl FnOnce()) -> Calls {
     let calls = Arc::new(Mutex::new(Calls::new()));
     let counted = Arc::clone(&calls);
@@ -38,7 +39,7 @@ fn calls_of(fs: &FaultyFs, call: impl FnOnce()) -> Calls {
     std::mem::take(&mut *calls.lock().unwrap())
 }
 
-/// What opening does to value files that no edit names, of so many keyspaces with one each.
+/// The calls that opening makes on value files that no edit names, with this many keyspaces of one such file each.
 fn calls_of_opening(keyspaces: u32) -> Calls {
     let memory = MemoryFs::default();
     let fs = FaultyFs::over_memory(memory.clone());
@@ -59,9 +60,9 @@ fn calls_of_opening(keyspaces: u32) -> Calls {
     calls
 }
 
-/// Each looked into the files of all others to see whose they are.
+/// Each keyspace used to look into the files of all others to see whose they are.
 #[test]
-fn opening_calls_for_each_keyspace_are_as_many_whatever_their_number() {
+fn opening_makes_as_many_calls_for_each_keyspace_whatever_their_number() {
     let (some, many) = (calls_of_opening(10), calls_of_opening(40));
     assert!(some.values().sum::<u64>() >= 20, "{some:?}");
     for (op, &count) in &many {

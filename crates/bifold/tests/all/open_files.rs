@@ -1,11 +1,11 @@
-//! How many files are open: as many as may be, however many there are.
+//! The number of open files stays within its limit, however many files there are.
 
 use std::{path::Path, sync::Arc, thread};
 
 use bifold::{Db, Env, Keyspace, KeyspaceOptions, Options, Placement, Workers, options::Values};
 use bifold_io::{FileSystem, counting::CountingFs, disk::DiskFs, memory::MemoryFs};
 
-use crate::support::{TempDir, pairs, tiny};
+use crate::support::{TempDir, entries, tiny};
 
 const OPEN_MAX: usize = 8;
 
@@ -40,14 +40,15 @@ fn check(keyspace: &Keyspace, count: usize, round: usize) {
     for number in (0..count).rev() {
         assert_eq!(keyspace.get(key(number)).unwrap().unwrap(), value(number, round).as_bytes());
     }
-    let all = pairs(keyspace.iter());
+    let all = entries(keyspace.iter());
     assert_eq!(all.len(), count);
     for (number, (found, bytes)) in all.into_iter().enumerate() {
         assert!(found == key(number).as_bytes() && bytes == value(number, round).as_bytes(), "{number}");
     }
 }
 
-/// Writes twice, reads, and opens anew; answers by how many there were more open than may be, or than were being written.
+/// Writes twice, reads, and reopens. Returns by how many the open files exceeded the limit or the files being
+/// written.
 fn use_few(inner: Arc<dyn FileSystem>, path: &Path, placement: Placement, count: usize) -> usize {
     let fs = CountingFs::new(inner, OPEN_MAX);
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
@@ -79,10 +80,10 @@ fn a_database_of_many_files_needs_few_open_ones() {
 }
 
 #[test]
-fn nor_with_an_append_region_and_mapped_reads() {
+fn a_database_with_an_append_region_and_mapped_reads_needs_few_open_files() {
     for placement in PLACEMENTS {
         let dir = TempDir::new();
-        // So many that files are opened again although most are mapped: for long values and tables with long blocks.
+        // So many that files are opened again although most are mapped, for long values and tables with long blocks.
         let over = use_few(Arc::new(DiskFs), &dir.join("db"), placement, 800);
         assert!(over <= 2, "{placement:?}: {over} too many");
     }
@@ -109,7 +110,7 @@ fn threads_read_and_write_with_few_open_files() {
             (1..4).for_each(|round| fill(keyspace, COUNT, round));
         });
         check(keyspace, COUNT, 3);
-        // A read under way for each thread, the writer and the workers included.
+        // One read under way for each thread, including the writer and the workers.
         assert!(fs.over_max() <= READERS + 4, "{placement:?}: {} too many", fs.over_max());
     }
 }

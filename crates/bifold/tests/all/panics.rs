@@ -1,4 +1,4 @@
-//! A panic of Bifold itself: everybody learns of it, nobody waits for ever, nothing acknowledged is lost.
+//! A panic of Bifold itself: every caller gets the error, no caller waits forever, nothing acknowledged is lost.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -23,7 +23,7 @@ fn breakable(workers: Workers) -> (TempDir, FaultyFs, Db) {
     (dir, fs, db)
 }
 
-/// From now on every such call on a file whose name ends so panics.
+/// From now on every such call on a file whose name ends like this panics.
 fn panic_at(fs: &FaultyFs, op: &'static str, ending: &'static str) {
     fs.decide_by(Box::new(move |call| {
         assert!(call.op != op || !call.path.to_string_lossy().ends_with(ending), "planned: {op} of {ending}");
@@ -39,7 +39,7 @@ fn is_reported(error: &Error, plan: &str) {
     }
 }
 
-/// What was acknowledged is there, and can be read after reopening as well.
+/// Everything acknowledged exists, and can be read after reopening as well.
 fn nothing_is_lost(dir: &TempDir, fs: &FaultyFs, db: Db, acknowledged: usize) {
     assert!(db.iter().count() >= acknowledged, "reads go on");
     is_reported(&db.put("one", "more").unwrap_err(), "planned");
@@ -90,7 +90,7 @@ fn a_panic_within_a_commit_poisons() {
 }
 
 #[test]
-fn a_panic_within_a_sync_holds_up_nobody_who_waits_for_it() {
+fn a_panic_within_a_sync_blocks_no_waiter() {
     must_end(|_| {
         let (dir, fs, db) = breakable(Workers::Threads(2));
         db.put("first", "one").unwrap();

@@ -1,4 +1,4 @@
-//! Key ranges that are compacted each on its own, and split when they have grown.
+//! Key ranges with compactions of their own, which split when they have grown.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use bifold_io::memory::MemoryFs;
 
 use crate::support::{check_filled, fill, tiny};
 
-/// Partitions so small that a few dozen pairs split one.
+/// Partitions so small that a few dozen entries split one.
 fn splitting() -> Options {
     let compaction = Compaction::TwoLayer(TwoLayer { unsorted_bytes: 2 << 10, scan_merge_runs: 4 });
     let keyspace =
@@ -21,7 +21,7 @@ fn splitting() -> Options {
     Options { keyspace, ..tiny() }
 }
 
-/// With files in memory: a thousand tables are soon written there.
+/// Files in memory: a thousand tables are quickly written there.
 fn env(fs: &MemoryFs) -> Env {
     Env { fs: Arc::new(fs.clone()), ..Env::system() }
 }

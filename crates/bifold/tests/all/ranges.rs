@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use crate::support::{fill, keys, pairs, tiny_db};
+use crate::support::{entries, fill, keys, tiny_db};
 
 #[test]
 fn ranges_honour_their_bounds_from_both_ends() {
@@ -18,7 +18,7 @@ fn ranges_honour_their_bounds_from_both_ends() {
     assert_eq!(keys(db.range::<&str>((Bound::Excluded("b"), Bound::Included("d")))), ["c", "d"]);
     assert_eq!(keys(db.range("d".."b")), Vec::<String>::new());
     assert_eq!(keys(db.range("b".."b")), Vec::<String>::new());
-    let backward = pairs(db.range("b"..="d").rev());
+    let backward = entries(db.range("b"..="d").rev());
     assert_eq!(backward.iter().map(|p| p.0[0] as char).collect::<String>(), "dcb");
 }
 
@@ -51,7 +51,7 @@ fn prefixes_select_their_keys() {
     for key in [&b"a"[..], b"ab", b"ab\xff", b"ab\xff\xff", b"ac", b"\xff", b"\xff\xff"] {
         db.put(key, "").unwrap();
     }
-    let found = |prefix: &[u8]| pairs(db.prefix(prefix)).into_iter().map(|p| p.0).collect::<Vec<_>>();
+    let found = |prefix: &[u8]| entries(db.prefix(prefix)).into_iter().map(|p| p.0).collect::<Vec<_>>();
     assert_eq!(found(b"ab"), [&b"ab"[..], b"ab\xff", b"ab\xff\xff"]);
     assert_eq!(found(b"ab\xff"), [&b"ab\xff"[..], b"ab\xff\xff"]);
     assert_eq!(found(b"\xff"), [&b"\xff"[..], b"\xff\xff"]);
@@ -69,7 +69,7 @@ fn an_iterator_sees_what_was_there_when_it_began() {
     fill(db.default_keyspace(), 300, "after");
     db.delete_range("key0000".."key0100").unwrap();
     db.compact().unwrap();
-    let rest = pairs(iterator);
+    let rest = entries(iterator);
     assert_eq!(rest.len(), 199);
     assert!(rest.iter().all(|(_, value)| value.starts_with(b"before")));
 }
@@ -88,7 +88,7 @@ fn deleted_ranges_are_empty_and_can_be_filled_again() {
         assert_eq!(db.get("key0149").unwrap(), None);
         assert_eq!(db.get("key0150").unwrap().unwrap(), "new");
         assert!(db.get("key0200").unwrap().is_some());
-        assert_eq!(pairs(db.iter().rev()).len(), numbers.len());
+        assert_eq!(entries(db.iter().rev()).len(), numbers.len());
     };
     expect(&db);
     db.flush().unwrap();

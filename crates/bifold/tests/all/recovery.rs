@@ -26,7 +26,7 @@ fn commits_that_were_not_flushed_are_replayed() {
     assert_eq!((files(".tbl"), files(".log")), (tables, 1), "they were replayed once");
 }
 
-/// A recovery gives a log another name for a moment, so that its own becomes durable.
+/// A recovery gives a log another name for a moment, so that its own name becomes durable.
 #[test]
 fn a_log_that_a_crash_has_left_under_its_other_name_is_found_again() {
     let (dir, db) = tiny_db();
@@ -34,8 +34,11 @@ fn a_log_that_a_crash_has_left_under_its_other_name_is_found_again() {
     drop(db);
     let name = |suffix: &str| dir.join("db").join(format!("{:06}.log{suffix}", 1));
     fs::rename(name(""), name(".again")).unwrap();
-    let told = verify(dir.join("db")).unwrap_err();
-    assert!(matches!(told, Error::InvalidArgument { .. }) && told.to_string().contains("000001.log.again"), "{told}");
+    let reported = verify(dir.join("db")).unwrap_err();
+    assert!(
+        matches!(reported, Error::InvalidArgument { .. }) && reported.to_string().contains("000001.log.again"),
+        "{reported}"
+    );
     let read_only = Options { access: Access::ReadOnly, ..tiny() };
     assert!(matches!(Db::open_with(dir.join("db"), read_only), Err(Error::InvalidArgument { .. })));
     check_filled(Db::open_with(dir.join("db"), tiny()).unwrap().default_keyspace(), 50, "r");
@@ -43,7 +46,7 @@ fn a_log_that_a_crash_has_left_under_its_other_name_is_found_again() {
 }
 
 #[test]
-fn a_commit_in_memory_is_there_after_sync_and_close() {
+fn a_commit_in_memory_survives_sync_and_close() {
     let dir = TempDir::new();
     let options = Options { durability: Durability::Memory, ..tiny() };
     let db = Db::open_with(dir.join("db"), options).unwrap();
@@ -88,7 +91,7 @@ fn listing(dir: &TempDir) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_missing_database_is_created_only_where_that_is_wanted() {
+fn a_missing_database_is_created_only_on_request() {
     let dir = TempDir::new();
     for options in [Options { if_missing: IfMissing::Fail, ..tiny() }, Options { access: Access::ReadOnly, ..tiny() }] {
         let error = Db::open_with(dir.join("db"), options).unwrap_err();
@@ -99,7 +102,7 @@ fn a_missing_database_is_created_only_where_that_is_wanted() {
 }
 
 #[test]
-fn a_torn_tail_of_the_log_is_cut_and_damage_in_it_is_reported() {
+fn a_torn_tail_of_the_log_is_truncated_and_damage_in_it_is_reported() {
     let (dir, db) = tiny_db();
     ["a", "b", "c"].iter().for_each(|k| db.put(k, "some value").unwrap());
     drop(db);
@@ -120,7 +123,7 @@ fn a_torn_tail_of_the_log_is_cut_and_damage_in_it_is_reported() {
     let id = log.file_stem().unwrap().to_str().unwrap().parse().unwrap();
     let records = LogReader::new(&bytes, id).unwrap().map(Result::unwrap);
     let last = records.filter(|record| record.operations().count() > 0).last().unwrap();
-    // With it goes the marker that says it was synced: as if the power had gone before.
+    // The marker that says it was synced is lost with it: as if the power had failed before.
     fs::write(&log, &bytes[..last.offset as usize + 20]).unwrap();
     assert!(verify(dir.join("db")).unwrap().problems.is_empty());
     let db = Db::open_with(dir.join("db"), tiny()).unwrap();
@@ -171,7 +174,7 @@ fn tables_without_a_manifest_are_not_overwritten() {
     assert!(error.to_string().contains("MANIFEST"), "{error}");
 }
 
-/// Whatever it is opened for, and whichever files are left: none of them is taken for a new database, or for none.
+/// Whatever it is opened for, and whichever files are left: it is never taken for a new database, or for none.
 #[test]
 fn a_database_that_has_lost_its_manifest_is_damaged_for_everybody() {
     let ways =
@@ -188,7 +191,7 @@ fn a_database_that_has_lost_its_manifest_is_damaged_for_everybody() {
         if kind == "tbl" {
             db.flush().unwrap();
         }
-        // As a killed process leaves it: most of the log stands in APPENDS.
+        // As a killed process leaves it: most of the log is in APPENDS.
         let path = dir.join("db");
         fs::create_dir(&path).unwrap();
         for entry in fs::read_dir(dir.join("live")).unwrap() {
@@ -212,7 +215,8 @@ fn a_database_that_has_lost_its_manifest_is_damaged_for_everybody() {
     }
 }
 
-/// What it says is needed was deleted when a later record of it said otherwise. No record of a later log shows the gap: there is none.
+/// The log that it needs was deleted when a later record of it said so. No record of a later log shows the gap, since
+/// there is none.
 #[test]
 fn a_manifest_that_ends_early_is_an_error_that_names_the_log_it_needs() {
     let (dir, db) = tiny_db();
@@ -238,9 +242,9 @@ fn a_manifest_that_ends_early_is_an_error_that_names_the_log_it_needs() {
     assert_eq!(files(), before, "nothing is deleted that it does not name");
 }
 
-/// Making a database begins with its log, so a crash leaves one without a manifest, with a header or less.
+/// Creating a database begins with its log, so a crash leaves one without a manifest, with a header or less.
 #[test]
-fn a_crash_while_a_database_is_made_leaves_no_database_and_a_place_for_one() {
+fn a_crash_while_a_database_is_created_leaves_no_database_and_room_for_one() {
     let dir = TempDir::new();
     let db = Db::open_with(dir.join("live"), tiny()).unwrap();
     let log =
@@ -281,7 +285,7 @@ fn leftovers_of_a_crash_are_removed() {
 }
 
 #[test]
-fn a_file_with_a_number_far_ahead_is_told_of_and_the_next_numbers_do_not_run_out() {
+fn a_file_with_a_number_far_ahead_is_reported_and_the_next_numbers_do_not_run_out() {
     let (dir, db) = tiny_db();
     fill(db.default_keyspace(), 50, "r");
     drop(db);
@@ -289,15 +293,15 @@ fn a_file_with_a_number_far_ahead_is_told_of_and_the_next_numbers_do_not_run_out
         for number in [1 << 40, 1 << 61, (1_u64 << 62) - 1] {
             let stray = dir.join("db").join(format!("{number}.{extension}"));
             fs::write(&stray, "of another database").unwrap();
-            let told = |error: &Error| matches!(error, Error::Corruption { path, .. } if *path == stray);
+            let reported = |error: &Error| matches!(error, Error::Corruption { path, .. } if *path == stray);
             let error = Db::open_with(dir.join("db"), tiny()).unwrap_err();
-            assert!(told(&error) && error.to_string().contains("move the file elsewhere"), "{error}");
+            assert!(reported(&error) && error.to_string().contains("move the file elsewhere"), "{error}");
             let problems = verify(dir.join("db")).unwrap().problems;
-            assert!(problems.iter().any(told), "{problems:?}");
+            assert!(problems.iter().any(reported), "{problems:?}");
             fs::remove_file(&stray).unwrap();
         }
         for number in [1 << 62, u64::MAX - 1, u64::MAX] {
-            // No database ever hands these out: like any other name that is not ours.
+            // No database ever hands out these numbers: this is like any other name that is not ours.
             fs::write(dir.join("db").join(format!("{number}.{extension}")), "notes").unwrap();
         }
     }

@@ -1,4 +1,4 @@
-//! Value files alone: what they tell, and what comes back of a database whose other files are lost.
+//! Value files alone: what they show, and what comes back of a database whose other files are lost.
 
 use std::{
     collections::BTreeMap,
@@ -11,11 +11,11 @@ use bifold::{
     salvage::{Fate, Report, Restore, Salvage, SalvageOptions, SalvagedKey},
 };
 
-use crate::support::{TempDir, pairs, tiny};
+use crate::support::{TempDir, entries, tiny};
 
-type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn apart(placement: Placement) -> Options {
+fn separated(placement: Placement) -> Options {
     let values = Values { min_bytes: 64, group_bytes: 8 << 10, file_bytes: 16 << 10, ..Values::default() };
     Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
 }
@@ -35,25 +35,25 @@ fn value_files(db: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Restores files into a new database; answers what is in its keyspace `name`, and the report.
-fn restored(dir: &TempDir, files: &[PathBuf], options: &SalvageOptions, name: &str) -> (Pairs, Report) {
+/// Restores files into a new database. Returns the entries of its keyspace `name`, and the report.
+fn restored(dir: &TempDir, files: &[PathBuf], options: &SalvageOptions, name: &str) -> (Entries, Report) {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let db = Db::open_with(dir.join(&format!("out{number}")), tiny()).unwrap();
     let report = Salvage::open(&Env::system(), files, options).unwrap().restore(&db, |_| ()).unwrap();
-    let found = db.existing_keyspace(name).unwrap().map(|keyspace| pairs(keyspace.iter()));
+    let found = db.existing_keyspace(name).unwrap().map(|keyspace| entries(keyspace.iter()));
     (found.unwrap_or_default().into_iter().collect(), report)
 }
 
-/// A database with overwritten, deleted, shrunk and range-deleted keys, closed; and its live pairs.
-fn database(dir: &TempDir, placement: Placement) -> (PathBuf, Pairs) {
-    database_with(dir, apart(placement))
+/// A database with overwritten, deleted, shrunk and range-deleted keys, closed; and its live entries.
+fn database(dir: &TempDir, placement: Placement) -> (PathBuf, Entries) {
+    database_with(dir, separated(placement))
 }
 
-fn database_with(dir: &TempDir, options: Options) -> (PathBuf, Pairs) {
+fn database_with(dir: &TempDir, options: Options) -> (PathBuf, Entries) {
     let path = dir.join("db");
     let db = Db::open_with(&path, options).unwrap();
-    let mut live = Pairs::new();
+    let mut live = Entries::new();
     for round in 0..3 {
         for n in 0..300 {
             db.put(key(n), value(n, round)).unwrap();
@@ -76,11 +76,11 @@ fn database_with(dir: &TempDir, options: Options) -> (PathBuf, Pairs) {
 }
 
 #[test]
-fn the_files_of_hashkv_restore_what_was_live_and_not_beside_its_key() {
+fn the_files_of_hashkv_restore_live_separated_values() {
     let dir = TempDir::new();
     let (path, live) = database(&dir, Placement::HashKv);
     let (found, report) = restored(&dir, &value_files(&path), &SalvageOptions::default(), "default");
-    assert!(found == live, "{} pairs of {}", found.len(), live.len());
+    assert!(found == live, "{} entries of {}", found.len(), live.len());
     assert!(report.is_sound() && report.keyspaces.len() == 1, "{report:?}");
     let keyspace = &report.keyspaces[0];
     assert_eq!((keyspace.name.as_str(), keyspace.restored), ("default", live.len() as u64));
@@ -88,7 +88,7 @@ fn the_files_of_hashkv_restore_what_was_live_and_not_beside_its_key() {
 }
 
 #[test]
-fn little_memory_takes_more_passes_and_tells_the_same() {
+fn little_memory_takes_more_passes_and_reports_the_same() {
     let dir = TempDir::new();
     let (path, live) = database(&dir, Placement::HashKv);
     let (_, whole) = restored(&dir, &value_files(&path), &SalvageOptions::default(), "default");
@@ -102,8 +102,8 @@ fn little_memory_takes_more_passes_and_tells_the_same() {
 fn the_last_value_of_every_key_comes_back_on_request() {
     let dir = TempDir::new();
     let path = dir.join("db");
-    let mut options = apart(Placement::HashKv);
-    // So that nothing is collected.
+    let mut options = separated(Placement::HashKv);
+    // So that GC does not run.
     options.keyspace.values.space_target = 100.0;
     let db = Db::open_with(&path, options).unwrap();
     (0..10).for_each(|n| db.put(key(n), value(n, 1)).unwrap());
@@ -116,12 +116,12 @@ fn the_last_value_of_every_key_comes_back_on_request() {
     assert!(found == (0..10).map(|n| (key(n).into(), value(n, 1))).collect());
 
     let mut fates = Vec::new();
-    let tell = |key: SalvagedKey<'_>| {
+    let note = |key: SalvagedKey<'_>| {
         fates.push((String::from_utf8(key.key.to_vec()).unwrap(), key.fate));
         Ok::<(), Error>(())
     };
     let salvage = Salvage::open(&Env::system(), &value_files(&path), &SalvageOptions::default()).unwrap();
-    salvage.inspect(tell, |_| ()).unwrap();
+    salvage.inspect(note, |_| ()).unwrap();
     assert!(fates.is_sorted_by_key(|(key, _)| key.clone()));
     let others: Vec<Fate> = fates.iter().map(|(_, fate)| *fate).filter(|&fate| fate != Fate::Value).collect();
     assert_eq!(others, [Fate::Deleted, Fate::Moved, Fate::RangeDeleted, Fate::RangeDeleted]);
@@ -138,8 +138,8 @@ fn the_files_of_wisckey_restore_every_value_but_know_of_no_delete() {
 #[test]
 fn what_drop_files_of_novkv_name_does_not_come_back() {
     let dir = TempDir::new();
-    let mut options = apart(Placement::NovKv);
-    // One file, so that it is not collected: something in it lives.
+    let mut options = separated(Placement::NovKv);
+    // One file, so that GC does not take it: something in it lives.
     options.keyspace.values.file_bytes = 1 << 20;
     options.keyspace.values.space_target = 100.0;
     let (path, live) = database_with(&dir, options.clone());
@@ -148,7 +148,7 @@ fn what_drop_files_of_novkv_name_does_not_come_back() {
     db.close().unwrap();
     let files = value_files(&path);
     let (found, report) = restored(&dir, &files, &SalvageOptions::default(), "default");
-    assert!(found == live, "{} pairs of {}", found.len(), live.len());
+    assert!(found == live, "{} entries of {}", found.len(), live.len());
     let keyspace = &report.keyspaces[0];
     assert!(report.is_sound() && keyspace.dropped > 0, "{report:?}");
     assert_eq!(keyspace.keys, keyspace.values + keyspace.dropped);
@@ -171,7 +171,7 @@ fn what_drop_files_of_novkv_name_does_not_come_back() {
 fn damage_costs_the_keys_it_touches_or_shows_an_older_value_and_never_a_wrong_one() {
     let dir = TempDir::new();
     let path = dir.join("db");
-    let db = Db::open_with(&path, apart(Placement::WiscKey)).unwrap();
+    let db = Db::open_with(&path, separated(Placement::WiscKey)).unwrap();
     (0..100).for_each(|n| db.put(key(n), value(n, 0)).unwrap());
     db.close().unwrap();
     let files = value_files(&path);
@@ -182,7 +182,7 @@ fn damage_costs_the_keys_it_touches_or_shows_an_older_value_and_never_a_wrong_on
         bytes[at] ^= 0x40;
         std::fs::write(victim, &bytes).unwrap();
         let (found, report) = restored(&dir, &files, &SalvageOptions::default(), "default");
-        assert!(found.len() >= 99 || at < 70, "byte {at}: {} pairs", found.len());
+        assert!(found.len() >= 99 || at < 70, "byte {at}: {} entries", found.len());
         assert!(found.iter().all(|(k, v)| (0..100).any(|n| key(n).as_bytes() == k && value(n, 0) == *v)), "byte {at}");
         assert!(!report.is_sound(), "byte {at}");
         assert_eq!(std::fs::read(victim).unwrap(), bytes, "files are not touched");
@@ -190,11 +190,11 @@ fn damage_costs_the_keys_it_touches_or_shows_an_older_value_and_never_a_wrong_on
 }
 
 #[test]
-fn keyspaces_keep_apart_and_get_the_names_they_are_given() {
+fn keyspaces_stay_separate_and_get_the_names_they_are_given() {
     let dir = TempDir::new();
     let path = dir.join("db");
-    let db = Db::open_with(&path, apart(Placement::HashKv)).unwrap();
-    let users = db.keyspace("users", apart(Placement::HashKv).keyspace).unwrap();
+    let db = Db::open_with(&path, separated(Placement::HashKv)).unwrap();
+    let users = db.keyspace("users", separated(Placement::HashKv).keyspace).unwrap();
     (0..20).for_each(|n| users.put(key(n), value(n, 0)).unwrap());
     (0..20).for_each(|n| db.put(key(n), value(n, 1)).unwrap());
     users.delete(key(3)).unwrap();
@@ -217,7 +217,7 @@ fn keyspaces_keep_apart_and_get_the_names_they_are_given() {
 fn a_file_that_does_not_say_whose_it_is_gets_a_keyspace_of_its_own() {
     let dir = TempDir::new();
     let path = dir.join("db");
-    let db = Db::open_with(&path, apart(Placement::WiscKey)).unwrap();
+    let db = Db::open_with(&path, separated(Placement::WiscKey)).unwrap();
     (0..10).for_each(|n| db.put(key(n), value(n, 0)).unwrap());
     db.close().unwrap();
     let files = value_files(&path);
@@ -230,7 +230,7 @@ fn a_file_that_does_not_say_whose_it_is_gets_a_keyspace_of_its_own() {
 }
 
 #[test]
-fn what_is_not_there_or_no_value_file_is_an_error_that_names_it() {
+fn a_missing_file_or_one_without_values_is_an_error_that_names_it() {
     let dir = TempDir::new();
     let (path, _) = database(&dir, Placement::HashKv);
     for (name, why) in [("none.val", "none.val"), ("MANIFEST", "magic"), ("LOCK", "000014.val")] {

@@ -1,6 +1,7 @@
 //! Runs models under many schedules of `shuttle`.
 //!
-//! `BIFOLD_SHUTTLE_ITERATIONS` and `BIFOLD_SHUTTLE_SEED` run other schedules, and more. A failure prints its schedule.
+//! `BIFOLD_SHUTTLE_ITERATIONS` and `BIFOLD_SHUTTLE_SEED` select other schedules and their number. A failure prints
+//! its schedule.
 
 use std::{
     fmt::Debug,
@@ -18,7 +19,7 @@ use shuttle::{
 
 const PREEMPTIONS: usize = 5;
 
-/// `RetiresSideBySide` of the model of moved values takes longest: 3 252 executions with the default seed.
+/// `ReclaimsConcurrently` of the model of moved values takes longest: 3 252 executions with the default seed.
 const TRIES: usize = 20_000;
 
 /// Runs the model under random schedules.
@@ -31,7 +32,7 @@ pub fn with_few_preemptions(model: fn()) {
     check(PctScheduler::new_from_seed(seed(), PREEMPTIONS, iterations()), FailurePersistence::Print, model);
 }
 
-/// Demands that the model fails with each mistake.
+/// Checks that the model fails with each mistake.
 pub fn notices<M: Debug + Copy + Send + Sync + 'static>(mistakes: &[M], model: fn(Option<M>)) {
     for &mistake in mistakes {
         let by_chance = || noticed_after(mistake, model, RandomScheduler::new_from_seed(seed(), TRIES));
@@ -42,7 +43,7 @@ pub fn notices<M: Debug + Copy + Send + Sync + 'static>(mistakes: &[M], model: f
     }
 }
 
-/// After how many executions a mistake shows.
+/// The number of executions after which a mistake shows.
 fn noticed_after<M: Copy + Send + Sync + 'static>(
     mistake: M,
     model: fn(Option<M>),
@@ -68,7 +69,7 @@ fn iterations() -> usize {
     number("BIFOLD_SHUTTLE_ITERATIONS", 10_000) as usize
 }
 
-/// Always the same, so that what fails fails again.
+/// Always the same by default, so that a failure repeats.
 fn seed() -> u64 {
     number("BIFOLD_SHUTTLE_SEED", 1)
 }

@@ -1,6 +1,6 @@
-//! Views that stay.
+//! Snapshots keep their view.
 
-use crate::support::{check_filled, fill, pairs, tiny_db, value};
+use crate::support::{check_filled, entries, fill, tiny_db, value};
 
 #[test]
 fn a_snapshot_reads_the_same_for_ever() {
@@ -17,15 +17,15 @@ fn a_snapshot_reads_the_same_for_ever() {
     for (snapshot, count, round) in &snapshots {
         let expected: Vec<_> =
             (0..*count).map(|n| (format!("key{n:04}").into_bytes(), value(n, round).into_bytes())).collect();
-        assert_eq!(pairs(snapshot.iter(keyspace)), expected, "{round}");
+        assert_eq!(entries(snapshot.iter(keyspace)), expected, "{round}");
         let backward: Vec<_> = expected.iter().rev().cloned().collect();
-        assert_eq!(pairs(snapshot.iter(keyspace).rev()), backward, "{round} backward");
+        assert_eq!(entries(snapshot.iter(keyspace).rev()), backward, "{round} backward");
         for (key, value) in &expected {
             assert_eq!(snapshot.get(keyspace, key).unwrap().as_deref(), Some(&value[..]));
         }
         assert_eq!(snapshot.get(keyspace, "key0499").unwrap().is_some(), *count == 500);
     }
-    // Once they are closed, what only they could see goes away.
+    // Once they are dropped, entries that only they could see are dropped too.
     drop(snapshots);
     db.compact().unwrap();
     let entries: u64 = db.stats().keyspaces[0].levels.iter().map(|l| l.entries).sum();

@@ -1,4 +1,4 @@
-//! Space is held on a slow disk: writers are slowed before value files are larger than their target allows.
+//! Space is held on a slow disk: writers are slowed before value files exceed their target.
 
 use std::{
     path::Path,
@@ -17,7 +17,8 @@ const KEYS: u64 = 64_000;
 const VALUE_BYTES: u64 = 1000;
 const TARGET: f64 = 1.5;
 
-/// Syncs of one file take so long. `hashkv` has some fifty to sync before it may delete what a collection has emptied.
+/// A sync of one file takes this long. `hashkv` has some fifty files to sync before it may delete those that GC has
+/// drained.
 const SYNC: Duration = Duration::from_millis(4);
 
 /// Bytes of value files and tables.
@@ -65,7 +66,7 @@ fn largest(placement: Placement, sync: Duration) -> f64 {
     most.load(Relaxed) as f64 / (KEYS * (VALUE_BYTES + 11)) as f64
 }
 
-/// Measured on two processors: 1.5 to 1.75, and before writers waited 2.9, 2.1 and 2.4.
+/// Measured on two processors: 1.5 to 1.75; before writers waited, 2.9, 2.1 and 2.4.
 #[test]
 fn writers_wait_for_a_slow_disk_before_space_is_beyond_its_target() {
     for placement in [Placement::HashKv, Placement::WiscKey, Placement::NovKv] {
@@ -74,8 +75,9 @@ fn writers_wait_for_a_slow_disk_before_space_is_beyond_its_target() {
     }
 }
 
-/// Merges that move values have a part of them twice until it ends, and a part is a good share of so small a database: 1.73 to 1.87, and 1.74 to
-/// 1.79. With a level 0 as large as `unsorted_bytes` allows, `unikv` took 3.4.
+/// A merge that moves values has its part of the tree on disk twice until it ends, and a part is a good share of such
+/// a small database: 1.73 to 1.87, and 1.74 to 1.79. With a level 0 as large as `unsorted_bytes` allows, `unikv` took
+/// 3.4.
 #[test]
 fn merges_that_move_values_take_their_part_of_space_twice_and_no_more() {
     for (placement, bound) in [(Placement::DiffKv, 2.1), (Placement::UniKv, 2.3)] {

@@ -1,4 +1,4 @@
-//! Figures that are true.
+//! The statistics are true.
 
 use bifold::{Db, KeyspaceOptions, Options, Placement, options::Values};
 
@@ -22,7 +22,7 @@ fn bytes_by_source_add_up_to_the_files() {
         files.filter(|e| e.file_name().to_str().unwrap().ends_with(suffix)).map(|e| e.metadata().unwrap().len()).sum()
     };
     assert_eq!(stats.space.tables_bytes, on_disk(".tbl"));
-    // The marker that the sync happened is in the append region.
+    // The marker of the sync is in the append region.
     let staged = stats.space.logs_bytes - on_disk(".log");
     assert!(staged < 40, "{staged} bytes of the log are in no file");
     assert_eq!(stats.space.manifest_bytes, on_disk("MANIFEST"));
@@ -38,7 +38,7 @@ fn the_parts_of_space_are_all_there_is_in_the_directory() {
         let db = Db::open_with(dir.join("db"), options).unwrap();
         (0..3).for_each(|round| fill(db.default_keyspace(), 800, &format!("{round}").repeat(50)));
         std::fs::write(dir.join("db").join("notes.txt"), "of others").unwrap();
-        // So that its tables are there after the compaction, too.
+        // So that its tables still exist after the compaction.
         let iterator = db.iter();
         db.compact().unwrap();
         db.sync().unwrap();
@@ -46,7 +46,7 @@ fn the_parts_of_space_are_all_there_is_in_the_directory() {
         let files = || std::fs::read_dir(dir.join("db")).unwrap().map(|entry| entry.unwrap());
         let is_log = |entry: &std::fs::DirEntry| entry.path().extension().is_some_and(|end| end == "log");
         let logs: u64 = files().filter(is_log).map(|entry| entry.metadata().unwrap().len()).sum();
-        // What follows a sync in the log, the marker that it happened, is in the append region.
+        // What follows a sync in the log, the marker of that sync, is in the append region.
         let staged = space.logs_bytes - logs;
         assert!(staged < 40, "{staged} bytes of the log are in no file");
         let on_disk: u64 = files().map(|entry| entry.metadata().unwrap().len()).sum::<u64>() + staged;
@@ -62,9 +62,9 @@ fn the_parts_of_space_are_all_there_is_in_the_directory() {
     }
 }
 
-/// Each note of a small value was taken for the death of a large one, so collections ran that had nothing to collect.
+/// Each note of a small value used to count as the death of a large one, so GC ran without anything to free.
 #[test]
-fn values_that_stay_with_their_keys_change_nothing_in_groups_that_never_had_the_keys() {
+fn inline_values_change_nothing_in_groups_that_never_had_the_keys() {
     let values = Values { min_bytes: 64, group_bytes: 64 << 10, ..Values::default() };
     let keyspace = KeyspaceOptions { placement: Placement::HashKv, values, ..tiny().keyspace };
     let dir = TempDir::new();
@@ -76,7 +76,7 @@ fn values_that_stay_with_their_keys_change_nothing_in_groups_that_never_had_the_
     }
     (0..500).for_each(|n| db.delete(format!("small{n}")).unwrap());
     let after = db.stats().space;
-    // One key in a hundred is taken for one that the group may have met.
+    // One key in a hundred is taken for one that the group may have.
     assert!(after.values_bytes - before.values_bytes < before.values_bytes / 50, "{before:?} {after:?}");
     assert!(after.live_values_estimate > before.live_values_estimate / 20 * 19, "{before:?} {after:?}");
 }
@@ -95,22 +95,22 @@ fn overwritten_data_shows_in_space_until_it_is_compacted() {
 }
 
 #[test]
-fn asking_whether_a_key_is_there_takes_no_value() {
+fn asking_whether_a_key_exists_reads_no_value() {
     let (_dir, db) = tiny_db();
     db.put("there", "value").unwrap();
-    db.put("gone", "value").unwrap();
+    db.put("deleted", "value").unwrap();
     let snapshot = db.snapshot();
     for _flushed in 0..2 {
         let before = db.stats();
-        db.delete("gone").unwrap();
+        db.delete("deleted").unwrap();
         db.delete_range("m".."n").unwrap();
-        assert!(db.contains_key("there").unwrap() && !db.contains_key("gone").unwrap());
-        assert!(!db.contains_key("never").unwrap() && snapshot.contains_key(db.default_keyspace(), "gone").unwrap());
+        assert!(db.contains_key("there").unwrap() && !db.contains_key("deleted").unwrap());
+        assert!(!db.contains_key("never").unwrap() && snapshot.contains_key(db.default_keyspace(), "deleted").unwrap());
         let after = db.stats();
         assert_eq!((after.gets - before.gets, after.get_hits - before.get_hits), (4, 2));
         assert_eq!(after.user_bytes_read, before.user_bytes_read);
         db.flush().unwrap();
     }
     db.delete_range("t".."u").unwrap();
-    assert!(!db.contains_key("there").unwrap(), "a range delete in the memtable hides what a table holds");
+    assert!(!db.contains_key("there").unwrap(), "a range delete in the memtable covers a table's entries");
 }

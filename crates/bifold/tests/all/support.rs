@@ -49,8 +49,8 @@ pub fn tiny_db() -> (TempDir, Db) {
     (dir, db)
 }
 
-/// All pairs of an iterator.
-pub fn pairs(range: impl Iterator<Item = Result<bifold::Pair>>) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// All entries of an iterator.
+pub fn entries(range: impl Iterator<Item = Result<bifold::Pair>>) -> Vec<(Vec<u8>, Vec<u8>)> {
     range
         .map(|pair| {
             let (key, value) = pair.unwrap().into_parts().unwrap();
@@ -61,7 +61,7 @@ pub fn pairs(range: impl Iterator<Item = Result<bifold::Pair>>) -> Vec<(Vec<u8>,
 
 /// All keys of an iterator, as text.
 pub fn keys(range: Range) -> Vec<String> {
-    pairs(range).into_iter().map(|(key, _)| String::from_utf8(key).unwrap()).collect()
+    entries(range).into_iter().map(|(key, _)| String::from_utf8(key).unwrap()).collect()
 }
 
 /// Puts `count` keys `key0000`, `key0001`, … with values that name their round.
@@ -76,7 +76,7 @@ pub fn value(number: usize, round: &str) -> String {
     format!("{round}-{number}-{}", "x".repeat(number % 97))
 }
 
-/// Checks that exactly the keys of [`fill`] with this round are there, by gets and by scans both ways.
+/// Checks that the database has exactly the keys of [`fill`] with this round, by gets and by scans both ways.
 pub fn check_filled(keyspace: &Keyspace, count: usize, round: &str) {
     for number in 0..count {
         let found = keyspace.get(format!("key{number:04}")).unwrap();
@@ -84,7 +84,7 @@ pub fn check_filled(keyspace: &Keyspace, count: usize, round: &str) {
     }
     let expected: Vec<_> =
         (0..count).map(|n| (format!("key{n:04}").into_bytes(), value(n, round).into_bytes())).collect();
-    assert_eq!(pairs(keyspace.iter()), expected);
+    assert_eq!(entries(keyspace.iter()), expected);
     let backward: Vec<_> = expected.into_iter().rev().collect();
-    assert_eq!(pairs(keyspace.iter().rev()), backward);
+    assert_eq!(entries(keyspace.iter().rev()), backward);
 }

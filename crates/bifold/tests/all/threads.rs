@@ -102,7 +102,7 @@ fn swaps_of_several_threads_count_every_step() {
     assert_eq!(db.get("counter").unwrap().unwrap(), 800u64.to_be_bytes());
 }
 
-/// What each thread is doing, for the one who waits for them.
+/// What each thread is doing, for the thread that waits for them.
 #[derive(Clone, Default)]
 pub struct Doing(Arc<Mutex<Vec<(&'static str, String)>>>);
 
@@ -116,8 +116,8 @@ impl Doing {
     }
 }
 
-/// Runs `work` on a thread of its own. When it does not come to an end the test fails, saying what each thread was doing,
-/// and leaves the threads behind: a test that hangs says nothing.
+/// Runs `work` on a thread of its own. If it does not end, the test fails with what each thread was doing, and leaves
+/// the threads behind: a test that hangs says nothing.
 pub fn must_end(work: impl FnOnce(Doing) + Send + 'static) {
     const PATIENCE: Duration = Duration::from_secs(60);
     let doing = Doing::default();
@@ -133,7 +133,7 @@ pub fn must_end(work: impl FnOnce(Doing) + Send + 'static) {
         Err(mpsc::RecvTimeoutError::Timeout) => {
             panic!("no end after {PATIENCE:?}, threads wait for one another: {:#?}", doing.0.lock().unwrap())
         }
-        // The channel also closes when `work` panics: then `join` has its reason.
+        // The channel also closes when `work` panics: then `join` has the reason.
         Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
@@ -152,8 +152,9 @@ fn ask_for_statistics(db: &Db, doing: &Doing, done: &AtomicBool) {
 }
 
 #[test]
-fn statistics_hold_up_nobody_who_changes_the_state() {
-    // Installs take the manifest's lock and then the log's; statistics need both and once took them the other way round.
+fn statistics_block_no_change_of_the_state() {
+    // Installs take the manifest's lock and then the log's. Statistics need both and once took them in the other
+    // order.
     must_end(|doing| {
         let (dir, db) = threaded();
         let done = AtomicBool::new(false);
@@ -193,7 +194,7 @@ fn statistics_hold_up_nobody_who_changes_the_state() {
                 }),
             ];
             for changer in changers {
-                // A panic must not leave the thread of statistics running for ever.
+                // A panic must not leave the thread of statistics running forever.
                 changer.join().unwrap_or_else(|panic| {
                     done.store(true, Ordering::Release);
                     std::panic::resume_unwind(panic)

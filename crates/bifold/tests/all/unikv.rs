@@ -1,4 +1,4 @@
-//! What UniKV's design promises of reads, memory and opening (§III-B, §III-F, §III-G), by counters.
+//! What UniKV's design promises about reads, memory and opening (§III-B, §III-F, §III-G), checked by counters.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
@@ -16,7 +16,8 @@ use bifold_io::memory::MemoryFs;
 
 const VALUE_BYTES: usize = 1000;
 
-/// Level 0 may have 4 MiB, in memtables of 256 KiB, whatever it overwrites. Nothing is cached: what is not an index in memory is read.
+/// Level 0 may have 4 MiB, in memtables of 256 KiB, however much it overwrites. Nothing is cached: everything but an
+/// index in memory is read.
 fn options(index: HashIndex) -> Options {
     let two_layer = TwoLayer { unsorted_bytes: 4 << 20, scan_merge_runs: 100 };
     let keyspace = KeyspaceOptions {
@@ -57,14 +58,14 @@ fn reads(stats: &Stats, source: &str) -> (u64, u64) {
     (of_source.reads, of_source.bytes_read)
 }
 
-/// Reads made for one get.
+/// The number of reads for one get.
 fn reads_for(db: &Db, number: u32, expected: Option<&[u8]>) -> u64 {
     let before = reads(&db.stats(), "get").0;
     assert_eq!(db.get(key(number)).unwrap().as_deref(), expected, "key {number}");
     reads(&db.stats(), "get").0 - before
 }
 
-/// Keys 0 to 10 000 in level 1, of which each third is in level 0 too, newer: 3.4 MB in 14 runs.
+/// Keys 0 to 10 000 in level 1. Level 0 has a newer version of each third key: 3.4 MB in 14 runs.
 fn filled(fs: &MemoryFs, index: HashIndex) -> Db {
     let db = open(fs, index);
     (0..10_000).for_each(|n| db.put(key(n), value(n, 1)).unwrap());
@@ -91,7 +92,7 @@ fn a_get_is_one_read_in_the_unsorted_layer_and_two_in_the_sorted_one() {
         assert!(reads <= most + 1, "{reads} reads for key {n}, which needs {most}");
         beyond += reads.saturating_sub(most);
     }
-    // A tag of 16 bits is another key's once in some 20 000 gets.
+    // In some 20 000 gets a tag of 16 bits matches another key once.
     assert!(beyond <= 5, "{beyond} reads for entries of other keys");
 }
 
@@ -100,7 +101,7 @@ fn few_bits_of_tag_cost_reads_and_no_answers() {
     let db = filled(&MemoryFs::default(), HashIndex { tag_bits: 4, ways: 2, ..HashIndex::default() });
     let beyond: u64 =
         (0..10_000u32).filter(|n| !n.is_multiple_of(3)).map(|n| reads_for(&db, n, Some(&value(n, 1))) - 2).sum();
-    // Some two entries are looked at, of which one in 16 has the tag.
+    // A get checks some two entries, and one in 16 has the tag.
     assert!((300..2500).contains(&beyond), "{beyond} reads beyond two");
 }
 
@@ -152,7 +153,7 @@ fn opening_reads_hashes_where_they_are_written_and_keys_where_they_are_not() {
 }
 
 #[test]
-fn damaged_hashes_are_made_anew_and_told_of_by_verification() {
+fn damaged_hashes_are_rebuilt_and_reported_by_verification() {
     let fs = MemoryFs::default();
     filled(&fs, HashIndex::default()).close().unwrap();
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
@@ -172,7 +173,7 @@ fn damaged_hashes_are_made_anew_and_told_of_by_verification() {
     assert!(problems[0].to_string().contains(path.file_name().unwrap().to_str().unwrap()), "{problems:?}");
 }
 
-/// The tables that have hashes of their keys, and where these are.
+/// The tables with hashes of their keys, and the offsets of these.
 fn tables_with_hashes(fs: &MemoryFs) -> Vec<(PathBuf, u64)> {
     let place = |path: PathBuf| {
         let bytes = fs.read(&path)?;

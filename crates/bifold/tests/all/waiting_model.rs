@@ -1,4 +1,5 @@
-//! Who waits for whom, under many schedules of `shuttle`: who is never woken is found, since no time is ever over there.
+//! Who waits for whom, under many schedules of `shuttle`. Time never passes there, so a thread that is never woken is
+//! found.
 //!
 //! | module | what is the engine's own | what is a model of it |
 //! |---|---|---|
@@ -6,9 +7,9 @@
 //! | [`writers`] | `Signal` | writers, a worker, flush, drop, failure, close |
 //! | [`dropped`] | nothing | views, their values, readers, a job, a drop |
 //!
-//! Each model is told to make mistakes, one at a time, and must notice each.
+//! Each model can make mistakes, one at a time, and must notice each.
 
-#![allow(clippy::expect_used, reason = "a model says with a panic what it has found")]
+#![allow(clippy::expect_used, reason = "a model reports by a panic")]
 
 mod dropped;
 mod real;

@@ -1,4 +1,4 @@
-//! Threads that wait for one another while keyspaces are made and dropped beside them.
+//! Threads that wait for one another while keyspaces are created and dropped.
 
 use std::{
     sync::{
@@ -23,14 +23,14 @@ use crate::{
 pub const PLACEMENTS: [Placement; 6] =
     [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
 
-/// A call of the file system that is held up until somebody lets it go.
+/// A call of the file system that is held up until the test lets it go.
 struct Held {
     entered: Receiver<()>,
     go: Sender<()>,
 }
 
 impl Held {
-    /// Holds up the first call from now on of this kind on a file whose name ends so.
+    /// Holds up the first call from now on of this kind on a file whose name ends like this.
     fn first(fs: &FaultyFs, op: &'static str, ending: &'static str) -> Self {
         let (enter, entered) = mpsc::channel();
         let (go, gone) = mpsc::channel();
@@ -59,13 +59,13 @@ fn options(placement: Placement) -> Options {
     Options { workers: Workers::Threads(2), durability: Durability::Sync, keyspace, ..tiny() }
 }
 
-/// Who waits for a sync and then syncs for all once had the list of value files from before the wait.
+/// A thread that waited for a sync and then synced for all used to have the list of value files from before the wait.
 #[test]
 fn a_sync_covers_keyspaces_that_were_made_while_others_waited_for_it() {
-    PLACEMENTS.into_iter().for_each(|placement| must_end(move |doing| sync_beside_a_new_keyspace(placement, &doing)));
+    PLACEMENTS.into_iter().for_each(|placement| must_end(move |doing| sync_during_a_new_keyspace(placement, &doing)));
 }
 
-fn sync_beside_a_new_keyspace(placement: Placement, doing: &Doing) {
+fn sync_during_a_new_keyspace(placement: Placement, doing: &Doing) {
     const WAITING: usize = 8;
     let memory = MemoryFs::new();
     let fs = FaultyFs::over_memory(memory.clone());
@@ -87,7 +87,7 @@ fn sync_beside_a_new_keyspace(placement: Placement, doing: &Doing) {
         wait_for_waits(&db, "the sync that runs", WAITING + 1);
         sync.go.send(()).unwrap();
     });
-    // All were told that their commits survive this.
+    // All callers learned that their commits survive this.
     let after = memory.power_loss(Fate::DropUnsynced);
     drop(db);
     let db = Db::open_in(env(Arc::new(after)), "/db", options(placement)).unwrap();
@@ -99,8 +99,8 @@ fn sync_beside_a_new_keyspace(placement: Placement, doing: &Doing) {
     );
 }
 
-/// Nobody looked anew at how many memtables are full when those of a keyspace went with it. Should that be forgotten again, the
-/// watchdog ends the waits, and says so by a panic.
+/// When a keyspace was dropped with its full memtables, nobody recounted the full ones. If that is forgotten again,
+/// the watchdog ends the waits and reports it by a panic.
 #[test]
 fn a_writer_goes_on_when_the_full_memtables_are_dropped_that_it_waits_for() {
     must_end(|doing| {
@@ -118,12 +118,12 @@ fn a_writer_goes_on_when_the_full_memtables_are_dropped_that_it_waits_for() {
             flush.entered.recv().unwrap();
             doing.now("main", "one waits for the flush".into());
             wait_for_waits(&db, "a full memtable to be written", 1);
-            // One whose own memtable has room waits for nobody's.
+            // A writer whose own memtable has room waits for no other.
             let other = scope.spawn(|| (0..some).for_each(|n| db.put(n.to_be_bytes(), [2; 500]).unwrap()));
             doing.now("main", "two wait for the flush".into());
             wait_for_waits(&db, "a full memtable to be written", 2);
             db.drop_keyspace("doomed").unwrap();
-            doing.now("main", "they need not any more, and go on before the flush does".into());
+            doing.now("main", "the waits have ended before the flush does".into());
             other.join().unwrap();
             assert!(matches!(filler.join().unwrap(), Error::Closed { .. }));
             flush.go.send(()).unwrap();

@@ -1,21 +1,21 @@
-//! A model of how values moved by collection meet commits, snapshots, syncs and power losses, run by `shuttle` under many
-//! schedules. It is not the engine: it is the order of steps in `docs/decisions/0007-order-of-write-back.md`, each of which
-//! other threads and the power may come in between.
+//! A model of how values moved by GC interact with commits, snapshots, syncs and power losses, run by `shuttle` under
+//! many schedules. It is not the engine but the order of steps in `docs/decisions/0007-order-of-write-back.md`.
+//! Between any two steps, other threads or a power loss may intervene.
 //!
 //! ```text
 //! write    ┌ commit lock: record ─▶ group's file, entry ─▶ log, entry ─▶ index, visible ┐
-//! collect  freeze the group's files ─▶ newest record of each key ─▶ copy, named in the manifest with length 0
-//!          ─▶ ┌ commit lock: pass over what came since, one move like a write ┐ ... ┌ the files are empty as of `visible` ┐
-//! sync     ┌ commit lock: note all lengths ┐ ─▶ values durable ─▶ log durable ─▶ say so ─▶ list the lengths
-//! reclaim   emptied, durable, no older snapshot ─▶ gone by the manifest ─▶ removed
+//! gc       freeze the group's files ─▶ newest record of each key ─▶ copy, named in the manifest with length 0
+//!          ─▶ ┌ commit lock: skip what came since, one move like a write ┐ ... ┌ files drained as of `visible` ┐
+//! sync     ┌ commit lock: note all lengths ┐ ─▶ values durable ─▶ log durable ─▶ say so ─▶ record the lengths
+//! reclaim  drained, durable, no older snapshot ─▶ deleted in the manifest ─▶ removed
 //! ```
 //!
 //! A power loss is a picture of the disk: what is not synced survives up to any record of each file. Each picture is
-//! recovered, judged, written to, collected and pictured again, so that what recovery left behind counts too.
+//! recovered, judged, written to, garbage-collected and pictured again. That also tests what recovery left behind.
 //!
 //! What is not in it: `docs/decisions/0007-order-of-write-back.md`, under "Open".
 
-#![allow(clippy::expect_used, reason = "a model says with a panic what it has found")]
+#![allow(clippy::expect_used, reason = "a model reports by a panic")]
 
 mod disk;
 mod judge;
@@ -37,30 +37,30 @@ use self::{
     store::Store,
 };
 
-/// What an engine might do otherwise; each must be noticed.
+/// What an engine might do wrong; the model must notice each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     MovesOverNewerWrites,
     MovesOverRangeDeletes,
     MovesWithOldNumber,
-    /// The manifest learns of the copy only with its first length.
+    /// The manifest records the copy only with its first length.
     MovesToUnnamedCopy,
     LeavesNoNote,
     NotesLengthsUnlocked,
     SyncsLogFirst,
-    /// So that recovery counts what was never committed.
-    ListsBeforeLogIsDurable,
+    /// Recovery then counts what was never committed.
+    RecordsBeforeLogIsDurable,
     /// As of the last commit before the moves, not after them.
-    EmptiesAsOfFreeze,
-    /// So that a note may go and the value that it ends stay.
-    EmptiesOneByOne,
-    RetiresUnsynced,
-    RetiresUnderSnapshots,
-    /// Asks for the oldest snapshot first and for what is durable then.
-    RetiresBySnapshotsOfBefore,
-    /// So that of two, what was emptied later may go first.
-    RetiresSideBySide,
-    /// Keeps what stands in value files behind their listed lengths.
+    DrainsAsOfFreeze,
+    /// A note may then be deleted while the value that it ends stays.
+    DrainsOneByOne,
+    ReclaimsUnsynced,
+    ReclaimsUnderSnapshots,
+    /// Asks for the oldest snapshot before asking what is durable.
+    ReclaimsByEarlierSnapshots,
+    /// Of two reclamations, the file that was drained later may then be deleted first.
+    ReclaimsConcurrently,
+    /// Keeps what value files have after their recorded lengths.
     RecoversTails,
 }
 
@@ -74,17 +74,18 @@ const MISTAKES: [Mistake; 15] = [
     LeavesNoNote,
     NotesLengthsUnlocked,
     SyncsLogFirst,
-    ListsBeforeLogIsDurable,
-    EmptiesAsOfFreeze,
-    EmptiesOneByOne,
-    RetiresUnsynced,
-    RetiresUnderSnapshots,
-    RetiresBySnapshotsOfBefore,
-    RetiresSideBySide,
+    RecordsBeforeLogIsDurable,
+    DrainsAsOfFreeze,
+    DrainsOneByOne,
+    ReclaimsUnsynced,
+    ReclaimsUnderSnapshots,
+    ReclaimsByEarlierSnapshots,
+    ReclaimsConcurrently,
     RecoversTails,
 ];
 
-/// One execution: threads that write, collect, sync, reclaim, read and take pictures, and what must be true afterwards.
+/// One execution: threads that write, run GC, sync, reclaim, read and take pictures, and what must be true
+/// afterwards.
 fn run(mistake: Option<Mistake>) {
     let store = Arc::new(Store { mistake, ..Store::default() });
     let pictures = Arc::new(Unscheduled::new(Vec::new()));
@@ -96,7 +97,7 @@ fn run(mistake: Option<Mistake>) {
     let threads = [
         start(Store::act_at_random, 5),
         start(Store::act_at_random, 5),
-        start(|store| store.collect(thread_rng().gen_range(0..GROUPS)), 3),
+        start(|store| store.gc(thread_rng().gen_range(0..GROUPS)), 3),
         start(Store::sync, 3),
         start(|store| (wait(20), store.reclaim()).1, 4),
         start(Store::read_in_snapshot, 2),
@@ -116,7 +117,7 @@ fn run(mistake: Option<Mistake>) {
     live_on(&store);
 }
 
-/// Lets others go on for some steps.
+/// Lets other threads run for some steps.
 fn wait(steps_max: u32) {
     (0..thread_rng().gen_range(0..=steps_max)).for_each(|_| thread::yield_now());
 }

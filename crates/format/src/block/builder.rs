@@ -12,7 +12,7 @@ use crate::bytes::put_varint;
 /// blocks.
 #[derive(Debug)]
 pub struct BlockBuilder {
-    /// Every so many entries one has its whole key.
+    /// Every `interval`-th entry has its whole key.
     interval: usize,
     start: usize,
     restarts: Vec<u32>,
@@ -29,17 +29,17 @@ impl BlockBuilder {
         Self { interval, start: 0, restarts: Vec::new(), entries: 0, first_key: Vec::new(), last_key: Vec::new() }
     }
 
-    /// Begins a block at the end of `out`.
+    /// Starts a block at the end of `out`.
     pub fn begin(&mut self, out: &[u8]) {
         self.start = out.len();
         self.restarts.clear();
         self.entries = 0;
     }
 
-    /// Appends an entry, which follows all before it in stream order. Between [`BlockBuilder::begin`] and
-    /// [`BlockBuilder::finish`] nothing else may change `out`.
+    /// Appends an entry. Entries come in stream order. Nothing else may change `out` between [`BlockBuilder::begin`]
+    /// and [`BlockBuilder::finish`].
     pub fn add(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
-        debug_assert!(entry.seqno <= MAX_SEQNO, "a number and a kind fit one word");
+        debug_assert!(entry.seqno <= MAX_SEQNO, "a sequence number and a kind fit in one word");
         let shared = if self.entries.is_multiple_of(self.interval) {
             self.restarts.push(narrow(out.len() - self.start));
             0
@@ -62,18 +62,18 @@ impl BlockBuilder {
         self.entries += 1;
     }
 
-    /// Completes the block with its restarts. Answers where it starts in `out`.
+    /// Completes the block with its restarts. Returns where the block starts in `out`.
     ///
     /// # Panics
-    /// When the block is empty, or larger than 4 GiB: an entry has at most 1 GiB, and a block ends with the entry that
-    /// fills it.
+    /// If the block is empty or larger than 4 GiB. (An entry has at most 1 GiB, and a block ends with the entry that
+    /// fills it.)
     pub fn finish(&mut self, out: &mut Vec<u8>) -> usize {
-        assert!(self.entries > 0, "a block has an entry");
+        assert!(self.entries > 0, "a block has at least one entry");
         let prefix = common_prefix(&self.first_key, &self.last_key);
         let entries_end = out.len();
         for &restart in &self.restarts {
             let slot = Layout::slot(&out[self.start..entries_end], restart as usize);
-            let Some(slot) = slot else { panic!("no entry at the restart {restart}") };
+            let Some(slot) = slot else { panic!("no entry at restart {restart}") };
             let head = head(&out[self.start + slot.key_start + prefix..self.start + slot.key_end]);
             out.extend_from_slice(&head.to_le_bytes());
         }
@@ -86,7 +86,7 @@ impl BlockBuilder {
         self.start
     }
 
-    /// Bytes of the block if it were finished now.
+    /// Size of the block if it were finished now.
     #[must_use]
     pub fn bytes(&self, out: &[u8]) -> usize {
         out.len() - self.start + self.restarts.len() * RESTART_BYTES + FIXED_TAIL_BYTES
@@ -101,13 +101,13 @@ impl BlockBuilder {
         self.entries > 0 && bytes >= block_bytes / 10 * 9 && grown > block_bytes
     }
 
-    /// Whether it has no entry.
+    /// Whether the block has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries == 0
     }
 
-    /// The key added last, also after [`BlockBuilder::finish`].
+    /// The last key added. Still available after [`BlockBuilder::finish`].
     #[must_use]
     pub fn last_key(&self) -> &[u8] {
         &self.last_key

@@ -1,4 +1,4 @@
-//! Walks over one data block after another, both ways.
+//! Moves through data blocks, in both directions.
 //!
 //! Forward, each step decodes one entry and replaces the end of the key. Backward, prefixes cannot be undone: the
 //! whole interval before the present entry is decoded once and its entries are kept, so that a step costs no more
@@ -11,7 +11,7 @@ use bifold_contract::{Corruption, Entry, Kind, SeqNo, Value};
 
 use super::{Layout, Slot, bad_entry};
 
-/// A position in a block. The buffers it keeps serve one block after the other.
+/// A position in a block. Its buffers are reused for the next block.
 #[derive(Clone, Debug, Default)]
 pub struct BlockCursor {
     block: Option<Value>,
@@ -20,23 +20,23 @@ pub struct BlockCursor {
     slot: Slot,
     kind: Option<Kind>,
     key: Vec<u8>,
-    /// Entries before the present one back to a restart, and their keys one behind the other.
-    behind: Vec<Behind>,
-    behind_keys: Vec<u8>,
+    /// The entries before the current one, back to a restart, and their concatenated keys.
+    earlier: Vec<Earlier>,
+    earlier_keys: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Behind {
+struct Earlier {
     at: usize,
     slot: Slot,
     key_start: usize,
 }
 
 impl BlockCursor {
-    /// Turns to another block and stands nowhere in it.
+    /// Switches to another block. The cursor is not on an entry then.
     ///
     /// # Errors
-    /// When the block is damaged: the offset is that in the block, as for all moves.
+    /// If the block is damaged. The offset is relative to the block, as for all moves.
     pub fn set_block(&mut self, block: Value) -> Result<(), Corruption> {
         self.clear();
         self.layout = Layout::parse(&block)?;
@@ -44,15 +44,15 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// Lets go of the block.
+    /// Releases the block.
     pub fn clear(&mut self) {
         self.block = None;
         self.layout = Layout::default();
         self.at = None;
-        self.behind.clear();
+        self.earlier.clear();
     }
 
-    /// The entry it stands on.
+    /// The current entry.
     #[inline]
     #[must_use]
     pub fn entry(&self) -> Option<Entry<'_>> {
@@ -61,14 +61,14 @@ impl BlockCursor {
         Some(Entry { key: &self.key, seqno: self.slot.seqno(), kind, payload })
     }
 
-    /// Whether it stands on an entry.
+    /// Whether the cursor is on an entry.
     #[inline]
     #[must_use]
     pub fn is_placed(&self) -> bool {
         self.at.is_some()
     }
 
-    /// The payload of that entry, sharing the block's buffer.
+    /// The payload of the current entry, sharing the block's buffer.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> Option<Value> {
@@ -81,7 +81,7 @@ impl BlockCursor {
     /// # Errors
     /// As [`BlockCursor::set_block`].
     pub fn first(&mut self) -> Result<(), Corruption> {
-        self.behind.clear();
+        self.earlier.clear();
         self.key.clear();
         self.step_to(0)
     }
@@ -91,53 +91,53 @@ impl BlockCursor {
     /// # Errors
     /// As [`BlockCursor::set_block`].
     pub fn last(&mut self) -> Result<(), Corruption> {
-        self.behind.clear();
+        self.earlier.clear();
         self.step_before(self.layout.entries_end)
     }
 
-    /// Moves to the first entry at or after (`key`, `seqno`); stands nowhere when there is none.
+    /// Moves to the first entry at or after (`key`, `seqno`), or off the block if there is none.
     ///
     /// # Errors
     /// As [`BlockCursor::set_block`].
     pub fn seek(&mut self, key: &[u8], seqno: SeqNo) -> Result<(), Corruption> {
-        self.behind.clear();
+        self.earlier.clear();
         self.at = None;
         let Some(block) = &self.block else { return Ok(()) };
         let place = self.layout.seek(block, key, seqno)?;
         let Some(slot) = place.slot else { return Ok(()) };
-        // The search ends at an entry that shares no more with the one before than that one does with the sought key.
+        // The found entry shares no more bytes with its predecessor than the predecessor shares with `key`.
         self.key.clear();
         self.key.extend_from_slice(key.get(..slot.shared).unwrap_or_default());
-        self.stand(place.at, slot)
+        self.set_entry(place.at, slot)
     }
 
-    /// Moves to the last entry whose key is less than `key`; stands nowhere when there is none.
+    /// Moves to the last entry whose key is less than `key`, or off the block if there is none.
     ///
     /// # Errors
     /// As [`BlockCursor::set_block`].
     pub fn seek_before(&mut self, key: &[u8]) -> Result<(), Corruption> {
-        self.behind.clear();
+        self.earlier.clear();
         self.at = None;
         let Some(block) = &self.block else { return Ok(()) };
         let place = self.layout.seek(block, key, SeqNo::MAX)?;
         self.step_before(place.at)
     }
 
-    /// Moves one entry on; stands nowhere behind the last.
+    /// Moves to the next entry, or off the block after the last one.
     ///
     /// # Errors
     /// As [`BlockCursor::set_block`].
     #[inline]
-    #[allow(clippy::should_implement_trait, reason = "the entry borrows from the cursor, which an iterator's cannot")]
+    #[allow(clippy::should_implement_trait, reason = "the entry borrows from the cursor; an iterator's cannot")]
     pub fn next(&mut self) -> Result<(), Corruption> {
         if self.at.is_none() {
             return Ok(());
         }
-        self.behind.clear();
+        self.earlier.clear();
         self.step_to(self.slot.payload_end)
     }
 
-    /// Moves one entry back; stands nowhere before the first.
+    /// Moves to the previous entry, or off the block before the first one.
     ///
     /// # Errors
     /// As [`BlockCursor::set_block`].
@@ -148,7 +148,7 @@ impl BlockCursor {
         }
     }
 
-    /// Moves to the entry at `at`, which follows the one that `key` is of.
+    /// Moves to the entry at `at`, which follows the entry that `key` belongs to.
     #[inline]
     fn step_to(&mut self, at: usize) -> Result<(), Corruption> {
         self.at = None;
@@ -157,13 +157,13 @@ impl BlockCursor {
             return Ok(());
         }
         match Layout::slot(&block[..self.layout.entries_end], at) {
-            Some(slot) => self.stand(at, slot),
+            Some(slot) => self.set_entry(at, slot),
             None => Err(bad_entry(block, at)),
         }
     }
 
     #[inline]
-    fn stand(&mut self, at: usize, slot: Slot) -> Result<(), Corruption> {
+    fn set_entry(&mut self, at: usize, slot: Slot) -> Result<(), Corruption> {
         let Some(block) = &self.block else { return Ok(()) };
         self.kind = slot.kind();
         if slot.shared > self.key.len() || self.kind.is_none() {
@@ -179,36 +179,36 @@ impl BlockCursor {
     /// Moves to the entry before the one that starts at `end`.
     fn step_before(&mut self, end: usize) -> Result<(), Corruption> {
         self.at = None;
-        if self.behind.is_empty() {
+        if self.earlier.is_empty() {
             self.gather(end)?;
         }
-        let Some(last) = self.behind.pop() else { return Ok(()) };
+        let Some(last) = self.earlier.pop() else { return Ok(()) };
         self.key.clear();
-        self.key.extend_from_slice(&self.behind_keys[last.key_start..]);
-        self.behind_keys.truncate(last.key_start);
+        self.key.extend_from_slice(&self.earlier_keys[last.key_start..]);
+        self.earlier_keys.truncate(last.key_start);
         self.kind = last.slot.kind();
         self.slot = last.slot;
         self.at = Some(last.at);
         Ok(())
     }
 
-    /// Decodes the entries from the last restart before `end` up to there.
+    /// Decodes the entries from the last restart before `end` up to `end`.
     fn gather(&mut self, end: usize) -> Result<(), Corruption> {
-        self.behind_keys.clear();
+        self.earlier_keys.clear();
         let Some(block) = &self.block else { return Ok(()) };
         let Some(mut at) = self.layout.restart_before(block, end) else { return Ok(()) };
         let mut before = 0..0;
         while at < end {
             let slot = Layout::slot(&block[..self.layout.entries_end], at);
             let Some(slot) = slot.filter(|slot| slot.shared <= before.len() && slot.kind().is_some()) else {
-                self.behind.clear();
+                self.earlier.clear();
                 return Err(bad_entry(block, at));
             };
-            let key_start = self.behind_keys.len();
-            self.behind_keys.extend_from_within(before.start..before.start + slot.shared);
-            self.behind_keys.extend_from_slice(&block[slot.key_start..slot.key_end]);
-            before = key_start..self.behind_keys.len();
-            self.behind.push(Behind { at, slot, key_start });
+            let key_start = self.earlier_keys.len();
+            self.earlier_keys.extend_from_within(before.start..before.start + slot.shared);
+            self.earlier_keys.extend_from_slice(&block[slot.key_start..slot.key_end]);
+            before = key_start..self.earlier_keys.len();
+            self.earlier.push(Earlier { at, slot, key_start });
             at = slot.payload_end;
         }
         Ok(())

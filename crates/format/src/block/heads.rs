@@ -1,4 +1,4 @@
-//! Sorted byte strings by their heads: eight bytes of each behind what all have in common, as a number.
+//! Sorted byte strings by their heads: the eight bytes after the common prefix, as a number.
 //!
 //! Heads stand side by side, so a search touches one or two cache lines where one by keys touches a line per step.
 //! Strings with equal heads have to be compared as a whole; with the common prefix out of the way they are rare.
@@ -8,8 +8,8 @@ use std::{cmp::Ordering, ops::Range};
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 8;
 
-/// The first eight bytes as a number that orders as they do. Shorter strings are filled up with zeros, so equal heads
-/// leave the order open.
+/// The first eight bytes as a number with the same order. Shorter strings are padded with zeros, so equal heads do
+/// not decide the order.
 #[inline]
 #[must_use]
 pub fn head(bytes: &[u8]) -> u64 {
@@ -23,7 +23,7 @@ pub fn head(bytes: &[u8]) -> u64 {
     }
 }
 
-/// How many bytes two strings have in common at their start.
+/// The length of the common prefix of two strings.
 #[inline]
 #[must_use]
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
@@ -42,11 +42,11 @@ pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 /// How a key compares with a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest<'a> {
-    /// It is less than all strings that begin with the prefix.
+    /// It is less than all strings with the prefix.
     Before,
     /// It is greater than all of them.
     After,
-    /// It begins with the prefix too, and goes on like this.
+    /// It has the prefix too, followed by these bytes.
     Of(&'a [u8]),
 }
 
@@ -56,14 +56,14 @@ pub enum Rest<'a> {
 pub fn rest<'a>(key: &'a [u8], prefix: &[u8]) -> Rest<'a> {
     match key.strip_prefix(prefix) {
         Some(rest) => Rest::Of(rest),
-        // A key that ends inside the prefix is less than all strings, and compares so.
+        // A key that ends inside the prefix is less than all the strings, and `cmp` says so.
         None if key.cmp(prefix) == Ordering::Less => Rest::Before,
         None => Rest::After,
     }
 }
 
-/// Where a key stands among strings with these heads (little-endian) and this common prefix: those before the range are
-/// less, those behind it greater, and those in it have to be compared.
+/// The position of a key among strings with these heads (little-endian) and this common prefix. Strings before the
+/// range are less, strings after it are greater, and those in the range have to be compared.
 #[inline]
 #[must_use]
 pub fn search(heads: &[[u8; HEAD_BYTES]], prefix: &[u8], key: &[u8]) -> Range<usize> {

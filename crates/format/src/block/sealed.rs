@@ -1,4 +1,4 @@
-//! Blocks as they stand in a file: perhaps compressed, and sealed with a checksum.
+//! Blocks as stored in a file: optionally compressed, and sealed with a checksum.
 //!
 //! ```text
 //! sealed block   body │ method u8 │ checksum u64 over body and method, bound to file id and offset
@@ -13,14 +13,14 @@ use crate::{
     compression::{Compressor, Method, decompress},
 };
 
-/// Bytes behind the body.
+/// Bytes after the body.
 pub const SEAL_BYTES: usize = 9;
 
-/// Largest block, uncompressed. No sound block reaches it, since a block ends with the entry that fills it and an entry
+/// Largest block, uncompressed. No valid block reaches it: a block ends with the entry that fills it, and an entry
 /// has at most 1 GiB and 64 KiB.
 pub const BLOCK_BYTES_MAX: usize = (2 << 30) - 1;
 
-/// Compresses and seals the block `out[start..]`, which will stand at `offset` of `file`.
+/// Compresses and seals the block `out[start..]`, which will be at `offset` of `file`.
 pub fn seal(out: &mut Vec<u8>, start: usize, compressor: &mut Compressor, file: FileId, offset: u64) {
     let method = compressor.compress(out, start);
     out.push(method as u8);
@@ -28,14 +28,14 @@ pub fn seal(out: &mut Vec<u8>, start: usize, compressor: &mut Compressor, file: 
     out.extend_from_slice(&check.to_le_bytes());
 }
 
-/// The content of the sealed block `bytes[start..end]`, which was read from `offset` of `file`. It shares the buffer,
-/// unless it is compressed; then it may have at most `size_max` bytes.
+/// The content of the sealed block `bytes[start..end]`, which was read from `offset` of `file`. An uncompressed block
+/// shares the buffer. A compressed one may have at most `size_max` bytes.
 ///
 /// # Errors
-/// When the checksum does not match or the body does not decompress.
+/// If the checksum does not match or the body does not decompress.
 ///
 /// # Panics
-/// When `start..end` does not lie in `bytes`.
+/// If `start..end` is not within `bytes`.
 #[inline]
 pub fn unseal(
     bytes: Arc<[u8]>,
@@ -54,10 +54,10 @@ pub fn unseal(
     }
 }
 
-/// How the body of a sealed block is stored, once its checksum is found right.
+/// Checks the checksum of a sealed block and returns how its body is stored.
 ///
 /// # Errors
-/// When the checksum does not match.
+/// If the checksum does not match.
 #[inline]
 pub fn check(sealed: &[u8], file: FileId, offset: u64) -> Result<Method, Corruption> {
     let damage = |expected, found| Corruption::new(offset, "block", expected, found);
@@ -69,7 +69,7 @@ pub fn check(sealed: &[u8], file: FileId, offset: u64) -> Result<Method, Corrupt
         return Err(damage(format!("checksum {expected:016x}"), format!("{found:016x}")));
     }
     let method = covered[covered.len() - 1];
-    Method::from_byte(method).ok_or_else(|| damage("a known method of compression".into(), method.to_string()))
+    Method::from_byte(method).ok_or_else(|| damage("a known compression method".into(), method.to_string()))
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
                 sealed[bit / 8] ^= 1 << (bit % 8);
             }
             for len in 0..sealed.len() {
-                assert!(open(&sealed[..len]).is_err(), "{compression:?}: cut to {len} bytes");
+                assert!(open(&sealed[..len]).is_err(), "{compression:?}: truncated to {len} bytes");
             }
         }
     }

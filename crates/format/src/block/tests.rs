@@ -43,7 +43,7 @@ fn entries() -> impl Strategy<Value = Vec<Owned>> {
 }
 
 fn block_of(entries: &[Owned], interval: usize) -> Value {
-    let mut out = b"whatever stands before".to_vec();
+    let mut out = b"whatever comes before".to_vec();
     let mut builder = BlockBuilder::new(interval);
     builder.begin(&out);
     entries.iter().for_each(|entry| builder.add(&entry.entry(), &mut out));
@@ -68,7 +68,7 @@ fn cursor_of(block: &Value) -> BlockCursor {
 
 proptest! {
     #[test]
-    fn walks_both_ways_meet_every_entry(entries in entries(), interval in 1usize..20, turns: Vec<bool>) {
+    fn walks_in_both_directions_find_every_entry(entries in entries(), interval in 1usize..20, turns: Vec<bool>) {
         let block = block_of(&entries, interval);
         let mut cursor = cursor_of(&block);
         prop_assert_eq!(here(&cursor), None);
@@ -130,17 +130,17 @@ proptest! {
     #[test]
     fn a_damaged_block_answers_or_errs_and_never_panics(
         entries in entries(), interval in 1usize..20, key in key(), at: prop::sample::Index, byte: u8,
-        cut in 0usize..40,
+        lost in 0usize..40,
     ) {
         let mut bytes = block_of(&entries, interval).to_vec();
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        bytes.truncate(bytes.len() - cut.saturating_sub(20).min(bytes.len()));
+        bytes.truncate(bytes.len() - lost.saturating_sub(20).min(bytes.len()));
         exercise(Value::from(bytes), &key);
     }
 
     #[test]
-    fn bytes_that_are_no_block_never_panic(mut bytes: Vec<u8>, restarts in 0u8..5, prefix in 0u8..9, key in key()) {
+    fn bytes_that_are_not_a_block_never_panic(mut bytes: Vec<u8>, restarts in 0u8..5, prefix in 0u8..9, key in key()) {
         bytes.extend_from_slice(&[prefix, 0, 0, 0, restarts, 0, 0, 0]);
         exercise(Value::from(bytes), &key);
     }
@@ -157,7 +157,7 @@ fn exercise(block: Value, key: &[u8]) {
         [&|c| c.seek(key, 3), &|c| c.seek_before(key), &|c| c.last(), &|c| c.prev(), &|c| c.first(), &|c| c.next()];
     for first in moves {
         for second in moves {
-            // Offsets of damaged restarts can lead back: a walk may be endless, so it is not followed to its end.
+            // Damaged restart offsets can point backward. A walk may never end, so it is not followed to its end.
             let _either = first(&mut cursor).and_then(|()| second(&mut cursor)).map(|()| here(&cursor));
         }
     }

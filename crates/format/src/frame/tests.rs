@@ -1,4 +1,4 @@
-//! A torn tail is cut, damage is reported, and neither ever passes for the other.
+//! A torn tail is truncated, damage is reported, and neither is ever mistaken for the other.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn file_of(payloads: &[Vec<u8>], synced: &[bool]) -> (Vec<u8>, Vec<usize>) {
     (bytes, starts)
 }
 
-/// All payloads and the tail, or the damage.
+/// All payloads and the tail, or the damage found.
 fn read(bytes: &[u8]) -> Result<(Vec<Vec<u8>>, Tail), Corruption> {
     let mut frames = Frames::new(bytes, MAGIC, 1, Some(9), "record")?;
     let payloads = frames.by_ref().map(|f| f.map(|f| f.payload.to_vec())).collect::<Result<_, _>>()?;
@@ -31,7 +31,7 @@ fn payload() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..60),
         proptest::collection::vec(any::<u8>(), 400..1600),
-        // Zeros with a few bits, where lost sectors are hardest to tell from natural ones.
+        // Zeros with a few bits set: here lost sectors are hardest to distinguish from payload.
         (0usize..2500, proptest::collection::vec((0usize..2500, 0u8..8), 0..3)).prop_map(|(len, bits)| {
             let mut zeros = vec![0u8; len];
             bits.into_iter().filter(|b| b.0 < len).for_each(|(at, bit)| zeros[at] |= 1 << bit);
@@ -78,7 +78,7 @@ proptest! {
             let whole = starts.iter().skip(1).filter(|&&end| end <= len).count();
             let end = if len < 32 { 0 } else { starts.get(whole).copied().unwrap_or(0) };
             let tail = if len == end && len >= 32 { Tail::Clean } else { Tail::Torn { offset: end as u64 } };
-            prop_assert_eq!(read(&bytes[..len]), Ok((payloads[..whole].to_vec(), tail)), "cut at {}", len);
+            prop_assert_eq!(read(&bytes[..len]), Ok((payloads[..whole].to_vec(), tail)), "truncated to {}", len);
         }
     }
 
@@ -127,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn zeros_behind_the_last_record_are_a_torn_tail() {
+fn zeros_after_the_last_record_are_a_torn_tail() {
     let (bytes, _) = file_of(&[b"kept".to_vec()], &[]);
     for zeros in 1..1100 {
         let mut longer = bytes.clone();
@@ -148,7 +148,7 @@ fn a_file_of_another_kind_version_or_name_is_refused() {
 }
 
 #[test]
-fn a_header_is_found_wherever_it_stands_and_only_there() {
+fn a_header_is_found_wherever_it_is_and_only_there() {
     let (bytes, starts) = file_of(&[vec![FIRST; 30], b"two".to_vec()], &[]);
     for from in 0..bytes.len() {
         let expected = starts.iter().find(|&&start| start >= from).map(|&start| {

@@ -1,4 +1,4 @@
-//! Edits come back as they were, damage is reported, unknown fields are skipped only where that is safe.
+//! Edits come back unchanged, damage is reported, and unknown fields are skipped only where that is safe.
 
 use proptest::prelude::*;
 
@@ -50,10 +50,10 @@ fn rich_edit() -> Edit {
                 keyspace: 1,
                 group: 77,
                 level: 3,
-                epoch: 1,
                 tags: 6,
                 bytes: 1 << 33,
                 entries: 12,
+                deleted: None,
                 smallest: b""[..].into(),
                 largest: b"m"[..].into(),
             }],
@@ -95,12 +95,12 @@ fn every_flipped_bit_is_reported() {
 }
 
 #[test]
-fn a_manifest_cut_short_keeps_its_whole_records() {
+fn a_truncated_manifest_keeps_its_whole_records() {
     let (one, two) = (manifest_of(&[rich_edit()]), manifest_of(&[rich_edit(), rich_edit()]));
     for len in one.len()..two.len() {
-        assert_eq!(read(&two[..len]), Ok(vec![rich_edit()]), "cut at {len}");
+        assert_eq!(read(&two[..len]), Ok(vec![rich_edit()]), "truncated to {len}");
     }
-    assert!(read(&two[..20]).is_err(), "a manifest is named only when its header is whole");
+    assert!(read(&two[..20]).is_err(), "a manifest gets its name only after its header is whole");
 }
 
 #[test]

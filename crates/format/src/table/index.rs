@@ -1,9 +1,9 @@
-//! The index of a table: for each data block a fence and its place.
+//! The index of a table: a fence and the place of each data block.
 //!
 //! ```text
 //! index    nodes of the upper levels, top first │ leaf per block │ tail end u32 per block │
 //!          prefix │ tail │ … │ prefix length u32 │ blocks u32
-//! node     head u64 × 8, filled up with the largest number
+//! node     head u64 × 8, padded with the largest number
 //! leaf     head u64 │ end of the block u64
 //! ```
 //!
@@ -25,10 +25,10 @@ use crate::block::heads::{Rest, common_prefix, head, rest};
 /// Heads in a node: one cache line.
 const FANOUT: usize = 8;
 
-/// Levels over 2³² leaves.
+/// Levels above 2³² leaves.
 const LEVELS_MAX: usize = 11;
 
-/// Bytes per block beside the tail of its fence: a leaf and the tail's end.
+/// Bytes per block without the tail of its fence: a leaf and the tail's end.
 const BLOCK_BYTES: usize = 16 + 4;
 
 /// Bytes of the numbers at the end.
@@ -51,10 +51,10 @@ impl IndexBuilder {
         self.block_ends.push(block_end);
     }
 
-    /// At least as many bytes as the index has if it is finished now.
+    /// An upper bound on the size of the index if it were finished now.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
-        // Each upper level has an eighth of the heads below it and less than a node to fill up: a seventh in all.
+        // Each upper level has an eighth of the heads below it plus less than one node of padding: a seventh in all.
         let nodes = self.blocks() * 8 / 7 + LEVELS_MAX * FANOUT * 8;
         self.fences.len() + self.blocks() * BLOCK_BYTES + nodes + FIXED_TAIL_BYTES
     }
@@ -73,7 +73,7 @@ impl IndexBuilder {
     /// Appends the index to `out`.
     ///
     /// # Panics
-    /// When there is no block, or when [`IndexBuilder::bytes_max`] is 4 GiB or more.
+    /// If there are no blocks, or [`IndexBuilder::bytes_max`] is 4 GiB or more.
     pub fn finish(&self, out: &mut Vec<u8>) {
         assert!(self.bytes_max() < u32::MAX as usize, "an index of {} bytes", self.bytes_max());
         let blocks = self.blocks();
@@ -102,7 +102,7 @@ impl IndexBuilder {
     }
 }
 
-/// The levels over these heads, from the lowest to one of a single node.
+/// The levels above these heads, from the lowest to one of a single node.
 fn levels_over(heads: &[u64]) -> Vec<Vec<u64>> {
     let mut levels: Vec<Vec<u64>> = Vec::new();
     let mut below = heads;
@@ -130,10 +130,10 @@ pub struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    /// The index that [`IndexBuilder::finish`] wrote. Takes no longer for a large one than for a small one.
+    /// The index that [`IndexBuilder::finish`] wrote. The time does not depend on its size.
     ///
     /// # Errors
-    /// When the bytes are not an index.
+    /// If the bytes are not an index.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Corruption> {
         Self::split(bytes).ok_or_else(|| {
@@ -211,7 +211,7 @@ impl<'a> Index<'a> {
         start + leaves.iter().map(|leaf| usize::from(u64::from_le_bytes(leaf[0]) < sought)).sum::<usize>()
     }
 
-    /// Where a block stands; `None` beyond the last, and where places do not ascend.
+    /// The place of a block; `None` past the last block, and where offsets do not ascend.
     #[inline]
     #[must_use]
     pub fn place(&self, block: usize) -> Option<Place> {
@@ -234,7 +234,7 @@ impl<'a> Index<'a> {
         Some([self.prefix, self.tail(block)?].concat())
     }
 
-    /// Whether searches find each block by its fence: whether the heads of leaves and nodes are those of the fences.
+    /// Whether a search finds each block by its fence: whether the heads of leaves and nodes match the fences.
     #[must_use]
     pub fn heads_match(&self) -> bool {
         let heads: Vec<u64> = self.leaves.iter().map(|leaf| u64::from_le_bytes(leaf[0])).collect();
@@ -258,7 +258,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// A short key that is not less than `last` and less than `next`, which is greater than `last`.
+/// A short key `k` with `last <= k < next`. `next` must be greater than `last`.
 #[must_use]
 pub fn separator<'a>(last: &'a [u8], next: &'a [u8]) -> &'a [u8] {
     let shared = common_prefix(last, next);

@@ -1,11 +1,11 @@
-//! What a table says of itself, so that it can be verified and salvaged without the manifest.
+//! The properties of a table, so that it can be verified and salvaged without the manifest.
 //!
 //! ```text
 //! properties  entries │ tombstones │ range tombstones │ smallest seqno │ largest seqno │ blocks │ largest block │
 //!             restart interval │ filter bits per key │ unbounded u8 │ smallest key │ largest key
 //! ```
 //!
-//! Numbers are varints, keys are a length and bytes. The file's id and length are in its footer and its size.
+//! Numbers are varints; a key is a length and bytes. The file's id is in its footer, and its length is the file size.
 
 use bifold_contract::{Corruption, FileId, TableMeta};
 
@@ -18,21 +18,20 @@ use crate::{
 /// The properties of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
-    /// What the manifest says of it too.
+    /// The same metadata as in the manifest.
     pub meta: TableMeta,
     /// Data blocks in it.
     pub blocks: u64,
-    /// Bytes of the largest data block, uncompressed: readers take no more memory for one.
+    /// Bytes of the largest data block, uncompressed: readers allocate no more than this for a block.
     pub block_bytes_max: usize,
-    /// Every so many entries of a block one has its whole key.
+    /// In each block, every entry at this interval has its whole key.
     pub restart_interval: usize,
-    /// Size of the filter; 0 when there is none; [`HASH_BITS`] when the hashes of the keys stand in its
-    /// place.
+    /// Size of the filter. 0: there is none. [`HASH_BITS`]: the hashes of the keys are stored in its place.
     pub filter_bits_per_key: u32,
 }
 
 impl Properties {
-    /// Whether the hashes of the keys stand where others have a filter.
+    /// Whether the table has the hashes of its keys in place of a filter.
     #[must_use]
     pub fn has_key_hashes(&self) -> bool {
         self.filter_bits_per_key == HASH_BITS
@@ -58,10 +57,10 @@ impl Properties {
         put_slice(out, &meta.largest);
     }
 
-    /// Decodes the properties of the table `id`, a file of `bytes`.
+    /// Decodes the properties of the table `id`, whose file has `bytes` bytes.
     ///
     /// # Errors
-    /// When they are damaged.
+    /// If they are damaged.
     pub fn decode(content: &[u8], id: FileId, bytes: u64) -> Result<Self, Corruption> {
         let mut input = Input::new(content, "table properties");
         let (entries, tombstones, range_tombstones) = (input.varint()?, input.varint()?, input.varint()?);
@@ -124,12 +123,12 @@ mod tests {
         some().encode(&mut out);
         assert_eq!(Properties::decode(&out, 7, 5000), Ok(some()));
         for len in 0..out.len() {
-            assert!(Properties::decode(&out[..len], 7, 5000).is_err(), "cut to {len} bytes");
+            assert!(Properties::decode(&out[..len], 7, 5000).is_err(), "truncated to {len} bytes");
         }
     }
 
     #[test]
-    fn a_block_that_no_table_has_is_refused() {
+    fn an_impossible_block_size_is_refused() {
         let mut out = Vec::new();
         Properties { block_bytes_max: BLOCK_BYTES_MAX + 1, ..some() }.encode(&mut out);
         assert!(Properties::decode(&out, 7, 5000).is_err());

@@ -4,7 +4,7 @@
 //! tombstones  count varint │ { start │ end kind u8 │ end, when the kind is 1 │ seqno varint } …
 //! ```
 //!
-//! Keys are a length and bytes. They are sorted by start, then newest first.
+//! A key is a length and bytes. Tombstones are sorted by start, then newest first.
 
 use bifold_contract::{Corruption, RangeTombstone};
 
@@ -29,7 +29,7 @@ pub fn encode(tombstones: &[RangeTombstone], out: &mut Vec<u8>) {
 /// Decodes what [`encode`] wrote.
 ///
 /// # Errors
-/// When it is damaged, or a tombstone spans nothing.
+/// If it is damaged, or a tombstone's range is empty.
 pub fn decode(content: &[u8]) -> Result<Vec<RangeTombstone>, Corruption> {
     let mut input = Input::new(content, "range tombstones");
     let count = input.varint()?;
@@ -43,7 +43,7 @@ pub fn decode(content: &[u8]) -> Result<Vec<RangeTombstone>, Corruption> {
             other => return Err(at.damage("0 or 1", other.to_string())),
         };
         if end.as_ref().is_some_and(|end| *end <= start) {
-            return Err(at.damage("an end behind the start", "one that is not"));
+            return Err(at.damage("an end after the start", "one that is not"));
         }
         tombstones.push(RangeTombstone { start, end, seqno: input.varint()? });
     }
@@ -67,12 +67,12 @@ mod tests {
         encode(&tombstones, &mut out);
         assert_eq!(decode(&out), Ok(tombstones));
         for len in 0..out.len() {
-            assert!(decode(&out[..len]).is_err(), "cut to {len} bytes");
+            assert!(decode(&out[..len]).is_err(), "truncated to {len} bytes");
         }
     }
 
     #[test]
-    fn a_tombstone_that_spans_nothing_is_refused() {
+    fn a_tombstone_with_an_empty_range_is_refused() {
         let mut out = Vec::new();
         encode(&[RangeTombstone { start: b"b"[..].into(), end: Some(b"b"[..].into()), seqno: 9 }], &mut out);
         assert!(decode(&out).is_err());

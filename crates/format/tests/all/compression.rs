@@ -1,4 +1,4 @@
-//! What surviving mutants have shown to be untested: `reliability/mutants.md`.
+//! Tests for gaps that surviving mutants have shown: `reliability/mutants.md`.
 
 use bifold_format::compression::{Compression, Compressor, Method, decompress};
 

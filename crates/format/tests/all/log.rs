@@ -7,7 +7,7 @@ use proptest::prelude::*;
 const FILE: u64 = 5;
 const SECTOR: usize = 512;
 
-/// A commit that can be compared: its first number and its operations in words.
+/// A commit that can be compared: its first sequence number and its operations as text.
 type Commit = (SeqNo, Vec<String>);
 
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ enum Op {
 }
 
 impl Op {
-    fn words(&self) -> String {
+    fn text(&self) -> String {
         format!(
             "{:?}",
             match self {
@@ -33,10 +33,10 @@ impl Op {
     }
 }
 
-/// A log of these commits and where each begins; one more offset tells where the last one ends.
+/// A log of these commits, and where each starts. One more offset is where the last one ends.
 fn log_of(commits: &[(Vec<Op>, Before)]) -> (Vec<u8>, Vec<usize>, Vec<Commit>) {
     let mut bytes = log::header(FILE).to_vec();
-    let (mut offsets, mut wanted, mut seqno) = (vec![bytes.len()], Vec::new(), 1);
+    let (mut offsets, mut expected, mut seqno) = (vec![bytes.len()], Vec::new(), 1);
     for (ops, before) in commits {
         let offset = bytes.len() as u64;
         let mut encoder = LogEncoder::begin(&mut bytes, FILE, offset, seqno);
@@ -50,10 +50,10 @@ fn log_of(commits: &[(Vec<Op>, Before)]) -> (Vec<u8>, Vec<usize>, Vec<Commit>) {
         }
         encoder.finish(*before);
         offsets.push(bytes.len());
-        wanted.push((seqno, ops.iter().map(Op::words).collect()));
+        expected.push((seqno, ops.iter().map(Op::text).collect()));
         seqno += ops.len() as u64;
     }
-    (bytes, offsets, wanted)
+    (bytes, offsets, expected)
 }
 
 fn read(bytes: &[u8]) -> Result<(Vec<Commit>, Tail), String> {
@@ -61,13 +61,13 @@ fn read(bytes: &[u8]) -> Result<(Vec<Commit>, Tail), String> {
     let mut commits = Vec::new();
     for record in reader.by_ref() {
         let record = record.map_err(|damage| damage.to_string())?;
-        let words = record.operations().map(|op| op.map(|op| format!("{op:?}")).map_err(|damage| damage.to_string()));
-        commits.push((record.first_seqno, words.collect::<Result<_, _>>()?));
+        let text = record.operations().map(|op| op.map(|op| format!("{op:?}")).map_err(|damage| damage.to_string()));
+        commits.push((record.first_seqno, text.collect::<Result<_, _>>()?));
     }
     Ok((commits, reader.tail()))
 }
 
-/// Bytes without order, so that no sector of them is near to zeros.
+/// Pseudo-random bytes, so that no sector is near-zero.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -79,17 +79,17 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Commits of every kind over six sectors: headers astride sectors, records within one, values that hold two whole
+/// Commits of every kind in six sectors: headers across two sectors, records within one, values with two whole
 /// sectors of zeros.
 fn mixed() -> Vec<(Vec<Op>, Before)> {
     let put = |value: Vec<u8>| Op::Put(1, b"key".to_vec(), value);
     let commits = vec![
-        vec![put(b"first".to_vec()), Op::Delete(2, b"gone".to_vec())],
+        vec![put(b"first".to_vec()), Op::Delete(2, b"lost".to_vec())],
         vec![put(noise(392, 1))],
         vec![Op::DeleteRange(300, b"a".to_vec(), Some(b"m".to_vec())), Op::DeleteRange(1, b"z".to_vec(), None)],
         vec![put([noise(120, 2), vec![0; 1300], noise(200, 3)].concat())],
         vec![],
-        vec![Op::Pointer(7, b"apart".to_vec(), vec![14, 0, 200, 1, 30])],
+        vec![Op::Pointer(7, b"aside".to_vec(), vec![14, 0, 200, 1, 30])],
         vec![put(Vec::new()), put(noise(600, 4))],
         vec![put(b"last".to_vec())],
     ];
@@ -100,8 +100,8 @@ proptest! {
     #[test]
     fn commits_come_back(commits in proptest::collection::vec(proptest::collection::vec(op(), 0..4), 0..6)) {
         let commits: Vec<_> = commits.into_iter().map(|ops| (ops, Before::Unsynced)).collect();
-        let (bytes, _, wanted) = log_of(&commits);
-        prop_assert_eq!(read(&bytes), Ok((wanted, Tail::Clean)));
+        let (bytes, _, expected) = log_of(&commits);
+        prop_assert_eq!(read(&bytes), Ok((expected, Tail::Clean)));
     }
 }
 
@@ -122,7 +122,7 @@ fn op() -> impl Strategy<Value = Op> {
 #[test]
 fn every_flipped_bit_of_a_log_is_an_error() {
     let (mut bytes, offsets, _) = log_of(&mixed());
-    assert!(offsets.iter().any(|at| at % SECTOR > SECTOR - 20), "no header astride two sectors: {offsets:?}");
+    assert!(offsets.iter().any(|at| at % SECTOR > SECTOR - 20), "no header across two sectors: {offsets:?}");
     for bit in 0..bytes.len() * 8 {
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert!(read(&bytes).is_err(), "bit {bit} of {} bytes", bytes.len());
@@ -131,53 +131,53 @@ fn every_flipped_bit_of_a_log_is_an_error() {
 }
 
 #[test]
-fn a_log_cut_at_any_byte_ends_before_the_commit_that_was_cut() {
-    let (bytes, offsets, wanted) = log_of(&mixed());
+fn a_log_truncated_at_any_byte_ends_before_the_truncated_commit() {
+    let (bytes, offsets, expected) = log_of(&mixed());
     for len in 0..=bytes.len() {
         let whole = offsets.iter().filter(|&&end| end <= len).count();
         let end = whole.checked_sub(1).map_or(0, |last| offsets[last]);
         let tail = if whole > 0 && end == len { Tail::Clean } else { Tail::Torn { offset: end as u64 } };
-        assert_eq!(read(&bytes[..len]), Ok((wanted[..whole.saturating_sub(1)].to_vec(), tail)), "cut at {len}");
+        assert_eq!(read(&bytes[..len]), Ok((expected[..whole.saturating_sub(1)].to_vec(), tail)), "truncated to {len}");
     }
 }
 
-/// Whatever was durable, and whichever of the later sectors are lost: up to 2⁶ losses behind each of the offsets.
+/// Every durable length, and every subset of lost later sectors: up to 2⁶ subsets after each of the offsets.
 #[test]
-fn lost_sectors_behind_the_durable_part_end_the_log_before_the_first_commit_they_spoil() {
-    let (bytes, offsets, wanted) = log_of(&mixed());
+fn lost_sectors_after_the_durable_prefix_end_the_log_before_the_first_commit_they_damage() {
+    let (bytes, offsets, expected) = log_of(&mixed());
     for durable in [0].iter().chain(&offsets) {
         let sectors: Vec<_> = (durable / SECTOR..bytes.len().div_ceil(SECTOR))
             .map(|sector| (sector * SECTOR).max(*durable)..((sector + 1) * SECTOR).min(bytes.len()))
             .collect();
         for lost in 0..1u32 << sectors.len() {
             let mut left = bytes.clone();
-            let gone = sectors.iter().enumerate().filter(|(at, _)| lost >> at & 1 == 1);
-            gone.for_each(|(_, sector)| left[sector.clone()].fill(0));
+            let lost_sectors = sectors.iter().enumerate().filter(|(at, _)| lost >> at & 1 == 1);
+            lost_sectors.for_each(|(_, sector)| left[sector.clone()].fill(0));
             let kept = if left[..offsets[0]] == bytes[..offsets[0]] {
                 offsets.windows(2).take_while(|ends| left[ends[0]..ends[1]] == bytes[ends[0]..ends[1]]).count()
             } else {
                 0
             };
             let end = if left[..offsets[0]] == bytes[..offsets[0]] { offsets[kept] as u64 } else { 0 };
-            let tail = if kept == wanted.len() { Tail::Clean } else { Tail::Torn { offset: end } };
-            assert_eq!(read(&left), Ok((wanted[..kept].to_vec(), tail)), "durable {durable}, lost {lost:b}");
+            let tail = if kept == expected.len() { Tail::Clean } else { Tail::Torn { offset: end } };
+            assert_eq!(read(&left), Ok((expected[..kept].to_vec(), tail)), "durable {durable}, lost {lost:b}");
         }
     }
 }
 
 #[test]
-fn zeros_of_any_length_behind_the_last_commit_are_a_torn_tail() {
-    let (bytes, _, wanted) = log_of(&mixed());
+fn zeros_of_any_length_after_the_last_commit_are_a_torn_tail() {
+    let (bytes, _, expected) = log_of(&mixed());
     for zeros in 1..1200 {
         let mut longer = bytes.clone();
         longer.resize(bytes.len() + zeros, 0);
         let tail = Tail::Torn { offset: bytes.len() as u64 };
-        assert_eq!(read(&longer), Ok((wanted.clone(), tail)), "{zeros} zeros");
+        assert_eq!(read(&longer), Ok((expected.clone(), tail)), "{zeros} zeros");
     }
 }
 
 #[test]
-fn garbage_behind_the_last_commit_is_an_error() {
+fn garbage_after_the_last_commit_is_an_error() {
     let (bytes, ..) = log_of(&mixed());
     for len in [32, 100, 512, 5000] {
         let longer = [&bytes[..], &noise(len, 9)].concat();
@@ -188,7 +188,7 @@ fn garbage_behind_the_last_commit_is_an_error() {
 #[test]
 fn a_sector_lost_before_a_commit_that_was_appended_after_a_sync_is_an_error() {
     let mut commits = mixed();
-    let (_, offsets, wanted) = log_of(&commits);
+    let (_, offsets, expected) = log_of(&commits);
     let synced = 6;
     commits[synced].1 = Before::Synced;
     let (bytes, ..) = log_of(&commits);
@@ -199,11 +199,11 @@ fn a_sector_lost_before_a_commit_that_was_appended_after_a_sync_is_an_error() {
             assert!(read(&left).is_err(), "sector {sector}");
         }
     }
-    // Behind that commit a lost sector is a torn tail as ever.
+    // After that commit a lost sector is a torn tail as usual.
     let mut left = bytes.clone();
     left[offsets[synced + 1]..].fill(0);
     let tail = Tail::Torn { offset: offsets[synced + 1] as u64 };
-    assert_eq!(read(&left), Ok((wanted[..=synced].to_vec(), tail)));
+    assert_eq!(read(&left), Ok((expected[..=synced].to_vec(), tail)));
 }
 
 #[test]
@@ -214,5 +214,5 @@ fn commits_of_another_log_or_another_place_are_errors() {
     other.extend_from_slice(&bytes[offsets[0]..]);
     assert!(LogReader::new(&other, FILE + 1).unwrap().any(|record| record.is_err()));
     let moved = [&bytes[..offsets[0]], &bytes[offsets[1]..]].concat();
-    assert!(read(&moved).is_err(), "a commit cut out of the middle");
+    assert!(read(&moved).is_err(), "a commit removed from the middle");
 }

@@ -1,6 +1,6 @@
 //! Tests of the formats through their public interface, exhaustive where a file is small enough for that.
 //!
-//! | file | what it demands |
+//! | file | what it checks |
 //! |---|---|
 //! | `golden` | the worked examples of `docs/formats` are, byte for byte, what is written |
 //! | `log`, `manifest` | what a crash leaves is a torn tail, whatever else is damage, nothing is silent |

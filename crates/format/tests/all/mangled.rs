@@ -17,7 +17,7 @@ use bifold_format::{
     value,
 };
 
-/// Rounds per kind: some 10 ms each in a debug build. `BIFOLD_FUZZ_ROUNDS` says another number.
+/// Rounds per kind: some 10 ms each in a debug build. `BIFOLD_FUZZ_ROUNDS` overrides the number.
 const ROUNDS: u64 = 1500;
 
 fn rounds() -> u64 {
@@ -40,7 +40,7 @@ impl Random {
         (self.next() % limit.max(1) as u64) as usize
     }
 
-    /// Damages `bytes` in one of the ways in which decoders go wrong.
+    /// Damages `bytes` in one of the ways that break decoders.
     fn mangle(&mut self, bytes: &mut Vec<u8>) {
         let at = self.below(bytes.len());
         let len = self.below(bytes.len() - at).min(64);
@@ -56,7 +56,7 @@ impl Random {
                 let to = self.below(bytes.len());
                 bytes.splice(to..to, piece);
             }
-            // A length or count that is far too large, or just.
+            // A length or count that is far too large, or just too large.
             _ if bytes.len() >= at + 4 => {
                 let number = [u32::MAX, 1 << 31, bytes.len() as u32, bytes.len() as u32 + 1][self.below(4)];
                 bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
@@ -66,14 +66,14 @@ impl Random {
     }
 }
 
-/// Runs `decode` on `sound` and on many damaged forms of it, one to four kinds of damage at a time.
+/// Runs `decode` on `valid` and on many damaged variants of it, with one to four kinds of damage at a time.
 #[track_caller]
-fn survive(sound: &[u8], decode: impl Fn(&[u8])) {
-    decode(sound);
+fn survive(valid: &[u8], decode: impl Fn(&[u8])) {
+    decode(valid);
     decode(&[]);
     for seed in 0..rounds() {
         let mut random = Random(seed);
-        let mut bytes = sound.to_vec();
+        let mut bytes = valid.to_vec();
         for _ in 0..=random.below(4) {
             random.mangle(&mut bytes);
         }
@@ -170,7 +170,7 @@ fn value_files() {
     }
 }
 
-/// The bodies of records that are about no key: kind, method and a key length of one byte stand before them.
+/// The bodies of records without a key: kind, method and a key length of one byte come before them.
 #[test]
 fn drop_files_and_sorted_tables() {
     let body = |record: &[u8]| record[HEADER_BYTES + 3..record.len() - TRAILER_BYTES].to_vec();

@@ -16,7 +16,7 @@ use proptest::{collection::vec, option, prelude::*};
 const DATABASE: u64 = 0xB1F0_1DB1;
 const SECTOR: usize = 512;
 
-/// A manifest of these edits and where each record begins; one more offset tells where the last one ends.
+/// A manifest of these edits, and where each record starts. One more offset is where the last one ends.
 fn manifest_of(edits: &[Edit]) -> (Vec<u8>, Vec<usize>) {
     let mut bytes = manifest::header(DATABASE).to_vec();
     let mut offsets = vec![bytes.len()];
@@ -34,7 +34,7 @@ fn read(bytes: &[u8]) -> Result<(Vec<Edit>, Tail), Corruption> {
     Ok((edits, reader.tail()))
 }
 
-/// Three edits over about four sectors.
+/// Three edits in about four sectors.
 fn three() -> Vec<Edit> {
     let keyspace =
         |id, len| KeyspaceEdit::Created { id, name: format!("keyspace {id}"), options: "x = 1\n".repeat(len) };
@@ -69,18 +69,18 @@ fn every_flipped_bit_of_a_manifest_is_an_error() {
 }
 
 #[test]
-fn a_manifest_cut_in_a_later_record_ends_before_it() {
+fn a_manifest_truncated_in_a_later_record_ends_before_it() {
     let (bytes, offsets) = manifest_of(&three());
     for len in offsets[1]..=bytes.len() {
         let whole = offsets.iter().filter(|&&end| end <= len).count() - 1;
         let end = offsets[whole];
         let tail = if end == len { Tail::Clean } else { Tail::Torn { offset: end as u64 } };
-        assert_eq!(read(&bytes[..len]), Ok((three()[..whole].to_vec(), tail)), "cut at {len}");
+        assert_eq!(read(&bytes[..len]), Ok((three()[..whole].to_vec(), tail)), "truncated to {len}");
     }
 }
 
 #[test]
-fn sectors_lost_from_the_last_record_alone_are_a_torn_tail_and_others_an_error() {
+fn sectors_lost_from_only_the_last_record_are_a_torn_tail_and_others_an_error() {
     let (bytes, offsets) = manifest_of(&three());
     for sector in 0..bytes.len().div_ceil(SECTOR) {
         let end = bytes.len().min((sector + 1) * SECTOR);
@@ -96,12 +96,13 @@ fn sectors_lost_from_the_last_record_alone_are_a_torn_tail_and_others_an_error()
     }
 }
 
-/// Read as one without records, it would pass for an empty database, whose files are then deleted as leftovers.
+/// Read as a manifest without records, it would look like an empty database, and all files would be deleted as
+/// leftovers.
 #[test]
 fn a_manifest_without_a_whole_first_record_is_an_error() {
     let (bytes, offsets) = manifest_of(&three());
     for len in 0..offsets[1] {
-        assert!(read(&bytes[..len]).is_err(), "cut at {len}");
+        assert!(read(&bytes[..len]).is_err(), "truncated to {len}");
     }
     assert!(read(&[0; 4096]).is_err());
     let (mut alone, offsets) = manifest_of(&three()[..1]);
@@ -112,15 +113,15 @@ fn a_manifest_without_a_whole_first_record_is_an_error() {
 }
 
 #[test]
-fn numbers_that_leave_none_to_come_are_damage() {
-    let sound = Edit { next_file: Some(NUMBER_MAX / 2), last_seqno: Some(MAX_SEQNO), ..Edit::default() };
+fn numbers_that_leave_none_for_the_future_are_damage() {
+    let valid = Edit { next_file: Some(NUMBER_MAX / 2), last_seqno: Some(MAX_SEQNO), ..Edit::default() };
     let floor = |log, first| Edit { log_floor: Some(LogFloor { log, first }), ..Edit::default() };
     let read = |edit: &Edit| {
         let mut bytes = manifest::header(DATABASE).to_vec();
         bytes.extend(manifest::encode_record(edit, DATABASE, bytes.len() as u64));
         ManifestReader::new(&bytes).unwrap().next().unwrap().map(|record| record.edit)
     };
-    for edit in [&sound, &floor(NUMBER_MAX, 1)] {
+    for edit in [&valid, &floor(NUMBER_MAX, 1)] {
         assert_eq!(read(edit).as_ref(), Ok(edit));
     }
     let damaged = [
@@ -195,15 +196,15 @@ fn table() -> impl Strategy<Value = TableMeta> {
 
 fn value_file() -> impl Strategy<Value = ValueFileMeta> {
     let keys = (any::<Vec<u8>>(), any::<Vec<u8>>());
-    (any::<[u64; 4]>(), any::<[u32; 3]>(), any::<[u8; 2]>(), keys).prop_map(
+    (any::<[u64; 4]>(), any::<[u32; 2]>(), any::<[u8; 2]>(), keys).prop_map(
         |(long, short, bytes, (smallest, largest))| ValueFileMeta {
             id: long[0] >> 2,
             group: long[1],
             bytes: long[2],
-            entries: long[3],
+            entries: if bytes[0] % 2 == 0 { long[3] } else { 0 },
+            deleted: (bytes[0] % 2 == 1).then_some(long[3]),
             keyspace: short[0],
-            epoch: short[1],
-            tags: short[2],
+            tags: short[1] & !1,
             class: bytes[0],
             level: bytes[1],
             smallest: smallest.into(),

@@ -14,7 +14,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_recognised_has_the_one_form_that_is_written(name in "[0-9+]{1,22}\\.(log|tbl|val|tmp)") {
+    fn a_recognised_name_has_the_form_that_is_written(name in "[0-9+]{1,22}\\.(log|tbl|val|tmp)") {
         let written = match names::parse(&name) {
             FileKind::Log(id) => names::log(id),
             FileKind::Table(id) => names::table(id),

@@ -8,19 +8,19 @@ use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Levels};
 
 use super::shape;
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Shape {
     /// The whole tree.
     pub levels: Levels,
-    /// Its partitions in the order of their keys.
+    /// Its partitions, in key order.
     pub partitions: Vec<Levels>,
-    /// How far they are from their shape, the worst first.
+    /// The debt and the position of each partition, the worst first.
     debts: Vec<(f64, usize)>,
 }
 
 impl Shape {
-    /// Of a tree whose partitions are compacted by `policy`.
+    /// The shape of a tree with partitions that `policy` compacts.
     #[must_use]
     pub fn new(levels: Levels, policy: &dyn CompactionPolicy) -> Self {
         let partitions = levels.partitions();
@@ -29,19 +29,20 @@ impl Shape {
         Self { levels, partitions, debts }
     }
 
-    /// How far the worst partition is from its shape; from 1.0 on a compaction is due.
+    /// The debt of the worst partition; from 1.0 on a compaction is due.
     #[must_use]
     pub fn debt(&self) -> f64 {
         self.debts.first().map_or(0.0, |worst| worst.0)
     }
 
-    /// What `policy`, by which the debts were worked out, has due in the worst partition in which it finds a job.
+    /// The job that `policy` chooses in the worst partition that has one. It must be the policy that gave the debts.
     #[must_use]
     pub fn choose(&self, policy: &dyn CompactionPolicy, busy: &Busy) -> Option<CompactionJob> {
         self.debts.iter().find_map(|&(_, at)| {
             let partition = &self.partitions[at];
             let job = policy.choose(partition, busy)?;
-            // Where others have a run it gets none of its own: a lookup would have to ask each.
+            // If other partitions have a run at that level, the output joins it: a new run would be one more for
+            // lookups to search.
             let is_first = shape::newest_run(partition, job.output_level).is_none();
             let output_run = if is_first { shape::newest_run(&self.levels, job.output_level) } else { job.output_run };
             Some(CompactionJob { output_run, ..job })

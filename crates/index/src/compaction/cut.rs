@@ -13,33 +13,33 @@ use std::sync::Arc;
 
 use bifold_contract::TableMeta;
 
-/// What the open table has by now, in bytes.
+/// The size of the open table so far, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Open {
-    /// Of its file.
+    /// Bytes of its file.
     pub bytes: u64,
-    /// Of the values it points at.
+    /// Bytes of the values it points at.
     pub reach: u64,
 }
 
-/// How large a table may become, in bytes.
+/// The limits of a table, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub bytes: u64,
     pub reach: u64,
-    /// Of the tables that it overlaps a level deeper.
+    /// Bytes of the tables that it overlaps one level deeper.
     pub overlap: u64,
 }
 
-/// Follows the keys of an output and says when a table is over.
+/// Follows the keys of an output and decides where a table ends.
 pub(super) struct Cut<'a> {
-    /// By largest key: those of several runs may overlap one another.
+    /// Sorted by largest key, because tables of several runs may overlap one another.
     grandparents: Vec<&'a TableMeta>,
     /// How many of them end before the last key.
     passed: usize,
-    /// Their bytes, since the table began.
+    /// The bytes of those passed since the open table started.
     overlap_bytes: u64,
-    /// The keys still ahead before which a table ends.
+    /// The keys still ahead at which a table must end.
     ahead: &'a [Box<[u8]>],
     limits: Limits,
 }
@@ -51,7 +51,7 @@ impl<'a> Cut<'a> {
         Self { grandparents, passed: 0, overlap_bytes: 0, ahead: cuts, limits }
     }
 
-    /// Whether the table that is open by now must end before `key`. Keys ascend.
+    /// Whether the open table must end before `key`. Keys ascend.
     pub(super) fn is_due(&mut self, key: &[u8], open: Option<Open>) -> bool {
         let is_named = self.pass_named(key);
         let is_between = self.pass_grandparents(key, open.is_some());
@@ -67,7 +67,7 @@ impl<'a> Cut<'a> {
         due
     }
 
-    /// Whether a key at which the plan cuts is behind the last key, and not behind `key`.
+    /// Whether the plan names a key after the last key and not after `key`.
     fn pass_named(&mut self, key: &[u8]) -> bool {
         let passed = self.ahead.iter().take_while(|cut| &***cut <= key).count();
         self.ahead = &self.ahead[passed..];
@@ -79,7 +79,7 @@ impl<'a> Cut<'a> {
         let before = self.passed;
         while let Some(next) = self.grandparents.get(self.passed).filter(|next| &*next.largest < key) {
             self.passed += 1;
-            // What lies before the first key of the output overlaps none of it.
+            // Tables before the first key of the output overlap none of it.
             if is_open {
                 self.overlap_bytes = self.overlap_bytes.saturating_add(next.bytes);
             }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_ends_that_points_at_too_much() {
+    fn a_table_that_points_at_too_many_value_bytes_ends() {
         let mut cut = Cut::new(&[], &[], Limits { bytes: 100, reach: 400, overlap: u64::MAX });
         assert!(!cut.is_due(b"a", Some(Open { bytes: 50, reach: 399 })));
         assert!(cut.is_due(b"b", Some(Open { bytes: 51, reach: 400 })));
@@ -124,7 +124,7 @@ mod tests {
         assert!(!cut.is_due(b"b", open(90)));
         assert!(!cut.is_due(b"e", open(99)), "not full yet");
         assert!(!cut.is_due(b"f", open(100)), "in the middle of one");
-        assert!(cut.is_due(b"l", open(110)), "behind it");
+        assert!(cut.is_due(b"l", open(110)), "after it");
         assert!(!cut.is_due(b"y", open(124)));
         assert!(cut.is_due(b"yy", open(125)), "a quarter more is enough");
         assert!(cut.is_due(b"zz", open(100)), "nothing is ahead");
@@ -134,10 +134,10 @@ mod tests {
     fn a_table_ends_before_it_overlaps_too_much() {
         let below = [table("a", "c", 40), table("d", "f", 40), table("g", "i", 40), table("j", "l", 40)];
         let mut cut = Cut::new(&below, &[], limits(100, 60));
-        assert!(!cut.is_due(b"d", None), "what lies before the output does not count");
+        assert!(!cut.is_due(b"d", None), "tables before the output do not count");
         assert!(!cut.is_due(b"g", open(1)), "40 bytes passed");
         assert!(cut.is_due(b"j", open(2)), "80 bytes passed");
-        assert!(!cut.is_due(b"m", open(1)), "the count begins anew");
+        assert!(!cut.is_due(b"m", open(1)), "the count starts again");
     }
 
     #[test]

@@ -1,17 +1,17 @@
-//! Compaction: which tables to rewrite, and the one loop that rewrites them.
+//! Compaction: which tables to rewrite, and the loop that rewrites them.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`leveled`] | policy: one run a level, few runs to read, little dead space |
-//! | [`tiered`] | policy: several runs a level, few bytes written |
+//! | [`leveled`] | policy: one run per level, few runs to read, little dead space |
+//! | [`tiered`] | policy: several runs per level, few bytes written |
 //! | [`two_layer`] | policy: an unsorted layer and a sorted one (UniKV) |
-//! | [`by_partition`] | what a policy says of each partition of a tree |
+//! | [`by_partition`] | applies a policy to each partition of a tree |
 //! | [`split`] | where a partition is split |
-//! | `shape` | what the policies ask of a tree: which tables overlap and must go together |
+//! | `shape` | helpers for policies: which tables overlap and must go together |
 //! | [`run`] | the merge loop of flush, compaction and split |
 //! | `cut` | where one output table ends and the next begins |
-//! | [`parts`] | where flushes cut level 0, so that it goes down in parts |
-//! | [`narrow`] | where tables are cut whose part the disk has no room to merge |
+//! | [`parts`] | where flushes cut level 0, so that it is merged down in parts |
+//! | [`narrow`] | where to cut tables if the disk has no space to merge their part |
 //!
 //! A policy looks at the tree's shape and at what is running, and answers a plan; it changes nothing and remembers
 //! nothing.

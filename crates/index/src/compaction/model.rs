@@ -1,4 +1,4 @@
-//! Policies are run on a model of a tree whose tables list every version they hold.
+//! Runs policies on a model of a tree in which each table lists all its versions.
 //!
 //! Random flushes, jobs that run side by side and end in any order, and changes of policy on the way: after each
 //! step, what stands further up must be newer, for every key. That is all a policy can break.
@@ -18,7 +18,7 @@ use super::{
     two_layer::{TwoLayer, TwoLayerOptions},
 };
 
-/// Keys are the numbers below this, so that everything overlaps often.
+/// Keys are the numbers below this, so that tables overlap often.
 const KEYS: u8 = 24;
 const ENTRY_BYTES: u64 = 10;
 
@@ -26,7 +26,7 @@ const ENTRY_BYTES: u64 = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     start: u8,
-    /// Exclusive; `u8::MAX` for a tombstone without end.
+    /// Exclusive; `u8::MAX` for a tombstone without an upper bound.
     end: u8,
     seqno: SeqNo,
     is_range: bool,
@@ -38,7 +38,7 @@ impl Version {
     }
 }
 
-/// A table of which only its place and its size matter.
+/// A table for tests that use only its key range and its size.
 pub(super) fn table(smallest: &str, largest: &str, bytes: u64) -> Arc<TableMeta> {
     Arc::new(TableMeta {
         id: 1,
@@ -121,7 +121,7 @@ impl Model {
 
     fn add_table(&mut self, level: u8, run: RunId, versions: Vec<Version>) {
         let id: FileId = self.id();
-        // The largest key that an entry touches, or the end of a range tombstone: as the manifest has it.
+        // The largest key that an entry touches, or the end of a range tombstone, as in the manifest.
         let reach = |v: &Version| match v {
             v if !v.is_range || v.end == u8::MAX => v.start,
             v => v.end,
@@ -182,11 +182,11 @@ impl Model {
         let (levels, busy) = (self.levels(), self.busy());
         let shape = Shape::new(levels.clone(), policy);
         let Some(job) = shape.choose(policy, &busy) else { return Ok(false) };
-        prop_assert!(shape.debt() >= 1.0, "work is due only where debt says so: {job:?}");
+        prop_assert!(shape.debt() >= 1.0, "work is due only if the debt says so: {job:?}");
         prop_assert!(!job.inputs.is_empty());
         let position = |input: &(u8, RunId, FileId)| levels.tables().position(|(l, r, t)| *input == (l, r, t.id));
         let positions: Option<Vec<usize>> = job.inputs.iter().map(position).collect();
-        prop_assert!(positions.is_some_and(|p| p.is_sorted()), "inputs are there, newest first: {job:?}");
+        prop_assert!(positions.is_some_and(|p| p.is_sorted()), "inputs exist, newest first: {job:?}");
         prop_assert!(job.inputs.iter().all(|i| !busy.tables.contains(&i.2)), "inputs are free: {job:?}");
         let run = match job.output_run {
             Some(run) => run,
@@ -221,13 +221,13 @@ impl Model {
             return Ok(());
         }
         let all: Vec<Version> = inputs.into_iter().flat_map(|t| t.versions).collect();
-        let is_hidden = |v: &Version| all.iter().any(|newer| newer.seqno > v.seqno && newer.spans(v.start));
-        let kept: Vec<Version> = all.iter().filter(|v| v.is_range || !is_hidden(v)).copied().collect();
+        let is_overwritten = |v: &Version| all.iter().any(|newer| newer.seqno > v.seqno && newer.spans(v.start));
+        let kept: Vec<Version> = all.iter().filter(|v| v.is_range || !is_overwritten(v)).copied().collect();
         self.add_run(job.output_level, run, &kept, cuts);
         Ok(())
     }
 
-    /// For every key, what stands further up or in a newer run is newer; tables of a run share no key.
+    /// For every key, an upper level or a newer run is newer. The tables of a run share no key.
     fn check(&self) -> Result<(), TestCaseError> {
         let mut tables: Vec<&ModelTable> = self.tables.iter().collect();
         tables.sort_by_key(|t| (t.level, std::cmp::Reverse(t.run)));
@@ -257,7 +257,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let cuts = || prop::collection::vec(1..KEYS, 0..5);
-    // Half of all flushes touch few neighbouring keys, so that tables lie side by side too.
+    // Half of all flushes touch a few neighbouring keys, so that some tables do not overlap.
     let keys = prop_oneof![
         prop::collection::vec(0..KEYS, 1..12),
         (0..KEYS - 3).prop_flat_map(|low| prop::collection::vec(low..low + 3, 1..4)),
@@ -313,7 +313,7 @@ proptest! {
                 Step::End { at, cuts } if !model.running.is_empty() => model.end(*at, cuts)?,
                 Step::End { .. } => {}
                 Step::Split(at) => drop(model.boundaries.insert(*at)),
-                // A tree gets another policy when it is opened, so jobs that were running have come to nothing.
+                // A tree gets another policy only when it is opened, so running jobs are lost.
                 Step::Policy(number) => {
                     model.running.clear();
                     policy_now = policy(*number);
@@ -321,7 +321,7 @@ proptest! {
             }
             model.check()?;
         }
-        // Left alone, the tree comes into shape, and debt agrees that it is.
+        // Without further flushes compaction comes to rest, and then the debt is below 1.0.
         while !model.running.is_empty() {
             model.end(0, &[])?;
         }

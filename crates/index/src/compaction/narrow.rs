@@ -1,9 +1,10 @@
-//! Parts that are too large to be merged at once: which table to cut, and where, so that a part falls apart.
+//! Parts that are too large to be merged at once: which table to cut, and where, so that the part falls into smaller
+//! ones.
 //!
 //! ```text
-//! a part     ▇▇▇▇▇▇▇▇▇▇▇▇      the run with most bytes: its tables are cut to a few bytes each
+//! a part     ▇▇▇▇▇▇▇▇▇▇▇▇      first the run with the most bytes: its tables are cut into small ones
 //!            ▇▇▇▇▇▇▇▇▇▇▇▇
-//!            ▇▇▇│▇▇▇│▇▇▇│▇▇▇   then those of other runs where these begin
+//!            ▇▇▇│▇▇▇│▇▇▇│▇▇▇   then the tables of other runs, where these start
 //! its parts  ▇▇▇│▇▇▇│▇▇▇│▇▇▇
 //! ```
 //!
@@ -17,21 +18,21 @@ use bifold_contract::{Levels, RunId, TableMeta};
 
 use super::parts::Place;
 
-/// No table is cut to fewer bytes.
+/// No table is cut into pieces smaller than this.
 const PIECE_BYTES_MIN: u64 = 4 << 10;
 
-/// A table to be written anew in its place, as several.
+/// A table to rewrite in its place as several tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableCut {
-    /// Which.
+    /// The table.
     pub table: Place,
     /// The keys before which to cut it, ascending.
     pub keys: Vec<Box<[u8]>>,
-    /// And at about this size, in bytes.
+    /// Also cut at about this size, in bytes.
     pub piece_bytes: u64,
 }
 
-/// The next cut that helps to have no part of these tables with more than `most` bytes; `None` when there is none.
+/// The next cut on the way to parts of at most `most` bytes; `None` if no cut helps.
 #[must_use]
 pub fn next_cut(levels: &Levels, tables: &[Place], most: u64) -> Option<TableCut> {
     let mut runs: BTreeMap<(u8, RunId), Vec<&TableMeta>> = BTreeMap::new();
@@ -44,33 +45,33 @@ pub fn next_cut(levels: &Levels, tables: &[Place], most: u64) -> Option<TableCut
         return None;
     }
     let (&largest, ruler) = runs.iter().max_by_key(|(_, tables)| bytes(tables))?;
-    // Parts of half of what fits: the other runs have their bytes elsewhere than the largest.
+    // Aim at half of `most`: the bytes of the other runs are distributed differently from those of the largest.
     let share = u128::from(bytes(ruler)) * u128::from(most / 2) / u128::from(all);
     let piece_bytes = u64::try_from(share).unwrap_or(u64::MAX).max(PIECE_BYTES_MIN);
-    let of = |(level, run): (u8, RunId), table: &TableMeta| (level, run, table.id);
-    let is_long = |table: &&&TableMeta| table.bytes > piece_bytes + piece_bytes / 2 && has_keys_apart(table);
+    let place_of = |(level, run): (u8, RunId), table: &TableMeta| (level, run, table.id);
+    let is_long = |table: &&&TableMeta| table.bytes > piece_bytes + piece_bytes / 2 && has_distinct_keys(table);
     if let Some(table) = ruler.iter().find(is_long) {
-        return Some(TableCut { table: of(largest, table), keys: Vec::new(), piece_bytes });
+        return Some(TableCut { table: place_of(largest, table), keys: Vec::new(), piece_bytes });
     }
     let mut others = runs.iter().filter(|(place, _)| **place != largest);
     others.find_map(|(&place, tables)| {
         tables.iter().find_map(|table| {
             let keys: Vec<Box<[u8]>> =
                 ruler.iter().map(|ruler| &ruler.smallest).filter(|key| is_within(key, table)).cloned().collect();
-            (!keys.is_empty()).then(|| TableCut { table: of(place, table), keys, piece_bytes: u64::MAX })
+            (!keys.is_empty()).then(|| TableCut { table: place_of(place, table), keys, piece_bytes: u64::MAX })
         })
     })
 }
 
-fn has_keys_apart(table: &TableMeta) -> bool {
+fn has_distinct_keys(table: &TableMeta) -> bool {
     table.entries + table.range_tombstones > 1 && (table.unbounded || table.smallest < table.largest)
 }
 
-/// Whether a table has keys before this one and others from it on.
+/// Whether a table may have keys on both sides of a cut before `key`.
 fn is_within(key: &[u8], table: &TableMeta) -> bool {
     // The end of a range tombstone is not in its range.
-    let ends_behind = || if table.range_tombstones > 0 { *table.largest > *key } else { *table.largest >= *key };
-    *table.smallest < *key && (table.unbounded || ends_behind())
+    let ends_after = || if table.range_tombstones > 0 { *table.largest > *key } else { *table.largest >= *key };
+    *table.smallest < *key && (table.unbounded || ends_after())
 }
 
 #[cfg(test)]
@@ -84,7 +85,7 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    /// Runs of level 0, the newest first, of tables from their first letter to their last one with so many KiB.
+    /// Runs of level 0, newest first. Each table is given by its first and last key (one letter each) and its KiB.
     fn tree(runs: &[&[(&str, u64)]]) -> Levels {
         let ids = Cell::new(0);
         let table = |&(keys, kib): &(&str, u64)| {
@@ -98,7 +99,7 @@ mod tests {
         Levels { levels: vec![level0], ..Levels::default() }
     }
 
-    /// The first letter of the table to cut, at which keys, and to how many KiB.
+    /// The first key of the table to cut, the keys to cut at, and the KiB per piece.
     fn cut(levels: &Levels, most: u64) -> Option<(String, String, u64)> {
         let tables: Vec<Place> = levels.tables().map(|(level, run, table)| (level, run, table.id)).collect();
         let cut = next_cut(levels, &tables, most * KIB)?;
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_not_cut() {
+    fn a_part_that_fits_is_not_cut() {
         assert_eq!(cut(&tree(&[&[("az", 60)], &[("az", 40)]]), 100), None);
     }
 
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_cut_where_its_tables_begin() {
+    fn other_runs_are_cut_where_its_tables_start() {
         let levels = tree(&[&[("bz", 80)], &[("ac", 40), ("dh", 40), ("im", 40), ("nz", 40)]]);
         let (table, keys, _) = cut(&levels, 120).unwrap();
         assert_eq!((&*table, &*keys), ("b", "din"));
@@ -128,8 +129,8 @@ mod tests {
     #[test]
     fn when_all_are_cut_nothing_is_left_to_do() {
         let levels = tree(&[&[("bd", 3)], &[("bc", 5)]]);
-        assert_eq!(cut(&levels, 7), None, "they begin together, and neither has more than a piece");
+        assert_eq!(cut(&levels, 7), None, "they start at the same key, and neither is larger than a piece");
         assert_eq!(cut(&tree(&[&[("aa", 99)]]), 10), None, "one key");
-        assert_eq!(cut(&tree(&[&[("az", 6)]]), 1), None, "no table has fewer bytes than a piece");
+        assert_eq!(cut(&tree(&[&[("az", 6)]]), 1), None, "no table is cut below the smallest piece");
     }
 }

@@ -1,9 +1,9 @@
-//! Level 0 in parts: where flushes cut their tables, so that level 0 goes down one key range after the other.
+//! Level 0 in parts: where flushes cut their tables, so that level 0 is merged down one key range at a time.
 //!
 //! ```text
 //! level 0   ▇▇▇▇│▇▇▇▇▇▇│▇▇▇▇│▇▇▇▇▇      each run is cut at the same keys,
 //!           ▇▇▇▇│▇▇▇▇▇▇│▇▇▇▇│▇▇▇▇▇
-//! base      ▇▇ ▇│▇▇▇ ▇▇│▇ ▇▇│▇▇▇ ▇      which lie between tables of the base
+//! base      ▇▇ ▇│▇▇▇ ▇▇│▇ ▇▇│▇▇▇ ▇      between tables of the base
 //! ```
 //!
 //! Tables of level 0 that overlap one another must go down together. Uncut, these are all of them: one job rewrites
@@ -30,9 +30,9 @@ pub type Place = (u8, RunId, FileId);
 pub struct Part {
     /// Newest first.
     pub tables: Vec<Place>,
-    /// Some of them have tombstones, of keys or of ranges.
+    /// Whether some of them have tombstones, of keys or of ranges.
     pub has_tombstones: bool,
-    /// The key behind which the next part begins; `None` when there is none.
+    /// The last key of the part; `None` if it is unbounded.
     pub end: Option<Box<[u8]>>,
 }
 
@@ -61,14 +61,14 @@ pub fn parts<'a>(levels: &'a Levels, start: Bound<&'a [u8]>, end: Option<&'a [u8
     };
     let has_keys = move |span: &Span<'_>| span.end.is_none_or(is_behind) && end.is_none_or(|end| span.start <= end);
     parts.into_iter().filter(move |(span, _)| has_keys(span)).map(|(span, mut part)| {
-        // Stable, so that the tables of a run stay in the order of their keys.
+        // Stable, so that the tables of a run stay in key order.
         part.tables.sort_by_key(|&(level, run, _)| (level, std::cmp::Reverse(run)));
         part.end = span.end.map(Box::from);
         part
     })
 }
 
-/// The keys before which to cut what is merged, ascending: those of flushes, and all boundaries.
+/// The keys before which merges cut their output, ascending: those of flushes, and all boundaries.
 #[must_use]
 pub fn cuts_of_merges(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
     let mut cuts = cuts(levels, most);
@@ -93,15 +93,15 @@ pub fn cuts(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
     let (base, newest) = (base_tables(levels), newest_spans(levels));
     let share = |bytes: u64| bytes.div_ceil(most.max(1) as u64).max(1);
     let (step, newest_step) = (share(shape::bytes(&base)), share(newest.iter().map(|&(_, bytes)| bytes).sum()));
-    // Of a gap's keys the first is taken, so that cuts follow the base where it has a table that begins there.
+    // The first candidate key in a gap is taken, so a cut follows the base if a table of the base starts there.
     let mut candidates: Vec<(&[u8], u64, u64)> = base.iter().map(|t| (&*t.table.smallest, t.table.bytes, 0)).collect();
     candidates.extend(newest.iter().map(|&(span, bytes)| (span.start, 0, bytes)));
     candidates.extend(boundaries.iter().map(|boundary| (&**boundary, 0, 0)));
     candidates.sort_by_key(|&(key, ..)| key);
     let mut cuts: Vec<Box<[u8]>> = Vec::new();
     let (mut bytes, mut newest_bytes, mut last_gap) = (0, 0, 0);
-    for (key, behind, newest_behind) in candidates {
-        // A gap has the number of the table behind it.
+    for (key, table_bytes, newest_table_bytes) in candidates {
+        // A gap has the number of the table after it.
         let gap = newest.partition_point(|(span, _)| span.start < key);
         let before = gap.checked_sub(1).map(|table| newest[table].0);
         let is_in_gap = before.is_none_or(|span| span.end.is_some_and(|end| end < key));
@@ -116,13 +116,13 @@ pub fn cuts(levels: &Levels, most: usize) -> Vec<Box<[u8]>> {
             cuts.push(key.into());
             (bytes, newest_bytes, last_gap) = (0, 0, gap);
         }
-        bytes += behind;
-        newest_bytes += newest_behind;
+        bytes += table_bytes;
+        newest_bytes += newest_table_bytes;
     }
     cuts
 }
 
-/// The tables of the level that level 0 merges into, if they are one sorted run.
+/// The tables of the level that level 0 is merged into, if they are one sorted run.
 fn base_tables(levels: &Levels) -> Vec<Placed<'_>> {
     let base = (1..=levels.deepest()).find(|&depth| shape::level_bytes(levels, depth) > 0);
     let base = base.filter(|&base| shape::level(levels, base).is_some_and(|level| level.runs.len() == 1));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_base_nothing_is_cut_but_where_the_newest_run_is() {
+    fn without_a_base_only_the_cuts_of_the_newest_run_are_kept() {
         assert_eq!(cut(&Levels::default(), 4), "");
         assert_eq!(cut(&tree("a", &[&["ag", "ht"]]), 4), "h");
     }
@@ -179,23 +179,23 @@ mod tests {
     #[test]
     fn each_run_is_cut_where_the_newest_is() {
         assert_eq!(cut(&tree("abcdefghi", &[&["ac", "eh"], &["aa", "bz"]]), 1), "cc");
-        assert_eq!(cut(&tree("abfghi", &[&["ac", "eh"]]), 1), "e", "no table of the base begins between them");
+        assert_eq!(cut(&tree("abfghi", &[&["ac", "eh"]]), 1), "e", "no table of the base starts between them");
     }
 
     #[test]
-    fn parts_that_grow_too_large_or_too_small_are_cut_anew() {
-        assert_eq!(cut(&tree("abcdefghi", &[&["az"]]), 4), "ee", "not one larger part of two, but twice that");
+    fn parts_that_become_too_large_or_too_small_are_cut_differently() {
+        assert_eq!(cut(&tree("abcdefghi", &[&["az"]]), 4), "ee", "not at one share, but at twice that");
         let small = &["aa", "bb", "cc", "dd", "ez"];
-        assert_eq!(cut(&tree("abcdefghi", &[small]), 1), "bb d", "parts of one are too small");
+        assert_eq!(cut(&tree("abcdefghi", &[small]), 1), "bb d", "parts of one table are too small");
     }
 
     #[test]
-    fn a_run_is_cut_where_the_newest_is_though_some_of_its_parts_have_no_base_yet() {
+    fn a_run_is_cut_like_the_newest_even_if_some_of_its_parts_have_no_base_yet() {
         assert_eq!(cut(&tree("ab", &[&["ab", "cd", "ef", "gh"]]), 4), "c e g");
     }
 
     #[test]
-    fn a_tree_that_is_split_is_cut_at_boundaries_alone() {
+    fn a_tree_that_is_split_is_cut_at_boundaries_only() {
         let split = |tree: Levels, boundaries: &str| Levels {
             boundaries: boundaries.bytes().map(|key| [key].into()).collect(),
             ..tree
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_on_any_level_is_one_part() {
+    fn tables_that_overlap_on_any_level_are_one_part() {
         let levels = tree("acegik", &[&["bf", "hh"], &["dd"]]);
         let sizes = |start: Bound<&[u8]>, end: Option<&[u8]>| -> Vec<(usize, String)> {
             let of = |part: Part| (part.tables.len(), String::from_utf8(part.end.unwrap().into()).unwrap());

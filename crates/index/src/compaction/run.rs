@@ -1,18 +1,18 @@
-//! The one merge loop: flush, compaction and split all rewrite a sorted stream as tables.
+//! The merge loop: flush, compaction and split all rewrite a sorted stream as tables.
 //!
-//! Steps, for every entry of the stream: begin a new key, and a new table if the last one is full → find what hides the
-//! entry → hand it to the rewriter as kept or discarded → write what was kept.
+//! Steps for every entry of the stream: start a new key, and a new table if the last one is full → find what
+//! overwrites the entry → pass it to the rewriter as kept or discarded → write it if kept.
 //!
 //! Snapshots cut the sequence numbers into **stripes**: with snapshots 10 and 20, the stripes are 1–10, 11–20 and
 //! from 21 on. Of all versions of a key in one stripe only the newest can be seen by anyone, so
 //!
-//! * a version is dropped when a newer one, or a range tombstone that spans its key, is in the same stripe;
-//! * a tombstone of the lowest stripe vanishes when no older data of its range exists beneath the output: all that it
-//!   hides is in the stream and was dropped;
-//! * range tombstones go into every output table, clipped to the keys between its neighbours.
+//! * a version is dropped if a newer one, or a newer range tombstone that spans its key, is in the same stripe;
+//! * a tombstone of the lowest stripe is dropped if no older data of its range exists below the output: everything it
+//!   deletes is in the stream and was dropped;
+//! * range tombstones go into every output table, clipped to the keys between the neighbouring tables.
 //!
-//! Invariants: output tables do not overlap, and all versions of a key are in one of them. After an error no output is
-//! left, and nothing else has changed.
+//! Invariants: output tables do not overlap, and all versions of a key are in one of them. After an error no output
+//! is left and nothing else has changed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,28 +33,28 @@ use crate::{
 /// at once, seldom enough to cost nothing.
 const PROGRESS_BYTES: u64 = 64 << 10;
 
-/// Whether the output will be the oldest data of all keys in `start..=end` (`None`: no upper bound). What is in the
-/// rewritten stream itself does not count.
+/// Whether the output will be the oldest data of all keys in `start..=end` (`None`: no upper bound). The rewritten
+/// stream itself does not count.
 pub type IsBottom<'a> = dyn Fn(&[u8], Option<&[u8]>) -> bool + 'a;
 
 /// How to rewrite a stream.
 #[derive(Clone, Copy)]
 pub struct RewritePlan<'a> {
-    /// The numbers of all open snapshots, ascending.
+    /// The sequence numbers of all open snapshots, ascending.
     pub snapshots: &'a [SeqNo],
-    /// Asked of each tombstone that nobody's snapshot is older than.
+    /// Decides whether a tombstone can be dropped.
     pub bottom: &'a IsBottom<'a>,
-    /// Cut output tables at about this size, in bytes.
+    /// End an output table at about this size, in bytes.
     pub table_bytes: u64,
-    /// Cut an output table when it points at so many bytes of values.
+    /// End an output table when it points at this many bytes of values.
     pub reach_bytes: u64,
-    /// Cut an output table before it overlaps more than this many bytes of `grandparents`.
+    /// End an output table before it overlaps more than this many bytes of `grandparents`.
     pub max_overlap_bytes: u64,
     /// The tables of the level below the output.
     pub grandparents: &'a [Arc<TableMeta>],
     /// Cut before each of these keys, which ascend.
     pub cuts: &'a [Box<[u8]>],
-    /// On whose behalf is written.
+    /// On whose behalf the rewrite reads and writes.
     pub source: IoSource,
     /// How tables are written.
     pub table: TableOptions,
@@ -63,53 +63,54 @@ pub struct RewritePlan<'a> {
     pub progress: &'a dyn Fn(u64) -> Result<()>,
 }
 
-/// What a rewrite made.
+/// The result of a rewrite.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// The tables, in key order. Durable but for their names: whoever installs them syncs the directory.
+    /// The tables, in key order. Durable except for their names: the caller that installs them syncs the directory.
     pub tables: Vec<TableMeta>,
-    /// The changes of value files, to be installed with the tables.
+    /// The changes to value files, to be installed with the tables.
     pub values: ValueEdit,
     /// Entries read.
     pub entries_in: u64,
     /// Entries written.
     pub entries_out: u64,
-    /// Entries dropped because something newer hides them.
+    /// Entries dropped because something newer overwrites them.
     pub entries_discarded: u64,
-    /// Tombstones that vanished because there was nothing left for them to hide.
+    /// Tombstones dropped because nothing is left for them to delete.
     pub tombstones_vanished: u64,
     /// Bytes of keys and payloads read.
     pub bytes_in: u64,
     /// Bytes of all tables written.
     pub bytes_out: u64,
-    /// What snapshots hold in these tables.
+    /// The entries that snapshots hold in these tables.
     pub held: Vec<Held>,
 }
 
-/// Entries of a table that nobody but snapshots needs.
+/// Entries of a table that only snapshots need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// The table.
     pub table: FileId,
-    /// Entries and range tombstones in it.
+    /// Number of entries and range tombstones in it.
     pub entries: u64,
-    /// Of these, so many would go if a snapshot with this number were not open. Another one may hold some of them then.
+    /// Snapshots, each with the number of entries that could be dropped if it were not open. Another snapshot may
+    /// then hold some of them.
     pub by: Vec<(SeqNo, u64)>,
 }
 
 impl Held {
-    /// How many would go when it is written anew, if these snapshots are open.
+    /// How many entries a rewrite of the table would drop if the snapshots `open` are open.
     #[must_use]
     pub fn free_with(&self, open: &[SeqNo]) -> u64 {
         self.by.iter().filter(|(snapshot, _)| open.binary_search(snapshot).is_err()).map(|(_, entries)| entries).sum()
     }
 }
 
-/// Rewrites all of `input` as tables of `dir`.
+/// Rewrites all of `input` as tables in `dir`.
 ///
-/// `tombstones` are the range tombstones of the inputs. `rewriter` is told of every entry that is kept or discarded, in
-/// stream order, but not of tombstones that vanish because nothing is left to hide. When the stream is at its end it is
-/// finished; after an error it is dropped.
+/// `tombstones` are the range tombstones of the inputs. `rewriter` is called for every entry that is kept or
+/// discarded, in stream order, but not for tombstones dropped because nothing is left to delete. It is finished when
+/// the stream ends and dropped after an error.
 ///
 /// # Errors
 /// Those of the input, the rewriter, the output and `plan.progress`. Tables written so far are then removed.
@@ -151,16 +152,16 @@ fn run(
     Ok(output)
 }
 
-/// What a rewrite knows of the stream so far.
+/// The state of a rewrite.
 struct Run<'a> {
     plan: &'a RewritePlan<'a>,
     rewriter: Box<dyn Rewriter>,
-    /// Those that decide what a snapshot sees.
+    /// The range tombstones of the inputs.
     covering: RangeTombstones,
     hint: Hint,
-    /// The present key, and the newest version or tombstone met so far in the stripe of its last entry.
+    /// The current key, and the newest version or tombstone found in the stripe of its last entry.
     key: Vec<u8>,
-    hider: Option<Hider>,
+    newest: Option<Newest>,
     pointer: Vec<u8>,
     output: Output,
     unreported_bytes: u64,
@@ -168,7 +169,7 @@ struct Run<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Hider {
+struct Newest {
     stripe: usize,
     seqno: SeqNo,
 }
@@ -181,7 +182,7 @@ impl<'a> Run<'a> {
             covering: tombstones.clone(),
             hint: Hint::default(),
             key: Vec::new(),
-            hider: None,
+            newest: None,
             pointer: Vec::new(),
             output: Output::default(),
             unreported_bytes: 0,
@@ -197,18 +198,18 @@ impl<'a> Run<'a> {
             }
             self.key.clear();
             self.key.extend_from_slice(entry.key);
-            self.hider = None;
+            self.newest = None;
         }
         let stripe = stripe_of(self.plan.snapshots, entry.seqno);
-        if let Some(newer) = self.hidden_by(entry, stripe) {
-            self.hider = Some(Hider { stripe, seqno: newer });
+        if let Some(newer) = self.overwritten_by(entry, stripe) {
+            self.newest = Some(Newest { stripe, seqno: newer });
             self.output.entries_discarded += 1;
             return self.rewriter.discard(entry, newer);
         }
         if let Some(snapshot) = self.held_by(entry, stripe) {
             tables.hold(snapshot);
         }
-        self.hider = Some(Hider { stripe, seqno: entry.seqno });
+        self.newest = Some(Newest { stripe, seqno: entry.seqno });
         if entry.kind == Kind::Delete && stripe == 0 && (self.plan.bottom)(entry.key, Some(entry.key)) {
             self.output.tombstones_vanished += 1;
             return Ok(());
@@ -216,10 +217,10 @@ impl<'a> Run<'a> {
         self.keep(entry, tables)
     }
 
-    /// The number of what hides `entry` from everyone who could see it.
-    fn hidden_by(&mut self, entry: &Entry<'_>, stripe: usize) -> Option<SeqNo> {
-        match self.hider {
-            Some(hider) if hider.stripe == stripe => Some(hider.seqno),
+    /// The sequence number of the version or tombstone that overwrites `entry` within its stripe.
+    fn overwritten_by(&mut self, entry: &Entry<'_>, stripe: usize) -> Option<SeqNo> {
+        match self.newest {
+            Some(newest) if newest.stripe == stripe => Some(newest.seqno),
             _ => {
                 let stripe_end = self.plan.snapshots.get(stripe).copied().unwrap_or(MAX_SEQNO);
                 let tombstone = self.covering.covering_near(&mut self.hint, entry.key, stripe_end);
@@ -228,16 +229,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The snapshot without which nobody would need `entry`, if it is not hidden within its stripe.
+    /// The snapshot without which `entry` would not be needed. It must not be overwritten within its stripe.
     fn held_by(&mut self, entry: &Entry<'_>, stripe: usize) -> Option<SeqNo> {
         let snapshots = self.plan.snapshots;
         if snapshots.is_empty() {
             return None;
         }
-        let mut is_hidden =
-            || self.hider.is_some() || self.covering.covering_near(&mut self.hint, entry.key, MAX_SEQNO) > entry.seqno;
+        let mut is_overwritten =
+            || self.newest.is_some() || self.covering.covering_near(&mut self.hint, entry.key, MAX_SEQNO) > entry.seqno;
         match snapshots.get(stripe) {
-            Some(&snapshot) if is_hidden() => Some(snapshot),
+            Some(&snapshot) if is_overwritten() => Some(snapshot),
             _ if entry.kind == Kind::Delete && (self.plan.bottom)(entry.key, Some(entry.key)) => {
                 stripe.checked_sub(1).map(|older| snapshots[older])
             }
@@ -248,7 +249,6 @@ impl<'a> Run<'a> {
     fn keep(&mut self, entry: &Entry<'_>, tables: &mut Tables<'_>) -> Result<()> {
         let kept = self.rewriter.keep(entry)?;
         assert!(entry.kind != Kind::Delete || kept == Kept::Unchanged, "a tombstone has no value to move");
-        let value;
         let entry = match kept {
             Kept::Unchanged => *entry,
             Kept::Pointer(to) | Kept::Moved(to) => {
@@ -258,10 +258,6 @@ impl<'a> Run<'a> {
                 self.pointer.clear();
                 pointer::encode(to, &mut self.pointer);
                 Entry { kind: Kind::Pointer, payload: &self.pointer, ..*entry }
-            }
-            Kept::Inline(moved) => {
-                value = moved;
-                Entry { kind: Kind::Inline, payload: &value, ..*entry }
             }
         };
         self.output.entries_out += 1;
@@ -275,7 +271,7 @@ impl<'a> Run<'a> {
         self.output.entries_in += 1;
         self.output.bytes_in += bytes;
         self.unreported_bytes += bytes + reach_of(self.plan, entry);
-        // Input counts as well: a rewrite that drops everything must also be stoppable.
+        // Input counts as well: it must be possible to stop a rewrite that drops everything.
         if self.unreported_bytes.max(self.unreported_bytes_out) < PROGRESS_BYTES {
             return Ok(());
         }
@@ -284,7 +280,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The output.
+/// The output tables.
 struct Tables<'a> {
     plan: &'a RewritePlan<'a>,
     new_id: &'a mut dyn FnMut() -> FileId,
@@ -295,10 +291,10 @@ struct Tables<'a> {
     open: Option<(FileId, TableWriter)>,
     /// Bytes of values that the open table points at, counted where the plan bounds them.
     reach: u64,
-    /// Where the open table begins: the first key behind the last finished one.
+    /// Where the open table starts: the first key after the last finished one.
     start: Option<Box<[u8]>>,
     done: Vec<TableMeta>,
-    /// What snapshots hold of the open table, and of those that are done.
+    /// What snapshots hold in the open table, and in the finished ones.
     held: BTreeMap<SeqNo, u64>,
     done_held: Vec<Held>,
 }
@@ -340,7 +336,7 @@ impl<'a> Tables<'a> {
         Ok(is_due)
     }
 
-    /// Notes that what is added next is needed by a snapshot only.
+    /// Records that only this snapshot needs the next entry.
     fn hold(&mut self, snapshot: SeqNo) {
         *self.held.entry(snapshot).or_default() += 1;
     }
@@ -361,7 +357,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Completes the table of all keys before `end`, if there is anything to be in it.
+    /// Completes the table of all keys before `end`, if it has any content.
     fn finish_table(&mut self, end: Option<&[u8]>) -> Result<()> {
         let tombstones: Vec<RangeTombstone> = self.surviving.clipped(self.start.as_deref(), end);
         for tombstone in &tombstones {
@@ -394,7 +390,8 @@ impl<'a> Tables<'a> {
         self.finish_table(None)
     }
 
-    /// Removes everything. What cannot be removed is left to recovery, which removes files that no manifest names.
+    /// Removes all outputs. Recovery removes those that cannot be removed now, because the manifest does not name
+    /// them.
     fn give_up(self) {
         if let Some((_, writer)) = self.open {
             writer.abandon();
@@ -416,12 +413,12 @@ fn surviving(tombstones: &RangeTombstones, plan: &RewritePlan<'_>) -> RangeTombs
     needed.filtered(|start, end, seqno| stripe_of(plan.snapshots, seqno) > 0 || !(plan.bottom)(start, end))
 }
 
-/// Which stripe a number is in: how many snapshots are too old to see it.
+/// The stripe of a sequence number: how many snapshots are too old to see it.
 fn stripe_of(snapshots: &[SeqNo], seqno: SeqNo) -> usize {
     snapshots.partition_point(|&snapshot| snapshot < seqno)
 }
 
-/// Bytes of the value that an entry leads to, where the plan bounds them: then the value may be moved.
+/// Bytes of the value that an entry points at, if the plan limits them: then the value may be moved.
 fn reach_of(plan: &RewritePlan<'_>, entry: &Entry<'_>) -> u64 {
     match entry.kind {
         Kind::Pointer if plan.reach_bytes < u64::MAX => {

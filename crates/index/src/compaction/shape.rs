@@ -1,4 +1,4 @@
-//! What all policies ask of a tree: which tables overlap, and which must take part in a job together.
+//! Helpers for all policies: which tables overlap, and which must be in a job together.
 //!
 //! The rule behind all of it: **for every key, what stands further up, or in a newer run of its level, is newer**. A
 //! job may therefore take a table down only together with every older table that overlaps it and would otherwise stay
@@ -6,7 +6,7 @@
 
 use bifold_contract::{Busy, BusyOutput, CompactionJob, FileId, JobShape, Level, Levels, Run, RunId, TableMeta};
 
-/// A table in its place.
+/// A table with its level and run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed<'a> {
     pub level: u8,
@@ -14,7 +14,7 @@ pub(super) struct Placed<'a> {
     pub table: &'a TableMeta,
 }
 
-/// The keys from the smallest to the largest of some tables, both inclusive (`None`: no upper bound).
+/// The key range of some tables, both ends inclusive (`None`: no upper bound).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span<'a> {
     pub start: &'a [u8],
@@ -43,7 +43,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// The level `depth`, if the tree is that deep.
+/// Level `depth`, if the tree is that deep.
 pub(super) fn level(levels: &Levels, depth: u8) -> Option<&Level> {
     levels.levels.get(usize::from(depth))
 }
@@ -60,8 +60,8 @@ pub(super) fn within<'a>(levels: &'a Levels, depth: u8, span: Span<'a>) -> impl 
     runs.iter().flat_map(move |run| {
         // Tables of a run ascend without overlap, and only the last can be unbounded.
         let first = run.tables.partition_point(|table| !table.unbounded && *table.largest < *span.start);
-        let behind = run.tables.partition_point(|table| span.end.is_none_or(|end| *table.smallest <= *end));
-        of_run(run, depth).take(behind).skip(first)
+        let end = run.tables.partition_point(|table| span.end.is_none_or(|end| *table.smallest <= *end));
+        of_run(run, depth).take(end).skip(first)
     })
 }
 
@@ -79,13 +79,13 @@ pub(super) fn bytes(tables: &[Placed<'_>]) -> u64 {
     tables.iter().map(|placed| placed.table.bytes).sum()
 }
 
-/// How many runs have a table among these. They stand in the order of [`placed`].
+/// How many runs these tables are from. The tables are in the order of [`placed`].
 pub(super) fn run_count(tables: &[Placed<'_>]) -> usize {
     tables.chunk_by(|a, b| a.run == b.run).count()
 }
 
 /// The tables of a level in groups: tables of different groups do not overlap, so each group can be compacted alone.
-/// Each is in the order of [`placed`].
+/// Each group is in the order of [`placed`].
 pub(super) fn groups(levels: &Levels, depth: u8) -> Vec<Vec<Placed<'_>>> {
     let mut tables: Vec<(usize, Placed<'_>)> = placed(levels, depth).enumerate().collect();
     let one_run = level(levels, depth).is_some_and(|level| level.runs.len() == 1);
@@ -109,13 +109,13 @@ pub(super) fn groups(levels: &Levels, depth: u8) -> Vec<Vec<Placed<'_>>> {
     groups.into_iter().map(in_order).collect()
 }
 
-/// A group back in the order in which its tables were given.
+/// Restores the order in which a group's tables were given.
 fn in_order(mut group: Vec<(usize, Placed<'_>)>) -> Vec<Placed<'_>> {
     group.sort_by_key(|&(at, _)| at);
     group.into_iter().map(|(_, table)| table).collect()
 }
 
-/// The tables further down, up to level `to`, that must be merged with `upper`: whatever overlaps it there.
+/// The tables further down, up to level `to`, that must be merged with `upper` because they overlap.
 pub(super) fn beneath<'a>(levels: &'a Levels, upper: &[Placed<'a>], to: u8) -> Vec<Placed<'a>> {
     let (Some(mut span), Some(from)) = (Span::of(upper), upper.first().map(|table| table.level)) else {
         return Vec::new();
@@ -127,7 +127,8 @@ pub(super) fn beneath<'a>(levels: &'a Levels, upper: &[Placed<'a>], to: u8) -> V
         loop {
             found = within(levels, depth, span).collect();
             let wider = Span::of(&found).map_or(span, |found| span.union(found));
-            // With several runs, what was found in one may overlap more of another. (With one it may only touch more.)
+            // With several runs, the tables found in one may overlap more of another. (With one run they may only
+            // touch more.)
             let grew = several_runs && (wider.start != span.start || wider.end != span.end);
             span = wider;
             if !grew {
@@ -139,18 +140,19 @@ pub(super) fn beneath<'a>(levels: &'a Levels, upper: &[Placed<'a>], to: u8) -> V
     taken
 }
 
-/// Whether a job with these inputs and this output level would meet no running job.
+/// Whether a job with these inputs and this output level conflicts with no running job.
 pub(super) fn is_free(busy: &Busy, inputs: &[Placed<'_>], to: u8) -> bool {
     let Some(span) = Span::of(inputs) else { return true };
-    // What a running job writes further up must not be overtaken; its range may be wider than any of its inputs.
+    // A job must not overtake the output of a running job further up. That output's range may be wider than its
+    // inputs.
     let from = inputs.iter().map(|table| table.level).min().unwrap_or(to);
     let crosses = |level: u8| level == to || (level > from && level < to);
-    let meets = |(level, start, end): &BusyOutput| {
+    let conflicts = |(level, start, end): &BusyOutput| {
         crosses(*level)
             && start.as_ref().is_none_or(|start| span.end.is_none_or(|end| **start <= *end))
             && end.as_ref().is_none_or(|end| *span.start <= **end)
     };
-    is_unused(busy, inputs) && !busy.outputs.iter().any(meets)
+    is_unused(busy, inputs) && !busy.outputs.iter().any(conflicts)
 }
 
 /// Whether no running job has any of these tables.
@@ -158,12 +160,12 @@ pub(super) fn is_unused(busy: &Busy, tables: &[Placed<'_>]) -> bool {
     !tables.iter().any(|placed| busy.tables.contains(&placed.table.id))
 }
 
-/// The run of level `to` that takes in what is merged there: its newest.
+/// The run of level `to` that receives merges into it: its newest.
 pub(super) fn newest_run(levels: &Levels, to: u8) -> Option<RunId> {
     level(levels, to)?.runs.first().map(|run| run.id)
 }
 
-/// What a job is made of, but for its inputs.
+/// A job without its inputs.
 pub(super) struct Target {
     pub shape: JobShape,
     pub level: u8,
@@ -173,7 +175,7 @@ pub(super) struct Target {
     pub reason: String,
 }
 
-/// The job that takes `inputs` to `target`.
+/// The job that compacts `inputs` into `target`.
 pub(super) fn job<'a>(inputs: impl IntoIterator<Item = Placed<'a>>, target: Target) -> CompactionJob {
     let placed: Vec<Placed<'_>> = inputs.into_iter().collect();
     let keys = Span::of(&placed).map(|span| (span.start.into(), span.end.map(Box::from)));

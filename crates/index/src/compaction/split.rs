@@ -1,4 +1,4 @@
-//! Where a partition that has grown too large is split: at its median (UniKV §III-D).
+//! Where to split a partition that is too large: at its median (UniKV §III-D).
 //!
 //! A split is a boundary and nothing else: no table is rewritten for it. So it must lie between two tables of the
 //! level that has most of the partition, and is as near to the median as these allow.
@@ -9,11 +9,11 @@ use bifold_contract::{Level, Levels};
 /// `apart` bytes of values beyond its table. One with boundaries that are not in force yet may have as much more for
 /// each.
 #[must_use]
-pub fn due(partitions: &[Levels], most: u64, apart: f64) -> Vec<Box<[u8]>> {
+pub fn due(partitions: &[Levels], most: u64, separated_bytes: f64) -> Vec<Box<[u8]>> {
     let is_large = |partition: &&Levels| {
         let entries: u64 = partition.levels.iter().map(entries).sum();
         let allowed = most as f64 * (partition.boundaries.len() + 1) as f64;
-        partition.bytes() as f64 + entries as f64 * apart > allowed
+        partition.bytes() as f64 + entries as f64 * separated_bytes > allowed
     };
     let split = |partition: &Levels| {
         let largest = partition.levels.iter().skip(1).max_by_key(|level| entries(level))?;
@@ -22,7 +22,7 @@ pub fn due(partitions: &[Levels], most: u64, apart: f64) -> Vec<Box<[u8]>> {
     partitions.iter().filter(is_large).filter_map(split).collect()
 }
 
-/// The key before which half of the entries of a level are, as nearly as its tables tell.
+/// The key before which half of the entries of a level are, as nearly as its tables allow.
 fn median(level: &Level) -> Option<Box<[u8]>> {
     let mut tables: Vec<_> = level.runs.iter().flat_map(|run| &run.tables).collect();
     tables.sort_by(|a, b| a.smallest.cmp(&b.smallest));
@@ -31,7 +31,7 @@ fn median(level: &Level) -> Option<Box<[u8]>> {
     let mut places = Vec::new();
     for pair in tables.windows(2) {
         before += pair[0].entries;
-        // Runs of one level may overlap: then no key between these two parts the level.
+        // Runs of a level may overlap. Then no key between these two tables divides the level.
         if !pair[0].unbounded && pair[0].largest < pair[1].smallest {
             places.push((before.abs_diff(half), &pair[1].smallest));
         }
@@ -55,10 +55,10 @@ mod tests {
         Level { runs: vec![Run { id: 1, tables }] }
     }
 
-    fn due_at(level0: &[&str], level1: &[&str], boundaries: &str, most: u64, apart: f64) -> String {
+    fn due_at(level0: &[&str], level1: &[&str], boundaries: &str, most: u64, separated_bytes: f64) -> String {
         let boundaries = boundaries.bytes().map(|key| [key].into()).collect();
         let levels = Levels { levels: vec![level(level0), level(level1)], boundaries };
-        due(&levels.partitions(), most, apart).iter().map(|key| String::from_utf8_lossy(key)).collect()
+        due(&levels.partitions(), most, separated_bytes).iter().map(|key| String::from_utf8_lossy(key)).collect()
     }
 
     #[test]
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(due_at(&[], &["ab", "cd", "ef", "gh"], "", 39, 0.0), "e");
         assert_eq!(due_at(&[], &["ab", "cd", "ef", "gh"], "", 40, 0.0), "");
         assert_eq!(due_at(&[], &["ab", "cd", "ef"], "", 20, 0.0), "c");
-        assert_eq!(due_at(&[], &["ab", "cd"], "", 39, 10.0), "c", "values apart count too");
+        assert_eq!(due_at(&[], &["ab", "cd"], "", 39, 10.0), "c", "separated values count too");
         assert_eq!(due_at(&["bg"], &["ab", "cd"], "", 29, 0.0), "c", "level 0 counts, and may span the boundary");
     }
 
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn each_large_partition_is_split_and_one_that_waits_for_a_split_must_be_larger() {
+    fn each_large_partition_is_split_and_one_with_a_waiting_boundary_must_be_larger() {
         assert_eq!(due_at(&[], &["ab", "cd", "ef", "gh"], "e", 19, 0.0), "cg");
         assert_eq!(
             due_at(&["bg"], &["ab", "cd", "ef", "gh"], "e", 19, 0.0),

@@ -31,7 +31,7 @@ fn options() -> impl Strategy<Value = HashIndexOptions> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Against a map: keys are drawn from few, so that they come again in the same run and in others.
+    /// Against a map. Keys are from a small range, so that they occur again in the same run and in others.
     #[test]
     fn every_run_of_a_key_is_found(
         options in options(),
@@ -66,13 +66,13 @@ fn a_full_index_uses_four_buckets_of_five_and_finds_little_else() {
     assert!(usage.bytes < 10 * 100_000, "{usage:?}");
     let all = hashes(0..100_000);
     assert!((0..).zip(&all).all(|(at, &hash)| found(&index, hash).contains(&(at / 10_000 + 1))));
-    // Of some four entries that are looked at, each has one tag of 65 536: six are to be expected.
-    let strangers = hashes(100_000..200_000).into_iter().filter(|&hash| !found(&index, hash).is_empty()).count();
-    assert!(strangers < 20, "{strangers} strangers");
+    // Each lookup compares about four entries, each with one of 65 536 tags: six false positives are expected.
+    let false_positives = hashes(100_000..200_000).into_iter().filter(|&hash| !found(&index, hash).is_empty()).count();
+    assert!(false_positives < 20, "{false_positives} false positives");
 }
 
 #[test]
-fn chains_have_room_and_little_to_spare_whatever_the_ways() {
+fn chains_have_enough_room_and_little_to_spare_for_any_ways() {
     for ways in 1..=8 {
         let options = HashIndexOptions { ways, tag_bits: 32, ..HashIndexOptions::default() };
         let index = HashIndex::with_room(50_000, &options, &context(1 << 20)).unwrap();
@@ -83,7 +83,7 @@ fn chains_have_room_and_little_to_spare_whatever_the_ways() {
 }
 
 #[test]
-fn keys_of_one_run_take_one_entry_however_often_they_come() {
+fn a_key_of_a_run_takes_one_entry_however_often_it_is_added() {
     let options = HashIndexOptions { ways: 1, ..HashIndexOptions::default() };
     let index = HashIndex::with_room(3000, &options, &context(1 << 20)).unwrap();
     assert!(index.add(7, &hashes(0..1000)));
@@ -93,7 +93,7 @@ fn keys_of_one_run_take_one_entry_however_often_they_come() {
 }
 
 #[test]
-fn what_has_no_room_is_refused() {
+fn an_index_or_a_key_without_room_is_refused() {
     let none = context(100);
     assert!(HashIndex::with_room(100, &HashIndexOptions::default(), &none).is_none());
     assert_eq!(none.metadata_bytes(), 0);

@@ -10,7 +10,7 @@ use crate::table::{
     tests::samples::{Disk, OwnedEntry, options},
 };
 
-/// One thing that was written; its number is its position.
+/// One write. Its sequence number is its position.
 #[derive(Clone, Debug)]
 enum Op {
     Put(u8),
@@ -47,7 +47,7 @@ fn table(disk: &Disk, id: u64, first: SeqNo, ops: &[Op]) -> Arc<TableMeta> {
     Arc::new(writer.finish().unwrap())
 }
 
-/// A version whose layers hold the operations in pieces, the oldest deepest: `pieces[0]` is the deepest level.
+/// A version with one piece of the operations per layer, the oldest deepest: `pieces[0]` is the deepest level.
 fn version(disk: &Disk, pieces: &[Vec<Op>], level0_runs: usize) -> Version {
     let mut edit = LevelEdit::default();
     let mut first = 1;
@@ -61,7 +61,7 @@ fn version(disk: &Disk, pieces: &[Vec<Op>], level0_runs: usize) -> Version {
     Version::default().apply(&edit, &mut |meta| Ok(disk.open(meta))).unwrap()
 }
 
-/// The number and kind of the version of `key` that `snapshot` sees.
+/// The sequence number and kind of the version of `key` that `snapshot` sees.
 fn expected(ops: &[Op], key: u8, snapshot: SeqNo) -> Option<(SeqNo, Kind)> {
     let mut newest = None;
     for (seqno, op) in (1..=snapshot).zip(ops) {
@@ -75,7 +75,7 @@ fn expected(ops: &[Op], key: u8, snapshot: SeqNo) -> Option<(SeqNo, Kind)> {
     newest
 }
 
-/// Knows which runs hold a key, as a hash index over level 0 does, and nothing of ranges.
+/// Knows which runs have a key, like a hash index of level 0, and nothing about ranges.
 #[derive(Debug)]
 struct Exact(Vec<Vec<u64>>);
 
@@ -94,7 +94,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn a_search_sees_what_the_history_says(
+    fn a_lookup_finds_what_the_history_says(
         pieces in prop::collection::vec(prop::collection::vec(op(), 1..8), 1..7),
         level0_runs in 1usize..4,
     ) {
@@ -113,8 +113,8 @@ proptest! {
         for locator in [&NewestFirst as &dyn Locator, &exact] {
             for key in 0u8..13 {
                 for snapshot in 0..=ops.len() as u64 {
-                    let question = Lookup { key: &[key], key_hash: key_hash(&[key]), snapshot, covered_by: 0, locator };
-                    let found = version.get(&question, &counters).unwrap();
+                    let lookup = Lookup { key: &[key], key_hash: key_hash(&[key]), snapshot, covered_by: 0, locator };
+                    let found = version.get(&lookup, &counters).unwrap();
                     let answer = found.as_ref().map(|found| (found.seqno, found.kind));
                     prop_assert_eq!(answer, expected(&ops, key, snapshot), "key {} at {}", key, snapshot);
                     if let Some(found) = found.filter(|found| found.kind == Kind::Inline) {
@@ -132,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_held_in_memory_never_denies_a_key_that_is_there(
+    fn filters_in_memory_never_exclude_an_existing_key(
         pieces in prop::collection::vec(prop::collection::vec(op(), 1..8), 1..7),
         level0_runs in 1usize..4,
     ) {
@@ -147,22 +147,22 @@ proptest! {
 }
 
 #[test]
-fn a_range_tombstone_of_a_newer_layer_hides_all_tables() {
+fn a_range_tombstone_of_a_newer_layer_covers_all_tables() {
     let disk = Disk::new();
     let version = version(&disk, &[vec![Op::Put(1)]], 1);
-    let question = Lookup { key: &[1], key_hash: key_hash(&[1]), snapshot: 9, covered_by: 5, locator: &NewestFirst };
+    let lookup = Lookup { key: &[1], key_hash: key_hash(&[1]), snapshot: 9, covered_by: 5, locator: &NewestFirst };
     let counters = LookupCounters::default();
-    assert!(version.get(&question, &counters).unwrap().is_none());
-    assert!(version.get(&Lookup { covered_by: 0, ..question }, &counters).unwrap().is_some());
+    assert!(version.get(&lookup, &counters).unwrap().is_none());
+    assert!(version.get(&Lookup { covered_by: 0, ..lookup }, &counters).unwrap().is_some());
 }
 
 #[test]
-fn an_absent_key_is_denied_by_filters_without_a_read() {
+fn filters_exclude_an_absent_key_without_a_read() {
     let disk = Disk::new();
     let version = version(&disk, &[vec![Op::Put(1), Op::Put(3)], vec![Op::Put(1), Op::Put(3)]], 1);
     let counters = LookupCounters::default();
-    let question = Lookup { key: &[2], key_hash: key_hash(&[2]), snapshot: 9, covered_by: 0, locator: &NewestFirst };
-    assert!(version.get(&question, &counters).unwrap().is_none());
+    let lookup = Lookup { key: &[2], key_hash: key_hash(&[2]), snapshot: 9, covered_by: 0, locator: &NewestFirst };
+    assert!(version.get(&lookup, &counters).unwrap().is_none());
     assert_eq!((counters.filters_asked(), counters.filters_denied(), counters.false_positives()), (2, 2, 0));
     assert_eq!(disk.dir.totals().reads[IoSource::Get as usize], 0);
 }

@@ -1,10 +1,10 @@
-//! Memory that is handed out bit by bit and given back all at once.
+//! Memory that is handed out in small pieces and freed all at once.
 //!
-//! Chunks come from `spare`, never move and are given back together when the arena is dropped: that is why
-//! readers need no lock and no count to follow a pointer into it. Tree nodes and entries get chunks of their own. A
-//! search touches many nodes and at most one or two entries, so the nodes are kept dense: fewer pages to translate.
+//! Chunks come from `spare`, never move and are returned together when the arena is dropped. So readers follow
+//! pointers into the arena without a lock or a reference count. Tree nodes and entries have separate chunks. A search
+//! touches many nodes and at most one or two entries, so nodes are kept dense: fewer pages to translate.
 //!
-//! Invariant: a space handed out is never handed out again, and nobody but its owner holds a pointer to it.
+//! Invariant: a space is handed out only once, and only its owner has a pointer to it.
 
 mod spare;
 
@@ -16,11 +16,11 @@ pub(super) const LINE_BYTES: usize = 64;
 /// What every entry is aligned to.
 pub(super) const ENTRY_ALIGN_BYTES: usize = 8;
 
-/// The first chunk of each kind. A database of many keyspaces has many small memtables; an almost empty one is charged
-/// for 8 KiB.
+/// The first chunk of each kind. A database with many keyspaces has many small memtables; an almost empty one counts
+/// 8 KiB.
 const FIRST_CHUNK_BYTES: usize = 4 << 10;
 
-/// Chunks double up to this size: the unused rest of the last ones stays below 3 % of a memtable of 64 MiB.
+/// Chunks double up to this size: the unused space in the last ones stays below 3 % of a memtable of 64 MiB.
 const LARGEST_CHUNK_BYTES: usize = 1 << 20;
 
 /// Owns all memory of one memtable.
@@ -93,8 +93,8 @@ impl Region {
         space
     }
 
-    /// Large spaces get a chunk of their own and others a chunk that holds four, so that at most a quarter of a large
-    /// chunk stays unused.
+    /// A large space gets its own chunk. Other spaces get a chunk that holds at least four, so at most a quarter of a
+    /// large chunk stays unused.
     #[cold]
     fn take_from_new_chunk(&mut self, bytes: usize, chunks: &mut Chunks) -> NonNull<u8> {
         if bytes > LARGEST_CHUNK_BYTES / 4 {
@@ -129,16 +129,16 @@ impl Drop for Chunks {
     }
 }
 
-// SAFETY: the pointers own what they point at; no thread is part of their meaning.
+// SAFETY: the pointers own their memory and are not tied to a thread.
 unsafe impl Send for Arena {}
 
-/// Asks for the cache lines from `place` on before they are needed.
+/// Prefetches the cache lines from `place` on.
 #[inline]
 pub(super) fn prefetch_lines(place: *const u8, lines: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in 0..lines {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing that the program can see, whatever the address.
+        // SAFETY: a prefetch has no effect that the program can observe, whatever the address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast::<i8>().wrapping_add(line * LINE_BYTES)) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -19,19 +19,19 @@ use super::{
 };
 use crate::cursor::Cursor;
 
-/// How many keys ahead of the cursor are fetched: 4 × 10 ns of use cover most of a memory access.
+/// How many keys ahead of the cursor are prefetched: 4 × 10 ns of use cover most of a memory access.
 const AHEAD: usize = 4;
 
 /// A position in a memtable. Keeps the memtable alive.
 pub struct MemtableCursor {
     position: Option<Position>,
-    /// When `newer_known`: the versions of the present key that are newer than the present one, newest first.
+    /// If `newer_known`: the versions of the current key that are newer than the current one, newest first.
     newer: Vec<Version<'static>>,
     newer_known: bool,
     memtable: Arc<Memtable>,
 }
 
-/// The lifetimes are those of the cursor's memtable; nothing of this leaves the cursor but shortened to a borrow of it.
+/// The lifetimes are really those of the cursor's memtable. They leave the cursor only shortened to a borrow of it.
 #[derive(Clone, Copy)]
 struct Position {
     leaf: Node<'static>,
@@ -78,7 +78,7 @@ impl MemtableCursor {
         }
     }
 
-    /// The last key of `leaf` that is below `key`, if it has one.
+    /// Moves to the last key of `leaf` below `key`, if it has one.
     fn last_below(&mut self, leaf: Option<Node<'static>>, key: &[u8]) {
         self.position = None;
         let Some(leaf) = leaf else { return };
@@ -88,7 +88,7 @@ impl MemtableCursor {
         }
     }
 
-    fn collect_newer(&mut self, position: &Position) {
+    fn stack_newer(&mut self, position: &Position) {
         self.newer.clear();
         let mut version = Some(position.key.newest());
         while let Some(newer) = version.filter(|version| *version != position.version) {
@@ -105,7 +105,7 @@ impl MemtableCursor {
     }
 }
 
-/// Neighbours in key order lie anywhere in memory, so those ahead are fetched while this one is being used.
+/// Neighbours in key order are anywhere in memory, so the next ones are prefetched while this one is used.
 #[inline]
 fn newest_at(leaf: Node<'static>, order: Order, rank: usize) -> Position {
     if rank + AHEAD < order.len() {
@@ -179,7 +179,7 @@ impl Cursor for MemtableCursor {
     fn prev(&mut self) -> Result<()> {
         let Some(position) = self.position else { return Ok(()) };
         if !self.newer_known {
-            self.collect_newer(&position);
+            self.stack_newer(&position);
         }
         let Position { leaf, order, rank, key, .. } = position;
         if let Some(version) = self.newer.pop() {
@@ -193,5 +193,5 @@ impl Cursor for MemtableCursor {
     }
 }
 
-// SAFETY: what the cursor points at belongs to the memtable it keeps alive, which any thread may read.
+// SAFETY: the cursor points into the memtable that it keeps alive, and any thread may read that.
 unsafe impl Send for MemtableCursor {}

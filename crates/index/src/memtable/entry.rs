@@ -1,16 +1,16 @@
-//! Keys and their versions, as they lie in the arena.
+//! The layout of keys and their versions in the arena.
 //!
 //! ```text
 //! key      newest: 8 │ len: 4 │ key bytes … (padded to 8)
 //! version  older: 8 │ seqno and kind: 8 │ len: 4 │ payload … (padded to 8)
 //! ```
 //!
-//! The first version is allocated right behind its key, so a look-up of a key that was written once reads one place in
-//! memory: with 24 B keys, the two heads and the key take 60 B. A later version goes wherever the arena stands, and
-//! the key's head points at the newest, each version at the next older one.
+//! The first version is allocated right after its key, so a lookup of a key that was written once reads one place in
+//! memory: with 24 B keys, the two heads and the key take 60 B. A later version goes to the next free space of the
+//! arena. The key's head points at the newest version, and each version at the next older one.
 //!
-//! Invariants: all but `newest` is written before another thread can see it and never changes again; numbers fall
-//! along the list; a key has at least one version.
+//! Invariants: everything except `newest` is written before another thread can see it and never changes again;
+//! sequence numbers descend along the list; a key has at least one version.
 
 use std::{
     marker::PhantomData,
@@ -23,14 +23,14 @@ use bifold_contract::{Entry, Kind, SeqNo};
 
 use super::arena::{Arena, ENTRY_ALIGN_BYTES, prefetch_lines};
 
-/// What stands before the bytes of a key.
+/// The header before the bytes of a key.
 #[repr(C)]
 pub(super) struct KeyHead {
     newest: AtomicPtr<VersionHead>,
     len: u32,
 }
 
-/// What stands before the payload of a version.
+/// The header before the payload of a version.
 #[repr(C)]
 struct VersionHead {
     older: *const VersionHead,
@@ -39,7 +39,7 @@ struct VersionHead {
     len: u32,
 }
 
-/// The bytes follow the length at once; the padding at the end of the head belongs to them.
+/// The bytes follow the length directly and use the padding at the end of the head.
 const KEY_AT: usize = offset_of!(KeyHead, len) + size_of::<u32>();
 const PAYLOAD_AT: usize = offset_of!(VersionHead, len) + size_of::<u32>();
 
@@ -68,8 +68,9 @@ impl<'m> Key<'m> {
         let version_at = (KEY_AT + entry.key.len()).next_multiple_of(ENTRY_ALIGN_BYTES);
         let space = arena.entry_space(version_at + PAYLOAD_AT + entry.payload.len());
         let head = space.cast::<KeyHead>();
-        // SAFETY: the space is ours alone, aligned for both heads, and large enough for the key's head and bytes, and
-        // from `version_at` on for the version's (a head without payload ends in padding that rounding up paid for).
+        // SAFETY: nobody else has the space. It is aligned for both heads and large enough for the key's head and
+        // bytes, and from `version_at` on for the version's. (Rounding up covers the padding at the end of a head
+        // without payload.)
         unsafe {
             let version = space.add(version_at);
             write_version(version, entry, ptr::null());
@@ -79,16 +80,17 @@ impl<'m> Key<'m> {
         Self { head, life: PhantomData }
     }
 
-    /// Adds a version of the same key, newer than all it has. Only the thread that holds the arena may.
+    /// Adds a version of the same key, newer than all existing ones. Only the thread that holds the arena may call
+    /// this.
     pub(super) fn push(self, arena: &mut Arena, entry: &Entry<'_>) {
         let space = arena.entry_space(PAYLOAD_AT + entry.payload.len());
-        // SAFETY: the space is ours alone, aligned and large enough for head and payload.
+        // SAFETY: nobody else has the space; it is aligned and large enough for head and payload.
         unsafe { write_version(space, entry, self.newest().head.as_ptr()) };
-        // Release: whoever sees the version sees what it says.
+        // Release: a reader that sees the version sees its content.
         self.head().newest.store(space.cast().as_ptr(), Ordering::Release);
     }
 
-    /// The key a pointer stands for.
+    /// The key at a pointer.
     ///
     /// # Safety
     /// The pointer comes from [`Key::as_ptr`] of a key in an arena that outlives `'m`, and what that key's thread wrote
@@ -105,7 +107,7 @@ impl<'m> Key<'m> {
 
     #[inline]
     fn head(self) -> &'m KeyHead {
-        // SAFETY: a `Key` stands for an initialised head that outlives `'m` and changes only through its atomic.
+        // SAFETY: a `Key` refers to an initialised head that outlives `'m` and changes only through its atomic.
         unsafe { self.head.as_ref() }
     }
 
@@ -117,7 +119,7 @@ impl<'m> Key<'m> {
         unsafe { NonNull::slice_from_raw_parts(self.head.cast::<u8>().add(KEY_AT), len).as_ref() }
     }
 
-    /// Asks for the key before it is needed.
+    /// Prefetches the key.
     #[inline]
     pub(super) fn prefetch(self) {
         prefetch_lines(self.head.as_ptr().cast(), 2);
@@ -127,7 +129,7 @@ impl<'m> Key<'m> {
     #[inline]
     pub(super) fn newest(self) -> Version<'m> {
         let newest = self.head().newest.load(Ordering::Acquire);
-        // SAFETY: `create` and `push` put only versions there that are complete and lie in the same arena.
+        // SAFETY: `create` and `push` store only complete versions in the same arena.
         Version { head: unsafe { NonNull::new_unchecked(newest) }, life: PhantomData }
     }
 
@@ -145,7 +147,7 @@ impl<'m> Key<'m> {
 impl<'m> Version<'m> {
     #[inline]
     fn head(self) -> &'m VersionHead {
-        // SAFETY: a `Version` stands for an initialised head that outlives `'m` and never changes.
+        // SAFETY: a `Version` refers to an initialised head that outlives `'m` and never changes.
         unsafe { self.head.as_ref() }
     }
 
@@ -178,7 +180,7 @@ impl<'m> Version<'m> {
 }
 
 /// # Safety
-/// `space` is the caller's alone, aligned for a head, and holds a head and the payload.
+/// Only the caller has `space`; it is aligned for a head and large enough for a head and the payload.
 unsafe fn write_version(space: NonNull<u8>, entry: &Entry<'_>, older: *const VersionHead) {
     let stamp = entry.seqno << 8 | entry.kind as u64;
     // SAFETY: as the caller promises.

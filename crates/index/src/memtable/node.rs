@@ -1,4 +1,4 @@
-//! The nodes of the tree, and how one is searched and added to while others read it.
+//! The nodes of the tree: search, and insertion concurrent with readers.
 //!
 //! ```text
 //! head    order: 8 │ prefix_len: 4 │ level, trust, made_len: 4 │ 14 slices: 112 │ 14 keys: 112
@@ -6,18 +6,18 @@
 //! inner   head: 240 │ 15 children: 120 │ unused: 24          = 384 B, six
 //! ```
 //!
-//! Slots are filled in the order of arrival and never a second time. Which slots count, and in what order of keys, is
-//! one word, [`Order`]: an insertion fills the next slot, then publishes the word that names it. A reader takes the
+//! Slots are filled in the order of arrival and never a second time. One word, [`Order`], says which slots are in use
+//! and their key order. An insertion fills the next slot, then publishes the word that names it. A reader loads the
 //! word once and sees a node that never changes.
 //!
-//! All keys that can come to a node share their first `prefix_len` bytes; the *slice* of a key is the eight bytes after
-//! that as a big-endian number, short keys filled up with zeros. Comparing slices decides nearly every search, so keys
-//! stay out of the cache; equal slices are settled by the whole keys, because "a" and "a\0" have the same.
+//! All keys routed to a node share their first `prefix_len` bytes. The *slice* of a key is the next eight bytes as a
+//! big-endian number, padded with zeros. Comparing slices decides nearly every search, so the search does not load
+//! keys. If slices are equal the whole keys are compared, because "a" and "a\0" have the same slice.
 //!
-//! Where the prefix comes from: mostly from the *fences*, the separators left and right of the node, since what lies
-//! between two strings has the prefix these share ([`Trust::Fences`]). At the edges of the tree, or where the keys
-//! present share much more than the fences do, it is a longer prefix that has held so far ([`Trust::Members`]);
-//! searches compare it, and a key without it makes the writer replace the node.
+//! The prefix mostly comes from the *fences*, the separators left and right of the node: every string between two
+//! strings has their common prefix ([`Trust::Fences`]). At the edges of the tree, or where the existing keys share
+//! much more than the fences, it is a longer prefix of all existing keys ([`Trust::Members`]). Searches compare that
+//! prefix, and a key without it makes the writer replace the node.
 
 use std::{
     cmp::Ordering::{Equal, Greater, Less},
@@ -35,12 +35,12 @@ use super::{
     order::{Order, SLOTS},
 };
 
-/// Why all keys of a node share its prefix.
+/// Why the keys of a node share its prefix.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// Whatever is routed to the node has it.
+    /// All keys routed to the node have it.
     Fences,
-    /// Its keys happen to have it.
+    /// All existing keys of the node have it.
     Members,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Head {
     /// 0 for leaves.
     level: u8,
     trust: Trust,
-    /// How many keys it was made with.
+    /// How many keys it was created with.
     made_len: u8,
     slices: [AtomicU64; SLOTS],
     keys: [AtomicPtr<KeyHead>; SLOTS],
@@ -68,16 +68,16 @@ pub(super) struct Head {
 #[repr(C, align(64))]
 struct Leaf {
     head: Head,
-    /// The leaf that follows, or one that has since been replaced.
+    /// The next leaf, or one that has since been replaced.
     next: AtomicPtr<Head>,
-    /// What took this leaf's place: the leaf that starts where this one started.
+    /// The leaf that replaced this one: it starts at the same key.
     successor: AtomicPtr<Head>,
 }
 
 #[repr(C, align(64))]
 struct Inner {
     head: Head,
-    /// The child left of all keys, then for each slot the child right of its key.
+    /// The child left of all keys, then the child right of each slot's key.
     children: [AtomicPtr<Head>; SLOTS + 1],
 }
 
@@ -87,36 +87,35 @@ const _: () = assert!(size_of::<Leaf>() == LEAF_LINES * LINE_BYTES && size_of::<
 
 /// A node in an arena that outlives `'m`.
 ///
-/// Every pointer stored in a node leads to a complete node or key of the same arena; whoever has a `Node<'m>` may
-/// follow it.
+/// Every pointer in a node leads to a complete node or key of the same arena and may be followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Node<'m> {
     head: NonNull<Head>,
     life: PhantomData<&'m Head>,
 }
 
-/// Where a key is in a node, or would be.
+/// The position of a key in a node, or where it would be.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     /// The node as it was searched.
     pub(super) order: Order,
-    /// How many of its keys are smaller.
+    /// The number of smaller keys.
     pub(super) rank: usize,
     pub(super) found: Found,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The key at `rank` is the one sought.
+    /// The key at `rank` is the sought key.
     Exact,
     /// The node does not have it.
     Nothing,
-    /// Nor could it take it: it lacks the prefix.
+    /// The node does not have it and cannot take it: the key lacks the prefix.
     Foreign,
 }
 
 impl<'m> Node<'m> {
-    /// Searches for `key`, which must be one that is routed to this node.
+    /// Searches for `key`, which must be routed to this node.
     #[inline]
     pub(super) fn search(self, key: &[u8]) -> Place {
         let head = self.head();
@@ -128,8 +127,8 @@ impl<'m> Node<'m> {
             return Place { order, rank, found: Found::Foreign };
         }
         let slice = slice_at(key, head.prefix_len);
-        // All slots, in the order they lie, without a branch to mispredict: faster than halving the length four times.
-        // A slot beyond the length may hold anything, so it is masked out.
+        // All slots in memory order, without a branch to mispredict: faster than four steps of a binary search. Slots
+        // beyond the length may contain anything and are masked out.
         let mut smaller = 0_u32;
         for (slot, other) in head.slices.iter().enumerate() {
             smaller |= u32::from(other.load(Relaxed) < slice) << slot;
@@ -141,7 +140,7 @@ impl<'m> Node<'m> {
         Place { order, rank, found: Found::Nothing }
     }
 
-    /// Searches the keys from `first` on whose slices are that of `key`.
+    /// Searches the keys from `first` on that have the same slice as `key`.
     fn search_among_equals(self, key: &[u8], order: Order, first: usize, slice: u64) -> Place {
         let (mut low, mut high) = (first, first + 1);
         while high < order.len() && self.head().slices[order.slot(high)].load(Relaxed) == slice {
@@ -158,7 +157,7 @@ impl<'m> Node<'m> {
         Place { order, rank: low, found: Found::Nothing }
     }
 
-    /// The rank of a key that lacks the node's prefix: it is before all or after all.
+    /// The rank of a key that lacks the node's prefix: before all keys or after all.
     fn rank_of_foreign(self, key: &[u8], len: usize) -> Option<usize> {
         let prefix_len = self.head().prefix_len as usize;
         let model = self.key_in(0).bytes();
@@ -169,63 +168,63 @@ impl<'m> Node<'m> {
         }
     }
 
-    /// The node as it is now.
+    /// The current order.
     #[inline]
     pub(super) fn order(self) -> Order {
-        // Acquire: the slots it names are filled.
+        // Acquire: the named slots are filled.
         Order::from_word(self.head().order.load(Acquire))
     }
 
-    /// The key at `rank` of `order`, which is or was this node's.
+    /// The key at `rank` of `order`, which is or was this node's order.
     #[inline]
     pub(super) fn key_at(self, order: Order, rank: usize) -> Key<'m> {
         self.key_in(order.slot(rank))
     }
 
-    /// The key in a slot that an order taken from this node names. Slot 0 is named by all of them.
+    /// The key in a slot that an order loaded from this node names. All of them name slot 0.
     #[inline]
     fn key_in(self, slot: usize) -> Key<'m> {
         let key = self.head().keys[slot].load(Relaxed);
-        // SAFETY: the slot was filled before the order that names it was published, with a key that is complete and of
-        // this arena.
+        // SAFETY: the slot was filled with a complete key of this arena before the order that names it was published.
         unsafe { Key::from_ptr(NonNull::new_unchecked(key)) }
     }
 
-    /// The child at the position, counted from 0, that `choose` picks, and that position.
+    /// The child at the position (from 0) that `choose` returns, and that position.
     ///
-    /// A split publishes the order that names the new right half, **then** puts the left half in the child's place. A
-    /// reader between the two finds the old child, which has all keys of both. But a reader that took the order before
-    /// the first and the child after the second would look for a key of the right half in the left. So the order is
-    /// read again: whoever acquires the left half sees the order that was published before it, and starts anew. This
-    /// happens at most once per change of the node, so a reader never waits for a writer that stands still.
+    /// A split publishes the order that names the new right half, **then** replaces the child with the left half. A
+    /// reader between the two finds the old child, which has all keys of both. But a reader that loads the order
+    /// before the first step and the child after the second would look for a key of the right half in the left half.
+    /// So the order is loaded again: a reader that acquires the left half sees the order published before it, and
+    /// starts again. This happens at most once per change of the node, so a reader never waits for a stalled writer.
     #[inline]
     pub(super) fn child(self, mut choose: impl FnMut(Self) -> (Order, usize)) -> (Self, usize) {
         let inner = self.inner();
         loop {
             let (order, position) = choose(self);
             let child = inner.child_cell(order, position).load(Acquire);
-            // All lines at once, long before the search has worked its way from the first to the last.
+            // Prefetch all lines at once, long before the search gets from the first to the last.
             prefetch_lines(child.cast(), if inner.head.level == 1 { LEAF_LINES } else { INNER_LINES });
             if Order::from_word(inner.head.order.load(Relaxed)) == order {
-                // SAFETY: only complete nodes of this arena are put there, and Acquire shows us that they are complete.
+                // SAFETY: only complete nodes of this arena are stored there, and Acquire makes their content
+                // visible.
                 return (unsafe { Self::from_ptr(NonNull::new_unchecked(child)) }, position);
             }
         }
     }
 
-    /// The child at `position` of `order`, both this node's present ones.
+    /// The child at `position` of `order`, which is this node's current order.
     pub(super) fn child_at(self, order: Order, position: usize) -> Self {
         let child = self.inner().child_cell(order, position).load(Acquire);
-        // SAFETY: only complete nodes of this arena are put there, and Acquire shows us that they are complete.
+        // SAFETY: only complete nodes of this arena are stored there, and Acquire makes their content visible.
         unsafe { Self::from_ptr(NonNull::new_unchecked(child)) }
     }
 
     /// The leaf after this one.
     ///
-    /// A leaf that is replaced keeps its links, and links to it are not mended by the writer. Both are harmless:
-    /// no leaf's lower fence ever changes, so "the leaf that starts at f" stays a valid address, and `successor` leads
-    /// from a replaced leaf to the one that starts at the same fence. And a reader still inside a replaced leaf misses
-    /// only what came after the replacement, that is, after it arrived.
+    /// A replaced leaf keeps its links, and the writer does not update links to it. Both are harmless. A leaf's lower
+    /// fence never changes, so "the leaf that starts at f" stays a valid address, and `successor` leads from a
+    /// replaced leaf to the one that starts at the same fence. A reader still inside a replaced leaf misses only what
+    /// was added after the replacement, that is, after the reader arrived.
     pub(super) fn next(self) -> Option<Self> {
         let link = &self.leaf().next;
         let first = link.load(Acquire);
@@ -237,14 +236,15 @@ impl<'m> Node<'m> {
             next = successor;
         }
         if next.as_ptr() != first {
-            // Spares the others the way. Should two readers do this at once, the shorter cut may lose: also harmless.
+            // Shortens the way for other readers. If two readers do this at once, the better link may be lost, which
+            // is harmless.
             link.store(next.as_ptr(), Release);
         }
         // SAFETY: as in `child`.
         Some(unsafe { Self::from_ptr(next) })
     }
 
-    /// The node a pointer stands for.
+    /// The node at a pointer.
     ///
     /// # Safety
     /// The pointer comes from [`Node::as_ptr`] of a node in an arena that outlives `'m`, and what that node's thread
@@ -264,7 +264,7 @@ impl<'m> Node<'m> {
         self.level() == 0
     }
 
-    /// How far it is above the leaves.
+    /// Its height above the leaves.
     #[inline]
     pub(super) fn level(self) -> u8 {
         self.head().level
@@ -275,33 +275,33 @@ impl<'m> Node<'m> {
         Truncation { prefix_len: self.head().prefix_len, trust: self.head().trust }
     }
 
-    /// How many keys were added since it was made.
+    /// How many keys were added since it was created.
     pub(super) fn added_len(self, order: Order) -> usize {
         order.len() - usize::from(self.head().made_len)
     }
 
-    /// The slice of the key at `rank` of `order`, which is or was this node's.
+    /// The slice of the key at `rank` of `order`, which is or was this node's order.
     pub(super) fn slice_at(self, order: Order, rank: usize) -> u64 {
         self.head().slices[order.slot(rank)].load(Relaxed)
     }
 
     #[inline]
     fn head(self) -> &'m Head {
-        // SAFETY: a `Node` stands for an initialised head that outlives `'m` and changes only through atomics.
+        // SAFETY: a `Node` refers to an initialised head that outlives `'m` and changes only through atomics.
         unsafe { self.head.as_ref() }
     }
 
     #[inline]
     fn leaf(self) -> &'m Leaf {
         debug_assert!(self.is_leaf());
-        // SAFETY: nodes of level 0 were made by `new_leaf`; otherwise as in `head`.
+        // SAFETY: `new_leaf` created the nodes of level 0; otherwise as in `head`.
         unsafe { self.head.cast().as_ref() }
     }
 
     #[inline]
     fn inner(self) -> &'m Inner {
         debug_assert!(!self.is_leaf());
-        // SAFETY: nodes of other levels were made by `new_inner`; otherwise as in `head`.
+        // SAFETY: `new_inner` created the nodes of other levels; otherwise as in `head`.
         unsafe { self.head.cast().as_ref() }
     }
 }
@@ -316,7 +316,7 @@ impl Inner {
     }
 }
 
-/// The eight bytes of `key` from `start` on as a number that orders as they do, filled up with zeros.
+/// The eight bytes of `key` from `start` on as a number with the same order, padded with zeros.
 #[inline]
 pub(super) fn slice_at(key: &[u8], start: u32) -> u64 {
     let rest = key.get(start as usize..).unwrap_or_default();

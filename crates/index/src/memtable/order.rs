@@ -1,8 +1,8 @@
-//! Which slots of a node count, and in what order of keys: one word, so that one store publishes an insertion.
+//! The slots of a node that are in use, in key order: one word, so that one store publishes an insertion.
 //!
-//! A slot number stands in each four bits from the lowest up, the length in the topmost four.
+//! Every four bits from the lowest up are a slot number; the topmost four bits are the length.
 
-/// Keys per node: as many as the word has room for, less one that would cost a node another cache line.
+/// Keys per node: one less than fit in the word, because that one would cost a node another cache line.
 pub(super) const SLOTS: usize = 14;
 
 const SLOT_BITS: usize = 4;
@@ -29,7 +29,7 @@ impl Order {
         self.0
     }
 
-    /// How many slots count: the first so many, since slots are filled in turn and never emptied.
+    /// How many slots are in use. They are the first ones, because slots are filled in sequence and never freed.
     #[inline]
     pub(super) fn len(self) -> usize {
         (self.0 >> LEN_SHIFT) as usize
@@ -42,7 +42,7 @@ impl Order {
         (self.0 >> (SLOT_BITS * rank) & 0xf) as usize
     }
 
-    /// This order with the next slot put at `rank`.
+    /// This order with the next slot inserted at `rank`.
     #[inline]
     pub(super) fn with_next_slot_at(self, rank: usize) -> Self {
         debug_assert!(rank <= self.len() && self.len() < SLOTS);
@@ -53,7 +53,7 @@ impl Order {
         Self(slots & below | len << (SLOT_BITS * rank) | shifted | (len + 1) << LEN_SHIFT)
     }
 
-    /// Whether the keys came in ascending order.
+    /// Whether the keys arrived in ascending order.
     pub(super) fn is_ascending(self) -> bool {
         self == Self::ascending(self.len())
     }

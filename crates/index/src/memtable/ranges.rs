@@ -1,7 +1,7 @@
 //! The range tombstones of a memtable.
 //!
-//! Usually there are none, and then a reader pays for one load. Otherwise they are prepared for questions when a reader
-//! first asks after one has come, and the result is kept: n tombstones written in a row are prepared once, not n times.
+//! Usually there are none, and a reader pays for one load. Otherwise the first reader after a write prepares them for
+//! lookups, and the result is kept: n tombstones written in a row are prepared once, not n times.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -46,7 +46,7 @@ impl Ranges {
         }
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let ranges = RangeTombstones::new(all.iter());
-        // Stored under the lock, so that a shorter list never replaces a longer one.
+        // Stored under the lock, so that an older result never replaces a newer one.
         self.prepared.store(Some(Arc::new(Prepared { count: all.len(), ranges: ranges.clone() })));
         ranges
     }

@@ -1,12 +1,12 @@
-//! What becomes of a node that cannot take one more key: its keys, old and new, dealt out to one new node or two.
+//! Rewrites a node that cannot take another key: its old keys and the new one go to one or two new nodes.
 //!
-//! Here the prefix is chosen by which a node shortens its keys. The old one stays while the slices still differ within
-//! their first half, so that a split copies numbers and does not visit 15 keys in memory. Otherwise:
+//! The prefix of the new nodes is chosen here. The old prefix stays as long as the slices differ within their first
+//! half, so that a split copies numbers and does not access 15 keys in memory. Otherwise it is:
 //!
-//! - what both fences share, which is certain ([`Trust::Fences`]); or
-//! - what all present keys share, less four bytes, where that is longer ([`Trust::Members`]). The four bytes are for
-//!   keys to come: a counter in decimal digits goes on for 10 000 steps before it breaks the prefix and costs a
-//!   rewriting, and the four that remain tell 14 neighbours apart.
+//! - what both fences share, which holds for all keys ([`Trust::Fences`]); or
+//! - what all existing keys share, less four bytes, if that is longer ([`Trust::Members`]). The four bytes are for
+//!   future keys: a counter in decimal digits takes 10 000 steps before it breaks the prefix and costs a rewrite, and
+//!   the other four bytes of a slice distinguish 14 neighbours.
 
 use std::ops::Range;
 
@@ -16,10 +16,10 @@ use super::{
     order::{Order, SLOTS},
 };
 
-/// How many of the eight bytes of a slice may be the same in all keys of a node.
+/// How many of a slice's eight bytes may be equal in all keys of a node.
 const SPARE_BYTES: usize = 4;
 
-/// A node made by an even split has room for six.
+/// A node from an even split has room for six.
 const FEWEST_TO_CALL_ASCENDING: usize = SLOTS / 2 - 1;
 
 /// The keys of a node and one more, in order.
@@ -35,7 +35,7 @@ pub(super) struct Rewrite<'m> {
 #[derive(Clone, Copy)]
 enum Choice {
     Keep(Truncation),
-    /// Chosen from the fences of each new node and this many bytes that all the keys share.
+    /// Chosen from the fences of each new node and the number of bytes that all the keys share.
     Renew {
         shared_len: usize,
     },
@@ -49,7 +49,7 @@ pub(super) struct Fences<'m> {
 }
 
 impl<'m> Rewrite<'m> {
-    /// The keys of `node` with `key` at `place`.
+    /// The keys of `node`, with `key` at `place`.
     pub(super) fn new(node: Node<'m>, place: Place, key: Key<'m>) -> Self {
         let Place { order, rank: added, .. } = place;
         let truncation = node.truncation();
@@ -82,19 +82,19 @@ impl<'m> Rewrite<'m> {
 
     /// How many keys go left when there are too many for one node.
     ///
-    /// Half of them, unless all came in ascending order: then more of the same is likely, and what is left behind
-    /// should be full. A node is made with its keys in order, so only those added since tell: without that, keys that
-    /// descend towards a full node would each get a leaf of its own.
+    /// Half of them, unless all arrived in ascending order: then more ascending keys are likely, and the left node
+    /// should be full. A node is created with its keys in order, so only the keys added since count: otherwise, keys
+    /// that descend towards a full node would each get their own leaf.
     pub(super) fn left_len(&self) -> usize {
         match (self.ascending, self.level) {
             (false, _) => self.len / 2,
             (true, 0) => self.len - 1,
-            // The key in between moves up, and an inner node must not be left without keys.
+            // The middle key moves up, and no inner node may be left without keys.
             (true, _) => self.len - 3,
         }
     }
 
-    /// The head of a new node with the keys at `range`, which will stand between `fences`.
+    /// The head of a new node between `fences`, with the keys at `range`.
     pub(super) fn head(&self, range: Range<usize>, fences: impl FnOnce() -> Fences<'m>) -> Head {
         let keys = &self.keys[range.clone()];
         match self.choice {
@@ -112,7 +112,7 @@ impl<'m> Rewrite<'m> {
     }
 }
 
-/// The head of a new root above two nodes whose keys share so many bytes.
+/// The head of a new root above two nodes. All their keys share `shared_len` bytes.
 pub(super) fn root_head(level: u8, separator: Key<'_>, shared_len: usize) -> Head {
     new_head(level, &[separator], choose(shared_len, Fences { low: None, high: None }))
 }
@@ -122,7 +122,7 @@ pub(super) fn first_head(key: Key<'_>) -> Head {
     new_head(0, &[key], Truncation { prefix_len: 0, trust: Trust::Fences })
 }
 
-/// Where the key at `at` of the rewriting was in the node, `None` for the one added. Beyond the end any key will do.
+/// The old rank of the key at `at`; `None` for the added key. Beyond the end any key will do.
 fn old_rank(at: usize, added: usize, order: Order) -> Option<usize> {
     match at {
         _ if at == added || at > order.len() => None,
@@ -136,9 +136,9 @@ fn choose(shared_len: usize, fences: Fences<'_>) -> Truncation {
         (Some(low), Some(high)) => shared_prefix_len(low, high),
         _ => 0,
     };
-    let hoped_len = shared_len.saturating_sub(SPARE_BYTES);
+    let members_len = shared_len.saturating_sub(SPARE_BYTES);
     let (prefix_len, trust) =
-        if hoped_len > fenced_len { (hoped_len, Trust::Members) } else { (fenced_len, Trust::Fences) };
+        if members_len > fenced_len { (members_len, Trust::Members) } else { (fenced_len, Trust::Fences) };
     // A key has at most 64 KiB, so this is exact.
     Truncation { prefix_len: prefix_len as u32, trust }
 }
@@ -151,7 +151,7 @@ fn new_head(level: u8, keys: &[Key<'_>], truncation: Truncation) -> Head {
     Head::new(level, keys, &slices, truncation)
 }
 
-/// How many bytes two keys have in common at their start.
+/// The length of the common prefix of two keys.
 fn shared_prefix_len(a: Key<'_>, b: Key<'_>) -> usize {
     a.bytes().iter().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }

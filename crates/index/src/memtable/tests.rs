@@ -1,4 +1,4 @@
-//! The memtable against an ordered map: the same entries, the same answers, whatever the keys look like.
+//! The memtable against an ordered map: the same entries give the same results for keys of any shape.
 
 mod concurrent;
 mod shapes;
@@ -15,14 +15,14 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 use super::{Memtable, order::Order, order::SLOTS};
 use crate::cursor::Cursor;
 
-/// One entry with all it owns.
+/// An entry that owns its bytes.
 type Owned = (Vec<u8>, SeqNo, Kind, Vec<u8>);
 
-/// The obvious memtable.
+/// The reference model.
 #[derive(Default)]
 pub(super) struct Model(BTreeMap<StreamKey, (Kind, Vec<u8>)>);
 
-/// Sorts as streams do.
+/// The order of streams.
 type StreamKey = (Vec<u8>, Reverse<SeqNo>);
 
 impl Model {
@@ -39,7 +39,7 @@ fn owned(entry: Entry<'_>) -> Owned {
     (entry.key.to_vec(), entry.seqno, entry.kind, entry.payload.to_vec())
 }
 
-/// All entries from where the cursor stands to the end it walks to.
+/// All entries from the cursor's position to the end it moves to.
 fn walk<C: Cursor>(cursor: &mut C, step: impl Fn(&mut C) -> bifold_contract::Result<()>) -> Vec<Owned> {
     let mut all = Vec::new();
     while let Some(entry) = cursor.entry() {
@@ -49,7 +49,7 @@ fn walk<C: Cursor>(cursor: &mut C, step: impl Fn(&mut C) -> bifold_contract::Res
     all
 }
 
-/// A memtable and its model with these keys, numbered from 1; every fifth entry is a tombstone.
+/// A memtable and its model with these keys, with sequence numbers from 1; every fifth entry is a tombstone.
 pub(super) fn filled(keys: &[Vec<u8>]) -> (Arc<Memtable>, Model) {
     let (memtable, mut model) = (Arc::new(Memtable::new()), Model::default());
     let mut writer = memtable.writer();
@@ -63,11 +63,11 @@ pub(super) fn filled(keys: &[Vec<u8>]) -> (Arc<Memtable>, Model) {
     (memtable, model)
 }
 
-/// Checks streams both ways, counters, and gets and placements around every key.
+/// Checks streams in both directions, counters, and gets and seeks around every key.
 pub(super) fn check(memtable: &Arc<Memtable>, model: &Model) {
     let all = model.all();
     let mut cursor = memtable.cursor();
-    assert_eq!(cursor.entry(), None, "a new cursor stands nowhere");
+    assert_eq!(cursor.entry(), None, "a new cursor has no entry");
     cursor.first().unwrap();
     assert!(walk(&mut cursor, Cursor::next) == all, "forward");
     assert_eq!(cursor.entry(), None);
@@ -76,7 +76,7 @@ pub(super) fn check(memtable: &Arc<Memtable>, model: &Model) {
     assert!(backward.iter().rev().eq(&all), "backward");
 
     let probes = all.iter().flat_map(|(key, ..)| neighbours(key)).chain([vec![], vec![0], vec![0xff; 40]]);
-    // Miri takes a thousand times as long as the processor, hence a sample.
+    // Miri is a thousand times slower than the processor, hence a sample.
     let every = if cfg!(miri) { 23 } else { 1 };
     for probe in probes.collect::<BTreeSet<_>>().into_iter().step_by(every) {
         check_around(memtable, &all, &probe);
@@ -91,7 +91,7 @@ pub(super) fn check(memtable: &Arc<Memtable>, model: &Model) {
     assert!(memtable.data_bytes() >= all.iter().map(|entry| entry.3.len()).sum());
 }
 
-/// The key, what comes right after and right before it, and its start.
+/// The key, the keys right after and right before it, and its first half.
 fn neighbours(key: &[u8]) -> [Vec<u8>; 4] {
     let (mut after, mut before) = (key.to_vec(), key.to_vec());
     after.push(0);
@@ -125,7 +125,7 @@ fn check_around(memtable: &Arc<Memtable>, all: &[Owned], probe: &[u8]) {
     assert_eq!(cursor.entry().map(owned).as_ref(), here, "next after seek before {probe:?}");
 }
 
-/// Keys that make slices tie, prefixes break and versions pile up.
+/// Keys with equal slices, broken prefixes and many versions.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let prefix = prop_oneof![
         Just(vec![]),
@@ -152,13 +152,13 @@ proptest! {
     })]
 
     #[test]
-    fn it_answers_as_an_ordered_map_does(keys in vec(key(), 1..if cfg!(miri) { 60 } else { 400 })) {
+    fn it_behaves_like_an_ordered_map(keys in vec(key(), 1..if cfg!(miri) { 60 } else { 400 })) {
         let (memtable, model) = filled(&keys);
         check(&memtable, &model);
     }
 
     #[test]
-    fn a_cursor_may_turn_at_any_step(
+    fn a_cursor_may_change_direction_at_any_step(
         keys in vec(key(), 1..150),
         picks in vec(any::<Index>(), 100),
         start in any::<Index>(),
@@ -176,7 +176,7 @@ proptest! {
             match if forward { at.checked_add(1) } else { at.checked_sub(1) } {
                 Some(next) if next < all.len() => at = next,
                 _ => {
-                    prop_assert_eq!(cursor.entry(), None, "it ran off the end");
+                    prop_assert_eq!(cursor.entry(), None, "it moved past the end");
                     break;
                 }
             }
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn an_order_is_a_list_that_is_inserted_into(ranks in vec(any::<Index>(), SLOTS)) {
+    fn an_order_behaves_like_a_list_with_insertions(ranks in vec(any::<Index>(), SLOTS)) {
         let (mut order, mut model) = (Order::ascending(0), Vec::new());
         for rank in ranks {
             let rank = rank.index(model.len() + 1);
@@ -198,7 +198,7 @@ proptest! {
 }
 
 #[test]
-fn an_empty_memtable_answers_nothing_and_takes_no_memory() {
+fn an_empty_memtable_finds_nothing_and_takes_no_memory() {
     let memtable = Arc::new(Memtable::new());
     assert!(memtable.is_empty());
     assert_eq!(memtable.bytes(), 0);
@@ -219,7 +219,7 @@ fn an_empty_memtable_answers_nothing_and_takes_no_memory() {
 
 #[test]
 #[should_panic(expected = "number 7 after 7")]
-fn numbers_must_rise() {
+fn sequence_numbers_must_ascend() {
     let memtable = Memtable::new();
     memtable.writer().insert(&Entry::inline(b"a", 7, b""));
     memtable.writer().insert(&Entry::inline(b"b", 7, b""));
@@ -239,7 +239,7 @@ fn a_writer_that_panicked_leaves_a_memtable_that_works() {
 }
 
 #[test]
-fn range_tombstones_are_seen_once_written() {
+fn range_tombstones_are_visible_once_written() {
     let memtable = Memtable::new();
     let range = |start: &str, end: Option<&str>, seqno| RangeTombstone {
         start: start.as_bytes().into(),
@@ -247,12 +247,16 @@ fn range_tombstones_are_seen_once_written() {
         seqno,
     };
     memtable.writer().delete_range(range("b", Some("d"), 3));
-    assert!(!memtable.is_empty(), "a memtable with nothing but a range tombstone must be flushed");
+    assert!(!memtable.is_empty(), "a memtable with only a range tombstone must be flushed");
     let before = memtable.range_tombstones();
     memtable.writer().insert(&Entry::inline(b"c", 4, b""));
     memtable.writer().delete_range(range("c", None, 5));
     let after = memtable.range_tombstones();
-    assert_eq!((before.covering(b"c", 9), before.covering(b"e", 9)), (3, 0), "a set once taken stays as it was");
+    assert_eq!(
+        (before.covering(b"c", 9), before.covering(b"e", 9)),
+        (3, 0),
+        "a set does not change after it was taken"
+    );
     assert_eq!((after.covering(b"c", 9), after.covering(b"c", 4), after.covering(b"e", 9)), (5, 3, 5));
     assert_eq!((memtable.entries(), memtable.min_seqno(), memtable.max_seqno()), (1, Some(3), Some(5)));
 }

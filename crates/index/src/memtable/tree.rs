@@ -1,20 +1,21 @@
-//! The tree: descents for readers, insertion for the one writer.
+//! The tree: descents for readers, insertion for the single writer.
 //!
-//! A B+-tree whose nodes are replaced, never emptied. A full node becomes two new ones; the old one stays as it is,
-//! *frozen*, for readers inside it, until the arena goes. Keys are never removed, and a separator is the first key of
-//! the leaf right of it: so every leaf has a key, and every leaf but the first has one equal to its lower fence.
+//! A B+-tree in which nodes are replaced and never freed. A full node becomes two new ones; the old one stays
+//! unchanged (*frozen*) for readers inside it until the arena is dropped. Keys are never removed, and a separator is
+//! the first key of the leaf right of it. So every leaf has a key, and every leaf except the first has a key equal to
+//! its lower fence.
 //!
-//! **A reader sees everything that was published before it started.** Call a node *current* until it is replaced. By
-//! induction each node a reader comes to was current at some moment after it started, so it has all keys of its range
-//! that were inserted before:
+//! **A reader sees everything that was published before it started.** A node is *current* until it is replaced. By
+//! induction, each node that a reader visits was current at some moment after the reader started, so it has all keys
+//! of its range that were inserted before:
 //! - The root pointer changes before an insertion is published. The reader started after that, so it finds that root
 //!   or a newer one.
-//! - In a node that was current after the start, the reader finds the order, and in its slot the child, that was there
-//!   at that moment, or newer ones. If the node was frozen since, its child was current when that happened, which is
-//!   after the start as well. Order and child fit together: see [`Node::child`].
-//! - The link to the next leaf leads to what is current, or was at that moment: see [`Node::next`].
+//! - In a node that was current after the start, the reader finds the order and the child of that moment, or newer
+//!   ones. If the node was frozen since, its child was current at that time, which is also after the start. Order and
+//!   child match: see [`Node::child`].
+//! - The link to the next leaf leads to a leaf that is current or was current at that moment: see [`Node::next`].
 //!
-//! What it sees beyond that has higher sequence numbers, which its snapshot leaves out.
+//! Everything newer that it sees has higher sequence numbers, which its snapshot ignores.
 
 use std::{
     ptr::{self, NonNull},
@@ -31,11 +32,11 @@ use super::{
     rewrite::{Fences, Rewrite, first_head, root_head},
 };
 
-/// More levels than memory can fill. A split that leaves a node with few keys leaves a full one beside it and takes six
+/// More levels than memory can fill. A split that creates a node with few keys also creates a full one and takes six
 /// insertions (see [`Rewrite::left_len`]), so on average a node has at least four children: 4^24 leaves.
 const MAX_LEVELS: usize = 24;
 
-/// Keys in order, in an arena that lives as long as the tree.
+/// Keys in order. They are in an arena that lives as long as the tree.
 pub(super) struct Tree {
     root: AtomicPtr<Head>,
 }
@@ -47,13 +48,13 @@ pub(super) enum Added {
     Version,
 }
 
-/// The inner nodes passed on the way to a leaf, and at which child.
+/// The inner nodes on the way to a leaf, each with the position of the child.
 struct Path<'m> {
     steps: [Option<(Node<'m>, usize)>; MAX_LEVELS],
     len: usize,
 }
 
-/// What takes the place of a node: in the second case `shared_len` is what a root above should know.
+/// The replacement of a node. `shared_len` is for a new root above two nodes.
 enum Change<'m> {
     One(Node<'m>),
     Two { left: Node<'m>, separator: Key<'m>, right: Node<'m>, shared_len: usize },
@@ -64,13 +65,13 @@ impl Tree {
         Self { root: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Adds an entry newer than all there are. Only the thread that holds the arena may.
+    /// Adds an entry newer than all existing ones. Only the thread that holds the arena may call this.
     ///
     /// # Safety
-    /// `arena` is always the same for one tree and lives as long as it.
+    /// `arena` is always the same for one tree and lives as long as the tree.
     pub(super) unsafe fn insert<'m>(&'m self, arena: &mut Arena, entry: &Entry<'_>) -> Added {
         let Some(mut node) = self.root() else {
-            // SAFETY: the arena outlives `'m`, as the caller promises; so in the rest of this file.
+            // SAFETY: the arena outlives `'m`, as the caller promises; this holds in the rest of this file.
             let root = unsafe {
                 let key = Key::create(arena, entry);
                 Node::new_leaf(arena, first_head(key), None)
@@ -100,7 +101,7 @@ impl Tree {
     }
 
     fn root(&self) -> Option<Node<'_>> {
-        // SAFETY: only complete nodes of the arena are put there; Acquire shows us that they are complete.
+        // SAFETY: only complete nodes of the arena are stored there; Acquire makes their content visible.
         NonNull::new(self.root.load(Ordering::Acquire)).map(|root| unsafe { Node::from_ptr(root) })
     }
 
@@ -111,7 +112,7 @@ impl Tree {
 
 /// For readers.
 impl Tree {
-    /// The key, if it is there.
+    /// The key, if the tree has it.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<Key<'_>> {
         let leaf = self.descend(|node| at_or_below(node, key))?;
@@ -119,14 +120,14 @@ impl Tree {
         (place.found == Found::Exact).then(|| leaf.key_at(place.order, place.rank))
     }
 
-    /// The leaf that has `key`, or would have it.
+    /// The leaf that has `key` or would have it.
     pub(super) fn leaf_of(&self, key: &[u8]) -> Option<Node<'_>> {
         self.descend(|node| at_or_below(node, key))
     }
 
-    /// The leaf that has the largest key below `key`, if there is one, or else the first leaf.
+    /// The leaf with the largest key below `key` if there is one, else the first leaf.
     pub(super) fn leaf_below(&self, key: &[u8]) -> Option<Node<'_>> {
-        // The separators passed on the right are below `key`, and the nearest of them is a key of the leaf.
+        // The separators to the left of the path are below `key`, and the nearest of them is a key of the leaf.
         self.descend(|node| {
             let place = node.search(key);
             (place.order, place.rank)
@@ -154,14 +155,14 @@ impl Tree {
     }
 }
 
-/// Which child has `key`, or would have it.
+/// The child that has `key` or would have it.
 #[inline]
 fn at_or_below(node: Node<'_>, key: &[u8]) -> (Order, usize) {
     let place = node.search(key);
     (place.order, place.rank + usize::from(place.found == Found::Exact))
 }
 
-/// For the writer, when a node is full or its prefix does not fit.
+/// For the writer, if a node is full or a key lacks its prefix.
 impl Tree {
     fn rewrite_leaf<'m>(&'m self, arena: &mut Arena, path: Path<'m>, leaf: Node<'m>, place: Place, key: Key<'m>) {
         let rewrite = Rewrite::new(leaf, place, key);
@@ -186,7 +187,7 @@ impl Tree {
         self.install(arena, path, Change::Two { left, separator, right, shared_len: rewrite.shared_len() });
     }
 
-    /// Puts the change in the place of the node below the end of `path`, and so on up as long as parents are full.
+    /// Replaces the node below the end of `path`, and rewrites parents as long as they are full.
     fn install<'m>(&'m self, arena: &mut Arena, mut path: Path<'m>, mut change: Change<'m>) {
         while let Some((parent, position)) = path.pop() {
             let (left, separator, right) = match change {
@@ -209,7 +210,7 @@ impl Tree {
     }
 }
 
-/// New nodes for an inner node one of whose children becomes two.
+/// The replacement of a full inner node when one of its children becomes two.
 fn rewrite_inner<'m>(
     arena: &mut Arena,
     path: &Path<'m>,
@@ -258,7 +259,7 @@ impl<'m> Path<'m> {
         self.steps[self.len]
     }
 
-    /// Between which separators the node below the end of the path stands.
+    /// The separators around the node below the end of the path.
     fn fences(&self) -> Fences<'m> {
         let mut fences = Fences { low: None, high: None };
         for &(node, position) in self.steps[..self.len].iter().flatten().rev() {

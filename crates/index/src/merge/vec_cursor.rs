@@ -1,4 +1,4 @@
-//! A sorted stream in a vector: the obvious cursor, for tests. It can be told to fail at one entry.
+//! A sorted stream in a vector: the obvious cursor, for tests. It can be made to fail at one entry.
 
 use std::{path::Path, sync::Arc};
 
@@ -28,7 +28,7 @@ impl OwnedEntry {
     }
 }
 
-/// Walks a vector. Position `len` and `None` are both "nowhere".
+/// A cursor over a vector. Position `len` and `None` both mean "no entry".
 #[derive(Clone)]
 pub(crate) struct VecCursor {
     entries: Arc<[OwnedEntry]>,
@@ -52,7 +52,7 @@ impl VecCursor {
         self.failed |= to.is_some() && to == self.fails_at;
         if self.failed {
             self.at = None;
-            return Err(Corruption::new(7, "test block", "sound", "unsound").of(Path::new("test.table")));
+            return Err(Corruption::new(7, "test block", "intact bytes", "damaged bytes").of(Path::new("test.table")));
         }
         self.at = to.filter(|&to| to < self.entries.len());
         Ok(())
@@ -94,7 +94,7 @@ impl Cursor for VecCursor {
     }
 }
 
-/// The merge of some vectors.
+/// The merge of these vectors.
 pub(crate) fn merge_of(sources: impl IntoIterator<Item = VecCursor>) -> MergeCursor {
     MergeCursor::new(sources.into_iter().map(|source| Source::Boxed(Box::new(source))).collect())
 }

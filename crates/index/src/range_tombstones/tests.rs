@@ -1,4 +1,4 @@
-//! Every answer is checked against the definition: look at all tombstones, one by one.
+//! Every result is checked against the definition, which looks at all tombstones one by one.
 
 use bifold_contract::{RangeTombstone, SeqNo};
 use proptest::prelude::*;
@@ -67,13 +67,13 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn answers_follow_the_definition(
+    fn lookups_follow_the_definition(
         tombstones in prop::collection::vec(any_tombstone(), 0..12),
-        questions in prop::collection::vec((key(), 0..22u64), 1..40),
+        lookups in prop::collection::vec((key(), 0..22u64), 1..40),
     ) {
         let set = RangeTombstones::new(&tombstones);
         let mut hint = Hint::default();
-        for (key, snapshot) in questions {
+        for (key, snapshot) in lookups {
             let expected = covering_by_definition(&tombstones, &key, snapshot);
             prop_assert_eq!(set.covering(&key, snapshot), expected);
             prop_assert_eq!(set.covering_near(&mut hint, &key, snapshot), expected);
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn a_set_for_some_snapshots_answers_those_alike(
+    fn a_set_for_some_snapshots_gives_them_the_same_results(
         tombstones in prop::collection::vec(any_tombstone(), 0..12),
         mut snapshots in prop::collection::vec(0..22u64, 0..4),
         key in key(),
@@ -94,15 +94,15 @@ proptest! {
     }
 
     #[test]
-    fn the_parts_of_a_clipped_set_answer_as_the_whole(
+    fn the_pieces_of_a_clipped_set_give_the_same_results_as_the_whole(
         tombstones in prop::collection::vec(any_tombstone(), 0..12),
-        cut in key(),
-        questions in prop::collection::vec((key(), 0..22u64), 1..20),
+        boundary in key(),
+        lookups in prop::collection::vec((key(), 0..22u64), 1..20),
     ) {
         let set = RangeTombstones::new(&tombstones);
-        let (low, high) = (set.clipped(None, Some(&cut)), set.clipped(Some(&cut), None));
-        for (key, snapshot) in questions {
-            let (side, other) = if key < cut { (&low, &high) } else { (&high, &low) };
+        let (low, high) = (set.clipped(None, Some(&boundary)), set.clipped(Some(&boundary), None));
+        for (key, snapshot) in lookups {
+            let (side, other) = if key < boundary { (&low, &high) } else { (&high, &low) };
             prop_assert_eq!(covering_by_definition(side, &key, snapshot), set.covering(&key, snapshot));
             prop_assert_eq!(covering_by_definition(other, &key, snapshot), 0);
         }

@@ -1,4 +1,4 @@
-//! What the tables of a database share.
+//! The resources that the tables of a database share.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -6,7 +6,7 @@ use bifold_io::remover::Remover;
 
 use crate::cache::BlockCache;
 
-/// The block cache, the remover of files, and the budget for indexes and filters held outside it.
+/// The block cache, the budget for indexes and filters held outside it, and the remover of files.
 ///
 /// Tables opened when the budget is used up read their index and filter through the cache: slower, but memory stays
 /// capped.
@@ -19,7 +19,7 @@ pub struct TableContext {
 }
 
 impl TableContext {
-    /// A cache of `cache_bytes`, and room for `metadata_bytes` of indexes and filters.
+    /// A cache of `cache_bytes`, and a budget of `metadata_bytes` for indexes and filters.
     #[must_use]
     pub fn new(cache_bytes: u64, metadata_bytes: u64) -> Self {
         Self {
@@ -43,19 +43,19 @@ impl TableContext {
         self.metadata_bytes.load(Relaxed)
     }
 
-    /// Who removes the files of obsolete tables.
+    /// Removes the files of obsolete tables.
     #[must_use]
     pub fn remover(&self) -> &Remover {
         &self.remover
     }
 
-    /// Takes `bytes` of the budget if there is room.
+    /// Takes `bytes` from the budget if there is room.
     pub(crate) fn take(&self, bytes: u64) -> bool {
         let grown = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.metadata_capacity_bytes);
         self.metadata_bytes.fetch_update(Relaxed, Relaxed, grown).is_ok()
     }
 
-    /// Returns what [`TableContext::take`] took.
+    /// Returns bytes from [`TableContext::take`] to the budget.
     pub(crate) fn give_back(&self, bytes: u64) {
         self.metadata_bytes.fetch_sub(bytes, Relaxed);
     }

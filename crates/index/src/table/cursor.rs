@@ -1,10 +1,10 @@
-//! Walks over a table.
+//! Iterates over a table.
 //!
 //! The first block after a jump is read like that of a point read. From the second block in a row on, several are
 //! read at once and more each time: a short scan reads little that it does not need, a long one makes few system
 //! calls.
 //!
-//! Invariant: `block` stands somewhere exactly when the cursor does; while it holds a block, `at` says which.
+//! Invariant: the cursor is on an entry exactly when `block` is; while `block` has a block, `at` says which.
 
 use std::sync::Arc;
 
@@ -24,15 +24,15 @@ use crate::cursor::Cursor;
 /// was read in, so the largest stays small.
 const SCAN_BYTES: (u64, u64) = (16 << 10, 64 << 10);
 
-/// The same for a compaction, which holds no values and reads several tables at a time: ten inputs take 5 MiB.
+/// The same for a compaction. It holds no values and reads several tables at a time: ten inputs take 5 MiB.
 const COMPACTION_BYTES: (u64, u64) = (64 << 10, 512 << 10);
 
-/// For whom a cursor reads.
+/// On whose behalf a cursor reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {
-    /// An iterator: takes what is in the cache, and adds to it the blocks that it jumps to.
+    /// An iterator: uses the cache, and adds the blocks that it jumps to.
     Scan,
-    /// A compaction: reads everything once, in large pieces, and leaves the cache alone.
+    /// A compaction: reads everything once, in large pieces, and does not use the cache.
     Compaction,
 }
 
@@ -41,25 +41,25 @@ pub enum ReadMode {
 pub struct TableCursor {
     table: Arc<Table>,
     mode: ReadMode,
-    /// The index, once it is needed; `Some(None)` when there are no entries.
+    /// The index, once it is needed; `Some(None)` if there are no entries.
     index: Option<Option<Value>>,
-    /// Which block `block` holds, and where that stands in the file.
+    /// The number of the block in `block`, and its place in the file.
     at: Option<(usize, Place)>,
     block: BlockCursor,
     ahead: ReadAhead,
     failed: Option<Error>,
 }
 
-/// How a cursor comes to a block.
+/// How a cursor gets to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// From anywhere.
     Jump,
-    /// From the block beside it.
+    /// From the neighbouring block.
     On(Direction),
 }
 
-/// A way to take up a position in a block.
+/// Places a cursor in a block.
 type Enter<'a> = dyn Fn(&mut BlockCursor) -> std::result::Result<(), Corruption> + 'a;
 
 impl TableCursor {
@@ -72,8 +72,8 @@ impl TableCursor {
         Self { table, mode, index: None, at: None, block: BlockCursor::default(), ahead, failed: None }
     }
 
-    /// Jumps to the block that `choose` picks, takes up a position by `enter`, and goes on from block to block in
-    /// `direction` as long as that leads nowhere.
+    /// Jumps to the block that `choose` returns and places the cursor with `enter`. Continues block by block in
+    /// `direction` until there is a current entry.
     fn place(
         &mut self,
         choose: impl FnOnce(&Index<'_>) -> Option<usize>,
@@ -85,13 +85,13 @@ impl TableCursor {
             let index = cursor.parse(&content)?;
             match choose(&index) {
                 Some(at) => cursor.enter(&index, at, Step::Jump, enter)?,
-                None => cursor.stand_nowhere(),
+                None => cursor.clear(),
             }
-            cursor.go_on(&index, enter, direction)
+            cursor.continue_in(&index, enter, direction)
         })
     }
 
-    /// Goes on to the next block and its first or last entry, having left the present one.
+    /// Moves from the end of the current block to the first or last entry of the next one.
     #[cold]
     fn leave_block(&mut self, direction: Direction) -> Result<()> {
         self.guarded(|cursor| {
@@ -101,11 +101,11 @@ impl TableCursor {
                 Direction::Forward => &BlockCursor::first,
                 Direction::Backward => &BlockCursor::last,
             };
-            cursor.go_on(&index, enter, direction)
+            cursor.continue_in(&index, enter, direction)
         })
     }
 
-    fn go_on(&mut self, index: &Index<'_>, enter: &Enter<'_>, direction: Direction) -> Result<()> {
+    fn continue_in(&mut self, index: &Index<'_>, enter: &Enter<'_>, direction: Direction) -> Result<()> {
         while !self.block.is_placed() {
             let next = match (direction, self.at) {
                 (_, None) => None,
@@ -115,7 +115,7 @@ impl TableCursor {
             match next {
                 Some(next) => self.enter(index, next, Step::On(direction), enter)?,
                 None => {
-                    self.stand_nowhere();
+                    self.clear();
                     return Ok(());
                 }
             }
@@ -124,16 +124,16 @@ impl TableCursor {
     }
 
     fn enter(&mut self, index: &Index<'_>, at: usize, step: Step, enter: &Enter<'_>) -> Result<()> {
-        if self.at.is_none_or(|(present, _)| present != at) {
-            self.turn_to(index, at, step)?;
+        if self.at.is_none_or(|(current, _)| current != at) {
+            self.load_block(index, at, step)?;
         }
         enter(&mut self.block).map_err(|damage| self.damage(damage))
     }
 
-    /// Makes block `at` the present one.
-    fn turn_to(&mut self, index: &Index<'_>, at: usize, step: Step) -> Result<()> {
-        // The buffer read ahead can serve again only if the old block does not hold on to it.
-        self.stand_nowhere();
+    /// Makes block `at` the current one.
+    fn load_block(&mut self, index: &Index<'_>, at: usize, step: Step) -> Result<()> {
+        // The read-ahead buffer can be reused only if the old block no longer references it.
+        self.clear();
         let table = &self.table;
         let place = table.file.place(index, at)?;
         let block = match (self.ahead.get(&table.file, place), self.mode, step) {
@@ -157,7 +157,7 @@ impl TableCursor {
         Ok(())
     }
 
-    fn stand_nowhere(&mut self) {
+    fn clear(&mut self) {
         self.block.clear();
         self.at = None;
     }
@@ -173,20 +173,20 @@ impl TableCursor {
         Index::parse(content).map_err(|damage| self.table.damage(damage, self.table.file.footer.index()))
     }
 
-    /// Damage in the present block.
+    /// Damage in the current block.
     #[cold]
     fn damage(&self, damage: Corruption) -> Error {
         self.table.damage(damage, self.at.map_or(Place::default(), |(_, place)| place))
     }
 
-    /// Makes a move unless an earlier one failed, and remembers if this one does.
+    /// Makes a move unless an earlier one failed, and remembers the error if this one fails.
     fn guarded(&mut self, go: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         let outcome = go(self);
         if let Err(error) = &outcome {
-            self.stand_nowhere();
+            self.clear();
             self.failed = Some(error.clone());
         }
         outcome
@@ -222,7 +222,8 @@ impl Cursor for TableCursor {
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        // The first block that may hold the key may begin with it; then the entry sought is the last of the one before.
+        // The first block that may hold the key may start with it. Then the sought entry is the last of the block
+        // before.
         let choose = |index: &Index<'_>| Self::last_block(index).map(|last| index.find(key).min(last));
         self.place(choose, &|block| block.seek_before(key), Direction::Backward)
     }

@@ -1,4 +1,4 @@
-//! A table's file: its blocks, checked as they are read.
+//! A table's file: its blocks, verified when they are read.
 //!
 //! Opening takes two reads: the footer, then everything from the filter to the footer at once. Where blocks are
 //! short, they are read through pages that are mapped, as short values are: without a system call.
@@ -28,14 +28,14 @@ pub(super) struct TableFile {
     pub(super) footer: Footer,
     /// Bytes of the largest block, uncompressed.
     block_bytes_max: usize,
-    /// Its blocks are read through mapped pages. Where it could not be mapped, they are cached as those of others are.
+    /// Whether its blocks are read through mapped pages. If not, they are cached.
     is_mapped: bool,
 }
 
-/// What stands behind the data blocks, checked.
+/// The sections after the data blocks, verified.
 #[derive(Debug)]
 pub(super) struct Tail {
-    /// Not the hashes of keys that may stand in its place: those are read when they are asked for.
+    /// Not the key hashes that may be in its place: those are read on request.
     pub(super) filter: Option<Value>,
     pub(super) index: Option<Value>,
     pub(super) tombstones: Vec<RangeTombstone>,
@@ -55,7 +55,7 @@ impl TableFile {
         Ok((file, tail))
     }
 
-    /// Opens the table `id`, looking at nothing but the footer.
+    /// Opens the table `id` and reads only the footer.
     pub(super) fn open_footer(dir: &Dir, id: FileId) -> Result<Self> {
         let reader = dir.open(&names::table(id))?;
         let footer = read_footer(&reader, id)?;
@@ -101,7 +101,7 @@ impl TableFile {
         tombstones::decode(&content).map_err(|damage| self.error(damage.at(self.footer.tombstones().start)))
     }
 
-    /// Checks that the sections agree with each other, so that nothing needs to be checked again by every read.
+    /// Checks that the sections agree with each other, so that reads need not check again.
     fn check(&self, tail: &Tail) -> Result<()> {
         if let Some(filter) = &tail.filter {
             Filter::parse(filter).map_err(|damage| self.error(damage.at(self.footer.filter().start)))?;
@@ -134,7 +134,7 @@ impl TableFile {
         self.sealed(place, source, self.block_bytes_max)
     }
 
-    /// A section, which is never compressed; `None` when it is missing.
+    /// A section, which is never compressed; `None` if it is missing.
     pub(super) fn section(&self, place: Place, source: IoSource) -> Result<Option<Value>> {
         if place.is_empty() { Ok(None) } else { self.sealed(place, source, 0).map(Some) }
     }
@@ -156,14 +156,14 @@ impl TableFile {
         Ok(buffer)
     }
 
-    /// The block at `place`, which is part of `buffer`, read from `start` of the file on.
+    /// The block at `place`. It is in `buffer`, which was read from `start` of the file.
     pub(super) fn block_in(&self, buffer: &Arc<[u8]>, start: u64, place: Place) -> Result<Value> {
         let range = ((place.start - start) as usize, (place.end - start) as usize);
         unseal(Arc::clone(buffer), range, (self.id, place.start), self.block_bytes_max)
             .map_err(|damage| self.error(damage))
     }
 
-    /// Where a block of the index stands, checked to lie within the data.
+    /// The place of a block from the index, checked to be within the data.
     #[inline]
     pub(super) fn place(&self, index: &Index<'_>, block: usize) -> Result<Place> {
         index.place(block).filter(|place| place.end <= self.footer.data_bytes).ok_or_else(|| {
@@ -179,12 +179,12 @@ impl TableFile {
         damage.of(self.reader.path())
     }
 
-    /// The directory it is in.
+    /// Its directory.
     pub(super) fn dir(&self) -> &Dir {
         &self.dir
     }
 
-    /// Has the file removed.
+    /// Removes the file.
     pub(super) fn remove_by(&self, remover: &Remover) {
         remover.remove(&self.dir, names::table(self.id), self.reader.clone());
     }

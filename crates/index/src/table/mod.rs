@@ -3,16 +3,16 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`writer`] | writes a table |
-//! | `file` | reads and checks its blocks |
-//! | [`cursor`] | walks over it |
+//! | `file` | reads and verifies its blocks |
+//! | [`cursor`] | iterates over a table |
 //! | [`verify`] | reads every byte and reports all damage |
-//! | [`context`] | what tables share: the cache and the budget for indexes and filters |
+//! | [`context`] | shared by tables: the cache and the budget for indexes and filters |
 //!
 //! A point read asks the filter (one cache line), finds the block in the index (heads of its fences, side by side),
 //! takes the block from the cache or reads it, and finds the key in it.
 //!
-//! A table that is not needed any more is marked obsolete and removed when its last holder lets go, so versions and
-//! iterators keep the files they read.
+//! A table that is no longer needed is marked obsolete, and its file is removed when the last reference is dropped.
+//! So versions and iterators keep the files they read.
 
 pub mod context;
 pub mod cursor;
@@ -47,9 +47,9 @@ use crate::{cursor::Cursor, range_tombstones::RangeTombstones};
 /// A version of a key found in a table.
 #[derive(Clone, Debug)]
 pub struct FoundEntry {
-    /// Its number.
+    /// Its sequence number.
     pub seqno: SeqNo,
-    /// What it says.
+    /// Its kind.
     pub kind: Kind,
     /// The value, an encoded pointer, or nothing. It shares the cached block.
     pub payload: Value,
@@ -61,9 +61,9 @@ pub struct Table {
     meta: Arc<TableMeta>,
     file: TableFile,
     context: Arc<TableContext>,
-    /// Where its filter is; nowhere, if it has none.
+    /// The place of its filter; empty if it has none.
     filter: Place,
-    /// Filter and index, where the budget had room for them.
+    /// Filter and index, if the budget had room for them.
     held: Option<Held>,
     tombstones: Vec<RangeTombstone>,
     covering: RangeTombstones,
@@ -74,7 +74,7 @@ pub struct Table {
 struct Held {
     filter: Option<Value>,
     index: Option<Value>,
-    /// What was taken of the budget.
+    /// The bytes taken from the budget.
     bytes: u64,
 }
 
@@ -97,10 +97,10 @@ impl Deref for Section<'_> {
 }
 
 impl Table {
-    /// Opens the table that `meta` describes, and checks that the file says the same.
+    /// Opens the table that `meta` describes and checks that the file matches.
     ///
     /// # Errors
-    /// I/O errors; corruption of anything but data blocks, which are checked when they are read.
+    /// I/O errors, and corruption of anything except data blocks, which are verified when they are read.
     pub fn open(dir: &bifold_io::Dir, meta: Arc<TableMeta>, context: &Arc<TableContext>) -> Result<Arc<Self>> {
         let (file, tail) = TableFile::open(dir, meta.id)?;
         if tail.properties.meta != *meta {
@@ -114,7 +114,7 @@ impl Table {
         Ok(Arc::new(Self { meta, file, context, filter, held, tombstones: tail.tombstones, covering, obsolete }))
     }
 
-    /// What the table `id` says of itself: for salvage, when the manifest cannot say it.
+    /// The metadata in the file of table `id`: for salvage without a manifest.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -122,7 +122,7 @@ impl Table {
         Ok(TableFile::open(dir, id)?.1.properties.meta)
     }
 
-    /// The newest version of `key` that is not newer than `snapshot`. Range tombstones are not looked at; see
+    /// The newest version of `key` that is not newer than `snapshot`. Ignores range tombstones; see
     /// [`Table::covering`].
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl Table {
         if self.may_contain(key_hash)? { self.find(key, snapshot, source) } else { Ok(None) }
     }
 
-    /// As [`Table::get`], without asking the filter.
+    /// As [`Table::get`], without the filter.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -153,10 +153,10 @@ impl Table {
         Ok(None)
     }
 
-    /// Whether a key with this hash may be in the table. Always, when it has no filter.
+    /// Whether a key with this hash may be in the table. Always true without a filter.
     ///
     /// # Errors
-    /// I/O errors and corruption, when the filter is not held.
+    /// I/O errors and corruption, if the filter is not in memory.
     #[inline]
     pub fn may_contain(&self, key_hash: u64) -> Result<bool> {
         let filter = match &self.held {
@@ -168,7 +168,7 @@ impl Table {
         Ok(filter.may_contain(key_hash))
     }
 
-    /// As [`Table::may_contain`], by what is held in memory: always, when the filter is not.
+    /// As [`Table::may_contain`], but without I/O: true for any table with entries if the filter is not in memory.
     #[inline]
     #[must_use]
     pub fn may_contain_as_held(&self, key_hash: u64) -> bool {
@@ -218,7 +218,7 @@ impl Table {
         !self.filter.is_empty()
     }
 
-    /// Whether it has entries, not range tombstones only.
+    /// Whether it has entries, not only range tombstones.
     #[inline]
     #[must_use]
     pub fn has_entries(&self) -> bool {
@@ -233,7 +233,7 @@ impl Table {
         self.covering.covering(key, snapshot)
     }
 
-    /// What the manifest knows of it.
+    /// Its metadata, as in the manifest.
     #[inline]
     #[must_use]
     pub fn meta(&self) -> &Arc<TableMeta> {
@@ -246,7 +246,7 @@ impl Table {
         &self.tombstones
     }
 
-    /// A cursor over its entries, which stands nowhere.
+    /// A new cursor over its entries, not yet placed.
     #[must_use]
     pub fn cursor(self: &Arc<Self>, mode: ReadMode) -> TableCursor {
         TableCursor::new(Arc::clone(self), mode)
@@ -258,12 +258,12 @@ impl Table {
         verify::verify(self.file.dir(), &self.meta)
     }
 
-    /// Has the file removed when the last holder of the table lets go.
+    /// Removes the file when the last reference to the table is dropped.
     pub fn mark_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
 
-    /// The index; `None` when there are no entries.
+    /// The index; `None` if there are no entries.
     fn index(&self) -> Result<Option<Section<'_>>> {
         match &self.held {
             Some(held) => Ok(held.index.as_ref().map(Section::Held)),
@@ -271,7 +271,7 @@ impl Table {
         }
     }
 
-    /// The index for as long as a cursor needs it.
+    /// The index, owned, for a cursor.
     fn index_to_hold(&self) -> Result<Option<Value>> {
         Ok(self.index()?.map(|section| match section {
             Section::Held(index) => index.clone(),
@@ -279,7 +279,7 @@ impl Table {
         }))
     }
 
-    /// A section through the cache; `None` when it is missing.
+    /// A section, read through the cache; `None` if it is missing.
     #[cold]
     fn load(&self, place: Place) -> Result<Option<Section<'_>>> {
         if place.is_empty() {
@@ -333,7 +333,7 @@ impl Drop for Table {
 }
 
 impl Held {
-    /// Holds filter and index of a table if the budget has room for them.
+    /// Keeps filter and index of a table in memory if the budget has room for them.
     fn take(tail: &Tail, context: &TableContext) -> Option<Self> {
         let sections = [&tail.filter, &tail.index];
         let bytes = sections.into_iter().flatten().map(|section| (section.len() + 2 * LINE_BYTES) as u64).sum();
@@ -344,7 +344,7 @@ impl Held {
     }
 }
 
-/// A copy that begins where a cache line begins: lines of a filter and nodes of an index are then one cache line each.
+/// A copy aligned to a cache line: then each line of a filter and each node of an index is one cache line.
 fn aligned(content: &[u8]) -> Value {
     let mut buffer = zeroed(content.len() + LINE_BYTES);
     let start = buffer.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);

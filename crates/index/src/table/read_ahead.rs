@@ -1,4 +1,4 @@
-//! Several blocks by one read, for cursors that go on in one direction.
+//! Reads several blocks at once, for cursors that continue in one direction.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use bifold_format::{
 
 use super::file::TableFile;
 
-/// Which way a cursor goes from block to block.
+/// The direction in which a cursor moves from block to block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     /// To larger keys.
@@ -19,12 +19,12 @@ pub(super) enum Direction {
     Backward,
 }
 
-/// A stretch of the file in memory: whole blocks, checked when they are asked for.
+/// A range of the file in memory: whole blocks, verified when they are requested.
 #[derive(Debug)]
 pub(super) struct ReadAhead {
     buffer: Option<Arc<[u8]>>,
     place: Place,
-    /// How much the next read takes.
+    /// The size of the next read.
     window_bytes: u64,
     first_bytes: u64,
     max_bytes: u64,
@@ -32,7 +32,7 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Reads `first_bytes`, then twice as much each time up to `max_bytes`.
+    /// Starts with reads of `first_bytes` and doubles them up to `max_bytes`.
     pub(super) fn new(first_bytes: u64, max_bytes: u64, source: IoSource) -> Self {
         Self { buffer: None, place: Place::default(), window_bytes: first_bytes, first_bytes, max_bytes, source }
     }
@@ -76,7 +76,7 @@ impl ReadAhead {
         file.block_in(buffer, place.start, block)
     }
 
-    /// Forgets what is in memory and begins with small reads again.
+    /// Drops the buffer and starts with small reads again.
     pub(super) fn reset(&mut self) {
         self.buffer = None;
         self.place = Place::default();
@@ -86,7 +86,7 @@ impl ReadAhead {
     fn fill(&mut self, file: &TableFile, place: Place) -> Result<&Arc<[u8]>> {
         self.place = Place::default();
         let bytes = place.len() as usize;
-        // The buffer serves again unless a reader holds a value in it.
+        // The buffer is reused unless a reader holds a value in it.
         let fits = |buffer: &mut Arc<[u8]>| buffer.len() >= bytes && Arc::get_mut(buffer).is_some();
         let old = self.buffer.take().and_then(|mut buffer| fits(&mut buffer).then_some(buffer));
         let mut buffer = old.unwrap_or_else(|| zeroed(bytes));

@@ -25,7 +25,7 @@ fn a_table_knows_what_is_in_it() {
     let estimated = writer.bytes();
     let meta = writer.finish().unwrap();
     assert_eq!(meta.bytes, disk.dir.len("000003.tbl").unwrap().unwrap());
-    // The index is guessed at its largest, which for one block is most of the file.
+    // The estimate uses the largest possible index, which for one block is most of the file.
     assert!((meta.bytes..meta.bytes + 1000).contains(&estimated), "estimated {estimated}, got {}", meta.bytes);
     assert_eq!((meta.entries, meta.tombstones, meta.range_tombstones), (2, 1, 1));
     assert_eq!((&*meta.smallest, &*meta.largest, meta.unbounded), (&b"a"[..], &b"x"[..], false));
@@ -38,7 +38,7 @@ fn a_table_knows_what_is_in_it() {
 }
 
 #[test]
-fn a_table_of_range_tombstones_only_is_a_table() {
+fn a_table_may_have_only_range_tombstones() {
     let disk = Disk::new();
     let mut writer = TableWriter::create(&disk.dir, 3, IoSource::Flush, &options()).unwrap();
     for (start, end, seqno) in [(&b"k"[..], None, 8), (b"c", Some(&b"d"[..]), 5), (b"c", Some(b"e"), 6)] {
@@ -58,7 +58,7 @@ fn a_table_of_range_tombstones_only_is_a_table() {
 }
 
 #[test]
-fn an_obsolete_table_is_removed_when_its_last_holder_lets_go() {
+fn an_obsolete_table_is_removed_when_its_last_reference_is_dropped() {
     let disk = Disk::new();
     let meta = disk.write(3, &sample(20), &options());
     let table = disk.open(&meta);
@@ -73,7 +73,7 @@ fn an_obsolete_table_is_removed_when_its_last_holder_lets_go() {
 
     let meta = disk.write(4, &sample(20), &options());
     drop(disk.open(&meta));
-    assert!(disk.dir.len("000004.tbl").unwrap().is_some(), "a table still needed stays");
+    assert!(disk.dir.len("000004.tbl").unwrap().is_some(), "a table that is still needed stays");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn entries_out_of_order_are_a_bug() {
 }
 
 #[test]
-fn a_block_is_read_once_as_long_as_it_is_cached() {
+fn a_cached_block_is_read_once() {
     let disk = Disk::new();
     let entries = sample(2000);
     let meta = disk.write(3, &entries, &options());
@@ -111,7 +111,7 @@ fn a_block_is_read_once_as_long_as_it_is_cached() {
 }
 
 #[test]
-fn a_compaction_leaves_the_cache_alone_and_reads_in_large_pieces() {
+fn a_compaction_does_not_use_the_cache_and_reads_in_large_pieces() {
     let disk = Disk::new();
     let entries = sample(20_000);
     let meta = disk.write(3, &entries, &options());
@@ -136,7 +136,7 @@ fn a_compaction_leaves_the_cache_alone_and_reads_in_large_pieces() {
 }
 
 #[test]
-fn without_a_budget_indexes_and_filters_come_through_the_cache() {
+fn without_a_budget_indexes_and_filters_go_through_the_cache() {
     let entries = sample(500);
     for (cache_bytes, metadata_bytes, held) in [(0, 0, false), (1 << 20, 0, false), (0, 1 << 20, true)] {
         let disk = Disk { context: Arc::new(TableContext::new(cache_bytes, metadata_bytes)), ..Disk::new() };
@@ -149,12 +149,12 @@ fn without_a_budget_indexes_and_filters_come_through_the_cache() {
             assert_eq!(found.payload, *payload);
         }
         drop(table);
-        assert_eq!(disk.context.metadata_bytes(), 0, "the budget is given back");
+        assert_eq!(disk.context.metadata_bytes(), 0, "the budget is returned");
     }
 }
 
 #[test]
-fn the_filter_spares_reads_for_absent_keys() {
+fn the_filter_saves_reads_for_absent_keys() {
     let disk = Disk::new();
     let meta = disk.write(3, &sample(2000), &options());
     let table = disk.open(&meta);

@@ -30,11 +30,11 @@ struct Check {
     file: TableFile,
     problems: Vec<Error>,
     sums: Sums,
-    /// Something could not be read: the sums are known to be short.
+    /// Something could not be read, so the sums are incomplete.
     unread: bool,
 }
 
-/// What has been seen of entries.
+/// Totals of the entries read.
 #[derive(Default)]
 struct Sums {
     entries: u64,
@@ -63,14 +63,14 @@ impl Check {
             _ => {}
         }
         let Some(properties) = properties else { return };
-        self.compare("what the manifest says", meta, &properties.meta);
+        self.compare("the manifest has", meta, &properties.meta);
         if let Some(tombstones) = tombstones.filter(|_| !self.unread) {
             let found = self.sums.meta(&properties.meta, &tombstones);
-            self.compare("what the entries add up to", &found, &properties.meta);
+            self.compare("the entries give", &found, &properties.meta);
         }
     }
 
-    /// Reads and decodes a section; `None` when it is damaged.
+    /// Reads and decodes a section; `None` if it is damaged.
     fn section<T>(&mut self, place: Place, decode: impl FnOnce(&TableFile, Option<Value>) -> Result<T>) -> Option<T> {
         let content = self.file.section(place, IoSource::Maintenance);
         let decoded = content.and_then(|content| decode(&self.file, content));
@@ -85,7 +85,7 @@ impl Check {
         };
         let keys = filter.and_then(|content| Keys::parse(content).ok());
         if !index.heads_match() {
-            self.damage(place, "table index", "heads that match their fences", "others");
+            self.damage(place, "table index", "heads that match their fences", "other heads");
         }
         let mut end = 0;
         for at in 0..index.blocks() {
@@ -94,7 +94,7 @@ impl Check {
                 Err(error) => return self.fail(error),
             };
             if block.start != end {
-                self.damage(block, "data block", "one that begins where the one before ends", "a gap or an overlap");
+                self.damage(block, "data block", "one that starts where the previous one ends", "a gap or an overlap");
             }
             end = block.end;
             let fences = (at.checked_sub(1).and_then(|before| index.fence(before)), index.fence(at));
@@ -103,7 +103,7 @@ impl Check {
             }
         }
         if end != self.file.footer.data_bytes {
-            self.damage(place, "table index", "blocks that fill the data", "others");
+            self.damage(place, "table index", "blocks that fill the data", "blocks that do not");
         }
     }
 
@@ -145,7 +145,7 @@ impl Check {
     }
 }
 
-/// What stands where a table has its filter.
+/// The content of a table's filter section.
 enum Keys<'a> {
     Filter(Filter<'a>),
     Hashes(Vec<u64>),
@@ -168,7 +168,7 @@ impl<'a> Keys<'a> {
 }
 
 impl Sums {
-    /// Counts an entry; `Err` says what is expected of it.
+    /// Counts an entry; `Err` says what was expected.
     fn add(
         &mut self,
         entry: &Entry<'_>,
@@ -177,16 +177,16 @@ impl Sums {
     ) -> std::result::Result<(), &'static str> {
         let follows = |(key, seqno): &(Vec<u8>, SeqNo)| (&key[..], entry.seqno) < (entry.key, *seqno);
         if !self.last.as_ref().is_none_or(follows) {
-            return Err("an entry that follows the one before");
+            return Err("an entry after the previous one");
         }
-        // A key equal to the fence before is a further version of the last key there.
+        // A key equal to the previous fence is another version of the last key there.
         let between = lower.as_ref().is_none_or(|fence| fence[..] <= *entry.key)
             && upper.as_ref().is_some_and(|fence| *entry.key <= fence[..]);
         if !between {
             return Err("a key between the fences of its block");
         }
         if keys.is_some_and(|keys| !keys.may_contain(key_hash(entry.key))) {
-            return Err("a key that the filter, or the hashes in its place, know");
+            return Err("a key that is in the filter, or in the hashes in its place");
         }
         self.entries += 1;
         self.tombstones += u64::from(entry.kind == Kind::Delete);
@@ -199,7 +199,7 @@ impl Sums {
         Ok(())
     }
 
-    /// What the properties of a table with these entries and range tombstones say, where `like` does not say more.
+    /// The metadata of a table with these entries and range tombstones; the rest is copied from `like`.
     fn meta(&self, like: &TableMeta, tombstones: &[RangeTombstone]) -> TableMeta {
         let mut seqnos = self.seqnos;
         tombstones.iter().for_each(|tombstone| widen(&mut seqnos, tombstone.seqno));

@@ -1,4 +1,4 @@
-//! Writes a table, front to back.
+//! Writes a table from front to back.
 //!
 //! Entries gather in blocks, blocks in one large buffer that is appended to the file when it is full. Filter and
 //! index grow in memory meanwhile; they and the rest follow at the end, then the file is synced. Its name in the
@@ -19,22 +19,23 @@ use bifold_format::{
 };
 use bifold_io::{Dir, Writer};
 
-/// The buffer is appended to the file when it reaches this size: large enough that the system call does not matter.
+/// The buffer is appended to the file when it reaches this size, which is large enough that the system call does not
+/// matter.
 const APPEND_BYTES: usize = 512 << 10;
 
 /// Writing out is begun each time so many bytes have been appended, so that the sync at the end finds little left to
 /// do.
 const WRITEBACK_BYTES: u64 = 4 << 20;
 
-/// What the sections and seals at the end take beside filter and index, about.
+/// The approximate size of the sections and seals at the end, without filter and index.
 const TAIL_BYTES: u64 = 256;
 
 /// How a table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOptions {
-    /// A data block is complete when it has about so many bytes, uncompressed.
+    /// The approximate size of a data block, uncompressed.
     pub block_bytes: usize,
-    /// Every so many entries of a block one has its whole key.
+    /// In each block, every entry at this interval has its whole key.
     pub restart_interval: usize,
     /// Size of the filter; 0 for none; [`HASH_BITS`](bifold_format::filter::HASH_BITS) for the hashes of the keys
     /// instead.
@@ -55,12 +56,12 @@ pub struct TableWriter {
     id: FileId,
     writer: Writer,
     options: TableOptions,
-    /// What has not been appended yet.
+    /// Bytes not appended to the file yet.
     out: Vec<u8>,
     writeback_bytes: u64,
     block: BlockBuilder,
     compressor: Compressor,
-    /// Where the last block ends, until the next key is known and its fence can be chosen.
+    /// The end of the last block, until the next key is known and the block's fence can be chosen.
     fenceless_end: Option<u64>,
     index: IndexBuilder,
     filter: FilterBuilder,
@@ -74,7 +75,7 @@ pub struct TableWriter {
 }
 
 impl TableWriter {
-    /// Begins the table `id`, a new file.
+    /// Creates the file of table `id`.
     ///
     /// # Errors
     /// I/O errors.
@@ -109,11 +110,11 @@ impl TableWriter {
     /// I/O errors. The table cannot be completed then: [`TableWriter::abandon`] it.
     ///
     /// # Panics
-    /// When the entry does not follow the one before in stream order.
+    /// If the entry does not follow the previous one in stream order.
     pub fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
         let order = self.block.last_key().cmp(entry.key);
         let follows = order.is_lt() || order.is_eq() && entry.seqno < self.last_seqno;
-        assert!(follows || self.entries == 0, "an entry that does not follow the one before");
+        assert!(follows || self.entries == 0, "an entry that does not follow the previous one");
         if order.is_lt() && self.options.filter_bits_per_key > 0 {
             self.filter.add(key_hash(entry.key));
         }
@@ -141,19 +142,19 @@ impl TableWriter {
     /// Adds a range tombstone, in any order.
     ///
     /// # Errors
-    /// None so far; the signature leaves room for writing them out early.
+    /// None so far. The signature allows an implementation that writes them early.
     ///
     /// # Panics
-    /// When it spans nothing.
+    /// If its range is empty.
     pub fn add_range_tombstone(&mut self, tombstone: &RangeTombstone) -> Result<()> {
-        let spans = tombstone.end.as_ref().is_none_or(|end| *end > tombstone.start);
-        assert!(spans, "a range tombstone that spans nothing");
+        let has_range = tombstone.end.as_ref().is_none_or(|end| *end > tombstone.start);
+        assert!(has_range, "a range tombstone with an empty range");
         self.note_seqno(tombstone.seqno);
         self.tombstones.push(tombstone.clone());
         Ok(())
     }
 
-    /// About how many bytes the file has if it is finished now.
+    /// The approximate size of the file if it were finished now.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let tombstone = |t: &RangeTombstone| t.start.len() + t.end.as_ref().map_or(0, |end| end.len()) + 16;
@@ -174,13 +175,13 @@ impl TableWriter {
         self.entries == 0 && self.tombstones.is_empty()
     }
 
-    /// Writes what is left and makes the file durable. The directory is synced by the caller.
+    /// Writes the rest and makes the file durable. The caller syncs the directory.
     ///
     /// # Errors
-    /// I/O errors; the file then stays, unfinished, for recovery to remove.
+    /// I/O errors. The unfinished file then stays, and recovery removes it.
     ///
     /// # Panics
-    /// When the table is empty.
+    /// If the table is empty.
     pub fn finish(mut self) -> Result<TableMeta> {
         assert!(!self.is_empty(), "an empty table");
         if !self.block.is_empty() {
@@ -212,12 +213,12 @@ impl TableWriter {
         Ok(meta)
     }
 
-    /// Gives the table up and removes its file. Best effort: recovery removes what is left.
+    /// Abandons the table and removes its file. Best effort: recovery removes what is left.
     pub fn abandon(self) {
         let _left_to_recovery = self.dir.remove(&names::table(self.id));
     }
 
-    /// Where the next byte will stand in the file.
+    /// The offset of the next byte in the file.
     fn offset(&self) -> u64 {
         self.writer.len() + self.out.len() as u64
     }
@@ -253,12 +254,12 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Appends a section to the buffer if it is there; answers its length.
-    fn section(&mut self, there: bool, encode: impl FnOnce(&Self, &mut Vec<u8>)) -> u64 {
-        if !there {
+    /// Appends a section to the buffer if `is_present`. Returns its length.
+    fn section(&mut self, is_present: bool, encode: impl FnOnce(&Self, &mut Vec<u8>)) -> u64 {
+        if !is_present {
             return 0;
         }
-        // Nothing is appended to the file until all sections are there, so the buffer's place stays.
+        // Nothing is appended to the file until all sections are in the buffer, so its offset does not change.
         let (mut out, offset) = (std::mem::take(&mut self.out), self.writer.len());
         let start = out.len();
         encode(self, &mut out);
@@ -275,13 +276,13 @@ impl TableWriter {
         let (min_seqno, max_seqno) = self.seqnos.unwrap_or_default();
         TableMeta {
             id: self.id,
-            // Known when all is written.
+            // Known when everything is written.
             bytes: 0,
             entries: self.entries,
             tombstones: self.deletes,
             range_tombstones: self.tombstones.len() as u64,
             smallest: starts.clone().chain(self.first_key.as_deref()).min().unwrap_or_default().into(),
-            // An unbounded tombstone reaches past every key; its start is a key it touches.
+            // An unbounded tombstone has no end; its start is a key it touches.
             largest: ends.chain(starts).chain(last_key).max().unwrap_or_default().into(),
             unbounded: self.tombstones.iter().any(|t| t.end.is_none()),
             min_seqno,

@@ -1,4 +1,4 @@
-//! The hash index of one version: an index, which other versions share, and where the runs it knows stand in this one.
+//! The hash index of one version: an index shared with other versions, and the positions of its runs in this version.
 //!
 //! **Invariant:** an index that a version has knows every key of its level 0. Tables are added before there is a
 //! version with them; what of that fails leaves entries of runs that no version has.
@@ -13,21 +13,21 @@ use crate::{
     table::{Table, TableContext},
 };
 
-/// Runs that are gathered for one key, at most; one with more is looked for in all of them.
+/// The most runs gathered for one key. A key with more is searched in all runs.
 const GATHERED_MAX: usize = 16;
 
 /// A run that is not in this version.
-const GONE: u32 = u32::MAX;
+const ABSENT: u32 = u32::MAX;
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Clone, Debug)]
 pub(super) struct Level0Index {
     options: HashIndexOptions,
     level0_bytes: Option<u64>,
     context: Arc<TableContext>,
-    /// `None` where level 0 is empty, or memory had no room: then all runs are asked.
+    /// `None` if level 0 is empty or the memory budget is used up: then all runs are searched.
     index: Option<Arc<HashIndex>>,
-    /// Where each run that the index knows, by its number there, stands in level 0.
+    /// The position in level 0 of each run in the index, by its number there.
     positions: Box<[u32]>,
 }
 
@@ -37,10 +37,11 @@ impl Level0Index {
         Self { options, level0_bytes, context: Arc::clone(context), index: None, positions: Box::default() }
     }
 
-    /// That of a version with `runs` in level 0, of which the tables in `added` are new, and in so many partitions.
+    /// The index of a version with `runs` in level 0, where the tables in `added` are new, and with this number of
+    /// partitions.
     ///
     /// # Errors
-    /// I/O errors and corruption of tables whose keys must be read.
+    /// I/O errors and corruption while reading the keys of tables.
     pub(super) fn after(
         &self,
         runs: &[Arc<TableRun>],
@@ -52,50 +53,50 @@ impl Level0Index {
             None if added.is_empty() => None,
             _ => self.build(runs, partitions)?.map(Arc::new),
         };
-        let stands: BTreeMap<RunId, u32> = runs.iter().map(|run| run.id()).zip(0..).collect();
+        let position_of: BTreeMap<RunId, u32> = runs.iter().map(|run| run.id()).zip(0..).collect();
         let known = index.as_ref().map(|index| index.runs()).unwrap_or_default();
-        let positions = known.iter().map(|run| stands.get(run).copied().unwrap_or(GONE)).collect();
+        let positions = known.iter().map(|run| position_of.get(run).copied().unwrap_or(ABSENT)).collect();
         Ok(Self { index, positions, ..self.clone() })
     }
 
-    /// What is in its index, if it has one.
+    /// The usage of its index, if it has one.
     pub(super) fn usage(&self) -> Option<HashIndexUse> {
         self.index.as_ref().map(|index| index.usage())
     }
 
-    /// A new index of all tables; `None` where memory has no room for it.
+    /// A new index of all tables; `None` if the memory budget does not allow it.
     fn build(&self, runs: &[Arc<TableRun>], partitions: usize) -> Result<Option<HashIndex>> {
         let tables: Vec<_> =
             runs.iter().flat_map(|run| run.tables().iter().map(|t| (run.id(), Arc::clone(t)))).collect();
-        let mut room = self.room(&tables, partitions);
-        while let Some(index) = HashIndex::with_room(room, &self.options, &self.context) {
+        let mut capacity = self.capacity(&tables, partitions);
+        while let Some(index) = HashIndex::with_room(capacity, &self.options, &self.context) {
             if add_all(&index, &tables)? {
                 return Ok(Some(index));
             }
             if index.runs().len() < runs.len() {
                 break;
             }
-            // Chains are longer than is to be expected.
-            room += room / 2 + 1;
+            // Chains are longer than expected.
+            capacity += capacity / 2 + 1;
         }
         Ok(None)
     }
 
     /// For how many entries an index of these tables is to have room: twice as many, so that it is not made anew too
     /// often, but not more than level 0 will hold.
-    fn room(&self, tables: &[(RunId, Arc<Table>)], partitions: usize) -> usize {
+    fn capacity(&self, tables: &[(RunId, Arc<Table>)], partitions: usize) -> usize {
         let sum = |of: fn(&Table) -> u64| tables.iter().map(|(_, table)| of(table)).sum::<u64>();
         let (entries, bytes) = (sum(|table| table.meta().entries), sum(|table| table.meta().bytes));
         let most = self.level0_bytes.map_or(u64::MAX, |most| {
             let most = most.saturating_mul(partitions as u64);
-            // A sixteenth for the table that makes it full.
+            // Plus a sixteenth for the table that fills it.
             (most as f64 * 17.0 / 16.0 * entries as f64 / bytes.max(1) as f64) as u64
         });
         usize::try_from((entries * 2).min(most).max(entries + entries / 8)).unwrap_or(usize::MAX)
     }
 }
 
-/// Adds the keys of all tables. Answers whether there was room.
+/// Adds the keys of all tables. Returns whether there was room.
 fn add_all(index: &HashIndex, tables: &[(RunId, Arc<Table>)]) -> Result<bool> {
     for (run, table) in tables {
         if planted!("forget_merged_runs") && index.runs().contains(run) {
@@ -113,8 +114,8 @@ impl Locator for Level0Index {
         let Some(index) = &self.index else { return NewestFirst.candidates(key_hash, runs, visit) };
         let mut gathered = Gathered::default();
         index.find(key_hash, |run| {
-            let position = self.positions.get(run as usize - 1).copied().unwrap_or(GONE);
-            if position != GONE {
+            let position = self.positions.get(run as usize - 1).copied().unwrap_or(ABSENT);
+            if position != ABSENT {
                 gathered.add(position);
             }
         });
@@ -127,19 +128,19 @@ impl Locator for Level0Index {
     }
 }
 
-/// Positions of runs, ascending, each once.
+/// Distinct positions of runs, ascending.
 #[derive(Default)]
 struct Gathered {
     positions: [u32; GATHERED_MAX],
-    /// More than there is room for when there are too many.
+    /// More than `GATHERED_MAX` if there are too many.
     len: usize,
 }
 
 impl Gathered {
     fn add(&mut self, position: u32) {
-        let Some(there) = self.positions.get(..self.len) else { return };
-        let at = there.partition_point(|&earlier| earlier < position || planted!("first_place_wins"));
-        if there.get(at) == Some(&position) {
+        let Some(gathered) = self.positions.get(..self.len) else { return };
+        let at = gathered.partition_point(|&earlier| earlier < position || planted!("first_place_wins"));
+        if gathered.get(at) == Some(&position) {
             return;
         }
         if self.len < GATHERED_MAX {

@@ -15,31 +15,31 @@ use crate::{
 pub struct TableRun {
     id: RunId,
     tables: Vec<Arc<Table>>,
-    /// What the smallest and the largest keys of all tables begin with.
+    /// The common prefix of the smallest and the largest keys of all tables.
     prefix: Box<[u8]>,
-    /// The heads of their smallest keys behind that.
+    /// The heads of their smallest keys after the prefix.
     smallest_heads: Box<[[u8; HEAD_BYTES]]>,
-    /// The heads of their largest keys; the largest number where a table is unbounded.
+    /// The heads of their largest keys; the largest number if a table is unbounded.
     largest_heads: Box<[u64]>,
 }
 
 impl TableRun {
-    /// The run of these tables, in any order.
+    /// A run of these tables, given in any order.
     ///
     /// # Errors
-    /// When two of them overlap; says which.
+    /// If two of them overlap; says which.
     pub(super) fn new(id: RunId, mut tables: Vec<Arc<Table>>) -> std::result::Result<Self, String> {
         tables.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
         for pair in tables.windows(2) {
             let (left, right) = (pair[0].meta(), pair[1].meta());
-            let apart = match left.largest.cmp(&right.smallest) {
+            let is_disjoint = match left.largest.cmp(&right.smallest) {
                 _ if left.unbounded => false,
                 Ordering::Less => true,
                 // The end of a range tombstone is not in its range.
                 Ordering::Equal => left.range_tombstones > 0 && left.smallest < right.smallest,
                 Ordering::Greater => false,
             };
-            if !apart {
+            if !is_disjoint {
                 return Err(format!("tables {} and {} overlap", left.id, right.id));
             }
         }
@@ -58,13 +58,13 @@ impl TableRun {
         Ok(Self { id, smallest_heads, largest_heads, prefix: prefix.into(), tables })
     }
 
-    /// The table that may hold `key`. Looks at heads, and at tables only where those tie.
+    /// The table that may hold `key`. Compares heads, and reads tables only if heads tie.
     #[inline]
     #[must_use]
     pub fn find(&self, key: &[u8]) -> Option<&Arc<Table>> {
         let at = self.position(key)?;
         let table = &self.tables[at];
-        let ends_behind = match heads::rest(key, &self.prefix) {
+        let ends_after = match heads::rest(key, &self.prefix) {
             Rest::Before => false,
             Rest::After => table.meta().unbounded,
             Rest::Of(rest) => match self.largest_heads[at].cmp(&head(rest)) {
@@ -73,10 +73,10 @@ impl TableRun {
                 Ordering::Greater => true,
             },
         };
-        ends_behind.then_some(table)
+        ends_after.then_some(table)
     }
 
-    /// The last table that begins at or before `key`.
+    /// The last table that starts at or before `key`.
     #[inline]
     fn position(&self, key: &[u8]) -> Option<usize> {
         let open = heads::search(&self.smallest_heads, &self.prefix, key);
@@ -87,7 +87,7 @@ impl TableRun {
         (open.start + ties).checked_sub(1)
     }
 
-    /// Its id: within a level, larger is newer.
+    /// Its id: within a level, a larger id is newer.
     #[must_use]
     pub fn id(&self) -> RunId {
         self.id
@@ -100,7 +100,7 @@ impl TableRun {
         &self.tables
     }
 
-    /// Whether a table of it may hold a key in `start..=end` (`None`: unbounded).
+    /// Whether one of its tables may hold a key in `start..=end` (`None`: unbounded).
     #[must_use]
     pub fn overlaps(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> bool {
         let from = start.and_then(|start| self.position(start)).unwrap_or(0);
@@ -108,14 +108,14 @@ impl TableRun {
         self.tables[from..].iter().take(2).any(|table| table.meta().overlaps(start, end))
     }
 
-    /// A cursor over its entries, which stands nowhere.
+    /// A new cursor over its entries, not yet placed.
     #[must_use]
     pub fn cursor(self: &Arc<Self>, mode: ReadMode) -> RunCursor {
         RunCursor { run: Arc::clone(self), mode, at: None, failed: None }
     }
 }
 
-/// A position in a run. One table at a time is being read.
+/// A position in a run. Reads one table at a time.
 #[derive(Debug)]
 pub struct RunCursor {
     run: Arc<TableRun>,
@@ -124,7 +124,7 @@ pub struct RunCursor {
     failed: Option<Error>,
 }
 
-/// Which way to go when a table has no entry to stand on.
+/// The direction in which to continue if a table has no entry there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Forward,
@@ -146,7 +146,7 @@ impl RunCursor {
         while let Some(table) = at.and_then(|at| self.run.tables.get(at)) {
             let at_now = at.unwrap_or_default();
             let mut cursor = match self.at.take() {
-                Some((present, cursor)) if present == at_now => cursor,
+                Some((open_at, cursor)) if open_at == at_now => cursor,
                 _ => table.cursor(self.mode),
             };
             if let Err(error) = enter(&mut cursor) {
@@ -166,7 +166,7 @@ impl RunCursor {
         Ok(())
     }
 
-    /// Makes one step within the present table, or to the one beside it.
+    /// Makes one step within the current table, or into its neighbour.
     #[inline]
     fn step(&mut self, direction: Direction, step: impl Fn(&mut TableCursor) -> Result<()>) -> Result<()> {
         let Some((at, cursor)) = &mut self.at else { return self.failed.clone().map_or(Ok(()), Err) };

@@ -1,4 +1,4 @@
-//! The tables of a level in as few sorted streams as can be, for scans.
+//! The tables of a level in as few sorted streams as possible, for scans.
 //!
 //! ```text
 //! run 9     ▇▇▇              ▇▇          stream 1   ▇▇▇ ▇▇▇▇  ▇▇▇ ▇▇   tables of different runs, one after the other
@@ -11,26 +11,27 @@
 //! run would stand in as many streams as there are runs in all partitions together; so it stands in as many as
 //! overlap at one key.
 //!
-//! Of one key and number there is one version in a level, so the merge of streams needs no order among them.
+//! A level has only one version with a given key and sequence number, so the merge needs no order among the streams.
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
 use super::TableRun;
 use crate::table::Table;
 
-/// Where a stream ends so far: its last key, not excluded; nothing comes behind one without.
+/// The current end of a stream: its last key, inclusive. A stream that is unbounded has none and takes no more
+/// tables.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct End<'a> {
     key: &'a [u8],
     stream: usize,
 }
 
-/// As few streams as can be with all tables of these runs.
+/// As few streams as possible with all tables of these runs.
 pub(super) fn of_runs(runs: &[Arc<TableRun>]) -> Vec<Arc<TableRun>> {
     let mut tables: Vec<&Arc<Table>> = runs.iter().flat_map(|run| run.tables()).collect();
     tables.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
     let mut streams: Vec<Vec<Arc<Table>>> = Vec::new();
-    // The one that ends first takes the next table, if it ends before it: else they all overlap it.
+    // The stream that ends first takes the next table if it ends before the table; otherwise all streams overlap it.
     let mut ends: BinaryHeap<Reverse<End<'_>>> = BinaryHeap::new();
     for table in tables {
         let meta = table.meta();
@@ -48,7 +49,7 @@ pub(super) fn of_runs(runs: &[Arc<TableRun>]) -> Vec<Arc<TableRun>> {
         }
     }
     let fits = |(at, tables)| TableRun::new(at, tables).ok().map(Arc::new);
-    let made: Option<Vec<_>> = (0..).zip(streams).map(fits).collect();
-    // Streams do not overlap within themselves; were it otherwise, runs do as well.
-    made.unwrap_or_else(|| runs.to_vec())
+    let built: Option<Vec<_>> = (0..).zip(streams).map(fits).collect();
+    // The tables of a stream do not overlap, so this always succeeds. Otherwise the runs serve as well.
+    built.unwrap_or_else(|| runs.to_vec())
 }

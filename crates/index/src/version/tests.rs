@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// A table with these two keys and range tombstones. A `)` instead of `]` makes the upper key the end of a tombstone.
+/// A table with these two keys. With `)` instead of `]` the upper key is the end of a range tombstone.
 fn table(disk: &Disk, id: u64, range: &str) -> Arc<TableMeta> {
     let (low, high) = range[1..range.len() - 1].split_once('-').unwrap();
     let mut writer = TableWriter::create(&disk.dir, id, IoSource::Flush, &options()).unwrap();
@@ -43,8 +43,9 @@ fn edit(disk: &Disk, text: &str) -> LevelEdit {
         } else {
             let (id, range) = rest.split_at(rest.find('[').unwrap());
             let id = id.parse().unwrap();
-            let there = disk.dir.len(&bifold_format::names::table(id)).unwrap().is_some();
-            let table = if there { Arc::new(Table::read_meta(&disk.dir, id).unwrap()) } else { table(disk, id, range) };
+            let exists = disk.dir.len(&bifold_format::names::table(id)).unwrap().is_some();
+            let table =
+                if exists { Arc::new(Table::read_meta(&disk.dir, id).unwrap()) } else { table(disk, id, range) };
             edit.added.push(TableAdded { level, run, table });
         }
     }
@@ -69,7 +70,7 @@ fn text(version: &Version) -> String {
 }
 
 #[test]
-fn edits_lead_from_version_to_version() {
+fn each_edit_produces_the_next_version() {
     let disk = Disk::new();
     let steps = [
         ("+0.5.1[a-m]", "0.5: 1[a-m]"),
@@ -94,21 +95,21 @@ fn edits_that_do_not_fit_are_refused_and_change_nothing() {
     let version = apply(&disk, &Version::default(), "+0.5.1[a-m] +1.3.3[a-e] +1.3.4[g-k)").unwrap();
     let before = text(&version);
     for (change, reason) in [
-        ("-0.5.9", "table 9 is removed from level 0, run 5, but it is not there"),
-        ("-1.5.1", "table 1 is removed from level 1, run 5, but it is not there"),
-        ("+0.6.1[a-m]", "table 1 is added, but it is there already"),
+        ("-0.5.9", "table 9 is removed from level 0, run 5, but is not there"),
+        ("-1.5.1", "table 1 is removed from level 1, run 5, but is not there"),
+        ("+0.6.1[a-m]", "table 1 is added but already exists"),
         ("+1.3.11[d-f]", "level 1, run 3: tables 3 and 11 overlap"),
         ("+1.3.12[e-f]", "level 1, run 3: tables 3 and 12 overlap"),
         ("+1.3.13[f-g]", "level 1, run 3: tables 13 and 4 overlap"),
         ("+1.3.14[f-)", "level 1, run 3: tables 14 and 4 overlap"),
         ("+1.3.15[h-i]", "level 1, run 3: tables 4 and 15 overlap"),
-        ("+1.3.16[z-z] +1.3.16[z-z]", "table 16 is added, but it is there already"),
+        ("+1.3.16[z-z] +1.3.16[z-z]", "table 16 is added but already exists"),
     ] {
         let error = apply(&disk, &version, change).unwrap_err();
         assert!(error.to_string().contains(reason), "{change}: {error}");
         assert_eq!(text(&version), before);
     }
-    // A range tombstone's end is not in its range, so the next table may begin there.
+    // A range tombstone's end is not in its range, so the next table may start there.
     let touching = apply(&disk, &version, "+1.3.17[k-z]").unwrap();
     let run = touching.levels()[1].iter().find(|run| run.id() == 3).unwrap();
     assert_eq!(run.find(b"k").unwrap().meta().id, 17);
@@ -135,7 +136,7 @@ fn a_moved_table_and_untouched_runs_stay_open() {
 }
 
 #[test]
-fn a_version_knows_what_overlaps_a_range() {
+fn a_version_finds_the_tables_that_overlap_a_range() {
     let disk = Disk::new();
     let version = apply(&disk, &Version::default(), "+0.6.2[c-h) +0.5.1[x-) +1.3.3[a-e] +1.3.4[n-q]").unwrap();
     assert!(version.has_range_tombstones());
@@ -157,7 +158,7 @@ fn a_version_knows_what_overlaps_a_range() {
     assert!(!plain.has_range_tombstones());
 }
 
-/// Tables of a level as streams: each table once, and no more streams than overlap at one key.
+/// The streams of a version, as table ids.
 fn streams(text: &str) -> Vec<Vec<u64>> {
     let disk = Disk::new();
     let version = apply(&disk, &Version::default(), text).unwrap();
@@ -166,7 +167,7 @@ fn streams(text: &str) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn tables_of_several_runs_stand_one_behind_the_other() {
+fn streams_combine_disjoint_tables_of_several_runs() {
     assert_eq!(streams("+0.9.1[a-c] +0.8.2[d-f] +0.7.3[g-i] +0.6.4[j-)"), [vec![1, 2, 3, 4]]);
     assert_eq!(
         streams("+0.9.1[a-c] +0.9.2[m-o] +0.8.3[b-e] +0.7.4[f-l] +0.6.5[c-d]"),
@@ -189,17 +190,17 @@ fn entries() -> impl Strategy<Value = Vec<OwnedEntry>> {
     })
 }
 
-/// A run of these entries, cut into tables between keys where `cut` says so. Table ids are positions.
+/// A run of these entries, cut into tables between keys as `cuts` says. Table ids are positions.
 fn run_of(disk: &Disk, entries: &[OwnedEntry], cuts: &[bool]) -> Arc<TableRun> {
     let mut tables = Vec::new();
-    let mut begin = 0;
+    let mut start = 0;
     for at in 1..=entries.len() {
         let between = at == entries.len() || entries[at].key != entries[at - 1].key;
         if between && (at == entries.len() || cuts[at % cuts.len()]) {
             let options = TableOptions { block_bytes: 40, restart_interval: 3, ..options() };
-            let meta = disk.write(at as u64, &entries[begin..at], &options);
+            let meta = disk.write(at as u64, &entries[start..at], &options);
             tables.push(disk.open(&meta));
-            begin = at;
+            start = at;
         }
     }
     Arc::new(TableRun::new(1, tables).unwrap())
@@ -209,7 +210,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_run_is_walked_as_one_stream(
+    fn a_run_is_read_as_one_stream(
         entries in entries(),
         cuts in prop::collection::vec(any::<bool>(), 1..7),
         probe in prop::collection::vec(0u8..4, 1..5),

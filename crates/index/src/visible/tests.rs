@@ -1,4 +1,4 @@
-//! What is yielded is checked against a map filled by the same history up to the snapshot.
+//! The yielded entries are checked against a map with the same history up to the snapshot.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -27,17 +27,17 @@ fn visible(sources: Vec<VecCursor>, tombstones: &[RangeTombstone], snapshot: Seq
     Visible::new(make, RangeTombstones::new(tombstones), snapshot, bounds.0, bounds.1)
 }
 
-/// Takes all pairs, each from the end that `from_back` says (round and round), and puts them in key order.
+/// Takes all entries, each from the end that `from_back` gives (repeatedly), and returns them in key order.
 fn drain(mut visible: Visible, from_back: &[bool]) -> Result<Vec<(String, SeqNo)>> {
     let (mut low, mut high) = (vec![], vec![]);
     for &back in from_back.iter().cycle() {
         let item = if back { visible.next_back()? } else { visible.next_front()? };
         let Some(item) = item else { break };
         assert_eq!(item.payload, item.seqno.to_string().as_bytes());
-        let pair = (String::from_utf8_lossy(&item.key).into_owned(), item.seqno);
-        if back { high.push(pair) } else { low.push(pair) }
+        let entry = (String::from_utf8_lossy(&item.key).into_owned(), item.seqno);
+        if back { high.push(entry) } else { low.push(entry) }
     }
-    assert_eq!((visible.next_front()?, visible.next_back()?), (None, None), "an end that is over stays over");
+    assert_eq!((visible.next_front()?, visible.next_back()?), (None, None), "an end that is done stays done");
     low.extend(high.into_iter().rev());
     Ok(low)
 }
@@ -55,7 +55,7 @@ fn a_snapshot_sees_the_newest_version_that_is_not_newer_than_itself() -> Result<
 }
 
 #[test]
-fn long_rows_of_versions_are_leapt_over_from_either_end() -> Result<()> {
+fn many_versions_of_a_key_are_skipped_from_either_end() -> Result<()> {
     for versions in [STEPS_MAX - 1, STEPS_MAX, STEPS_MAX + 1, 3 * STEPS_MAX] {
         let last = versions as SeqNo;
         let of_all = |n| [put("a", n), put("b", 1000 + n), put("c", 2000 + n), delete("d", 3000 + n)];
@@ -76,7 +76,7 @@ fn long_rows_of_versions_are_leapt_over_from_either_end() -> Result<()> {
 }
 
 #[test]
-fn keys_can_be_walked_without_taking_values() -> Result<()> {
+fn keys_can_be_iterated_without_reading_values() -> Result<()> {
     let mut visible = visible(vec![VecCursor::new(vec![put("a", 1), put("b", 2), put("c", 3)])], &[], 9, EVERYTHING);
     assert_eq!((visible.front(), visible.back()), (None, None));
     assert!(visible.advance_back()? && visible.advance_front()?);
@@ -96,7 +96,7 @@ fn an_error_is_repeated_by_both_ends() {
         if !from_back {
             assert!(next(from_back).unwrap().is_some());
         }
-        // Going backward the error shows one key earlier: that end looks ahead for newer versions.
+        // Going backward the error appears one key earlier: that end looks ahead for newer versions.
         let first = next(from_back).unwrap_err().to_string();
         assert_eq!(next(false).unwrap_err().to_string(), first);
         assert_eq!(next(true).unwrap_err().to_string(), first);
@@ -111,7 +111,7 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    // Key 0 is hot, so that rows of versions outgrow the step limit.
+    // Key 0 is hot, so that it gets more versions than the step limit.
     let key = || prop_oneof![1 => Just(0), 2 => 0..8u8];
     prop_oneof![
         12 => key().prop_map(Op::Put),
@@ -121,7 +121,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn name(key: u8) -> String {
-    // Every second key goes on from the one before, so that bounds fall between a key and its continuation.
+    // Every second key extends the previous one, so that bounds fall between a key and its extension.
     format!("{}{}", (b'a' + key / 2) as char, if key % 2 == 1 { "\0" } else { "" })
 }
 
@@ -135,7 +135,7 @@ fn bound() -> impl Strategy<Value = Bound<Box<[u8]>>> {
 
 proptest! {
     #[test]
-    fn a_snapshot_sees_what_the_history_up_to_it_left(
+    fn a_snapshot_sees_the_result_of_the_history_up_to_it(
         history in prop::collection::vec((op(), 0..4usize), 0..80),
         snapshot in 0..90u64,
         lower in bound(),
@@ -143,17 +143,17 @@ proptest! {
         from_back in prop::collection::vec(prop::bool::ANY, 1..6),
     ) {
         let mut model = BTreeMap::new();
-        let mut parts = vec![vec![]; 4];
+        let mut pieces = vec![vec![]; 4];
         let mut tombstones = vec![];
         for (seqno, (op, source)) in (1..).zip(history) {
             let seen = seqno <= snapshot;
             match op {
                 Op::Put(key) => {
-                    parts[source].push(put(&name(key), seqno));
+                    pieces[source].push(put(&name(key), seqno));
                     if seen { model.insert(name(key), seqno); }
                 }
                 Op::Delete(key) => {
-                    parts[source].push(delete(&name(key), seqno));
+                    pieces[source].push(delete(&name(key), seqno));
                     if seen { model.remove(&name(key)); }
                 }
                 Op::DeleteRange(start, end) => {
@@ -166,7 +166,7 @@ proptest! {
         }
         let within = |key: &str| !super::is_below(key.as_bytes(), &lower) && !super::is_above(key.as_bytes(), &upper);
         let expected: Vec<_> = model.into_iter().filter(|(key, _)| within(key)).collect();
-        let sources = parts.into_iter().map(VecCursor::new).collect();
+        let sources = pieces.into_iter().map(VecCursor::new).collect();
         let seen = drain(visible(sources, &tombstones, snapshot, (lower.clone(), upper.clone())), &from_back).unwrap();
         prop_assert_eq!(seen, expected);
     }

@@ -142,7 +142,7 @@ impl Supervisor<'_> {
         let answers = kind.answers();
         let answer = match self.done {
             None => answers[(number % answers.len() as u64) as usize],
-            // An interrupted call is made again, but must not be interrupted for ever.
+            // An interrupted call is made again, but must not be interrupted forever.
             Some((_, Some(answer))) if lasts == Lasts::FromThenOn && answers.contains(&answer) && answer != EINTR => {
                 answer
             }

@@ -1,4 +1,4 @@
-//! Memory with a cap, of which several keyspaces take.
+//! Memory with a cap, shared by several keyspaces.
 
 use std::sync::{
     Arc,
@@ -10,19 +10,19 @@ use std::sync::{
 pub struct Memory {
     /// For filters, handles and indexes of value files.
     pub filters: Arc<Budget>,
-    /// For what rewrites and collections of values hold while they run.
+    /// For what rewrites and GC of values hold while they run.
     pub buffers: Arc<Budget>,
 }
 
 impl Memory {
-    /// With so many bytes for each use.
+    /// A memory with so many bytes for each use.
     #[must_use]
     pub fn new(filters: u64, buffers: u64) -> Self {
         Self { filters: Budget::new(filters), buffers: Budget::new(buffers) }
     }
 }
 
-/// A cap, and what is taken of it.
+/// A cap, and how much of it is taken.
 #[derive(Debug)]
 pub struct Budget {
     bytes_max: u64,
@@ -37,7 +37,7 @@ pub struct Taken {
 }
 
 impl Budget {
-    /// Nothing is taken of it.
+    /// A budget of which nothing is taken.
     #[must_use]
     pub fn new(bytes_max: u64) -> Arc<Self> {
         Arc::new(Self { bytes_max, used_bytes: AtomicU64::new(0) })
@@ -49,13 +49,13 @@ impl Budget {
         self.bytes_max
     }
 
-    /// What is taken of it.
+    /// How much is taken.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Relaxed)
     }
 
-    /// What is left of it.
+    /// How much is left.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         self.bytes_max.saturating_sub(self.used_bytes())
@@ -84,7 +84,7 @@ impl Taken {
         self.bytes
     }
 
-    /// Takes so many in all, whether or not they are left.
+    /// Changes the amount to so many in all, whether or not they are left.
     pub fn change_anyway(&mut self, bytes: u64) {
         self.from.used_bytes.fetch_add(bytes, Relaxed);
         self.from.used_bytes.fetch_sub(self.bytes, Relaxed);

@@ -1,12 +1,13 @@
-//! Memory that rewrites and collections take while they run: counted for each keyspace, and bounded over all of them.
+//! Memory that rewrites and GC take while they run: counted for each keyspace, and bounded over all of them.
 //!
 //! ```text
 //! free ─▶ an eighth of it, from `least` to `wanted` ─▶ Held ─▶ grows with what must fit ─▶ given back when dropped
 //! ```
 //!
-//! A merge opens as many files as overlap at a key, and nobody knows beforehand how many. So each buffer gets an eighth of what is
-//! left: full ones as long as there is plenty, then smaller ones, and the least when next to nothing is left. That much is taken even
-//! beyond the bound: a merge that waited for memory which another one holds might wait for ever.
+//! A merge opens as many files as overlap at a key, and nobody knows beforehand how many. So each buffer gets an
+//! eighth of what is left: full ones as long as there is plenty, then smaller ones, and the least when next to
+//! nothing is left. That much is taken even beyond the bound: a merge that waited for memory of another one might
+//! wait forever.
 
 use std::sync::{
     Arc,
@@ -15,7 +16,7 @@ use std::sync::{
 
 use super::budget::{Budget, Taken};
 
-/// A buffer gets one in so many of the bytes that are free.
+/// A buffer gets this fraction of the free bytes.
 const SHARE_OF_FREE: u64 = 8;
 
 /// The buffers of one keyspace.
@@ -33,13 +34,13 @@ pub struct Held {
 }
 
 impl Buffers {
-    /// None yet; they take of `budget`.
+    /// No buffers yet; they take from `budget`.
     #[must_use]
     pub fn new(budget: Arc<Budget>) -> Arc<Self> {
         Arc::new(Self { budget, held_bytes: AtomicU64::new(0) })
     }
 
-    /// Memory for a buffer: `wanted` bytes, or fewer where others have taken much, but `least`.
+    /// Memory for a buffer: `wanted` bytes, or fewer where others have taken much, but at least `least`.
     #[must_use]
     pub fn hold(self: &Arc<Self>, least: usize, wanted: usize) -> Held {
         let share = usize::try_from(self.budget.free_bytes() / SHARE_OF_FREE).unwrap_or(usize::MAX);
@@ -62,7 +63,7 @@ impl Held {
         usize::try_from(self.taken.bytes()).unwrap_or(usize::MAX)
     }
 
-    /// Counts so many, if they are more: what is there already is counted, whatever the bound.
+    /// Raises the count to so many: what is in use is counted, whatever the bound.
     pub fn grow_to(&mut self, bytes: usize) {
         let more = (bytes as u64).saturating_sub(self.taken.bytes());
         self.taken.grow_anyway(more);

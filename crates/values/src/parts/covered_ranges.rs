@@ -1,15 +1,16 @@
-//! Deleted key ranges, as a collection asks about them: is this record older than a range delete over its key?
+//! Deleted key ranges, as GC asks about them: is this record older than a range delete over its key?
 //!
-//! Of all range deletes over a key only the newest decides, so the set is a row of disjoint ranges, each with one number. A
-//! look-up is one descent of a tree. (The index keeps every number of every range, since it answers for snapshots too, and
-//! never changes a set once it is made: `range_tombstones.rs` there. This set grows with each commit.)
+//! Only the newest range delete over a key counts, so the set is a sequence of disjoint ranges, each with one number.
+//! A lookup is one descent of a tree. (The index keeps every number of every range, since it answers for snapshots
+//! too, and never changes a set once it is made: `range_tombstones.rs` there. This set grows with each commit.)
 //!
-//! **Neighbours merge.** A range delete that begins where an older one ends, or ends where one begins, takes that one in if
-//! nothing was put there since: then no record there is between the two numbers, and the newer one says the same. So a queue
-//! whose entries are deleted one by one from the front is one range, however long it has been running.
+//! **Neighbours merge.** A range delete that begins where an older one ends, or ends where one begins, absorbs that
+//! one if nothing was put there since: then no record there is between the two numbers, and the newer one says the
+//! same. So a queue whose entries are deleted one by one from the front is one range, however long it has been
+//! running.
 //!
-//! Invariants: ranges are not empty and do not overlap; each covers what the newest range delete over its keys covers, unless
-//! that was forgotten.
+//! Invariants: ranges are not empty and do not overlap; each covers what the newest range delete over its keys
+//! covers, unless that was forgotten.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -39,7 +40,7 @@ struct Rest {
 pub type Covered<'a> = (&'a [u8], Option<&'a [u8]>, SeqNo);
 
 impl CoveredRanges {
-    /// Adds a range delete. One that is older than others over its keys is met only when logs are replayed.
+    /// Adds a range delete. One that is older than others over its keys occurs only when logs are replayed.
     pub fn add(&mut self, start: &[u8], end: Option<&[u8]>, seqno: SeqNo) {
         let newer: Vec<(Box<[u8]>, Rest)> = self
             .within(start, end)
@@ -60,7 +61,7 @@ impl CoveredRanges {
         self.add_older(from, end, seqno);
     }
 
-    /// Adds a part of one that is older than its neighbours: between it and those there may be values of any age.
+    /// Adds a piece of one that is older than its neighbours: between it and those there may be values of any age.
     fn add_older(&mut self, start: &[u8], end: Option<&[u8]>, seqno: SeqNo) {
         if end.is_none_or(|end| start < end) {
             self.cut_out(start, end);
@@ -129,7 +130,7 @@ impl CoveredRanges {
         *self = all;
     }
 
-    /// Notes that a value was put.
+    /// Notes that a key was put.
     pub fn put(&mut self, key: &[u8]) {
         if let Some((_, rest)) = self.ranges.range_mut::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()
             && rest.end.as_deref().is_none_or(|end| key < end)
@@ -144,7 +145,7 @@ impl CoveredRanges {
         self.over(key).is_some_and(|rest| !rest.is_written)
     }
 
-    /// Whether a range delete hides what was written to `key` with this number.
+    /// Whether a range delete covers what was written to `key` with this number.
     #[must_use]
     pub fn covers(&self, key: &[u8], seqno: SeqNo) -> bool {
         self.over(key).is_some_and(|rest| rest.seqno > seqno)
@@ -191,7 +192,7 @@ impl CoveredRanges {
         self.bytes - self.ranges.len() as u64 * RANGE_BYTES
     }
 
-    /// Leaves `start..end` to none: what juts out on either side stays.
+    /// Clears `start..end`: what reaches beyond it on either side stays.
     fn cut_out(&mut self, start: &[u8], end: Option<&[u8]>) {
         let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(start))).next_back();
         if let Some((key, rest)) = before
@@ -213,7 +214,7 @@ impl CoveredRanges {
         }
     }
 
-    /// Inserts what of a range is behind `start`, if anything is.
+    /// Inserts the piece of a range behind `start`, if there is one.
     fn insert_behind(&mut self, start: Option<&[u8]>, rest: &Rest) {
         if let Some(start) = start
             && rest.end.as_deref().is_none_or(|end| end > start)
@@ -222,7 +223,7 @@ impl CoveredRanges {
         }
     }
 
-    /// The first key of a range that ends at `key` and that one with this number may take in.
+    /// The first key of a range that ends at `key` and that one with this number may absorb.
     fn ends_at(&self, key: &[u8], seqno: SeqNo) -> Option<Box<[u8]>> {
         let (start, rest) = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back()?;
         (rest.may_merge_into(seqno) && rest.end.as_deref() == Some(key)).then(|| start.clone())
@@ -241,7 +242,8 @@ impl CoveredRanges {
 }
 
 impl Rest {
-    /// Whether a neighbour with this number says the same of what is here: it is newer, and nothing was put here between them.
+    /// Whether a neighbour with this number says the same of what is here: it is newer, and nothing was put here
+    /// between them.
     fn may_merge_into(&self, seqno: SeqNo) -> bool {
         !self.is_written && self.seqno < seqno
     }
@@ -266,7 +268,7 @@ mod tests {
         Put(u8),
         Delete(u8, Option<u8>),
         Reopen,
-        /// Of the ranges only some are found; the log has all.
+        /// Only some of the ranges are found; the log has all.
         Recover(u64),
     }
 
@@ -279,7 +281,7 @@ mod tests {
         ]
     }
 
-    /// What is made of those ranges of `set` that are `found`, by their bits, and a log with everything.
+    /// The set restored from those ranges of `set` that are `found`, by their bits, and a log with everything.
     fn recovered(
         set: &CoveredRanges,
         found: u64,
@@ -302,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Asked of every record that was ever put, the set answers what all range deletes together would.
+        /// For every record that was ever put, the set answers what all range deletes together would.
         #[test]
         fn it_says_of_each_record_what_all_range_deletes_say(acts in prop::collection::vec(act(), 0..60)) {
             let mut set = CoveredRanges::default();

@@ -1,4 +1,5 @@
-//! What flush and compaction drop, counted as dead in its file. The manifest learns it with the tables, so it is never forgotten.
+//! What flush and compaction drop, counted as dead in its file. It is recorded in the manifest with the tables, so it
+//! is never forgotten.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +22,14 @@ impl DeadCounts {
         *entries += 1;
     }
 
-    /// Counts the value of a dropped entry, if it is kept apart. Answers how long its record is.
+    /// Counts the value of a dropped entry, if it is separated. Returns the length of its record.
     pub fn drop_entry(&mut self, entry: &Entry<'_>) -> u64 {
         let at = if entry.kind == Kind::Pointer { pointer::decode(entry.payload).ok() } else { None };
         at.iter().for_each(|&at| self.add(at));
         at.map_or(0, |at| at.len.into())
     }
 
-    /// As the manifest is to learn it.
+    /// As the manifest records it.
     #[must_use]
     pub fn into_garbage(self) -> Vec<(FileId, u64, u64)> {
         self.files.into_iter().map(|(file, (bytes, entries))| (file, bytes, entries)).collect()

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! rewrite drops versions ─▶ one drop file, synced: a block for each value file they were in
-//!                           └─ listed by the edit that puts the rewrite in force: with it, or not at all
-//! collection of a value file ─▶ reads its blocks ─▶ the new table says which drop files it has regarded
-//!                                                   └─ its edit removes drop files without any other block
+//!                           └─ recorded by the edit that installs the rewrite: with it, or not at all
+//! GC of a value file ─▶ reads its blocks ─▶ the new table says which drop files it reflects
+//!                                          └─ its edit removes drop files without any other block
 //! ```
 //!
-//! The paper appends each block to the value file that it is about. Here the blocks of one rewrite share a file: that is one
-//! sync for each rewrite and not one for each value file (`docs/placements/novkv.md` has figures), what a rewrite
-//! that failed has written is nowhere in the way of its retry, and a block that comes while its value file is collected needs not be
-//! carried anywhere: it names versions, and their numbers stay.
+//! The paper appends each block to the value file that it is about. Here the blocks of one rewrite share a file. That
+//! takes one sync for each rewrite and not one for each value file (`docs/placements/novkv.md` has figures), a failed
+//! rewrite leaves nothing in the way of its retry, and a block that comes during GC of its value file needs no
+//! carrying over: it names versions, and their numbers stay.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +30,7 @@ use super::{
     value_files::{Copy, DROPS, ValueFile, ValueFiles},
 };
 
-/// Where a block stands, and how much it drops.
+/// The place of a block, and how much it drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropBlock {
     /// The drop file it is in.
@@ -43,19 +43,19 @@ pub struct DropBlock {
     pub bytes: u64,
 }
 
-/// The drop blocks that are in force, by the number of the value file they are about.
+/// The installed drop blocks, by the number of the value file they are about.
 #[derive(Debug, Default)]
 pub struct DropKeys {
     blocks: BTreeMap<FileId, Vec<DropBlock>>,
-    /// Blocks in force in each drop file.
+    /// Installed blocks in each drop file.
     files: BTreeMap<FileId, usize>,
-    /// In drop files that no edit has put in force yet.
+    /// Blocks in drop files that no edit has installed yet.
     pending: BTreeMap<FileId, Vec<(FileId, DropBlock)>>,
 }
 
 impl DropKeys {
-    /// The blocks in drop files of an earlier session, without those of which `is_regarded(value file, drop file)` says that the value file
-    /// is without what they drop.
+    /// The blocks in drop files of an earlier session, except those for which `is_regarded(value file, drop file)`
+    /// says that the value file already lacks what they drop.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -78,19 +78,19 @@ impl DropKeys {
         Ok(keys)
     }
 
-    /// Notes a drop file that the next edit may put in force.
+    /// Notes a drop file that the next edit may install.
     pub fn written(&mut self, drop_file: FileId, blocks: Vec<(FileId, DropBlock)>) {
         self.pending.insert(drop_file, blocks);
     }
 
-    /// An edit has put a drop file in force.
+    /// An edit has installed a drop file.
     pub fn installed(&mut self, drop_file: FileId) {
         if let Some(blocks) = self.pending.remove(&drop_file) {
             self.put_in_force(drop_file, blocks);
         }
     }
 
-    /// The edit that would have put a drop file in force is given up.
+    /// The edit that would have installed a drop file is abandoned.
     pub fn given_up(&mut self, drop_file: FileId) {
         self.pending.remove(&drop_file);
     }
@@ -102,7 +102,7 @@ impl DropKeys {
         }
     }
 
-    /// An edit has removed a drop file: its blocks are regarded, or stand in another one.
+    /// An edit has removed a drop file: its blocks are applied, or stand in another one.
     pub fn removed(&mut self, drop_file: FileId) {
         self.files.remove(&drop_file);
         self.blocks.retain(|_, blocks| {
@@ -111,7 +111,7 @@ impl DropKeys {
         });
     }
 
-    /// A table is in force that is without what these drop files drop of `about`.
+    /// A table is installed that lacks what these drop files drop of `about`.
     pub fn regarded(&mut self, about: FileId, drop_files: &BTreeSet<FileId>) {
         let Some(blocks) = self.blocks.get_mut(&about) else { return };
         for block in blocks.iter().filter(|block| drop_files.contains(&block.drop_file)) {
@@ -137,7 +137,7 @@ impl DropKeys {
         self.about(file).iter().map(|block| block.bytes).sum()
     }
 
-    /// The drop files in force, oldest first, with the number of their blocks.
+    /// The installed drop files, oldest first, with the number of their blocks.
     #[must_use]
     pub fn files(&self) -> &BTreeMap<FileId, usize> {
         &self.files
@@ -177,14 +177,14 @@ pub struct DropFile {
     files: Arc<ValueFiles>,
     held: HashMap<FileId, Dropped>,
     held_count: u64,
-    /// What is written, in a file that is begun when there is something to write.
+    /// The output file, begun when there is something to write.
     copy: Option<Copy>,
     blocks: Vec<(FileId, DropBlock)>,
     count: u64,
 }
 
 impl DropFile {
-    /// With nothing in it.
+    /// An empty one.
     #[must_use]
     pub fn new(files: &Arc<ValueFiles>) -> Self {
         let (files, held) = (Arc::clone(files), HashMap::default());
@@ -210,7 +210,7 @@ impl DropFile {
         if self.held_count < HELD_MAX { Ok(()) } else { self.write_held() }
     }
 
-    /// What a block of another drop file drops is dropped here.
+    /// Copies a block of another drop file.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -240,8 +240,8 @@ impl DropFile {
         Ok(())
     }
 
-    /// Makes the file durable but for its name, if there is anything in it, and tells `keys` what an edit may put in force: that
-    /// which takes the answer along.
+    /// Makes the file durable except for its name, if there is anything in it, and gives `keys` what the edit that
+    /// records the result may install.
     ///
     /// # Errors
     /// I/O errors; nothing is left then.
@@ -256,11 +256,11 @@ impl DropFile {
     }
 }
 
-/// Reads a block: hands the numbers of the versions it drops to `met`.
+/// Reads a block: passes the numbers of the versions it drops to `each`.
 ///
 /// # Errors
 /// I/O errors and corruption.
-pub fn read(files: &ValueFiles, block: &DropBlock, met: impl FnMut(SeqNo)) -> Result<()> {
+pub fn read(files: &ValueFiles, block: &DropBlock, each: impl FnMut(SeqNo)) -> Result<()> {
     let Some(file) = files.get(block.drop_file) else {
         unreachable!("a drop file is there as long as one of its blocks is in force")
     };
@@ -268,7 +268,7 @@ pub fn read(files: &ValueFiles, block: &DropBlock, met: impl FnMut(SeqNo)) -> Re
     file.reader().read_at(&mut bytes, block.offset, IoSource::Gc)?;
     let decode = || {
         let frame = value::frame_at(&bytes, file.id, block.offset)?;
-        sorted::decode_drops(value::decode(frame)?.body(), met)
+        sorted::decode_drops(value::decode(frame)?.body(), each)
     };
     decode().map_err(|damage| damage.of(file.reader().path()))
 }

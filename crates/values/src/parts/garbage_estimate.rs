@@ -1,17 +1,18 @@
-//! How much of a row of value files is dead, by asking the index about a sample of their records.
+//! How much of a sequence of value files is dead, by asking the index about a sample of their records.
 //!
 //! ```text
 //! log   oldest ─▶ ┃      ·       ·   ┃  ·      ·    ┃ ·     ·      · ┃ ◀─ newest that is sealed
-//!                        points; of each the next whole record: is its address still the current one?
+//!                        points; for each the next whole record: is its address still the current one?
 //! ```
 //!
-//! * **Points** are the multiples of the golden ratio, modulo the log's length: any number of them that follow each other is
+//! * **Points** are the multiples of the golden ratio, modulo the log's length: any number of consecutive ones is
 //!   spread evenly over the log, and no two looks ask about the same ones.
-//! * **Error.** A share `p` estimated from `n` records has a standard deviation of √(p(1 - p) / n): with 512 at most 2.2 % of
-//!   the log. Records are weighted by their length.
-//! * **Cost.** A look asks at most `POINTS_MAX` questions, and reads at most a 64th of the log (or 4 MiB, and a record).
-//! * **Between looks** what is collected is subtracted, and of what is written so much is taken to have replaced something as
-//!   did before. [`GarbageEstimate::dead_at_most`] takes all of it for that.
+//! * **Error.** A share `p` estimated from `n` records has a standard deviation of √(p(1 - p) / n): with 512 at most
+//!   2.2 % of the log. Records are weighted by their length.
+//! * **Cost.** A look asks at most `POINTS_MAX` questions, and reads at most a 64th of the log (or 4 MiB, and a
+//!   record).
+//! * **Between looks** what GC frees is subtracted, and what is written is taken to replace values at the same rate as
+//!   before. [`GarbageEstimate::dead_at_most`] takes all of it to replace something.
 
 use std::sync::{
     Arc, Mutex,
@@ -40,16 +41,16 @@ const PIECE_BYTES: usize = 1 << 10;
 /// A look reads at most this share of the log.
 const READ_SHARE: u64 = 64;
 
-/// But so much of a log of long values.
+/// It may always read this much, for logs of long values.
 const READ_BYTES_MIN: u64 = 4 << 20;
 
-/// A deleted key counts as at most so many bytes that may be dead: a look is never due after a few deletes.
+/// A deleted key counts as at most so many possibly dead bytes: a look is never due after a few deletes.
 const DELETED_BYTES_MAX: u64 = 16 << 10;
 
 /// 2 to the power of 64, by the golden ratio.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// How much looks a rate is averaged over: those in which this share of the log was written.
+/// The rate is averaged over the looks in which this share of the log was written.
 const RATE_SHARE: u64 = 8;
 
 /// What is known of the garbage in sealed files.
@@ -60,14 +61,14 @@ pub struct GarbageEstimate {
     last: Mutex<Look>,
 }
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Debug, Default)]
 struct Look {
-    /// Dead bytes, without those that were freed since.
+    /// Dead bytes, without those freed since.
     dead: u64,
-    /// Bytes that died for each that was written.
+    /// Bytes that died for each byte written.
     rate: f64,
-    /// [`GarbageEstimate::written`] when it began, and the bytes that were collected since.
+    /// [`GarbageEstimate::written`] when it began, and the bytes that GC took since.
     written: u64,
     collected: u64,
     /// Mean length of the records.
@@ -77,20 +78,20 @@ struct Look {
 }
 
 impl GarbageEstimate {
-    /// Of files with so many bytes, of which nothing is known.
+    /// An estimate for files with so many bytes, of which nothing is known.
     #[must_use]
     pub fn of_unknown(bytes: u64) -> Self {
         Self { written: AtomicU64::new(bytes), last: Mutex::default() }
     }
 
-    /// Dead bytes, estimated.
+    /// The estimated dead bytes.
     #[must_use]
     pub fn dead(&self) -> u64 {
         let last = self.last.hold();
         last.dead + (last.rate * self.written.load(Relaxed).saturating_sub(last.written) as f64) as u64
     }
 
-    /// So many bytes may be dead, if all that has changed since the last look is.
+    /// At most how many bytes may be dead: everything changed since the last look.
     #[must_use]
     pub fn dead_at_most(&self) -> u64 {
         let changed = self.changed();
@@ -104,7 +105,7 @@ impl GarbageEstimate {
         self.written.load(Relaxed).saturating_sub(last.written) + last.collected
     }
 
-    /// Notes that so many bytes may be dead that were not: as many were written, or a range delete may have met them.
+    /// Notes that so many more bytes may be dead: as many were written, or a range delete may have covered them.
     pub fn change(&self, bytes: u64) {
         self.written.fetch_add(bytes, Relaxed);
     }
@@ -115,21 +116,21 @@ impl GarbageEstimate {
         self.change(bytes);
     }
 
-    /// Notes that a collection has read so many bytes, of which it has freed some: of the others nothing is known any more.
+    /// Notes that GC has read so many bytes and freed some of them: nothing is known of the others any more.
     pub fn collect(&self, read: u64, freed: u64) {
         let mut last = self.last.hold();
         last.collected += read;
         last.dead = last.dead.saturating_sub(freed);
     }
 
-    /// Asks `view` about a sample of `files`.
+    /// Asks the index about a sample of `files`.
     ///
     /// # Errors
-    /// I/O errors. What is damaged is passed over: a collection tells it.
-    pub fn look(&self, files: &[Arc<ValueFile>], view: &dyn IndexView) -> Result<()> {
+    /// I/O errors. Damage is skipped: GC reports it.
+    pub fn look(&self, files: &[Arc<ValueFile>], index: &dyn IndexView) -> Result<()> {
         let written = self.written.load(Relaxed);
         let first = self.last.hold().next_point;
-        let sample = Sample::take(files, first, view)?;
+        let sample = Sample::take(files, first, index)?;
         let (dead, mut last) = (sample.dead_bytes(), self.last.hold());
         let new = written.saturating_sub(last.written).max(1) as f64;
         let rate = (dead as f64 - last.dead as f64) / new;
@@ -154,7 +155,7 @@ struct Sample {
 }
 
 impl Sample {
-    fn take(files: &[Arc<ValueFile>], first: u64, view: &dyn IndexView) -> Result<Self> {
+    fn take(files: &[Arc<ValueFile>], first: u64, index: &dyn IndexView) -> Result<Self> {
         let ends: Vec<u64> = files
             .iter()
             .scan(0, |end, file| {
@@ -169,7 +170,7 @@ impl Sample {
             let at = ((u128::from(point.wrapping_mul(GOLDEN)) * u128::from(all)) >> u64::BITS) as u64;
             let nth = ends.partition_point(|&end| end <= at);
             if let Some(file) = files.get(nth) {
-                sample.ask(file, at - (ends[nth] - file.len()), view)?;
+                sample.ask(file, at - (ends[nth] - file.len()), index)?;
             }
             if sample.read > (all / READ_SHARE).max(READ_BYTES_MIN) {
                 break;
@@ -179,15 +180,15 @@ impl Sample {
     }
 
     /// Asks about the first record that begins at `offset` or behind it.
-    fn ask(&mut self, file: &ValueFile, offset: u64, view: &dyn IndexView) -> Result<()> {
+    fn ask(&mut self, file: &ValueFile, offset: u64, index: &dyn IndexView) -> Result<()> {
         let Some((offset, span)) = self.find(file, offset)? else { return Ok(()) };
         let end = offset.saturating_add(span).min(file.len());
         self.read += end - offset;
         let mut scan = Scan::new(file, offset, end, IoSource::Gc);
         let Met::Record(record, len) = scan.step()? else { return Ok(()) };
         let pointer = Pointer { file: file.id, epoch: 0, offset, len };
-        let current = match view.current(record.key) {
-            // It stays unknown; whoever moves it is told.
+        let current = match index.look_up(record.key) {
+            // It stays unknown; GC reports the damage.
             Err(error) if error.is_unreadable() => return Ok(()),
             current => current?,
         };
@@ -240,14 +241,14 @@ mod tests {
         value_files::{StoreContext, ValueFiles},
     };
 
-    /// An index that knows all addresses but those of keys that begin with `d`.
+    /// An index that knows all addresses except those of keys that begin with `d`.
     struct Index<'a> {
         files: &'a ValueFiles,
         asked: Cell<u64>,
     }
 
     impl IndexView for Index<'_> {
-        fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
+        fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
             self.asked.set(self.asked.get() + 1);
             let place = |at: usize| u64::from_be_bytes(*key[at..].first_chunk().unwrap());
             let (file, offset) = (place(1), place(9));
@@ -295,7 +296,7 @@ mod tests {
         u64::from(len)
     }
 
-    /// A log whose older half is dead to three quarters and the other one to a tenth; answers what is dead.
+    /// A log with three quarters of its older half and a tenth of the other half dead. Returns the dead bytes.
     fn fill(files: &ValueFiles, records: u64, bytes: impl Fn(u64) -> usize) -> u64 {
         let mut dead = 0;
         for file_no in 0..10 {

@@ -1,17 +1,17 @@
-//! Repaired handles: where values are now whose pointers in the index say where they were (NovKV §III-D).
+//! Repaired handles: the current place of values whose pointers in the index are out of date (NovKV §III-D).
 //!
-//! The paper writes a handle that had to be searched for into the memtable. That would be a write: it must not beat a newer
-//! one, it is a version of the key that snapshots, compaction and drop-keys must not take for another, and reading
-//! would fill memtables. Here it is kept beside the index, under the stale pointer, until compaction meets that pointer and
-//! writes the new one in its place. Nothing can be wrong about it for longer than a read takes: what a handle leads to says
+//! The paper writes a handle that had to be searched for into the memtable. That would be a write: it must not beat a
+//! newer one, snapshots, compaction and drop-keys must not take it for another version of the key, and reading would
+//! fill memtables. Here it is kept outside the index, under the stale pointer, until compaction finds that pointer
+//! and writes the new one in its place. A wrong handle costs no more than one read: the record that it leads to says
 //! which version of which key it is.
 //!
 //! ```text
 //! stale pointer, epoch of the table now ─hash─▶ one cache line of eight slots, each: tag 24 bits │ offset 40 bits
 //! ```
 //!
-//! One word each, so no lock: a slot that was overwritten or belongs to another pointer leads to a record of another
-//! version, and the value is searched for once more.
+//! Each slot is one word, so no lock is needed: a slot that was overwritten or belongs to another pointer leads to a
+//! record of another version, and the value is searched for once more.
 
 use std::sync::{
     Arc, OnceLock,
@@ -52,13 +52,14 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// None yet.
+    /// No handles yet.
     #[must_use]
     pub fn new(budget: Arc<Budget>) -> Self {
         Self { budget, lines: OnceLock::new() }
     }
 
-    /// Where the value is in the table of `epoch` that `stale` led to, as far as known. It may be that of another one.
+    /// Where the value is in the table of `epoch` that `stale` led to, as far as known. It may be the place of
+    /// another value.
     #[must_use]
     pub fn get(&self, stale: Pointer, epoch: u32) -> Option<u64> {
         let lines = self.lines.get()?.as_ref()?;

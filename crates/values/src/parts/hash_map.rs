@@ -1,4 +1,4 @@
-//! Hash maps by key that are the same in every run: what is done in their order can be repeated.
+//! Hash maps by key with the same order in every run, so that what is done in their order is repeatable.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -7,7 +7,8 @@ use bifold_format::filter::key_hash;
 /// A hash map without a random seed. Keys are hashed as everywhere else in the store.
 pub type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 
-/// A hash map by numbers that are hashes of keys already. All keys of a group have the same low bits: they are turned away.
+/// A hash map by numbers that are hashes of keys already. All keys of a group have the same low bits, so these are
+/// rotated away.
 pub type HashedMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<Turned>>;
 
 /// See [`HashedMap`].

@@ -1,14 +1,14 @@
-//! Keys of a collection, with what is known of each: one allocation for all keys instead of one for each.
+//! Keys of a GC run, with what is known of each: one allocation for all keys instead of one for each.
 
 use super::hash_map::HashedMap;
 
-/// What is known of keys. Keys are told apart by their bytes; the hash only finds them.
+/// What is known of keys. Keys are compared by their bytes; the hash only finds them.
 #[derive(Debug)]
 pub struct KeyTable<T> {
     entries: Vec<Entry<T>>,
     /// Where the keys stand, one behind the other.
     bytes: Vec<u8>,
-    /// Of the keys of each hash the one met last.
+    /// The last key added with each hash.
     by_hash: HashedMap<u32>,
 }
 
@@ -17,7 +17,7 @@ struct Entry<T> {
     hash: u64,
     start: usize,
     len: u32,
-    /// The key of the same hash that was met before this one.
+    /// The key of the same hash that was added before this one.
     before: u32,
     what: T,
 }

@@ -2,23 +2,23 @@
 //!
 //! | module | part |
 //! |---|---|
-//! | [`value_files`] | the value files of a keyspace: making, appending, reading, syncing; what the manifest knows; recovery |
+//! | [`value_files`] | the value files of a keyspace: creating, appending, reading, syncing; the manifest; recovery |
 //! | [`value_log`] | the file that commits append values to |
 //! | [`sorted_table`] | values by key, with an index (NovKV §III-A.2) |
 //! | [`drop_keys`] | which versions compaction has dropped (NovKV §III-B) |
-//! | [`handles`] | where values are now whose pointers say where they were (NovKV §III-D) |
-//! | [`relocation`] | collecting files by asking the index (HashKV §2.2; DiffKV §4.2) |
+//! | [`handles`] | the current place of values whose pointers are out of date (NovKV §III-D) |
+//! | [`relocation`] | GC of files by asking the index (HashKV §2.2; DiffKV §4.2) |
 //! | [`dead_counts`] | what flush and compaction drop, by file |
 //! | [`scan`] | walking a value file from front to back |
-//! | [`salvage`] | what is whole in a value file of which nothing else is left |
+//! | [`salvage`] | the whole records in a value file whose index is lost |
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
 //! | [`budget`] | memory with a cap that keyspaces share |
-//! | [`garbage_estimate`] | how much of a row of files is dead, by a sample |
-//! | [`stale_estimate`] | how much is dead of which no rewrite has learnt |
-//! | [`covered_ranges`] | which records range deletes hide |
-//! | [`victim`] | which unit to collect (HashKV §3.3) |
+//! | [`garbage_estimate`] | how much of a sequence of files is dead, by a sample |
+//! | [`stale_estimate`] | bytes believed overwritten before a rewrite has proved it |
+//! | [`covered_ranges`] | which records range deletes cover |
+//! | [`victim`] | which unit GC picks (HashKV §3.3) |
 //! | [`hash_map`] | hash maps that are the same in every run |
-//! | [`key_table`] | the keys of a collection and what is known of each |
+//! | [`key_table`] | the keys of a GC run and what is known of each |
 //! | [`unsynced`] | which keyspaces the next sync must ask |
 //! | [`sync`] | locks without poisoning |
 

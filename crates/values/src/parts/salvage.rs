@@ -1,10 +1,10 @@
-//! A value file alone, damaged or not: every record that is whole, and every stretch that is not. Page:
+//! A single value file, damaged or not: every whole record, and every stretch without one. Format:
 //! `docs/formats/value.md`.
 //!
 //! ```text
-//!  at a whole record ──▶ tell it, go on behind it
+//!  at a whole record ──▶ report it, go on behind it
 //!  at a sound header with a damaged payload, and right behind that another header, or the end ──▶ one damaged record
-//!  else ──▶ try every following offset for one of the two; what was passed is one damaged stretch
+//!  else ──▶ try every following offset for one of the two; what was skipped is one damaged stretch
 //! ```
 //!
 //! * A record proves itself: its checks are seeded with the file's number and its own offset, so bytes that look like
@@ -41,7 +41,7 @@ pub struct Source {
     pub file: FileId,
     /// What it says about itself; `None` when that is damaged.
     pub description: Option<Description>,
-    /// Damage of its header; that of the description is met on the way.
+    /// Damage of its header; the walk reports damage of the description.
     pub head: Option<Damage>,
     reader: Reader,
     start: u64,
@@ -155,7 +155,7 @@ fn guess(reader: &Reader, first: &[u8], named: Option<FileId>, stored: FileId) -
     })
 }
 
-/// A walk through a value file of which nothing needs to be whole.
+/// A walk through a value file that may be damaged anywhere.
 #[derive(Debug)]
 pub struct Salvage {
     file: FileId,
@@ -163,7 +163,7 @@ pub struct Salvage {
     position: u64,
 }
 
-/// What one look at an offset tells.
+/// What one look at an offset finds.
 enum Look {
     /// A whole record of so many bytes.
     Record(u64),
@@ -174,7 +174,7 @@ enum Look {
 }
 
 impl Salvage {
-    /// How far it is, in bytes from the start of the file.
+    /// The position, in bytes from the start of the file.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
@@ -234,7 +234,7 @@ impl Salvage {
         while at < end {
             let bytes = self.window.at(at, HEADER_BYTES as u64);
             let found = frame::find_header(bytes, file, at).map(|(skip, _)| skip);
-            // Without one all but the last bytes are passed: a header may begin in these.
+            // If there is none, all but the last bytes are skipped: a header may begin in these.
             let skip = found.unwrap_or((bytes.len() + 1).saturating_sub(HEADER_BYTES).max(1));
             zeros &= bytes.iter().take(skip).all(|&byte| byte == 0);
             at = end.min(at + skip as u64);
@@ -248,7 +248,7 @@ impl Salvage {
         (at, zeros)
     }
 
-    /// Passes a damaged stretch.
+    /// Skips a damaged stretch.
     fn damage(&mut self, start: u64, end: u64, problem: String) -> Found<'_> {
         self.position = end;
         let problem = self.window.unreadable(start, end).unwrap_or(problem);
@@ -272,8 +272,8 @@ impl Salvage {
     }
 }
 
-/// Checks what no checksum tells: that a whole frame is a record, with a key that a database takes and a body that
-/// can be read.
+/// Checks what no checksum does: that a whole frame is a record, with a key that a database takes and a body that can
+/// be read.
 fn check(frame: frame::Frame<'_>) -> std::result::Result<(), String> {
     let record = value::decode(frame).map_err(|damage| format!("a whole frame, but no record: {damage}"))?;
     match record.kind {

@@ -25,14 +25,14 @@ pub struct Scan {
     held: Option<Held>,
 }
 
-/// What a scan meets.
+/// What a scan finds.
 #[derive(Debug)]
 pub enum Met<'a> {
     /// A whole record, and how long it is.
     Record(ValueRecord<'a>, u32),
-    /// The remains of a crash stand at this offset.
+    /// A torn record, left by a crash, is at this offset.
     Torn(u64),
-    /// Something stands at this offset that no crash leaves.
+    /// There is damage at this offset that no crash explains.
     Damage(u64),
     /// The end.
     End,
@@ -51,7 +51,7 @@ impl Scan {
         Self { walk: Walk::new(file, start, end), reader, source, held: None }
     }
 
-    /// The same with a buffer that is counted, and smaller where memory for such is short.
+    /// The same with a buffer that is counted, and smaller where memory for buffers is short.
     #[must_use]
     pub fn within(self, buffers: &Arc<Buffers>) -> Self {
         let left = usize::try_from(self.walk.left()).unwrap_or(usize::MAX);
@@ -59,7 +59,7 @@ impl Scan {
         Self { walk: self.walk.by_chunks_of(held.bytes()), held: Some(held), ..self }
     }
 
-    /// The next record. What is torn is told from what is damaged only at the end of a file.
+    /// The next record. A torn record is distinguished from damage only at the end of a file.
     ///
     /// # Errors
     /// I/O errors; a record that checks and cannot be decoded.
@@ -82,7 +82,7 @@ impl Scan {
         }
     }
 
-    /// Goes on behind what is broken, to the next whole record. Answers where that stands, if there is one.
+    /// Skips damage to the next whole record. Returns where that stands, if there is one.
     ///
     /// # Errors
     /// I/O errors.
@@ -91,7 +91,7 @@ impl Scan {
         walk.find_next(|buffer, at| reader.read_at(buffer, at, *source))
     }
 
-    /// The next record of a part of the file that must be whole; `None` at its end.
+    /// The next record of a section of the file that must be whole; `None` at its end.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -104,13 +104,14 @@ impl Scan {
         }
     }
 
-    /// Goes on at `offset`, where a record begins. Answers whether that is not before the present position; else nothing changes.
+    /// Skips to `offset`, where a record begins. Returns whether that is not before the present position; otherwise
+    /// nothing changes.
     pub fn skip_to(&mut self, offset: u64) -> bool {
         self.walk.skip_to(offset)
     }
 }
 
-/// What is wrong where a record should stand that is whole.
+/// The error where a whole record should stand.
 #[must_use]
 pub fn no_record(offset: u64) -> Corruption {
     Corruption::new(offset, "value record", "a whole record", "one that does not check")

@@ -6,29 +6,29 @@
 //! a group covers a region: all hashes whose low `bits` bits are `prefix`
 //! ```
 //!
-//! **Growth** (ours; extendible hashing). A group that has grown past its size splits into two of one more bit. Nothing is
-//! copied: the old file stays with both, and each goes on in a file of its own. GcRun either collects both, and leaves
-//! each with a file of its own. So groups that share a file form a **family**, the unit of collection.
+//! **Growth** (ours; extendible hashing). A group that has grown past its size splits into two of one more bit.
+//! Nothing is copied: the old file stays with both, and each continues in a file of its own. GC collects both, and
+//! leaves each with a file of its own. So groups that share a file form a **family**, the unit of GC.
 //!
-//! **How live bytes are known without asking the index.** Each group remembers its keys in a Bloom filter: a key met before
-//! replaces a value about as long; if the key is new in the hot part and known in the cold one, the value there is dead; a key
-//! that was not met has nothing here that a note would end. A
-//! collection counts exactly and starts the filter anew; until the first one after a start every write counts as a
-//! replacement, which errs on the side of collecting.
+//! **How live bytes are known without asking the index.** Each group remembers its keys in a Bloom filter. A put of a
+//! known key replaces a value about as long. If the key is new in the hot segment and known in the cold one, the
+//! value there is dead. A key that is unknown has nothing here that a note would end. GC counts exactly and starts
+//! the filter anew; until the first GC after a start every write counts as a replacement, which errs on the side of
+//! collecting.
 //!
-//! **What filters may take** is a [`Budget`] that all keyspaces of a database share. The fuller it is, the fewer bits a new
-//! filter gets for each key, so there is always some left for the next one: a database with twice the keys that the budget
-//! has 12 bits for settles at about 5. What they then take wrongly for known errs on the side of collecting; a group for
-//! which there are not even 2 bits is without a filter until its next collection, as after a start.
+//! **What filters may take** is a [`Budget`] that all keyspaces of a database share. The fuller it is, the fewer bits
+//! a new filter gets for each key, so there is always some left for the next one: a database with twice the keys that
+//! the budget has 12 bits for settles at about 5. Keys that they wrongly take for known err on the side of
+//! collecting. A group for which there are not even 2 bits has no filter until its next GC, as after a start.
 
-mod part;
 mod seen;
+mod segment;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{FileId, planted};
 
-pub use self::part::Part;
+pub use self::segment::Segment;
 use super::{
     budget::Budget,
     value_files::{COLD, ValueFile},
@@ -43,11 +43,12 @@ pub struct Region {
     pub prefix: u64,
 }
 
-/// No group number has more bits of hash.
+/// The most bits of hash in a group number.
 const BITS_MAX: u32 = 32;
 
-/// No group splits that has so many: the directory has a place of 4 bytes for each combination of as many bits as any group has.
-/// A key that gets most writes would have its group split again and again, which helps nobody.
+/// A group with so many bits does not split: the directory has an entry of 4 bytes for each combination of as many
+/// bits as any group has. Otherwise the group of a key that gets most writes would split again and again, which helps
+/// nobody.
 const SPLIT_BITS_MAX: u32 = 18;
 
 impl Region {
@@ -79,7 +80,8 @@ impl Region {
         self.bits <= other.bits && self.covers(other.prefix)
     }
 
-    /// Whether groups ever come to it by splitting. What says otherwise was not written by us: the directory would take any memory.
+    /// Whether splitting can lead to it. Any other region was not written by us, and the directory for it would take
+    /// any amount of memory.
     #[must_use]
     pub fn is_possible(self) -> bool {
         self.bits <= SPLIT_BITS_MAX
@@ -102,57 +104,58 @@ pub struct Group {
     /// The hashes it covers.
     pub region: Region,
     /// What commits append to.
-    pub hot: Part,
-    /// Values that were not updated between two collections, and notes (§3.4; the paper's cold log, but one for each group).
-    pub cold: Part,
-    /// Values of the group that are in the cold log of all groups: what is live, and what died since tags were last looked
-    /// at. It has no files.
-    pub tagged: Part,
-    /// Bytes of their tags, which stand in the hot part.
+    pub hot: Segment,
+    /// Values that were not updated between two GC runs, and notes (§3.4; the paper's cold log, but one for each
+    /// group).
+    pub cold: Segment,
+    /// Values of the group that are in the cold log of all groups: what is live, and what died since tags were last
+    /// read. It has no files.
+    pub tagged: Segment,
+    /// Bytes of their tags, which are in the hot segment.
     pub tag_bytes: u64,
-    /// It is being collected.
+    /// GC is running on it.
     pub busy: bool,
 }
 
 impl Group {
     fn new(region: Region, clock: u64, budget: &Arc<Budget>) -> Self {
-        let [hot, cold] = [(); 2].map(|()| Part::new(clock, budget));
-        Self { region, hot, cold, tagged: Part::without_keys(clock, budget), tag_bytes: 0, busy: false }
+        let [hot, cold] = [(); 2].map(|()| Segment::new(clock, budget));
+        Self { region, hot, cold, tagged: Segment::without_keys(clock, budget), tag_bytes: 0, busy: false }
     }
 
     /// Bytes in it.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        [&self.hot, &self.cold].iter().map(|part| part.live + part.dead).sum::<u64>() + self.tag_bytes
+        [&self.hot, &self.cold].iter().map(|segment| segment.live + segment.dead).sum::<u64>() + self.tag_bytes
     }
 
-    /// Notes a value of so many bytes.
+    /// Counts a value of so many bytes.
     pub fn wrote(&mut self, hash: u64, bytes: u64) {
         if !self.hot.wrote(hash, bytes) {
             self.end_older(hash);
         }
     }
 
-    /// Notes a record of so many bytes that leaves its key without a value here.
+    /// Counts a record of so many bytes that leaves its key without a value here.
     pub fn ended(&mut self, hash: u64, bytes: u64) {
         if !self.hot.ended(hash, bytes) {
             self.end_older(hash);
         }
     }
 
-    /// Notes that a value of so many bytes is dead, if it is in a file of the group or in none: then it is tagged, or its file
-    /// was collected since.
+    /// Counts a value of so many bytes as dead, if it is in a file of the group or in none: then it is tagged, or its
+    /// file was collected since.
     pub fn lose(&mut self, file: FileId, bytes: u64) {
-        let has = |part: &Part| part.files.iter().any(|of| of.id == file);
-        let part = match () {
+        let has = |segment: &Segment| segment.files.iter().any(|of| of.id == file);
+        let segment = match () {
             () if has(&self.hot) => &mut self.hot,
             () if has(&self.cold) => &mut self.cold,
             () if self.tag_bytes > 0 => &mut self.tagged,
             () => return,
         };
-        let bytes = bytes.min(part.live);
-        part.live -= bytes;
-        part.dead += bytes;
+        let bytes = bytes.min(segment.live);
+        segment.live -= bytes;
+        segment.dead += bytes;
     }
 
     /// Whether there may be a record of the key.
@@ -166,15 +169,16 @@ impl Group {
         self.hot.may_hold(hash) || (!planted!("overlook_cold") && beside_hot())
     }
 
-    /// The value of a key that is new in the hot part may have been in another.
+    /// The value of a key that is new in the hot segment may have been in another.
     fn end_older(&mut self, hash: u64) {
         let mut others = [&mut self.tagged, &mut self.cold].into_iter();
-        if let Some(part) = others.find(|part| part.may_hold(hash)) {
-            part.lose_one();
+        if let Some(segment) = others.find(|segment| segment.may_hold(hash)) {
+            segment.lose_one();
         }
     }
 
-    /// Begins to count what is tagged anew: these keys, so many live bytes of their values and others, and bytes of tags.
+    /// Restarts the count of tagged values: these keys, so many live bytes of their values and others, and bytes of
+    /// tags.
     pub fn retag(&mut self, hashes: &[u64], live: u64, dead: u64, tag_bytes: u64) {
         self.tagged.forget();
         if !hashes.is_empty() {
@@ -201,7 +205,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Groups of `bits` bits each, and as many more as the files ask for. Their filters are paid from `filters`.
+    /// Groups of `bits` bits each, and as many more as the files need. Their filters take from `filters`.
     #[must_use]
     pub fn new(bits: u32, files: &[Arc<ValueFile>], filters: &Arc<Budget>) -> Self {
         let mut groups = Self { directory: vec![0], groups: vec![Group::new(Region::ALL, 0, filters)], clock: 0 };
@@ -219,8 +223,8 @@ impl Groups {
         for group in &mut groups.groups {
             let covering = regions.iter().filter(|(region, _)| region.contains(group.region));
             for (region, file) in covering {
-                let part = if file.description.class == COLD { &mut group.cold } else { &mut group.hot };
-                part.adopt(file, group.region.bits - region.bits);
+                let segment = if file.description.class == COLD { &mut group.cold } else { &mut group.hot };
+                segment.adopt(file, group.region.bits - region.bits);
             }
         }
         groups
@@ -256,20 +260,20 @@ impl Groups {
     /// Bytes of filters. What the halves of a group have in common counts once.
     #[must_use]
     pub fn filter_bytes(&self) -> u64 {
-        let parts = self.groups.iter().flat_map(|group| [&group.hot, &group.cold, &group.tagged]);
-        let layers = parts.filter_map(|part| part.seen.as_ref()).flat_map(|seen| &seen.layers);
+        let segments = self.groups.iter().flat_map(|group| [&group.hot, &group.cold, &group.tagged]);
+        let layers = segments.filter_map(|segment| segment.seen.as_ref()).flat_map(|seen| &seen.layers);
         let distinct: BTreeMap<_, u64> = layers.map(|layer| (Arc::as_ptr(layer), layer.taken.bytes())).collect();
         distinct.values().sum()
     }
 
-    /// Bytes known to be dead, by file. A part's are taken to be in its oldest files, and what groups share is summed up: who
-    /// opens these files with these figures finds about as much dead in each part.
+    /// Bytes known to be dead, by file. Those of a segment are assigned to its oldest files, and those of shared
+    /// files are summed up: opening these files with these figures finds about as much dead in each segment.
     #[must_use]
     pub fn dead_bytes(&self) -> Vec<(Arc<ValueFile>, u64)> {
         let mut sums: BTreeMap<FileId, (&Arc<ValueFile>, u64)> = BTreeMap::new();
         for group in &self.groups {
-            for part in [&group.hot, &group.cold] {
-                for (file, bytes) in part.dead_by_file(group.region.bits) {
+            for segment in [&group.hot, &group.cold] {
+                for (file, bytes) in segment.dead_by_file(group.region.bits) {
                     sums.entry(file.id).or_insert((file, 0)).1 += bytes;
                 }
             }
@@ -316,7 +320,8 @@ impl Groups {
         }
     }
 
-    /// The positions of the groups that share files with the group at `at`, itself included: files of the hot part, or any.
+    /// The positions of the groups that share files with the group at `at`, itself included: files of the hot
+    /// segment, or any.
     #[must_use]
     pub fn family(&self, at: usize, hot_only: bool) -> Vec<usize> {
         let group = &self.groups[at];

@@ -1,7 +1,7 @@
 //! A sorted table: values by key, found by an index of their stretches (NovKV §III-A.2, SVTable).
 //!
-//! Written once, durable before any edit names it, never appended to. The index is read when the first value is searched for,
-//! and let go of again when other tables need the memory more.
+//! Written once, durable before any edit names it, never appended to. The index is read when the first value is
+//! searched for, and freed when other tables need the memory more.
 
 use std::{
     collections::VecDeque,
@@ -25,7 +25,7 @@ use super::{
     value_files::{Copy, SORTED, ValueFile, ValueFiles},
 };
 
-/// The index has an entry for so many bytes of values: half of it is what a search reads too much.
+/// The index has an entry for so many bytes of values. A search reads half of it in excess.
 const STRETCH_BYTES: u64 = 8 << 10;
 
 /// One sorted table.
@@ -38,7 +38,7 @@ pub struct SortedTable {
     /// Where the index ends, which begins where the values end.
     index_end: u64,
     index: ArcSwapOption<Loaded>,
-    /// Searched since it was last looked at for its memory.
+    /// Searched since its memory was last considered for eviction.
     is_in_use: AtomicBool,
 }
 
@@ -153,13 +153,14 @@ pub struct Indexes {
 }
 
 impl Indexes {
-    /// None yet.
+    /// No indexes yet.
     #[must_use]
     pub fn new(budget: Arc<Budget>) -> Self {
         Self { budget, loaded: Mutex::default() }
     }
 
-    /// Reads the index of a table, and keeps it if there is memory for it, be it that of tables not searched lately.
+    /// Reads the index of a table, and keeps it if there is memory for it, or if tables not searched lately free
+    /// enough.
     fn load(&self, table: &Arc<SortedTable>, source: IoSource) -> Result<Arc<Loaded>> {
         let index = table.read_index(source)?;
         let taken = self.room_for(index.memory_bytes());
@@ -172,7 +173,7 @@ impl Indexes {
         Ok(loaded)
     }
 
-    /// Each table that was searched since it was last looked at here is spared once.
+    /// A table that was searched since its last visit here is spared once.
     fn room_for(&self, bytes: u64) -> Option<Taken> {
         let mut loaded = self.loaded.hold();
         for _ in 0..=2 * loaded.len() {
@@ -203,7 +204,7 @@ impl Indexes {
 pub struct SortedWriter {
     copy: Copy,
     index: IndexBuilder,
-    /// The stretch that is being written ends here.
+    /// The end of the stretch that is being written.
     stretch_end: u64,
 }
 
@@ -216,7 +217,7 @@ impl SortedWriter {
         Ok(Self { copy: files.begin_copy(SORTED, 0)?, index: IndexBuilder::default(), stretch_end: 0 })
     }
 
-    /// Appends a version, which comes after all before it by key, of one key by number from the newest on.
+    /// Appends a version. Versions come by key, and those of one key by number, the newest first.
     ///
     /// # Errors
     /// I/O errors.
@@ -230,7 +231,7 @@ impl SortedWriter {
         Ok(())
     }
 
-    /// Completes the table, durable but for its name.
+    /// Completes the table, durable except for its name.
     ///
     /// # Errors
     /// I/O errors; nothing is left then.

@@ -1,28 +1,30 @@
-//! How many bytes of values are dead without anybody knowing which: newer versions hide them that no rewrite has met with them yet.
+//! The stale estimate: how many bytes of values are dead without anybody knowing which. Newer versions have
+//! overwritten them, and no rewrite has read both yet.
 //!
 //! ```text
-//! commits hide some (a sample of them tells) ─▶ + ┐
-//! rewrites drop what they find stale ────────▶ - ├─ never more than stands above the largest sorted run
+//! commits overwrite some (estimated by sample) ─▶ + ┐
+//! rewrites drop what they find stale ──────────▶ - ├─ never more than stands above the largest sorted run
 //! ```
 //!
-//! Each of the two is only about right: a filter may say of a new key that it is there, and a snapshot keeps what is stale. The
-//! bound is exact, and it is near nothing after a rewrite of everything; so an error does not outlast the next one.
+//! Both are approximate: a filter may say that a new key exists, and a snapshot keeps what is stale. The bound is
+//! exact, and it is near nothing after a rewrite of everything, so an error does not outlast the next one.
 
 use crate::placement::SpacePressure;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Of what the space target leaves for garbage, a part is stale always: half as much as there is at the next rewrite. With this
-/// part at each, files are collected when they are about 0.6 valid; the less, the less is copied, and the more often the
-/// index is rewritten.
+/// The share of the garbage allowed by the space target that is always stale: half of what there is at the next
+/// rewrite. With this share files are collected when they are about 0.6 valid. With a smaller share, less is copied
+/// and the index is rewritten more often.
 const STALE_SHARE: u64 = 5;
 
-/// So often what it writes a rewrite must find: index bytes are dearer than copied values, and there are two of each meanwhile.
+/// A rewrite must find this multiple of what it writes: index bytes cost more than copied values, and both copies
+/// exist meanwhile.
 const STALE_FOR_INDEX: u64 = 2;
 
-/// But more than this part is not left stale.
+/// No larger share is left stale.
 const STALE_SHARE_MAX: u64 = 2;
 
-/// When nothing known is worth collecting, this part is enough, and a fourth of the multiple.
+/// When nothing known is worth collecting, this share is enough, and a fourth of the multiple.
 const STALE_SHARE_IDLE: u64 = 8;
 
 /// The account.
@@ -32,19 +34,19 @@ pub struct StaleEstimate {
 }
 
 impl StaleEstimate {
-    /// Of files whose history nobody knows: as much as there may be.
+    /// The estimate for files with unknown history: as much as there may be.
     #[must_use]
     pub fn unknown() -> Self {
         Self { bytes: AtomicU64::new(u64::MAX) }
     }
 
-    /// Of a placement that waits for what merges find.
+    /// The estimate for a placement that waits for what merges find.
     #[must_use]
     pub fn none() -> Self {
         Self { bytes: AtomicU64::new(0) }
     }
 
-    /// Commits have stale about so many bytes.
+    /// Commits have overwritten about so many bytes.
     pub fn add(&self, bytes: u64) {
         self.change(|stale| stale.saturating_add(bytes));
     }
@@ -54,13 +56,13 @@ impl StaleEstimate {
         self.change(|stale| stale.saturating_sub(bytes));
     }
 
-    /// What is stale, when it is `bound` at most.
+    /// The stale bytes, `bound` at most.
     #[must_use]
     pub fn below(&self, bound: u64) -> u64 {
         self.bytes.load(Relaxed).min(bound)
     }
 
-    /// As [`StaleEstimate::below`]: what cannot be there now is not counted from now on.
+    /// As [`StaleEstimate::below`], and stops counting what cannot be there.
     pub fn keep_below(&self, bound: u64) -> u64 {
         self.bytes.fetch_min(bound, Relaxed).min(bound)
     }
@@ -70,24 +72,24 @@ impl StaleEstimate {
     }
 }
 
-/// What decides whether the tables are rewritten to find out what is stale.
+/// Decides whether the tables are rewritten to find out what is stale.
 #[derive(Clone, Copy, Debug)]
 pub struct RewriteCase {
-    /// Bytes that are stale, of `known` that are live as far as known.
+    /// Stale bytes among the `known` bytes that count as live.
     pub stale: u64,
     /// See there.
     pub known: u64,
     /// The smallest valid share of a file, as far as known.
     pub valid: f64,
-    /// Nothing is worth collecting that is known to be dead.
+    /// Nothing known to be dead is worth collecting.
     pub is_idle: bool,
-    /// Bytes of a full file: less is not looked for.
+    /// Bytes of a full file: a rewrite does not look for less.
     pub file_bytes: u64,
 }
 
 impl RewriteCase {
-    /// Whether enough is stale, and files would be worth collecting when it is known: their valid share would be below
-    /// `threshold`, as if it were stale in all files alike.
+    /// Whether enough is stale, and files would be worth collecting once it is known: their valid share would be
+    /// below `threshold` if all files were equally stale.
     #[must_use]
     pub fn is_due(&self, pressure: &SpacePressure, threshold: f64) -> bool {
         let slack = ((self.known - self.stale) as f64 * (pressure.target - 1.0)) as u64;

@@ -1,5 +1,5 @@
-//! Which keyspaces have something for the next sync to cover, so that a sync asks no other: one of 2 000 keyspaces is written,
-//! and a sync is as cheap as with one.
+//! Which keyspaces have something for the next sync to cover. A sync asks no others: if one of 2 000 keyspaces is
+//! written, a sync is as cheap as with one.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ pub struct Unsynced {
 }
 
 impl Unsynced {
-    /// Takes them all, ascending. Each must be asked then: it comes in again with whatever is new to it after that.
+    /// Takes them all, ascending. Each must be asked then: it is added again when something new needs a sync.
     #[must_use]
     pub fn take(&self) -> BTreeSet<KeyspaceId> {
         std::mem::take(&mut *self.keyspaces.hold())
@@ -32,14 +32,15 @@ impl Unsynced {
 pub struct Recorded(AtomicBool);
 
 impl Recorded {
-    /// Puts the keyspace there, after what the next sync is to cover has been noted.
+    /// Adds the keyspace, after noting what the next sync must cover.
     pub fn note(&self, keyspace: KeyspaceId, all: &Unsynced) {
         if !self.0.swap(true, AcqRel) {
             all.keyspaces.hold().insert(keyspace);
         }
     }
 
-    /// The keyspace is asked, before it looks at what was noted: what comes later is for the sync after this one.
+    /// The keyspace is being asked. Called before it reads what was noted: what comes later is for the sync after
+    /// this one.
     pub fn asked(&self) {
         self.0.store(false, Release);
     }
@@ -53,7 +54,10 @@ mod tests {
     fn a_keyspace_is_asked_once_for_all_that_was_noted_before_and_again_for_what_comes_later() {
         let all = Unsynced::default();
         let (three, five) = (Recorded::default(), Recorded::default());
-        [&five, &three, &five].into_iter().zip([5, 3, 5]).for_each(|(listed, keyspace)| listed.note(keyspace, &all));
+        [&five, &three, &five]
+            .into_iter()
+            .zip([5, 3, 5])
+            .for_each(|(recorded, keyspace)| recorded.note(keyspace, &all));
         assert_eq!(Vec::from_iter(all.take()), [3, 5]);
         three.asked();
         three.note(3, &all);

@@ -1,17 +1,19 @@
 //! The value files of one keyspace.
 //!
 //! ```text
-//!   create ──▶ appended to ──▶ emptied ──▶ reclaimed ──▶ deleted
-//!              (listed by the    (all that   (no snapshot and
+//!   create ──▶ appended to ──▶ drained ──▶ reclaimed ──▶ deleted
+//!              (recorded by the  (all that   (no snapshot and
 //!               next edit)       lived moved) no log needs it)
 //! ```
 //!
-//! Readers find a file by its number with one atomic load. A file that is emptied stays readable until it is reclaimed: a
-//! snapshot older than the moves, or a power loss that takes them back, still leads there. It is deleted when the last of those lets
-//! go that found it before it was reclaimed: until then it may be closed, and opened again by its name.
+//! Readers find a file by its number with one atomic load. A drained file stays readable until it is reclaimed: a
+//! snapshot older than the moves, or a power loss that undoes them, still leads there. It is deleted when the last
+//! reader that found it before it was reclaimed releases it. Until then it may be closed, and opened again by its
+//! name.
 
 mod ahead;
 mod copies;
+mod file;
 mod left_out;
 mod listing;
 mod owners;
@@ -26,15 +28,12 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{
-    Corruption, Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta, planted,
-};
+use bifold_contract::{Error, FileId, IoSource, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit, planted};
 use bifold_format::{
-    compression::zeroed,
     names,
     value::{self, Description},
 };
-use bifold_io::{Dir, Reader, Writer};
+use bifold_io::{Dir, Writer};
 
 use super::{
     budget::Memory,
@@ -47,6 +46,7 @@ use crate::placement::FilesHeld;
 
 pub use self::{
     copies::Copy,
+    file::{Extent, ValueFile},
     left_out::UNREADABLE,
     owners::owners,
     recovery::{name_again, restore_names, verify, verify_tail},
@@ -55,28 +55,26 @@ pub use self::{
 /// Class of the files that commits append to.
 pub const APPENDED: u8 = 1;
 
-/// Class of the files that collections write, and that commits may append to later.
+/// Class of the files that GC writes, and that commits may append to later.
 pub const COLLECTED: u8 = 2;
 
-/// Class of the files that collections write for what is not updated any more, and append to later.
+/// Class of the files that GC writes for values that are no longer updated, and appends to later.
 pub const COLD: u8 = 3;
 
-/// Class of files that drop-keys are in, instead of values.
+/// Class of the files that hold drop-keys instead of values.
 pub const DROPS: u8 = 4;
 
-/// Class of files with values by key and an index.
+/// Class of files with values sorted by key and an index.
 pub const SORTED: u8 = 5;
 
-/// Class of files with values by key, which only the index of the keyspace leads to.
+/// Class of files with values sorted by key, found only through the index of the keyspace.
 pub const ORDERED: u8 = 6;
 
-/// Memory that an open file takes: its record, its path, what reader and append region know of it. Measured with 8 000.
+/// Memory that an open file takes: its record, its path, the state of its reader and append region. Measured with 8
+/// 000.
 const OPEN_FILE_BYTES: u64 = 1200;
 
-/// Tag of an entry of the manifest for a file that is deleted: logs may still point at what it held.
-const GONE: u32 = 1;
-
-/// Tag of a file whose key range overlaps those of too many others.
+/// Tag of a file whose key range overlaps those of too many others. The manifest has another meaning for 1.
 pub const OVERLAPS: u32 = 2;
 
 /// Hands out numbers for new files.
@@ -87,7 +85,7 @@ pub type NewFile = Arc<dyn Fn() -> FileId + Send + Sync>;
 pub struct StoreContext {
     /// The database's directory.
     pub dir: Dir,
-    /// Whose values they are.
+    /// The keyspace that the values belong to.
     pub keyspace: KeyspaceId,
     /// Numbers for new files.
     pub new_file: NewFile,
@@ -95,175 +93,8 @@ pub struct StoreContext {
     pub writes: bool,
     /// Memory that all keyspaces of a database share.
     pub memory: Memory,
-    /// Which of them the next sync must ask.
+    /// The keyspaces that the next sync must ask.
     pub unsynced: Arc<Unsynced>,
-}
-
-/// What the manifest says of a file with values by key.
-#[derive(Clone, Debug, Default)]
-pub struct Extent {
-    /// The level of the index whose keys its values follow.
-    pub level: u8,
-    /// Records in it.
-    pub entries: u64,
-    /// The smallest key in it.
-    pub smallest: Box<[u8]>,
-    /// The largest key in it.
-    pub largest: Box<[u8]>,
-}
-
-/// One value file.
-#[derive(Debug)]
-pub struct ValueFile {
-    /// Its number.
-    pub id: FileId,
-    /// What it says about itself.
-    pub description: Description,
-    reader: Reader,
-    /// While it is open for appending.
-    writer: Mutex<Option<Arc<Writer>>>,
-    /// Where its records begin.
-    start: u64,
-    /// Bytes in it that count.
-    len: AtomicU64,
-    /// How much of it the manifest knows: that much is whole.
-    listed: AtomicU64,
-    /// Bytes of it that nobody needs, as far as known.
-    dead: AtomicU64,
-    recorded_dead: AtomicU64,
-    dirty: AtomicBool,
-    /// Nothing is appended any more: it has another name, in a copy of the database.
-    sealed: AtomicBool,
-    /// Where its values stand in the order of keys, if they do in some.
-    extent: OnceLock<Extent>,
-    tags: AtomicU32,
-    /// Its length when the sync began that runs, and the one that last ended well.
-    syncing: AtomicU64,
-    synced: AtomicU64,
-}
-
-impl ValueFile {
-    /// To read from.
-    #[must_use]
-    pub fn reader(&self) -> &Reader {
-        &self.reader
-    }
-
-    /// Where its records begin.
-    #[must_use]
-    pub fn start(&self) -> u64 {
-        self.start
-    }
-
-    /// Bytes in it.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.len.load(Relaxed)
-    }
-
-    /// Whether there is no record in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() <= self.start
-    }
-
-    /// Whether the manifest knows it.
-    #[must_use]
-    pub fn is_known(&self) -> bool {
-        self.listed.load(Relaxed) > 0
-    }
-
-    /// Whether the manifest knows all of it.
-    #[must_use]
-    pub fn is_recorded(&self) -> bool {
-        self.listed.load(Relaxed) == self.len()
-    }
-
-    /// Where its values stand in the order of keys, if they do in some.
-    #[must_use]
-    pub fn extent(&self) -> Option<&Extent> {
-        self.extent.get()
-    }
-
-    /// Marks that the manifest remembers.
-    #[must_use]
-    pub fn tags(&self) -> u32 {
-        self.tags.load(Relaxed)
-    }
-
-    /// Whether nothing may be appended any more.
-    #[must_use]
-    pub fn is_sealed(&self) -> bool {
-        self.sealed.load(Relaxed)
-    }
-
-    /// Bytes of it that nobody needs, as far as known.
-    #[must_use]
-    pub fn dead(&self) -> u64 {
-        self.dead.load(Relaxed).min(self.len().saturating_sub(self.start))
-    }
-
-    /// Of its records, the share of bytes that is needed, as far as known.
-    #[must_use]
-    pub fn valid_share(&self) -> f64 {
-        let bytes = self.len().saturating_sub(self.start);
-        bytes.saturating_sub(self.dead()) as f64 / bytes.max(1) as f64
-    }
-
-    /// Notes that so many more bytes are not needed.
-    pub fn add_dead(&self, bytes: u64) {
-        self.dead.fetch_add(bytes, Relaxed);
-    }
-
-    /// Notes that so many bytes are not needed, if fewer were known.
-    pub fn raise_dead_to(&self, bytes: u64) {
-        self.dead.fetch_max(bytes, Relaxed);
-    }
-
-    /// The bytes that a pointer into this file leads to. A pointer may be damaged: memory is taken for no more than the file
-    /// has.
-    ///
-    /// # Errors
-    /// I/O errors; corruption when the file ends before.
-    pub fn read_bytes(&self, pointer: Pointer, source: IoSource) -> Result<Arc<[u8]>> {
-        let end = self.len().max(self.reader.len());
-        if pointer.offset.saturating_add(u64::from(pointer.len)) > end {
-            let (expected, found) = (format!("{} bytes", pointer.len), format!("a file of {end} bytes"));
-            return Err(Corruption::new(pointer.offset, "value record", expected, found).of(self.reader.path()));
-        }
-        let mut bytes = zeroed(pointer.len as usize);
-        if let Some(bytes) = Arc::get_mut(&mut bytes) {
-            self.reader.read_at(bytes, pointer.offset, source)?;
-        }
-        Ok(bytes)
-    }
-
-    /// Closes it for appending if all of it is durable and nobody appends to it just now.
-    fn close_if_idle(&self) {
-        let mut writer = self.writer.hold();
-        let is_durable = !self.dirty.load(Relaxed) && self.synced.load(Relaxed) == self.len();
-        if is_durable && writer.as_ref().is_some_and(|writer| Arc::strong_count(writer) == 1) {
-            *writer = None;
-        }
-    }
-
-    /// What the manifest is to know.
-    fn meta(&self, keyspace: KeyspaceId) -> ValueFileMeta {
-        let Extent { level, entries, smallest, largest } = self.extent.get().cloned().unwrap_or_default();
-        ValueFileMeta {
-            id: self.id,
-            class: self.description.class,
-            keyspace,
-            group: self.description.group,
-            level,
-            epoch: 0,
-            tags: self.tags(),
-            bytes: self.len(),
-            entries,
-            smallest,
-            largest,
-        }
-    }
 }
 
 /// All value files of one keyspace.
@@ -278,15 +109,16 @@ pub struct ValueFiles {
     syncing: Mutex<Dirty>,
     /// Files that no edit names yet.
     unrecorded: Mutex<Vec<Arc<ValueFile>>>,
-    /// Files out of use.
-    emptied: Mutex<BTreeMap<FileId, Emptied>>,
+    /// Drained files.
+    drained: Mutex<BTreeMap<FileId, Drained>>,
     /// Deleted files that logs may still point into, with the number of the last move out of them.
-    gone: Mutex<BTreeMap<FileId, SeqNo>>,
-    /// During recovery: what stands behind the lengths that the manifest lists.
+    deleted: Mutex<BTreeMap<FileId, SeqNo>>,
+    /// During recovery: what follows the lengths recorded in the manifest.
     tails: Mutex<BTreeMap<FileId, recovery::Tail>>,
-    /// During recovery: files that the manifest does not list and whose beginning is damaged, so that they may be of any keyspace.
+    /// During recovery: files that are not in the manifest and whose beginning is damaged, so that they may belong to
+    /// any keyspace.
     unreadable: Mutex<BTreeMap<FileId, Error>>,
-    /// Calls of [`ValueFiles::prefetch`], and whether what it looked at last was not in memory.
+    /// Calls of [`ValueFiles::prefetch`], and whether the value checked last was not in memory.
     prefetches: AtomicU64,
     are_cold: AtomicBool,
     dropped: AtomicBool,
@@ -310,12 +142,13 @@ struct Dirty {
     names: bool,
 }
 
-/// A file out of use.
+/// A drained file.
 #[derive(Clone, Copy)]
-struct Emptied {
+struct Drained {
     /// The number of the last move out of it.
     last: SeqNo,
-    /// A sync began after it was emptied, and whether one has ended well: the copies of what it held are durable.
+    /// Whether a sync began after it was drained, and whether one has succeeded: then the copies of what it held are
+    /// durable.
     is_syncing: bool,
     is_synced: bool,
 }
@@ -329,9 +162,9 @@ impl ValueFiles {
             change: Mutex::default(),
             dirty: Mutex::default(),
             syncing: Mutex::default(),
-            gone: Mutex::default(),
+            deleted: Mutex::default(),
             unrecorded: Mutex::default(),
-            emptied: Mutex::default(),
+            drained: Mutex::default(),
             tails: Mutex::default(),
             unreadable: Mutex::default(),
             prefetches: AtomicU64::new(0),
@@ -342,31 +175,31 @@ impl ValueFiles {
         }
     }
 
-    /// No files, where these are.
+    /// No files, in the same place.
     #[must_use]
     pub fn without_any(&self) -> Self {
         Self::none_of(self.context.clone())
     }
 
-    /// The files that the manifest lists, and others of this keyspace that commits have begun ([`owners()`]). What follows the
-    /// length in the manifest, and all of the others, may be torn; [`ValueFiles::settle`] keeps of it what commits have written.
+    /// The files recorded in the manifest, and others of this keyspace that commits have begun ([`owners()`]). What
+    /// follows the recorded length, and all of the others, may be torn; [`ValueFiles::truncate_tails`] keeps of it what
+    /// commits have written.
     ///
     /// # Errors
-    /// I/O errors; corruption when a listed file is missing or damaged.
-    pub fn open(context: StoreContext, listed: &ValueEdit, present: &[FileId]) -> Result<Self> {
+    /// I/O errors; corruption when a recorded file is missing or damaged.
+    pub fn open(context: StoreContext, recorded: &ValueEdit, present: &[FileId]) -> Result<Self> {
         let files = Self::none_of(context);
-        for meta in listed.added.iter().filter(|meta| meta.keyspace == files.context.keyspace) {
-            if meta.tags & GONE == 0 {
-                files.adopt(meta.id, Some(meta))?;
-            } else {
-                files.gone.hold().insert(meta.id, meta.entries);
+        for meta in recorded.added.iter().filter(|meta| meta.keyspace == files.context.keyspace) {
+            match meta.deleted {
+                None => files.adopt(meta.id, Some(meta))?,
+                Some(last) => drop(files.deleted.hold().insert(meta.id, last)),
             }
         }
-        let is_known = |id: FileId| files.get(id).is_some() || files.gone.hold().contains_key(&id);
+        let is_known = |id: FileId| files.get(id).is_some() || files.deleted.hold().contains_key(&id);
         for &id in present.iter().filter(|&&id| !is_known(id)) {
             files.adopt(id, None)?;
         }
-        for &(id, bytes, _) in &listed.garbage {
+        for &(id, bytes, _) in &recorded.garbage {
             if let Some(file) = files.get(id) {
                 file.add_dead(bytes);
                 file.recorded_dead.store(bytes, Relaxed);
@@ -375,12 +208,12 @@ impl ValueFiles {
         Ok(files)
     }
 
-    /// Deletes all files as soon as nobody reads any more.
+    /// Deletes all files as soon as nobody reads them any more.
     pub fn drop_all(&self) {
         self.dropped.store(true, Relaxed);
     }
 
-    /// To append to the file, which is opened for that if need be.
+    /// The writer of the file, which is opened for appending if need be.
     fn writer(&self, file: &ValueFile) -> Result<Arc<Writer>> {
         self.open_in(&mut file.writer.hold(), file).map(Arc::clone)
     }
@@ -399,17 +232,17 @@ impl ValueFiles {
         }
     }
 
-    /// The file of this number, unless it is reclaimed.
+    /// The file of this number, unless it was reclaimed.
     #[must_use]
     pub fn get(&self, id: FileId) -> Option<Arc<ValueFile>> {
         self.all.load().get(&id).map(Arc::clone)
     }
 
-    /// All files in use, oldest first; those that are emptied are not among them.
+    /// All files in use, oldest first, without drained files.
     #[must_use]
     pub fn in_use(&self) -> Vec<Arc<ValueFile>> {
-        let emptied = self.emptied.hold();
-        let is_used = |file: &&Arc<ValueFile>| !emptied.contains_key(&file.id);
+        let drained = self.drained.hold();
+        let is_used = |file: &&Arc<ValueFile>| !drained.contains_key(&file.id);
         let mut files: Vec<_> = self.all.load().values().filter(is_used).map(Arc::clone).collect();
         files.sort_unstable_by_key(|file| file.id);
         files
@@ -421,7 +254,7 @@ impl ValueFiles {
         self.all.load().values().map(|file| file.len()).max().unwrap_or(0)
     }
 
-    /// All files that exist, those that are emptied included.
+    /// All files that exist, drained files included.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<ValueFile>> {
         self.all.load().values().map(Arc::clone).collect()
@@ -444,7 +277,7 @@ impl ValueFiles {
             writer: Mutex::new(Some(Arc::clone(&writer))),
             start,
             len: AtomicU64::new(start),
-            listed: AtomicU64::new(0),
+            recorded_len: AtomicU64::new(0),
             dead: AtomicU64::new(0),
             recorded_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
@@ -457,7 +290,7 @@ impl ValueFiles {
         Ok((file, writer))
     }
 
-    /// Begins a file that commits append to. Readers may look there, and the next edit lists it.
+    /// Begins a file that commits append to. Readers may look there, and the next edit records it.
     ///
     /// # Errors
     /// I/O errors.
@@ -469,7 +302,7 @@ impl ValueFiles {
         Ok(file)
     }
 
-    /// A number that no file has: for a group of files.
+    /// A number that no file has, for a group of files.
     #[must_use]
     pub fn new_number(&self) -> u64 {
         (self.context.new_file)()
@@ -487,7 +320,7 @@ impl ValueFiles {
         self.all.store(Arc::new(all));
     }
 
-    /// Appends one encoded record; answers where it stands.
+    /// Appends one encoded record and returns where it stands.
     ///
     /// # Errors
     /// I/O errors; nothing must be appended after one.
@@ -496,7 +329,7 @@ impl ValueFiles {
         let mut writer = file.writer.hold();
         self.open_in(&mut writer, file)?.append(&[record])?;
         file.len.store(offset + record.len() as u64, Relaxed);
-        // Before the writer is let go of: a file is only closed while nothing in it waits for a sync.
+        // Before the writer is released: a file is only closed while nothing in it waits for a sync.
         self.mark_dirty(file);
         Ok(Pointer { file: file.id, epoch: 0, offset, len: record.len() as u32 })
     }
@@ -521,17 +354,17 @@ impl ValueFiles {
         }
     }
 
-    /// Decides what the next [`ValueFiles::sync`] covers.
+    /// Determines what the next [`ValueFiles::sync`] covers.
     pub fn begin_sync(&self) {
         self.to_sync.asked();
-        self.emptied.hold().values_mut().for_each(|emptied| emptied.is_syncing = true);
+        self.drained.hold().values_mut().for_each(|drained| drained.is_syncing = true);
         let mut syncing = self.syncing.hold();
         let dirty = std::mem::take(&mut *self.dirty.hold());
         for file in &dirty.files {
             file.dirty.store(false, Relaxed);
             file.syncing.store(file.len(), Relaxed);
         }
-        // What an earlier one began with and did not end is covered again.
+        // What an earlier sync began and did not finish is covered again.
         syncing.files.extend(dirty.files);
         syncing.names |= dirty.names;
     }
@@ -551,23 +384,23 @@ impl ValueFiles {
         if names { self.context.dir.sync() } else { Ok(()) }
     }
 
-    /// Tells that the commits of the last [`ValueFiles::sync`] are durable too, so that their values stay whatever happens.
+    /// The commits of the last [`ValueFiles::sync`] are durable too, so their values stay whatever happens.
     pub fn synced(&self) {
         for file in std::mem::take(&mut *self.syncing.hold()).files {
             file.synced.fetch_max(file.syncing.load(Relaxed), Relaxed);
         }
-        self.emptied.hold().values_mut().for_each(|emptied| emptied.is_synced = emptied.is_syncing);
+        self.drained.hold().values_mut().for_each(|drained| drained.is_synced = drained.is_syncing);
         self.close_idle();
     }
 
-    /// Whether something was appended that no sync has covered whose commits are durable.
+    /// Whether something was appended that no sync with durable commits has covered.
     #[must_use]
     pub fn has_unsynced(&self) -> bool {
-        // In this order: a sync takes what is dirty over while it holds the other.
+        // In this order: a sync takes over what is dirty while it holds the other lock.
         !self.dirty.hold().files.is_empty() || !self.syncing.hold().files.is_empty()
     }
 
-    /// The value at `pointer`; `None` when its file is reclaimed.
+    /// The value at `pointer`; `None` when its file was reclaimed.
     ///
     /// # Errors
     /// I/O errors, corruption.
@@ -589,7 +422,7 @@ impl ValueFiles {
         self.context.dir.sync_files(writers.iter().map(|writer| &**writer))
     }
 
-    /// What filters and indexes may take.
+    /// The memory budget of filters and indexes.
     #[must_use]
     pub fn filters(&self) -> &Arc<super::budget::Budget> {
         &self.context.memory.filters
@@ -601,31 +434,31 @@ impl ValueFiles {
         self.all.load().keys().copied().collect()
     }
 
-    /// Keeps all files that exist from being deleted for as long as the answer lives.
+    /// Keeps all files that exist from being deleted while the result lives.
     #[must_use]
     pub fn hold(&self) -> FilesHeld {
         self.all.load_full()
     }
 
-    /// Bytes of memory for the files that are open, and of the buffers through which they are rewritten.
+    /// Bytes of memory for open files and for the buffers through which they are rewritten.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.all.load().len() as u64 * OPEN_FILE_BYTES + self.buffers.bytes()
     }
 
-    /// Memory for what rewrites and collections hold.
+    /// Memory for the buffers of rewrites and GC.
     #[must_use]
     pub fn buffers(&self) -> &Arc<Buffers> {
         &self.buffers
     }
 
-    /// Number of files, bytes in them, and of these bytes in emptied files.
+    /// Number of files, bytes in them, and bytes of these in drained files.
     #[must_use]
     pub fn sizes(&self) -> (u64, u64, u64) {
-        let emptied = self.emptied.hold();
+        let drained = self.drained.hold();
         let all = self.all.load();
         let total = all.values().map(|file| file.len()).sum();
-        let idle = all.values().filter(|file| emptied.contains_key(&file.id)).map(|file| file.len()).sum();
+        let idle = all.values().filter(|file| drained.contains_key(&file.id)).map(|file| file.len()).sum();
         (all.len() as u64, total, idle)
     }
 }

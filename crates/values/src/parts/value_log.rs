@@ -27,14 +27,14 @@ struct Head {
 }
 
 impl ValueLog {
-    /// Appends to files that are cut at about `file_bytes`; begins with a new one.
+    /// A log that appends to files of about `file_bytes`; it begins with a new one.
     #[must_use]
     pub fn new(files: Arc<ValueFiles>, file_bytes: u64, compression: Compression) -> Self {
         let head = Head { file: None, record: Vec::new(), compressor: Compressor::new(compression) };
         Self { files, file_bytes, head: Mutex::new(head) }
     }
 
-    /// Appends a value; answers where it stands.
+    /// Appends a value and returns where it stands.
     ///
     /// # Errors
     /// I/O errors; nothing must be appended after one.

@@ -1,14 +1,14 @@
-//! Which unit to collect (HashKV §3.3, "GC"). Pure.
+//! Which unit GC picks (HashKV §3.3, "GC"). Pure.
 
 /// How victims are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Victim {
-    /// The one most written since it was last collected (HashKV's rule).
+    /// The one most written since its last GC (HashKV's rule).
     Greedy,
-    /// Dead bytes for each live byte, times the age: units that have come to rest first.
+    /// Dead bytes for each live byte, times the age: units that are no longer written come first.
     #[default]
     CostBenefit,
-    /// The most written of `d` drawn at random.
+    /// The most written of a random sample of `d`.
     GreedyRandom(u32),
     /// Any.
     Random,
@@ -19,11 +19,12 @@ pub enum Victim {
 pub struct Candidate {
     /// Bytes that would be copied.
     pub live: u64,
-    /// Bytes that would come free.
+    /// Bytes that would be freed.
     pub dead: u64,
-    /// Bytes written to it since it was last collected.
+    /// Bytes written to it since its last GC.
     pub written: u64,
-    /// The sum over its parts: bytes that would come free, times what was written to all since the part was collected.
+    /// The sum over its segments: bytes that would be freed, times what was written to all since the last GC of the
+    /// segment.
     pub rest: f64,
 }
 
@@ -36,7 +37,7 @@ impl Candidate {
 }
 
 impl Victim {
-    /// How much the policy wants it. `draw` is a random number: the same one for the same decision.
+    /// Its score with the policy. `draw` is a random number: the same one for the same decision.
     #[must_use]
     pub fn score(self, unit: &Candidate, draw: u64) -> f64 {
         match self {
@@ -46,7 +47,7 @@ impl Victim {
         }
     }
 
-    /// Of so many candidates, how many a decision looks at.
+    /// How many of so many candidates a decision looks at.
     #[must_use]
     pub fn sample(self, candidates: usize) -> usize {
         match self {
@@ -56,7 +57,7 @@ impl Victim {
     }
 }
 
-/// The candidates of one decision, the most wanted first: their positions and scores.
+/// The candidates of one decision, the highest score first: their positions and scores.
 #[must_use]
 pub fn rank(policy: Victim, units: &[Candidate], seed: u64) -> Vec<(usize, f64)> {
     let mut drawn: Vec<(u64, usize)> = (0..units.len()).map(|at| (mix(seed ^ at as u64), at)).collect();

@@ -1,9 +1,9 @@
-//! `diffkv`: values sorted in part, by the merges of the keys that run anyway (DiffKV, ATC 2021).
+//! `diffkv`: partially sorted values, sorted by the merges of the keys that run anyway (DiffKV, ATC 2021).
 //!
 //! ```text
-//! put ─┬─ small ────▶ beside its key, always
-//!      ├─ medium ───▶ beside its key until the flush ─▶ vTable of level 0 ─▶ merges ─▶ vTables of deeper levels   (§3.2, §3.3)
-//!      └─ large ────▶ hot vLog, before the memtable ─▶ collected by asking the index ─▶ cold vLog                 (§4)
+//! put ─┬─ small ────▶ inline, always
+//!      ├─ medium ───▶ inline until the flush ─▶ vTable of level 0 ─▶ merges ─▶ vTables of deeper levels   (§3.2, §3.3)
+//!      └─ large ────▶ hot vLog, before the memtable ─▶ GC asks the index ─▶ cold vLog         (§4)
 //! ```
 //!
 //! | paper | here |
@@ -13,14 +13,15 @@
 //! | lazy merge, scan-optimised merge (§3.4) | [`order`] |
 //! | state-aware lazy GC (§3.5) | counters of dead bytes in the manifest; `has_garbage_tag` follows from them |
 //! | *value_small*, *value_large* (§4.1) | `min_bytes`, `large_bytes` |
-//! | hot and cold vLog, greedy GC (§4.2) | [`ValueLog`], files that [`Relocation`] writes; `victims` |
-//! | a vTable that no merge meets (ours) | past the space target `pick` asks for a rewrite of its keys |
+//! | hot and cold vLog, greedy GC (§4.2) | [`ValueLog`], files of survivors; `victims` |
+//! | a vTable that no merge reads (ours) | past the space target `pick` asks for a rewrite of its keys |
 //!
-//! **What is exact.** One entry of the index leads to each record of a vTable, until a rewrite drops the entry or moves the value; the
-//! edit that installs the rewrite counts the record as dead. So a vTable is empty when its counter says so, after any crash.
+//! **What is exact.** One entry of the index leads to each record of a vTable, until a rewrite drops the entry or
+//! moves the value. The edit that installs the rewrite counts the record as dead. So a vTable is empty when its
+//! counter says so, after any crash.
 //!
-//! **Readers** of an older state may come to a vTable that is gone. Then they look the version up anew: whoever keeps a version alive
-//! keeps it in the present state too, at another place.
+//! **Readers** of an older state may find that a vTable was deleted. Then they look the version up again: whoever
+//! keeps a version alive keeps it in the present state too, at another place.
 //!
 //! [`Extent`]: crate::parts::value_files::Extent
 
@@ -33,17 +34,16 @@ mod victims;
 use std::sync::{Arc, Mutex};
 
 use crate::placement::{
-    Explained, GcPick, GcRun, IndexView, Order, Placement, Profile, RewriteJob, Routed, SpacePressure, ValueSpace,
+    Explained, GcClaim, GcJob, Order, Placement, Profile, RewriteJob, SpacePressure, ValueSpace, WriteOp,
 };
 use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit, planted};
 
 use self::{
     merge::{Merge, Work},
-    victims::GarbageFirst,
+    victims::{GarbageFirst, Job},
 };
 use super::ValueOptions;
 use crate::parts::{
-    relocation::Relocation,
     stale_estimate::StaleEstimate,
     value_files::{ORDERED, ValueFile, ValueFiles},
     value_log::ValueLog,
@@ -54,22 +54,23 @@ pub struct DiffKv {
     shared: Arc<Shared>,
     /// The hot vLog.
     value_log: ValueLog,
-    /// Log files that collections are copying, and the copies.
+    /// Log files that GC is copying, and the copies.
     busy: Arc<Mutex<Vec<FileId>>>,
 }
 
-/// What differs between placements whose values rewrites part and sort.
+/// What differs between placements that separate and sort values in rewrites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Design {
     /// The placement's name.
     pub name: &'static str,
-    /// Values that are not small are apart in tables of this level and below it.
+    /// Values that are not small are separated in tables of this level and below it.
     pub separated_from: u8,
-    /// Large values go to logs as they come, and what commits hide is sampled, since logs make space tight within a burst.
+    /// Large values go to logs at commit, and what commits overwrite is sampled, since logs make space tight within a
+    /// burst.
     pub has_logs: bool,
 }
 
-/// DiffKV's own: apart from the flush on.
+/// DiffKV's own: separated from the flush on.
 const DESIGN: Design = Design { name: "diffkv", separated_from: 0, has_logs: true };
 
 /// What merges need too.
@@ -78,19 +79,20 @@ struct Shared {
     options: ValueOptions,
     files: Arc<ValueFiles>,
     work: Work,
-    /// What is dead that no merge has met.
+    /// The stale estimate: what is dead and no merge has read yet.
     stale: StaleEstimate,
 }
 
 impl Shared {
-    /// Whether so much of a file is garbage that its values move with the next merge that meets them (§3.5, "GC tag").
+    /// Whether so much of a file is garbage that its values move with the next merge that reads them (§3.5, "GC
+    /// tag").
     fn has_garbage_tag(&self, file: &ValueFile) -> bool {
         file.valid_share() < self.options.gc_threshold
     }
 }
 
 impl DiffKv {
-    /// With the files that are there.
+    /// Opens it with the existing files.
     #[must_use]
     pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
         Self::open_as(DESIGN, files, options)
@@ -121,9 +123,9 @@ impl Placement for DiffKv {
         }
     }
 
-    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            Routed::Put { key, value } if value.len() >= self.shared.options.large_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.shared.options.large_bytes => {
                 self.value_log.append(seqno, key, value).map(Some)
             }
             _ => Ok(None),
@@ -134,19 +136,9 @@ impl Placement for DiffKv {
         Ok(Box::new(Merge::new(&self.shared, job)))
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
-        GarbageFirst::of(self).pick(pressure)
-    }
-
-    fn pick_concurrent(&self, pressure: &SpacePressure, running: &[GcPick]) -> Option<GcPick> {
-        GarbageFirst::beside(self, running)?.pick(pressure)
-    }
-
-    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
-        let units = if let GcPick::Units(units) = pick { units.as_slice() } else { &[] };
-        let mut copies = Relocation::of(self.value_files(), &self.busy, units);
-        copies.copy(self.shared.options.file_bytes, view)?;
-        Ok(Box::new(copies))
+    fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        let choice = GarbageFirst::concurrent_with(self, running).pick(pressure)?;
+        Some(Box::new(Job::new(self, choice)))
     }
 
     fn may_move(&self, from: u8, to: u8) -> bool {
@@ -170,7 +162,7 @@ impl Placement for DiffKv {
 
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, drained_bytes) = self.value_files().sizes();
-        // What a merge has copied counts as live where it still stands.
+        // What a merge has copied counts as live at its old place.
         let is_copy = |file: &Arc<ValueFile>| file.description.class == ORDERED && !file.is_known();
         let copied: u64 = self.value_files().in_use().iter().filter(|&file| is_copy(file)).map(|file| file.len()).sum();
         let live_bytes = (total_bytes - drained_bytes).saturating_sub(self.value_files().dead_bytes() + copied);

@@ -1,27 +1,27 @@
-//! `hashkv`: values grouped by the hash of their keys, so that a group is collected without asking the index.
+//! `hashkv`: values grouped by the hash of their keys, so that GC of a group need not ask the index.
 //! HashKV, ATC 2018.
 //!
 //! ```text
 //!  put k ─▶ group of hash(k): append (k, seqno, value)         delete k, small value of k: append a note (§3.5),
 //!                                                             if k may have a record there
 //!
-//!  collect a group (§3.3):  read its files ─▶ of each key the newest record counts ─▶ copy the values to new files
-//!                           ─▶ under the commit lock pass over keys that were written meanwhile, move the other addresses
+//!  GC of a group (§3.3):    read its files ─▶ of each key the newest record counts ─▶ copy the values to new files
+//!                           ─▶ under the commit lock skip keys written meanwhile, move the other addresses
 //!
-//!  hot and cold (§3.4):     the hot part is collected often: a value that is alone there, not updated since, goes to the
-//!                           group's cold part; both parts are collected together, rarely.
-//!                           Or it goes to the cold log of all groups, and a tag stays: see `cold_log.rs`, `relocate.rs`
+//!  hot and cold (§3.4):     GC of the hot segment is frequent: a value that is alone there, not updated since, goes to
+//!                           the group's cold segment; GC of both segments together is rare.
+//!                           Or it goes to the cold log of all groups, and a tag stays: `cold_log.rs`, `relocate.rs`
 //! ```
 //!
 //! All versions of a key are in one group, so the newest record of a key in its group is its newest version anywhere:
-//! liveness needs no lookup. Three things make that true here: deletes and values kept beside their keys leave a note in
-//! the group; range deletes, which no hash can place, stand in a file of their own that every collection knows; and only
-//! what is durable is collected, so that no record counts whose commit a power loss takes back.
+//! liveness needs no lookup. Three things make that true here. Deletes and inline values leave a note in the group.
+//! Range deletes, which no hash can place, stand in a file of their own that every GC run knows. Only what is durable
+//! is collected, so a record whose commit a power loss undoes never counts.
 //!
-//! **Cold parts are ours.** The paper's cold log is one for all groups: it must ask the index what is live, and is told what
-//! died by tagged records in the groups. A cold part of each group needs neither: whatever is newer than a cold value is
-//! in the same group. Both are there ([`Cold`](super::Cold)); a keyspace may change from one to the other when it is opened. What
-//! groups write is in `docs/placements/hashkv.md`.
+//! **Cold segments are ours.** The paper has one cold log for all groups: GC of it must ask the index what is live,
+//! and learns what died from tagged records in the groups. A cold segment for each group needs neither: whatever is
+//! newer than a cold value is in the same group. Both exist ([`Cold`](super::Cold)), and a keyspace may change from
+//! one to the other when it is opened. `docs/placements/hashkv.md` has figures of what groups write.
 
 mod cold_log;
 mod discards;
@@ -43,7 +43,10 @@ use bifold_format::{
 };
 
 use self::{
-    cold_log::ColdLog, discards::Discards, ranges::Ranges, regroup::Regroup, relocate::Relocation, units::Unit,
+    cold_log::ColdLog,
+    discards::Discards,
+    ranges::Ranges,
+    units::{Picked, Unit},
 };
 use super::ValueOptions;
 use crate::{
@@ -54,15 +57,15 @@ use crate::{
         value_files::{COLD, ValueFile, ValueFiles},
     },
     placement::{
-        Explained, GcPick, GcRun, IndexView, Placement, Profile, Replayed, RewriteJob, Routed, SpacePressure,
-        ValueSpace,
+        Explained, GcClaim, GcContext, GcJob, GcOutcome, Placement, Profile, Replayed, RewriteJob, SpacePressure,
+        ValueSpace, WriteOp,
     },
 };
 
-/// A keyspace begins with 2 to this power groups.
+/// A keyspace begins with 2 to the power of this groups.
 const GROUP_BITS: u32 = 4;
 
-/// The group number of files of no region: the one of range deletes, and those of the cold log.
+/// The group number of files without a region: those of range deletes and of the cold log.
 const NO_REGION: u64 = 0;
 
 /// Values grouped by hash.
@@ -76,18 +79,18 @@ pub struct HashKv {
 struct State {
     groups: Groups,
     cold_log: ColdLog,
-    /// Range deletes that some file may not know of.
+    /// Range deletes that some file may not yet reflect.
     ranges: Ranges,
     /// Files in which something cannot be read.
     left_out: BTreeSet<FileId>,
-    /// While logs are replayed: the numbers of what stands in files that logs still have, ascending.
+    /// While logs are replayed: the sequence numbers of records in files that logs still have, ascending.
     in_tails: VecDeque<SeqNo>,
     record: Vec<u8>,
     compressor: Compressor,
 }
 
 impl HashKv {
-    /// With the files that are there.
+    /// Opens it with the existing files.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -96,7 +99,7 @@ impl HashKv {
         files.in_use().iter().try_for_each(check_region)?;
         let Sorted { grouped, cold_log, .. } = Sorted::new(files);
         let mut groups = Groups::new(GROUP_BITS, &grouped, &filters);
-        // Until recovery has recovered what their files hold, notes go to others.
+        // Until recovery has truncated these files, notes go to others.
         groups.close();
         let state = State {
             groups,
@@ -110,13 +113,24 @@ impl HashKv {
         Ok(Self { options, files: Arc::clone(files), filters, state: Arc::new(Mutex::new(state)) })
     }
 
-    /// Tells the group of a key, or all groups, that older values are dead (§3.5 for small values; deletes: ours). A group that
-    /// surely has none of the key needs not know.
-    fn note(&self, state: &mut State, op: Routed<'_>, seqno: SeqNo) -> Result<()> {
+    /// What GC takes next.
+    fn next(&self, pressure: &SpacePressure) -> Vec<Picked> {
+        let space = self.space();
+        let over = pressure.excess(&space);
+        let state = &*self.state.hold();
+        match pressure.all_before {
+            Some(before) => units::begun_before(state, before),
+            None => units::due(&self.options, state, (over, pressure.is_pinned(&space)), space.total_bytes),
+        }
+    }
+
+    /// Notes in the group of a key, or in all groups, that older values are dead (§3.5 for small values; deletes:
+    /// ours). A group that certainly has no record of the key needs no note.
+    fn note(&self, state: &mut State, op: WriteOp<'_>, seqno: SeqNo) -> Result<()> {
         let (kind, key) = match op {
-            Routed::Put { key, .. } => (ValueKind::Stub, key),
-            Routed::Delete { key } => (ValueKind::Delete, key),
-            Routed::DeleteRange { start, end } => {
+            WriteOp::Put { key, .. } => (ValueKind::Stub, key),
+            WriteOp::Delete { key } => (ValueKind::Delete, key),
+            WriteOp::DeleteRange { start, end } => {
                 return state.ranges.append(&self.files, &mut state.record, (start, end), seqno);
             }
         };
@@ -128,17 +142,47 @@ impl HashKv {
     }
 }
 
+/// GC of some units, all of one kind.
+struct Collect {
+    claim: GcClaim,
+    units: Vec<Picked>,
+    options: ValueOptions,
+    files: Arc<ValueFiles>,
+    state: Arc<Mutex<State>>,
+}
+
+impl GcJob for Collect {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        let live_bytes: Vec<u64> = self.units.iter().map(|picked| picked.live_bytes).collect();
+        let units = &self.units[..gc.fit(&live_bytes)?];
+        let units = || units.iter().map(|picked| picked.unit);
+        let (files, state, options) = (&self.files, &self.state, &self.options);
+        if units().any(|unit| unit == Unit::Ranges) {
+            return ranges::rewrite(files, state, gc);
+        }
+        let of_log: BTreeSet<FileId> = units().filter_map(Unit::file).collect();
+        match of_log.is_empty() {
+            true => regroup::regroup((files, state, options), units().filter_map(Unit::family).collect(), gc),
+            false => relocate::relocate((files, state, options), &of_log, gc),
+        }
+    }
+}
+
 /// What is appended to the group of a key.
 enum What<'a> {
     /// A value of the key.
     Value(&'a [u8]),
-    /// That it has none here any more.
+    /// The key has no value here any more.
     Note(ValueKind),
-    /// Where in the cold log it stands now.
+    /// Where in the cold log the value is now.
     Tag(Pointer),
 }
 
-/// A file says which group its values are of; groups of more bits than ever split there are none.
+/// Checks the group number of a file: a region that splitting could have reached.
 fn check_region(file: &Arc<ValueFile>) -> Result<()> {
     let group = file.description.group;
     if group == NO_REGION || Region::of(group).is_some_and(Region::is_possible) {
@@ -149,15 +193,15 @@ fn check_region(file: &Arc<ValueFile>) -> Result<()> {
 }
 
 impl State {
-    /// Whether the commit `seqno`, which is replayed, has left a record that is there. Asked in ascending order.
+    /// Whether the replayed commit `seqno` has left a record that is there. Called in ascending order.
     fn has_in_tails(&mut self, seqno: SeqNo) -> bool {
-        while self.in_tails.front().is_some_and(|&met| met < seqno) {
+        while self.in_tails.front().is_some_and(|&number| number < seqno) {
             self.in_tails.pop_front();
         }
         self.in_tails.front() == Some(&seqno)
     }
 
-    /// Appends to the group of `key`; answers where it stands.
+    /// Appends to the group of `key` and returns where the record stands.
     fn append(
         &mut self,
         (files, options): (&ValueFiles, &ValueOptions),
@@ -204,7 +248,7 @@ impl State {
     }
 }
 
-/// The files in use, by what they are for.
+/// The files in use, by purpose.
 struct Sorted {
     grouped: Vec<Arc<ValueFile>>,
     ranges: Vec<Arc<ValueFile>>,
@@ -231,10 +275,10 @@ impl Placement for HashKv {
         }
     }
 
-    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         let state = &mut *self.state.hold();
         match op {
-            Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.options.min_bytes => {
                 state.append((&self.files, &self.options), key, seqno, What::Value(value)).map(Some)
             }
             _ => self.note(state, op, seqno).map(|()| None),
@@ -245,43 +289,18 @@ impl Placement for HashKv {
         Ok(Box::new(Discards::new(&self.state)))
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
-        let space = self.space();
-        let over = pressure.excess(&space);
-        let state = &*self.state.hold();
-        let units = match pressure.all_before {
-            Some(before) => units::begun_before(state, before),
-            None => units::due(&self.options, state, (over, pressure.is_pinned(&space)), space.total_bytes),
-        };
-        (!units.is_empty()).then(|| GcPick::Units(units.into_iter().map(Unit::number).collect()))
-    }
-
-    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
-        let units: &[u64] = if let GcPick::Units(units) = pick { units } else { &[] };
-        let units = || units.iter().filter_map(|&unit| Unit::of(unit));
-        if units().any(|unit| unit == Unit::Ranges) {
-            return Ok(Box::new(ranges::Rewrite::begin(&self.files, &self.state)?));
-        }
-        let files: BTreeSet<FileId> = units().filter_map(Unit::file).collect();
-        if !files.is_empty() {
-            let mut relocation = Relocation::begin(&self.files, &self.state, &self.options, &files);
-            relocation.copy(view)?;
-            return Ok(Box::new(relocation));
-        }
-        let mut regroup = Regroup::begin(&self.files, &self.state, &self.options);
-        regroup.copy(units().filter_map(Unit::family))?;
-        Ok(Box::new(regroup))
-    }
-
-    fn copied_by(&self, units: &[u64], _pressure: &SpacePressure) -> u64 {
-        units::live_bytes(&self.options, &self.state.hold(), units)
+    fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        let units = self.next(pressure);
+        let claim = GcClaim::alone(units.iter().flat_map(|picked| picked.files.clone()).collect());
+        let (options, files, state) = (self.options, Arc::clone(&self.files), Arc::clone(&self.state));
+        (!units.is_empty()).then(|| Box::new(Collect { claim, units, options, files, state }) as Box<dyn GcJob>)
     }
 
     fn largest_unit(&self, _files: &ValueFiles) -> u64 {
         units::largest(&self.options, &self.state.hold())
     }
 
-    /// So that the next opening knows about how much it is.
+    /// So that the next session knows about how much is dead.
     fn count_dead(&self) {
         for (file, dead) in self.state.hold().groups.dead_bytes() {
             file.raise_dead_to(dead);
@@ -296,19 +315,13 @@ impl Placement for HashKv {
         self.state.hold().left_out.insert(file);
     }
 
-    fn files_of(&self, pick: &GcPick) -> Vec<FileId> {
-        let GcPick::Units(units) = pick else { return Vec::new() };
-        let state = self.state.hold();
-        units.iter().filter_map(|&unit| Unit::of(unit)).flat_map(|unit| units::files_of(&state, unit)).collect()
-    }
-
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, drained_bytes) = self.files.sizes();
         let state = self.state.hold();
         let groups = state.groups.all().iter();
         let (grouped, ended) = groups
             .fold((0, 0), |(live, ended), group| (live + group.hot.live + group.cold.live, ended + group.tagged.dead));
-        // The log is not told yet of what has ended since its tags were last looked at.
+        // The log does not know yet what has died since its tags were last read.
         let live_bytes = grouped + state.cold_log.live().saturating_sub(ended);
         let stuck = units::stuck(&self.options, &state);
         ValueSpace {
@@ -326,10 +339,7 @@ impl Placement for HashKv {
     }
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
-        let next = match self.pick(pressure) {
-            Some(GcPick::Units(units)) => units,
-            _ => Vec::new(),
-        };
+        let next = self.next(pressure);
         let reason = pressure.reason(&self.space());
         units::explain(&self.options, &self.state.hold(), &next, reason)
     }
@@ -358,15 +368,17 @@ impl Placement for HashKv {
                 return Ok(());
             }
         };
-        // By what is known and not by its number: a copy of range deletes may have several with one, and of these only some.
+        // By its range and not by its number: a copy of range deletes may have several with one number, and only some
+        // of these.
         let is_known = match op {
-            Routed::DeleteRange { start, end } => state.ranges.known().covers_all(start, end, seqno),
+            WriteOp::DeleteRange { start, end } => state.ranges.known().covers_all(start, end, seqno),
             _ => state.has_in_tails(seqno),
         };
         if is_known || planted!("forget_notes") {
             return Ok(());
         }
-        // The power took it away and left the log; or it stood in a file that no commit leads to, which is gone.
+        // A power loss took the record and left the log, or the record was in a file that no commit points into and
+        // that was deleted.
         self.note(state, op, seqno)
     }
 }

@@ -21,10 +21,10 @@ use bifold_format::compression::Compression;
 use self::diffkv::order::MergePolicy;
 use crate::parts::victim::Victim;
 
-/// Where groups put values that were not updated between two collections.
+/// Where groups put values that were not updated between two GC runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cold {
-    /// Each group into a part of its own.
+    /// Each group into a segment of its own.
     #[default]
     Parts,
     /// All into one log, as in the paper.
@@ -33,10 +33,10 @@ pub enum Cold {
     Off,
 }
 
-/// Options of all placements that keep values apart.
+/// Options of all placements that separate values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueOptions {
-    /// Values of this length and above are kept apart, in bytes (HashKV §3.5, "selective KV separation").
+    /// Values of this length and above are separated, in bytes (HashKV §3.5, "selective KV separation").
     pub min_bytes: usize,
     /// Files of values in the order of arrival are cut at about this size, in bytes.
     pub file_bytes: u64,
@@ -46,9 +46,10 @@ pub struct ValueOptions {
     pub groups_max: usize,
     /// What becomes of values that are not updated (HashKV §3.4, "hotness awareness").
     pub cold: Cold,
-    /// Which group is collected.
+    /// Which group GC takes.
     pub victim: Victim,
-    /// A file of which more than this share is valid is not collected (NovKV §III-C; DiffKV §3.5, which counts what is invalid).
+    /// A file of which more than this share is valid is left alone by GC (NovKV §III-C; DiffKV §3.5, which counts what
+    /// is invalid).
     pub gc_threshold: f64,
     /// Values of this length and above go to logs, in bytes (DiffKV §4.1, *value_large*).
     pub large_bytes: usize,

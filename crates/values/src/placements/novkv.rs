@@ -1,11 +1,11 @@
-//! `novkv`: compaction says what is dead, so collecting garbage neither asks the index nor writes to it (NovKV, MSST 2020).
+//! `novkv`: compaction reports what is dead, so GC neither asks the index nor writes to it (NovKV, MSST 2020).
 //!
 //! ```text
 //! put ─▶ VTable: values in the order of arrival ◀── pointer: file number, epoch 0, offset, length
 //!           │
-//!           │  flush, compaction drop versions ─▶ drop-keys, durable before the rewrite is in force        (§III-B)
+//!           │  flush, compaction drop versions ─▶ drop-keys, durable before the rewrite is installed       (§III-B)
 //!           ▼
-//! collection: values not dropped, sorted by key ─▶ SVTable: epoch + 1, the same file numbers                (§III-C)
+//! GC: values not dropped, sorted by key ─▶ SVTable: epoch + 1, the same file numbers                        (§III-C)
 //!           │
 //!           ▼
 //! get: pointer of this epoch ─▶ its record
@@ -17,12 +17,12 @@
 //! | VTable, current VTable (§III-A.1) | a value file of [`ValueLog`] |
 //! | SVTable (§III-A.2) | [`SortedTable`]; several numbers may lead to one, so that small ones are merged (ours) |
 //! | VMap, SVMMap | [`ValueFiles`], `Shared::tables` |
-//! | DropKeys, DropBlocks (§III-B) | [`drop_keys`](crate::parts::drop_keys): numbers of versions, in files of their own |
+//! | DropKeys, DropBlocks (§III-B) | [`drop_keys`](crate::parts::drop_keys): numbers of versions, in their own files |
 //! | *gc_threshold*, *valid_rate* (§III-C) | `victims`; begun when space asks for it (ours) |
-//! | selective handle updating (§III-D) | [`Handles`], written into the index by the next compaction that meets the stale one (ours) |
+//! | selective handle updating (§III-D) | [`Handles`]; the next compaction that finds a stale one writes it (ours) |
 //!
-//! **What is exact.** Each version has one entry in the index, and it is dropped once; so the records of a file that no drop-key
-//! names are those that the index still has, whatever snapshots there are, at any time and after any crash.
+//! **What is exact.** Each version has one entry in the index and is dropped once. So the records of a file that no
+//! drop-key names are those that the index still has, whatever snapshots there are, at any time and after any crash.
 
 mod rebuild;
 #[cfg(test)]
@@ -35,14 +35,14 @@ use std::sync::{
 };
 
 use crate::placement::{
-    self, Explained, Found, GcPick, GcRun, IndexView, Located, Placement, Profile, RewriteJob, Routed, SpacePressure,
-    StaleReads, ValueSpace,
+    self, Explained, GcClaim, GcJob, Located, Placement, Profile, RewriteJob, SpacePressure, StaleReads, ValueSpace,
+    WriteOp,
 };
 use arc_swap::ArcSwap;
-use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, planted};
+use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, Value, ValueEdit, planted};
 use bifold_format::{pointer, value};
 
-use self::rebuild::{MergeDrops, Rebuild, Switch};
+use self::victims::Job;
 use super::ValueOptions;
 use crate::parts::{
     drop_keys::{DropFile, DropKeys},
@@ -55,20 +55,18 @@ use crate::parts::{
     value_log::ValueLog,
 };
 
-/// Compaction leaves drop-keys; collection reads them.
+/// Compaction writes drop-keys; GC reads them.
 pub struct NovKv {
     options: ValueOptions,
     value_log: ValueLog,
     shared: Arc<Shared>,
 }
 
-/// What readers, rewriters and collections use together.
+/// What readers, rewriters and GC share.
 struct Shared {
     files: Arc<ValueFiles>,
     tables: ArcSwap<Tables>,
     drops: Mutex<DropKeys>,
-    /// What the edit puts in force that a collection ends with.
-    switch: Mutex<Option<Switch>>,
     handles: Handles,
     indexes: Indexes,
     stale: StaleEstimate,
@@ -76,12 +74,12 @@ struct Shared {
     searched_reads: AtomicU64,
 }
 
-/// The sorted tables in force.
+/// The installed sorted tables.
 #[derive(Clone, Default)]
 struct Tables {
-    /// By the file numbers that lead to them. A number that is not here is that of a file of value_log.
+    /// By the file numbers that lead to them. A number that is not here belongs to a file of the value log.
     by_number: HashMap<FileId, Arc<SortedTable>>,
-    /// By the files they are in.
+    /// By their files.
     by_file: HashMap<FileId, Arc<SortedTable>>,
 }
 
@@ -98,14 +96,14 @@ impl Tables {
 }
 
 impl NovKv {
-    /// With the files that are there.
+    /// Opens it with the existing files.
     ///
     /// # Errors
     /// I/O errors and corruption.
     pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Result<Self> {
         let budget = Arc::clone(files.filters());
-        let listed = files.in_use().into_iter().filter(|file| file.is_recorded());
-        let (sorted, other): (Vec<_>, Vec<_>) = listed.partition(|file| file.description.class == SORTED);
+        let recorded = files.in_use().into_iter().filter(|file| file.is_recorded());
+        let (sorted, other): (Vec<_>, Vec<_>) = recorded.partition(|file| file.description.class == SORTED);
         let mut tables = Tables::default();
         for file in sorted {
             tables.add(Arc::new(SortedTable::open(file)?));
@@ -120,7 +118,6 @@ impl NovKv {
         let shared = Shared {
             tables: ArcSwap::from_pointee(tables),
             drops,
-            switch: Mutex::default(),
             handles: Handles::new(Arc::clone(&budget)),
             indexes: Indexes::new(budget),
             stale: StaleEstimate::unknown(),
@@ -141,38 +138,35 @@ impl Shared {
         (key, seqno): (&[u8], SeqNo),
         pointer: Pointer,
         source: IoSource,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<Value>> {
         let epoch = table.properties.epoch;
         if pointer.epoch == epoch {
             let bytes = table.file.read_bytes(pointer, source)?;
             let value = value::read_value(bytes, table.file.id, pointer.offset, key);
-            return value
-                .map(|value| Some(Found { value, fresher: None }))
-                .map_err(|d| d.of(table.file.reader().path()));
+            return value.map(Some).map_err(|damage| damage.of(table.file.reader().path()));
         }
-        let fresher = |offset| Some(Pointer { epoch, offset, ..pointer });
         if let Some(offset) = self.handles.get(pointer, epoch)
             && let Some(value) = self.read_repaired(table, (key, seqno), Pointer { offset, ..pointer }, source)?
         {
             self.repaired_reads.fetch_add(1, Relaxed);
-            return Ok(Some(Found { value, fresher: fresher(offset) }));
+            return Ok(Some(value));
         }
         self.searched_reads.fetch_add(1, Relaxed);
         let found = table.search((key, seqno), &self.indexes, source)?;
         Ok(found.map(|(offset, value)| {
             self.handles.keep(pointer, epoch, offset);
-            Found { value, fresher: fresher(offset) }
+            value
         }))
     }
 
-    /// The value at a place that may be another's.
+    /// The value at a place that may belong to another version.
     fn read_repaired(
         &self,
         table: &SortedTable,
         (key, seqno): (&[u8], SeqNo),
         at: Pointer,
         source: IoSource,
-    ) -> Result<Option<bifold_contract::Value>> {
+    ) -> Result<Option<Value>> {
         if at.offset + u64::from(at.len) > table.properties.values_end {
             return Ok(None);
         }
@@ -182,8 +176,8 @@ impl Shared {
         Ok(found.filter(|(written, _)| is_it(*written)).map(|(_, value)| value))
     }
 
-    /// A better address for a stale one, if it is known. The index may have it: it was looked at. Where that cannot be read, the stale
-    /// one stays, and the file is left out of what is collected.
+    /// A better pointer for a stale one, if it is known. If the table cannot be read, the stale pointer stays, and GC
+    /// leaves the file out.
     fn repaired(&self, version: (&[u8], SeqNo), stale: Pointer) -> Result<Option<Pointer>> {
         let tables = self.tables.load();
         let Some(table) = tables.get(stale.file) else { return Ok(None) };
@@ -210,9 +204,9 @@ impl Placement for NovKv {
         }
     }
 
-    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.options.min_bytes => {
                 self.value_log.append(seqno, key, value).map(Some)
             }
             _ => Ok(None),
@@ -232,13 +226,13 @@ impl Placement for NovKv {
         (key, seqno): (&[u8], SeqNo),
         pointer: Pointer,
         source: IoSource,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<Value>> {
         let shared = &self.shared;
         if let Some(table) = shared.tables.load().get(pointer.file) {
             return shared.read_sorted(table, (key, seqno), pointer, source);
         }
         if let Some(value) = shared.files.read(key, pointer, source)? {
-            return Ok(Some(Found { value, fresher: None }));
+            return Ok(Some(value));
         }
         // Its file has become a table since the first look.
         match shared.tables.load().get(pointer.file) {
@@ -263,17 +257,9 @@ impl Placement for NovKv {
         files.prefetch(&pointers.iter().filter_map(physical).collect::<Vec<_>>())
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
-        self.choose(pressure)
-    }
-
-    fn collect(&self, pick: &GcPick, _view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
-        let GcPick::Units(units) = pick else { return Ok(Box::new(Rebuild::nothing(&self.shared))) };
-        let is_drops = |id: &FileId| self.shared.files.get(*id).is_some_and(|file| file.description.class == DROPS);
-        if units.iter().all(is_drops) {
-            return Ok(Box::new(MergeDrops::new(&self.shared, units)?));
-        }
-        Ok(Box::new(Rebuild::new(&self.shared, units)?))
+    fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        let job = Job::new(&self.shared, self.choose(pressure)?);
+        Some(Box::new(job))
     }
 
     fn comes_into_force(&self, edit: &ValueEdit) {
@@ -281,8 +267,6 @@ impl Placement for NovKv {
     }
 
     fn give_up(&self, files: &ValueFiles, edit: &ValueEdit) {
-        // Whoever installs does so alone, so it is of this edit if there is one.
-        *self.shared.switch.hold() = None;
         for meta in &edit.added {
             self.shared.drops.hold().given_up(meta.id);
             files.remove(meta.id);
@@ -327,7 +311,7 @@ impl Placement for NovKv {
 
     fn locate(&self, files: &ValueFiles, pointer: Pointer) -> Result<Located> {
         match self.shared.tables.load().get(pointer.file) {
-            // The file it was in may be there all the same: a crash kept its name.
+            // The file it was in may still exist: a crash kept its name.
             Some(_) => Ok(Located::Whole),
             None => files.locate(pointer),
         }

@@ -1,24 +1,29 @@
-//! `unikv`: values leave their keys when these leave level 0 (UniKV, ICDE 2020, §III-C, "partial KV separation").
+//! `unikv`: values are separated from their keys when these leave level 0 (UniKV, ICDE 2020, §III-C, "partial KV
+//! separation").
 //!
 //! ```text
-//! put ─▶ memtable ─flush─▶ level 0: values beside their keys       the UnsortedStore
+//! put ─▶ memtable ─flush─▶ level 0: inline values                  the UnsortedStore
 //!                            │ merge of level 0 and 1
-//!                            ├─ small ─────────▶ level 1, beside its key                 (ours: the paper's future work)
-//!                            └─ from min_bytes ─▶ log file, sorted by key ─▶ level 1: key and address    the SortedStore
+//!                            ├─ small ─────────▶ level 1, inline                  (ours: the paper's future work)
+//!                            └─ from min_bytes ─▶ log file, sorted by key ─▶ level 1: key, address    the SortedStore
 //! ```
 //!
-//! | paper | here |
-//! |---|---|
-//! | partial KV separation (§III-C) | a merge into level 1 or deeper parts what is not small: [`DESIGN`] |
-//! | a log for each merge | value files with an extent, cut at `file_bytes` |
-//! | GC: the partition with most garbage, its valid values to a new log (§III-C) | past the space target `pick` asks for a rewrite of the keys of the file with most garbage, and all other files of these keys with too much garbage move with it |
-//! | values that two partitions share are split by later GC (§III-D) | the file's counter knows how much of it is dead, whoever drops it |
+//! What the paper has, and what stands for it here:
 //!
-//! That is what [`diffkv`](super::diffkv) does one level further up, with the same files, exact counters of what is dead, and readers that look a
-//! version up anew when its file is gone. So the two share all of their code.
+//! * Partial KV separation (§III-C): a merge into level 1 or deeper separates what is not small ([`DESIGN`]).
+//! * A log for each merge: value files with an extent, of about `file_bytes`.
+//! * GC of the partition with most garbage, its valid values to a new log (§III-C): past the space target `pick` asks
+//!   for a rewrite of the keys of the file with most garbage. All other files of these keys with too much garbage
+//!   move too.
+//! * Values that two partitions share are split by later GC (§III-D): the file's counter knows how much of it is dead,
+//!   whichever partition drops it.
 //!
-//! **Space.** What is overwritten in level 0 is found by the merge that takes it down, and is there twice until then. So level 0 is merged when
-//! that may be a fourth of what `space_target` leaves for garbage, if that is before it has `unsorted_bytes`.
+//! [`diffkv`](super::diffkv) does the same one level further up, with the same files, exact counters of dead bytes,
+//! and readers that look a version up again when its file was deleted. So the two share all of their code.
+//!
+//! **Space.** What is overwritten in level 0 is found by the merge that takes it down, and exists twice until then.
+//! So level 0 is merged when that may be a fourth of the garbage that `space_target` allows, if that is before it has
+//! `unsorted_bytes`.
 
 use std::sync::Arc;
 
@@ -28,12 +33,12 @@ use super::{
 };
 use crate::parts::value_files::ValueFiles;
 
-/// Apart from level 1 on, and never as they come.
+/// Separated from level 1 on, and never at commit.
 pub const DESIGN: Design = Design { name: "unikv", separated_from: 1, has_logs: false };
 
-/// With the files that are there.
+/// Opens it with the existing files.
 #[must_use]
 pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> DiffKv {
-    // Level 1 is the last: values move for garbage alone.
+    // Level 1 is the last: values move only because of garbage.
     DiffKv::open_as(DESIGN, files, ValueOptions { merge: MergePolicy::Off, ..options })
 }

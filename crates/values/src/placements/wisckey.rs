@@ -1,18 +1,18 @@
-//! `wisckey`: values in the order of arrival, collected from the oldest on by asking the index. The baseline that the
-//! papers compare themselves with (HashKV §2.2; DiffKV §2.2).
+//! `wisckey`: values in the order of arrival. GC starts from the oldest and asks the index. The baseline of the
+//! papers (HashKV §2.2; DiffKV §2.2).
 //!
 //! ```text
 //!   oldest ─▶ file │ file │ file │ … │ file ◀─ newest, appended to
-//!             collected: each record is looked up in the index; those still current go to a new file
+//!             GC: each record is looked up in the index; those still current go to a new file
 //! ```
 //!
-//! The paper's circular log is a row of files here, so that space comes free in files instead of holes.
+//! The paper's circular log is a sequence of files here, so that space is freed as files instead of holes.
 //!
-//! **When.** Flush and compaction tell which addresses they drop, late and not all. So the index is also asked about a sample
-//! of the log ([`GarbageEstimate`]) when as much may be dead, by what was written since the last look, as the space target
-//! allows: `pick` answers [`GcPick::Look`] then. Collected is while values and tables exceed the target and at least a
-//! sixteenth of what is live is dead: what is only written once is looked at each time it has grown by about a third, and never
-//! copied.
+//! **When.** Flush and compaction report which addresses they drop, late and not all of them. So the index is also
+//! asked about a sample of the log ([`GarbageEstimate`]): `pick` returns a [`Look`] when, by what was written since the
+//! last look, as much may be dead as the space target allows. GC runs while values and tables together
+//! exceed the space target and at least a sixteenth of the live bytes is dead. Data that is only written once is
+//! sampled each time it has grown by about a third, and never copied.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,27 +23,28 @@ use crate::{
     parts::{
         dead_counts::CountDead,
         garbage_estimate::GarbageEstimate,
-        relocation::Relocation,
+        relocation::relocate,
         sync::LockExt,
         value_files::{ValueFile, ValueFiles},
         value_log::ValueLog,
     },
     placement::{
-        Explained, GcPick, GcRun, IndexView, Placement, Profile, RewriteJob, Routed, SpacePressure, ValueSpace,
+        Explained, GcClaim, GcContext, GcJob, GcOutcome, Placement, Profile, RewriteJob, SpacePressure, ValueSpace,
+        WriteOp,
     },
 };
 
-/// One collection is of as many bytes as so many full files have: enough for a sync to be worth it.
+/// A GC run takes as many bytes as so many full files: enough to be worth a sync.
 const FILES_AT_ONCE: u64 = 4;
 
-/// Nothing is collected while less than this share of the live values is dead, so at most so many bytes are copied for one that
-/// comes free.
+/// GC does not run while less than this share of the live values is dead, which bounds the bytes copied for each byte
+/// freed.
 const DEAD_SHARE: u64 = 16;
 
-/// The sample is not looked at again before this share of the log has changed.
+/// No new look before this share of the log has changed.
 const LOOK_SHARE: u64 = 64;
 
-/// And this share of a file.
+/// And this share of a file has changed.
 const LOOK_FILE_SHARE: u64 = 16;
 
 /// Values in the order of arrival.
@@ -51,13 +52,13 @@ pub struct WiscKey {
     options: ValueOptions,
     files: Arc<ValueFiles>,
     value_log: ValueLog,
-    /// Files that a collection is copying.
+    /// Files that GC is copying.
     busy: Arc<Mutex<Vec<FileId>>>,
     garbage: Arc<GarbageEstimate>,
 }
 
 impl WiscKey {
-    /// With the files that are there.
+    /// Opens it with the existing files.
     #[must_use]
     pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
         let value_log = ValueLog::new(Arc::clone(files), options.file_bytes, options.compression);
@@ -71,7 +72,7 @@ impl WiscKey {
         Ok(pointer)
     }
 
-    /// The files that can be collected, oldest first.
+    /// The files that GC may pick, oldest first.
     fn sealed(&self) -> Vec<Arc<ValueFile>> {
         let head = self.value_log.head();
         let busy = self.busy.hold();
@@ -86,8 +87,8 @@ impl WiscKey {
         files.iter().map(|file| file.dead()).sum::<u64>().max(self.garbage.dead())
     }
 
-    /// Whether it must be known better how much is dead: space would exceed its target if everything that was written since
-    /// the last look had replaced something.
+    /// Whether a new look is needed: space would exceed its target if everything written since the last look had
+    /// replaced something.
     fn look_is_due(&self, pressure: &SpacePressure, space: &ValueSpace) -> bool {
         let in_use = space.total_bytes - space.drained_bytes;
         let live_bytes = space.live_bytes.min(in_use.saturating_sub(self.garbage.dead_at_most()));
@@ -95,8 +96,8 @@ impl WiscKey {
         self.garbage.changed() >= least && pressure.excess(&ValueSpace { live_bytes, ..*space }) > 0
     }
 
-    /// The collection of the oldest of these files.
-    fn oldest(&self, files: &[Arc<ValueFile>]) -> Option<GcPick> {
+    /// The oldest of these files: as many as one GC run takes.
+    fn oldest<'a>(&self, files: &'a [Arc<ValueFile>]) -> &'a [Arc<ValueFile>] {
         let mut bytes = 0;
         let enough = FILES_AT_ONCE * self.options.file_bytes;
         let before = |file: &Arc<ValueFile>| {
@@ -104,8 +105,90 @@ impl WiscKey {
             bytes - file.len()
         };
         let few = files.iter().map(before).take_while(|&bytes| bytes < enough).count();
-        let units: Vec<FileId> = files.iter().take(few).map(|file| file.id).collect();
-        (!units.is_empty()).then_some(GcPick::Units(units))
+        &files[..few]
+    }
+
+    /// What GC does next to these files, which are all that it may pick.
+    fn next(&self, pressure: &SpacePressure, sealed: &[Arc<ValueFile>]) -> Next {
+        if let Some(before) = pressure.all_before {
+            return Next::of(self.oldest(&sealed[..sealed.partition_point(|file| file.id < before)]));
+        }
+        let space = self.space();
+        if sealed.is_empty() || pressure.is_pinned(&space) {
+            return Next::Nothing;
+        }
+        if self.look_is_due(pressure, &space) {
+            return Next::Look;
+        }
+        // With hardly anything dead, GC would only rewrite the log.
+        let is_worth_it = pressure.excess(&space) > 0 && self.dead(sealed) * DEAD_SHARE > space.live_bytes;
+        if is_worth_it { Next::of(self.oldest(sealed)) } else { Next::Nothing }
+    }
+
+    /// Live bytes of each of these files. Garbage of unknown place counts for all of them alike.
+    fn live_bytes<'a>(&self, files: &'a [Arc<ValueFile>]) -> impl Iterator<Item = u64> + 'a {
+        let known: u64 = files.iter().map(|file| file.dead()).sum();
+        let rest = files.iter().map(|file| file.len()).sum::<u64>() - known;
+        let live_share = 1.0 - self.dead(files).saturating_sub(known) as f64 / rest.max(1) as f64;
+        files.iter().map(move |file| ((file.len() - file.dead()) as f64 * live_share.max(0.0)) as u64)
+    }
+}
+
+/// What GC does next.
+enum Next {
+    Nothing,
+    Look,
+    /// Moves what is live out of so many of the oldest files.
+    Relocate(usize),
+}
+
+impl Next {
+    fn of(files: &[Arc<ValueFile>]) -> Self {
+        if files.is_empty() { Self::Nothing } else { Self::Relocate(files.len()) }
+    }
+}
+
+/// Asks the index about a sample of the log.
+struct Look {
+    claim: GcClaim,
+    sealed: Vec<Arc<ValueFile>>,
+    garbage: Arc<GarbageEstimate>,
+}
+
+impl GcJob for Look {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        self.garbage.look(&self.sealed, gc)?;
+        Ok(GcOutcome::Looked)
+    }
+}
+
+/// Moves what is live out of the oldest files.
+struct Relocate {
+    claim: GcClaim,
+    /// Live bytes of each file, as far as known or estimated.
+    live_bytes: Vec<u64>,
+    file_bytes: u64,
+    files: Arc<ValueFiles>,
+    busy: Arc<Mutex<Vec<FileId>>>,
+    garbage: Arc<GarbageEstimate>,
+}
+
+impl GcJob for Relocate {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        let sources = &self.claim.files[..gc.fit(&self.live_bytes)?];
+        let done = relocate(&self.files, &self.busy, (sources, self.file_bytes), gc)?;
+        Ok(GcOutcome::freed(done.map_or(0, |done| {
+            self.garbage.collect(done.read_bytes, done.freed_bytes);
+            done.freed_bytes
+        })))
     }
 }
 
@@ -119,15 +202,15 @@ impl Placement for WiscKey {
         }
     }
 
-    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.options.min_bytes => {
                 return self.append(seqno, key, value).map(Some);
             }
-            // It hardly ever replaces a value that is kept apart: compaction will tell.
-            Routed::Put { .. } => {}
-            Routed::Delete { .. } => self.garbage.delete(),
-            Routed::DeleteRange { .. } => self.garbage.change(self.files.sizes().1),
+            // It hardly ever replaces a separated value: compaction will report it.
+            WriteOp::Put { .. } => {}
+            WriteOp::Delete { .. } => self.garbage.delete(),
+            WriteOp::DeleteRange { .. } => self.garbage.change(self.files.sizes().1),
         }
         Ok(None)
     }
@@ -136,32 +219,23 @@ impl Placement for WiscKey {
         Ok(Box::new(CountDead::default()))
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
+    fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
         let sealed = self.sealed();
-        if let Some(before) = pressure.all_before {
-            return self.oldest(&sealed[..sealed.partition_point(|file| file.id < before)]);
+        match self.next(pressure, &sealed) {
+            Next::Nothing => None,
+            Next::Look => {
+                let (claim, garbage) = (GcClaim::alone(Vec::new()), Arc::clone(&self.garbage));
+                Some(Box::new(Look { claim, sealed, garbage }))
+            }
+            Next::Relocate(oldest) => Some(Box::new(Relocate {
+                claim: GcClaim::alone(sealed[..oldest].iter().map(|file| file.id).collect()),
+                live_bytes: self.live_bytes(&sealed).take(oldest).collect(),
+                file_bytes: self.options.file_bytes,
+                files: Arc::clone(&self.files),
+                busy: Arc::clone(&self.busy),
+                garbage: Arc::clone(&self.garbage),
+            })),
         }
-        let space = self.space();
-        if sealed.is_empty() || pressure.is_pinned(&space) {
-            return None;
-        }
-        if self.look_is_due(pressure, &space) {
-            return Some(GcPick::Look);
-        }
-        // With hardly anything dead, going round the log would only write it anew.
-        let is_worth_it = pressure.excess(&space) > 0 && self.dead(&sealed) * DEAD_SHARE > space.live_bytes;
-        if is_worth_it { self.oldest(&sealed) } else { None }
-    }
-
-    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
-        let GcPick::Units(units) = pick else {
-            self.garbage.look(&self.sealed(), view)?;
-            return Ok(Box::new(Relocation::of(&self.files, &self.busy, &[])));
-        };
-        let mut copies = Relocation::of(&self.files, &self.busy, units);
-        let (read, freed) = copies.copy(self.options.file_bytes, view)?;
-        let garbage = Arc::clone(&self.garbage);
-        Ok(Box::new(copies.then(move || garbage.collect(read, freed))))
     }
 
     fn space(&self) -> ValueSpace {
@@ -172,7 +246,8 @@ impl Placement for WiscKey {
         ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }
     }
 
-    /// What may have died since a look that is due again: writers wait for it rather than for what it finds too late.
+    /// What may have died since a look that is due again: writers wait for the look rather than for what it would
+    /// find too late.
     fn stale_bytes(&self, pressure: &SpacePressure) -> u64 {
         let is_due = self.look_is_due(pressure, &self.space());
         if is_due { self.garbage.dead_at_most().saturating_sub(self.garbage.dead()) } else { 0 }
@@ -180,27 +255,24 @@ impl Placement for WiscKey {
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let (files, space) = (self.sealed(), self.space());
-        let (next, reason) = match self.pick(pressure) {
-            Some(GcPick::Units(units)) => (units, "older ones come first"),
-            Some(_) => (Vec::new(), "the index is to be asked first how much is dead"),
-            None if pressure.excess(&space) == 0 || pressure.is_pinned(&space) => (Vec::new(), pressure.reason(&space)),
-            None => (Vec::new(), "hardly anything is dead"),
+        let (next, reason) = match self.next(pressure, &files) {
+            Next::Relocate(oldest) => (oldest, "older ones come first"),
+            Next::Look => (0, "the index must first be asked how much is dead"),
+            Next::Nothing if pressure.excess(&space) == 0 || pressure.is_pinned(&space) => (0, pressure.reason(&space)),
+            Next::Nothing => (0, "hardly anything is dead"),
         };
-        // What is estimated to be dead and not known where counts for all files alike.
-        let known: u64 = files.iter().map(|file| file.dead()).sum();
-        let rest = files.iter().map(|file| file.len()).sum::<u64>() - known;
-        let live_share = 1.0 - self.dead(&files).saturating_sub(known) as f64 / rest.max(1) as f64;
         let newest = files.len();
-        let explain = |(at, file): (usize, &Arc<ValueFile>)| Explained {
+        let explain = |(at, (file, live_bytes)): (usize, (&Arc<ValueFile>, u64))| Explained {
             unit: format!("file {}", file.id),
             files: vec![file.id],
             total_bytes: file.len(),
-            live_bytes: ((file.len() - file.dead()) as f64 * live_share.max(0.0)) as u64,
+            live_bytes,
             age_bytes: files[at..].iter().map(|later| later.len()).sum(),
             score: (newest - at) as f64,
-            held: (!next.contains(&file.id)).then_some(reason),
+            held: (at >= next).then_some(reason),
         };
-        files.iter().enumerate().map(explain).chain(self.files.explain_left_out()).collect()
+        let live_bytes = self.live_bytes(&files);
+        files.iter().zip(live_bytes).enumerate().map(explain).chain(self.files.explain_left_out()).collect()
     }
 
     fn seal(&self, _files: &ValueFiles) {

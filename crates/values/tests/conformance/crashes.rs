@@ -1,5 +1,5 @@
-//! What a crash leaves: images of power losses and killed processes at every change of the files, each opened, compared with
-//! the model, collected, reopened.
+//! What a crash leaves: images of power losses and killed processes at every change of the files, each opened,
+//! compared with the model, collected, reopened.
 
 use std::{
     collections::BTreeSet,
@@ -29,8 +29,8 @@ use crate::support::{
 /// One in so many images is also read in every way, crashed again and worked on.
 const THOROUGH: u64 = 16;
 
-/// Calls `call`, takes images at every change it makes, and judges them by `model`, which allows what may be at any
-/// moment of the call. Answers how many.
+/// Calls `call`, takes images at every change it makes, and judges them by `model`, which allows every state that may
+/// hold during the call. Returns how many.
 fn survives(bed: &Bed, model: &Model, call: impl FnOnce(&Db)) -> u64 {
     let mut camera = Camera::new(&bed.fs, Plan { seed: 7, every: 1, random: 2, only: None });
     call(bed.db());
@@ -46,7 +46,7 @@ fn examine(image: &Image, model: &Model, set: &OptionSet) -> Result<(), Trouble>
     let judge = Judge { set: set.clone(), seed: 3 };
     let depth = if image.number.is_multiple_of(THOROUGH) { Depth::Thorough } else { Depth::Quick };
     judge.judge(&image.fs.fork(), model, image.crash, depth)?;
-    // The collection that the crash cut short is made good.
+    // Completes the GC run that the crash interrupted.
     let fs = image.fs.fork();
     let before = files(&fs);
     let db = Db::open_in(env::simulated(&fs), env::DIR, set.database.clone())?;
@@ -88,7 +88,7 @@ fn half_dead(bed: &mut Bed) {
     bed.step(&Op::Sync);
 }
 
-/// The index is in memory alone when files go: the moves are in logs.
+/// The index is only in memory when files are deleted: the moves are in logs.
 pub fn a03_moves_that_no_table_holds_survive_a_crash_at_every_io(placement: Placement) {
     let mut options = options(placement);
     options.memtable_bytes = 1 << 20;
@@ -103,8 +103,8 @@ pub fn a03_moves_that_no_table_holds_survive_a_crash_at_every_io(placement: Plac
     bed.check_thoroughly();
 }
 
-/// Another thread flushes at every change of the files that a collection makes, and the power goes: copies are listed whose
-/// moves are lost, so that the index leads to what they are of.
+/// Another thread flushes at every change of the files that GC makes, and the power fails: recorded copies lose their
+/// moves, so the index points at the originals.
 pub fn a03_copies_that_are_listed_without_their_moves_replace_nothing(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..20);
@@ -132,7 +132,7 @@ pub fn a03_copies_that_are_listed_without_their_moves_replace_nothing(placement:
     }
 }
 
-/// Tables and value files go, new ones come, the manifest is written all the time.
+/// Tables and value files are deleted, new ones are created, the manifest is written all the time.
 pub fn a18_a_crash_at_every_io_of_a_collection_leaves_no_orphan_and_no_number_twice(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     half_dead(&mut bed);
@@ -146,7 +146,7 @@ pub fn a18_a_crash_at_every_io_of_a_collection_leaves_no_orphan_and_no_number_tw
     bed.check_thoroughly();
 }
 
-/// Cleared, merged and collected; a crash finds all or nothing, and the files of what is gone go.
+/// Cleared, merged and collected. A crash finds all or nothing, and the files of deleted values are deleted.
 pub fn a09_a_crash_while_everything_is_cleared_leaves_all_or_nothing(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..30);
@@ -195,7 +195,7 @@ fn opens_as_a_prefix(bed: &Bed, image: &MemoryFs, what: &str) {
     judge.judge(image, bed.model(), Crash::Power, Depth::Quick).unwrap_or_else(|trouble| panic!("{what}: {trouble}"));
 }
 
-/// Each file that grew is cut at any byte of what was not synced, all others are whole.
+/// Each file that grew is truncated at any byte of what was not synced; all others are whole.
 pub fn b03_a_file_torn_at_any_byte_opens(placement: Placement) {
     let bed = unsynced(placement);
     let grown = grown(&bed);
@@ -205,12 +205,12 @@ pub fn b03_a_file_torn_at_any_byte_opens(placement: Placement) {
         for cut in (durable..bytes.len()).step_by(1 + cuts / 400) {
             let image = bed.fs.power_loss(Fate::KeepAll);
             image.write_durable(&path(&name), &bytes[..cut]);
-            opens_as_a_prefix(&bed, &image, &format!("{name} cut at {cut}"));
+            opens_as_a_prefix(&bed, &image, &format!("{name} truncated at {cut}"));
         }
     }
 }
 
-/// Zeros follow what was written, or stand in place of its end: sectors that were set aside and never written.
+/// Zeros follow what was written, or replace its end: sectors that were allocated and never written.
 pub fn b12_zeros_behind_the_end_of_a_file_are_no_commits(placement: Placement) {
     let bed = unsynced(placement);
     for (name, durable, bytes) in grown(&bed) {
@@ -252,7 +252,7 @@ pub fn b05_the_oldest_of_many_logs_is_replayed(placement: Placement) {
     }
 }
 
-/// A log with more than a memtable holds is replayed in pieces; each of them may be cut short.
+/// A log with more than a memtable holds is replayed in pieces; a crash may interrupt each of them.
 pub fn b06_a_crash_while_a_long_log_is_replayed_loses_nothing(placement: Placement) {
     let mut options = options(placement);
     options.memtable_bytes = 1 << 20;
@@ -271,7 +271,7 @@ pub fn b06_a_crash_while_a_long_log_is_replayed_loses_nothing(placement: Placeme
     }
 }
 
-/// The recovery from a crash within a collection crashes too, at every change it makes; a few of them a third time.
+/// Recovery from a crash during GC crashes too, at every change it makes; a few times a third time.
 pub fn b10_a_crash_within_the_recovery_of_a_collection_loses_nothing(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     half_dead(&mut bed);

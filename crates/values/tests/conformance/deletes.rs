@@ -1,4 +1,4 @@
-//! What is gone and must stay so, however values move meanwhile.
+//! What is deleted and must stay so, however values move meanwhile.
 
 use std::{
     ops::Bound,
@@ -43,7 +43,7 @@ fn merge_everything(db: &Db) -> bifold::Result<()> {
     db.default_keyspace().compact_range::<&[u8]>(..)
 }
 
-/// Another thread deletes, overwrites and merges at every change of the files that a collection makes.
+/// Another thread deletes, overwrites and merges at every change of the files that GC makes.
 pub fn a01_a_deleted_key_does_not_come_back_when_its_value_moves(placement: Placement) {
     let prepared = prepared(placement);
     let deletes: Vec<Change> = [2, 3, 12, 13].map(delete).into();
@@ -116,7 +116,7 @@ fn put_and_delete(db: &Db, round: u32) {
     assert_eq!(db.iter().count(), 0, "round {round}");
 }
 
-/// Deletes of every kind between puts, collections, flushes and merges of ranges, under every compaction.
+/// Deletes of every kind between puts, GC, flushes and merges of ranges, under every compaction.
 pub fn a02_a_delete_is_never_below_what_it_deletes(placement: Placement) {
     let compactions = [
         Compaction::Leveled(Leveled {
@@ -149,8 +149,8 @@ pub fn a02_a_delete_is_never_below_what_it_deletes(placement: Placement) {
     }
 }
 
-/// A queue deleted one by one from the front, and single keys out of the middle of others: when all is merged and collected,
-/// nothing is left that says so, and nothing has come back.
+/// A queue deleted one by one from the front, and single keys deleted from the middle of others. When all is merged
+/// and collected, no range delete is kept, and nothing has come back.
 pub fn a02_range_deletes_go_when_nothing_needs_them(placement: Placement) {
     let fs = MemoryFs::default();
     let open = || Db::open_in(env::simulated(&fs), env::DIR, options(placement)).unwrap();
@@ -176,7 +176,7 @@ pub fn a02_range_deletes_go_when_nothing_needs_them(placement: Placement) {
     let several = db.stats().memory.values;
     assert!(!is_hashkv || several > queue + 99 * 120, "{queue}, {several}: what is kept of them counts");
     db.compact().unwrap();
-    // What the first collection set free holds on to none any more; the second makes that so on disk.
+    // What the first GC run freed holds on to none any more; the second makes that so on disk.
     db.collect_garbage().unwrap();
     db.wait_idle().unwrap();
     let left = |db: &Db| {
@@ -194,8 +194,7 @@ pub fn a02_range_deletes_go_when_nothing_needs_them(placement: Placement) {
     assert_eq!(left(&db), (0, 0));
 }
 
-/// Ranges that have no neighbours, beside values that nobody changes: those are collected for the sake of what is kept of the
-/// ranges.
+/// Ranges without neighbours, among values that nobody changes: GC takes those because of the ranges that are kept.
 pub fn a02_range_deletes_that_do_not_merge_have_a_bound_in_memory(placement: Placement) {
     let fs = MemoryFs::default();
     let open = || Db::open_in(env::simulated(&fs), env::DIR, options(placement)).unwrap();
@@ -208,7 +207,8 @@ pub fn a02_range_deletes_that_do_not_merge_have_a_bound_in_memory(placement: Pla
             most = most.max(db.stats().memory.values);
         }
     }
-    // All together are 700 KiB. A sixty-fourth of the memory limit and what comes between two looks are not half of that.
+    // All together are 700 KiB. A sixty-fourth of the memory limit and what comes between two looks are not half of
+    // that.
     assert!(most < 300 << 10, "{most} bytes");
     let check = |db: &Db| {
         let is_there = |n| db.get(key_bytes(n)).unwrap().is_some_and(|value| spec(n.into(), 80).is(&value));
@@ -219,21 +219,21 @@ pub fn a02_range_deletes_that_do_not_merge_have_a_bound_in_memory(placement: Pla
     check(&open());
 }
 
-/// A file that was collected is in use again after a crash, if a snapshot has kept it: with all that its collection left out
-/// because of a range delete.
+/// A collected file is in use again after a crash, if a snapshot has kept it, with all that GC left out because of a
+/// range delete.
 pub fn a02_a_range_delete_outlasts_the_files_that_a_crash_brings_back(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..40);
     bed.step(&Op::Flush);
     bed.delete_range(EVERYTHING);
     bed.step(&Op::Snapshot(0));
-    // So that what is collected from now on, as soon as it is merged, is kept for the snapshot.
+    // So that what GC takes from now on, as soon as it is merged, is kept for the snapshot.
     bed.put(90, 100);
     bed.step(&Op::Compact);
     for n in 0..3 {
         bed.collect();
         bed.db().wait_idle().unwrap();
-        // With each flush files are listed anew, and what they needed is looked at.
+        // Each flush records files again, and checks what they needed.
         bed.put(91 + n, 100);
         bed.step(&Op::Sync);
         bed.step(&Op::Flush);
@@ -276,7 +276,7 @@ pub fn a05_a_snapshot_keeps_what_a_range_delete_took(placement: Placement) {
     assert_eq!(space.drained_bytes, 0, "{space:?}");
 }
 
-/// Another thread deletes ranges at every change of the files that a collection makes.
+/// Another thread deletes ranges at every change of the files that GC makes.
 pub fn a06_a_range_deleted_while_its_values_move_stays_deleted(placement: Placement) {
     let prepared = prepared(placement);
     let some = Span(Bound::Included(5), Bound::Excluded(15));
@@ -294,7 +294,7 @@ pub fn a06_a_range_deleted_while_its_values_move_stays_deleted(placement: Placem
     }
 }
 
-/// Another thread drops a keyspace while it is collected; the files go once, and the database opens again.
+/// Another thread drops a keyspace during GC. The files are deleted once, and the database opens again.
 pub fn a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.step(&Op::Create(1));

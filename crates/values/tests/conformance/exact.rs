@@ -1,12 +1,13 @@
-//! What is exact where compaction says what is dead.
+//! What is exact where compaction reports what is dead.
 //!
 //! * `novkv`: the records of value files that no drop-key names are the versions that tables point at.
-//! * `diffkv`: the bytes of a vTable that its counter does not call dead are those of the records that tables point at. (Of a log,
-//!   too, unless a crash has left copies whose moves it took: then there are more.) And its records ascend by key.
+//! * `diffkv`: the bytes of a vTable that its counter does not call dead are those of the records that tables point
+//!   at. (Of a log, too, unless a crash has left copies whose moves it took: then there are more.) And its records
+//!   ascend by key.
 //!
-//! Neither more, or space would be lost for good, nor fewer, or a value would be; after any history, with any set of
-//! snapshots, and after a crash at any I/O of whatever drops, collects or leads elsewhere. Both sides are read from the files of
-//! a flushed and closed database, by other code than the placement's.
+//! Neither more, or space would be lost for good, nor fewer, or a value would be lost; after any history, with any
+//! set of snapshots, and after a crash at any I/O of whatever drops, collects or moves values. Both sides are read
+//! from the files of a flushed and closed database, by other code than the placement's.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,7 +44,7 @@ use crate::{
     support::{Bed, Placement, files, options, spec, threaded, walk_values},
 };
 
-/// How long a collection stands still at most.
+/// How long GC is paused at most.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Versions = BTreeSet<(Vec<u8>, SeqNo)>;
@@ -51,7 +52,7 @@ type Versions = BTreeSet<(Vec<u8>, SeqNo)>;
 /// Class of value files that are sorted by key.
 const ORDERED: u8 = 6;
 
-/// The tables that the manifest lists, the value files, and what it says of dead bytes in them.
+/// The recorded tables and value files, and what the manifest says of dead bytes in them.
 #[derive(Default)]
 struct Recorded {
     tables: BTreeMap<FileId, Arc<TableMeta>>,
@@ -59,46 +60,46 @@ struct Recorded {
     dead: BTreeMap<FileId, u64>,
 }
 
-fn listed(fs: &MemoryFs) -> Recorded {
+fn recorded(fs: &MemoryFs) -> Recorded {
     let bytes = files(fs).remove(names::MANIFEST).unwrap();
-    let mut listed = Recorded::default();
+    let mut recorded = Recorded::default();
     for record in ManifestReader::new(&bytes).unwrap() {
         let edit = record.unwrap().edit;
         for level in edit.levels {
-            level.removed.iter().for_each(|removed| drop(listed.tables.remove(&removed.table)));
-            listed.tables.extend(level.added.into_iter().map(|added| (added.table.id, added.table)));
+            level.removed.iter().for_each(|removed| drop(recorded.tables.remove(&removed.table)));
+            recorded.tables.extend(level.added.into_iter().map(|added| (added.table.id, added.table)));
         }
-        edit.values.removed.iter().for_each(|id| drop(listed.values.remove(id)));
-        listed.values.extend(edit.values.added.into_iter().map(|meta| (meta.id, meta)));
-        edit.values.garbage.iter().for_each(|&(id, bytes, _)| *listed.dead.entry(id).or_default() += bytes);
+        edit.values.removed.iter().for_each(|id| drop(recorded.values.remove(id)));
+        recorded.values.extend(edit.values.added.into_iter().map(|meta| (meta.id, meta)));
+        edit.values.garbage.iter().for_each(|&(id, bytes, _)| *recorded.dead.entry(id).or_default() += bytes);
     }
-    listed
+    recorded
 }
 
 /// What tables hold.
 #[derive(Default)]
 struct InTables {
-    /// The versions whose values are apart, and where.
-    apart: BTreeMap<(Vec<u8>, SeqNo), Pointer>,
+    /// The versions with separated values, and where these are.
+    separated: BTreeMap<(Vec<u8>, SeqNo), Pointer>,
     /// The newest version of each key, whatever it is.
     newest: BTreeMap<Vec<u8>, SeqNo>,
     ranges: Vec<RangeTombstone>,
 }
 
 impl InTables {
-    /// Whether something newer hides this version.
-    fn hides(&self, (key, seqno): &(Vec<u8>, SeqNo)) -> bool {
+    /// Whether something newer overwrites this version.
+    fn is_overwritten(&self, (key, seqno): &(Vec<u8>, SeqNo)) -> bool {
         let spans =
             |range: &RangeTombstone| *range.start <= **key && range.end.as_ref().is_none_or(|end| **key < **end);
         self.newest[key] > *seqno || self.ranges.iter().any(|range| range.seqno > *seqno && spans(range))
     }
 }
 
-fn in_tables(fs: &MemoryFs, listed: &Recorded) -> InTables {
+fn in_tables(fs: &MemoryFs, recorded: &Recorded) -> InTables {
     let dir = Dir::new(Arc::new(fs.clone()), Path::new(env::DIR));
     let context = Arc::new(TableContext::new(0, 0));
     let mut found = InTables::default();
-    for meta in listed.tables.values() {
+    for meta in recorded.tables.values() {
         let table = Table::open(&dir, Arc::clone(meta), &context).unwrap();
         found.ranges.extend(table.range_tombstones().iter().cloned());
         let mut cursor = table.cursor(ReadMode::Compaction);
@@ -108,7 +109,7 @@ fn in_tables(fs: &MemoryFs, listed: &Recorded) -> InTables {
             *newest = entry.seqno.max(*newest);
             if entry.kind == Kind::Pointer {
                 let at = pointer::decode(entry.payload).unwrap();
-                let is_new = found.apart.insert((entry.key.to_vec(), entry.seqno), at).is_none();
+                let is_new = found.separated.insert((entry.key.to_vec(), entry.seqno), at).is_none();
                 assert!(is_new, "a version stands in two tables");
             }
             cursor.next().unwrap();
@@ -117,11 +118,11 @@ fn in_tables(fs: &MemoryFs, listed: &Recorded) -> InTables {
     found
 }
 
-fn versions_in_values(fs: &MemoryFs, listed: &Recorded) -> Versions {
+fn versions_in_values(fs: &MemoryFs, recorded: &Recorded) -> Versions {
     let mut versions = Versions::new();
     let mut dropped = BTreeSet::new();
     walk_values(fs, |file, record| match record.kind {
-        _ if !listed.values.contains_key(&file) => {}
+        _ if !recorded.values.contains_key(&file) => {}
         ValueKind::Value => {
             assert!(versions.insert((record.key.to_vec(), record.seqno)), "a version stands in two files");
         }
@@ -136,41 +137,43 @@ fn versions_in_values(fs: &MemoryFs, listed: &Recorded) -> Versions {
 }
 
 fn check(fs: &MemoryFs, placement: Placement) -> usize {
-    let listed = listed(fs);
-    let in_tables = in_tables(fs, &listed);
+    let recorded = recorded(fs);
+    let in_tables = in_tables(fs, &recorded);
     if matches!(placement, Placement::DiffKv | Placement::UniKv) {
-        check_counters(fs, &listed, &in_tables);
-        check_order(fs, &listed);
-        return in_tables.apart.len();
+        check_counters(fs, &recorded, &in_tables);
+        check_order(fs, &recorded);
+        return in_tables.separated.len();
     }
-    let needed: Versions = in_tables.apart.into_keys().collect();
-    let valid = versions_in_values(fs, &listed);
+    let needed: Versions = in_tables.separated.into_keys().collect();
+    let valid = versions_in_values(fs, &recorded);
     let lost: Vec<_> = needed.difference(&valid).collect();
     let kept: Vec<_> = valid.difference(&needed).collect();
     assert!(lost.is_empty() && kept.is_empty(), "lost: {lost:?}, kept in vain: {kept:?}");
     valid.len()
 }
 
-fn check_counters(fs: &MemoryFs, listed: &Recorded, in_tables: &InTables) {
+fn check_counters(fs: &MemoryFs, recorded: &Recorded, in_tables: &InTables) {
     let mut needed = BTreeMap::new();
-    in_tables.apart.values().for_each(|at| *needed.entry(at.file).or_insert(0) += u64::from(at.len));
+    in_tables.separated.values().for_each(|at| *needed.entry(at.file).or_insert(0) += u64::from(at.len));
     let bytes = files(fs);
-    for (id, meta) in listed.values.iter().filter(|(_, meta)| meta.bytes > 0) {
+    for (id, meta) in recorded.values.iter().filter(|(_, meta)| meta.bytes > 0) {
         let (_, _, start) = value::describe(&bytes[&names::value(*id)]).unwrap();
-        let valid = (meta.bytes - start).checked_sub(listed.dead.get(id).copied().unwrap_or(0));
+        let valid = (meta.bytes - start).checked_sub(recorded.dead.get(id).copied().unwrap_or(0));
         let needed = needed.remove(id).unwrap_or(0);
         let is_right = valid.is_some_and(|valid| valid == needed || (meta.class != ORDERED && valid > needed));
         assert!(is_right, "file {id} of class {}: {needed} bytes are needed, {valid:?} counted", meta.class);
     }
-    let mut lost =
-        in_tables.apart.iter().filter(|(version, at)| needed.contains_key(&at.file) && !in_tables.hides(version));
+    let mut lost = in_tables
+        .separated
+        .iter()
+        .filter(|(version, at)| needed.contains_key(&at.file) && !in_tables.is_overwritten(version));
     assert_eq!(lost.next(), None, "its file is not there");
 }
 
-fn check_order(fs: &MemoryFs, listed: &Recorded) {
+fn check_order(fs: &MemoryFs, recorded: &Recorded) {
     let mut last: BTreeMap<FileId, Vec<u8>> = BTreeMap::new();
     walk_values(fs, |file, record| {
-        let Some(meta) = listed.values.get(&file).filter(|meta| meta.class == ORDERED) else { return };
+        let Some(meta) = recorded.values.get(&file).filter(|meta| meta.class == ORDERED) else { return };
         assert!(*meta.smallest <= *record.key && *record.key <= *meta.largest, "a key beyond the file's range");
         let before = last.insert(file, record.key.to_vec());
         assert!(before.is_none_or(|before| *before <= *record.key), "records of file {file} do not ascend");
@@ -186,7 +189,7 @@ fn check_copy(bed: &Bed, placement: Placement) -> usize {
     check(&fs, placement)
 }
 
-/// One of the things that make, hide, drop and move versions.
+/// One of the operations that make, overwrite, drop and move versions.
 fn act(bed: &mut Bed, random: &mut Random) {
     let key = random.below(60) as KeyNo;
     match random.below(40) {
@@ -198,7 +201,7 @@ fn act(bed: &mut Bed, random: &mut Random) {
         5 => bed.step(&Op::Reopen),
         6..=9 => bed.delete(key),
         10 => bed.delete_range(one(key)),
-        // Beside its key, after or before one that is apart.
+        // An inline value, after or before a separated one.
         11..=14 => bed.put(key, 10),
         _ => bed.put(key, 64 + random.below(300) as u32),
     }
@@ -254,7 +257,8 @@ pub fn a_crash_at_any_io_leaves_no_version_lost_or_kept_in_vain(placement: Place
     drop(bed);
 }
 
-/// What is replayed is written anew: a crash within that, with two keyspaces of which one is flushed first, leaves no copy.
+/// Replayed values are written again: a crash during that, with two keyspaces of which one is flushed first, leaves
+/// no copy.
 pub fn a_crash_within_a_recovery_of_two_keyspaces_leaves_no_copy(placement: Placement) {
     let mut options = options(placement);
     options.memtable_bytes = 64 << 10;
@@ -281,7 +285,7 @@ pub fn a_crash_within_a_recovery_of_two_keyspaces_leaves_no_copy(placement: Plac
             db.compact().unwrap();
         }
         db.close().unwrap();
-        // What a power loss takes of the log before it is synced was never promised.
+        // What a power loss removes from the log before a sync was never promised.
         most = most.max(check(&fs, placement));
     }
     assert_eq!(most, 60);
@@ -309,15 +313,15 @@ pub fn what_threads_drop_while_others_collect_is_exact(placement: Placement) {
     check_flushed(&fs, placement);
 }
 
-/// When workers end, moves of a collection may stand in the log only, and tables lead to where the values were. So everything is
-/// flushed once more without workers, until no flush has led to another collection.
+/// When workers end, moves of GC may be only in the log, and tables point at the old places. So everything is flushed
+/// once more without workers, until no flush has led to another GC run.
 fn check_flushed(fs: &MemoryFs, placement: Placement) {
     let db = Db::open_in(env::simulated(fs), env::DIR, options(placement)).unwrap();
-    let collections = || db.stats().gc.jobs;
+    let gc_jobs = || db.stats().gc.jobs;
     while {
-        let before = collections();
+        let before = gc_jobs();
         db.flush().unwrap();
-        collections() > before
+        gc_jobs() > before
     } {}
     db.close().unwrap();
     check(fs, placement);
@@ -326,7 +330,7 @@ fn check_flushed(fs: &MemoryFs, placement: Placement) {
 /// Where the first thread waits for a second one.
 #[derive(Default)]
 struct Meeting {
-    /// Who has come, and whether the first one has met another.
+    /// Who has come, and whether the first one found another.
     state: Mutex<(BTreeSet<String>, bool)>,
     changed: Condvar,
 }
@@ -344,7 +348,7 @@ impl Meeting {
     }
 }
 
-/// Workers collect logs beside each other: the first that begins a copy stands still until a second one has begun another.
+/// Workers collect logs concurrently: the first that begins a copy waits until a second one has begun another.
 #[test]
 fn workers_that_collect_at_once_lose_nothing_and_count_right() {
     let fs = MemoryFs::default();
@@ -353,12 +357,12 @@ fn workers_that_collect_at_once_lose_nothing_and_count_right() {
     options.keyspace.values.space_target = 1.2;
     let db = Db::open_in(threaded(&fs), env::DIR, options).unwrap();
     let value = |round: KeyNo, key: KeyNo| spec(1000 * u32::from(round) + u32::from(key), 400).bytes();
-    // Each round makes keys of its own and overwrites three in four of those of the last: of every file a part is dead.
+    // Each round makes keys of its own and overwrites three in four of those of the last: each file is partly dead.
     let write = |round: KeyNo| {
         let last = (40 * round.saturating_sub(1)..40 * round).filter(|key| key % 4 != 0);
         last.chain(40 * round..40 * (round + 1)).for_each(|key| db.put(key_bytes(key), value(round, key)).unwrap());
     };
-    // While it is there, collections free nothing and none begins: in the end there is garbage for several.
+    // While it exists, GC frees nothing and no run begins, so that in the end there is garbage for several.
     let snapshot = db.snapshot();
     (0..30).for_each(write);
     db.compact().unwrap();
@@ -366,7 +370,7 @@ fn workers_that_collect_at_once_lose_nothing_and_count_right() {
     let theirs = Arc::clone(&meeting);
     fs.set_hook(Some(Arc::new(move |_, kind, path| {
         let me = thread::current();
-        // All values are large: only collections make value files on these threads.
+        // All values are large: only GC makes value files on these threads.
         let copies = kind == OpKind::Create && path.extension().is_some_and(|end| end == "val");
         if copies && me.name().is_some_and(|name| name.starts_with("bifold-")) {
             theirs.attend(me.name());
@@ -385,7 +389,7 @@ fn workers_that_collect_at_once_lose_nothing_and_count_right() {
     check_flushed(&fs, Placement::DiffKv);
 }
 
-/// A power loss that keeps nothing unsynced, right after everything that was asked for was done.
+/// A power loss that keeps nothing unsynced, right after everything was done.
 pub fn what_was_synced_is_exact_after_a_power_loss(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     for round in 0..6 {

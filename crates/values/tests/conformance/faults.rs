@@ -45,7 +45,7 @@ fn collect(db: &Db) -> bifold::Result<()> {
     db.flush()
 }
 
-/// Every call that a collection makes fails: once, or together with all that follow.
+/// Every call that GC makes fails: once, or together with all that follow.
 pub fn a17_an_error_within_a_collection_is_told_and_loses_nothing(placement: Placement) {
     let prepared = prepared(placement);
     let (faulty, _, db) = open(&prepared);
@@ -65,7 +65,7 @@ pub fn a17_an_error_within_a_collection_is_told_and_loses_nothing(placement: Pla
     }
 }
 
-/// On a disk that says how much is free: a collection that finds it full leaves nothing behind, and can be done again.
+/// On a disk that reports its free space: GC that finds it full leaves nothing behind, and can be repeated.
 fn finds_no_room(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
     let (faulty, memory, db) = open(prepared);
     memory.set_capacity(Some(memory.used_bytes() + (64 << 20)));
@@ -75,7 +75,7 @@ fn finds_no_room(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
     let stays = faulty.injected().iter().any(|hit| hit.1 == "remove");
     faulty.clear();
     if db.stats().poisoned.is_none() {
-        // More is free than was found, so what waits is tried again.
+        // More is free than before, so what waits is tried again.
         memory.set_capacity(Some(memory.used_bytes() + (128 << 20)));
         collect(&db)?;
         db.sync()?;
@@ -85,7 +85,7 @@ fn finds_no_room(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
         }
         compare(&db, &prepared.model).map_err(|trouble| trouble.during("reading after the second try"))?;
     } else if answer.is_ok() {
-        return Err(Trouble::wrong("poisoned, and nobody was told"));
+        return Err(Trouble::wrong("poisoned, and nothing was reported"));
     }
     drop(db);
     let judge = Judge { set: prepared.set.clone(), seed: 1 };
@@ -101,9 +101,9 @@ fn fails(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
     let stats = db.stats();
     // A file that cannot be removed is counted, and left to the next opening.
     let is_shown = stats.poisoned.is_some() || !stats.left_out.is_empty();
-    let told = answer.is_err() || is_shown || hits.iter().all(|hit| hit.1 == "remove");
-    if !told {
-        return Err(Trouble::wrong(format!("nobody was told of {hits:?}")));
+    let is_reported = answer.is_err() || is_shown || hits.iter().all(|hit| hit.1 == "remove");
+    if !is_reported {
+        return Err(Trouble::wrong(format!("{hits:?} were not reported")));
     }
     compare(&db, &prepared.model).map_err(|trouble| trouble.during("reading after the error"))?;
     // What deletes nothing is a write like any other.
@@ -144,7 +144,7 @@ pub fn a19_verifying_and_reading_change_no_byte(placement: Placement) {
     }
 }
 
-/// The disk fills up; then half is deleted, and collecting gives the space back.
+/// The disk fills up; then half is deleted, and GC gives the space back.
 pub fn c12_a_full_disk_can_be_emptied_by_collecting(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..50);
@@ -187,7 +187,7 @@ pub fn c12_a_full_disk_can_be_emptied_by_collecting(placement: Placement) {
     bed.check_thoroughly();
 }
 
-/// A copy of `prepared` with one flipped bit, opened; `None` when opening told of it.
+/// A copy of `prepared` with one flipped bit, opened; `None` when opening reported it.
 fn damaged(prepared: &Prepared, name: &str, bit: u64) -> Option<Db> {
     let fs = prepared.fs.power_loss(Fate::KeepAll);
     fs.flip_bit(&path(name), bit);
@@ -202,9 +202,11 @@ fn damaged(prepared: &Prepared, name: &str, bit: u64) -> Option<Db> {
 
 fn assert_names(error: &Error, name: &str) {
     match error {
-        Error::Corruption { path, .. } => assert!(path.ends_with(name), "{name} is damaged, and told is: {error}"),
+        Error::Corruption { path, .. } => {
+            assert!(path.ends_with(name), "{name} is damaged, but this was reported: {error}")
+        }
         Error::Poisoned { cause } => assert_names(cause, name),
-        other => panic!("{name} is damaged, and told is: {other}"),
+        other => panic!("{name} is damaged, but this was reported: {other}"),
     }
 }
 
@@ -218,7 +220,7 @@ fn bits(prepared: &Prepared) -> Vec<(String, u64)> {
     bits
 }
 
-/// Reads every key: right, or an error that names the file. Answers the keys that cannot be read.
+/// Reads every key: right, or an error that names the file. Returns the keys that cannot be read.
 fn unreadable(db: &Db, model: &Model, name: &str) -> BTreeSet<Box<[u8]>> {
     let tree = model.current(0).unwrap();
     let mut unreadable = BTreeSet::new();
@@ -237,27 +239,27 @@ fn unreadable(db: &Db, model: &Model, name: &str) -> BTreeSet<Box<[u8]>> {
     unreadable
 }
 
-/// A flipped bit: reads, merges and collections answer right or name the file; what could be read before still can be.
+/// A flipped bit: reads, merges and GC answer right or name the file. What could be read before still can be.
 pub fn c13_damage_is_told_with_its_place_and_spoils_nothing_else(placement: Placement) {
     let prepared = prepared(placement);
-    let mut met = 0;
+    let mut hits = 0;
     for (name, bit) in bits(&prepared) {
         let Some(db) = damaged(&prepared, &name, bit) else {
-            met += 1;
+            hits += 1;
             continue;
         };
         let before = unreadable(&db, &prepared.model, &name);
         for call in [Db::collect_garbage, Db::compact] {
             if let Err(error) = call(&db) {
                 assert_names(&error, &name);
-                met += 1;
+                hits += 1;
             }
         }
         let after = unreadable(&db, &prepared.model, &name);
         assert!(after.is_subset(&before), "bit {bit} of {name}: {:?} became unreadable", after.difference(&before));
         drop(db);
     }
-    assert!(met > 0, "no damage was met");
+    assert!(hits > 0, "no damage was found");
 }
 
 /// A scan over damage yields every key, or ends with an error; it never goes on behind one with keys left out.
@@ -290,8 +292,8 @@ pub fn c14_an_iterator_leaves_nothing_out_behind_damage(placement: Placement) {
     }
 }
 
-/// Commits were synced, a later one followed, and the process was killed before any file was listed anew: a flipped bit
-/// among their values is damage, not the end of the log.
+/// Commits were synced, a later one followed, and the process was killed before any file was recorded again: a
+/// flipped bit among their values is damage, not the end of the log.
 pub fn b04_damage_before_a_synced_commit_drops_none_behind_it(placement: Placement) {
     let mut options = options(placement);
     options.memtable_bytes = 1 << 20;
@@ -303,13 +305,13 @@ pub fn b04_damage_before_a_synced_commit_drops_none_behind_it(placement: Placeme
     let killed = Prepared { fs: bed.fs.fork(), model: bed.model().clone(), set: bed.set().clone() };
     let names: Vec<String> = files(&killed.fs).into_keys().filter(|name| name.ends_with(".val")).collect();
     assert_eq!(names.is_empty(), !separates_at_commit(bed.db()));
-    let mut met = 0;
+    let mut hits = 0;
     for name in &names {
         let bits = files(&killed.fs)[name].len() as u64 * 8;
         for bit in (0..bits).step_by(bits as usize / 60 + 1) {
             let spoilt = damaged(&killed, name, bit).map(|db| unreadable(&db, &killed.model, name).len());
-            met += u32::from(spoilt != Some(0));
+            hits += u32::from(spoilt != Some(0));
         }
     }
-    assert!(met > 0 || names.is_empty(), "no damage was met");
+    assert!(hits > 0 || names.is_empty(), "no damage was found");
 }

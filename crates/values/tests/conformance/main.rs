@@ -1,18 +1,18 @@
 //! The battery that every placement must pass: one test for each row of the table in `reliability/rows.md`.
 //!
-//! A row is written once, as a function of the placement, and stands in [`each_row`]. A placement, or a variant of one, is one line at the
-//! end of this file. Rows use the public interface of `bifold` and files in memory; what is small here is small so that a few
-//! hundred writes fill, split, empty and delete many files.
+//! A row is written once, as a function of the placement, and stands in [`each_row`]. A placement, or a variant of
+//! one, is one line at the end of this file. Rows use the public interface of `bifold` and files in memory; what is
+//! small here is small so that a few hundred writes fill, split, empty and delete many files.
 //!
 //! | module | rows about |
 //! |---|---|
 //! | [`moves`] | what a value is after it moved |
-//! | [`deletes`] | what is gone and must stay so |
-//! | [`readers`] | what those see who began before |
+//! | [`deletes`] | what is deleted and must stay so |
+//! | [`readers`] | what readers that began earlier see |
 //! | [`crashes`] | what a crash leaves |
 //! | [`faults`] | what errors and damage leave |
-//! | [`exact`] | what must be exact where compaction says what is dead: a list of its own |
-//! | [`support`], [`meanwhile`] | databases, models and images; acts of another thread in the middle of a call |
+//! | [`exact`] | what must be exact where compaction reports what is dead: a list of its own |
+//! | [`support`], [`meanwhile`] | databases, models and images; actions of another thread during a call |
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should panic")]
 
 mod crashes;

@@ -1,7 +1,7 @@
-//! Something that another thread does in the middle of a call, at a chosen change of the files.
+//! Something that another thread does during a call, at a chosen change of the files.
 //!
-//! The other thread is given a moment to finish while the call stands still. Where it cannot, because the call holds a lock
-//! that it needs, the call goes on and the other thread goes on as soon as it may.
+//! The other thread gets a moment to finish while the call waits. If it cannot, because the call holds a lock that it
+//! needs, the call continues, and the other thread continues as soon as it can.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use bifold_sim::{
 
 use crate::support::{Bed, Prepared};
 
-/// How long a call stands still at most: what another thread does here takes a tenth of it.
+/// How long a call waits at most: what another thread does here takes a tenth of it.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// What another thread does.
@@ -46,7 +46,7 @@ impl Act {
         (self.then)(db)
     }
 
-    /// Tells the model.
+    /// Updates the model.
     fn begin(&self, model: &mut Model) {
         for change in &self.changes {
             model.begin(std::slice::from_ref(change));
@@ -69,9 +69,9 @@ pub fn delete(key: u16) -> Change {
     Change::Delete(0, key_bytes(key))
 }
 
-/// Collects everything in a copy of `prepared` while another thread does `act`: once for every change of the files that the
-/// collection makes. Each time everything is compared with the model, again after all was moved and merged, and again
-/// after reopening. Answers how often.
+/// Collects everything in a copy of `prepared` while another thread does `act`: once for every change of the files
+/// that GC makes. Each time everything is compared with the model, again after all was moved and merged, and again
+/// after reopening. Returns how often.
 pub fn at_every_change_of_a_collection(prepared: &Prepared, act: &Act) -> u64 {
     for nth in 1.. {
         let mut bed = prepared.open();
@@ -93,12 +93,12 @@ pub fn at_every_change_of_a_collection(prepared: &Prepared, act: &Act) -> u64 {
 fn check(bed: &mut Bed, nth: u64) {
     let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bed.check_thoroughly()));
     if let Err(panic) = checked {
-        eprintln!("the other thread acted at change {nth} of the collection");
+        eprintln!("the other thread acted at change {nth} of GC");
         std::panic::resume_unwind(panic);
     }
 }
 
-/// Calls `call`; after its `nth` change of the files another thread does `act`. Answers whether there were so many.
+/// Calls `call`; after its `nth` change of the files another thread does `act`. Returns whether there were so many.
 pub fn at_change(fs: &MemoryFs, nth: u64, act: impl FnOnce() + Send + 'static, call: impl FnOnce()) -> bool {
     let (me, count) = (thread::current().id(), AtomicU64::new(0));
     let act = Mutex::new(Some(act));

@@ -45,7 +45,7 @@ pub fn a10_a_moved_value_is_not_a_dropped_one(placement: Placement) {
     bed.check();
 }
 
-/// Both versions are beside each other when their file is collected; a snapshot between them sees the older one.
+/// Both versions are in one file when it is collected; a snapshot between them sees the older one.
 pub fn a10_of_two_versions_in_one_file_the_newer_is_kept(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     for key in 0..KEYS {
@@ -91,7 +91,7 @@ pub fn one(key: KeyNo) -> bifold_sim::history::Span {
     bifold_sim::history::Span(Bound::Included(key), Bound::Included(key))
 }
 
-/// Each length about the threshold after each other, with nothing, a flush, a merge or a collection between them.
+/// Each length around the threshold in turn, with nothing, a flush, a merge or GC between them.
 pub fn a20_values_about_the_threshold_do_not_get_mixed_up(placement: Placement) {
     let lengths = [0, 1, MIN_BYTES - 1, MIN_BYTES, MIN_BYTES + 1, 6 * MIN_BYTES];
     for between in 0..4 {
@@ -137,32 +137,32 @@ pub fn a08_a_moved_value_has_its_bytes_whatever_the_codec(placement: Placement) 
     assert!(sizes[0] == 0 || (sizes[1] < sizes[0] && sizes[2] < sizes[0]), "nothing was compressed: {sizes:?}");
 }
 
-/// A collection makes no record that was not there before: not another number, kind, method or body.
+/// GC makes no record that was not there before: no other number, kind, method or body.
 pub fn a12_a_moved_record_keeps_number_kind_and_body(placement: Placement) {
     let mut options = options(placement);
     options.keyspace.values.compression = Compression::Lz4;
     let mut bed = Bed::new(options);
     bed.fill(0..KEYS);
-    bed.part();
+    bed.separate();
     (0..KEYS).step_by(4).for_each(|key| bed.delete(key));
     (1..KEYS).step_by(4).for_each(|key| bed.put(key, 10));
     (2..KEYS).step_by(4).for_each(|key| bed.put(key, 500));
-    // A flush may part values that stood beside their keys, and so may a merge.
+    // A flush may separate inline values, and so may a merge.
     bed.step(&Op::Flush);
-    bed.part();
+    bed.separate();
     let before: BTreeSet<Record> = records(&bed.fs).into_iter().collect();
     let files_before = files(&bed.fs);
     for _ in 0..3 {
         bed.collect();
         let strange: Vec<Record> = records(&bed.fs).into_iter().filter(|record| !before.contains(record)).collect();
-        assert!(strange.is_empty(), "collections made {strange:?}");
+        assert!(strange.is_empty(), "GC made {strange:?}");
     }
     let moved = files(&bed.fs).keys().any(|name| name.ends_with(".val") && !files_before.contains_key(name));
     assert_eq!(moved, separates(bed.db()), "values were to move");
     bed.check();
 }
 
-/// The same of records that another thread appends while their group is collected. A snapshot keeps all copies.
+/// The same for records that another thread appends during GC of their group. A snapshot keeps all copies.
 pub fn a12_a_record_carried_over_keeps_number_kind_and_body(placement: Placement) {
     if placement == Placement::UniKv {
         // Nobody appends to what merges read, and they write each record for the first time.
@@ -215,7 +215,8 @@ pub fn a11_the_manifest_says_what_is_there(placement: Placement) {
             _ => (0..20).for_each(|key| bed.delete(key)),
         }
         bed.step(&Op::Flush);
-        // What is appended to when the database closes is appended to no more when it is opened: it may be a unit only then.
+        // Files that are appended to when the database closes are not continued when it is opened: they may be units
+        // only then.
         let (files, count, bytes, units) = shape(&bed);
         bed.reopen();
         let after = shape(&bed);
@@ -225,7 +226,7 @@ pub fn a11_the_manifest_says_what_is_there(placement: Placement) {
     }
 }
 
-/// What was known to be dead before the database was closed is known afterwards; and a collection frees it.
+/// What was known to be dead before the database was closed is known afterwards, and GC frees it.
 pub fn a11_garbage_is_remembered_across_reopening(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     (0..6).for_each(|_| bed.fill(0..KEYS));
@@ -235,23 +236,23 @@ pub fn a11_garbage_is_remembered_across_reopening(placement: Placement) {
     let before = bed.db().stats().space;
     bed.reopen();
     let after = bed.db().stats().space;
-    // Files with nothing alive in them may be gone already.
+    // Files without live values may be deleted already.
     let written = 6 * contents(bed.db())["default"].iter().map(|(_, value)| value.len() as u64).sum::<u64>();
-    let is_gone = before.values_bytes <= written / 3;
-    assert!(is_gone || before.live_values_estimate <= before.values_bytes / 2, "{before:?}");
+    let is_deleted = before.values_bytes <= written / 3;
+    assert!(is_deleted || before.live_values_estimate <= before.values_bytes / 2, "{before:?}");
     // About as much: files that groups share are known to be as dead as the most dead of these.
     let dead = |space: &SpaceStats| space.values_bytes - space.live_values_estimate;
     assert!(dead(&after) >= dead(&before) / 2, "{before:?} became {after:?}");
     bed.collect();
     let collected = bed.db().stats().space;
     let is_freed = collected.values_bytes <= before.values_bytes / 2 || collected.values_bytes <= written / 4;
-    // What dies before it is parted leaves none.
+    // What dies before it is separated leaves none.
     let is_freed = is_freed || (dead(&before) == 0 && !separates_at_commit(bed.db()));
     assert!(is_freed, "{before:?} became {collected:?}");
     bed.check_thoroughly();
 }
 
-/// Random histories with forced collections between their operations, under every compaction and victim policy.
+/// Random histories with forced GC between their operations, under every compaction and victim policy.
 pub fn a15_collecting_all_the_time_changes_no_answer(placement: Placement) {
     let compactions = [
         Compaction::Leveled(Leveled {
@@ -281,7 +282,7 @@ pub fn a15_collecting_all_the_time_changes_no_answer(placement: Placement) {
     }
 }
 
-/// A flush by another thread at every change of the files that a collection makes, with values that no table holds yet.
+/// A flush by another thread at every change of the files that GC makes, with values that no table holds yet.
 pub fn a04_a_flush_in_the_middle_of_a_collection_loses_nothing(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..20);
@@ -296,7 +297,7 @@ pub fn a04_a_flush_in_the_middle_of_a_collection_loses_nothing(placement: Placem
     }
 }
 
-/// Another thread asks for a collection at every change of the files that a collection makes.
+/// Another thread asks for GC at every change of the files that GC makes.
 pub fn a04_two_collections_at_once_follow_each_other(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..20);
@@ -307,7 +308,7 @@ pub fn a04_two_collections_at_once_follow_each_other(placement: Placement) {
     assert!(acted > 10 || placement == Placement::Inline, "{acted} changes");
 }
 
-/// A checkpoint shares files with its origin. Whatever either of them collects, the other one stays as it was.
+/// A checkpoint shares files with its origin. Whatever GC does in one of them, the other stays as it was.
 pub fn a05_a_checkpoint_and_its_origin_collect_apart(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..KEYS);
@@ -332,7 +333,7 @@ pub fn a05_a_checkpoint_and_its_origin_collect_apart(placement: Placement) {
     bed.check_thoroughly();
 }
 
-/// Three keyspaces, two of them with values apart, written in turns and reopened again and again.
+/// Three keyspaces, two of them with separated values, written in turns and reopened again and again.
 pub fn b01_all_keys_of_all_keyspaces_are_there_after_reopening(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     let mut random = Random::new(1, "b01");

@@ -1,4 +1,4 @@
-//! What those see who began before values moved: snapshots, iterators, and readers without either.
+//! What readers that began before values moved see: snapshots, iterators, and readers without either.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,8 @@ use bifold_sim::{
 
 use crate::support::{Bed, EVERYTHING, MIN_BYTES, Placement, contents, epochs, options, records, spec, threaded};
 
-/// None; one from before the first commit; one from after the last; several of the same moment; dropped in any order.
+/// No snapshot; one from before the first commit; one from after the last; several of the same moment; dropped in any
+/// order.
 pub fn a13_every_set_of_snapshots_keeps_what_it_sees_and_no_more(placement: Placement) {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let mut bed = Bed::new(options(placement));
@@ -48,7 +49,7 @@ pub fn a13_every_set_of_snapshots_keeps_what_it_sees_and_no_more(placement: Plac
     }
 }
 
-/// Everything is deleted, merged and collected until nothing is left, while iterators and snapshots stand open.
+/// Everything is deleted, merged and collected until nothing is left, while iterators and snapshots are open.
 pub fn a16_open_readers_outlast_the_collection_of_everything(placement: Placement) {
     let mut bed = Bed::new(options(placement));
     bed.fill(0..100);
@@ -72,7 +73,8 @@ pub fn a16_open_readers_outlast_the_collection_of_everything(placement: Placemen
     bed.check_thoroughly();
 }
 
-/// Two threads read keys that nobody changes, one by one and in scans, while their values move and their files go.
+/// Two threads read keys that nobody changes, one by one and in scans, while their values move and their files are
+/// deleted.
 pub fn a21_readers_miss_no_value_while_its_file_goes(placement: Placement) {
     let fs = MemoryFs::default();
     let db = Db::open_in(threaded(&fs), env::DIR, with_workers(placement)).unwrap();
@@ -129,20 +131,20 @@ impl Drop for OnDrop<'_> {
     }
 }
 
-/// Keys that nobody overwrites after the first round, so that each copy of their values is one that a collection made.
+/// Keys that nobody overwrites after the first round, so that GC made each copy of their values.
 const COLD: KeyNo = 150;
 
 /// All keys; those from [`COLD`] on are overwritten all the time.
 const KEYS: KeyNo = 300;
 
-/// Checks that are demanded, and for how long the readers go on at most to make them.
+/// The least number of checks, and how long the readers continue at most to make them.
 const CHECKS_MIN: u64 = 200_000;
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Copies of each cold value that are demanded beside the one that its writer made.
+/// The least number of copies of each cold value besides the one that its writer made.
 const MOVES_MIN: usize = 3;
 
-/// Bytes that rewrites must move, where a value without garbage beside it stays: until then more is collected.
+/// Bytes that rewrites must move where values in files without garbage stay: until then GC goes on.
 const MOVED_MIN: u64 = 100 * MIN_BYTES as u64;
 
 /// A snapshot and what it must hold.
@@ -159,8 +161,8 @@ fn moved_bytes(db: &Db) -> u64 {
     stats.keyspaces.iter().flat_map(|k| &k.values).map(|v| v.merged_bytes + v.gc_bytes).sum()
 }
 
-/// Snapshots are taken, all live values are moved again and again by forced collections, a writer overwrites half of the
-/// keys, and a reader compares every value of every snapshot with what was there when it was taken.
+/// Snapshots are taken, forced GC moves all live values again and again, a writer overwrites half of the keys, and a
+/// reader compares every value of every snapshot with what was there when it was taken.
 pub fn g14_snapshots_stay_the_same_while_every_value_moves(placement: Placement) {
     let fs = MemoryFs::default();
     let db = Db::open_in(threaded(&fs), env::DIR, with_workers(placement)).unwrap();
@@ -196,7 +198,7 @@ pub fn g14_snapshots_stay_the_same_while_every_value_moves(placement: Placement)
     assert!(checks >= CHECKS_MIN, "only {checks} checks");
     match placement {
         Placement::Inline => {}
-        // What has no garbage beside it moves with its key or, unmerged, never.
+        // A value in a file without garbage moves with its key or, unmerged, never.
         _ if sorts(placement) => {
             let moved = moved_bytes(&db);
             assert!(moved > MOVED_MIN, "only {moved} bytes have moved");
@@ -214,7 +216,7 @@ fn overwrite(db: &Db, done: &AtomicBool) {
         let key = COLD + (tag * 7 % u32::from(KEYS - COLD)) as KeyNo;
         db.put(key_bytes(key), spec(tag, 40 + tag % 200).bytes()).unwrap();
         if tag % 64 == 0 {
-            // Else files would be kept by the thousand, since every snapshot is.
+            // Otherwise thousands of files would be kept, since every snapshot is.
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -225,7 +227,8 @@ fn seen_by(db: &Db, snapshot: &Snapshot) -> Contents {
     Contents::from([("default".to_owned(), pairs.collect())])
 }
 
-/// Compares a scan and a get of every key with what the snapshot held at first; answers how many values were compared.
+/// Compares a scan and a get of every key with what the snapshot held at first. Returns how many values were
+/// compared.
 fn check(db: &Db, (snapshot, holds): &Held) -> u64 {
     let right = &holds["default"];
     assert!(seen_by(db, snapshot)["default"] == *right, "a scan of snapshot {} changed", snapshot.seqno());
@@ -236,8 +239,8 @@ fn check(db: &Db, (snapshot, holds): &Held) -> u64 {
     2 * right.len() as u64
 }
 
-/// All copies are still there, because the first snapshot is: each has the number of the write it is of. Where snapshots need
-/// no old copies, tables tell how often they were rewritten.
+/// All copies are still there, because the first snapshot is: each has the number of the write that it copies. Where
+/// snapshots need no old copies, tables record how often they were rewritten.
 fn assert_moved(fs: &MemoryFs) {
     let epochs = epochs(fs);
     let mut copies = BTreeMap::new();

@@ -30,7 +30,7 @@ use bifold_sim::{
     value::Spec,
 };
 
-/// What is tested: a placement, or one with an option that makes it another.
+/// What is tested: a placement, or a variant of one with another option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     Inline,
@@ -57,13 +57,13 @@ impl Placement {
     }
 }
 
-/// Values of this length and above are kept apart.
+/// Values of this length and above are separated.
 pub const MIN_BYTES: u32 = 64;
 
-/// Values of this length and above go to logs, where those between do not.
+/// Values of this length and above go to logs, in placements where those between do not.
 pub const LARGE_BYTES: u32 = 150;
 
-/// Files and groups of a few KiB. Nothing is collected unless a row asks for it.
+/// Files and groups of a few KiB. GC runs only when a row asks for it.
 pub fn options(placement: Placement) -> Options {
     let merge = if placement == Placement::DiffKvUnmerged { MergePolicy::Off } else { MergePolicy::ScanOptimised };
     let is_unikv = placement == Placement::UniKv;
@@ -103,24 +103,24 @@ pub fn options(placement: Placement) -> Options {
     }
 }
 
-/// The same, but garbage is collected by itself as soon as there is a little.
+/// The same, but GC starts by itself as soon as there is a little garbage.
 pub fn eager(placement: Placement) -> Options {
     let mut options = options(placement);
     options.keyspace.values.space_target = 1.05;
     options
 }
 
-/// Surroundings with the files of `fs`, real threads and a real clock.
+/// An environment with the files of `fs`, real threads and a real clock.
 pub fn threaded(fs: &MemoryFs) -> Env {
     Env { fs: Arc::new(fs.clone()), clock: Arc::new(SystemClock::default()), threads: Arc::new(SystemThreads) }
 }
 
-/// Whether values of these options are kept in files of their own.
+/// Whether values with these options are kept in files of their own.
 pub fn separates(db: &Db) -> bool {
     db.options().keyspace.placement != bifold::Placement::Inline
 }
 
-/// Whether commits put values there; else only flushes or merges do.
+/// Whether commits put values there; otherwise only flushes or merges do.
 pub fn separates_at_commit(db: &Db) -> bool {
     separates(db) && db.options().keyspace.placement != bifold::Placement::UniKv
 }
@@ -207,20 +207,20 @@ impl Bed {
         self.step(&Op::Write(Write::DeleteRange(0, span)));
     }
 
-    /// Collects all there is.
+    /// Collects everything.
     pub fn collect(&mut self) {
         self.db().collect_garbage().unwrap();
     }
 
-    /// Lets what there is become cold, where that goes to a log: the collections to come collect the log too. Where merges move
-    /// values, they are left with garbage to collect.
+    /// Makes the present values cold, where these go to a log, so that later GC runs collect the log too. Where
+    /// merges move values, it leaves them garbage to collect.
     pub fn cool(&mut self) {
         if self.set.database.keyspace.placement == bifold::Placement::DiffKv {
             self.step(&Op::Flush);
             (0..24).step_by(3).for_each(|key| self.put(key, MIN_BYTES + u32::from(key) * 11 % 240));
             self.step(&Op::Flush);
         }
-        if self.part() {
+        if self.separate() {
             (0..24).step_by(3).for_each(|key| self.put(key, MIN_BYTES + u32::from(key) * 11 % 240));
             self.step(&Op::Flush);
         }
@@ -229,8 +229,8 @@ impl Bed {
         }
     }
 
-    /// Where merges part values, these do. Answers whether it is so.
-    pub fn part(&mut self) -> bool {
+    /// Separates values where merges do that. Returns whether they do.
+    pub fn separate(&mut self) -> bool {
         let merges_part = self.set.database.keyspace.placement == bifold::Placement::UniKv;
         if merges_part {
             self.step(&Op::Flush);
@@ -239,7 +239,7 @@ impl Bed {
         merges_part
     }
 
-    /// Closes and opens it, and demands that the files are those it knows.
+    /// Closes and opens it, and checks that the files are those it knows.
     pub fn reopen(&mut self) {
         self.step(&Op::Reopen);
         judge::no_orphans(&self.fs, env::DIR.as_ref(), self.db()).unwrap();
@@ -281,7 +281,7 @@ pub fn compare(db: &Db, model: &Model) -> Result<(), Trouble> {
     read::compare_everything(db, model, model.head())
 }
 
-/// All pairs of all keyspaces.
+/// All entries of all keyspaces.
 pub fn contents(db: &Db) -> Contents {
     read::contents(db).unwrap()
 }
@@ -309,15 +309,15 @@ pub fn number(name: &str) -> Option<u64> {
 /// The names of files that hold values: value files, or tables where there are none.
 pub fn holders(fs: &MemoryFs) -> Vec<String> {
     let ending = |end: &str| files(fs).into_keys().filter(|name| name.ends_with(end)).collect::<Vec<_>>();
-    let apart = ending(".val");
-    if apart.is_empty() { ending(".tbl") } else { apart }
+    let value_files = ending(".val");
+    if value_files.is_empty() { ending(".tbl") } else { value_files }
 }
 
 /// A record of a value file: key, number, kind, and the body with the method by which it is stored.
 pub type Record = (Vec<u8>, u64, String, String);
 
-/// All records of all value files that are about a key, one for each copy. Tags are left out when each is the note of a copy that
-/// it is: it has the number of the value, and leads to it or to a file that is gone.
+/// All records of all value files that are about a key, one for each copy. A tag is left out when it is the note of a
+/// copy: it has the number of the value, and leads to it or to a deleted file.
 pub fn records(fs: &MemoryFs) -> Vec<Record> {
     let mut records = Vec::new();
     let (mut places, mut tags) = (BTreeMap::new(), Vec::new());
@@ -335,13 +335,13 @@ pub fn records(fs: &MemoryFs) -> Vec<Record> {
     });
     let files = files(fs);
     for (key, to) in tags {
-        let is_gone = !files.contains_key(&names::value(to.file));
-        assert!(is_gone || places.get(&(to.file, to.offset)) == Some(&key), "a tag of {key:?} leads to {to:?}");
+        let is_deleted = !files.contains_key(&names::value(to.file));
+        assert!(is_deleted || places.get(&(to.file, to.offset)) == Some(&key), "a tag of {key:?} leads to {to:?}");
     }
     records
 }
 
-/// How often the tables have been rewritten that keys are in, where tables count that.
+/// How often the tables of the keys have been rewritten, where tables count that.
 pub fn epochs(fs: &MemoryFs) -> BTreeMap<Vec<u8>, u32> {
     let mut keys: BTreeMap<FileId, BTreeSet<Vec<u8>>> = BTreeMap::new();
     let mut epochs = BTreeMap::new();
@@ -356,11 +356,11 @@ pub fn epochs(fs: &MemoryFs) -> BTreeMap<Vec<u8>, u32> {
     epochs
 }
 
-pub fn walk_values(fs: &MemoryFs, mut met: impl FnMut(FileId, &ValueRecord<'_>)) {
+pub fn walk_values(fs: &MemoryFs, mut each: impl FnMut(FileId, &ValueRecord<'_>)) {
     for (_, bytes) in files(fs).into_iter().filter(|(name, _)| name.ends_with(".val")) {
         let (file, _, mut at) = value::describe(&bytes).unwrap();
         while let Step::Record(found, len) = frame::step(&bytes[at as usize..], file, at) {
-            met(file, &value::decode(found).unwrap());
+            each(file, &value::decode(found).unwrap());
             at += len as u64;
         }
     }

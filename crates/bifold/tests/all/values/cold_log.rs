@@ -1,4 +1,5 @@
-//! The cold log of `hashkv`: who asks the index, what is told to be dead, and changing from one way to another.
+//! The cold log of `hashkv`: who asks the index, which values are reported dead, and changing from one way to
+//! another.
 
 use bifold::{
     Db, Env, KeyspaceOptions, Options, Placement,
@@ -6,16 +7,16 @@ use bifold::{
     salvage::{Salvage, SalvageOptions},
 };
 
-use super::{apart, check_all, update_all, value};
-use crate::support::{TempDir, pairs, tiny};
+use super::{check_all, separated, update_all, value};
+use crate::support::{TempDir, entries, tiny};
 
 fn with(cold: Cold) -> Options {
-    let options = apart(Placement::HashKv);
+    let options = separated(Placement::HashKv);
     let values = Values { cold, ..options.keyspace.values };
     Options { keyspace: KeyspaceOptions { values, ..options.keyspace }, ..options }
 }
 
-/// The same; garbage is collected when a test asks for it, and only then.
+/// The same, but GC runs only when a test asks for it.
 fn by_hand(cold: Cold) -> Options {
     let mut options = with(cold);
     options.keyspace.values.space_target = 100.0;
@@ -29,7 +30,7 @@ fn groups_never_ask_the_index_and_the_log_asks_for_each_of_its_values() {
     update_all(&db, 1000, 0);
     db.collect_garbage().unwrap();
     let gc = db.stats().gc;
-    assert_eq!(gc.index_lookups, 0, "only groups were collected: {gc:?}");
+    assert_eq!(gc.index_lookups, 0, "GC took only groups: {gc:?}");
     let of_log = |db: &Db| db.explain_garbage().into_iter().filter(|unit| unit.unit.contains("cold log")).count();
     assert!(of_log(&db) > 10, "all values were alone in their groups, so all are in the log");
     update_all(&db, 200, 1);
@@ -42,8 +43,8 @@ fn groups_never_ask_the_index_and_the_log_asks_for_each_of_its_values() {
     });
 }
 
-/// Without the tags nobody would tell the log's files what died in them, and they would never be collected. The values are
-/// so short here that tags take a fifth of them: hence the target.
+/// Without the tags nothing would report the dead values in the log's files, and GC would never take them. The values
+/// are so short here that tags take a fifth of them: hence the target.
 #[test]
 fn hashkv_keeps_its_space_target_with_a_cold_log() {
     let dir = TempDir::new();
@@ -58,11 +59,11 @@ fn hashkv_keeps_its_space_target_with_a_cold_log() {
         assert!(held < live * 21 / 10, "round {round}: {held} bytes of files for {live} live ones");
     }
     check_all(&db, 1000, 7);
-    assert!(db.stats().gc.index_lookups > 0, "the log was not collected");
+    assert!(db.stats().gc.index_lookups > 0, "GC did not take the log");
 }
 
 #[test]
-fn what_dies_in_the_log_is_known_at_once() {
+fn dead_values_in_the_log_are_known_at_once() {
     let dir = TempDir::new();
     let db = Db::open_with(dir.join("db"), by_hand(Cold::Log)).unwrap();
     let live: u64 = (0..1000).map(|n| value(n, 0).len() as u64 + 40).sum();
@@ -108,7 +109,7 @@ fn the_value_files_of_a_cold_log_can_be_salvaged() {
     update_all(&db, 100, 1);
     db.collect_garbage().unwrap();
     update_all(&db, 50, 2);
-    let before = pairs(db.iter());
+    let before = entries(db.iter());
     db.close().unwrap();
     let files = std::fs::read_dir(dir.join("db")).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "val")).collect();
@@ -116,5 +117,5 @@ fn the_value_files_of_a_cold_log_can_be_salvaged() {
     let restored = Db::open_with(dir.join("restored"), tiny()).unwrap();
     let report = Salvage::open(&Env::system(), &files, &options).unwrap().restore(&restored, |_| ()).unwrap();
     assert!(report.is_sound() && report.files.iter().any(|file| file.tags > 0), "{report:?}");
-    assert!(pairs(restored.iter()) == before);
+    assert!(entries(restored.iter()) == before);
 }

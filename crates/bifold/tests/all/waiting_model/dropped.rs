@@ -1,8 +1,9 @@
-//! A keyspace is dropped while it is read and a job is at it: who reads goes on, who comes later is told, and when the last
-//! reader has gone no file is left, whoever keeps a handle.
+//! A keyspace is dropped while it is read and a job runs: readers go on, later ones get an error, and after the last
+//! reader no file is left, whoever keeps a handle.
 //!
-//! This is a model of `Tree::let_go`, `Values`, `Engine::present` and `Engine::install`, not the code itself, which stands on half of
-//! the engine. `the_files_of_a_dropped_keyspace_go_with_its_last_reader_whoever_has_a_handle` tests that.
+//! This is a model of `Tree::take_view`, `Values`, `Engine::present` and `Engine::install`, not the code itself,
+//! which depends on half of the engine.
+//! `the_files_of_a_dropped_keyspace_go_with_its_last_reader_whoever_has_a_handle` tests that.
 
 use shuttle::{
     sync::{
@@ -16,24 +17,24 @@ use crate::schedules;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
-    /// A handle holds on to the values.
+    /// A handle keeps the values.
     HandlePins,
-    /// Files go with the drop, whoever reads.
+    /// Files are deleted by the drop, whoever reads.
     DropsAtOnce,
-    /// Readers ask whether the keyspace is there before they take its view.
+    /// Readers check whether the keyspace exists before they take its view.
     ChecksBeforeView,
-    /// The keyspace is emptied before it is marked.
+    /// The keyspace is emptied before it is marked as dropped.
     EmptiesBeforeMark,
-    /// A job takes the placement anew when it has something to write.
-    JobTakesAnew,
-    /// A job installs what it has made into a keyspace that is gone.
+    /// A job takes the placement again when it has something to write.
+    JobTakesAgain,
+    /// A job installs its output into a dropped keyspace.
     InstallsIntoDropped,
 }
 
 use Mistake::*;
 
 const MISTAKES: [Mistake; 6] =
-    [HandlePins, DropsAtOnce, ChecksBeforeView, EmptiesBeforeMark, JobTakesAnew, InstallsIntoDropped];
+    [HandlePins, DropsAtOnce, ChecksBeforeView, EmptiesBeforeMark, JobTakesAgain, InstallsIntoDropped];
 
 type Disk = Arc<Mutex<Vec<u32>>>;
 
@@ -64,7 +65,7 @@ impl Drop for Values {
     }
 }
 
-/// What readers take: the file that the only key leads to, if it is there.
+/// What readers take: the file that the only key leads to, if there is one.
 #[derive(Clone)]
 struct View {
     leads_to: Option<u32>,
@@ -115,8 +116,8 @@ impl Tree {
             return;
         }
         thread::yield_now();
-        let values = if self.mistake == Some(JobTakesAnew) { self.view().values } else { view.values };
-        let values = values.expect("the job holds on to them");
+        let values = if self.mistake == Some(JobTakesAgain) { self.view().values } else { view.values };
+        let values = values.expect("the job holds them");
         values.write(file);
         thread::yield_now();
         let _alone = self.installs.lock().unwrap();
@@ -167,7 +168,7 @@ fn run(mistake: Option<Mistake>) {
         start(Tree::drop_it),
     ];
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert!(disk.lock().unwrap().is_empty(), "nobody reads, and there are files");
+    assert!(disk.lock().unwrap().is_empty(), "nobody reads, but files are left");
     drop(handle);
 }
 

@@ -1,10 +1,10 @@
-//! The engine's own files, over the primitives of `shuttle`: what waits and wakes here is what waits and wakes there.
+//! The engine's own files, over the primitives of `shuttle`: the code that waits and wakes here is the engine's.
 
 #![allow(dead_code, reason = "the models do not ask for statistics")]
 
-#[path = "../../../src/group_sync.rs"]
+#[path = "../../../src/waiting/group_sync.rs"]
 pub mod group_sync;
-#[path = "../../../src/signal.rs"]
+#[path = "../../../src/waiting/signal.rs"]
 pub mod signal;
 
 /// What `src/sync.rs` is to the engine.
@@ -26,7 +26,7 @@ pub mod sync {
         }
     }
 
-    /// No time is ever over here: who is not woken is found to wait for ever.
+    /// No time ever passes here: a thread that is not woken is found to wait forever.
     pub fn wait_for<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>, time: Duration) -> (MutexGuard<'a, T>, bool) {
         let (guard, end) = changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);
         (guard, end.timed_out())

@@ -1,4 +1,5 @@
-//! Group commit while keyspaces are made: nobody is told that a commit is durable whose value or log record is not.
+//! Group commit while keyspaces are created: no caller learns that a commit is durable while its value or log record
+//! is not.
 
 use std::time::Duration;
 
@@ -20,29 +21,29 @@ use crate::schedules;
 
 #[derive(Clone, Copy, Debug)]
 enum Mistake {
-    /// Who waits takes the list of keyspaces along that there were before.
-    ListsBeforeWait,
-    /// The list is of before the commit lock.
-    ListsBeforeLock,
+    /// A waiter takes the list of keyspaces from before its wait.
+    TakesListBeforeWait,
+    /// The list is from before the commit lock.
+    TakesListBeforeLock,
     /// The values are noted without the lock that commits hold.
     NotesUnlocked,
     SyncsLogFirst,
-    /// A sync that has failed is known only when others may have begun another.
+    /// A failed sync is known only when others may have begun another one.
     PoisonsLate,
 }
 
 use Mistake::*;
 
-const MISTAKES: [Mistake; 5] = [ListsBeforeWait, ListsBeforeLock, NotesUnlocked, SyncsLogFirst, PoisonsLate];
+const MISTAKES: [Mistake; 5] = [TakesListBeforeWait, TakesListBeforeLock, NotesUnlocked, SyncsLogFirst, PoisonsLate];
 
-/// A value file: how much is in it, and how much survives a power loss.
+/// A value file: how much is written, and how much survives a power loss.
 #[derive(Default)]
 struct Values {
     written: AtomicUsize,
     durable: AtomicUsize,
 }
 
-/// A record of the log: whose value it points at, and which one.
+/// A record of the log: the values it points at, and the number of the value.
 type Record = (Arc<Values>, usize);
 
 struct Model {
@@ -54,7 +55,7 @@ struct Model {
     log: Mutex<Vec<Record>>,
     log_durable: AtomicUsize,
     syncs: AtomicUsize,
-    /// The sync that fails, whose bytes the system then drops.
+    /// The sync that fails; then the system drops its bytes.
     doomed: usize,
     /// From here on the log has a hole.
     log_lost: AtomicUsize,
@@ -74,7 +75,7 @@ impl Model {
         if self.failed.load(SeqCst) { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// A `Sync` commit. When it is acknowledged, nothing that it needs must be missing on the disk.
+    /// A `Sync` commit. When it is acknowledged, nothing that it needs may be missing on the disk.
     fn commit(&self, keyspace: &Arc<Values>) {
         let upto = {
             let mut log = self.log.lock().unwrap();
@@ -85,7 +86,7 @@ impl Model {
             log.push((Arc::clone(keyspace), value));
             log.len()
         };
-        let early = self.is(|m| matches!(m, ListsBeforeWait)).then(|| self.list());
+        let early = self.is(|m| matches!(m, TakesListBeforeWait)).then(|| self.list());
         let at = (&self.signal, Duration::ZERO);
         let outcome = self.group.sync(SyncTarget::Commit(upto as u64), at, || self.may(), || self.sync(early));
         if self.is(|m| matches!(m, PoisonsLate)) && outcome.is_err() {
@@ -96,12 +97,12 @@ impl Model {
             assert!(self.log_lost.load(SeqCst) >= upto, "the log has a hole");
             let log = self.log.lock().unwrap();
             let is_there = |(values, value): &Record| values.durable.load(SeqCst) >= *value;
-            assert!(log[..upto].iter().all(is_there), "a durable record points at a value that is not");
+            assert!(log[..upto].iter().all(is_there), "a durable record points at a value that is not durable");
         }
     }
 
     fn sync(&self, early: Option<Vec<Arc<Values>>>) -> Result<u64> {
-        let early = early.or_else(|| self.is(|m| matches!(m, ListsBeforeLock)).then(|| self.list()));
+        let early = early.or_else(|| self.is(|m| matches!(m, TakesListBeforeLock)).then(|| self.list()));
         if early.is_some() || self.is(|m| matches!(m, NotesUnlocked)) {
             thread::yield_now();
         }
@@ -125,7 +126,7 @@ impl Model {
             values.durable.fetch_max(*written, SeqCst);
         }
         if fails {
-            // What is not durable yet is lost; a later sync will say nothing of it.
+            // What is not durable yet is lost; a later sync will not report it.
             self.log_lost.fetch_min(self.log_durable.load(SeqCst), SeqCst);
             if !self.is(|m| matches!(m, PoisonsLate)) {
                 self.failed.store(true, SeqCst);
@@ -137,13 +138,13 @@ impl Model {
         Ok(upto as u64)
     }
 
-    /// What a power loss would leave now.
+    /// Checks what a power loss would leave now.
     fn no_dangling(&self) {
         thread::yield_now();
         let durable = self.log_durable.load(SeqCst);
         let log = self.log.lock().unwrap();
         let is_there = |(values, value): &Record| values.durable.load(SeqCst) >= *value;
-        assert!(log[..durable].iter().all(is_there), "a durable record points at a value that is not");
+        assert!(log[..durable].iter().all(is_there), "a durable record points at a value that is not durable");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Writers wait for full memtables to be written, while keyspaces are dropped, flushes fail and the database is closed: nobody
-//! waits for ever.
+//! Writers wait for full memtables to be written while keyspaces are dropped, flushes fail and the database is
+//! closed: no thread waits forever.
 
 use std::time::Duration;
 
@@ -14,34 +14,34 @@ use crate::schedules;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
-    FlushTellsNobody,
-    SealTellsNobody,
-    DropTellsNobody,
-    FailureTellsNobody,
-    CloseTellsNobody,
-    /// Who waits reads the epoch after it has looked at its condition.
+    FlushNotifiesNobody,
+    SealNotifiesNobody,
+    DropNotifiesNobody,
+    FailureNotifiesNobody,
+    CloseNotifiesNobody,
+    /// A waiter reads the epoch after it has checked its condition.
     LooksBeforeEpoch,
-    /// A drop tells before it has changed anything.
-    DropTellsEarly,
+    /// A drop notifies before it has changed anything.
+    DropNotifiesEarly,
 }
 
 use Mistake::*;
 
 const MISTAKES: [Mistake; 7] = [
-    FlushTellsNobody,
-    SealTellsNobody,
-    DropTellsNobody,
-    FailureTellsNobody,
-    CloseTellsNobody,
+    FlushNotifiesNobody,
+    SealNotifiesNobody,
+    DropNotifiesNobody,
+    FailureNotifiesNobody,
+    CloseNotifiesNobody,
     LooksBeforeEpoch,
-    DropTellsEarly,
+    DropNotifiesEarly,
 ];
 
 const SEALED_MAX: usize = 2;
 
 #[derive(Default)]
 struct State {
-    /// Full memtables of each keyspace; `None`: it is dropped.
+    /// Full memtables of each keyspace; `None` once it is dropped.
     sealed: [Option<usize>; 2],
     flushing: [bool; 2],
     failed: bool,
@@ -60,11 +60,11 @@ struct Model {
 struct Ended;
 
 impl Model {
-    /// As `Changing`, `Work::change` and `Health` do it.
+    /// Like `Changing`, `Work::change` and `Health`.
     fn change<T>(&self, forgets: Mistake, change: impl FnOnce(&mut State) -> T) -> T {
         let answer = change(&mut self.state.lock().unwrap());
         if self.mistake != Some(forgets) {
-            self.signal.tell();
+            self.signal.notify();
         }
         answer
     }
@@ -73,7 +73,7 @@ impl Model {
         look(&self.state.lock().unwrap())
     }
 
-    /// As `Engine::wait_until`.
+    /// Like `Engine::wait_until`.
     fn wait_until(&self, on: &'static str, done: impl Fn(&State) -> bool) -> Result<(), Ended> {
         let mut waiting = None;
         loop {
@@ -90,12 +90,12 @@ impl Model {
         }
     }
 
-    /// A commit that fills a memtable of its keyspace, if that is there.
+    /// A commit that fills a memtable of its keyspace, if that exists.
     fn write(&self, keyspace: usize) -> Result<(), Ended> {
         self.wait_until("a full memtable to be written", |state| {
             state.sealed.iter().flatten().all(|&sealed| sealed < SEALED_MAX)
         })?;
-        self.change(SealTellsNobody, |state| {
+        self.change(SealNotifiesNobody, |state| {
             if let Some(sealed) = &mut state.sealed[keyspace] {
                 *sealed += 1;
             }
@@ -104,11 +104,11 @@ impl Model {
     }
 
     fn drop_keyspace(&self, keyspace: usize) {
-        if self.mistake == Some(DropTellsEarly) {
-            self.signal.tell();
+        if self.mistake == Some(DropNotifiesEarly) {
+            self.signal.notify();
             self.state.lock().unwrap().sealed[keyspace] = None;
         } else {
-            self.change(DropTellsNobody, |state| state.sealed[keyspace] = None);
+            self.change(DropNotifiesNobody, |state| state.sealed[keyspace] = None);
         }
     }
 
@@ -122,7 +122,7 @@ impl Model {
         Some(due)
     }
 
-    /// As `Engine::serve`.
+    /// Like `Engine::serve`.
     fn serve(&self) {
         let mut flushes = 0;
         while !self.signal.is_stopping() {
@@ -135,9 +135,9 @@ impl Model {
             thread::yield_now();
             flushes += 1;
             if flushes == self.doomed {
-                self.change(FailureTellsNobody, |state| state.failed = true);
+                self.change(FailureNotifiesNobody, |state| state.failed = true);
             }
-            self.change(if flushes == self.doomed { FailureTellsNobody } else { FlushTellsNobody }, |state| {
+            self.change(if flushes == self.doomed { FailureNotifiesNobody } else { FlushNotifiesNobody }, |state| {
                 state.flushing[keyspace] = false;
                 if let (false, Some(sealed)) = (state.failed, &mut state.sealed[keyspace]) {
                     *sealed -= 1;
@@ -148,7 +148,7 @@ impl Model {
 }
 
 fn run(mistake: Option<Mistake>) {
-    // One failure in several runs; never: the flush number 0.
+    // One failure in several runs. 0 means never: flushes count from 1.
     let doomed = if thread_rng().gen_range(0..3) == 0 { thread_rng().gen_range(1..4) } else { 0 };
     let state = Mutex::new(State { sealed: [Some(0); 2], ..State::default() });
     let model = Arc::new(Model { mistake, state, signal: Signal::default(), doomed });
@@ -166,11 +166,11 @@ fn run(mistake: Option<Mistake>) {
         model.drop_keyspace(1);
     });
     let mut threads: Vec<_> = writers.into_iter().chain([dropper]).collect();
-    // Not always: the pending_edit of it would wake whoever another mistake has left asleep.
+    // Not always: its notification would wake a thread that another mistake has left asleep.
     if thread_rng().gen_range(0..3) == 0 {
         threads.push(start(|model| {
             (0..thread_rng().gen_range(0..20)).for_each(|_| thread::yield_now());
-            model.change(CloseTellsNobody, |state| state.closed = true);
+            model.change(CloseNotifiesNobody, |state| state.closed = true);
         }));
     }
     threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -190,6 +190,6 @@ fn writers_go_on_under_schedules_of_few_preemptions() {
 }
 
 #[test]
-fn every_mistake_of_telling_is_noticed() {
+fn every_mistake_of_notifying_is_noticed() {
     schedules::notices(&MISTAKES, run);
 }

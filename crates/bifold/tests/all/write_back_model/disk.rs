@@ -1,4 +1,4 @@
-//! What is on the disk, what of it a power loss leaves, and what recovery makes of that.
+//! The contents of the disk, what a power loss leaves of them, and what recovery makes of that.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ pub(super) type Value = u64;
 
 pub(super) const KEYS: u8 = 3;
 pub(super) const GROUPS: usize = 2;
-/// The group of range deletes. It is never collected.
+/// The group of range deletes. GC never takes it.
 pub(super) const RANGES: usize = GROUPS;
 
-/// What a commit says of the keys `first..=last`: what is there from now on, or that nothing is.
+/// What a commit says about the keys `first..=last`: their value from now on, or that they have none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Op<T> {
     pub(super) first: u8,
@@ -24,9 +24,9 @@ pub(super) struct Op<T> {
     pub(super) what: Option<T>,
 }
 
-/// Stands in a value file: a value, or a note of a delete.
+/// A record in a value file: a value, or a note of a delete.
 pub(super) type Record = Op<Value>;
-/// Stands in the log and in the index.
+/// An entry of the log and of the index.
 pub(super) type Entry = Op<Pointer>;
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl<T> Op<T> {
     }
 }
 
-/// The newest that is said of a key up to `seqno`; of equal numbers, what was said last.
+/// The newest operation on a key up to `seqno`; of equal numbers, the last one.
 pub(super) fn newest<T: Copy>(ops: &[Op<T>], key: u8, seqno: SeqNo) -> Option<Op<T>> {
     ops.iter().filter(|op| op.seqno <= seqno && op.covers(key)).max_by_key(|op| op.seqno).copied()
 }
@@ -59,26 +59,26 @@ pub(super) struct File {
     pub(super) group: usize,
     pub(super) records: Vec<Record>,
     pub(super) synced: usize,
-    /// As the manifest has it, if it knows the file.
-    pub(super) listed: Option<usize>,
+    /// Its length in the manifest, if the manifest has it.
+    pub(super) recorded: Option<usize>,
 }
 
-/// Files, log, and the manifest, whose changes are durable at once.
+/// Files, log, and the manifest. Changes of the manifest are durable at once.
 #[derive(Clone, Default)]
 pub(super) struct Disk {
     pub(super) files: BTreeMap<FileId, File>,
     pub(super) next_file: FileId,
     pub(super) log: Vec<Entry>,
     pub(super) log_synced: usize,
-    /// So much of the log is in tables. Replay passes over it.
+    /// This much of the log is in tables. Replay skips it.
     pub(super) flushed: usize,
-    pub(super) gone: BTreeMap<FileId, SeqNo>,
+    pub(super) deleted: BTreeMap<FileId, SeqNo>,
 }
 
 impl Disk {
     pub(super) fn add(&mut self, group: usize, records: Vec<Record>) -> FileId {
         self.next_file += 1;
-        self.files.insert(self.next_file, File { group, records, synced: 0, listed: Some(0) });
+        self.files.insert(self.next_file, File { group, records, synced: 0, recorded: Some(0) });
         self.next_file
     }
 
@@ -92,10 +92,10 @@ impl Disk {
         self.files.iter().map(|(&id, file)| (id, file.records.len())).collect()
     }
 
-    pub(super) fn list(&mut self, lengths: &[(FileId, usize)]) {
+    pub(super) fn record(&mut self, lengths: &[(FileId, usize)]) {
         for (id, len) in lengths {
             if let Some(file) = self.files.get_mut(id) {
-                file.listed = file.listed.max(Some(*len));
+                file.recorded = file.recorded.max(Some(*len));
             }
         }
     }
@@ -109,40 +109,40 @@ impl Disk {
 
     fn resolves(&self, entry: &Entry) -> bool {
         let Some(Pointer { file, at }) = entry.what else { return true };
-        self.files.get(&file).map_or(self.gone.contains_key(&file), |file| at < file.records.len())
+        self.files.get(&file).map_or(self.deleted.contains_key(&file), |file| at < file.records.len())
     }
 
-    /// Ends the log where a value is missing, writes anew what the manifest does not list, and cuts that off.
+    /// Ends the log where a value is missing, rewrites what the manifest does not record, and truncates that.
     pub(super) fn recover(&mut self, mistake: Option<Mistake>) {
-        self.files.retain(|id, file| file.listed.is_some() && !self.gone.contains_key(id));
+        self.files.retain(|id, file| file.recorded.is_some() && !self.deleted.contains_key(id));
         let whole = (self.flushed..self.log.len()).find(|&at| !self.resolves(&self.log[at]));
         self.log.truncate(whole.unwrap_or(self.log.len()));
         assert!(self.log.len() >= self.log_synced, "an entry of the synced log leads to nothing");
-        let anew: Vec<FileId> = (0..=RANGES).map(|group| self.add(group, Vec::new())).collect();
+        let rewritten: Vec<FileId> = (0..=RANGES).map(|group| self.add(group, Vec::new())).collect();
         for at in self.flushed..self.log.len() {
             let entry = self.log[at];
             let value = match entry.what.map(|to| (to, self.files.get(&to.file))) {
                 None => None,
-                Some((to, Some(file))) if to.at >= file.listed.unwrap() => file.records[to.at].what,
+                Some((to, Some(file))) if to.at >= file.recorded.unwrap() => file.records[to.at].what,
                 Some(_) => continue,
             };
             let Op { first, last, seqno, .. } = entry;
-            let to = self.append(anew[entry.group()], Op { first, last, seqno, what: value });
+            let to = self.append(rewritten[entry.group()], Op { first, last, seqno, what: value });
             self.log[at].what = value.map(|_| to);
         }
         for (id, file) in &mut self.files {
-            if !anew.contains(id) && mistake != Some(RecoversTails) {
-                file.records.truncate(file.listed.unwrap());
+            if !rewritten.contains(id) && mistake != Some(RecoversTails) {
+                file.records.truncate(file.recorded.unwrap());
             }
             file.synced = file.records.len();
-            file.listed = Some(file.synced);
+            file.recorded = Some(file.synced);
         }
         self.flushed = self.log.len();
         self.log_synced = self.log.len();
     }
 }
 
-/// How much of a file is there after a power loss. The extremes are what mistakes show at, so they come often.
+/// How much of a file survives a power loss. Mistakes show at the extremes, so they come often.
 fn survives(synced: usize, len: usize) -> usize {
     match thread_rng().gen_range(0..4) {
         0 => synced,

@@ -1,4 +1,4 @@
-//! What must be true of a store that opens after a power loss, and of one that lives on.
+//! What must be true of a store that opens after a power loss, and of one that goes on.
 
 use std::sync::Mutex as Unscheduled;
 
@@ -13,7 +13,7 @@ use super::{
     store::{Group, Store, hold},
 };
 
-/// The disk at a moment, and what was promised before it.
+/// The disk at one moment, and what was promised before it.
 pub(super) struct Picture {
     pub(super) promised: SeqNo,
     pub(super) disk: Disk,
@@ -22,13 +22,13 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// What opens after a power loss.
+    /// The store that opens after a power loss.
     fn recover(mut self) -> Store {
         self.disk.lose_power();
         self.disk.recover(self.mistake);
         let end = self.disk.log.iter().map(|entry| entry.seqno).max().unwrap_or(0);
         assert!(end >= self.promised, "{} was durable, and the log ends at {end}", self.promised);
-        assert!(self.disk.gone.values().all(|&as_of| as_of <= end), "moves out of a file that is gone are lost");
+        assert!(self.disk.deleted.values().all(|&as_of| as_of <= end), "moves out of a deleted file are lost");
         self.history.retain(|record| record.seqno <= end);
         let files = |group| {
             let of_it = self.disk.files.iter().filter(|(_, file)| file.group == group);
@@ -47,7 +47,7 @@ impl Picture {
         }
     }
 
-    /// Whether what opens is right, and stays so under writes, collections and more power losses.
+    /// Checks what opens, also under writes, GC and more power losses.
     pub(super) fn judge(self, power_losses: u32) {
         let store = self.recover();
         store.check();
@@ -57,18 +57,18 @@ impl Picture {
         for _ in 0..2 {
             store.act_at_random();
         }
-        store.collect(thread_rng().gen_range(0..GROUPS));
+        store.gc(thread_rng().gen_range(0..GROUPS));
         store.picture().judge(power_losses - 1);
         live_on(&store);
     }
 }
 
-/// Collects everything: values stay right, and what is emptied goes.
+/// Runs GC of everything: values stay right, and drained files are deleted.
 pub(super) fn live_on(store: &Store) {
-    (0..GROUPS).for_each(|group| store.collect(group));
+    (0..GROUPS).for_each(|group| store.gc(group));
     store.check();
     store.sync();
     store.reclaim();
-    assert!(hold(&store.emptied).is_empty(), "nothing holds an emptied file any more");
+    assert!(hold(&store.drained).is_empty(), "nothing holds a drained file any more");
     store.check();
 }

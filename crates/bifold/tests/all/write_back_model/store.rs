@@ -1,5 +1,5 @@
-//! The steps of commits, collections, syncs, reclamation and reads, in the order that the decision gives them. At every lock
-//! another thread may go on.
+//! The steps of commits, GC, syncs, reclamation and reads, in the order of the decision. At every lock another thread
+//! may run.
 
 use std::{collections::BTreeMap, sync::Mutex as Unscheduled};
 
@@ -36,9 +36,9 @@ pub(super) struct Store {
     pub(super) visible: AtomicU64,
     pub(super) durable: AtomicU64,
     pub(super) snapshots: Mutex<Vec<SeqNo>>,
-    /// Files that all moved out of, and the last commit when they had.
-    pub(super) emptied: Mutex<BTreeMap<FileId, SeqNo>>,
-    /// What users wrote. No part of the store: no thread is switched at it.
+    /// Files that everything has moved out of, and the last commit at that time.
+    pub(super) drained: Mutex<BTreeMap<FileId, SeqNo>>,
+    /// What users wrote. Not part of the store: no thread switch happens at it.
     pub(super) history: Unscheduled<Vec<Record>>,
 }
 
@@ -76,7 +76,7 @@ impl Store {
         self.visible.store(*commit, SeqCst);
     }
 
-    pub(super) fn collect(&self, group: usize) {
+    pub(super) fn gc(&self, group: usize) {
         let begun = self.visible.load(SeqCst);
         let frozen = {
             let mut group = hold(&self.groups[group]);
@@ -91,9 +91,9 @@ impl Store {
         let mut left: Vec<_> = (0..).map(|at| Pointer { file: copy, at }).zip(copies).collect();
         loop {
             let mut commit = hold(&self.commits);
-            self.pass_over(group, &frozen, &mut left);
+            self.skip(group, &frozen, &mut left);
             let Some((to, Op { first, last, seqno, .. })) = left.pop() else {
-                let as_of = if self.errs(EmptiesAsOfFreeze) { begun } else { *commit };
+                let as_of = if self.errs(DrainsAsOfFreeze) { begun } else { *commit };
                 return self.take_effect(group, &frozen, copy, as_of);
             };
             let seqno = if self.errs(MovesWithOldNumber) { seqno } else { *commit + 1 };
@@ -114,13 +114,13 @@ impl Store {
         let mut disk = hold(&self.disk);
         let copy = disk.add(group, copies.to_vec());
         if self.errs(MovesToUnnamedCopy) {
-            disk.files.get_mut(&copy).unwrap().listed = None;
+            disk.files.get_mut(&copy).unwrap().recorded = None;
         }
         copy
     }
 
-    /// Keys written since the group was frozen, and those that a range delete covers, stay as they are.
-    fn pass_over(&self, group: usize, frozen: &[FileId], left: &mut Vec<(Pointer, Record)>) {
+    /// Keys written since the group was frozen, and those that a range delete covers, do not move.
+    fn skip(&self, group: usize, frozen: &[FileId], left: &mut Vec<(Pointer, Record)>) {
         let mut since = hold(&self.groups[group]).files.clone();
         since.retain(|file| !frozen.contains(file));
         let since = self.records(&since);
@@ -137,13 +137,13 @@ impl Store {
         let mut group = hold(&self.groups[group]);
         group.files.retain(|file| !frozen.contains(file));
         group.files.insert(0, copy);
-        if self.errs(EmptiesOneByOne) {
+        if self.errs(DrainsOneByOne) {
             for &file in frozen.iter().rev() {
-                hold(&self.emptied).insert(file, as_of);
+                hold(&self.drained).insert(file, as_of);
                 wait(60);
             }
         } else {
-            hold(&self.emptied).extend(frozen.iter().map(|&file| (file, as_of)));
+            hold(&self.drained).extend(frozen.iter().map(|&file| (file, as_of)));
         }
     }
 
@@ -162,13 +162,13 @@ impl Store {
                 file.synced = file.synced.max(len);
             }
         }
-        if self.errs(ListsBeforeLogIsDurable) {
-            hold(&self.disk).list(&lengths);
+        if self.errs(RecordsBeforeLogIsDurable) {
+            hold(&self.disk).record(&lengths);
         }
         self.sync_log(log);
         self.durable.fetch_max(upto, SeqCst);
         let mut disk = hold(&self.disk);
-        disk.list(&lengths);
+        disk.record(&lengths);
         if thread_rng().gen_bool(0.3) {
             disk.flushed = disk.flushed.max(log);
         }
@@ -180,39 +180,39 @@ impl Store {
     }
 
     pub(super) fn reclaim(&self) {
-        let before = self.errs(RetiresBySnapshotsOfBefore).then(|| {
+        let before = self.errs(ReclaimsByEarlierSnapshots).then(|| {
             let oldest = self.oldest_snapshot();
             wait(60);
             oldest
         });
         let durable = self.durable.load(SeqCst);
-        // Asked after `durable` is known: what is opened later is no older than that.
+        // Asked after `durable` is known: a snapshot opened later is no older than that.
         let oldest = match self.mistake {
-            Some(RetiresUnderSnapshots) => SeqNo::MAX,
+            Some(ReclaimsUnderSnapshots) => SeqNo::MAX,
             _ => before.unwrap_or_else(|| self.oldest_snapshot()),
         };
-        let is_free = |as_of: SeqNo| (as_of <= durable || self.errs(RetiresUnsynced)) && as_of <= oldest;
-        let mut emptied = hold(&self.emptied);
-        let gone: Vec<_> = emptied.iter().map(|(&id, &as_of)| (id, as_of)).filter(|&(_, n)| is_free(n)).collect();
-        emptied.retain(|_, as_of| !is_free(*as_of));
-        if self.errs(RetiresSideBySide) {
-            drop(emptied);
+        let is_free = |as_of: SeqNo| (as_of <= durable || self.errs(ReclaimsUnsynced)) && as_of <= oldest;
+        let mut drained = hold(&self.drained);
+        let deleted: Vec<_> = drained.iter().map(|(&id, &as_of)| (id, as_of)).filter(|&(_, n)| is_free(n)).collect();
+        drained.retain(|_, as_of| !is_free(*as_of));
+        if self.errs(ReclaimsConcurrently) {
+            drop(drained);
             wait(400);
-            hold(&self.disk).gone.extend(gone.iter().copied());
+            hold(&self.disk).deleted.extend(deleted.iter().copied());
         } else {
-            // One record of the manifest, and one reclamation at a time: what is there after a crash is never older than
-            // what went, so that no note is gone whose value is there.
-            hold(&self.disk).gone.extend(gone.iter().copied());
-            drop(emptied);
+            // One record of the manifest, and one reclamation at a time: what exists after a crash is never older
+            // than what was deleted, so no note is deleted while its value exists.
+            hold(&self.disk).deleted.extend(deleted.iter().copied());
+            drop(drained);
         }
-        gone.iter().for_each(|(id, _)| drop(hold(&self.disk).files.remove(id)));
+        deleted.iter().for_each(|(id, _)| drop(hold(&self.disk).files.remove(id)));
     }
 
     fn oldest_snapshot(&self) -> SeqNo {
         hold(&self.snapshots).iter().copied().min().unwrap_or(SeqNo::MAX)
     }
 
-    /// `None` when the file is gone.
+    /// `None` if the file is deleted.
     fn read(&self, key: u8, seqno: SeqNo) -> Option<Option<Value>> {
         let found = newest(&hold(&self.index), key, seqno).and_then(|entry| entry.what);
         let Some(Pointer { file, at }) = found else { return Some(None) };
@@ -229,7 +229,7 @@ impl Store {
         open.push(seqno);
         drop(open);
         let look = |key| {
-            let found = self.read(key, seqno).expect("the file of a snapshot is there");
+            let found = self.read(key, seqno).expect("the file of a snapshot exists");
             assert_eq!(found, self.expect(key, seqno), "key {key} in a snapshot of {seqno}");
         };
         (0..KEYS).for_each(look);
@@ -240,7 +240,7 @@ impl Store {
         open.remove(at);
     }
 
-    /// A read without a snapshot looks the key up again when the file is gone.
+    /// A read without a snapshot looks the key up again if the file is deleted.
     pub(super) fn get(&self, key: u8) {
         let look = |_| {
             let seqno = self.visible.load(SeqCst);

@@ -1,16 +1,16 @@
-//! Level 0 of a leveled tree: when and how its runs go down.
+//! Level 0 of a leveled tree: when and how its runs are merged down.
 //!
 //! Its tables fall into **groups** that overlap one another; a group goes down as one. Merging down rewrites all that
 //! lies beneath: to bring 256 MiB down onto 1 GiB costs five bytes written per byte brought. So when a group is due,
 //! and what is done then, depends on the bytes beneath it per byte of its own:
 //!
-//! | beneath | due at | then |
+//! | below | due at | action |
 //! |---|---|---|
-//! | less than 1 | half of `level0_runs` | merged down: a small tree keeps little that is dead |
+//! | less than 1 | half of `level0_runs` | merged down: a small tree has little dead data |
 //! | up to `level0_overlap` | `level0_runs` | merged down |
 //! | more | `level0_runs` | some runs are merged with each other, which costs one byte per byte |
 //!
-//! So level 0 is a small tiered tree of its own (DiffKV §3.3 merges level 0 selectively in the same spirit).
+//! So level 0 is itself a small tiered tree (DiffKV §3.3 also merges level 0 selectively).
 //!
 //! Groups of one table that overlap nothing are moved as soon as there are half of `level0_runs` runs: keys that
 //! arrive in order are never rewritten.
@@ -20,10 +20,10 @@ use bifold_contract::{Busy, CompactionJob, JobShape, Levels};
 use super::Leveled;
 use crate::compaction::shape::{self, Placed};
 
-/// With so many times the trigger's runs, even if they do not overlap, a read looks at too many key ranges.
+/// With this many times the trigger's runs, a read checks too many key ranges even if they do not overlap.
 const CROWD: usize = 2;
 
-/// Level 0 and what lies beneath it.
+/// Level 0 and the tables below it.
 pub(super) struct Level0<'a> {
     policy: &'a Leveled,
     levels: &'a Levels,
@@ -32,13 +32,13 @@ pub(super) struct Level0<'a> {
     runs: usize,
 }
 
-/// Tables that overlap one another, and what they overlap down to the base.
+/// Tables that overlap one another, and the tables they overlap down to the base.
 struct Group<'a> {
     tables: Vec<Placed<'a>>,
     beneath: Vec<Placed<'a>>,
-    /// How many runs the tables are from.
+    /// The number of runs with a table in the group.
     depth: usize,
-    /// Bytes rewritten beneath per byte that comes down.
+    /// Bytes rewritten below per byte merged down.
     cost: f64,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Level0<'a> {
             Group { depth: shape::run_count(&tables), tables, beneath, cost }
         };
         let mut groups: Vec<Group<'a>> = shape::groups(levels, 0).into_iter().map(group).collect();
-        // The deepest costs readers most; of equals, the cheapest goes first.
+        // The group with the most runs costs readers most; among equals the cheapest goes first.
         groups.sort_by(|a, b| b.depth.cmp(&a.depth).then(a.cost.total_cmp(&b.cost)));
         let runs = shape::level(levels, 0).map_or(0, |level| level.runs.len());
         Self { policy, levels, base, groups, runs }
@@ -68,10 +68,11 @@ impl<'a> Level0<'a> {
         })
     }
 
-    /// How far it is from its shape.
+    /// The debt of level 0.
     pub(super) fn debt(&self) -> f64 {
         let deepest = self.groups.iter().map(|group| self.debt_of(group)).fold(0.0, f64::max);
-        // Runs side by side cost readers little and go down unread: that is due, but never urgent.
+        // Runs that do not overlap cost readers little and are moved without being read: that is due but never
+        // urgent.
         let movable = if deepest < 1.0 && self.moved(&Busy::default()).is_some() { 1.0 } else { 0.0 };
         deepest.max(movable).max(self.runs as f64 / self.crowd() as f64)
     }
@@ -87,7 +88,7 @@ impl<'a> Level0<'a> {
         self.policy.merge_down(&group.tables, &group.beneath, self.levels, busy, self.base, reason)
     }
 
-    /// Merges some neighbouring runs of a group with each other: those that cost the fewest bytes per run less.
+    /// Merges some neighbouring runs of a group with each other: those with the fewest bytes per run saved.
     fn merged_within(&self, group: &Group<'_>, busy: &Busy) -> Option<CompactionJob> {
         let runs: Vec<&[Placed<'_>]> = group.tables.chunk_by(|a, b| a.run == b.run).collect();
         let mut best: Option<(u64, &[&[Placed<'_>]])> = None;
@@ -106,7 +107,7 @@ impl<'a> Level0<'a> {
         if !shape::is_free(busy, &inputs, 0) {
             return None;
         }
-        // The output stands where the newest of them stood: what is flushed meanwhile stays newer.
+        // The output takes the place of the newest input: runs flushed meanwhile stay newer.
         let run = Some(inputs.first()?.run);
         let reason =
             format!("{} of {} runs of level 0 merge: merging down would rewrite too much", window.len(), group.depth);
@@ -129,7 +130,7 @@ impl<'a> Level0<'a> {
         group.cost <= f64::from(self.policy.options.level0_overlap)
     }
 
-    /// 1.0 when the group is due; from there on, each further half of the trigger's runs counts one.
+    /// 1.0 when the group is due; after that, each further half of the trigger's runs adds 1.
     fn debt_of(&self, group: &Group<'_>) -> f64 {
         let due = if group.cost < 1.0 { self.half_trigger() } else { self.trigger() } as f64;
         let depth = group.depth as f64;

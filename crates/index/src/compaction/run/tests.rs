@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{Error, Pointer, Value};
+use bifold_contract::{Error, Pointer};
 use bifold_io::{
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
     memory::MemoryFs,
@@ -25,32 +25,31 @@ use crate::{
     visible::Visible,
 };
 
-/// What a rewriter was told.
+/// The calls that a rewriter received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct Calls {
     kept: Vec<SeqNo>,
     discarded: Vec<(SeqNo, SeqNo)>,
     finished: bool,
 }
 
-/// Moves the value of every third number apart and of every third beside the key.
+/// Separates the values of sequence numbers 1 modulo 3 and inlines those of 2 modulo 3.
 #[derive(Clone, Default)]
-struct Mover(Arc<Mutex<Told>>);
+struct Mover(Arc<Mutex<Calls>>);
 
 fn pointer_to(seqno: SeqNo) -> Pointer {
     Pointer { file: seqno, epoch: 1, offset: 2, len: 3 }
 }
 
-/// Kind and payload of an entry after a [`Mover`] has kept it.
+/// An entry after a [`Mover`] has kept it.
 fn after_move(entry: &OwnedEntry) -> OwnedEntry {
     let (kind, payload) = match (entry.kind, entry.seqno % 3) {
         (Kind::Delete, _) | (_, 0) => (entry.kind, entry.payload.clone()),
-        (_, 1) => {
+        _ => {
             let mut payload = Vec::new();
             pointer::encode(pointer_to(entry.seqno), &mut payload);
             (Kind::Pointer, payload)
         }
-        _ => (Kind::Inline, b"moved".to_vec()),
     };
     OwnedEntry { kind, payload, ..entry.clone() }
 }
@@ -61,7 +60,7 @@ impl Rewriter for Mover {
         Ok(match (entry.kind, entry.seqno % 3) {
             (Kind::Delete, _) | (_, 0) => Kept::Unchanged,
             (_, 1) => Kept::Pointer(pointer_to(entry.seqno)),
-            _ => Kept::Inline(Value::copy_of(b"moved")),
+            _ => Kept::Moved(pointer_to(entry.seqno)),
         })
     }
 
@@ -169,42 +168,42 @@ fn versions(data: &Data) -> Vec<(String, SeqNo)> {
     data.entries.iter().map(|e| (String::from_utf8_lossy(&e.key).into_owned(), e.seqno)).collect()
 }
 
-/// Rewrites and answers what is left, and what the rewriter was told.
-fn outcome(data: Data, snapshots: &[SeqNo], bottom: bool) -> (Data, Told) {
+/// Rewrites `data`. Returns what is left and the calls that the rewriter received.
+fn outcome(data: Data, snapshots: &[SeqNo], bottom: bool) -> (Data, Calls) {
     let (dir, mover) = (dir(&MemoryFs::new()), Mover::default());
     let output = rewrite_data(&data, &plan(snapshots, &|_, _| bottom), &mover, &dir).unwrap();
-    let told = mover.0.lock().unwrap().clone();
-    (read_back(&dir, &output.tables), told)
+    let calls = mover.0.lock().unwrap().clone();
+    (read_back(&dir, &output.tables), calls)
 }
 
 #[test]
-fn each_stripe_keeps_its_newest_version_and_discards_tell_what_hides_them() {
+fn each_stripe_keeps_its_newest_version_and_discards_name_the_newer_one() {
     let entries = [1, 2, 3, 4, 5, 6].map(|seqno| put("k", seqno)).to_vec();
-    let (left, told) = outcome(Data { entries, ..Data::default() }, &[2, 4], false);
+    let (left, calls) = outcome(Data { entries, ..Data::default() }, &[2, 4], false);
     assert_eq!(versions(&left), [("k".into(), 6), ("k".into(), 4), ("k".into(), 2)]);
-    assert_eq!(told, Told { kept: vec![6, 4, 2], discarded: vec![(5, 6), (3, 4), (1, 2)], finished: true });
+    assert_eq!(calls, Calls { kept: vec![6, 4, 2], discarded: vec![(5, 6), (3, 4), (1, 2)], finished: true });
 }
 
 #[test]
-fn tombstones_vanish_only_at_the_bottom_and_only_when_no_snapshot_is_older() {
+fn tombstones_are_dropped_only_at_the_bottom_and_only_if_no_snapshot_is_older() {
     let data = || Data { entries: vec![put("k", 1), delete("k", 5), delete("m", 6)], ..Data::default() };
     assert_eq!(versions(&outcome(data(), &[], false).0), [("k".into(), 5), ("m".into(), 6)]);
     assert_eq!(versions(&outcome(data(), &[3], true).0), [("k".into(), 5), ("k".into(), 1), ("m".into(), 6)]);
-    let (left, told) = outcome(data(), &[], true);
-    assert_eq!((versions(&left), told.discarded), (vec![], vec![(1, 5)]));
+    let (left, calls) = outcome(data(), &[], true);
+    assert_eq!((versions(&left), calls.discarded), (vec![], vec![(1, 5)]));
     let newer_snapshot = outcome(data(), &[7], true).0;
     assert_eq!(versions(&newer_snapshot), []);
 }
 
 #[test]
-fn range_tombstones_drop_what_they_hide_and_survive_as_long_as_needed() {
+fn range_tombstones_drop_what_they_cover_and_survive_as_long_as_needed() {
     let data = || Data {
         entries: vec![put("a", 1), put("b", 2), put("b", 9), put("c", 3)],
         tombstones: vec![range("b", "d", 5), range("b", "d", 4)],
     };
-    let (left, told) = outcome(data(), &[], false);
+    let (left, calls) = outcome(data(), &[], false);
     assert_eq!((versions(&left), left.tombstones), (vec![("a".into(), 1), ("b".into(), 9)], vec![range("b", "d", 5)]));
-    assert_eq!(told.discarded, [(2, 9), (3, 5)]);
+    assert_eq!(calls.discarded, [(2, 9), (3, 5)]);
     let (left, _) = outcome(data(), &[], true);
     assert_eq!((left.entries.len(), left.tombstones), (2, vec![]));
     let (left, _) = outcome(data(), &[3], true);
@@ -242,7 +241,7 @@ fn progress_is_reported_and_may_stop_the_rewrite() {
 }
 
 #[test]
-fn whatever_call_fails_no_output_is_left() {
+fn no_output_is_left_whichever_call_fails() {
     let entries: Vec<_> = (1..200).map(|n| put(&format!("{n:04}"), n)).collect();
     let data = Data { entries, tombstones: vec![range("0100", "0150", 500)] };
     for at in 1.. {
@@ -254,7 +253,7 @@ fn whatever_call_fails_no_output_is_left() {
         let plan = RewritePlan { table_bytes: 600, ..plan(&[], &|_, _| false) };
         let outcome = rewrite_data(&data, &plan, &mover, &dir);
         if faulty.injected().is_empty() {
-            assert!(at > 3 && outcome.unwrap().tables.len() > 2, "all calls were failed in turn");
+            assert!(at > 3 && outcome.unwrap().tables.len() > 2, "every call has failed once");
             return;
         }
         assert!(outcome.is_err(), "call {at}");
@@ -312,12 +311,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The part of a history up to `beneath_upto` lies beneath; the rest is rewritten.
-fn split(history: &[Op], beneath_upto: SeqNo) -> (Data, Data) {
-    let (mut beneath, mut rewritten) = (Data::default(), Data::default());
+/// Splits a history: writes up to `below_upto` are below the output; the rest is rewritten.
+fn split(history: &[Op], below_upto: SeqNo) -> (Data, Data) {
+    let (mut below, mut rewritten) = (Data::default(), Data::default());
     let name = |key: u8| format!("{key:02}");
     for (seqno, op) in (1..).zip(history) {
-        let side = if seqno <= beneath_upto { &mut beneath } else { &mut rewritten };
+        let side = if seqno <= below_upto { &mut below } else { &mut rewritten };
         match *op {
             Op::Put(key) => side.entries.push(put(&name(key), seqno)),
             Op::Delete(key) => side.entries.push(delete(&name(key), seqno)),
@@ -327,28 +326,28 @@ fn split(history: &[Op], beneath_upto: SeqNo) -> (Data, Data) {
             }
         }
     }
-    (beneath, rewritten)
+    (below, rewritten)
 }
 
 proptest! {
     #[test]
     fn every_snapshot_reads_the_same_before_and_after(
         history in prop::collection::vec(op(), 1..60),
-        beneath_upto in 0..30u64,
+        below_upto in 0..30u64,
         mut snapshots in prop::collection::btree_set(0..60u64, 0..4),
         table_bytes in prop_oneof![Just(1), 400..700u64, Just(u64::MAX)],
     ) {
-        let (beneath, rewritten) = split(&history, beneath_upto);
+        let (below, rewritten) = split(&history, below_upto);
         let (dir, mover) = (dir(&MemoryFs::new()), Mover::default());
         let open: Vec<SeqNo> = snapshots.iter().copied().collect();
-        let bottom = |start: &[u8], end: Option<&[u8]>| !beneath.may_hold(start, end);
+        let bottom = |start: &[u8], end: Option<&[u8]>| !below.may_hold(start, end);
         let plan = RewritePlan { table_bytes, ..plan(&open, &bottom) };
         let output = rewrite_data(&rewritten, &plan, &mover, &dir).unwrap();
         let after = read_back(&dir, &output.tables);
 
         snapshots.insert(MAX_SEQNO);
         for &snapshot in &snapshots {
-            let (was, is) = (rewritten.and(&beneath).seen_by(snapshot), after.and(&beneath).seen_by(snapshot));
+            let (was, is) = (rewritten.and(&below).seen_by(snapshot), after.and(&below).seen_by(snapshot));
             prop_assert_eq!(was, is, "at {}", snapshot);
         }
         for entry in &after.entries {
@@ -364,18 +363,18 @@ proptest! {
             prop_assert!(crate::merge::stream_order(&pair[0].borrow(), &pair[1].borrow()).is_lt());
         }
 
-        let told = mover.0.lock().unwrap().clone();
-        prop_assert!(told.finished && output.values.removed == [77]);
+        let calls = mover.0.lock().unwrap().clone();
+        prop_assert!(calls.finished && output.values.removed == [77]);
         prop_assert_eq!(output.entries_in as usize, rewritten.entries.len());
-        prop_assert_eq!(output.entries_out as usize, told.kept.len());
-        prop_assert_eq!(told.kept.len(), after.entries.len());
-        prop_assert_eq!(output.entries_discarded as usize, told.discarded.len());
+        prop_assert_eq!(output.entries_out as usize, calls.kept.len());
+        prop_assert_eq!(calls.kept.len(), after.entries.len());
+        prop_assert_eq!(output.entries_discarded as usize, calls.discarded.len());
         prop_assert_eq!(output.entries_in, output.entries_out + output.entries_discarded + output.tombstones_vanished);
-        prop_assert!(told.discarded.iter().all(|(seqno, newer)| seqno < newer));
+        prop_assert!(calls.discarded.iter().all(|(seqno, newer)| seqno < newer));
     }
 
     #[test]
-    fn a_rewrite_of_everything_leaves_only_what_someone_sees(
+    fn a_rewrite_of_everything_leaves_only_visible_versions(
         history in prop::collection::vec(op(), 1..60),
         snapshots in prop::collection::btree_set(0..60u64, 0..3),
     ) {

@@ -1,4 +1,4 @@
-//! Nodes as the writer makes and changes them. Only the thread that holds the arena may call any of this.
+//! How the writer creates and changes nodes. Only the thread that holds the arena may call these functions.
 
 use std::{
     marker::PhantomData,
@@ -25,12 +25,12 @@ impl<'m> Node<'m> {
         let pointer = |node: Option<Self>| AtomicPtr::new(node.map_or(ptr::null_mut(), |node| node.head.as_ptr()));
         let leaf = Leaf { head, next: pointer(next), successor: pointer(None) };
         let space = arena.node_space(size_of::<Leaf>()).cast::<Leaf>();
-        // SAFETY: the space is ours alone, large enough and aligned.
+        // SAFETY: nobody else has the space; it is large enough and aligned.
         unsafe { space.write(leaf) };
         Self { head: space.cast(), life: PhantomData }
     }
 
-    /// An inner node with the keys of `head` and one child more.
+    /// An inner node with the keys of `head` and one more child than keys.
     ///
     /// # Safety
     /// The arena lives at least as long as `'m`.
@@ -38,12 +38,12 @@ impl<'m> Node<'m> {
         let pointer = |at: usize| children.get(at).map_or(ptr::null_mut(), |child| child.head.as_ptr());
         let inner = Inner { head, children: std::array::from_fn(|at| AtomicPtr::new(pointer(at))) };
         let space = arena.node_space(size_of::<Inner>()).cast::<Inner>();
-        // SAFETY: the space is ours alone, large enough and aligned.
+        // SAFETY: nobody else has the space; it is large enough and aligned.
         unsafe { space.write(inner) };
         Self { head: space.cast(), life: PhantomData }
     }
 
-    /// Whether a key that was sought here can be added.
+    /// Whether the sought key can be added here.
     #[inline]
     pub(in super::super) fn has_room_for(self, place: Place) -> bool {
         place.order.len() < SLOTS && place.found == Found::Nothing
@@ -56,7 +56,7 @@ impl<'m> Node<'m> {
         self.publish(place.order.with_next_slot_at(place.rank));
     }
 
-    /// Puts two children with `key` between them in the place of the one at `place`.
+    /// Replaces the child at `place` with two children and `key` between them.
     pub(in super::super) fn add_child(self, place: Place, left: Self, key: Key<'m>, right: Self) {
         let slot = place.order.len();
         self.fill_slot(slot, key);
@@ -66,13 +66,13 @@ impl<'m> Node<'m> {
         self.replace_child(place.order, place.rank, left);
     }
 
-    /// Puts a child for the same range of keys in the place of another.
+    /// Replaces a child with another for the same key range.
     pub(in super::super) fn replace_child(self, order: Order, position: usize, child: Self) {
-        // Release: whoever sees the child sees what is in it, and the order published before.
+        // Release: a reader that sees the child sees its content, and the order published before.
         self.inner().child_cell(order, position).store(child.head.as_ptr(), Release);
     }
 
-    /// Tells whoever comes to this leaf by an old link what took its place.
+    /// Links this replaced leaf to the leaf that took its place, for readers that arrive through an old link.
     pub(in super::super) fn set_successor(self, leaf: Self) {
         self.leaf().successor.store(leaf.head.as_ptr(), Release);
     }
@@ -86,13 +86,13 @@ impl<'m> Node<'m> {
 
     #[inline]
     fn publish(self, order: Order) {
-        // Release: whoever sees the order sees the slots it names.
+        // Release: a reader that sees the order sees the slots it names.
         self.head().order.store(order.to_word(), Release);
     }
 }
 
 impl Head {
-    /// `keys`, in order, with their slices.
+    /// A head with `keys`, in order, and their slices.
     pub(in super::super) fn new(level: u8, keys: &[Key<'_>], slices: &[u64], truncation: Truncation) -> Self {
         let pointer = |at: usize| keys.get(at).map_or(ptr::null_mut(), |key| key.as_ptr());
         Self {

@@ -1,4 +1,4 @@
-//! Keys of one awkward shape at a time, and enough of them for a tree of several levels.
+//! Keys of one difficult shape at a time, and enough of them for a tree of several levels.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use bifold_contract::{Entry, SeqNo};
 use super::{Memtable, check, filled};
 use crate::cursor::Cursor;
 
-/// Enough for four levels; Miri has time for two.
+/// Enough for four levels; two under Miri.
 const KEYS: u64 = if cfg!(miri) { 60 } else { 3000 };
 
-/// A number that looks like chance.
+/// A pseudo-random number.
 fn scattered(n: u64) -> u64 {
     (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
@@ -32,7 +32,7 @@ fn descending_decimals() {
 }
 
 #[test]
-fn hashed_decimals_behind_a_common_word() {
+fn hashed_decimals_after_a_common_prefix() {
     check_keys((0..KEYS).map(|n| format!("user{:020}", scattered(n)).into_bytes()));
 }
 
@@ -42,7 +42,7 @@ fn random_bytes() {
 }
 
 #[test]
-fn ascending_in_several_places_in_turn() {
+fn ascending_in_several_places_alternately() {
     check_keys((0..KEYS).map(|n| format!("place {} entry {:09}", scattered(n) % 5, n).into_bytes()));
 }
 
@@ -52,10 +52,10 @@ fn the_same_few_keys_again_and_again() {
 }
 
 #[test]
-fn no_order_of_arrival_takes_much_more_memory_than_another() {
-    type Arrival = fn(u64, u64) -> u64;
+fn no_insertion_order_takes_much_more_memory_than_another() {
+    type InsertionOrder = fn(u64, u64) -> u64;
     let count = if cfg!(miri) { 60 } else { 2000 };
-    let orders: [(&str, Arrival); 6] = [
+    let orders: [(&str, InsertionOrder); 6] = [
         ("ascending", |n, _| n),
         ("descending", |n, count| count - n),
         ("scattered", |n, _| scattered(n)),
@@ -65,14 +65,14 @@ fn no_order_of_arrival_takes_much_more_memory_than_another() {
     ];
     for (name, order) in orders {
         let memtable = check_keys((0..count).map(|n| order(n, count).to_be_bytes().to_vec()));
-        // 48 B of heads and key, 3 B of payload on average, and 256 B of leaves for each seven keys twice over.
+        // 48 B of heads and key, 3 B of payload on average, and twice 256 B of leaves per seven keys.
         let bytes = memtable.data_bytes() / count as usize;
         assert!(bytes < 160, "{name}: {bytes} bytes per entry");
     }
 }
 
 #[test]
-fn each_key_the_start_of_the_next() {
+fn each_key_is_a_prefix_of_the_next() {
     check_keys((1..KEYS as usize / 10).map(|len| vec![b'a'; len]));
     check_keys((1..KEYS as usize / 10).rev().map(|len| vec![0; len]));
 }
@@ -85,14 +85,14 @@ fn all_keys_of_one_and_two_bytes() {
 }
 
 #[test]
-fn clusters_far_from_the_fences_around_them() {
-    // Both fences of most nodes differ early while the keys within share 40 bytes.
+fn clusters_that_share_much_more_than_their_fences() {
+    // The fences of most nodes differ early, while the keys between them share 40 bytes.
     let cluster = |n: u64| format!("{}{:040}{:05}", scattered(n) % 3, 0, scattered(n) % 50_000).into_bytes();
     check_keys((0..KEYS / 2).map(cluster));
 }
 
 #[test]
-fn every_key_breaks_the_prefix_of_those_before() {
+fn every_key_breaks_the_prefix_of_the_previous_ones() {
     check_keys((1..KEYS as usize / 20).rev().map(|shared| [vec![b'm'; 4 * shared], vec![b'z']].concat()));
     check_keys((1..KEYS as usize / 20).rev().map(|shared| [vec![b'm'; 4 * shared], vec![b'a']].concat()));
 }
@@ -116,7 +116,7 @@ fn the_longest_keys() {
 }
 
 #[test]
-fn large_payloads_take_their_own_memory_and_waste_none() {
+fn large_payloads_get_their_own_chunk_and_waste_no_memory() {
     let memtable = Memtable::new();
     let payload = vec![7; 3 << 20];
     memtable.writer().insert(&Entry::inline(b"small", 1, b"x"));
@@ -128,7 +128,7 @@ fn large_payloads_take_their_own_memory_and_waste_none() {
 }
 
 #[test]
-fn a_cursor_inside_a_leaf_that_is_split_goes_on() {
+fn a_cursor_inside_a_leaf_that_is_split_continues() {
     let keys: Vec<_> = (0..if cfg!(miri) { 20 } else { 40 }).map(|n| vec![n * 4]).collect();
     let (memtable, _) = filled(&keys);
     let placed = |key: &[u8]| {
@@ -137,7 +137,7 @@ fn a_cursor_inside_a_leaf_that_is_split_goes_on() {
         cursor
     };
     let mut cursors: Vec<_> = keys.iter().map(|key| (placed(key), placed(key))).collect();
-    // All leaves are split several times over, below, above and around the cursors.
+    // All leaves are split several times, below, above and around the cursors.
     for n in 0..KEYS {
         memtable.writer().insert(&Entry::inline(&scattered(n).to_be_bytes(), 100 + n, b""));
     }

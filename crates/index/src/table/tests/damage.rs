@@ -1,4 +1,4 @@
-//! What a table answers when its file is damaged: an error, or what a sound one answers.
+//! A table with a damaged file returns an error or the same result as an intact one.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     table::{ReadMode, Table, TableContext, TableOptions, TableWriter, verify},
 };
 
-/// A small table that has everything: several blocks, versions across blocks, tombstones of both kinds.
+/// A small table with several blocks, versions across blocks, and tombstones of both kinds.
 fn small(disk: &Disk, compression: Compression) -> (TableMeta, Vec<OwnedEntry>) {
     let mut entries = Vec::new();
     for (key, versions) in [("apple", 1), ("apricot", 5), ("banana", 1), ("cherry", 2), ("damson", 1)] {
@@ -33,37 +33,38 @@ fn small(disk: &Disk, compression: Compression) -> (TableMeta, Vec<OwnedEntry>) 
     (writer.finish().unwrap(), entries)
 }
 
-/// Everything that can be read of a table; an error wherever it was met.
+/// Everything that can be read from a table, or an error in its place.
 fn read_all(disk: &Disk, meta: &TableMeta, entries: &[OwnedEntry]) -> Vec<Result<String, ()>> {
-    // Neither cache nor budget: every answer comes from the file.
+    // Neither cache nor budget: every read goes to the file.
     let context = Arc::new(TableContext::new(0, 0));
     let table = match Table::open(&disk.dir, Arc::new(meta.clone()), &context) {
         Ok(table) => table,
         Err(_) => return vec![Err(())],
     };
-    let mut answers = vec![Ok(format!("{:?}", table.range_tombstones()))];
+    let mut results = vec![Ok(format!("{:?}", table.range_tombstones()))];
     let keys = entries.iter().map(|e| (&e.key[..], e.seqno)).chain([(&b"absent"[..], 9), (b"zebra", 9)]);
     for (key, seqno) in keys {
         let found = table.get(key, key_hash(key), seqno, IoSource::Get);
-        answers.push(found.map(|found| format!("{found:?}")).map_err(|_| ()));
+        results.push(found.map(|found| format!("{found:?}")).map_err(|_| ()));
     }
     for mode in [ReadMode::Scan, ReadMode::Compaction] {
         let mut cursor = table.cursor(mode);
         let mut outcome = cursor.first();
         while let (Ok(()), Some(entry)) = (&outcome, cursor.entry()) {
-            answers.push(Ok(format!("{entry:?}")));
+            results.push(Ok(format!("{entry:?}")));
             outcome = cursor.next();
         }
-        answers.push(outcome.map(|()| "end".into()).map_err(|_| ()));
+        results.push(outcome.map(|()| "end".into()).map_err(|_| ()));
     }
-    answers
+    results
 }
 
-/// Whether each answer is an error or the one of a sound table. After an error in a walk nothing more is compared.
-fn is_honest(found: &[Result<String, ()>], sound: &[Result<String, ()>]) -> bool {
-    let mut sound = sound.iter();
+/// Whether each result is an error or the result of an intact table. After an error in an iteration nothing more is
+/// compared.
+fn is_error_or_equal(found: &[Result<String, ()>], intact: &[Result<String, ()>]) -> bool {
+    let mut intact = intact.iter();
     found.iter().all(|found| match found {
-        Ok(text) => sound.any(|sound| sound.as_ref() == Ok(text)),
+        Ok(text) => intact.any(|intact| intact.as_ref() == Ok(text)),
         Err(()) => true,
     })
 }
@@ -73,15 +74,15 @@ fn every_flipped_bit_is_an_error_or_harmless_and_verification_finds_it() {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
         let disk = Disk::new();
         let (meta, entries) = small(&disk, compression);
-        let sound = read_all(&disk, &meta, &entries);
-        assert!(sound.iter().all(Result::is_ok), "{sound:?}");
+        let intact = read_all(&disk, &meta, &entries);
+        assert!(intact.iter().all(Result::is_ok), "{intact:?}");
         assert!(verify::verify(&disk.dir, &meta).is_empty());
         let path = disk.dir.file("000005.tbl");
         for bit in 0..meta.bytes * 8 {
             disk.fs.flip_bit(&path, bit);
             let found = read_all(&disk, &meta, &entries);
-            assert!(is_honest(&found, &sound), "{compression:?}, bit {bit}: {found:?}");
-            assert!(found.iter().any(Result::is_err), "{compression:?}, bit {bit}: nobody noticed");
+            assert!(is_error_or_equal(&found, &intact), "{compression:?}, bit {bit}: {found:?}");
+            assert!(found.iter().any(Result::is_err), "{compression:?}, bit {bit}: no read noticed");
             let problems = verify::verify(&disk.dir, &meta);
             assert!(!problems.is_empty(), "{compression:?}, bit {bit}: not verified");
             assert!(problems.iter().all(Error::is_corruption), "{problems:?}");
@@ -90,9 +91,9 @@ fn every_flipped_bit_is_an_error_or_harmless_and_verification_finds_it() {
     }
 }
 
-/// The hashes of keys stand in the file only so that the keys need not be read.
+/// The hashes of keys are in the file only so that the keys need not be read.
 #[test]
-fn hashes_that_are_missing_or_damaged_are_made_of_the_keys() {
+fn missing_or_damaged_hashes_are_computed_from_the_keys() {
     for bits in [HASH_BITS, 0, 10] {
         let disk = Disk::new();
         let options = TableOptions { block_bytes: 100, filter_bits_per_key: bits, ..options() };
@@ -106,7 +107,7 @@ fn hashes_that_are_missing_or_damaged_are_made_of_the_keys() {
         };
         let expected = sorted(entries.iter().map(|entry| key_hash(&entry.key)).collect());
         let hashes = || sorted(disk.open(&meta).key_hashes().unwrap());
-        assert_eq!(hashes(), expected, "{bits} bits a key");
+        assert_eq!(hashes(), expected, "{bits} bits per key");
         let place = disk.open(&meta).file.footer.filter();
         if bits != HASH_BITS {
             continue;
@@ -116,14 +117,14 @@ fn hashes_that_are_missing_or_damaged_are_made_of_the_keys() {
         for bit in place.start * 8..place.end * 8 {
             disk.fs.flip_bit(&disk.dir.file("000005.tbl"), bit);
             assert_eq!(hashes(), expected, "bit {bit}");
-            assert_eq!(disk.open(&meta).verify().len(), 1, "bit {bit}: verification tells of it all the same");
+            assert_eq!(disk.open(&meta).verify().len(), 1, "bit {bit}: verification still reports it");
             disk.fs.flip_bit(&disk.dir.file("000005.tbl"), bit);
         }
     }
 }
 
 #[test]
-fn a_file_cut_anywhere_or_grown_does_not_open() {
+fn a_truncated_or_grown_file_does_not_open() {
     let disk = Disk::new();
     let (meta, _) = small(&disk, Compression::None);
     let path = disk.dir.file("000005.tbl");
@@ -131,7 +132,7 @@ fn a_file_cut_anywhere_or_grown_does_not_open() {
     for len in 0..bytes.len() {
         disk.fs.write_durable(&path, &bytes[..len]);
         let error = Table::open(&disk.dir, Arc::new(meta.clone()), &disk.context).unwrap_err();
-        assert!(error.is_corruption(), "cut to {len} bytes: {error}");
+        assert!(error.is_corruption(), "truncated to {len} bytes: {error}");
         assert!(!verify::verify(&disk.dir, &meta).is_empty());
     }
     disk.fs.write_durable(&path, &[&bytes[..], b"more"].concat());
@@ -139,14 +140,14 @@ fn a_file_cut_anywhere_or_grown_does_not_open() {
 }
 
 #[test]
-fn another_table_under_the_name_does_not_open() {
+fn another_table_under_its_name_does_not_open() {
     let disk = Disk::new();
     let meta = disk.write(5, &sample(10), &options());
     let other = disk.write(6, &sample(10), &options());
     let bytes = disk.fs.read(&disk.dir.file("000006.tbl")).unwrap();
     disk.fs.write_durable(&disk.dir.file("000005.tbl"), &bytes);
     assert!(Table::open(&disk.dir, Arc::new(meta), &disk.context).unwrap_err().is_corruption());
-    // Nor the right file with another description.
+    // Nor does the right file with other metadata.
     let wrong = TableMeta { entries: 11, ..other.clone() };
     assert!(Table::open(&disk.dir, Arc::new(wrong.clone()), &disk.context).unwrap_err().is_corruption());
     assert_eq!(verify::verify(&disk.dir, &wrong).len(), 1);
@@ -154,7 +155,7 @@ fn another_table_under_the_name_does_not_open() {
 }
 
 #[test]
-fn verification_goes_on_after_damage() {
+fn verification_continues_after_damage() {
     let disk = Disk::new();
     let meta = disk.write(5, &sample(1000), &options());
     let path = disk.dir.file("000005.tbl");

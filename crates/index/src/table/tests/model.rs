@@ -16,7 +16,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     (head, tail).prop_map(|(head, tail)| [head.as_bytes(), &tail].concat())
 }
 
-/// Sorted entries; some keys have so many versions that they fill blocks.
+/// Sorted entries; some keys have enough versions to fill blocks.
 fn entries() -> impl Strategy<Value = Vec<OwnedEntry>> {
     let versions = prop_oneof![10 => 1u64..3, 1 => 20u64..60];
     let payload = prop_oneof![20 => 0usize..60, 1 => 3000usize..6000];
@@ -58,11 +58,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn reads_and_walks_meet_what_was_written(
-        entries in entries(), options in any_options(), mode in mode(), room in 0u64..3, probe in key(),
+    fn reads_and_iterations_find_what_was_written(
+        entries in entries(), options in any_options(), mode in mode(), memory in 0u64..3, probe in key(),
     ) {
         let disk = Disk::new();
-        let disk = Disk { context: TableContext::new((room % 2) << 20, (room / 2) << 20).into(), ..disk };
+        let disk = Disk { context: TableContext::new((memory % 2) << 20, (memory / 2) << 20).into(), ..disk };
         let meta = disk.write(9, &entries, &options);
         prop_assert_eq!(meta.entries, entries.len() as u64);
         let table = disk.open(&meta);
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cursor_may_turn_anywhere(
+    fn a_cursor_may_change_direction_anywhere(
         entries in entries(),
         options in any_options(),
         mode in mode(),
@@ -118,7 +118,7 @@ proptest! {
         for (forward, steps) in walks {
             for _ in 0..steps {
                 if at >= entries.len() {
-                    // Off either end a cursor stands nowhere and stays there.
+                    // Past either end a cursor has no entry and stays there.
                     prop_assert_eq!(here(&cursor), None);
                     cursor.next().unwrap();
                     cursor.prev().unwrap();

@@ -1,4 +1,4 @@
-//! Tables to test with.
+//! Tables for tests.
 
 use std::{path::Path, sync::Arc};
 
@@ -56,7 +56,7 @@ pub(crate) fn options() -> TableOptions {
     TableOptions::default()
 }
 
-/// So many keys with one version each and values of about 100 bytes.
+/// This many keys, each with one version and a value of about 100 bytes.
 pub(crate) fn sample(keys: u64) -> Vec<OwnedEntry> {
     let entry = |at: u64| OwnedEntry {
         key: format!("key{at:08}").into_bytes(),

@@ -1,4 +1,4 @@
-//! Every version of a history, the old ones too, finds the runs that have a key.
+//! Every version of a history, including old ones, finds the runs that have a key.
 
 use std::collections::BTreeSet;
 
@@ -18,14 +18,14 @@ use crate::{
     version::Version,
 };
 
-/// What happens to level 0. Keys are bytes.
+/// A change to level 0. Keys are bytes.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A new run of these keys, in a table for the lower half of all keys and one for the upper.
+    /// A new run of these keys, with one table for the lower half of the keys and one for the upper half.
     Flush(BTreeSet<u8>),
-    /// The newest runs become one, in place of the newest.
+    /// The newest runs are merged into one, in the place of the newest.
     MergeWithin(usize),
-    /// Lower or upper halves of the oldest runs go down.
+    /// The lower or upper halves of the oldest runs are merged down.
     MergeDown(bool, usize),
 }
 
@@ -54,7 +54,7 @@ impl History {
         self.version.levels().first().map_or(&[], |runs| runs)
     }
 
-    /// Tables with these keys as tables of `run`.
+    /// Tables of `run` with these keys.
     fn added(&mut self, run: RunId, keys: &BTreeSet<u8>) -> Vec<TableAdded> {
         let mut added = Vec::new();
         for half in [0..40u8, 40..80] {
@@ -73,7 +73,7 @@ impl History {
 
     fn step(&mut self, step: &Step) {
         let mut edit = LevelEdit::default();
-        let gone = |edit: &mut LevelEdit, run: &TableRun, table: &Table| {
+        let remove = |edit: &mut LevelEdit, run: &TableRun, table: &Table| {
             edit.removed.push(TableRemoved { level: 0, run: run.id(), table: table.meta().id });
         };
         match step {
@@ -84,14 +84,14 @@ impl History {
             Step::MergeWithin(count) => {
                 let merged: Vec<_> = self.runs().iter().take(*count).cloned().collect();
                 let Some(newest) = merged.first().map(|run| run.id()) else { return };
-                merged.iter().for_each(|run| run.tables().iter().for_each(|table| gone(&mut edit, run, table)));
+                merged.iter().for_each(|run| run.tables().iter().for_each(|table| remove(&mut edit, run, table)));
                 let keys = merged.iter().flat_map(|run| keys_of(run)).collect();
                 edit.added = self.added(newest, &keys);
             }
             Step::MergeDown(upper, count) => {
                 for run in self.runs().iter().rev().take(*count) {
                     let of_half = |table: &&Arc<Table>| (table.meta().smallest[0] >= 40) == *upper;
-                    run.tables().iter().filter(of_half).for_each(|table| gone(&mut edit, run, table));
+                    run.tables().iter().filter(of_half).for_each(|table| remove(&mut edit, run, table));
                 }
             }
         }
@@ -104,11 +104,11 @@ fn keys_of(run: &TableRun) -> BTreeSet<u8> {
     (0..80).filter(|&key| hashes.contains(&key_hash(&[key]))).collect()
 }
 
-/// Compares what a version's locator says with what is in its tables. Answers how many runs it named beyond those.
+/// Compares the runs that a version's locator names with those that have the key. Returns how many more it named.
 fn check(version: &Version) -> usize {
     let runs = version.levels().first().map_or(&[][..], |runs| runs);
     let keys: Vec<_> = runs.iter().map(|run| keys_of(run)).collect();
-    let mut beyond = 0;
+    let mut false_positives = 0;
     for key in 0..80u8 {
         let mut named = Vec::new();
         version.locator().candidates(key_hash(&[key]), runs.len(), &mut |at| {
@@ -118,10 +118,10 @@ fn check(version: &Version) -> usize {
         assert!(named.is_sorted_by(|a, b| a < b), "newest first, each once: {named:?}");
         let has = |at: &usize| keys[*at].contains(&key);
         let missing: Vec<_> = (0..runs.len()).filter(has).filter(|at| !named.contains(at)).collect();
-        assert!(missing.is_empty(), "key {key} is in runs {missing:?} too, named were {named:?}");
-        beyond += named.iter().filter(|at| !has(at)).count();
+        assert!(missing.is_empty(), "key {key} is also in runs {missing:?}; named were {named:?}");
+        false_positives += named.iter().filter(|at| !has(at)).count();
     }
-    beyond
+    false_positives
 }
 
 proptest! {
@@ -148,12 +148,12 @@ proptest! {
         versions.iter().for_each(|version| { check(version); });
         prop_assert!(context.metadata_bytes() <= memory);
         drop((versions, history));
-        prop_assert_eq!(context.metadata_bytes(), 0, "the last version gives its memory back");
+        prop_assert_eq!(context.metadata_bytes(), 0, "the last version returns its memory");
     }
 }
 
-/// Flushes of all keys, and what is merged down now and then.
-fn usual() -> Vec<Step> {
+/// Flushes of all keys, and some merges.
+fn typical_steps() -> Vec<Step> {
     let keys = |from: u8| (from..80).step_by(3).collect();
     let flushes = (0..8).map(|at| Step::Flush(keys(at % 3)));
     let mut steps: Vec<_> = flushes.collect();
@@ -167,23 +167,24 @@ fn few_runs_are_named_in_vain() {
     let context = Arc::new(TableContext::new(0, 1 << 20));
     let version = Version::with_hash_index(HashIndexOptions::default(), None, &context);
     let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: HASH_BITS };
-    for step in usual() {
+    for step in typical_steps() {
         history.step(&step);
-        // What has gone down is named where its run still has the other half: its tables do not span the key.
+        // A key that was merged down is still named if its run has the other half: the run's tables do not span the
+        // key.
         let runs = history.runs().len();
-        let beyond = check(&history.version);
-        assert!(beyond <= 30 * runs, "{beyond} beyond in {runs} runs");
+        let false_positives = check(&history.version);
+        assert!(false_positives <= 30 * runs, "{false_positives} false positives in {runs} runs");
     }
     let usage = history.version.hash_index().unwrap();
     assert!(usage.buckets_used + usage.chained <= usage.buckets && usage.runs >= 5, "{usage:?}");
 }
 
 #[test]
-fn without_memory_every_run_is_asked() {
+fn without_memory_every_run_is_searched() {
     let context = Arc::new(TableContext::new(0, 50));
     let version = Version::with_hash_index(HashIndexOptions::default(), None, &context);
     let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: 0 };
-    usual().iter().for_each(|step| history.step(step));
+    typical_steps().iter().for_each(|step| history.step(step));
     assert_eq!(history.version.hash_index(), None);
     assert!(check(&history.version) > 0);
 }

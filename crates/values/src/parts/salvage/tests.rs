@@ -71,17 +71,17 @@ fn walk(source: &Source) -> (Vec<Written>, Vec<Damage>) {
         match salvage.step() {
             Found::Record(record, len) => {
                 let (offset, end) = (record.offset, record.offset + u64::from(len));
-                assert_eq!(at, offset, "nothing is passed without a word");
+                assert_eq!(at, offset, "nothing is skipped without a report");
                 at = end;
                 let value = record.value().unwrap().to_vec();
                 let (seqno, kind) = (record.seqno, record.kind);
                 records.push(Written { offset, end, seqno, kind, key: record.key.to_vec(), value });
             }
-            Found::Damage(met) => {
-                assert_eq!(at, met.offset, "nothing is passed without a word");
-                assert!(met.bytes > 0);
-                at += met.bytes;
-                damage.push(met);
+            Found::Damage(damaged) => {
+                assert_eq!(at, damaged.offset, "nothing is skipped without a report");
+                assert!(damaged.bytes > 0);
+                at += damaged.bytes;
+                damage.push(damaged);
             }
             Found::End => break,
         }
@@ -126,7 +126,7 @@ fn a_damaged_header_needs_the_name_only_where_the_number_is_lost() {
         let found = found_in("copy.bin", &damaged);
         assert_eq!(found.is_err(), (16..24).contains(&at), "byte {at}");
         assert!(found.is_err() || found.unwrap().0 == all, "byte {at}");
-        // The description is gone as well: the records tell the number.
+        // The description is damaged too: the number comes from the records.
         damaged[55] ^= 1;
         assert_eq!(found_in("000014.val", &damaged).unwrap().0, all, "byte {at}");
     }

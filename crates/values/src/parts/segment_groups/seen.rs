@@ -1,10 +1,10 @@
-//! Which keys a part of a group has met: a Bloom filter that grows, paid from a budget.
+//! Which keys a segment of a group knows: a Bloom filter that grows, paid from a budget.
 
 use std::sync::Arc;
 
 use crate::parts::budget::{Budget, Taken};
 
-/// Which keys were met: a Bloom filter that grows by adding larger ones. The halves of a group go on with the same ones.
+/// The known keys: a Bloom filter that grows by adding larger ones. The halves of a split group share them.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub layers: Vec<Arc<Layer>>,
@@ -19,20 +19,21 @@ pub(super) struct Layer {
     pub taken: Taken,
 }
 
-/// Bits of filter for each key: about one key in a hundred is taken for one met before.
+/// Bits of filter for each key: about one new key in a hundred is taken for a known one.
 const BITS_PER_KEY: u64 = 12;
 
-/// With fewer, three keys of four are.
+/// With fewer bits, three new keys of four are taken for known ones.
 const BITS_PER_KEY_MIN: u64 = 2;
 
-/// A new layer has room for so many times the keys met before: whether a key is new costs a miss of the cache for each layer.
+/// A new layer has room for so many times the known keys: checking whether a key is new costs a cache miss for each
+/// layer.
 const LAYER_GROWTH: usize = 3;
 
 /// Keys that the first layer has room for.
 const KEYS_MIN: usize = 64;
 
 impl Seen {
-    /// With room for half as many keys again. `None` where the budget is used up.
+    /// A filter with room for half as many keys again. `None` where the budget is used up.
     pub fn for_keys(keys: usize, budget: &Arc<Budget>) -> Option<Self> {
         let layer = Layer::new((keys + keys / 2).max(KEYS_MIN), budget)?;
         Some(Self { layers: vec![Arc::new(layer)], keys: 0 })
@@ -47,7 +48,7 @@ impl Seen {
         self.layers.iter().rev().any(|layer| layer.contains(hash))
     }
 
-    /// Answers whether it was there. `None`: it was not, and there is no room for it.
+    /// Returns whether it was there. `None`: it was not, and there is no room for it.
     pub fn insert(&mut self, hash: u64, budget: &Arc<Budget>) -> Option<bool> {
         if self.contains(hash) {
             return Some(true);

@@ -1,11 +1,11 @@
-//! Reads that are announced before they are made (DiffKV §2.2: most of a scan's time goes into fetching values).
+//! Prefetching of announced reads (DiffKV §2.2: most of a scan's time goes into fetching values).
 //!
 //! ```text
-//! pointers of the next entries ─▶ by file and offset ─▶ neighbours as one stretch ─▶ asked of the device side by side
+//! pointers of the next entries ─▶ by file and offset ─▶ neighbours as one stretch ─▶ concurrent requests to the device
 //! ```
 //!
-//! Where values are sorted by key, or partly, the next entries of a scan have few stretches; where they are in the order of arrival,
-//! each is one.
+//! Where values are sorted by key, even partly, the next entries of a scan have few stretches. Where they are in the
+//! order of arrival, each is a stretch of its own.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -13,14 +13,14 @@ use bifold_contract::{FileId, Pointer};
 
 use super::{ValueFile, ValueFiles};
 
-/// Whether values are in memory is asked at every so many announcements: it takes a system call.
+/// Whether values are in memory is checked once in so many announcements: the check takes a system call.
 const LOOKS_EVERY: u64 = 4;
 
-/// Values that are no further apart than this, in bytes, are fetched with what is between them: four pages take a device about
-/// as long as one, and a second request longer.
+/// Values no further apart than this, in bytes, are fetched with what is between them: a device takes about as long
+/// for four pages as for one, and longer for a second request.
 const GAP_BYTES: u64 = 16 << 10;
 
-/// A part of a file to fetch.
+/// A section of a file to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
     file: FileId,
@@ -28,7 +28,7 @@ struct Stretch {
     end: u64,
 }
 
-/// The stretches that these places are in, by file and offset.
+/// The stretches that these pointers are in, by file and offset.
 fn stretches(pointers: &[Pointer]) -> Vec<Stretch> {
     let stretch = |at: &Pointer| Stretch { file: at.file, start: at.offset, end: at.offset + u64::from(at.len) };
     let mut all: Vec<Stretch> = pointers.iter().map(stretch).collect();
@@ -44,8 +44,9 @@ fn stretches(pointers: &[Pointer]) -> Vec<Stretch> {
 }
 
 impl ValueFiles {
-    /// Announces reads to come. To ask the system for a value takes as long as to read it from memory, so it is only
-    /// asked when the first one is not there; and as long as all are, that is looked at now and then only. Answers whether it was asked.
+    /// Announces reads to come. Asking the system to prefetch a value takes as long as reading it from memory, so it
+    /// is done only when the first value is not in memory; and while all are in memory, that is checked only now and
+    /// then. Returns whether the system was asked.
     pub fn prefetch(&self, pointers: &[Pointer]) -> bool {
         let all = self.all.load();
         let file_of = |id: FileId| -> Option<&Arc<ValueFile>> { all.get(&id) };

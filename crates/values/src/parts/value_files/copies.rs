@@ -1,4 +1,4 @@
-//! What collections write: copies at the end of files, and files that no commit has to do with.
+//! What GC writes: copies at the end of files, and files that do not belong to commits.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -15,21 +15,21 @@ use crate::parts::{buffers::Held, hash_map::HashMap, sync::LockExt};
 /// Copies are written in pieces of this size, where there is memory for it: 0.3 µs per KiB instead of 0.9.
 const COPY_BUFFER_BYTES: usize = 256 << 10;
 
-/// They end at a multiple of this, but for the last. So no piece is smaller.
+/// Pieces end at a multiple of this, except the last. So no piece is smaller.
 const COPY_ALIGNMENT: usize = 32 << 10;
 
-/// What a collection appends to a file: a new one, or one that it goes on with. One that is dropped before it is finished leaves nothing.
+/// What GC appends to a file, new or existing. A copy that is dropped before it is finished leaves nothing.
 #[derive(Debug)]
 pub struct Copy {
     file: Arc<ValueFile>,
     undo: Undo,
-    /// As long as this is here the file stays open for appending.
+    /// Keeps the file open for appending.
     writer: Arc<Writer>,
-    /// Where the next record will stand. The file itself is as long as it was until the copy is finished.
+    /// Where the next record will stand. The length of the file itself changes only when the copy is finished.
     end: u64,
     /// Records not written yet.
     buffer: Vec<u8>,
-    /// They are written in pieces of this size.
+    /// The buffer is written in pieces of this size.
     piece_bytes: usize,
     held: Held,
 }
@@ -39,7 +39,7 @@ pub struct Copy {
 struct Undo {
     dir: Dir,
     file: Arc<ValueFile>,
-    /// Nobody else knows the file.
+    /// The file is new: nobody else knows it.
     is_new: bool,
     is_finished: bool,
 }
@@ -49,7 +49,7 @@ impl Drop for Undo {
         if self.is_finished {
             return;
         }
-        // Bytes may stand behind those that count.
+        // There may be bytes beyond the length that counts.
         self.file.sealed.store(true, Relaxed);
         if self.is_new {
             let _counted = self.dir.remove(&names::value(self.file.id));
@@ -70,7 +70,7 @@ impl Copy {
         self.end
     }
 
-    /// Appends a copy of `record`; answers where it will stand.
+    /// Appends a copy of `record` and returns where it will stand.
     ///
     /// # Errors
     /// I/O errors.
@@ -100,13 +100,13 @@ impl Copy {
         self.end += len as u64;
         self.held.grow_to(self.buffer.capacity());
         if self.buffer.len() >= self.piece_bytes + COPY_ALIGNMENT {
-            // So that the next piece begins where a piece of the system's memory does.
+            // So that the next piece begins at a page boundary of the system's cache.
             self.write_out(self.buffer.len() - (self.end % COPY_ALIGNMENT as u64) as usize)?;
         }
         Ok(Pointer { file: self.file.id, epoch: 0, offset, len: len as u32 })
     }
 
-    /// Writes the first `bytes` of what is not written yet.
+    /// Writes the first `bytes` of the buffer.
     fn write_out(&mut self, bytes: usize) -> Result<()> {
         if bytes > 0 {
             self.writer.append(&[&self.buffer[..bytes]])?;
@@ -117,7 +117,7 @@ impl Copy {
 }
 
 impl ValueFiles {
-    /// Begins a file for what a collection copies. Nobody reads it before it is finished.
+    /// Begins a file for what GC copies. Nobody reads it before it is finished.
     ///
     /// # Errors
     /// I/O errors.
@@ -125,7 +125,7 @@ impl ValueFiles {
         self.begin_copy_for(class, group, IoSource::Gc)
     }
 
-    /// As [`ValueFiles::begin_copy`], on whose behalf is said.
+    /// As [`ValueFiles::begin_copy`], on behalf of `source`.
     ///
     /// # Errors
     /// I/O errors.
@@ -134,7 +134,7 @@ impl ValueFiles {
         Ok(self.copy_to(file, writer, true))
     }
 
-    /// Goes on with a file that no commit appends to. If the copy is not finished, the file is sealed.
+    /// Continues a file that no commit appends to. If the copy is not finished, the file is sealed.
     ///
     /// # Errors
     /// I/O errors.
@@ -150,8 +150,8 @@ impl ValueFiles {
         Copy { file, undo, writer, end, buffer, piece_bytes, held }
     }
 
-    /// Lets readers find copies. The next sync covers them, and the next edit lists them. `None`: a file that was gone on
-    /// with has got another name meanwhile, so nothing was copied.
+    /// Lets readers find copies. The next sync covers them, and the next edit records them. `None`: a continued file
+    /// has been sealed meanwhile, so nothing was copied.
     ///
     /// # Errors
     /// I/O errors.
@@ -174,19 +174,19 @@ impl ValueFiles {
         Ok(Some(files))
     }
 
-    /// Completes a file that no commit has to do with: durable, but for its name, when this returns. Whoever asked for it names
-    /// it in an edit.
+    /// Completes a file that does not belong to commits: durable, except for its name, when this returns. The caller
+    /// names it in an edit.
     ///
     /// # Errors
-    /// I/O errors; the file is gone then.
+    /// I/O errors; the file is then deleted.
     pub fn finish_alone(&self, copy: Copy) -> Result<ValueFileMeta> {
         self.finish_in_order(copy, None)
     }
 
-    /// As [`ValueFiles::finish_alone`], of a file with values by key.
+    /// As [`ValueFiles::finish_alone`], for a file with values sorted by key.
     ///
     /// # Errors
-    /// I/O errors; the file is gone then.
+    /// I/O errors; the file is then deleted.
     pub fn finish_in_order(&self, mut copy: Copy, extent: impl Into<Option<Extent>>) -> Result<ValueFileMeta> {
         copy.write_out(copy.buffer.len())?;
         if !planted!("skip_alone_sync") {
@@ -206,7 +206,7 @@ impl ValueFiles {
         Ok(file.meta(self.context.keyspace))
     }
 
-    /// Removes files that are finished and that no edit has named.
+    /// Deletes a finished file that no edit has named.
     pub fn remove(&self, id: FileId) {
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());

@@ -1,7 +1,7 @@
-//! Files in which something cannot be read: they are left out of what collects and rewrites, and stay as they are.
+//! Files in which something cannot be read: GC and rewrites leave them out, and they stay as they are.
 //!
-//! What cannot be read can be moved nowhere, so its file cannot come free as long as something leads there. All other files can.
-//! This is known until the database is closed: the next session finds out anew.
+//! What cannot be read cannot be moved, so its file cannot be freed while something points there. All other files
+//! can. This is known until the database is closed: the next session finds out again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use bifold_contract::{Error, FileId};
 use super::{ValueFile, ValueFiles};
 use crate::{parts::sync::LockExt, placement::Explained};
 
-/// Why a file is not collected that is left out.
+/// Why GC does not pick a file that is left out.
 pub const UNREADABLE: &str = "something in it cannot be read";
 
 /// The files, each with the first error.
 pub(super) type LeftOut = BTreeMap<FileId, Error>;
 
 impl ValueFiles {
-    /// Leaves a file out from now on. Answers whether that is new: it is there, and was not left out before.
+    /// Leaves a file out from now on. Returns whether that is new: the file exists and was not left out before.
     pub fn leave_out(&self, id: FileId, why: &Error) -> bool {
         let mut left_out = self.left_out.hold();
         if left_out.contains_key(&id) || self.get(id).is_none() {
@@ -33,16 +33,16 @@ impl ValueFiles {
         self.left_out.hold().contains_key(&id)
     }
 
-    /// The files that are left out. One that is deleted is not.
+    /// The files that are left out, without deleted ones.
     #[must_use]
     pub fn left_out_files(&self) -> BTreeSet<FileId> {
-        self.there(|id, _| id)
+        self.existing(|id, _| id)
     }
 
     /// Why files are left out.
     #[must_use]
     pub fn left_out(&self) -> Vec<Error> {
-        self.there(|_, why| why.clone())
+        self.existing(|_, why| why.clone())
     }
 
     /// Bytes of the files in use that are left out.
@@ -55,14 +55,14 @@ impl ValueFiles {
         self.in_use().iter().filter(|file| left_out.contains(&file.id)).map(|file| file.len()).sum()
     }
 
-    /// Bytes of files in use that are dead, as far as known; of those that are left out, none can come free.
+    /// Dead bytes of files in use, as far as known, without files that are left out: those cannot be freed.
     #[must_use]
     pub fn dead_bytes(&self) -> u64 {
         let left_out = self.left_out_files();
         self.in_use().iter().filter(|file| !left_out.contains(&file.id)).map(|file| file.dead()).sum()
     }
 
-    /// The same for who asks why a file is not collected.
+    /// Explanations of the files that are left out.
     #[must_use]
     pub fn explain_left_out(&self) -> Vec<Explained> {
         let files = self.left_out_files().into_iter().filter_map(|id| self.get(id));
@@ -78,8 +78,8 @@ impl ValueFiles {
         files.map(explain).collect()
     }
 
-    fn there<T, C: FromIterator<T>>(&self, tell: impl Fn(FileId, &Error) -> T) -> C {
+    fn existing<T, C: FromIterator<T>>(&self, report: impl Fn(FileId, &Error) -> T) -> C {
         let left_out = self.left_out.hold();
-        left_out.iter().filter(|(id, _)| self.get(**id).is_some()).map(|(&id, why)| tell(id, why)).collect()
+        left_out.iter().filter(|(id, _)| self.get(**id).is_some()).map(|(&id, why)| report(id, why)).collect()
     }
 }

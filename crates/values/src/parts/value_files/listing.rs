@@ -1,26 +1,26 @@
-//! What the manifest knows of value files: which there are, how long they are, and which have gone.
+//! What the manifest records about value files: which exist, how long they are, and which are deleted.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use bifold_contract::{FileId, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
 
-use super::{Emptied, GONE, ValueFile, ValueFiles};
+use super::{Drained, ValueFile, ValueFiles};
 use crate::parts::{hash_map::HashMap, sync::LockExt};
 
 impl ValueFiles {
-    /// Files that no edit names yet, and forgets them: the caller records them.
+    /// Returns the files that no edit names yet, and forgets them: the caller records them.
     #[must_use]
     pub fn unrecorded(&self) -> Vec<ValueFileMeta> {
         let files = std::mem::take(&mut *self.unrecorded.hold());
         let durable = |file: &Arc<ValueFile>| {
             let bytes = file.synced.load(Relaxed);
-            file.listed.store(bytes, Relaxed);
+            file.recorded_len.store(bytes, Relaxed);
             ValueFileMeta { bytes, ..file.meta(self.context.keyspace) }
         };
         files.iter().map(durable).collect()
     }
 
-    /// Makes the beginnings of files durable.
+    /// Makes the recorded lengths of these files durable.
     ///
     /// # Errors
     /// I/O errors.
@@ -28,8 +28,8 @@ impl ValueFiles {
         self.sync_files(&files.iter().filter_map(|meta| self.get(meta.id)).collect::<Vec<_>>())
     }
 
-    /// What the manifest should learn when all commits up to `flushed` need no log any more: lengths that are durable,
-    /// dead bytes, and gone files that nothing points at.
+    /// What the manifest should record when all commits up to `flushed` need no log any more: durable lengths, dead
+    /// bytes, and deleted files that nothing points at.
     #[must_use]
     pub fn pending_edit(&self, flushed: SeqNo) -> ValueEdit {
         let mut edit = ValueEdit::default();
@@ -42,16 +42,16 @@ impl ValueFiles {
                 edit.garbage.push((file.id, pending_edit, 0));
             }
         }
-        let mut gone = self.gone.hold();
-        edit.removed.extend(gone.iter().filter(|&(_, &last)| last <= flushed).map(|(&id, _)| id));
-        gone.retain(|_, last| *last > flushed);
+        let mut deleted = self.deleted.hold();
+        edit.removed.extend(deleted.iter().filter(|&(_, &last)| last <= flushed).map(|(&id, _)| id));
+        deleted.retain(|_, last| *last > flushed);
         edit
     }
 
-    /// Adds how long a listed file is, as far as that is durable.
+    /// Adds the length of a recorded file, as far as it is durable.
     fn record_growth(&self, file: &ValueFile, edit: &mut ValueEdit) {
         let bytes = file.synced.load(Relaxed);
-        if bytes > file.listed.fetch_max(bytes, Relaxed) {
+        if bytes > file.recorded_len.fetch_max(bytes, Relaxed) {
             edit.removed.push(file.id);
             edit.added.push(ValueFileMeta { bytes, ..file.meta(self.context.keyspace) });
         }
@@ -60,17 +60,17 @@ impl ValueFiles {
     /// The files that edits have named, oldest first.
     fn recorded_files(&self) -> Vec<Arc<ValueFile>> {
         let mut files: Vec<_> =
-            self.all.load().values().filter(|file| file.listed.load(Relaxed) > 0).map(Arc::clone).collect();
+            self.all.load().values().filter(|file| file.recorded_len.load(Relaxed) > 0).map(Arc::clone).collect();
         files.sort_unstable_by_key(|file| file.id);
         files
     }
 
-    /// Everything that edits have said so far, as one edit.
+    /// Everything that edits have recorded so far, as one edit.
     #[must_use]
-    pub fn listed(&self) -> ValueEdit {
+    pub fn recorded(&self) -> ValueEdit {
         let files = self.recorded_files();
         let meta = |file: &Arc<ValueFile>| ValueFileMeta {
-            bytes: file.listed.load(Relaxed),
+            bytes: file.recorded_len.load(Relaxed),
             ..file.meta(self.context.keyspace)
         };
         let dead = |file: &Arc<ValueFile>| (file.id, file.recorded_dead.load(Relaxed), 0);
@@ -79,39 +79,41 @@ impl ValueFiles {
             added: files
                 .iter()
                 .map(meta)
-                .chain(self.gone.hold().iter().map(|(&id, &last)| self.gone_meta(id, last)))
+                .chain(self.deleted.hold().iter().map(|(&id, &last)| self.deleted_meta(id, last)))
                 .collect(),
             garbage: files.iter().map(dead).filter(|garbage| garbage.1 > 0).collect(),
             tagged: Vec::new(),
         }
     }
 
-    /// Takes files out of use: all they held has moved, by commits up to `last`, or is dead. All at once: a file must not be
-    /// reclaimed before one that holds an older version of what it holds.
-    pub fn empty(&self, files: impl Iterator<Item = FileId>, last: SeqNo) {
-        let emptied = Emptied { last, is_syncing: false, is_synced: false };
-        let there = files.filter(|&id| self.get(id).is_some()).map(|id| (id, emptied));
-        self.emptied.hold().extend(there);
+    /// Marks files as drained: all they held has moved, by commits up to `last`, or is dead. All at once: a file must
+    /// not be reclaimed before one that holds an older version of what it holds.
+    pub fn mark_drained(&self, files: impl Iterator<Item = FileId>, last: SeqNo) {
+        let drained = Drained { last, is_syncing: false, is_synced: false };
+        let there = files.filter(|&id| self.get(id).is_some()).map(|id| (id, drained));
+        self.drained.hold().extend(there);
         self.ask_at_sync();
     }
 
-    /// Lets go of the emptied files that no snapshot and no unsynced commit leads to, whose copies are durable: notes are copied
-    /// without any commit, so a sync must have begun after the file was emptied. The edit also says how long the others are:
-    /// a note that was copied to the end of one must not be cut off when the file it came from is gone.
+    /// Reclaims the drained files that no snapshot and no unsynced commit points into, and whose copies are durable.
+    /// Notes are copied without any commit, so a sync must have begun after the file was drained. The edit also
+    /// records how long the other files are: a note that was copied to the end of one must not be truncated after the
+    /// file it came from is deleted.
     ///
-    /// Never one that was emptied later without one emptied earlier: what comes back after a crash must not be older than what
-    /// went, since collecting a hot part takes its newest record of a key for the newest of all.
+    /// A file that was drained later is never reclaimed without one drained earlier. What comes back after a crash
+    /// must not be older than what was deleted, since GC of a hot segment takes its newest record of a key for the
+    /// newest of all.
     #[must_use]
     pub fn reclaim(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
-        let is_free = |emptied: &Emptied| {
-            (emptied.is_synced || planted!("reclaim_unsynced"))
-                && emptied.last <= durable
-                && oldest_snapshot.is_none_or(|snapshot| snapshot >= emptied.last)
+        let is_free = |drained: &Drained| {
+            (drained.is_synced || planted!("reclaim_unsynced"))
+                && drained.last <= durable
+                && oldest_snapshot.is_none_or(|snapshot| snapshot >= drained.last)
         };
         let mut edit = ValueEdit::default();
-        for (&id, emptied) in self.emptied.hold().iter().filter(|(_, emptied)| is_free(emptied)) {
+        for (&id, drained) in self.drained.hold().iter().filter(|(_, drained)| is_free(drained)) {
             edit.removed.push(id);
-            edit.added.push(self.gone_meta(id, emptied.last));
+            edit.added.push(self.deleted_meta(id, drained.last));
         }
         if !edit.is_empty() && !planted!("forget_growth") {
             let stay: Vec<_> =
@@ -124,10 +126,10 @@ impl ValueFiles {
     /// Whether [`ValueFiles::reclaim`] would find something after a sync.
     #[must_use]
     pub fn can_reclaim(&self, oldest_snapshot: Option<SeqNo>) -> bool {
-        self.emptied.hold().values().any(|emptied| oldest_snapshot.is_none_or(|snapshot| snapshot >= emptied.last))
+        self.drained.hold().values().any(|drained| oldest_snapshot.is_none_or(|snapshot| snapshot >= drained.last))
     }
 
-    /// Counts what an edit says is dead, and deletes the files that it has let go of.
+    /// Counts what an edit says is dead, and deletes the files that it has removed.
     pub fn installed(&self, edit: &ValueEdit) {
         for &(id, bytes, _) in &edit.garbage {
             if let Some(file) = self.get(id) {
@@ -140,50 +142,50 @@ impl ValueFiles {
                 file.tags.fetch_or(tags, Relaxed);
             }
         }
-        for meta in edit.added.iter().filter(|meta| meta.tags & GONE == 0) {
+        for meta in edit.added.iter().filter(|meta| meta.deleted.is_none()) {
             if let Some(file) = self.get(meta.id) {
-                file.listed.fetch_max(meta.bytes, Relaxed);
+                file.recorded_len.fetch_max(meta.bytes, Relaxed);
             }
         }
-        let is_gone = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.tags & GONE != 0);
+        let is_deleted = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.deleted.is_some());
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());
-        let gone: Vec<Arc<ValueFile>> =
-            edit.removed.iter().copied().filter(is_gone).filter_map(|id| all.remove(&id)).collect();
-        if gone.is_empty() {
+        let deleted: Vec<Arc<ValueFile>> =
+            edit.removed.iter().copied().filter(is_deleted).filter_map(|id| all.remove(&id)).collect();
+        if deleted.is_empty() {
             return;
         }
         self.all.store(Arc::new(all));
-        for file in gone {
-            if let Some(emptied) = self.emptied.hold().remove(&file.id) {
-                self.gone.hold().insert(file.id, emptied.last);
+        for file in deleted {
+            if let Some(drained) = self.drained.hold().remove(&file.id) {
+                self.deleted.hold().insert(file.id, drained.last);
             }
             self.dirty.hold().files.retain(|dirty| dirty.id != file.id);
             file.reader.remove_when_unused();
         }
     }
 
-    /// Bytes of emptied files out of which something has moved after the commit `seqno`.
+    /// Bytes of drained files out of which something moved after the commit `seqno`.
     #[must_use]
     pub fn drained_after(&self, seqno: SeqNo) -> u64 {
-        let emptied = self.emptied.hold();
+        let drained = self.drained.hold();
         let all = self.all.load();
-        let later = emptied.iter().filter(|(_, emptied)| emptied.last > seqno);
+        let later = drained.iter().filter(|(_, drained)| drained.last > seqno);
         later.filter_map(|(id, _)| all.get(id)).map(|file| file.len()).sum()
     }
 
-    /// The entry of a deleted file. Its number of entries is that of the last move out of it.
-    fn gone_meta(&self, id: FileId, last: SeqNo) -> ValueFileMeta {
+    /// The manifest entry of a deleted file, out of which values moved up to the commit `last`.
+    fn deleted_meta(&self, id: FileId, last: SeqNo) -> ValueFileMeta {
         ValueFileMeta {
             id,
             class: 0,
             keyspace: self.context.keyspace,
             group: 0,
             level: 0,
-            epoch: 0,
-            tags: GONE,
+            tags: 0,
             bytes: 0,
-            entries: last,
+            entries: 0,
+            deleted: Some(last),
             smallest: Box::default(),
             largest: Box::default(),
         }
@@ -234,38 +236,38 @@ mod tests {
     }
 
     #[test]
-    fn a_file_goes_in_the_edit_that_says_how_long_the_others_are() {
+    fn a_file_is_reclaimed_in_the_edit_that_records_the_lengths_of_the_others() {
         let files = files();
         let (stays, goes) = (files.begin(1).unwrap(), files.begin(1).unwrap());
         append(&files, &goes, 1);
         sync(&files);
         assert_eq!(files.unrecorded().len(), 2);
-        // What the one held is at the end of the other.
+        // What one held is at the end of the other.
         append(&files, &stays, 1);
-        files.empty([goes.id].into_iter(), 2);
+        files.mark_drained([goes.id].into_iter(), 2);
         assert_eq!(files.reclaim(1, None), ValueEdit::default(), "its move is not durable");
         assert_eq!(files.reclaim(2, None), ValueEdit::default(), "the copy is not durable");
         sync(&files);
         append(&files, &stays, 3);
         let edit = files.reclaim(2, None);
         assert_eq!(edit.removed, [goes.id, stays.id]);
-        let lengths: Vec<_> = edit.added.iter().map(|meta| (meta.id, meta.tags, meta.bytes)).collect();
+        let lengths: Vec<_> = edit.added.iter().map(|meta| (meta.id, meta.deleted, meta.bytes)).collect();
         let durable = stays.synced.load(Relaxed);
         assert!(stays.start() < durable && durable < stays.len());
-        assert_eq!(lengths, [(goes.id, GONE, 0), (stays.id, 0, durable)]);
+        assert_eq!(lengths, [(goes.id, Some(2), 0), (stays.id, None, durable)]);
         files.installed(&edit);
         assert!(files.get(goes.id).is_none() && files.get(stays.id).is_some());
     }
 
     #[test]
-    fn a_retired_file_is_there_for_who_found_it_before() {
+    fn a_reclaimed_file_stays_for_readers_that_found_it_before() {
         let files = files();
         let (stays, goes) = (files.begin(1).unwrap(), files.begin(1).unwrap());
         append(&files, &goes, 1);
         append(&files, &stays, 1);
         sync(&files);
         let _listed = files.unrecorded();
-        files.empty([goes.id].into_iter(), 1);
+        files.mark_drained([goes.id].into_iter(), 1);
         sync(&files);
         files.installed(&files.reclaim(1, None));
         assert!(files.get(goes.id).is_none());
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_rest_are_closed_and_go_on_when_something_is_appended() {
+    fn idle_files_are_closed_and_reopened_for_appends() {
         let files = files();
         let all: Vec<_> = (0..5).map(|_| files.begin(1).unwrap()).collect();
         for round in 1..4 {

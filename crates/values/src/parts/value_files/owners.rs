@@ -1,4 +1,5 @@
-//! Whose the value files are that no edit names: each says it itself, and is looked at once for all keyspaces.
+//! Which keyspace each unrecorded value file belongs to. Each file says so itself, and is read once for all
+//! keyspaces.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +10,24 @@ use bifold_format::{
 };
 use bifold_io::Dir;
 
-/// Files that no edit names, by owner.
+/// Unrecorded files, by keyspace.
 #[derive(Debug, Default)]
 pub struct Owners {
     of: BTreeMap<KeyspaceId, Vec<FileId>>,
-    /// Those that do not say whose they are, as no crash leaves them: they may be of any keyspace.
+    /// Those whose header is damaged in a way that no crash explains: they may belong to any keyspace.
     of_anybody: Vec<FileId>,
 }
 
 impl Owners {
-    /// The files that are of this keyspace, or may be.
+    /// The files that belong to this keyspace, or may.
     #[must_use]
     pub fn of(&self, keyspace: KeyspaceId) -> Vec<FileId> {
         self.of.get(&keyspace).into_iter().flatten().chain(&self.of_anybody).copied().collect()
     }
 }
 
-/// Sorts files by the keyspace that they say they belong to. One that was begun right before a crash, so that its beginning is
-/// torn, is left out: nothing in it was ever pointed at.
+/// Sorts files by the keyspace in their header. A file begun right before a crash, whose beginning is torn, is
+/// skipped: nothing ever pointed into it.
 ///
 /// # Errors
 /// I/O errors.

@@ -1,4 +1,4 @@
-//! Value files of an earlier session: opening them, what logs may find in them, and cutting off what never happened.
+//! Value files of an earlier session: opening them, what logs find in them, and truncating what was never committed.
 
 use std::sync::{
     Arc, Mutex, OnceLock,
@@ -12,7 +12,7 @@ use bifold_format::{
 };
 use bifold_io::Dir;
 
-use super::{APPENDED, Extent, GONE, ORDERED, ValueFile, ValueFiles};
+use super::{APPENDED, Extent, ORDERED, ValueFile, ValueFiles};
 use crate::{
     parts::{
         hash_map::HashMap,
@@ -22,45 +22,47 @@ use crate::{
     placement::Located,
 };
 
-/// What stands in a file behind the length that the manifest lists.
+/// What follows the length of a file that the manifest records.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
-    /// Whole records, as far as nothing is torn: the number of each, and where it ends.
+    /// Whole records before the first torn one: the number of each, and where it ends.
     records: Vec<(SeqNo, u64)>,
-    /// Between them, from where to where: what no crash leaves.
+    /// Damaged ranges between them, which no crash explains.
     damaged: Vec<(u64, u64)>,
     /// Where the file ends.
     file_end: u64,
-    /// Where the records end that commits lead to, with the number of the commit; and their bytes.
+    /// The ends of the records that commits point at, each with the number of the commit; and the bytes of these
+    /// records.
     referred: Vec<(SeqNo, u64)>,
     referred_bytes: u64,
 }
 
 impl Tail {
-    /// Where the records end that commits up to `last` have written or lead to. The first record with a later number ends them:
-    /// those that commits have appended ascend, and a copy is never newer than the commit that leads to it.
+    /// Where the records end that commits up to `last` have written or point at. The first record with a later number
+    /// ends them: records that commits append have ascending numbers, and a copy is never newer than the commit that
+    /// points at it.
     fn end(&self, start: u64, last: SeqNo) -> u64 {
         let whole = self.records.iter().take_while(|(seqno, _)| *seqno <= last).last();
         let referred = self.referred.iter().map(|&(_, end)| end).max();
         whole.map_or(start, |&(_, end)| end).max(referred.unwrap_or(start))
     }
 
-    /// How much of the file is on the disk, of which `listed` bytes are: a sync covers a file up to its end, so all that stands
-    /// before a record to which a durable commit leads. The numbers of the records themselves do not tell: copies and tags
-    /// have those of what they are of.
-    fn on_disk(&self, listed: u64, durable: SeqNo) -> u64 {
+    /// How much of the file is on disk. `recorded_len` bytes are. A sync covers a file up to its end, so everything
+    /// before a record that a durable commit points at is on disk. The numbers of the records themselves say nothing:
+    /// copies and tags have those of their originals.
+    fn on_disk(&self, recorded_len: u64, durable: SeqNo) -> u64 {
         let durable = self.referred.iter().filter(|(commit, _)| *commit <= durable);
-        durable.map(|&(_, end)| end).max().unwrap_or(listed)
+        durable.map(|&(_, end)| end).max().unwrap_or(recorded_len)
     }
 }
 
 impl ValueFiles {
-    /// Opens a file of an earlier session. One that is not listed counts if it says that it is of this keyspace.
+    /// Opens a file of an earlier session. An unrecorded one counts if its header names this keyspace.
     pub(super) fn adopt(&self, id: FileId, meta: Option<&ValueFileMeta>) -> Result<()> {
         let name = names::value(id);
         let path = self.context.dir.file(&name);
         if meta.is_some() && self.context.dir.len(&name)?.is_none() {
-            return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
+            return Err(Corruption::new(0, "value file", "a file recorded in MANIFEST", "no such file").of(path));
         }
         let reader = self.context.dir.open(&name)?;
         let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
@@ -71,7 +73,7 @@ impl ValueFiles {
         let (description, start) = match described {
             Ok(described) => described,
             Err(damage) if meta.is_some() => return Err(damage.of(path)),
-            // Begun right before a crash: what it holds was not durable.
+            // Begun right before a crash: what it held was not durable.
             Err(_) if value::is_torn_beginning(&first, id) => return Ok(()),
             Err(damage) => {
                 self.unreadable.hold().insert(id, damage.of(path));
@@ -87,7 +89,7 @@ impl ValueFiles {
             return Err(Corruption::new(reader.len(), "value file", expected, found).of(path));
         }
         let end = reader.len();
-        // For appending it is opened by what is appended.
+        // It is opened for appending by the first append.
         let reader = if self.context.writes { self.context.dir.open_mapped(&name)? } else { reader };
         let extent = meta.filter(|meta| meta.class == ORDERED).map(|meta| Extent {
             level: meta.level,
@@ -102,7 +104,7 @@ impl ValueFiles {
             writer: Mutex::default(),
             start,
             len: AtomicU64::new(whole),
-            listed: AtomicU64::new(meta.map_or(0, |_| whole)),
+            recorded_len: AtomicU64::new(meta.map_or(0, |_| whole)),
             dead: AtomicU64::new(0),
             recorded_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
@@ -117,7 +119,7 @@ impl ValueFiles {
         Ok(())
     }
 
-    /// Notes what stands behind the part of the file that is known to be whole.
+    /// Notes what follows the recorded length of the file.
     fn walk_tail(&self, file: &Arc<ValueFile>, end: u64) -> Result<()> {
         let mut tail = Tail { file_end: end, ..Tail::default() };
         let mut scan = Scan::new(file, file.len(), end, IoSource::Recovery);
@@ -138,16 +140,16 @@ impl ValueFiles {
                 Met::Damage(_) | Met::Torn(_) | Met::End => break,
             }
         }
-        if end > file.listed.load(Relaxed) {
+        if end > file.recorded_len.load(Relaxed) {
             self.tails.hold().insert(file.id, tail);
         }
         Ok(())
     }
 
-    /// What a pointer met in the log leads to.
+    /// What a pointer in the log leads to.
     ///
     /// # Errors
-    /// Corruption, where the file does not even say whose it is.
+    /// Corruption, if the file does not say which keyspace it belongs to.
     pub fn locate(&self, pointer: Pointer) -> Result<Located> {
         if let Some(damage) = self.unreadable.hold().get(&pointer.file) {
             return Err(damage.clone());
@@ -157,53 +159,54 @@ impl ValueFiles {
         Ok(match self.get(pointer.file) {
             Some(_) if self.tails.hold().get(&pointer.file).is_some_and(is_damaged) => Located::Damaged,
             Some(file) if end <= file.len() => Located::Whole,
-            None if self.gone.hold().contains_key(&pointer.file) => Located::Whole,
+            None if self.deleted.hold().contains_key(&pointer.file) => Located::Whole,
             _ => Located::Missing,
         })
     }
 
-    /// The commit of this number, which stays, leads there.
+    /// The commit of this number, which is kept, points there.
     pub fn refer(&self, pointer: Pointer, commit: SeqNo) {
         let end = pointer.offset.saturating_add(u64::from(pointer.len));
         let mut tails = self.tails.hold();
         let tail = tails.get_mut(&pointer.file);
         if let (Some(tail), Some(file)) = (tail, self.get(pointer.file))
-            && end > file.listed.load(Relaxed)
+            && end > file.recorded_len.load(Relaxed)
         {
             tail.referred_bytes += u64::from(pointer.len);
             tail.referred.push((commit, end.min(tail.file_end)));
         }
     }
 
-    /// The last commit that was durable before a file was deleted which logs may still point into.
+    /// The last commit that was durable before the deletion of a file that logs may still point into.
     #[must_use]
     pub fn durable_before(&self) -> SeqNo {
-        self.gone.hold().values().copied().max().unwrap_or(0)
+        self.deleted.hold().values().copied().max().unwrap_or(0)
     }
 
-    /// Of what the manifest does not list, keeps what commits up to `last` have written; of files that it does not list, those
-    /// that commits lead to. Answers the numbers of the records that stay, ascending.
+    /// Truncates each recorded file to what commits up to `last` have written, and keeps an unrecorded file only if
+    /// commits point into it. Returns the numbers of the records beyond the recorded lengths that are kept,
+    /// ascending.
     ///
-    /// What was appended up to the commit `durable` is on the disk. The rest is written again, where it is: no byte is copied to
-    /// another place, so a full disk has room for it.
+    /// What was appended up to the commit `durable` is on disk. The rest is written again in place: no byte is copied
+    /// elsewhere, so a full disk has room for it.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn settle(&self, last: SeqNo, durable: SeqNo) -> Result<Vec<SeqNo>> {
+    pub fn truncate_tails(&self, last: SeqNo, durable: SeqNo) -> Result<Vec<SeqNo>> {
         let (mut stay, mut unnamed) = (Vec::new(), Vec::new());
         for (id, tail) in std::mem::take(&mut *self.tails.hold()) {
             let Some(file) = self.get(id) else { continue };
             if !file.is_known() && tail.referred_bytes == 0 {
-                // What a crash left of garbage collection, or of commits that never happened.
+                // Left by a crash during GC, or by commits that never happened.
                 self.forget(id);
                 continue;
             }
-            let listed = file.listed.load(Relaxed).max(file.start);
-            let end = tail.end(listed, last);
+            let recorded_len = file.recorded_len.load(Relaxed).max(file.start);
+            let end = tail.end(recorded_len, last);
             file.len.store(end, Relaxed);
             if file.description.class != APPENDED {
-                // Copies whose moves were not committed: the index leads to what they are of.
-                file.add_dead((end - listed).saturating_sub(tail.referred_bytes));
+                // Copies whose moves were not committed: the index still points at the originals.
+                file.add_dead((end - recorded_len).saturating_sub(tail.referred_bytes));
             }
             stay.extend(tail.records.iter().filter(|(_, record_end)| *record_end <= end).map(|(seqno, _)| *seqno));
             if self.context.writes {
@@ -222,7 +225,7 @@ impl ValueFiles {
     }
 
     fn truncate_file(&self, file: &Arc<ValueFile>, tail: &Tail, end: u64, durable: SeqNo) -> Result<()> {
-        let (name, known) = (names::value(file.id), file.listed.load(Relaxed));
+        let (name, known) = (names::value(file.id), file.recorded_len.load(Relaxed));
         if tail.file_end > end {
             self.context.dir.truncate(&name, end)?;
         }
@@ -230,12 +233,12 @@ impl ValueFiles {
         if on_disk < end && !planted!("trust_cached_tail") {
             self.context.dir.write_again(&name, on_disk)?;
         }
-        file.listed.store(end, Relaxed);
+        file.recorded_len.store(end, Relaxed);
         file.synced.store(end, Relaxed);
         Ok(())
     }
 
-    /// Nobody finds the file any more.
+    /// Readers no longer find the file.
     fn forget(&self, id: FileId) {
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());
@@ -244,9 +247,9 @@ impl ValueFiles {
     }
 }
 
-/// Makes the names of files durable that perhaps only a failed sync of the directory has covered: as with bytes, another sync
-/// alone would change nothing. Each file has one of its two names at any moment; a crash in between is made good by
-/// [`restore_names`].
+/// Makes file names durable that perhaps only a failed sync of the directory has covered. As with bytes, another sync
+/// alone would change nothing. Each file has one of its two names at any moment; [`restore_names`] repairs a crash in
+/// between.
 ///
 /// # Errors
 /// I/O errors.
@@ -260,8 +263,8 @@ pub fn name_again(dir: &Dir, files: &[String]) -> Result<()> {
     dir.sync()
 }
 
-/// Gives files their names back that a crash within a recovery has left under their other ones, and removes copies that it has left
-/// unfinished.
+/// Restores the names of files that a crash during recovery left under their other names, and removes unfinished
+/// copies.
 ///
 /// # Errors
 /// I/O errors; [`Error::InvalidArgument`] where that is needed and nothing may be written.
@@ -272,7 +275,7 @@ pub fn restore_names(dir: &Dir, writes: bool) -> Result<()> {
         }
         let Some(known) = names::named_again(&name) else { continue };
         if !writes {
-            let reason = format!("a crash cut its recovery short ({name} is left of it): open it for writing once");
+            let reason = format!("a crash interrupted its recovery and left {name}: open it for writing once");
             return Err(Error::invalid("read-only database", reason));
         }
         dir.rename(&name, known)?;
@@ -280,18 +283,18 @@ pub fn restore_names(dir: &Dir, writes: bool) -> Result<()> {
     Ok(())
 }
 
-/// Reads every byte of a value file that the manifest lists.
+/// Reads every byte of a recorded value file.
 ///
 /// # Errors
 /// The first damage; I/O errors.
 pub fn verify(dir: &Dir, meta: &ValueFileMeta) -> Result<()> {
-    if meta.tags & GONE != 0 {
+    if meta.deleted.is_some() {
         return Ok(());
     }
     let name = names::value(meta.id);
     let path = dir.file(&name);
     if dir.len(&name)?.is_none() {
-        return Err(Corruption::new(0, "value file", "a file that MANIFEST lists", "no such file").of(path));
+        return Err(Corruption::new(0, "value file", "a file recorded in MANIFEST", "no such file").of(path));
     }
     let reader = dir.open(&name)?;
     if reader.len() < meta.bytes {
@@ -300,11 +303,11 @@ pub fn verify(dir: &Dir, meta: &ValueFileMeta) -> Result<()> {
     }
     let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
     reader.read_at(&mut first, 0, IoSource::Maintenance)?;
-    let listed = Description { class: meta.class, keyspace: meta.keyspace, group: meta.group };
+    let recorded = Description { class: meta.class, keyspace: meta.keyspace, group: meta.group };
     let start = match value::describe(&first) {
-        Ok((id, described, start)) if (id, described) == (meta.id, listed) => start,
+        Ok((id, described, start)) if (id, described) == (meta.id, recorded) => start,
         Ok((id, described, _)) => {
-            let (expected, found) = (format!("file {}, {listed:?}", meta.id), format!("file {id}, {described:?}"));
+            let (expected, found) = (format!("file {}, {recorded:?}", meta.id), format!("file {id}, {described:?}"));
             return Err(Corruption::new(0, "file header", expected, found).of(path));
         }
         Err(damage) => return Err(damage.of(path)),
@@ -316,19 +319,19 @@ pub fn verify(dir: &Dir, meta: &ValueFileMeta) -> Result<()> {
     Ok(())
 }
 
-/// Reads what stands in a value file behind the `listed` bytes that the manifest lists, if it lists any. A crash may have torn it;
-/// what no crash leaves is told, however much of it there is.
+/// Reads what follows the first `recorded_len` bytes of a value file, the length in the manifest, if it is recorded. A
+/// crash may have torn it. All damage that no crash explains is reported.
 ///
 /// # Errors
 /// I/O errors.
-pub fn verify_tail(dir: &Dir, id: FileId, listed: Option<u64>) -> Result<Vec<Error>> {
+pub fn verify_tail(dir: &Dir, id: FileId, recorded_len: Option<u64>) -> Result<Vec<Error>> {
     let reader = dir.open(&names::value(id))?;
     let mut first = vec![0; DESCRIPTION_BYTES_MAX.min(usize::try_from(reader.len()).unwrap_or(usize::MAX))];
     reader.read_at(&mut first, 0, IoSource::Maintenance)?;
-    // One without a beginning was begun right before a crash, and nothing leads there.
+    // A file without a valid beginning was begun right before a crash, and nothing points there.
     let Ok((_, _, start)) = value::describe(&first) else { return Ok(Vec::new()) };
     let (path, end) = (dir.file(&names::value(id)), reader.len());
-    let mut scan = Scan::of(id, reader, listed.unwrap_or(start), end, IoSource::Maintenance);
+    let mut scan = Scan::of(id, reader, recorded_len.unwrap_or(start), end, IoSource::Maintenance);
     let mut damage = Vec::new();
     loop {
         match scan.step()? {

@@ -1,14 +1,14 @@
-//! Flushes part medium values, merges move some of them (DiffKV §3.3): both write one sorted group.
+//! Flushes separate medium values, merges move some of them (DiffKV §3.3). Both write one sorted group.
 //!
 //! ```text
-//! flush   value beside its key, not small ─────────▶ new vTables, level 0 ─▶ pointer
-//! merge   pointer to a vTable ─┬─ its values move ─▶ new vTables of the output's level, one group ─▶ pointer; the old record is dead
+//! flush   inline value, not small ─────────────────▶ new vTables, level 0 ─▶ pointer
+//! merge   pointer to a vTable ─┬─ its values move ─▶ new vTables of the output's level ─▶ pointer; old record dead
 //!                              └─ they stay
 //!         dropped entries ─▶ the record is dead
 //! end     vTables durable, counters and tags of the old ones: one edit with the tables
 //! ```
 //!
-//! The stream comes by key, so what is written is sorted, and each vTable that is read is read from front to back.
+//! The stream is in key order, so what is written is sorted, and each vTable is read from front to back.
 
 use std::sync::{
     Arc,
@@ -39,7 +39,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Work {
     /// Written by flushes.
-    parted: AtomicU64,
+    separated: AtomicU64,
     /// Moved because keys went to a deeper level.
     merged: AtomicU64,
     /// Moved because files overlapped too many others.
@@ -60,7 +60,7 @@ enum Why {
 struct Source {
     file: Arc<ValueFile>,
     moves: Option<Why>,
-    /// Reads it from front to back; there when something moves.
+    /// Reads it from front to back; present when something moves.
     scan: Option<Scan>,
     /// An entry stays with its value here.
     is_kept: bool,
@@ -80,7 +80,7 @@ pub(super) struct Merge {
     shared: Arc<Shared>,
     job: RewriteJob,
     source: IoSource,
-    /// Values beside their keys are written apart, if they are not small.
+    /// Inline values are separated if they are not small.
     parts: bool,
     compressor: Compressor,
     sources: HashMap<FileId, Option<Source>>,
@@ -88,7 +88,7 @@ pub(super) struct Merge {
     output: Option<Output>,
     done: Vec<ValueFileMeta>,
     dead: DeadCounts,
-    /// Of these bytes, those that dropped entries led to.
+    /// The part of these bytes that dropped entries led to.
     dropped: u64,
 }
 
@@ -114,7 +114,7 @@ impl Merge {
         let RewriteJob { from, to, deepest, ref moving, .. } = self.job;
         let (_, extent) = (from?, file.extent()?);
         let policy = self.shared.options.merge;
-        // What cannot be read stays where it is, with all that is beside it; the index goes on leading there.
+        // A file with damage stays where it is, with all its values; the index still points there.
         if self.shared.files.is_left_out(file.id) && !planted!("move_what_is_left_out") {
             None
         } else if policy.moves(extent.level, to, deepest) {
@@ -136,7 +136,7 @@ impl Merge {
         self.sources.get_mut(&id)?.as_mut()
     }
 
-    /// Moves the value at `from`, if it is to move.
+    /// Moves the value at `from`, if it must move.
     fn follow(&mut self, key: &[u8], from: Pointer) -> Result<Kept> {
         let Some(source) = self.source_of(from.file) else { return Ok(Kept::Unchanged) };
         let Some(why) = source.moves else {
@@ -167,19 +167,19 @@ impl Merge {
         Ok(Kept::Moved(to))
     }
 
-    /// Writes a value that stood beside its key.
-    fn part(&mut self, key: &[u8], seqno: SeqNo, value: &[u8]) -> Result<Kept> {
+    /// Separates an inline value.
+    fn separate(&mut self, key: &[u8], seqno: SeqNo, value: &[u8]) -> Result<Kept> {
         self.make_room(key)?;
         let output = self.output.as_mut().unwrap_or_else(|| unreachable!("made above"));
         let compressor = &mut self.compressor;
         let encode = |out: &mut Vec<u8>, place| value::encode_value(out, place, seqno, key, value, compressor);
         let to = output.copy.append_with(encode)?;
         output.note(key);
-        self.shared.work.parted.fetch_add(u64::from(to.len), Relaxed);
+        self.shared.work.separated.fetch_add(u64::from(to.len), Relaxed);
         Ok(Kept::Moved(to))
     }
 
-    /// Sees to it that there is a vTable with room. One that is full ends before the first version of a key.
+    /// Ensures that there is a vTable with room. A full one ends before the first version of a key.
     fn make_room(&mut self, key: &[u8]) -> Result<()> {
         let full = |output: &mut Output| output.copy.end() >= self.shared.options.file_bytes && *output.largest != *key;
         if let Some(output) = self.output.take_if(full) {
@@ -201,7 +201,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Lets go of what was read ahead of files that are at their end.
+    /// Frees the read-ahead of files that are at their end.
     fn close_scans_before(&mut self, key: &[u8]) {
         for source in self.sources.values_mut().flatten() {
             if source.file.extent().is_some_and(|extent| *extent.largest < *key) {
@@ -210,7 +210,7 @@ impl Merge {
         }
     }
 
-    /// The files of the output's level that overlap too many others, of those that have to do with this merge (§3.4,
+    /// The files of the output's level that overlap too many others, among those that this merge involves (§3.4,
     /// "Scan-optimized merge").
     fn overlapping(&self) -> Vec<(FileId, u32)> {
         if self.shared.options.merge != order::MergePolicy::ScanOptimised || self.job.from.is_none() {
@@ -242,7 +242,7 @@ impl Work {
     pub fn with(&self, levels: Vec<LevelOrder>) -> Order {
         Order {
             levels,
-            separated_bytes: self.parted.load(Relaxed),
+            separated_bytes: self.separated.load(Relaxed),
             merged_bytes: self.merged.load(Relaxed),
             untangled_bytes: self.untangled.load(Relaxed),
             gc_bytes: self.collected.load(Relaxed),
@@ -278,11 +278,11 @@ impl Rewriter for Merge {
     fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
         match entry.kind {
             Kind::Inline if self.parts && entry.payload.len() >= self.shared.options.min_bytes => {
-                self.part(entry.key, entry.seqno, entry.payload)
+                self.separate(entry.key, entry.seqno, entry.payload)
             }
             Kind::Pointer => match pointer::decode(entry.payload) {
                 Ok(from) => self.follow(entry.key, from),
-                // Whoever reads it is told.
+                // Readers of the value get the error.
                 Err(_) => Ok(Kept::Unchanged),
             },
             Kind::Inline | Kind::Delete => Ok(Kept::Unchanged),
@@ -294,7 +294,7 @@ impl Rewriter for Merge {
         Ok(())
     }
 
-    /// Then a later merge of either table empties whole files.
+    /// Then a later merge of either table drains whole files.
     fn end_table(&mut self) -> Result<()> {
         self.output.take().map_or(Ok(()), |output| self.finish_output(output))
     }
@@ -312,7 +312,7 @@ impl Rewriter for Merge {
 }
 
 impl Drop for Merge {
-    /// A rewrite that is given up leaves nothing.
+    /// An abandoned rewrite leaves nothing.
     fn drop(&mut self) {
         self.done.iter().for_each(|meta| self.shared.files.remove(meta.id));
     }

@@ -13,9 +13,9 @@ use crate::{
 /// Which merges move values (DiffKV §3.3, §3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MergePolicy {
-    /// None but what collects garbage: values stay as they were flushed.
+    /// Only GC moves values: they stay as they were flushed.
     Off,
-    /// Each that takes keys to a deeper level (compaction-triggered merge).
+    /// Every merge that takes keys to a deeper level (compaction-triggered merge).
     EachLevel,
     /// Only those into the last two levels (lazy merge).
     Lazy,
@@ -25,8 +25,8 @@ pub enum MergePolicy {
 }
 
 impl MergePolicy {
-    /// The level of values that belongs to a level of keys, where `deepest` is the last that has any. Lazily, all but the last
-    /// two are one.
+    /// The level of values that belongs to a level of keys, where `deepest` is the last that has any. With lazy
+    /// merge, all but the last two are one.
     #[must_use]
     pub fn level_of_values(self, level: u8, deepest: u8) -> u8 {
         match self {
@@ -47,8 +47,8 @@ impl MergePolicy {
 /// The smallest and the largest key of a file.
 pub(super) type Range<'a> = (&'a [u8], &'a [u8]);
 
-/// How many of these ranges each of them overlaps, itself included: those that start no later than it ends, without those that end
-/// before it starts.
+/// How many of these ranges each of them overlaps, itself included: the number of ranges that start no later than it
+/// ends, minus those that end before it starts.
 pub(super) fn overlaps(ranges: &[Range<'_>]) -> Vec<usize> {
     let mut starts: Vec<&[u8]> = ranges.iter().map(|range| range.0).collect();
     let mut ends: Vec<&[u8]> = ranges.iter().map(|range| range.1).collect();
@@ -60,16 +60,17 @@ pub(super) fn overlaps(ranges: &[Range<'_>]) -> Vec<usize> {
     ranges.iter().map(count).collect()
 }
 
-/// Which of these ranges to tag: those that overlap more than `most` others with themselves, and all that overlap these.
+/// Which of these ranges to tag: those that overlap more than `most` ranges, themselves included, and all that
+/// overlap these.
 pub(super) fn to_tag(ranges: &[Range<'_>], most: usize) -> Vec<bool> {
     let overfull: Vec<Range<'_>> =
         overlaps(ranges).iter().zip(ranges).filter(|&(&count, _)| count > most).map(|(_, &range)| range).collect();
     let union = union(overfull);
-    let meets = |&(smallest, largest): &Range<'_>| {
+    let overlaps = |&(smallest, largest): &Range<'_>| {
         let first = union.partition_point(|range| range.1 < smallest);
         union.get(first).is_some_and(|range| range.0 <= largest)
     };
-    ranges.iter().map(meets).collect()
+    ranges.iter().map(overlaps).collect()
 }
 
 /// The same keys as ranges that do not overlap, ascending.
@@ -162,12 +163,12 @@ mod tests {
         ) {
             let owned: Vec<_> = pairs.iter().map(|&(start, len)| range(start, start + len)).collect();
             let ranges = borrowed(&owned);
-            let meet = |a: &Range<'_>, b: &Range<'_>| a.0 <= b.1 && b.0 <= a.1;
-            let counts: Vec<usize> = ranges.iter().map(|a| ranges.iter().filter(|b| meet(a, b)).count()).collect();
+            let overlap = |a: &Range<'_>, b: &Range<'_>| a.0 <= b.1 && b.0 <= a.1;
+            let counts: Vec<usize> = ranges.iter().map(|a| ranges.iter().filter(|b| overlap(a, b)).count()).collect();
             prop_assert_eq!(overlaps(&ranges), counts.clone());
             let tagged: Vec<bool> = ranges
                 .iter()
-                .map(|a| ranges.iter().zip(&counts).any(|(b, &count)| count > most && meet(a, b)))
+                .map(|a| ranges.iter().zip(&counts).any(|(b, &count)| count > most && overlap(a, b)))
                 .collect();
             prop_assert_eq!(to_tag(&ranges, most), tagged);
         }

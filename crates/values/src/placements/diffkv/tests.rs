@@ -1,18 +1,23 @@
-//! The placement by itself; the engine's part, which merges entries and records edits, is played by [`Stage`].
+//! The placement by itself. [`Stage`] plays the engine's part: it merges entries and records edits.
 
-use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Barrier, atomic::AtomicU64},
+};
 
 use bifold_contract::{Entry, IoSource, Kept as Written, Kind, ValueFileMeta};
 use bifold_format::pointer;
 use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
-use super::{order::MergePolicy, *};
+use super::{order::MergePolicy, victims::Choice, *};
 use crate::{
     parts::{
         budget::Memory,
         sync::LockExt,
         value_files::{COLLECTED, OVERLAPS, StoreContext},
     },
+    placement::{Commits, GcContext, IndexView, Moved, RewrittenTables},
     placements::SMALL,
     store::ValueStore,
 };
@@ -46,12 +51,12 @@ struct Stage {
     next: Arc<AtomicU64>,
     options: ValueOptions,
     placement: ValueStore<DiffKv>,
-    listed: BTreeMap<FileId, ValueFileMeta>,
+    recorded: BTreeMap<FileId, ValueFileMeta>,
     dead: BTreeMap<FileId, u64>,
 }
 
 fn job(from: Option<u8>, to: u8) -> RewriteJob {
-    RewriteJob { keyspace: 1, from, to, bottom: true, deepest: 6, moving: Vec::new() }
+    RewriteJob { from, to, deepest: 6, moving: Vec::new() }
 }
 
 impl Stage {
@@ -62,7 +67,7 @@ impl Stage {
     fn with_memory(options: ValueOptions, memory: &Memory) -> Self {
         let (fs, next) = (MemoryFs::new(), Arc::new(AtomicU64::new(1)));
         let placement = open(&fs, &next, options, &ValueEdit::default(), memory);
-        Self { fs, next, options, placement, listed: BTreeMap::new(), dead: BTreeMap::new() }
+        Self { fs, next, options, placement, recorded: BTreeMap::new(), dead: BTreeMap::new() }
     }
 
     fn try_rewrite(&self, job: &RewriteJob, kept: &[Row], dropped: &[Row]) -> Result<(Vec<Row>, ValueEdit)> {
@@ -76,7 +81,6 @@ impl Stage {
                     pointer::encode(to, &mut payload);
                     (Kind::Pointer, payload)
                 }
-                Written::Inline(value) => (Kind::Inline, value.to_vec()),
             };
             rows.push(Row { kind, payload, ..row.clone() });
         }
@@ -95,34 +99,34 @@ impl Stage {
     }
 
     fn install(&mut self, edit: &ValueEdit) {
-        let emptied = self.placement.drained_by(edit).into_iter().map(|(id, _)| id);
-        let edit = &ValueEdit { removed: edit.removed.iter().copied().chain(emptied).collect(), ..edit.clone() };
-        edit.removed.iter().for_each(|id| assert!(self.listed.remove(id).is_some(), "file {id} is not there"));
+        let drained = self.placement.drained_by(edit).into_iter().map(|(id, _)| id);
+        let edit = &ValueEdit { removed: edit.removed.iter().copied().chain(drained).collect(), ..edit.clone() };
+        edit.removed.iter().for_each(|id| assert!(self.recorded.remove(id).is_some(), "file {id} is not there"));
         for meta in &edit.added {
-            assert!(self.listed.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
+            assert!(self.recorded.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
         }
         edit.garbage.iter().for_each(|&(id, bytes, _)| *self.dead.entry(id).or_default() += bytes);
         for (id, tags) in &edit.tagged {
-            self.listed.get_mut(id).unwrap().tags |= tags;
+            self.recorded.get_mut(id).unwrap().tags |= tags;
         }
         self.placement.installed(edit);
     }
 
-    /// The edit of some other job takes along what commits and collections have begun.
+    /// The edit of some other job records what commits and GC have begun.
     fn list(&mut self) {
         self.install(&ValueEdit { added: self.placement.unrecorded(), ..ValueEdit::default() });
     }
 
     fn reopen(&mut self) {
-        let mut listed = ValueEdit { added: self.listed.values().cloned().collect(), ..ValueEdit::default() };
-        listed.garbage = self.dead.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect();
-        self.placement = open(&self.fs, &self.next, self.options, &listed, &Memory::new(1 << 20, 1 << 20));
+        let mut recorded = ValueEdit { added: self.recorded.values().cloned().collect(), ..ValueEdit::default() };
+        recorded.garbage = self.dead.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect();
+        self.placement = open(&self.fs, &self.next, self.options, &recorded, &Memory::new(1 << 20, 1 << 20));
     }
 
     fn check(&self, rows: &[Row], len: usize) {
         for row in rows {
             let found = self.placement.read(&row.key, row.seqno, row.pointer(), IoSource::Get).unwrap().unwrap();
-            assert_eq!(&found.value[..], vec![row.seqno as u8; len]);
+            assert_eq!(&found[..], vec![row.seqno as u8; len]);
         }
     }
 
@@ -135,7 +139,7 @@ fn open(
     fs: &MemoryFs,
     next: &Arc<AtomicU64>,
     options: ValueOptions,
-    listed: &ValueEdit,
+    recorded: &ValueEdit,
     memory: &Memory,
 ) -> ValueStore<DiffKv> {
     let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
@@ -145,7 +149,7 @@ fn open(
     let new_file = Arc::new(move || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let context =
         StoreContext { dir, keyspace: 1, new_file, writes: true, memory: memory.clone(), unsynced: Arc::default() };
-    let files = Arc::new(ValueFiles::open(context, listed, &[]).unwrap());
+    let files = Arc::new(ValueFiles::open(context, recorded, &[]).unwrap());
     ValueStore::of(Arc::clone(&files), Box::new(DiffKv::open(&files, options)))
 }
 
@@ -156,10 +160,10 @@ fn values(keys: std::ops::Range<u32>, step: usize, seqno: SeqNo, len: usize) -> 
 
 /// Paper §3.2, §4.1.
 #[test]
-fn a_flush_parts_medium_values_by_key_and_leaves_the_others() {
+fn a_flush_separates_medium_values_by_key_and_leaves_the_others() {
     let mut stage = Stage::new(ValueOptions { min_bytes: 100, ..SMALL });
-    let large = stage.placement.route(Routed::Put { key: b"00500", value: &[7; 1 << 10] }, 7).unwrap().unwrap();
-    assert_eq!(stage.placement.route(Routed::Put { key: b"00501", value: &[7; 1023] }, 8).unwrap(), None);
+    let large = stage.placement.write(WriteOp::Put { key: b"00500", value: &[7; 1 << 10] }, 7).unwrap().unwrap();
+    assert_eq!(stage.placement.write(WriteOp::Put { key: b"00501", value: &[7; 1023] }, 8).unwrap(), None);
     let mut payload = Vec::new();
     pointer::encode(large, &mut payload);
     let mut rows = values(0..100, 1, 100, 200);
@@ -169,10 +173,10 @@ fn a_flush_parts_medium_values_by_key_and_leaves_the_others() {
     stage.check(&flushed[..100], 200);
     assert_eq!(flushed[100..], rows[100..]);
     let ranges: Vec<_> =
-        stage.listed.values().map(|meta| (meta.level, meta.group, &*meta.smallest, &*meta.largest)).collect();
+        stage.recorded.values().map(|meta| (meta.level, meta.group, &*meta.smallest, &*meta.largest)).collect();
     assert!(ranges.len() > 4, "{ranges:?}");
     assert!(ranges.windows(2).all(|pair| pair[0].1 == pair[1].1 && pair[0].3 < pair[1].2), "{ranges:?}");
-    assert_eq!(stage.listed.values().map(|meta| meta.entries).sum::<u64>(), 100);
+    assert_eq!(stage.recorded.values().map(|meta| meta.entries).sum::<u64>(), 100);
 }
 
 /// Paper §3.4, figure 6: what is merged among the levels above the last two stays where it is.
@@ -191,7 +195,8 @@ fn lazily_values_move_to_the_last_two_levels_only() {
     assert_eq!((work.merged_bytes, work.untangled_bytes + work.gc_bytes), (2 * work.separated_bytes, 0));
 }
 
-/// Paper §3.5: a file with more garbage than the threshold is emptied by the next merge that meets it, and then it goes.
+/// Paper §3.5: the next merge that reads a file with more garbage than the threshold drains it, and then it is
+/// deleted.
 #[test]
 fn a_merge_empties_files_with_too_much_garbage() {
     let mut stage = Stage::new(SMALL);
@@ -210,12 +215,13 @@ fn a_merge_empties_files_with_too_much_garbage() {
     assert_ne!(rest[0].pointer().file, old);
     stage.check(&rest, 100);
     assert!(stage.placement.order().gc_bytes > 1000);
-    assert!(!stage.listed.contains_key(&old) && stage.listed.contains_key(&rest[0].pointer().file));
+    assert!(!stage.recorded.contains_key(&old) && stage.recorded.contains_key(&rest[0].pointer().file));
     assert_eq!(stage.placement.read(&rows[0].key, 1, rows[0].pointer(), IoSource::Get).unwrap().map(|_| ()), None);
     stage.check(&rest, 100);
 }
 
-/// Paper §3.4, figure 7: groups that overlap too much are tagged, the tags outlive a reopening, and the next merge makes one of them.
+/// Paper §3.4, figure 7: groups that overlap too much are tagged, the tags outlive a reopening, and the next merge
+/// makes one of them.
 #[test]
 fn a_merge_untangles_groups_that_overlap_too_much() {
     let mut stage = Stage::new(ValueOptions { max_sorted_run: 2, ..SMALL });
@@ -229,7 +235,7 @@ fn a_merge_untangles_groups_that_overlap_too_much() {
         let tagged = edit.tagged.iter().filter(|tag| tag.1 == OVERLAPS).count();
         assert_eq!(tagged, if round == 2 { 3 } else { 0 }, "round {round}: {:?}", edit.tagged);
     }
-    assert_eq!(stage.levels(), [(6, 3)], "those of level 0 are empty and gone");
+    assert_eq!(stage.levels(), [(6, 3)], "those of level 0 are empty and deleted");
     stage.reopen();
     let (merged, edit) = stage.rewrite(&job(Some(0), 6), &rows, &[]);
     assert_eq!((edit.added.len(), edit.tagged.len()), (1, 0));
@@ -267,7 +273,8 @@ fn a_rewrite_that_is_given_up_leaves_nothing() {
     stage.check(&merged, 100);
 }
 
-/// Files of 512 KiB that all overlap: with memory for two buffers they are read in smaller pieces, and what comes out is the same.
+/// Files of 512 KiB that all overlap: with memory for two buffers they are read in smaller pieces, and what comes out
+/// is the same.
 #[test]
 fn buffers_of_a_merge_are_counted_and_keep_to_their_share() {
     const SHARE_BYTES: u64 = 512 << 10;
@@ -296,40 +303,60 @@ fn buffers_of_a_merge_are_counted_and_keep_to_their_share() {
     assert!(plenty.0 == scarce.0 && plenty.0.iter().all(|kept| matches!(kept, Written::Moved(_))));
 }
 
-/// The newest place of each key, as tables and memtables would say.
+/// The newest place of each key, as tables and memtables have it.
 #[derive(Default)]
 struct Places(Mutex<BTreeMap<Vec<u8>, Pointer>>);
 
-impl IndexView for Places {
-    fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
-        Ok(self.0.hold().get(key).copied())
+/// Plays the engine's part in GC.
+struct Moves<'a> {
+    places: &'a Places,
+    /// Comes between the copies and the moves.
+    copied: &'a (dyn Fn() + Sync),
+}
+
+impl IndexView for Moves<'_> {
+    fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
+        Ok(self.places.0.hold().get(key).copied())
     }
 }
 
-impl Places {
-    /// Plays the engine's part in a collection whose copies are made.
-    fn commit(&self, collecting: &mut dyn GcRun) {
-        while let Some(moves) = collecting.advance().unwrap() {
-            for moved in &moves.moved {
-                let mut places = self.0.hold();
-                match places.get_mut(&*moved.key) {
-                    Some(place) if *place == moved.from => *place = moved.to,
-                    _ => collecting.refused(moved),
-                }
+impl GcContext for Moves<'_> {
+    fn fit(&self, copies: &[u64]) -> Result<usize> {
+        Ok(copies.len())
+    }
+
+    fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
+        (self.copied)();
+        for moved in moves {
+            match self.places.0.hold().get_mut(&*moved.key) {
+                Some(place) if *place == moved.from => *place = moved.to,
+                _ => refused(moved),
             }
-            collecting.committed(10_000);
         }
+        Ok(Some(10_000))
+    }
+
+    fn hold_commits(&self, _act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
+        panic!("commits were held")
+    }
+
+    fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
+        panic!("tables were rewritten")
+    }
+
+    fn install(&self, _edit: &mut dyn FnMut() -> ValueEdit, _in_force: &mut dyn FnMut()) -> Result<()> {
+        panic!("an edit was installed")
     }
 }
 
-/// Logs of which two thirds are overwritten, again and again, and the index that says so.
+/// Logs with two thirds overwritten, again and again, and the index that says so.
 fn overwritten_logs() -> (Stage, Places) {
     let (mut stage, places) = (Stage::new(SMALL), Places::default());
     for round in 0..5 {
         for n in (0..60).filter(|n| round == 0 || n % 3 != 0) {
             let (key, seqno) = (format!("{n:05}"), round * 60 + n + 1);
-            let put = Routed::Put { key: key.as_bytes(), value: &vec![seqno as u8; 1100] };
-            let to = stage.placement.route(put, seqno).unwrap().unwrap();
+            let put = WriteOp::Put { key: key.as_bytes(), value: &vec![seqno as u8; 1100] };
+            let to = stage.placement.write(put, seqno).unwrap().unwrap();
             if let Some(from) = places.0.hold().insert(key.into(), to) {
                 stage.placement.value_files().get(from.file).unwrap().add_dead(u64::from(from.len));
             }
@@ -351,36 +378,41 @@ fn pressure(target: f64) -> SpacePressure {
     }
 }
 
-/// Collects logs until nothing is worth it, so many at once; answers what was collected, in order.
+/// Collects logs until nothing is worth it, so many at once. Returns what was collected, in order.
 fn collect_logs(stage: &mut Stage, places: &Places, at_once: usize) -> Vec<Vec<u64>> {
     let pressure = pressure(1.5);
     let mut collected = Vec::new();
     loop {
-        let mut running: Vec<GcPick> = stage.placement.pick(&pressure).into_iter().collect();
-        while let Some(next) = stage.placement.pick_concurrent(&pressure, &running)
-            && running.len() < at_once
+        let (mut jobs, mut claims) = (Vec::new(), Vec::new());
+        while jobs.len() < at_once
+            && let Some(job) = stage.placement.pick(&pressure, &claims)
         {
-            running.push(next);
+            assert!(!job.claim().rewrites && !job.claim().is_alone);
+            claims.push(job.claim().clone());
+            jobs.push(job);
         }
-        let collect = |pick| stage.placement.collect(pick, places).unwrap();
-        let mut copied: Vec<Box<dyn GcRun>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = running.iter().map(|pick| scope.spawn(move || collect(pick))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        // An edit of another thread lists the copies before any move leads there.
-        stage.list();
-        copied.iter_mut().rev().for_each(|collecting| places.commit(collecting.as_mut()));
-        if running.is_empty() {
+        if jobs.is_empty() {
             return collected;
         }
-        collected.extend(running.into_iter().map(|pick| match pick {
-            GcPick::Units(logs) => logs,
-            other => panic!("{other:?}"),
-        }));
+        let (all_copied, recorded) = (Barrier::new(jobs.len() + 1), Barrier::new(jobs.len() + 1));
+        let copied = || {
+            all_copied.wait();
+            recorded.wait();
+        };
+        let run = |job: Box<dyn GcJob>| job.run(&Moves { places, copied: &copied }).unwrap();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || run(job))).collect();
+            all_copied.wait();
+            // An edit of another thread records the copies before any move leads there.
+            stage.list();
+            recorded.wait();
+            threads.into_iter().for_each(|thread| assert!(thread.join().is_ok()));
+        });
+        collected.extend(claims.into_iter().map(|claim| claim.files));
     }
 }
 
-/// Paper §4.2: several threads collect the logs, each its own, and what comes of it is what comes of one alone.
+/// Paper §4.2: several threads collect the logs, each its own, and the result is that of one alone.
 #[test]
 fn threads_that_collect_different_logs_do_what_one_does() {
     let ((mut alone, its_places), (mut several, their_places)) = (overwritten_logs(), overwritten_logs());
@@ -391,53 +423,72 @@ fn threads_that_collect_different_logs_do_what_one_does() {
     assert_eq!(by_one, by_many);
     assert_eq!(alone.placement.space(), several.placement.space());
     for (key, place) in &*their_places.0.hold() {
-        let read = |stage: &Stage, at| stage.placement.read(key, 0, at, IoSource::Get).unwrap().unwrap().value;
+        let read = |stage: &Stage, at| stage.placement.read(key, 0, at, IoSource::Get).unwrap().unwrap();
         assert_eq!(read(&several, *place), read(&alone, its_places.0.hold()[key]));
         assert!(!logs.contains(&place.file));
     }
 }
 
-/// What runs is taken for done: no more is collected than space asks for, and nothing beside a search for what is stale.
+/// Running GC counts as done: no more is collected than space asks for.
 #[test]
 fn what_runs_is_not_collected_again() {
     let (stage, _) = overwritten_logs();
     let all: Vec<FileId> = stage.placement.value_files().in_use().iter().map(|file| file.id).collect();
-    let first = stage.placement.pick(&pressure(1.5)).unwrap();
-    let second = stage.placement.pick_concurrent(&pressure(1.5), std::slice::from_ref(&first)).unwrap();
+    let pick = |target: f64, running: &[GcClaim]| {
+        stage.placement.pick(&pressure(target), running).map(|job| job.claim().clone())
+    };
+    let first = pick(1.5, &[]).unwrap();
+    let second = pick(1.5, std::slice::from_ref(&first)).unwrap();
     assert_ne!(first, second);
-    let (total, dead) = (stage.placement.space().total_bytes, |pick: &GcPick| match pick {
-        GcPick::Units(files) => files.iter().map(|&id| stage.placement.value_files().get(id).unwrap().dead()).sum(),
-        _ => 0,
-    });
+    let dead = |id: &FileId| stage.placement.value_files().get(*id).unwrap().dead();
+    let (total, dead): (u64, u64) = (stage.placement.space().total_bytes, first.files.iter().map(dead).sum());
     // The target at which space without what the first frees is just small enough.
     let live = stage.placement.space().live_bytes;
-    let enough = ((total - dead(&first)) as f64 / live as f64 - 1.0) / 0.75 + 1.001;
-    assert_eq!(stage.placement.pick(&pressure(enough)), Some(first.clone()));
-    assert_eq!(stage.placement.pick_concurrent(&pressure(enough), &[first]), None);
-    assert_eq!(stage.placement.pick_concurrent(&pressure(1.5), &[GcPick::Units(all)]), None);
-    let look = GcPick::Rewrite { start: None, end: None, moving: Vec::new() };
-    assert_eq!(stage.placement.pick_concurrent(&pressure(1.5), &[look]), None);
+    let enough = ((total - dead) as f64 / live as f64 - 1.0) / 0.75 + 1.001;
+    assert_eq!(pick(enough, &[]), Some(first.clone()));
+    assert_eq!(pick(enough, &[first]), None);
+    assert_eq!(pick(1.5, &[GcClaim::of(all)]), None);
 }
 
-/// Copies that an edit lists, and of which the first moves were refused, look like garbage until the others are committed.
+/// A search for what is stale decides what is next.
+#[test]
+fn nothing_runs_concurrently_with_a_search() {
+    let (stage, _) = overwritten_logs();
+    let search = Job::new(&stage.placement, Choice::Search);
+    assert!(search.claim().is_alone && search.claim().rewrites);
+}
+
+/// Recorded copies whose first moves were refused look like garbage until the others are committed.
 #[test]
 fn copies_are_not_collected_before_moves_lead_to_them() {
     let (mut stage, places) = overwritten_logs();
     let oldest = stage.placement.value_files().in_use();
-    let first = GcPick::Units(oldest.iter().take(4).map(|file| file.id).collect());
-    let mut collecting = stage.placement.collect(&first, &places).unwrap();
-    stage.list();
-    let copies: Vec<_> =
-        stage.placement.value_files().in_use().into_iter().filter(|f| f.description.class == COLLECTED).collect();
-    assert!(copies.iter().all(|copy| copy.is_known()) && !copies.is_empty());
-    copies.iter().for_each(|copy| copy.add_dead(copy.len() * 9 / 10));
-    let may_have_gc = |stage: &Stage| {
-        let queue = stage.placement.explain(&pressure(1.05));
-        copies.iter().any(|copy| queue.iter().any(|unit| unit.files.contains(&copy.id)))
+    let first = Choice::Logs(oldest.iter().take(4).map(|file| file.id).collect());
+    let job = Job::new(&stage.placement, first);
+    let (all_copied, looked) = (Barrier::new(2), Barrier::new(2));
+    let places = &places;
+    let copied = || {
+        all_copied.wait();
+        looked.wait();
     };
-    assert!(!may_have_gc(&stage));
-    places.commit(collecting.as_mut());
-    assert!(!may_have_gc(&stage));
-    drop(collecting);
-    assert!(may_have_gc(&stage));
+    let copies = std::thread::scope(|scope| {
+        let running = scope.spawn(|| job.run(&Moves { places, copied: &copied }).unwrap());
+        all_copied.wait();
+        stage.list();
+        let mut copies = stage.placement.value_files().in_use();
+        copies.retain(|file| file.description.class == COLLECTED);
+        assert!(copies.iter().all(|copy| copy.is_known()) && !copies.is_empty());
+        copies.iter().for_each(|copy| copy.add_dead(copy.len() * 9 / 10));
+        assert!(!may_have_gc(&stage, &copies));
+        looked.wait();
+        assert!(running.join().is_ok());
+        copies
+    });
+    assert!(may_have_gc(&stage, &copies));
+}
+
+/// Whether GC may take any of these files.
+fn may_have_gc(stage: &Stage, files: &[Arc<ValueFile>]) -> bool {
+    let queue = stage.placement.explain(&pressure(1.05));
+    files.iter().any(|file| queue.iter().any(|unit| unit.files.contains(&file.id)))
 }

@@ -1,13 +1,13 @@
-//! The cold log (HashKV §3.4): values of all groups that were not updated, in the order in which collections came upon them.
+//! The cold log (HashKV §3.4): values of all groups that were not updated, in the order in which GC found them.
 //!
 //! ```text
 //!   a group:      k₁ value │ k₂ tag ──────┐ │ k₃ value │ …
 //!                                         ▼
-//!   cold log:     file │ file │ … k₂ value │ ◀─ appended to by collections of groups
+//!   cold log:     file │ file │ … k₂ value │ ◀─ appended to by GC of groups
 //! ```
 //!
-//! A file is told what died in it by the tags that collections of groups find to be old. That is all it is told: what
-//! compaction drops would be the same deaths once more.
+//! The dead bytes of a file come from the tags that GC of groups finds to be old. What compaction drops is not
+//! counted: that would count the same deaths twice.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Default)]
 pub(super) struct ColdLog {
     files: Vec<LogFile>,
-    /// The one that the next collection of groups goes on with.
+    /// The one that the next GC of groups appends to.
     head: Option<FileId>,
 }
 
@@ -34,12 +34,12 @@ struct LogFile {
     file: Arc<ValueFile>,
     /// [`Groups::clock`](crate::parts::segment_groups::Groups::clock) when it was begun.
     begun_at: u64,
-    /// It is being collected.
+    /// GC is running on it.
     busy: bool,
 }
 
 impl ColdLog {
-    /// With the files of an earlier session, oldest first.
+    /// Opens the log with the files of an earlier session, oldest first.
     pub fn new(files: impl Iterator<Item = Arc<ValueFile>>) -> Self {
         let files: Vec<LogFile> = files.map(|file| LogFile { file, begun_at: 0, busy: false }).collect();
         Self { head: files.last().map(|last| last.file.id), files }
@@ -55,14 +55,15 @@ impl ColdLog {
         self.files.iter().map(|of| of.live()).sum()
     }
 
-    /// Notes that so many bytes of a file are dead. One that is not of the log any more need not know.
+    /// Counts so many bytes of a file as dead. Ignores files that are no longer in the log.
     pub fn note_dead(&self, file: FileId, bytes: u64) {
         if let Some(of) = self.files.iter().find(|of| of.file.id == file) {
             of.file.add_dead(bytes);
         }
     }
 
-    /// The end of the log, to be appended to in files of about so many bytes. Until [`ColdLog::extend`] nobody else appends.
+    /// The end of the log, for appending in files of about so many bytes. Until [`ColdLog::extend`] nobody else
+    /// appends.
     pub fn take_end(&mut self, file_bytes: u64, left_out: &BTreeSet<FileId>) -> End {
         let head = self.head.take().and_then(|id| self.files.iter().find(|of| of.file.id == id));
         let is_open = |file: &ValueFile| !file.is_sealed() && !left_out.contains(&file.id);
@@ -70,30 +71,30 @@ impl ColdLog {
         End { head: head.filter(goes_on).map(|of| Arc::clone(&of.file)), copies: Vec::new(), file_bytes }
     }
 
-    /// Takes in what was appended to its end: the last of these files is gone on with from now on.
+    /// Adds what was appended to its end. The last of these files is continued from now on.
     pub fn extend(&mut self, files: Vec<Arc<ValueFile>>, clock: u64) {
         self.head = files.last().map(|last| last.id);
         self.add(files, clock);
     }
 
-    /// Takes in files that readers find copies in.
+    /// Adds files that readers find copies in.
     pub fn add(&mut self, mut files: Vec<Arc<ValueFile>>, clock: u64) {
         files.retain(|file| self.ids().all(|id| id != file.id));
         self.files.extend(files.into_iter().map(|file| LogFile { file, begun_at: clock, busy: false }));
     }
 
-    /// What can be collected: each file with what is in it. Not what is collected already, nor what is appended to.
+    /// What GC may pick: each file with what is in it, without files that GC already has or that are appended to.
     pub fn candidates(&self, clock: u64) -> impl Iterator<Item = (FileId, Candidate)> {
         let closed = self.files.iter().filter(|of| !of.busy && self.head != Some(of.file.id));
         closed.map(move |of| (of.file.id, of.candidate(clock)))
     }
 
-    /// Files with lower numbers than this, oldest first.
-    pub fn begun_before(&self, before: FileId) -> impl Iterator<Item = FileId> {
-        self.files.iter().filter(move |of| !of.busy && of.file.id < before).map(|of| of.file.id)
+    /// Files with lower numbers than this, oldest first, with their live bytes.
+    pub fn begun_before(&self, before: FileId) -> impl Iterator<Item = (FileId, u64)> {
+        self.files.iter().filter(move |of| !of.busy && of.file.id < before).map(|of| (of.file.id, of.live()))
     }
 
-    /// Takes files to collect them: nothing is appended to them any more.
+    /// Takes files for GC: nothing is appended to them any more.
     pub fn take(&mut self, ids: &BTreeSet<FileId>) -> Vec<Arc<ValueFile>> {
         self.head = self.head.filter(|head| !ids.contains(head));
         let mut taken = Vec::new();
@@ -104,15 +105,15 @@ impl ColdLog {
         taken
     }
 
-    /// They are not collected after all.
+    /// Returns files that GC does not collect after all.
     pub fn give_back(&mut self, taken: &[Arc<ValueFile>]) {
         let is_taken = |of: &&mut LogFile| taken.iter().any(|file| file.id == of.file.id);
         self.files.iter_mut().filter(is_taken).for_each(|of| of.busy = false);
     }
 
-    /// They are emptied.
-    pub fn remove(&mut self, emptied: &[Arc<ValueFile>]) {
-        self.files.retain(|of| emptied.iter().all(|file| file.id != of.file.id));
+    /// Removes files that are drained.
+    pub fn remove(&mut self, drained: &[Arc<ValueFile>]) {
+        self.files.retain(|of| drained.iter().all(|file| file.id != of.file.id));
     }
 }
 
@@ -129,7 +130,7 @@ impl LogFile {
     }
 }
 
-/// The end of the log while a collection appends to it.
+/// The end of the log while GC appends to it.
 #[derive(Default)]
 pub(super) struct End {
     head: Option<Arc<ValueFile>>,
@@ -138,12 +139,12 @@ pub(super) struct End {
 }
 
 impl End {
-    /// In files of about so many bytes, all of them new.
-    pub fn apart(file_bytes: u64) -> Self {
+    /// An end in files of about so many bytes, all of them new.
+    pub fn of_new_files(file_bytes: u64) -> Self {
         Self { file_bytes, ..Self::default() }
     }
 
-    /// Appends a copy of `record`; answers where it will stand.
+    /// Appends a copy of `record` and returns where it will stand.
     ///
     /// # Errors
     /// I/O errors.
@@ -158,7 +159,7 @@ impl End {
         self.copies[last].append(record)
     }
 
-    /// The copies, to be finished, and a head that was not needed.
+    /// The copies, to be finished, and the head if it was not needed.
     pub fn into_parts(self) -> (Vec<Copy>, Option<Arc<ValueFile>>) {
         (self.copies, self.head)
     }

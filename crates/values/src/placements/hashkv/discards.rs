@@ -1,9 +1,9 @@
-//! What rewrites drop because a range was deleted: groups cannot tell that by themselves.
+//! What rewrites drop because a range was deleted: groups cannot find that out by themselves.
 //!
-//! A put or delete of a key is known to its group at once, by the filter of the keys it has met. A range delete names no key.
-//! So its garbage is counted when flush or compaction drops an entry for it: the newest of its key in the stream, since what is
-//! older was counted when that was written. A key that was put again since counts twice until the group is collected: on the
-//! side of collecting.
+//! A group learns of a put or delete at once, from the filter of its keys. A range delete names no key. So its
+//! garbage is counted when flush or compaction drops an entry for it: the newest of its key in the stream, since
+//! older ones were counted when that was written. A key that was put again since counts twice until the next GC of
+//! the group, which errs on the side of collecting.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,18 +13,18 @@ use bifold_format::{filter::key_hash, pointer};
 use super::State;
 use crate::{parts::sync::LockExt, placement::Kept};
 
-/// So many are told under one hold of the lock.
+/// So many are reported under one hold of the lock.
 const TOLD_AT_ONCE: usize = 256;
 
 /// The hooks of one rewrite.
 pub(super) struct Discards {
     state: Arc<Mutex<State>>,
-    /// The key met last.
+    /// The last key.
     key: Vec<u8>,
     dropped: Vec<Dropped>,
 }
 
-/// A record that a range delete hides.
+/// A record that a range delete covers.
 struct Dropped {
     key: Box<[u8]>,
     seqno: SeqNo,
@@ -37,8 +37,8 @@ impl Discards {
         Self { state: Arc::clone(state), key: Vec::new(), dropped: Vec::new() }
     }
 
-    /// Answers whether an entry is the newest of its key.
-    fn meet(&mut self, entry: &Entry<'_>) -> bool {
+    /// Whether an entry is the newest of its key.
+    fn note_key(&mut self, entry: &Entry<'_>) -> bool {
         let is_newest = self.key != entry.key;
         if is_newest {
             self.key.clear();
@@ -47,10 +47,10 @@ impl Discards {
         is_newest
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let state = &mut *self.state.hold();
         for Dropped { key, seqno, file, bytes } in self.dropped.drain(..) {
-            // One that is forgotten hides nothing in any group any more.
+            // A forgotten range delete covers nothing in any group any more.
             if state.ranges.known().covers(&key, seqno) {
                 state.groups.at_mut(key_hash(&key)).lose(file, bytes);
             }
@@ -60,26 +60,26 @@ impl Discards {
 
 impl Rewriter for Discards {
     fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
-        self.meet(entry);
+        self.note_key(entry);
         Ok(Kept::Unchanged)
     }
 
     fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
-        if self.meet(entry)
+        if self.note_key(entry)
             && entry.kind == Kind::Pointer
             && let Ok(at) = pointer::decode(entry.payload)
         {
             let (key, bytes) = (entry.key.into(), at.len.into());
             self.dropped.push(Dropped { key, seqno: entry.seqno, file: at.file, bytes });
             if self.dropped.len() >= TOLD_AT_ONCE {
-                self.tell();
+                self.report();
             }
         }
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<ValueEdit> {
-        self.tell();
+        self.report();
         Ok(ValueEdit::default())
     }
 }

@@ -1,24 +1,25 @@
-//! Range deletes, which no hash can place: those that some file of a group may still have to be told of.
+//! Range deletes, which no hash can place: those that some file of a group may not yet reflect.
 //!
 //! ```text
 //! delete_range ─▶ appended to the file of range deletes ─▶ in memory, merged with its neighbours
 //!
-//!   file of a group      1 │ 5 │ 9 │ …     begun by commits: range deletes before its first record hide nothing in it
-//!   copy of a collection                   those that the collection knew hide nothing in it
+//!   file of a group      1 │ 5 │ 9 │ …     begun by commits: range deletes before its first record cover nothing in it
+//!   copy made by GC                        those that the GC run knew cover nothing in it
 //!
 //!   floor = the least of these numbers over all files that exist ─▶ range deletes up to the floor are forgotten
 //! ```
 //!
-//! **Which are forgotten.** A collection copies no record that a range delete hides. So a range delete is needed until each
-//! file that is older than it has been collected *and is gone*: one that is emptied is in use again after a crash, with all
-//! that its collection left out. Copies of survivors keep their numbers, so it is not the numbers in a file that count but
-//! what the file [regards](Ranges::regards). Of a file of an earlier session nothing is known: it holds on to all.
+//! **Which are forgotten.** GC copies no record that a range delete covers. So a range delete is needed until each
+//! file older than it has been collected *and deleted*: after a crash a drained file is in use again, with everything
+//! that GC left out. Copies keep their numbers, so what counts is not the numbers in a file but what the file
+//! [regards](Ranges::regards). Nothing is known of a file of an earlier session: it holds on to all range deletes.
 //!
-//! **When there are many.** Where they take more than a share of the memory for filters, all groups that hold on to them are
-//! collected (`drain_upto`), a few at a time, whatever their garbage.
+//! **When there are many.** Where they take more than a share of the memory for filters, GC takes all groups that
+//! hold on to them (`drain_upto`), a few at a time, whatever their garbage.
 //!
-//! **On disk** they stand in files of group 0. When these are much longer than what is needed of them, that is copied to
-//! another one ([`Rewrite`]), and they are emptied. Nothing but a sync keeps them then: no snapshot reads them.
+//! **On disk** they stand in files of group 0. When these are much longer than what is needed of them, the needed
+//! ones are copied to another file ([`rewrite`]) and the old files are drained. Only a sync keeps them then: no
+//! snapshot reads them.
 
 use std::{
     collections::BTreeMap,
@@ -37,35 +38,36 @@ use crate::{
         sync::LockExt,
         value_files::{COLLECTED, ValueFile, ValueFiles},
     },
-    placement::{GcRun, Moves},
+    placement::{GcContext, GcOutcome},
 };
 
-/// Of the memory for filters, range deletes of a keyspace take no larger share before what holds on to them is collected.
+/// The largest share of the memory for filters that range deletes of a keyspace take before GC takes the groups that
+/// hold on to them.
 const MEMORY_SHARE: u64 = 4;
 
-/// But so much always.
+/// They may always take this much.
 const MEMORY_BYTES_MIN: u64 = 64 << 10;
 
-/// Their files may be so much longer than what is needed of them.
+/// Their files may be this many times longer than what is needed of them.
 const FILE_SLACK_BYTES: u64 = 64 << 10;
 
-/// A record of a range delete has so many bytes besides its two keys.
+/// Bytes of a range-delete record besides its two keys.
 const RECORD_BYTES: u64 = 28;
 
 /// The range deletes of a keyspace.
 pub(super) struct Ranges {
-    /// Collections share it: whoever adds one while a collection runs makes a copy.
+    /// Shared with GC runs: adding one while GC runs makes a copy.
     known: Arc<CoveredRanges>,
     /// The number of the last one, forgotten or not.
     newest: SeqNo,
-    /// The files they stand in; the last one is appended to if it is open.
+    /// Their files; the last one is appended to if it is open.
     files: Vec<Arc<ValueFile>>,
     is_open: bool,
-    /// Of files of groups: range deletes up to this number hide nothing in them.
+    /// For each file of a group: range deletes up to this number cover nothing in it.
     regards: BTreeMap<FileId, SeqNo>,
-    /// Those up to this number are forgotten.
+    /// Range deletes up to this number are forgotten.
     forgotten_upto: SeqNo,
-    /// Groups that hold on to one up to this number are collected.
+    /// GC takes groups that hold on to one up to this number.
     drain_upto: SeqNo,
     /// Their files are being copied.
     is_rewritten: bool,
@@ -89,7 +91,7 @@ impl Ranges {
         }
     }
 
-    /// Those known now.
+    /// The range deletes known now.
     pub fn known(&self) -> &Arc<CoveredRanges> {
         &self.known
     }
@@ -144,12 +146,12 @@ impl Ranges {
         }
     }
 
-    /// Notes that a collection that knew all up to `upto` has written a file.
+    /// A GC run that knew all up to `upto` has written a file.
     pub fn note_copy(&mut self, file: FileId, upto: SeqNo) {
         self.regards.insert(file, upto);
     }
 
-    /// Takes in those of an earlier session, which stand in these files.
+    /// Reads those of an earlier session from these files.
     pub fn restore(&mut self, files: Vec<Arc<ValueFile>>) -> Result<()> {
         let mut found = Vec::new();
         for file in &files {
@@ -171,7 +173,7 @@ impl Ranges {
         self.is_open = false;
     }
 
-    /// Files are gone: forgets what only those had to be told of.
+    /// Files were deleted: forgets what only those did not reflect.
     pub fn forget(&mut self, files: &ValueFiles) {
         self.regards.retain(|&id, _| files.get(id).is_some());
         if !self.known.is_empty() {
@@ -183,29 +185,29 @@ impl Ranges {
         }
     }
 
-    /// All files of groups know the range deletes up to this number.
+    /// All files of groups reflect the range deletes up to this number.
     fn floor(&self, files: &ValueFiles) -> SeqNo {
         let existing = if planted!("forget_ranges_early") { files.in_use() } else { files.all() };
         let grouped = existing.iter().filter(|file| file.description.group != NO_REGION);
         grouped.filter_map(|file| self.regarded_by(file)).min().unwrap_or(self.newest)
     }
 
-    /// Range deletes up to this number hide nothing in a file; `None` of one that has no records.
+    /// Range deletes up to this number cover nothing in a file; `None` for a file without records.
     fn regarded_by(&self, file: &ValueFile) -> Option<SeqNo> {
         (!file.is_empty()).then(|| self.regards.get(&file.id).copied().unwrap_or(0))
     }
 
-    /// Whether what holds on to them is to be collected.
+    /// Whether GC must take the groups that hold on to them.
     pub fn are_many(&self) -> bool {
         self.known.bytes() > self.memory_max / 2 && self.forgotten_upto < self.drain_upto
     }
 
-    /// Whether a file holds on to those that are too many.
+    /// Whether a file holds on to range deletes that are too many.
     pub fn are_drained_by(&self, file: &ValueFile) -> bool {
         self.regarded_by(file).is_some_and(|regarded| regarded < self.drain_upto)
     }
 
-    /// Whether their files should be written anew.
+    /// Whether their files should be rewritten.
     pub fn is_rewrite_due(&self) -> bool {
         let bytes: u64 = self.files.iter().map(|file| file.len() - file.start()).sum();
         let needed = self.known.key_bytes() + self.known.len() as u64 * RECORD_BYTES;
@@ -218,7 +220,7 @@ impl Ranges {
         !self.is_rewritten && self.files.iter().any(|file| file.id < before)
     }
 
-    /// Says what they take, and begins to drain when that is too much.
+    /// Records their memory, and begins to drain when that is too much.
     fn count(&mut self) {
         self.memory.change_anyway(self.known.bytes());
         if self.known.bytes() > self.memory_max && self.forgotten_upto >= self.drain_upto {
@@ -235,75 +237,59 @@ fn encode(out: &mut Vec<u8>, place: (FileId, u64), (start, end, seqno): (&[u8], 
     value::encode(out, place, kind, seqno, start, stored);
 }
 
-/// The files of range deletes are written anew: those that are needed, merged with their neighbours.
-pub(super) struct Rewrite {
-    files: Arc<ValueFiles>,
-    state: Arc<Mutex<State>>,
-    sources: Vec<Arc<ValueFile>>,
-    freed: u64,
-    /// The copy is there, and the old files have not been emptied.
-    is_due: bool,
+/// Rewrites the files of range deletes: those that are needed, merged with their neighbours. Commits continue in
+/// another file.
+pub(super) fn rewrite(files: &Arc<ValueFiles>, state: &Mutex<State>, gc: &dyn GcContext) -> Result<GcOutcome> {
+    let Some(rewrite) = Rewrite::begin(state) else { return Ok(GcOutcome::freed(0)) };
+    let Some(copied) = rewrite.copy(files)? else { return Ok(GcOutcome::freed(0)) };
+    gc.hold_commits(&mut |_| {
+        let is_source = |file: &ValueFile| rewrite.sources.iter().any(|source| source.id == file.id);
+        state.hold().ranges.files.retain(|file| !is_source(file));
+        // A sync that begins from now on covers the copy. No reader ever reads these files.
+        files.mark_drained(rewrite.sources.iter().map(|source| source.id), 0);
+        Ok(())
+    })?;
+    let bytes: u64 = rewrite.sources.iter().map(|file| file.len() - file.start()).sum();
+    Ok(GcOutcome::freed(bytes.saturating_sub(copied)))
 }
 
-impl Rewrite {
-    /// Copies what is needed. Commits go on in another file.
-    pub fn begin(files: &Arc<ValueFiles>, state: &Arc<Mutex<State>>) -> Result<Self> {
-        let (files, state) = (Arc::clone(files), Arc::clone(state));
-        let (sources, known) = {
-            let ranges = &mut state.hold().ranges;
-            let is_free = !std::mem::replace(&mut ranges.is_rewritten, true);
-            ranges.close();
-            (if is_free { ranges.files.clone() } else { Vec::new() }, Arc::clone(&ranges.known))
-        };
-        let mut rewrite = Self { files, state, sources, freed: 0, is_due: false };
-        if !rewrite.sources.is_empty() {
-            rewrite.copy(&known)?;
+/// The files of range deletes, taken for a rewrite.
+struct Rewrite<'a> {
+    state: &'a Mutex<State>,
+    sources: Vec<Arc<ValueFile>>,
+    known: Arc<CoveredRanges>,
+}
+
+impl<'a> Rewrite<'a> {
+    /// `None` when there are none, or another rewrite has them.
+    fn begin(state: &'a Mutex<State>) -> Option<Self> {
+        let ranges = &mut state.hold().ranges;
+        if ranges.is_rewritten || ranges.files.is_empty() {
+            return None;
         }
-        Ok(rewrite)
+        ranges.is_rewritten = true;
+        ranges.close();
+        Some(Self { state, sources: ranges.files.clone(), known: Arc::clone(&ranges.known) })
     }
 
-    fn copy(&mut self, known: &CoveredRanges) -> Result<()> {
+    /// Copies what is needed. Returns its bytes; `None` if that is not possible now.
+    fn copy(&self, files: &ValueFiles) -> Result<Option<u64>> {
         let mut copied = 0;
-        if !known.is_empty() {
-            let mut copy = self.files.begin_copy(COLLECTED, NO_REGION)?;
-            for range in known.iter() {
+        if !self.known.is_empty() {
+            let mut copy = files.begin_copy(COLLECTED, NO_REGION)?;
+            for range in self.known.iter() {
                 copied += u64::from(copy.append_with(|out, place| encode(out, place, range))?.len);
             }
             // Nobody else knows the file, so nobody has sealed it.
-            let Some(written) = self.files.finish_copies(vec![copy])? else { return Ok(()) };
+            let Some(written) = files.finish_copies(vec![copy])? else { return Ok(None) };
             self.state.hold().ranges.files.splice(0..0, written);
         }
-        let bytes: u64 = self.sources.iter().map(|file| file.len() - file.start()).sum();
-        self.freed = bytes.saturating_sub(copied);
-        self.is_due = true;
-        Ok(())
+        Ok(Some(copied))
     }
 }
 
-impl GcRun for Rewrite {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        Ok(self.is_due.then(Moves::default))
-    }
-
-    fn refused(&mut self, _moved: &crate::placement::Moved) {}
-
-    fn committed(&mut self, _last: SeqNo) {
-        self.is_due = false;
-        let is_source = |file: &ValueFile| self.sources.iter().any(|source| source.id == file.id);
-        self.state.hold().ranges.files.retain(|file| !is_source(file));
-        // A sync that begins from now on covers the copy. No reader ever looked into these.
-        self.files.empty(self.sources.iter().map(|source| source.id), 0);
-    }
-
-    fn freed(&self) -> u64 {
-        self.freed
-    }
-}
-
-impl Drop for Rewrite {
+impl Drop for Rewrite<'_> {
     fn drop(&mut self) {
-        if !self.sources.is_empty() {
-            self.state.hold().ranges.is_rewritten = false;
-        }
+        self.state.hold().ranges.is_rewritten = false;
     }
 }

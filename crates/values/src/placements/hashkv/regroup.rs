@@ -1,18 +1,20 @@
-//! The collection of some groups (HashKV §3.3 and §3.4).
+//! GC of some groups (HashKV §3.3 and §3.4).
 //!
 //! ```text
 //! from now on commits append to new files
-//! the family's files ─▶ newest record of each key ─▶ alone in the hot part?  no ─▶ the group's new hot file
+//! the family's files ─▶ newest record of each key ─▶ alone in the hot segment?  no ─▶ the group's new hot file
 //!                                                                            yes ─▶ its cold file,
 //!                                                                                   or the cold log, and a tag here
 //! a few at a time: moves of the keys that commits have not written meanwhile ─▶ the copies are the groups' files
 //! ```
 //!
-//! A tag is a record of its key like any other: a value that has one beside it was updated, so it is hot. It goes on
-//! standing here as long as it is the newest of its key and the log has the file; then the log is told what died.
+//! A tag is a record of its key like any other: a value with a tag next to it was updated, so it is hot. The tag
+//! stays here as long as it is the newest record of its key and the log has the file. Then the log learns what died.
+
+mod leaf;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex},
 };
 
@@ -22,37 +24,55 @@ use bifold_format::{
     value::{ValueKind, ValueRecord},
 };
 
+use self::leaf::Leaf;
 use super::{State, cold_log::End, units::FamilyUnit};
 use crate::{
     parts::{
         covered_ranges::CoveredRanges,
         key_table::KeyTable,
         scan::Scan,
-        segment_groups::{Groups, Part, Region},
+        segment_groups::{Groups, Region, Segment},
         sync::LockExt,
-        value_files::{COLD, COLLECTED, Copy, ValueFile, ValueFiles},
+        value_files::{ValueFile, ValueFiles},
     },
-    placement::{GcRun, Moved, Moves},
+    placement::{Commits, GcContext, GcOutcome, Moved},
     placements::{Cold, ValueOptions},
 };
 
-/// A collection of some families.
-pub(super) struct Regroup {
-    files: Arc<ValueFiles>,
-    state: Arc<Mutex<State>>,
-    options: ValueOptions,
-    /// The range deletes known when values were copied: those with numbers up to this.
-    ranges_upto: SeqNo,
-    /// The groups marked as being collected.
-    taken: Vec<Region>,
-    families: Vec<Family>,
-    next: usize,
-    /// All moves of this family have been handed out.
-    done: Option<usize>,
-    freed: u64,
+/// Collects these units, which are groups.
+pub(super) fn regroup(
+    (files, state, options): (&Arc<ValueFiles>, &Mutex<State>, &ValueOptions),
+    units: Vec<FamilyUnit>,
+    gc: &dyn GcContext,
+) -> Result<GcOutcome> {
+    let mut run = Regroup { files, state, options, ranges_upto: 0, taken: Vec::new(), families: VecDeque::new() };
+    run.copy(units)?;
+    let mut freed = 0;
+    while let Some(mut family) = run.families.pop_front() {
+        while !family.is_moved {
+            if !gc.hold_commits(&mut |commits| run.move_some(&mut family, commits))? {
+                return Ok(GcOutcome::freed(freed));
+            }
+        }
+        freed += family.freed_bytes();
+    }
+    Ok(GcOutcome::freed(freed))
 }
 
-/// Moves that are committed under one hold of the lock: about half a millisecond.
+/// A GC run on some families.
+struct Regroup<'a> {
+    files: &'a Arc<ValueFiles>,
+    state: &'a Mutex<State>,
+    options: &'a ValueOptions,
+    /// The range deletes known when values were copied: those with numbers up to this.
+    ranges_upto: SeqNo,
+    /// The groups marked as busy with GC.
+    taken: Vec<Region>,
+    /// Families of which nothing has moved yet, and the one whose values are being moved.
+    families: VecDeque<Family>,
+}
+
+/// Moves committed under one hold of the lock: about half a millisecond.
 const MOVES_AT_ONCE: usize = 512;
 
 /// Groups that share files.
@@ -62,14 +82,16 @@ struct Family {
     sources: Vec<Source>,
     leaves: Vec<Leaf>,
     keys: KeyTable<Newest>,
-    /// Bytes of the cold log's files whose tags are not the newest of their keys.
+    /// Bytes in each file of the cold log whose tags are no longer the newest of their keys.
     ended: BTreeMap<FileId, u64>,
     copied: Vec<Copied>,
     /// The moves before this one have been handed out.
     next: usize,
+    /// All of them are committed.
+    is_moved: bool,
 }
 
-/// A file to collect.
+/// A file that GC reads.
 struct Source {
     file: Arc<ValueFile>,
     is_cold: bool,
@@ -80,15 +102,15 @@ struct Source {
 struct Newest {
     seqno: SeqNo,
     source: u32,
-    /// Records of the key in the hot part, so far.
+    /// Records of the key in the hot segment, so far.
     hot_records: u32,
     offset: u64,
-    /// Its place among the copied ones.
+    /// Its position in `copied`.
     copied: Option<u32>,
     tag: Option<Tag>,
 }
 
-/// The newest record of a key is a tag: the file of the cold log that its value was copied to, and how long it is.
+/// The tag that is the newest record of a key: the file of the cold log with the value, and the length of the value.
 #[derive(Clone, Copy)]
 struct Tag {
     file: FileId,
@@ -96,28 +118,29 @@ struct Tag {
 }
 
 impl Newest {
-    /// By age. Of two records with one number a value is newer than its tag: a crash may have taken back the move to the
-    /// cold log, so that the index leads to the value here. Of two tags that of the later file is: the value moved on there.
+    /// By age. Of two records with one number, a value is newer than its tag: a crash may have undone the move to the
+    /// cold log, so that the index points at the value here. Of two tags, that of the later file is newer: the value
+    /// moved on there.
     fn order(&self) -> (SeqNo, bool, FileId) {
         let is_value = self.tag.is_none() != planted!("tag_over_value");
         (self.seqno, is_value, self.tag.map_or(0, |tag| tag.file))
     }
 
-    /// Where a record goes: updated since the last collection, or not.
+    /// Where a record goes, by whether it was updated since the last GC.
     fn goes_to(&self, cold: Cold, kind: ValueKind) -> usize {
         match (cold, kind) {
             (_, ValueKind::Tag) => HOT,
             _ if self.hot_records > 1 => HOT,
-            (Cold::Parts, _) => COLD_PART,
+            (Cold::Parts, _) => COLD_SEGMENT,
             (Cold::Log, ValueKind::Value) => COLD_LOG,
             _ => HOT,
         }
     }
 }
 
-/// Where copies go.
+/// Destinations of copies.
 const HOT: usize = 0;
-const COLD_PART: usize = 1;
+const COLD_SEGMENT: usize = 1;
 const COLD_LOG: usize = 2;
 
 /// A value that has been copied, or the tag of one.
@@ -131,57 +154,13 @@ struct Copied {
     is_old: bool,
     /// How long the value is.
     bytes: u32,
-    /// From where to where. `None`: it was in the cold log already, and only its tag was copied.
+    /// Old and new place. `None`: it was in the cold log already, and only its tag was copied.
     moves: Option<(Pointer, Pointer)>,
 }
 
-/// One group of a family.
-struct Leaf {
-    region: Region,
-    hot: Option<Arc<ValueFile>>,
-    cold: Option<Arc<ValueFile>>,
-    /// While it is copied.
-    copies: [Option<Copy>; 2],
-    /// Bytes copied to each, and to the cold log.
-    copied: [u64; 3],
-    /// Bytes of tags.
-    tag_bytes: u64,
-    /// Of the moves handed out, for the hot file, the cold one and the cold log: bytes, and the hashes of the keys. Tags that
-    /// stay count as moves.
-    moved: [(u64, Vec<u64>); 3],
-    /// Bytes of tagged values that were not moved: they ended meanwhile.
-    tagged_dead: u64,
-    /// What commits have written since the collection began, and up to where their files have been looked at.
-    since: Vec<Since>,
-    seen: Vec<(FileId, u64)>,
-}
-
-/// A record that a commit has written during the collection.
-struct Since {
-    hash: u64,
-    bytes: u64,
-    is_value: bool,
-}
-
-impl Regroup {
-    /// Nothing yet.
-    pub fn begin(files: &Arc<ValueFiles>, state: &Arc<Mutex<State>>, options: &ValueOptions) -> Self {
-        Self {
-            files: Arc::clone(files),
-            state: Arc::clone(state),
-            options: *options,
-            ranges_upto: 0,
-            taken: Vec::new(),
-            families: Vec::new(),
-            next: 0,
-            done: None,
-            freed: 0,
-        }
-    }
-
-    /// Copies what is live of these units.
-    pub fn copy(&mut self, units: impl Iterator<Item = FamilyUnit>) -> Result<()> {
-        let units: Vec<FamilyUnit> = units.collect();
+impl Regroup<'_> {
+    /// Copies the live values of these units.
+    fn copy(&mut self, units: Vec<FamilyUnit>) -> Result<()> {
         let mut fresh = self.begin_files(&units)?;
         let mut copying = {
             let State { groups, ranges, cold_log, left_out, .. } = &mut *self.state.hold();
@@ -190,23 +169,24 @@ impl Regroup {
             self.families = units.into_iter().filter_map(take).collect();
             let log_files = cold_log.ids().collect();
             let log = cold_log.take_end(self.options.file_bytes, left_out);
-            Copying { files: &self.files, cold: self.options.cold, ranges: Arc::clone(ranges.known()), log_files, log }
+            Copying { files: self.files, cold: self.options.cold, ranges: Arc::clone(ranges.known()), log_files, log }
         };
-        // Of groups that have split meanwhile.
-        self.files.empty(fresh.into_values().map(|file| file.id), 0);
+        // New files of groups that have split meanwhile.
+        self.files.mark_drained(fresh.into_values().map(|file| file.id), 0);
         for family in &mut self.families {
             family.copy(&mut copying)?;
         }
         let log = copying.log;
         self.finish_copies(log)?;
-        // Most of what commits write meanwhile is looked at without the commit lock.
+        // Most of what commits wrote meanwhile is read without the commit lock.
         for family in &mut self.families {
-            family.pass_over_since(&self.state)?;
+            family.pass_over_since(self.state)?;
         }
         Ok(())
     }
 
-    /// A file for each group to go on with. The system may take its time for a new name: a commit would wait for that.
+    /// Begins a file for each group, for commits to continue in. Done beforehand, because the system may take long to
+    /// create a name, and a commit would wait for that.
     fn begin_files(&self, units: &[FamilyUnit]) -> Result<BTreeMap<Region, Arc<ValueFile>>> {
         let regions: BTreeSet<Region> = {
             let groups = &self.state.hold().groups;
@@ -218,7 +198,7 @@ impl Regroup {
             match self.files.begin(region.number()) {
                 Ok(file) => drop(begun.insert(region, file)),
                 Err(error) => {
-                    self.files.empty(begun.into_values().map(|file| file.id), 0);
+                    self.files.mark_drained(begun.into_values().map(|file| file.id), 0);
                     return Err(error);
                 }
             }
@@ -258,7 +238,7 @@ fn members(groups: &Groups, unit: FamilyUnit) -> Vec<usize> {
     at.map_or(Vec::new(), |at| groups.family(at, unit.hot_only))
 }
 
-/// Marks a unit's groups as being collected: commits go on in `fresh` files. `None` when there is nothing to collect.
+/// Marks a unit's groups as busy: commits continue in `fresh` files. `None` when there is nothing to collect.
 fn take(
     (groups, left_out): (&mut Groups, &BTreeSet<FileId>),
     unit: FamilyUnit,
@@ -274,9 +254,9 @@ fn take(
     let mut sources: Vec<Source> = Vec::new();
     for &member in &members {
         let group = &groups.all()[member];
-        let of = |part: &Part, is_cold| {
+        let of = |segment: &Segment, is_cold| {
             let source = move |file: &Arc<ValueFile>| Source { file: Arc::clone(file), is_cold };
-            part.files.iter().map(source).collect::<Vec<_>>()
+            segment.files.iter().map(source).collect::<Vec<_>>()
         };
         sources.extend(of(&group.hot, false));
         sources.extend(of(&group.cold, true).into_iter().filter(|_| !unit.hot_only));
@@ -292,13 +272,13 @@ fn take(
         taken.push(group.region);
         let goes_on = |cold: &&Arc<ValueFile>| unit.hot_only && !left_out.contains(&cold.id);
         let cold = group.cold.head().filter(goes_on).cloned();
-        // Should this collection be given up, nobody goes on with it.
+        // If this run is abandoned, nobody appends to it again.
         group.cold.open &= !unit.hot_only;
         Leaf::new(group.region, cold)
     });
     let leaves = leaves.collect();
     let (keys, ended) = (KeyTable::default(), BTreeMap::new());
-    Some(Family { unit, sources, leaves, keys, ended, copied: Vec::new(), next: 0 })
+    Some(Family { unit, sources, leaves, keys, ended, copied: Vec::new(), next: 0, is_moved: false })
 }
 
 /// Notes that the value of a tag is dead.
@@ -308,7 +288,7 @@ fn end(ended: &mut BTreeMap<FileId, u64>, tag: Option<Tag>) {
     }
 }
 
-/// What copying takes.
+/// What copying needs.
 struct Copying<'a> {
     files: &'a ValueFiles,
     cold: Cold,
@@ -320,9 +300,9 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Whether a record that is the newest of its key must stay. A tag of a file that is gone says nothing: the value has moved
-    /// and left another one, or is dead. A note says that older values are dead. But without the cold part, older values may be
-    /// there.
+    /// Whether a record that is the newest of its key must stay. A tag of a deleted file says nothing: the value has
+    /// moved and left another tag, or is dead. A note says that older values are dead. If the cold segment is not
+    /// collected too, it may hold older values.
     fn stays(&self, record: &ValueRecord<'_>, tag: Option<Tag>, unit: FamilyUnit) -> bool {
         unit.hot_only
             || match record.kind {
@@ -333,7 +313,7 @@ impl Copying<'_> {
 }
 
 impl Family {
-    /// Copies what counts, each record to the files of its group.
+    /// Copies the records that count, each to the files of its group.
     fn copy(&mut self, copying: &mut Copying<'_>) -> Result<()> {
         self.find_newest()?;
         self.end_covered(&copying.ranges);
@@ -405,7 +385,7 @@ impl Family {
         Ok(())
     }
 
-    /// Tags of keys that range deletes cover are not the newest of their keys either.
+    /// Tags of keys that range deletes cover no longer count either.
     fn end_covered(&mut self, ranges: &CoveredRanges) {
         for key in self.keys.numbers() {
             let Newest { seqno, tag, .. } = *self.keys.at(key);
@@ -415,7 +395,14 @@ impl Family {
         }
     }
 
-    /// Keys that commits have written since stay where those put them.
+    /// Bytes of its old files, without those of the copies.
+    fn freed_bytes(&self) -> u64 {
+        let drained: u64 = self.sources.iter().map(|source| source.file.len()).sum();
+        let copied: u64 = self.leaves.iter().map(|leaf| leaf.copied.iter().sum::<u64>() + leaf.tag_bytes).sum();
+        drained.saturating_sub(copied)
+    }
+
+    /// Skips keys that commits have written since: they stay where those put them.
     fn pass_over_since(&mut self, state: &Mutex<State>) -> Result<()> {
         for leaf in &mut self.leaves {
             let begun_since = leaf.begun_since(&self.sources, &state.hold().groups);
@@ -429,7 +416,7 @@ impl Family {
         Ok(())
     }
 
-    /// Some of the moves that are left, without those of keys that range deletes have covered since.
+    /// The next moves, without keys that range deletes have covered since.
     fn next_moves(&mut self, later: Option<&CoveredRanges>) -> Vec<Moved> {
         let some = self.next..self.copied.len().min(self.next + MOVES_AT_ONCE);
         self.next = some.end;
@@ -451,142 +438,28 @@ impl Family {
     }
 }
 
-impl GcRun for Regroup {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        let Some(family) = self.families.get_mut(self.next) else { return Ok(None) };
-        family.pass_over_since(&self.state)?;
-        let state = &mut *self.state.hold();
-        let later = (state.ranges.newest() > self.ranges_upto).then(|| &**state.ranges.known());
-        let moved = family.next_moves(later);
+impl Regroup<'_> {
+    /// Moves the next values of a family. Once the last are committed, the copies are the files of its groups.
+    fn move_some(&self, family: &mut Family, commits: &mut dyn Commits) -> Result<()> {
+        family.pass_over_since(self.state)?;
+        let moved = {
+            let state = self.state.hold();
+            let later = (state.ranges.newest() > self.ranges_upto).then(|| &**state.ranges.known());
+            family.next_moves(later)
+        };
+        let last = commits.commit(&moved)?;
         if family.next == family.copied.len() {
+            let state = &mut *self.state.hold();
             family.leaves.iter().for_each(|leaf| leaf.take_effect(family.unit, &family.sources, &mut state.groups));
             family.ended.iter().for_each(|(&file, &bytes)| state.cold_log.note_dead(file, bytes));
-            self.done = Some(self.next);
-            self.next += 1;
-        }
-        Ok(Some(Moves { moved, check: false }))
-    }
-
-    fn refused(&mut self, _moved: &Moved) {}
-
-    fn committed(&mut self, last: SeqNo) {
-        let Some(family) = self.done.take().map(|at| &mut self.families[at]) else { return };
-        let emptied: u64 = family.sources.iter().map(|source| source.file.len()).sum();
-        let copied: u64 = family.leaves.iter().map(|leaf| leaf.copied.iter().sum::<u64>() + leaf.tag_bytes).sum();
-        self.freed += emptied.saturating_sub(copied);
-        self.files.empty(family.sources.iter().map(|source| source.file.id), last);
-        family.keys = KeyTable::default();
-    }
-
-    fn freed(&self) -> u64 {
-        self.freed
-    }
-}
-
-impl Leaf {
-    fn new(region: Region, cold: Option<Arc<ValueFile>>) -> Self {
-        Self {
-            region,
-            hot: None,
-            cold,
-            copies: [None, None],
-            copied: [0; 3],
-            tag_bytes: 0,
-            moved: Default::default(),
-            tagged_dead: 0,
-            since: Vec::new(),
-            seen: Vec::new(),
-        }
-    }
-
-    /// Copies one record; answers where it will stand. One that goes to the cold log leaves a tag here.
-    fn copy(&mut self, copying: &mut Copying<'_>, record: &ValueRecord<'_>, goes_to: usize) -> Result<Pointer> {
-        let to = if goes_to == COLD_LOG {
-            let to = copying.log.append(copying.files, record)?;
-            self.tag_bytes += u64::from(self.copy_to(copying.files, HOT)?.append_tag(record, to)?.len);
-            to
-        } else {
-            self.copy_to(copying.files, goes_to)?.append(record)?
-        };
-        let bytes = if record.kind == ValueKind::Tag { &mut self.tag_bytes } else { &mut self.copied[goes_to] };
-        *bytes += u64::from(to.len);
-        Ok(to)
-    }
-
-    /// What is copied to the hot or to the cold file.
-    fn copy_to(&mut self, files: &ValueFiles, goes_to: usize) -> Result<&mut Copy> {
-        Ok(match (&mut self.copies[goes_to], &self.cold) {
-            (Some(copy), _) => copy,
-            (none, Some(cold)) if goes_to == COLD_PART => none.insert(files.go_on_with(cold)?),
-            (none, _) => none.insert(files.begin_copy([COLLECTED, COLD][goes_to], self.region.number())?),
-        })
-    }
-
-    /// Files of this group that are not collected.
-    fn begun_since(&self, sources: &[Source], groups: &Groups) -> Vec<Arc<ValueFile>> {
-        let mut files = groups.at(self.region.prefix).hot.files.clone();
-        files.retain(|file| sources.iter().all(|source| source.file.id != file.id));
-        files
-    }
-
-    /// Tells of the keys in what has come to these files.
-    fn look_at(&mut self, files: &[Arc<ValueFile>], mut tell: impl FnMut(u64, &[u8])) -> Result<()> {
-        for file in files {
-            let at = self.seen.iter().position(|(id, _)| *id == file.id).unwrap_or_else(|| {
-                self.seen.push((file.id, file.start()));
-                self.seen.len() - 1
-            });
-            let end = file.len();
-            let begin = std::mem::replace(&mut self.seen[at].1, end);
-            let mut scan = Scan::new(file, begin, end, IoSource::Gc);
-            while let Some((record, len)) = scan.sound()? {
-                // A tag that a collection of the cold log has left is of a value that nobody has written since.
-                if record.kind == ValueKind::Tag {
-                    continue;
-                }
-                let hash = key_hash(record.key);
-                tell(hash, record.key);
-                let is_value = record.kind == ValueKind::Value;
-                self.since.push(Since { hash, bytes: u64::from(len), is_value });
-            }
+            self.files.mark_drained(family.sources.iter().map(|source| source.file.id), last);
+            family.is_moved = true;
         }
         Ok(())
     }
-
-    /// From now on the copies are the group's files, and those that commits have begun since.
-    fn take_effect(&self, unit: FamilyUnit, sources: &[Source], groups: &mut Groups) {
-        let (clock, begun_since) = (groups.clock, self.begun_since(sources, groups));
-        let group = groups.at_mut(self.region.prefix);
-        let [(hot_live, hot_hashes), (cold_live, cold_hashes), (tagged_live, tagged_hashes)] = &self.moved;
-        let (hot_dead, cold_dead) = (self.copied[HOT] - hot_live, self.copied[COLD_PART] - cold_live);
-        group.hot.files = self.hot.iter().cloned().chain(begun_since).collect();
-        group.hot.recount(hot_hashes, *hot_live, hot_dead, clock);
-        group.retag(tagged_hashes, *tagged_live, self.tagged_dead, self.tag_bytes);
-        for &Since { hash, bytes, is_value } in &self.since {
-            // In the cold part they were noted when they came.
-            if is_value {
-                group.hot.wrote(hash, bytes)
-            } else {
-                group.hot.ended(hash, bytes)
-            };
-        }
-        if unit.hot_only {
-            group.cold.add(cold_hashes, *cold_live, cold_dead);
-        } else {
-            group.cold.files.clear();
-            group.cold.recount(cold_hashes, *cold_live, cold_dead, clock);
-        }
-        if let Some(cold) = &self.cold {
-            if group.cold.files.iter().all(|file| file.id != cold.id) {
-                group.cold.files.push(Arc::clone(cold));
-            }
-            group.cold.open = true;
-        }
-        group.busy = false;
-    }
 }
 
-impl Drop for Regroup {
+impl Drop for Regroup<'_> {
     fn drop(&mut self) {
         let mut state = self.state.hold();
         for region in &self.taken {

@@ -1,11 +1,11 @@
-//! Which groups to collect, and which half of them, or which files of the cold log (HashKV §3.3 and §3.4).
+//! What GC picks: groups, their hot segments alone, or files of the cold log (HashKV §3.3 and §3.4).
 
 use bifold_contract::FileId;
 
 use super::State;
 use crate::{
     parts::{
-        segment_groups::{Group, Groups, Part, Region},
+        segment_groups::{Group, Groups, Region, Segment},
         value_files::{UNREADABLE, ValueFile},
         victim::{self, Candidate},
     },
@@ -13,29 +13,29 @@ use crate::{
     placements::{Cold, ValueOptions},
 };
 
-/// A collection copies at most this share of all values: what is emptied stays on the disk until the next sync.
+/// A GC run copies at most this share of all values: drained files stay on disk until the next sync.
 const COPY_SHARE: u64 = 64;
 
-/// It frees this share more than it must, so that the next one is not due at once.
+/// A run frees this share more than it must, so that the next one is not due at once.
 const FREE_SHARE: u64 = 96;
 
-/// But in a small database more than both: a collection begins with a sync of every file.
+/// In a small database a run may exceed both: it begins with a sync of every file.
 const COPY_BYTES_MIN: u64 = 4 << 20;
 const FREE_BYTES_MIN: u64 = 256 << 10;
 
-/// Groups of one collection of everything.
+/// Groups in one run when everything is collected.
 const GROUPS_AT_ONCE: usize = 16;
 
-/// A unit is not collected for less than this share of it.
+/// A unit is not worth GC if less than this share of it is dead.
 const DEAD_SHARE: u64 = 16;
 
 /// Files of the cold log, likewise.
 const LOG_FILES_AT_ONCE: usize = 4;
 
-/// What is collected by itself.
+/// A unit of GC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Groups, or half of them.
+    /// Groups, or their hot segments.
     Family(FamilyUnit),
     /// A file of the cold log.
     File(FileId),
@@ -43,18 +43,18 @@ pub(super) enum Unit {
     Ranges,
 }
 
-/// A group with those it shares files with, or the hot part of it.
+/// A group with those it shares files with, or their hot segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FamilyUnit {
     /// One of the groups.
     pub region: Region,
-    /// Their cold parts stay as they are.
+    /// Their cold segments stay as they are.
     pub hot_only: bool,
 }
 
 impl Unit {
-    /// As a number: what it is in the last two bits.
-    pub fn number(self) -> u64 {
+    /// A number that no other unit has, with its kind in the last two bits.
+    fn number(self) -> u64 {
         match self {
             Self::Family(family) => family.region.number() << 2 | u64::from(family.hot_only),
             Self::File(file) => file << 2 | 2,
@@ -62,57 +62,69 @@ impl Unit {
         }
     }
 
-    /// The unit of a number, if it is one.
-    pub fn of(number: u64) -> Option<Self> {
-        match number & 3 {
-            2 => Some(Self::File(number >> 2)),
-            3 => (number == 3).then_some(Self::Ranges),
-            half => Some(Self::Family(FamilyUnit { region: Region::of(number >> 2)?, hot_only: half == 1 })),
-        }
-    }
-
-    /// The file, if it is one.
+    /// The file, if this is one.
     pub fn file(self) -> Option<FileId> {
         if let Self::File(file) = self { Some(file) } else { None }
     }
 
-    /// The groups, if it is some.
+    /// The groups, if these are some.
     pub fn family(self) -> Option<FamilyUnit> {
         if let Self::Family(family) = self { Some(family) } else { None }
     }
 }
 
 impl FamilyUnit {
-    fn parts(self, group: &Group) -> impl Iterator<Item = &Part> {
+    fn segments(self, group: &Group) -> impl Iterator<Item = &Segment> {
         [Some(&group.hot), Some(&group.cold).filter(|_| !self.hot_only)].into_iter().flatten()
     }
 }
 
-/// A few groups with files that old or, when there are none, a few such files of the cold log.
-pub(super) fn begun_before(state: &State, before: FileId) -> Vec<Unit> {
-    let units = with_file(state, |file| file.id < before);
-    let log = state.cold_log.begun_before(before).filter(|file| !state.left_out.contains(file));
-    match () {
-        () if !units.is_empty() => units,
-        () if state.ranges.begun_before(before) => vec![Unit::Ranges],
-        () => log.take(LOG_FILES_AT_ONCE).map(Unit::File).collect(),
+/// A unit that GC is to take.
+pub(super) struct Picked {
+    pub unit: Unit,
+    /// Bytes that it copies at most, as far as known or estimated.
+    pub live_bytes: u64,
+    /// The files that it reads.
+    pub files: Vec<FileId>,
+}
+
+impl Picked {
+    fn family(family: &Family, groups: &Groups) -> Self {
+        let files = describe(groups, family.unit, &family.members).1;
+        Self { unit: family.unit, live_bytes: family.candidate.live, files }
+    }
+
+    fn ranges() -> Self {
+        Self { unit: Unit::Ranges, live_bytes: 0, files: Vec::new() }
     }
 }
 
-/// A few whole groups with a file of which this is true.
-fn with_file(state: &State, is_old: impl Fn(&ValueFile) -> bool) -> Vec<Unit> {
+/// A few groups with files that old or, when there are none, a few such files of the cold log.
+pub(super) fn begun_before(state: &State, before: FileId) -> Vec<Picked> {
+    let units = with_file(state, |file| file.id < before);
+    let log = state.cold_log.begun_before(before).filter(|(file, _)| !state.left_out.contains(file));
+    let of_log = |(file, live_bytes)| Picked { unit: Unit::File(file), live_bytes, files: vec![file] };
+    match () {
+        () if !units.is_empty() => units,
+        () if state.ranges.begun_before(before) => vec![Picked::ranges()],
+        () => log.take(LOG_FILES_AT_ONCE).map(of_log).collect(),
+    }
+}
+
+/// A few whole groups with a file for which this holds.
+fn with_file(state: &State, is_old: impl Fn(&ValueFile) -> bool) -> Vec<Picked> {
     let groups = &state.groups;
     let has_old = |&at: &usize| groups.all()[at].files().any(|file| is_old(file));
     let can_be = |family: &Family| !family.is_stuck && family.members.iter().any(has_old);
     let old = families(state, false).into_iter().filter(can_be);
-    old.take(GROUPS_AT_ONCE).map(|family| family.unit).collect()
+    old.take(GROUPS_AT_ONCE).map(|family| Picked::family(&family, groups)).collect()
 }
 
-/// What to collect so that about `over` bytes come free of a `total`, unless a snapshot pins what was freed before; and what
+/// What to collect to free about `over` bytes of `total`, unless a snapshot pins what was freed before; and what
 /// range deletes ask for.
-pub(super) fn due(options: &ValueOptions, state: &State, (over, is_pinned): (u64, bool), total: u64) -> Vec<Unit> {
+pub(super) fn due(options: &ValueOptions, state: &State, (over, is_pinned): (u64, bool), total: u64) -> Vec<Picked> {
     if state.ranges.is_rewrite_due() {
-        return vec![Unit::Ranges];
+        return vec![Picked::ranges()];
     }
     if is_pinned {
         return Vec::new();
@@ -122,8 +134,8 @@ pub(super) fn due(options: &ValueOptions, state: &State, (over, is_pinned): (u64
     if units.is_empty() && over > 0 { choose(options, state, over, total) } else { units }
 }
 
-/// The units to collect so that about `over` bytes come free, of a `total`.
-fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<Unit> {
+/// The units to collect to free about `over` bytes of `total`.
+fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<Picked> {
     let groups = &state.groups;
     let mut families = candidates(options, state);
     families.retain(|family| !family.is_stuck);
@@ -131,11 +143,11 @@ fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<U
     let mut taken = vec![false; groups.all().len()];
     let enough = over + (total / FREE_SHARE).max(FREE_BYTES_MIN);
     let (mut freed, mut copied) = (0, 0);
-    let mut units = Vec::new();
+    let mut units: Vec<Picked> = Vec::new();
     for (at, _score) in victim::rank(options.victim, &candidates, groups.clock) {
         let Family { unit, members, candidate, .. } = &families[at];
-        // Groups and files of the log are collected in different ways, so not together.
-        let is_other = units.first().is_some_and(|first: &Unit| first.file().is_some() != unit.file().is_some());
+        // Groups and files of the log are collected in different ways, so not in one run.
+        let is_other = units.first().is_some_and(|first| first.unit.file().is_some() != unit.file().is_some());
         if !worth(candidate) || is_other || members.iter().any(|&member| taken[member]) {
             continue;
         }
@@ -145,15 +157,15 @@ fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<U
         freed += candidate.dead;
         copied += candidate.live;
         members.iter().for_each(|&member| taken[member] = true);
-        units.push(*unit);
+        units.push(Picked::family(&families[at], groups));
     }
     units
 }
 
 /// Each unit: what is in it, and whether it is among the `next`.
-pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reason: &'static str) -> Vec<Explained> {
+pub(super) fn explain(options: &ValueOptions, state: &State, next: &[Picked], reason: &'static str) -> Vec<Explained> {
     let explained = |Family { unit, members, candidate, is_stuck }: Family| {
-        let number = unit.number();
+        let (number, is_next) = (unit.number(), next.iter().any(|picked| picked.unit == unit));
         let (unit, files) = describe(&state.groups, unit, &members);
         Explained {
             unit,
@@ -164,7 +176,7 @@ pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reaso
             score: options.victim.score(&candidate, number),
             held: match () {
                 () if is_stuck => Some(UNREADABLE),
-                () if next.contains(&number) => None,
+                () if is_next => None,
                 () if !worth(&candidate) => Some("less than a sixteenth of it is dead"),
                 () => Some(reason),
             },
@@ -175,18 +187,12 @@ pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reaso
     all
 }
 
-/// Bytes in these units that are live, as far as known or estimated.
-pub(super) fn live_bytes(options: &ValueOptions, state: &State, units: &[u64]) -> u64 {
-    let chosen = all(options, state).into_iter().filter(|family| units.contains(&family.unit.number()));
-    chosen.map(|family| family.candidate.live).sum()
-}
-
-/// Bytes that are live in the largest unit.
+/// Live bytes in the largest unit.
 pub(super) fn largest(options: &ValueOptions, state: &State) -> u64 {
     all(options, state).into_iter().map(|family| family.candidate.live).max().unwrap_or(0)
 }
 
-/// The candidates, and each family as a whole: so they are collected where everything is.
+/// The candidates, and each family as a whole: a family is collected where all its groups are.
 fn all(options: &ValueOptions, state: &State) -> Vec<Family> {
     let mut all = candidates(options, state);
     all.retain(|family| family.unit.family().is_none_or(|unit| unit.hot_only));
@@ -194,17 +200,17 @@ fn all(options: &ValueOptions, state: &State) -> Vec<Family> {
     all
 }
 
-/// What a unit is called, and its files.
+/// The name of a unit, and its files.
 fn describe(groups: &Groups, unit: Unit, members: &[usize]) -> (String, Vec<FileId>) {
     match unit {
         Unit::Ranges => ("range deletes".to_owned(), Vec::new()),
         Unit::File(file) => (format!("file {file} (cold log)"), vec![file]),
         Unit::Family(family) => {
-            let parts = members.iter().flat_map(|&at| family.parts(&groups.all()[at]));
-            let mut files: Vec<FileId> = parts.flat_map(|part| &part.files).map(|file| file.id).collect();
+            let segments = members.iter().flat_map(|&at| family.segments(&groups.all()[at]));
+            let mut files: Vec<FileId> = segments.flat_map(|segment| &segment.files).map(|file| file.id).collect();
             files.sort_unstable();
             files.dedup();
-            let half = if family.hot_only { " (hot part)" } else { "" };
+            let half = if family.hot_only { " (hot segment)" } else { "" };
             (format!("group {:x}{half}", family.region.number()), files)
         }
     }
@@ -214,15 +220,7 @@ fn worth(candidate: &Candidate) -> bool {
     candidate.dead > 0 && candidate.dead * DEAD_SHARE >= candidate.live + candidate.dead
 }
 
-/// The files that the collection of a unit reads.
-pub(super) fn files_of(state: &State, unit: Unit) -> Vec<FileId> {
-    let groups = &state.groups;
-    let at = |family: FamilyUnit| groups.all().iter().position(|group| group.region == family.region);
-    let members = unit.family().and_then(|family| Some(groups.family(at(family)?, family.hot_only)));
-    describe(groups, unit, &members.unwrap_or_default()).1
-}
-
-/// What cannot be collected since something in it cannot be read.
+/// What GC cannot take because something in it cannot be read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stuck {
     pub bytes: u64,
@@ -237,13 +235,14 @@ impl Stuck {
     }
 }
 
-/// How much that is. The newest record of a key is that in all files of its group, so one file holds up all others of its family.
+/// How much GC cannot take. The newest record of a key must be found among all files of its group, so one file blocks
+/// all others of its family.
 pub(super) fn stuck(options: &ValueOptions, state: &State) -> Stuck {
     let (mut stuck, groups) = (Stuck::default(), &state.groups);
     if state.left_out.is_empty() {
         return stuck;
     }
-    // Where there are cold parts, hot ones are collected alone.
+    // Hot segments are collected alone where there are cold ones.
     let with_parts = options.cold == Cold::Parts;
     let halves = [(true, with_parts, false), (false, !with_parts, true)];
     for (hot_only, takes_hot, takes_cold) in halves {
@@ -268,8 +267,9 @@ pub(super) fn stuck(options: &ValueOptions, state: &State) -> Stuck {
 
 /// Whether a family has a file that is left out.
 fn is_stuck(state: &State, unit: FamilyUnit, members: &[usize]) -> bool {
-    let parts = members.iter().flat_map(|&at| unit.parts(&state.groups.all()[at]));
-    !state.left_out.is_empty() && parts.flat_map(|part| &part.files).any(|file| state.left_out.contains(&file.id))
+    let segments = members.iter().flat_map(|&at| unit.segments(&state.groups.all()[at]));
+    !state.left_out.is_empty()
+        && segments.flat_map(|segment| &segment.files).any(|file| state.left_out.contains(&file.id))
 }
 
 /// A unit, the positions of its groups, and what is in it.
@@ -285,7 +285,7 @@ fn candidates(options: &ValueOptions, state: &State) -> Vec<Family> {
     let groups = &state.groups;
     let with_parts = options.cold == Cold::Parts;
     let hot = if with_parts { families(state, true) } else { Vec::new() };
-    // Where there is no cold part yet, the hot one is all.
+    // Without a cold segment, the hot one is everything.
     let has_cold = |family: &Family| family.members.iter().any(|&at| !groups.all()[at].cold.files.is_empty());
     let all = families(state, false).into_iter().filter(|family| !with_parts || has_cold(family));
     let of_log = state.cold_log.candidates(groups.clock);
@@ -296,7 +296,7 @@ fn candidates(options: &ValueOptions, state: &State) -> Vec<Family> {
     hot.into_iter().chain(all).chain(of_log).collect()
 }
 
-/// The units of one kind that are not being collected.
+/// The units of one kind that GC does not have already.
 fn families(state: &State, hot_only: bool) -> Vec<Family> {
     let groups = &state.groups;
     let is_idle = |members: &[usize]| members.iter().all(|&member| !groups.all()[member].busy);
@@ -310,29 +310,29 @@ fn families(state: &State, hot_only: bool) -> Vec<Family> {
 
 /// All units of one kind, with the positions of their groups.
 fn all_families(groups: &Groups, hot_only: bool) -> Vec<(FamilyUnit, Vec<usize>)> {
-    let mut met = vec![false; groups.all().len()];
+    let mut seen = vec![false; groups.all().len()];
     let mut families = Vec::new();
-    for at in 0..met.len() {
-        if met[at] {
+    for at in 0..seen.len() {
+        if seen[at] {
             continue;
         }
         let members = groups.family(at, hot_only);
-        members.iter().for_each(|&member| met[member] = true);
+        members.iter().for_each(|&member| seen[member] = true);
         families.push((FamilyUnit { region: groups.all()[at].region, hot_only }, members));
     }
     families
 }
 
-/// What is in a unit. Tags are copied with it; what is dead in the cold log comes free when the log is told by collecting it.
+/// What is in a unit. Tags are copied with it. What is dead in the cold log is freed by GC of the log.
 fn sum_up<'a>(unit: FamilyUnit, clock: u64, groups: impl Iterator<Item = &'a Group>) -> Candidate {
     let mut sum = Candidate { live: 0, dead: 0, written: 0, rest: 0.0 };
     for group in groups {
         sum.live += group.tag_bytes;
         sum.add_dead(group.tagged.dead, clock - group.hot.last_gc);
-        for part in unit.parts(group) {
-            sum.live += part.live;
-            sum.written += part.written;
-            sum.add_dead(part.dead, clock - part.last_gc);
+        for segment in unit.segments(group) {
+            sum.live += segment.live;
+            sum.written += segment.written;
+            sum.add_dead(segment.dead, clock - segment.last_gc);
         }
     }
     sum

@@ -1,25 +1,59 @@
-//! The placement by itself; the engine's part, which records edits, is played by [`Stage`].
+//! The placement by itself. [`Stage`] plays the engine's part: it records edits.
 
-use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
+use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
 
 use bifold_contract::ValueFileMeta;
 use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
-use super::*;
+use super::{victims::Choice, *};
 use crate::{
     parts::{budget::Memory, value_files::StoreContext},
-    placement::IndexView,
+    placement::{Commits, GcContext, GcOutcome, IndexView, Moved, RewrittenTables},
     store::ValueStore,
 };
 
 const OPTIONS: ValueOptions = crate::placements::SMALL;
 
-/// Nothing is asked of the index.
-struct NoIndex;
+/// Plays the engine's part in GC: it installs edits, and nothing is asked of the index or written to it.
+struct Installs<'a> {
+    stage: RefCell<&'a mut Stage>,
+    /// Comes between the copies and the edit.
+    meanwhile: &'a dyn Fn(&mut Stage),
+    installed: RefCell<Vec<ValueEdit>>,
+}
 
-impl IndexView for NoIndex {
-    fn current(&self, _key: &[u8]) -> Result<Option<Pointer>> {
+impl IndexView for Installs<'_> {
+    fn look_up(&self, _key: &[u8]) -> Result<Option<Pointer>> {
         panic!("the index was asked")
+    }
+}
+
+impl GcContext for Installs<'_> {
+    fn fit(&self, copies: &[u64]) -> Result<usize> {
+        Ok(copies.len())
+    }
+
+    fn relocate(&self, _moves: &[Moved], _refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
+        panic!("the index was written to")
+    }
+
+    fn hold_commits(&self, _act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
+        panic!("commits were held")
+    }
+
+    fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
+        panic!("tables were rewritten")
+    }
+
+    fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
+        let stage = &mut **self.stage.borrow_mut();
+        (self.meanwhile)(stage);
+        let edit = edit();
+        stage.record(&edit);
+        in_force();
+        stage.placement.installed(&edit);
+        self.installed.borrow_mut().push(edit);
+        Ok(())
     }
 }
 
@@ -30,23 +64,23 @@ struct Stage {
     fs: MemoryFs,
     next: Arc<AtomicU64>,
     placement: ValueStore<NovKv>,
-    listed: BTreeMap<FileId, ValueFileMeta>,
+    recorded: BTreeMap<FileId, ValueFileMeta>,
 }
 
 impl Stage {
     fn new() -> Self {
         let (fs, next) = (MemoryFs::new(), Arc::new(AtomicU64::new(1)));
         let placement = open(&fs, &next, &BTreeMap::new());
-        Self { fs, next, placement, listed: BTreeMap::new() }
+        Self { fs, next, placement, recorded: BTreeMap::new() }
     }
 
     fn put(&self, key: &'static [u8], seqno: SeqNo) -> Version {
         let value = value(key, seqno);
-        let pointer = self.placement.route(Routed::Put { key, value: &value }, seqno).unwrap().unwrap();
+        let pointer = self.placement.write(WriteOp::Put { key, value: &value }, seqno).unwrap().unwrap();
         (key, seqno, pointer)
     }
 
-    /// No more is appended to the present file, and the manifest knows all of it.
+    /// No more is appended to the present file, and all of it is recorded.
     fn end_file(&mut self) {
         self.placement.begin_sync();
         self.placement.sync().unwrap();
@@ -58,9 +92,9 @@ impl Stage {
         self.install(&pending_edit);
     }
 
-    /// A rewrite that drops these versions; its edit is not in force yet.
+    /// A rewrite that drops these versions. Its edit is not installed yet.
     fn drop_versions(&self, versions: &[Version]) -> ValueEdit {
-        let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, deepest: 1, moving: Vec::new() };
+        let job = RewriteJob { from: Some(0), to: 1, deepest: 1, moving: Vec::new() };
         let mut rewriter = self.placement.rewriter(&job).unwrap();
         for &(key, seqno, pointer) in versions {
             let mut payload = Vec::new();
@@ -72,37 +106,49 @@ impl Stage {
     }
 
     fn install(&mut self, edit: &ValueEdit) {
-        for id in &edit.removed {
-            assert!(self.listed.remove(id).is_some(), "file {id} is not there");
-        }
-        for meta in &edit.added {
-            assert!(self.listed.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
-        }
+        self.record(edit);
         self.placement.installed(edit);
     }
 
-    fn collect(&mut self, units: Vec<FileId>) {
-        let mut collecting = self.placement.collect(&GcPick::Units(units), &NoIndex).unwrap();
-        assert!(collecting.advance().unwrap().is_none(), "nothing is written to the index");
-        let edit = collecting.edit();
-        self.install(&edit);
+    fn record(&mut self, edit: &ValueEdit) {
+        for id in &edit.removed {
+            assert!(self.recorded.remove(id).is_some(), "file {id} is not there");
+        }
+        for meta in &edit.added {
+            assert!(self.recorded.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
+        }
+    }
+
+    fn collect(&mut self, files: Vec<FileId>) {
+        self.run(Choice::Rebuild(files.into_iter().map(|file| (file, 0)).collect()), &|_| {});
+    }
+
+    /// Runs GC, with something in between the copies and their edit. Returns the edit.
+    fn run(&mut self, choice: Choice, meanwhile: &dyn Fn(&mut Self)) -> ValueEdit {
+        let job = Job::new(&self.placement.shared, choice);
+        let gc = Installs { stage: RefCell::new(self), meanwhile, installed: RefCell::default() };
+        assert!(matches!(job.run(&gc), Ok(GcOutcome::Collected { .. })));
+        gc.installed.into_inner().pop().expect("GC installs an edit")
     }
 
     fn reopen(&mut self) {
-        self.placement = open(&self.fs, &self.next, &self.listed);
+        self.placement = open(&self.fs, &self.next, &self.recorded);
     }
 
-    /// Reads it, and answers the fresher pointer.
+    /// Reads it and returns the better pointer that is known then.
     fn check(&self, (key, seqno, pointer): Version) -> Option<Pointer> {
         let found = self.placement.read(key, seqno, pointer, IoSource::Get).unwrap();
         let found = found.unwrap_or_else(|| panic!("version {seqno} of {} is lost", key.escape_ascii()));
-        assert_eq!(&found.value[..], value(key, seqno));
-        found.fresher
+        assert_eq!(&found[..], value(key, seqno));
+        let tables = self.placement.shared.tables.load();
+        let epoch = tables.get(pointer.file).map_or(pointer.epoch, |table| table.properties.epoch);
+        let offset = (epoch != pointer.epoch).then(|| self.placement.shared.handles.get(pointer, epoch))?;
+        offset.map(|offset| Pointer { epoch, offset, ..pointer })
     }
 
     /// How a rewrite writes it.
     fn kept(&self, (key, seqno, pointer): Version) -> placement::Kept {
-        let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, deepest: 1, moving: Vec::new() };
+        let job = RewriteJob { from: Some(0), to: 1, deepest: 1, moving: Vec::new() };
         let mut payload = Vec::new();
         pointer::encode(pointer, &mut payload);
         let entry = Entry { key, seqno, kind: Kind::Pointer, payload: &payload };
@@ -125,14 +171,14 @@ impl Stage {
     }
 }
 
-fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, listed: &BTreeMap<FileId, ValueFileMeta>) -> ValueStore<NovKv> {
-    open_to_replay(fs, next, listed, &[])
+fn open(fs: &MemoryFs, next: &Arc<AtomicU64>, recorded: &BTreeMap<FileId, ValueFileMeta>) -> ValueStore<NovKv> {
+    open_to_replay(fs, next, recorded, &[])
 }
 
 fn open_to_replay(
     fs: &MemoryFs,
     next: &Arc<AtomicU64>,
-    listed: &BTreeMap<FileId, ValueFileMeta>,
+    recorded: &BTreeMap<FileId, ValueFileMeta>,
     present: &[FileId],
 ) -> ValueStore<NovKv> {
     let dir = Dir::new(Arc::new(fs.clone()) as Arc<dyn FileSystem>, Path::new("/db"));
@@ -147,12 +193,12 @@ fn open_to_replay(
         memory: Memory::new(1 << 20, 1 << 20),
         unsynced: Arc::default(),
     };
-    let listed = ValueEdit { added: listed.values().cloned().collect(), ..ValueEdit::default() };
-    let files = Arc::new(ValueFiles::open(context, &listed, present).unwrap());
+    let recorded = ValueEdit { added: recorded.values().cloned().collect(), ..ValueEdit::default() };
+    let files = Arc::new(ValueFiles::open(context, &recorded, present).unwrap());
     ValueStore::of(Arc::clone(&files), Box::new(NovKv::open(&files, OPTIONS).unwrap()))
 }
 
-/// So many of all entries stand above others.
+/// Pressure with so many of all entries above others.
 fn pressure(entries_above: f64) -> SpacePressure {
     SpacePressure {
         index_bytes: 0,
@@ -186,7 +232,7 @@ fn a_stale_pointer_is_searched_for_once() {
         assert_eq!(stage.check(version), Some(fresher));
         assert_eq!(stage.check((version.0, version.1, fresher)), None, "a fresh one leads there at once");
     }
-    // A rewrite that meets a stale pointer writes the repaired one.
+    // A rewrite that finds a stale pointer writes the repaired one.
     assert_eq!(stage.kept(versions[0]), placement::Kept::Pointer(stage.check(versions[0]).unwrap()));
 }
 
@@ -213,12 +259,11 @@ fn drop_keys_that_come_during_a_collection_are_not_forgotten() {
     let file = versions[0].2.file;
     let first = stage.drop_versions(&versions[..1]);
     stage.install(&first);
-    let mut collecting = stage.placement.collect(&GcPick::Units(vec![file]), &NoIndex).unwrap();
-    let meanwhile = stage.drop_versions(&versions[1..2]);
-    stage.install(&meanwhile);
-    let edit = collecting.edit();
-    assert_eq!(edit.removed, [file, first.added[0].id], "the drop file that came meanwhile stays");
-    stage.install(&edit);
+    let edit = stage.run(Choice::Rebuild(vec![(file, 0)]), &|stage| {
+        let meanwhile = stage.drop_versions(&versions[1..2]);
+        stage.install(&meanwhile);
+    });
+    assert_eq!(edit.removed, [file, first.added[0].id], "the drop file written meanwhile stays");
     let table = edit.added[0].id;
     assert_eq!(stage.dead(), [(table, 333)].into(), "one of three");
     stage.reopen();
@@ -226,7 +271,7 @@ fn drop_keys_that_come_during_a_collection_are_not_forgotten() {
     stage.collect(vec![table]);
     assert!(stage.is_lost(versions[0]) && stage.is_lost(versions[1]));
     [versions[2], versions[3]].into_iter().for_each(|version| stage.read(version));
-    assert_eq!(stage.listed.len(), 1, "all drop-keys are regarded: {:?}", stage.listed);
+    assert_eq!(stage.recorded.len(), 1, "all drop-keys are regarded: {:?}", stage.recorded);
 }
 
 #[test]
@@ -254,7 +299,7 @@ fn files_are_merged_and_every_number_leads_to_the_table() {
     }
     let files: Vec<FileId> = versions.iter().step_by(2).map(|version| version.2.file).collect();
     stage.collect(files.clone());
-    assert_eq!(stage.listed.len(), 1);
+    assert_eq!(stage.recorded.len(), 1);
     let check_all = |stage: &Stage| versions.iter().for_each(|&version| stage.read(version));
     check_all(&stage);
     stage.reopen();
@@ -262,7 +307,7 @@ fn files_are_merged_and_every_number_leads_to_the_table() {
     // What one number led to is dropped in full: the next table does without the number.
     let edit = stage.drop_versions(&versions[..2]);
     stage.install(&edit);
-    let table = *stage.listed.keys().next().unwrap();
+    let table = *stage.recorded.keys().next().unwrap();
     stage.collect(vec![table]);
     assert!(stage.placement.shared.tables.load().get(files[0]).is_none());
     assert!(stage.is_lost(versions[0]) && stage.is_lost(versions[1]));
@@ -271,9 +316,9 @@ fn files_are_merged_and_every_number_leads_to_the_table() {
     let rest: Vec<Version> = versions[2..].to_vec();
     let edit = stage.drop_versions(&rest);
     stage.install(&edit);
-    let table = stage.listed.values().find(|meta| meta.class == SORTED).unwrap().id;
+    let table = stage.recorded.values().find(|meta| meta.class == SORTED).unwrap().id;
     stage.collect(vec![table]);
-    assert!(stage.listed.is_empty(), "{:?}", stage.listed);
+    assert!(stage.recorded.is_empty(), "{:?}", stage.recorded);
 }
 
 #[test]
@@ -287,19 +332,19 @@ fn drop_files_are_merged() {
         stage.install(&edit);
     }
     let dead = stage.dead();
-    let Some(GcPick::Units(units)) = stage.placement.pick(&pressure(0.0)) else { panic!("there are too many") };
-    assert!(units.len() > 2 && !units.contains(&versions[0].2.file));
-    stage.collect(units);
+    let Some(Choice::MergeDrops(files)) = stage.placement.choose(&pressure(0.0)) else { panic!("there are too many") };
+    assert!(files.len() > 2 && !files.contains(&versions[0].2.file));
+    stage.run(Choice::MergeDrops(files), &|_| {});
     assert_eq!(stage.dead(), dead);
     stage.reopen();
     assert_eq!(stage.dead(), dead);
     stage.collect(vec![versions[0].2.file]);
     assert!(versions[..9].iter().all(|&version| stage.is_lost(version)));
     versions[9..].iter().for_each(|&version| stage.read(version));
-    assert_eq!(stage.listed.len(), 1);
+    assert_eq!(stage.recorded.len(), 1);
 }
 
-/// Of a stale pointer with the place of another one's handle nothing is written into the index.
+/// A stale pointer that leads to the place of another one's handle is not rewritten in the index.
 #[test]
 fn a_handle_of_another_pointer_is_not_written_into_the_index() {
     let mut stage = Stage::new();
@@ -326,10 +371,10 @@ fn a_file_whose_values_a_table_has_does_not_come_back_with_a_log_that_leads_ther
     stage.collect(vec![file]);
     // A power loss, or a kill right after the manifest's record: the file is still there.
     stage.fs.write_durable(&path, &bytes);
-    let placement = open_to_replay(&stage.fs, &stage.next, &stage.listed, &[file]);
+    let placement = open_to_replay(&stage.fs, &stage.next, &stage.recorded, &[file]);
     assert_eq!(placement.locate(versions[1].2).unwrap(), Located::Whole);
     placement.refer(versions[1].2, 2);
-    placement.settle(2, 0).unwrap();
+    placement.finish_recovery(2, 0).unwrap();
     assert_eq!(placement.live_files().iter().filter(|&&id| id == file).count(), 0, "nothing leads to the file");
 }
 
@@ -349,19 +394,18 @@ fn a_rewrite_is_asked_for_when_files_would_be_worth_collecting_after_it() {
     let pick = |stale: u64| {
         stage.placement.shared.stale.keep_below(0);
         stage.placement.note_overwritten(stale);
-        stage.placement.pick(&pressure(0.9))
+        stage.placement.choose(&pressure(0.9))
     };
-    let rewrite = Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
     assert_eq!(pick(live / 10), None, "space is within its target");
     assert_eq!(pick(live * 28 / 100), None, "all files would be more than 0.7 valid");
-    assert_eq!(pick(live * 32 / 100), rewrite);
+    assert_eq!(pick(live * 32 / 100), Some(Choice::Search));
     stage.placement.note_overwritten(live);
-    assert_eq!(stage.placement.pick(&pressure(0.1)), None, "but so much cannot be stale");
+    assert_eq!(stage.placement.choose(&pressure(0.1)), None, "but so much cannot be stale");
     assert_eq!(versions.len(), 1000);
 }
 
 #[test]
-fn what_is_known_is_collected_before_a_rewrite_looks_for_more_unless_much_is_hidden() {
+fn known_garbage_is_collected_before_a_rewrite_looks_for_more_unless_much_is_stale() {
     let is_rewrite = |dropped: usize, stale_percent: u64| {
         let (mut stage, versions) = filled();
         let dropped: Vec<Version> = versions.iter().step_by(dropped).copied().collect();
@@ -369,8 +413,8 @@ fn what_is_known_is_collected_before_a_rewrite_looks_for_more_unless_much_is_hid
         stage.install(&edit);
         stage.placement.shared.stale.keep_below(0);
         stage.placement.note_overwritten(stage.placement.space().live_bytes * stale_percent / 100);
-        let pick = stage.placement.pick(&pressure(0.9));
-        matches!(pick.expect("space is wanted"), GcPick::Rewrite { .. })
+        let pick = stage.placement.choose(&pressure(0.9));
+        pick.expect("space is wanted") == Choice::Search
     };
     assert!(is_rewrite(5, 19), "files are 0.8 valid: not worth it as far as known");
     assert!(!is_rewrite(2, 8), "there are files that are half dead");
@@ -378,7 +422,7 @@ fn what_is_known_is_collected_before_a_rewrite_looks_for_more_unless_much_is_hid
 }
 
 #[test]
-fn what_a_rewrite_drops_is_hidden_no_more() {
+fn what_a_rewrite_drops_is_no_longer_stale() {
     let (stage, versions) = filled();
     let each = u64::from(versions[0].2.len);
     stage.placement.note_overwritten(500 * each);

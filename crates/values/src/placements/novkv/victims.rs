@@ -1,49 +1,100 @@
-//! Which files to collect (NovKV §III-C), and whether compaction must look for garbage first.
+//! Which files GC picks (NovKV §III-C), and whether compaction must look for garbage first.
 //!
-//! The paper collects whatever has a *valid_rate* under *gc_threshold* as soon as a compaction has ended. Here the threshold decides
-//! what is worth it, and space decides when: a file that waits has more that is dead, so less is copied for each byte that
-//! comes free.
+//! The paper collects every file with a *valid_rate* under *gc_threshold* as soon as a compaction has ended. Here the
+//! threshold decides what is worth it, and space decides when. While a file waits, more of it dies, so less is copied
+//! for each byte freed.
 //!
-//! What compaction has not met yet is dead all the same, and no drop-key says so. How much that is, is estimated as it comes to be
-//! ([`StaleEstimate`](crate::parts::stale_estimate::StaleEstimate)). When it is much, or nothing else is worth collecting, the key range is rewritten
-//! ([`RewriteCase`]), which is little where values are apart, and then everything is known.
+//! What compaction has not read yet may be dead without any drop-key naming it. How much that is, is estimated as it
+//! happens ([`StaleEstimate`](crate::parts::stale_estimate::StaleEstimate)). When it is much, or nothing else is
+//! worth collecting, the key range is rewritten ([`RewriteCase`]). That is little data where values are separated,
+//! and then everything is known.
 
 use std::sync::Arc;
 
-use bifold_contract::FileId;
+use bifold_contract::{FileId, Result};
 
-use super::NovKv;
+use super::{NovKv, Shared, rebuild};
 use crate::{
     parts::{
         stale_estimate::RewriteCase,
         sync::LockExt,
         value_files::{DROPS, UNREADABLE, ValueFile},
     },
-    placement::{Explained, GcPick, SpacePressure, ValueSpace},
+    placement::{Explained, GcClaim, GcContext, GcJob, GcOutcome, RewrittenTables, SpacePressure, ValueSpace},
 };
 
-/// One collection merges so many files at most.
+/// One GC run merges at most so many files.
 const FILES_AT_ONCE: usize = 16;
 
-/// Files without any valid value go so many at once.
+/// At most so many files without any valid value are removed at once.
 const DELETED_AT_ONCE: usize = 256;
 
 /// A file whose values are less than this share of a full one is small.
 const SMALL_SHARE: u64 = 4;
 
-/// There are no more small files than this.
+/// The largest number of small files.
 const SMALL_FILES_MAX: usize = 8;
 
-/// There are no more drop files than this.
+/// The largest number of drop files.
 const DROP_FILES_MAX: usize = 8;
 
-/// A file is not collected for less than this share of it, however much space is wanted.
+/// A file is not worth GC if less than this share of it is dead, however much space is wanted.
 const DEAD_SHARE: u64 = 16;
 
-/// With all valid rates at this over the space target, files are as large as the target allows, and some more.
+/// If the valid rates of all files were this divided by the space target, files would be as large as the target
+/// allows, and a little larger.
 const TARGET_SLACK: f64 = 1.05;
 
-/// A file that can be collected.
+/// What GC does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// Makes one table of what is live in these files: each with its live bytes.
+    Rebuild(Vec<(FileId, u64)>),
+    /// Makes one drop file of these.
+    MergeDrops(Vec<FileId>),
+    /// Rewrites tables to find out what is dead.
+    Search,
+}
+
+/// A choice, to be run.
+pub(super) struct Job {
+    claim: GcClaim,
+    choice: Choice,
+    shared: Arc<Shared>,
+}
+
+impl Job {
+    pub fn new(shared: &Arc<Shared>, choice: Choice) -> Self {
+        let files = match &choice {
+            Choice::Rebuild(units) => units.iter().map(|&(file, _)| file).collect(),
+            Choice::MergeDrops(files) => files.clone(),
+            Choice::Search => Vec::new(),
+        };
+        let claim = GcClaim { rewrites: choice == Choice::Search, ..GcClaim::alone(files) };
+        Self { claim, choice, shared: Arc::clone(shared) }
+    }
+}
+
+impl GcJob for Job {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        match &self.choice {
+            Choice::Rebuild(units) => {
+                let live_bytes: Vec<u64> = units.iter().map(|&(_, live_bytes)| live_bytes).collect();
+                rebuild::rebuild(&self.shared, &self.claim.files[..gc.fit(&live_bytes)?], gc)
+            }
+            Choice::MergeDrops(files) => {
+                rebuild::merge_drops(&self.shared, &files[..gc.fit(&vec![0; files.len()])?], gc)
+            }
+            Choice::Search => gc.rewrite(RewrittenTables::Overwritten).map(GcOutcome::freed),
+        }
+    }
+}
+
+/// A file that GC may pick.
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
     file: Arc<ValueFile>,
@@ -51,14 +102,14 @@ pub(super) struct Unit {
     value_bytes: u64,
     dropped_bytes: u64,
     numbers: usize,
-    /// Nothing is appended to it any more, and the manifest knows all of it.
+    /// Nothing is appended to it any more, and all of it is recorded.
     is_complete: bool,
-    /// Something in it, or in what says what is dropped of it, cannot be read. It goes when all of it is dropped.
+    /// Something in it, or in its drop-keys, cannot be read. It is removed when all of it is dropped.
     is_stuck: bool,
 }
 
 impl Unit {
-    /// Bytes that are needed, or cannot come free.
+    /// Bytes that are needed, or cannot be freed.
     pub fn needed_bytes(&self) -> u64 {
         if self.is_stuck { self.file.len() } else { self.live_bytes() }
     }
@@ -83,7 +134,7 @@ impl Unit {
 }
 
 impl NovKv {
-    /// All files that values are in, the one with the smallest valid rate first.
+    /// All files with values, the smallest valid rate first.
     pub(super) fn units(&self) -> Vec<Unit> {
         let shared = &self.shared;
         let files = shared.files.in_use();
@@ -92,9 +143,10 @@ impl NovKv {
         let left_out = shared.files.left_out_files();
         let unit = |file: Arc<ValueFile>| {
             let numbers = shared.numbers_of(&file);
-            let mut told = numbers.iter().flat_map(|&(number, _)| drops.about(number)).map(|block| block.drop_file);
+            let mut drop_files =
+                numbers.iter().flat_map(|&(number, _)| drops.about(number)).map(|block| block.drop_file);
             let is_stuck = !left_out.is_empty()
-                && (left_out.contains(&file.id) || told.any(|drop_file| left_out.contains(&drop_file)));
+                && (left_out.contains(&file.id) || drop_files.any(|drop_file| left_out.contains(&drop_file)));
             let is_complete = Some(file.id) != head && file.is_recorded();
             Unit {
                 value_bytes: numbers.iter().map(|(_, bytes)| bytes).sum(),
@@ -110,44 +162,45 @@ impl NovKv {
         units
     }
 
-    pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<GcPick> {
+    pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<Choice> {
         let units = self.units();
         let complete: Vec<&Unit> = units.iter().filter(|unit| unit.is_complete).collect();
         if let Some(before) = pressure.all_before {
             if pressure.entries_above + pressure.overwritten > 0.0 {
-                return Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
+                return Some(Choice::Search);
             }
             let is_old = |unit: &&Unit| unit.file.id < before && (unit.can_be_copied() || unit.live_bytes() == 0);
             let mut old: Vec<&Unit> = complete.into_iter().filter(is_old).collect();
             if old.iter().any(|unit| unit.is_stuck) {
-                // Without any valid value, so they come first; with others they would be read.
+                // Without any valid value, so they come first; together with others they would be read.
                 old.retain(|unit| unit.live_bytes() == 0);
             }
             return self.fitting(&old);
         }
-        let gone: Vec<FileId> =
-            complete.iter().filter(|unit| unit.live_bytes() == 0).take(DELETED_AT_ONCE).map(|u| u.file.id).collect();
-        if !gone.is_empty() {
-            return Some(GcPick::Units(gone));
+        let is_drained = |unit: &&&Unit| unit.live_bytes() == 0;
+        let drained: Vec<_> =
+            complete.iter().filter(is_drained).take(DELETED_AT_ONCE).map(|unit| (unit.file.id, 0)).collect();
+        if !drained.is_empty() {
+            return Some(Choice::Rebuild(drained));
         }
         self.drop_files_to_merge().or_else(|| self.small_files(&complete)).or_else(|| self.for_space(pressure, &units))
     }
 
-    /// As many files from the first one on as make one table.
-    fn fitting(&self, units: &[&Unit]) -> Option<GcPick> {
+    /// As many files, from the first on, as make one table.
+    fn fitting(&self, units: &[&Unit]) -> Option<Choice> {
         let mut live = 0;
         let fits = |unit: &&&Unit| {
             live += unit.live_bytes();
             live <= self.options.file_bytes
         };
         let fitting = units.iter().take(FILES_AT_ONCE).take_while(fits).count().max(1);
-        let ids: Vec<FileId> = units.iter().take(fitting).map(|unit| unit.file.id).collect();
-        (!ids.is_empty()).then_some(GcPick::Units(ids))
+        let units: Vec<_> = units.iter().take(fitting).map(|unit| (unit.file.id, unit.live_bytes())).collect();
+        (!units.is_empty()).then_some(Choice::Rebuild(units))
     }
 
-    /// Drop files of about one size, from the youngest on: so each drop-key is copied about as often as their number has
-    /// digits.
-    fn drop_files_to_merge(&self) -> Option<GcPick> {
+    /// Drop files of about one size, from the youngest on: so each drop-key is copied about as often as their number
+    /// has digits.
+    fn drop_files_to_merge(&self) -> Option<Choice> {
         let drops = self.shared.drops.hold();
         let left_out = self.shared.files.left_out_files();
         let files: Vec<FileId> = drops.files().keys().copied().filter(|id| !left_out.contains(id)).collect();
@@ -164,10 +217,10 @@ impl NovKv {
             bytes += len(id);
             taken.push(id);
         }
-        Some(GcPick::Units(taken))
+        Some(Choice::MergeDrops(taken))
     }
 
-    fn small_files(&self, complete: &[&Unit]) -> Option<GcPick> {
+    fn small_files(&self, complete: &[&Unit]) -> Option<Choice> {
         let is_small =
             |unit: &&&Unit| unit.can_be_copied() && unit.live_bytes() < self.options.file_bytes / SMALL_SHARE;
         let mut small: Vec<&Unit> = complete.iter().filter(is_small).copied().collect();
@@ -175,7 +228,7 @@ impl NovKv {
         if small.len() > SMALL_FILES_MAX { self.fitting(&small) } else { None }
     }
 
-    fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<GcPick> {
+    fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<Choice> {
         let (_, total_bytes, _) = self.shared.files.sizes();
         let known: u64 = units.iter().map(Unit::needed_bytes).sum();
         let left_out_bytes = units.iter().map(Unit::stuck_bytes).sum();
@@ -193,20 +246,20 @@ impl NovKv {
         let valid = units.iter().filter(|unit| !unit.is_stuck).map(Unit::valid_rate).fold(1.0, f64::min);
         let look = RewriteCase { stale, known, valid, is_idle: worth.is_empty(), file_bytes: self.options.file_bytes };
         if look.is_due(pressure, threshold) {
-            return Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
+            return Some(Choice::Search);
         }
         self.fitting(&worth)
     }
 
-    /// The *gc_threshold*. Where space asks for more than it allows, space decides.
+    /// The *gc_threshold*. If space asks for more than it allows, space decides.
     fn threshold(&self, pressure: &SpacePressure) -> f64 {
         self.options.gc_threshold.max(TARGET_SLACK / pressure.target)
     }
 
     pub(super) fn explain_units(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let (next, rewrites) = match self.choose(pressure) {
-            Some(GcPick::Units(units)) => (units, false),
-            picked => (Vec::new(), picked.is_some()),
+            Some(Choice::Rebuild(units)) => (units.into_iter().map(|(file, _)| file).collect(), false),
+            choice => (Vec::new(), choice == Some(Choice::Search)),
         };
         let threshold = self.threshold(pressure);
         let units = self.units();

@@ -1,0 +1,122 @@
+//! Options as text, and their old names.
+
+use super::*;
+
+#[test]
+fn toml_round_trips_and_every_option_can_be_named() {
+    let mut options = Options { cache_bytes: Some(1 << 20), ..Options::default() };
+    options.keyspace.compaction = Compaction::Tiered(Tiered::default());
+    assert_eq!(Options::from_toml(&options.to_toml()).unwrap(), options);
+    assert_eq!(Options::from_toml("").unwrap(), Options::default());
+}
+
+#[test]
+fn options_are_read_by_the_names_they_once_had() {
+    let old = "[keyspace.compaction.leveled]\ngrowth = 8";
+    let options = Options::from_toml(old).unwrap();
+    assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { size_ratio: 8, ..Leveled::default() }));
+    assert_eq!(
+        Options::renamed(old)[0].to_string(),
+        "option `keyspace.compaction.leveled.growth` is now called `keyspace.compaction.leveled.size_ratio`"
+    );
+    assert!(Options::renamed("[keyspace.compaction.leveled]\nsize_ratio = 8").is_empty());
+    let both = "[keyspace.compaction.leveled]\ngrowth = 8\nsize_ratio = 8";
+    assert!(Options::from_toml(both).unwrap_err().to_string().contains("growth"));
+    let tiered_ratio = "keyspace.compaction.tiered.size_ratio";
+    let mut set = Options::default();
+    set.set("keyspace.compaction.tiered.growth=5").unwrap();
+    assert_eq!(set.keyspace.compaction, Compaction::Tiered(Tiered { size_ratio: 5, ..Tiered::default() }));
+    assert_eq!(Options::renamed_word("keyspace.compaction.tiered.growth=5").unwrap().new, tiered_ratio);
+    assert_eq!(Options::renamed_word(&format!("{tiered_ratio}=5")), None);
+    let recorded = KeyspaceOptions::recorded("[compaction.tiered]\ngrowth = 5").unwrap();
+    assert_eq!(recorded, set.keyspace);
+    assert_eq!(KeyspaceOptions::recorded(&set.keyspace.record()).unwrap(), set.keyspace);
+}
+
+#[test]
+fn one_option_is_set_by_name() {
+    let mut options = Options::default();
+    for word in [
+        "memory_limit=256MiB",
+        "cache_bytes=1.5 MiB",
+        "open_files_max=100",
+        "durability=sync",
+        "workers.threads=3",
+        "keyspace.compression=zstd",
+        "keyspace.compaction.leveled.size_ratio=8",
+        "keyspace.placement=hashkv",
+        "keyspace.values.victim.greedy_random=8",
+        "keyspace.values.space_target=1.3",
+        "keyspace.hash_index.tag_bits=12",
+    ] {
+        options.set(word).unwrap_or_else(|e| panic!("{word}: {e}"));
+    }
+    assert_eq!(options.memory_limit, 256 << 20);
+    assert_eq!(options.cache_bytes, Some(3 << 19));
+    assert_eq!(options.open_files_max, 100);
+    assert_eq!(options.durability, Durability::Sync);
+    assert_eq!(options.workers, Workers::Threads(3));
+    assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { size_ratio: 8, ..Leveled::default() }));
+    assert_eq!(options.keyspace.placement, Placement::HashKv);
+    assert_eq!(options.keyspace.values.victim, Victim::GreedyRandom(8));
+    options.set("keyspace.compaction.tiered.size_ratio=5").unwrap();
+    assert_eq!(options.keyspace.compaction, Compaction::Tiered(Tiered { size_ratio: 5, ..Tiered::default() }));
+    options.set("workers=caller").unwrap();
+    assert_eq!(options.workers, Workers::Caller);
+}
+
+#[test]
+fn a_preset_brings_its_tree_and_takes_it_away() {
+    let mut options = Options::default();
+    options.set("keyspace.values.min_bytes=100").unwrap();
+    options.set("keyspace.preset=unikv").unwrap();
+    let values = options.keyspace.values.clone();
+    assert_eq!(options.keyspace, KeyspaceOptions { values: values.clone(), ..KeyspaceOptions::unikv() });
+    options.set("keyspace.partition_bytes=1GiB").unwrap();
+    options.set("keyspace.preset=unikv").unwrap();
+    assert_eq!(options.keyspace.partition_bytes, Some(1 << 30), "it is one already");
+    options.set("keyspace.preset=diffkv").unwrap();
+    let diffkv = KeyspaceOptions { placement: Placement::DiffKv, values, ..KeyspaceOptions::default() };
+    assert_eq!(options.keyspace, diffkv);
+    assert!(options.set("keyspace.preset=rocks").unwrap_err().to_string().contains("rocks"));
+}
+
+#[test]
+fn unusable_options_are_refused_and_change_nothing() {
+    let mut options = Options::default();
+    for (word, says) in [
+        ("memory_limit", "name=value"),
+        ("memory_limit=1", "too small"),
+        ("memory_limit=64MX", "not a unit"),
+        ("memry_limit=64MiB", "memry_limit"),
+        ("cache_bytes=1TiB", "memory_limit"),
+        ("open_files_max=1", "not between 2 and"),
+        ("keyspace.restart_interval=0", "between"),
+        ("keyspace.compaction.leveled.levels=1", "between"),
+        ("durability=maybe", "durability"),
+        ("keyspace.values.space_target=1", "1.05"),
+        ("keyspace.placement=hashkw", "hashkw"),
+        ("keyspace.hash_index.ways=9", "between"),
+        ("keyspace.hash_index.run_bits=33", "between"),
+    ] {
+        let error = options.set(word).unwrap_err().to_string();
+        assert!(error.contains(says), "{word}: {error}");
+    }
+    assert_eq!(options, Options::default());
+}
+
+#[test]
+fn recorded_options_that_no_policy_can_work_with_are_refused() {
+    for (text, name) in [
+        ("[compaction.leveled]\nsize_ratio = 0", "size_ratio"),
+        ("[compaction.leveled]\ngrowth = 1", "size_ratio"),
+        ("[compaction.leveled]\nlevels = 0", "levels"),
+        ("[compaction.tiered]\nspace_percent = 0", "space_percent"),
+        ("[compaction.two_layer]\nunsorted_bytes = 0", "unsorted_bytes"),
+        ("[hash_index]\nways = 0", "ways"),
+        ("table_bytes = 0", "table_bytes"),
+    ] {
+        let refused = KeyspaceOptions::recorded(text).unwrap_err();
+        assert!(refused.contains(name), "{text}: {refused}");
+    }
+}

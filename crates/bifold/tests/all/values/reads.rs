@@ -1,0 +1,151 @@
+//! Reads of separated values: iterators, mapped pages, the cache.
+
+use bifold::{CachedValues, Db, Options, Placement, Reads};
+
+use super::{SEPARATED, check_all, in_memtable, key, separated, update_all, value};
+use crate::support::{TempDir, entries};
+
+fn bytes_read(db: &Db, source: &str) -> u64 {
+    db.stats().io.iter().filter(|io| io.source == source).map(|io| io.bytes_read).sum()
+}
+
+#[test]
+fn an_iterator_with_values_ahead_yields_the_same_from_both_ends() {
+    for placement in SEPARATED {
+        for keys in [0, 1, 2, 3, 17, 40, 100] {
+            let dir = TempDir::new();
+            let db = Db::open_with(dir.join("db"), separated(placement)).unwrap();
+            update_all(&db, keys, 1);
+            let expected: Vec<u32> = (0..keys).collect();
+            for pattern in [0b0_u32, 0b1, 0b10, 0b1100, 0b0111, 0b1111_0000] {
+                let (mut iterator, mut front, mut back) =
+                    (db.default_keyspace().range::<&str>(..), Vec::new(), Vec::new());
+                for turn in 0.. {
+                    let is_front = pattern >> (turn % 8) & 1 == 0;
+                    let Some(pair) = (if is_front { iterator.next() } else { iterator.next_back() }) else { break };
+                    let (found, bytes) = pair.unwrap().into_parts().unwrap();
+                    let n: u32 = String::from_utf8_lossy(&found)[3..].parse().unwrap();
+                    assert_eq!(&bytes[..], value(n, 1));
+                    if is_front { front.push(n) } else { back.push(n) }
+                }
+                assert!(iterator.next().is_none() && iterator.next_back().is_none());
+                front.extend(back.into_iter().rev());
+                assert_eq!(front, expected, "{placement:?}, {pattern:b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_iterator_reads_no_value_that_is_not_asked_for() {
+    for placement in SEPARATED {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), only_in_memtable(separated(placement))).unwrap();
+        update_all(&db, 300, 1);
+        let before = bytes_read(&db, "scan");
+        for (n, pair) in db.default_keyspace().range::<&str>(..).enumerate() {
+            let pair = pair.unwrap();
+            if n == 10 {
+                assert_eq!(pair.value().unwrap(), value(10, 1));
+            }
+        }
+        let read = bytes_read(&db, "scan") - before;
+        assert!((1..2 * value(10, 1).len() as u64).contains(&read), "{placement:?}: {read} bytes for one value");
+    }
+}
+
+#[test]
+fn values_read_by_calls_and_from_mapped_pages_are_the_same() {
+    for reads in [Reads::Called, Reads::Mapped] {
+        for placement in SEPARATED {
+            let dir = TempDir::new();
+            let options = Options { reads, ..separated(placement) };
+            let db = Db::open_with(dir.join("db"), options.clone()).unwrap();
+            for round in 0..4 {
+                update_all(&db, 500, round);
+                check_all(&db, 500, round);
+            }
+            let snapshot = db.snapshot();
+            update_all(&db, 500, 4);
+            db.compact().unwrap();
+            let seen = entries(snapshot.range::<&str>(db.default_keyspace(), ..));
+            assert!(seen.iter().zip(0..500).all(|((_, bytes), n)| *bytes == value(n, 3)));
+            drop(snapshot);
+            db.close().unwrap();
+            let db = Db::open_with(dir.join("db"), options).unwrap();
+            check_all(&db, 500, 4);
+        }
+    }
+}
+
+/// Gets fill the cache with values.
+fn cached(placement: Placement) -> Options {
+    let mut options = separated(placement);
+    options.keyspace.values.cache = CachedValues::Gets;
+    options.memory_limit = 8 << 20;
+    options
+}
+
+/// Nothing is in tables, so all reads are of values, and no GC runs either.
+fn only_in_memtable(mut options: Options) -> Options {
+    options.keyspace.values.space_target = 100.0;
+    options.keyspace.values.large_bytes = 1;
+    in_memtable(options)
+}
+
+#[test]
+fn a_value_got_twice_is_read_once_and_other_reads_fill_no_cache() {
+    for placement in SEPARATED {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), only_in_memtable(cached(placement))).unwrap();
+        update_all(&db, 300, 1);
+        assert_eq!(entries(db.default_keyspace().range::<&str>(..)).len(), 300);
+        assert_eq!(db.stats().memory.cache, 0, "a scan keeps nothing");
+        check_all(&db, 300, 1);
+        let (read, cached) = (bytes_read(&db, "get"), db.stats().memory.cache);
+        assert!(read > 0 && cached > 0);
+        check_all(&db, 300, 1);
+        assert_eq!((bytes_read(&db, "get"), db.stats().memory.cache), (read, cached), "{placement:?}");
+    }
+}
+
+#[test]
+fn cached_values_follow_overwrites_deletes_and_gc() {
+    for placement in SEPARATED {
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), cached(placement)).unwrap();
+        for round in 0..6 {
+            update_all(&db, 1000, round);
+            check_all(&db, 1000, round);
+            let snapshot = db.snapshot();
+            (0..1000).step_by(10).for_each(|n| db.delete(key(n)).unwrap());
+            db.wait_idle().unwrap();
+            for n in 0..1000 {
+                let found = db.get(key(n)).unwrap();
+                assert_eq!(found.is_none(), n % 10 == 0, "key {n}");
+                assert_eq!(snapshot.get(db.default_keyspace(), key(n)).unwrap().as_deref(), Some(&value(n, round)[..]));
+            }
+            let memory = db.stats().memory;
+            let used = memory.memtables + memory.cache + memory.metadata + memory.compaction;
+            assert!(used <= memory.limit, "{memory:?}");
+        }
+        assert!(db.stats().gc.jobs > 0, "{placement:?}");
+        db.close().unwrap();
+        assert_eq!(bifold::verify(dir.join("db")).unwrap().problems.len(), 0);
+    }
+}
+
+#[test]
+fn the_cache_of_values_keeps_within_its_bytes() {
+    let dir = TempDir::new();
+    let options = Options { cache_bytes: Some(1 << 20), ..cached(Placement::HashKv) };
+    let db = Db::open_with(dir.join("db"), options).unwrap();
+    for round in 0..3 {
+        (0..3000u32).for_each(|n| db.put([vec![b'k'; 200], key(n).into()].concat(), vec![round; 900]).unwrap());
+        for n in 0..3000u32 {
+            let found = db.get([vec![b'k'; 200], key(n).into()].concat()).unwrap();
+            assert_eq!(found.unwrap(), vec![round; 900]);
+            assert!(db.stats().memory.cache <= 1 << 20);
+        }
+    }
+}

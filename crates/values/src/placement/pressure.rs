@@ -1,0 +1,185 @@
+//! How tight space is, and what follows from that: whether GC runs, and whether writers wait.
+
+use bifold_contract::{FileId, SeqNo, planted};
+
+use super::ValueSpace;
+
+/// How tight space is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SpacePressure {
+    /// Bytes of tables.
+    pub index_bytes: u64,
+    /// Of these, an estimate of the live inline values.
+    pub inline_bytes: u64,
+    /// Entries that may overwrite others: those of all memtables and sorted runs but the largest, for each entry that
+    /// is a value. What they overwrite is not known to be dead until a compaction reads both.
+    pub entries_above: f64,
+    /// Entries overwritten by a newer one in the same memtable, for each entry that is a value.
+    pub overwritten: f64,
+    /// Bytes that value files and tables may take for each byte of live values, each with its key.
+    pub target: f64,
+    /// The number of the oldest snapshot that is open.
+    pub oldest_snapshot: Option<SeqNo>,
+    /// GC takes every unit that has files with numbers below this one, whether or not it is known to be worth it: a
+    /// crash may have left copies that nobody counts.
+    pub all_before: Option<FileId>,
+}
+
+/// Lower bound of the target, in bytes: a few groups more or less are no excess.
+const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
+
+/// The garbage for each live byte that always remains: collecting it is not worth it.
+const UNCOLLECTED_SHARE: f64 = 0.15;
+
+impl SpacePressure {
+    /// At most how many bytes may be stale of values of so many bytes that are not known to be dead.
+    #[must_use]
+    pub fn stale_at_most(&self, live_bytes: u64) -> u64 {
+        (live_bytes as f64 * (self.entries_above + self.overwritten).min(1.0)) as u64
+    }
+
+    /// Bytes of live values, wherever they are, as far as known or estimated.
+    fn live_bytes(&self, space: &ValueSpace) -> f64 {
+        (space.live_bytes.saturating_sub(space.left_out_bytes) + self.inline_bytes) as f64
+    }
+
+    /// Bytes of value files, without those that GC cannot shrink.
+    fn total_bytes(space: &ValueSpace) -> u64 {
+        let left_out = if planted!("damage_counts") { 0 } else { space.left_out_bytes };
+        space.total_bytes.saturating_sub(left_out)
+    }
+
+    /// Bytes by which value files and tables exceed their target once drained files are deleted. A quarter of the
+    /// target's slack does not count: it is for the copies that GC makes while the originals exist.
+    #[must_use]
+    pub fn excess(&self, space: &ValueSpace) -> u64 {
+        let slack = (self.target - 1.0) * 0.75;
+        let bound = (self.live_bytes(space) * (1.0 + slack)) as u64;
+        (Self::total_bytes(space).saturating_sub(space.drained_bytes) + self.index_bytes).saturating_sub(bound)
+    }
+
+    /// Bytes that the target leaves for value files: all but the tables.
+    #[must_use]
+    pub fn allowed_for_files(&self, space: &ValueSpace) -> f64 {
+        self.live_bytes(space) * self.target - self.index_bytes as f64
+    }
+
+    /// Bytes of value files and tables, drained files included, divided by the target: 1.0 when they fill it. It is
+    /// for slowing writers, so it is 0 where slowing them would free nothing: while a snapshot holds drained files. A
+    /// target that the tables alone exceed is raised to what GC can reach.
+    #[must_use]
+    pub fn fullness(&self, space: &ValueSpace) -> f64 {
+        if self.is_pinned(space) {
+            return 0.0;
+        }
+        let bound = (self.live_bytes(space) * self.target).max(self.reachable(space));
+        (Self::total_bytes(space) + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
+    }
+
+    /// Whether GC can reach the target. Where values are short, the tables alone may exceed it.
+    #[must_use]
+    pub fn is_reachable(&self, space: &ValueSpace) -> bool {
+        self.reachable(space) <= self.live_bytes(space) * self.target
+    }
+
+    fn reachable(&self, space: &ValueSpace) -> f64 {
+        let live = space.live_bytes.saturating_sub(space.left_out_bytes);
+        live as f64 * (1.0 + UNCOLLECTED_SHARE) + self.index_bytes as f64
+    }
+
+    /// Whether snapshots hold so many drained bytes that more GC would only take more space.
+    #[must_use]
+    pub fn is_pinned(&self, space: &ValueSpace) -> bool {
+        self.oldest_snapshot.is_some()
+            && space.drained_bytes as f64 > self.live_bytes(space) * (self.target - 1.0).max(0.1)
+    }
+
+    /// Why GC does not pick a unit now that is worth collecting.
+    #[must_use]
+    pub fn reason(&self, space: &ValueSpace) -> &'static str {
+        if self.excess(space) == 0 {
+            "space is within its target"
+        } else if self.is_pinned(space) {
+            "a snapshot holds what was collected before"
+        } else {
+            "others are better"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn pressure(target: f64, oldest_snapshot: Option<SeqNo>) -> SpacePressure {
+        SpacePressure {
+            index_bytes: 200 * MIB,
+            inline_bytes: 0,
+            entries_above: 0.0,
+            overwritten: 0.0,
+            target,
+            oldest_snapshot,
+            all_before: None,
+        }
+    }
+
+    fn space(total: u64, drained: u64) -> ValueSpace {
+        let (total_bytes, drained_bytes) = (total * MIB, drained * MIB);
+        ValueSpace { files: 1, total_bytes, live_bytes: 1000 * MIB, drained_bytes, left_out_bytes: 0 }
+    }
+
+    #[test]
+    fn values_and_tables_together_fill_the_target() {
+        assert_eq!(pressure(1.5, None).fullness(&space(1300, 0)), 1.0);
+        assert!(pressure(1.5, None).fullness(&space(1300, 300)) >= 1.0, "drained files still take space");
+    }
+
+    #[test]
+    fn inline_values_raise_the_target_too() {
+        let pressure = SpacePressure { inline_bytes: 100 * MIB, ..pressure(1.5, None) };
+        assert_eq!(pressure.fullness(&space(1450, 0)), 1.0);
+        assert_eq!(pressure.excess(&space(1400, 0)), 1600 * MIB - 1512 * MIB - MIB / 2);
+        assert_eq!(pressure.excess(&space(1400, 100)), 0);
+    }
+
+    #[test]
+    fn a_target_below_the_tables_does_not_slow_writers_for_ever() {
+        assert!(pressure(1.05, None).fullness(&space(1060, 0)) < 0.95);
+        assert!(pressure(1.05, None).fullness(&space(1200, 0)) > 1.0);
+    }
+
+    #[test]
+    fn no_more_is_stale_than_stands_above() {
+        let above = |entries_above, overwritten| SpacePressure { entries_above, overwritten, ..pressure(1.5, None) };
+        assert_eq!(above(0.0, 0.0).stale_at_most(1000), 0);
+        assert_eq!(above(0.25, 0.25).stale_at_most(1000), 500);
+        assert_eq!(above(0.7, 0.7).stale_at_most(1000), 1000);
+    }
+
+    #[test]
+    fn what_a_snapshot_holds_does_not_slow_writers() {
+        assert_eq!(pressure(1.5, Some(7)).fullness(&space(2000, 600)), 0.0);
+        assert!(pressure(1.5, None).fullness(&space(2000, 600)) > 1.0);
+    }
+
+    /// Otherwise writers would wait forever for bytes that nobody can free, and everything else would be collected
+    /// again and again.
+    #[test]
+    fn what_cannot_be_read_neither_slows_writers_nor_asks_for_collections() {
+        let sound = space(1300, 0);
+        let left_out = |bytes: u64| ValueSpace {
+            total_bytes: sound.total_bytes + bytes,
+            live_bytes: sound.live_bytes + bytes,
+            left_out_bytes: bytes,
+            ..sound
+        };
+        let pressure = pressure(1.5, None);
+        for bytes in [MIB, 500 * MIB, 9000 * MIB] {
+            assert_eq!(pressure.fullness(&left_out(bytes)), pressure.fullness(&sound));
+            assert_eq!(pressure.excess(&left_out(bytes)), pressure.excess(&sound));
+            assert!(pressure.is_reachable(&left_out(bytes)));
+        }
+    }
+}
