@@ -66,7 +66,8 @@ pub enum Command {
             what to type next. The database stays on disk for you to try things.",
         after_long_help = "Examples:\n  \
             bifold demo                    # the files of the repository or directory you are in\n  \
-            bifold demo ~/src/linux        # some other directory\n  bifold demo access.log         # each line of a file"
+            bifold demo ~/src/linux        # some other directory\n  \
+            bifold demo access.log         # each line of a file"
     )]
     Demo(DemoArgs),
 
@@ -74,10 +75,11 @@ pub enum Command {
     #[command(
         long_about = "Store a value under a key. The database and the keyspace are made if they do not exist.\n\n\
             KEY and VALUE are taken byte by byte as typed, backslashes included. There are two exceptions: the value - \
-            stands for standard input, and @FILE for the content of FILE, both unchanged. With --literal these two also \
-            stand for themselves; scripts that pass on other people's values should use it. Put an argument that \
+            stands for standard input, and @FILE for the content of FILE, both unchanged. With --literal these two \
+            also stand for themselves; scripts that pass on other people's values should use it. Put an argument that \
             begins with another - after --.\n\n\
-            With --escape, KEY and VALUE may have the escapes \\\\ \\t \\n \\r and \\xHH, and a backslash is written \\\\.",
+            With --escape, KEY and VALUE may have the escapes \\\\ \\t \\n \\r and \\xHH, and a backslash is written \
+            \\\\.",
         after_long_help = "Examples:\n  bifold put my.db user/1 Ada\n  bifold put my.db path 'C:\\temp\\new'\n  \
             bifold put my.db photo @photo.jpg\n  date | bifold put my.db now -\n  \
             bifold put my.db mail --literal @ada\n  bifold put my.db list -- --first\n  \
@@ -87,9 +89,9 @@ pub enum Command {
 
     /// Print the value of a key.
     #[command(
-        long_about = "Print the value of a key. A pipe or a file gets its bytes unchanged, with nothing added. A terminal \
-            gets a newline after the value; if the value is not printable text, it gets escapes, and a note says so. \
-            --raw prints the bytes unchanged there, too.\n\n\
+        long_about = "Print the value of a key. A pipe or a file gets its bytes unchanged, with nothing added. A \
+            terminal gets a newline after the value; if the value is not printable text, it gets escapes, and a note \
+            says so. --raw prints the bytes unchanged there, too.\n\n\
             With --escape, KEY may have escapes, and the value is printed on one line with escapes.\n\n\
             Exit code 1 when there is no such key.",
         after_long_help = "Examples:\n  bifold get my.db user/1\n  bifold get my.db photo > photo.jpg\n  \
@@ -107,10 +109,10 @@ pub enum Command {
 
     /// Print keys and values in key order.
     #[command(
-        long_about = "Print keys and values in key order, one entry per line: KEY, a tab, VALUE, both with the escapes \\\\ \
-            \\t \\n \\r and \\xHH, as `export` writes them. With --json, one object per line.\n\n\
-            Keys of --prefix, --from and --to are taken as typed; with --escape they may have escapes, like the printed \
-            keys.",
+        long_about = "Print keys and values in key order, one entry per line: KEY, a tab, VALUE, both with the escapes \
+            \\\\ \\t \\n \\r and \\xHH, as `export` writes them. With --json, one object per line.\n\n\
+            Keys of --prefix, --from and --to are taken as typed; with --escape they may have escapes, like the \
+            printed keys.",
         after_long_help = "Examples:\n  bifold scan my.db --limit 10\n  bifold scan my.db --prefix user/\n  \
             bifold scan my.db --from user/1 --to user/5 --reverse --keys-only"
     )]
@@ -118,16 +120,17 @@ pub enum Command {
 
     /// Read keys and values from a file or a directory.
     #[command(
-        long_about = "Read keys and values from a file or a directory. The database and the keyspace are made if they do \
-            not exist.\n\n\
-            tsv    KEY, a tab, VALUE; \\\\ \\t \\n \\r and \\xHH stand for backslash, tab, newline, carriage return and any \
-            byte\n\
+        long_about = "Read keys and values from a file or a directory. The database and the keyspace are made if they \
+            do not exist.\n\n\
+            tsv    KEY, a tab, VALUE; \\\\ \\t \\n \\r and \\xHH stand for backslash, tab, newline, carriage return \
+            and any byte\n\
             jsonl  {\"key\":\"…\",\"value\":\"…\"}, or key_base64 and value_base64 for bytes that are not UTF-8\n\
             dir    relative paths are keys, contents are values; symbolic links are not followed\n\n\
             The file is read twice: first to check all of it, then to import it. If a line is wrong, it is reported as \
             FILE:LINE, nothing is written and the exit code is 2. FILE may be - for standard input, or a pipe: the \
             input is saved while it is checked, in a file without a name in $TMPDIR, which needs as much space. An \
-            interrupted import keeps the commits before; repeat it. If a key occurs several times, the last value wins.",
+            interrupted import keeps the commits before; repeat it. If a key occurs several times, the last value \
+            wins.",
         after_long_help = "Examples:\n  bifold import my.db users.tsv --format tsv\n  \
             bifold import my.db events.jsonl --format jsonl\n  bifold import my.db ~/Documents --format dir\n  \
             bifold export a.db | bifold import b.db - --format tsv"
@@ -145,15 +148,16 @@ pub enum Command {
 
     /// Show what a database holds and where its bytes are.
     #[command(
-        long_about = "Show what a database holds and where its bytes are: levels, space, memory, and the bytes read and \
-            written to open it.",
+        long_about = "Show what a database holds and where its bytes are: levels, space, memory, and the bytes read \
+            and written to open it.",
         after_long_help = "Examples:\n  bifold stats my.db\n  bifold stats my.db --json | jq .space"
     )]
     Stats(DbArgs),
 
     /// Read and check every byte of every file of a closed database.
     #[command(
-        long_about = "Read and check every byte of every file of a closed database, and list all damage with file and offset.\n\n\
+        long_about = "Read and check every byte of every file of a closed database, and list all damage with file and \
+            offset.\n\n\
             Exit code 1 if something is wrong.",
         after_long_help = "Examples:\n  bifold verify my.db\n  bifold verify my.db --json"
     )]
@@ -161,16 +165,17 @@ pub enum Command {
 
     /// Rewrite everything into its final shape: no dead bytes, fewest files to read.
     #[command(
-        long_about = "Flush and compact all keyspaces, and wait until that is done: no dead bytes remain and reads touch the \
-            fewest files.",
+        long_about = "Flush and compact all keyspaces, and wait until that is done: no dead bytes remain and reads \
+            touch the fewest files.",
         after_long_help = "Examples:\n  bifold compact my.db"
     )]
     Compact(DbArgs),
 
     /// Run GC on separated values, or explain it.
     #[command(
-        long_about = "Run GC on separated values (placements wisckey, hashkv, novkv, diffkv and unikv). With --explain, print \
-            for each group or file what it holds, its score in the policy, and why GC does not take it now.",
+        long_about = "Run GC on separated values (placements wisckey, hashkv, novkv, diffkv and unikv). With \
+            --explain, print for each group or file what it holds, its score in the policy, and why GC does not take \
+            it now.",
         after_long_help = "Examples:\n  bifold gc my.db --explain\n  bifold gc my.db"
     )]
     Gc(GcArgs),
@@ -178,9 +183,9 @@ pub enum Command {
     /// Make a copy of a database that can be opened on its own.
     #[command(
         long_about = "Make a consistent copy of a database in a new directory, which can be opened on its own.\n\n\
-            On the same file system the copy shares tables and value files with the database by hard links, so it takes \
-            little time and space. Such a copy is no backup: damage to a shared file damages both. On another file \
-            system everything is copied.",
+            On the same file system the copy shares tables and value files with the database by hard links, so it \
+            takes little time and space. Such a copy is no backup: damage to a shared file damages both. On another \
+            file system everything is copied.",
         after_long_help = "Examples:\n  bifold checkpoint my.db my-copy.db\n  \
             bifold checkpoint my.db /mnt/other-disk/backup-2024-05-01"
     )]
@@ -203,14 +208,15 @@ pub enum Command {
 
     /// Read value files whose index is lost, and make a new database from them.
     #[command(
-        long_about = "Read value files (000014.val) whose index is lost: no manifest, no tables, no logs. Whole records are \
-            found however damaged the bytes around them are. Without --out it only reports the records of each file, \
-            damaged stretches with offset and length, and the state of each key. With --out DIR it makes a new database \
-            with the newest value of every key, unless something newer is recorded: a delete, a note that the key's \
-            value moved elsewhere, or an entry in a drop file of placement novkv. It never changes the files. DIR is \
-            called DIR.partial until it is complete. Options of the new database come from --options and --set.\n\n\
-            Give it all value files of one database at once, so that it finds the newest version of each key. Never mix \
-            the files of two databases.\n\n\
+        long_about = "Read value files (000014.val) whose index is lost: no manifest, no tables, no logs. Whole \
+            records are found however damaged the bytes around them are. Without --out it only reports the records of \
+            each file, damaged stretches with offset and length, and the state of each key. With --out DIR it makes a \
+            new database with the newest value of every key, unless something newer is recorded: a delete, a note that \
+            the key's value moved elsewhere, or an entry in a drop file of placement novkv. It never changes the \
+            files. DIR is called DIR.partial until it is complete. Options of the new database come from --options and \
+            --set.\n\n\
+            Give it all value files of one database at once, so that it finds the newest version of each key. Never \
+            mix the files of two databases.\n\n\
             Value files do not know, so salvage cannot restore:\n\
             * inline values: short ones, and all of placement inline. They are lost.\n\
             * deletes and range deletes of placements wisckey and diffkv: deleted values come back unless GC has \

@@ -21,10 +21,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{
-            AtomicBool, AtomicU64,
-            Ordering::{AcqRel, Acquire, Relaxed, Release},
-        },
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -40,6 +37,8 @@ use crate::{
     state::tree::Tree,
     waiting::sync::LockExt,
 };
+
+use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Debt (see `CompactionPolicy::debt`) from which writers are slowed: with a trigger of 8 level-0 runs, 16 runs.
 const DEBT_SLOW: f64 = 3.0;

@@ -303,8 +303,8 @@ impl Room {
         Ok(())
     }
 
-    /// How many of these copies, in their order, there is room for, but `least` or all at least; and how many bytes they
-    /// need if that is more than there is.
+    /// How many of these copies, in their order, there is room for, but `least` or all at least; and how many bytes
+    /// they need if that is more than there is.
     pub fn fitting(&self, copies: &[u64], least: usize) -> (usize, Option<u64>) {
         let Some(free) = self.dir.free_bytes() else { return (copies.len(), None) };
         let kept = self.kept_free();

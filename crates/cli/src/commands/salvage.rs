@@ -151,7 +151,8 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
 fn print_keyspace(keyspace: &KeyspaceReport, out: &mut Output) -> Result<()> {
     let name = out.paint(Tone::Strong, &keyspace.name);
     out.line(format!(
-        "keyspace {name}  {} keys: {} end in a value, {} in a delete, {} in a range delete, {} moved out of the files, {} dropped",
+        "keyspace {name}  {} keys: {} end in a value, {} in a delete, {} in a range delete, {} moved out of the files, \
+        {} dropped",
         output::count(keyspace.keys),
         output::count(keyspace.values),
         output::count(keyspace.deleted),

@@ -68,7 +68,11 @@ fn print(path: &Path, report: &Report, out: &mut Output) -> Result<()> {
         out.line(format!("{}{file}{offset}: {}", out.paint(Tone::Bad, "damage: "), problem.problem))?;
     }
     let found = out.paint(Tone::Bad, &format!("{} problems", report.problems.len()));
-    out.line_now(format!("{}: {found}, read {read}; restore from a backup (a checkpoint shares its files with the database), or save what is whole with `bifold salvage`", path.display()))
+    out.line_now(format!(
+        "{}: {found}, read {read}; restore from a backup (a checkpoint shares its files with the database), or save \
+    what is whole with `bifold salvage`",
+        path.display()
+    ))
 }
 
 fn describe(error: &Error) -> Problem {

@@ -68,7 +68,8 @@ pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
             _ => {
                 let shown: String = part.chars().take(3).collect();
                 return Err(format!(
-                    "`\\{shown}` is not an escape: there are \\\\, \\t, \\n, \\r and \\xHH (a backslash is written \\\\)"
+                    "`\\{shown}` is not an escape: there are \\\\, \\t, \\n, \\r and \\xHH (a backslash is written \
+                    \\\\)"
                 ));
             }
         };

@@ -41,7 +41,8 @@ Say which placement of values, which thresholds and which tree fit a workload, a
 
 All placements are compared with their main parameters: operations a second, what limits them, bytes written, read and \
 stored for each byte, memory for indexes. The best comes first; those that would take more space than the target come \
-last (256 MiB that level 0 may hold aside). It says so when values had better stay with their keys. docs/cost-model.md has every formula and how far it was off.
+last (256 MiB that level 0 may hold aside). It says so when values had better stay with their keys. docs/cost-model.md \
+has every formula and how far it was off.
 
 The workload is a file or a database, or sizes from a database and operations from a file:
 
@@ -61,12 +62,12 @@ The workload is a file or a database, or sizes from a database and operations fr
       reads = 0.9
   --workload FILE        any other name: a trace, an operation a line, words apart by blanks:
       put KEY BYTES | get KEY | delete KEY | scan KEY PAIRS       a line that begins with # is passed over
-  --db DB                sizes and number of pairs of a keyspace, by a sample, and how many writes there were in all; of \
-reads nothing is known: say --reads-per-write and --scans-per-write.
+  --db DB                sizes and number of pairs of a keyspace, by a sample, and how many writes there were in all; \
+  of reads nothing is known: say --reads-per-write and --scans-per-write.
 
-The machine: --set memory_limit=SIZE and --set keyspace.values.space_target=N are what the store may have, --page-cache \
-what the system keeps of its files, --device what `bifold vat calibrate` measured. Without a device only the processor \
-counts, as for data that fit into memory.";
+The machine: --set memory_limit=SIZE and --set keyspace.values.space_target=N are what the store may have, \
+--page-cache what the system keeps of its files, --device what `bifold vat calibrate` measured. Without a device only \
+the processor counts, as for data that fit into memory.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold advise --workload session-store.toml --set memory_limit=1GiB

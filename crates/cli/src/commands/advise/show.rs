@@ -38,7 +38,8 @@ pub fn show(advice: &Advice, machine: &Machine<'_>, args: &AdviseArgs, out: &mut
     out.line(out.paint(
         Tone::Dim,
         &format!(
-            "\nops/s of the mix by one thread; write, read, space: bytes for each of the program's; over {} of space comes last",
+            "\nops/s of the mix by one thread; write, read, space: bytes for each of the program's; over {} of space \
+            comes last",
             machine.space
         ),
     ))?;

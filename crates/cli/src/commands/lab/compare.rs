@@ -31,13 +31,15 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Measure Bifold's placements and other stores beside each other: same keys and values, same durability, same budget of memory.
+Measure Bifold's placements and other stores beside each other: same keys and values, same durability, same budget of \
+memory.
 
-Prints ratios to the first store and medians of all rounds, and draws a report. --set and --durability hold for all stores: other \
-stores take sizes of memtables, tables and caches and what a write survives from them. What each store was given is in the report.
+Prints ratios to the first store and medians of all rounds, and draws a report. --set and --durability hold for all \
+stores: other stores take sizes of memtables, tables and caches and what a write survives from them. What each store \
+was given is in the report.
 
-Other stores are those this program was built with (--features rocksdb, fjall, redb, lmdb): rocksdb, blobdb, fjall, fjall-blobs, \
-redb, lmdb.";
+Other stores are those this program was built with (--features rocksdb, fjall, redb, lmdb): rocksdb, blobdb, fjall, \
+fjall-blobs, redb, lmdb.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab compare

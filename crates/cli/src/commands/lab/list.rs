@@ -13,7 +13,8 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Print which experiments there are: name, place in the paper, what it is about.
 
-With --claims also what the paper found, and the rule by which ours counts as the same. With --json all of it, an object a line.";
+With --claims also what the paper found, and the rule by which ours counts as the same. With --json all of it, an
+object a line.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab list

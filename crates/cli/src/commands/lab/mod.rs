@@ -27,10 +27,10 @@ use crate::{args::Global, failure::Result, output::Output};
 pub const LONG_ABOUT: &str = "\
 The papers' experiments and today's rivals, on this machine, with a report.
 
-Each experiment is a figure or table of a paper: which stores, which options, which workloads, and what must hold for its \
-result to count as reproduced. Runs are made in turns (A B C A B C), each in a process and a directory of its own; what is \
-read is checked (of scans the first value and the order). Results are a line of JSON for each run, so that a session can be stopped at any time and \
-gone on with later, and a report can be drawn again without running anything.
+Each experiment is a figure or table of a paper: which stores, which options, which workloads, and what must hold for \
+its result to count as reproduced. Runs are made in turns (A B C A B C), each in a process and a directory of its own; \
+what is read is checked (of scans the first value and the order). Results are a line of JSON for each run, so that a \
+session can be stopped at any time and gone on with later, and a report can be drawn again without running anything.
 
 Other stores are measured where this program was built with them: --features rocksdb, fjall, redb, lmdb.";
 

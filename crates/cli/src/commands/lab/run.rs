@@ -32,20 +32,20 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Run experiments and say which of the papers' results they reproduce.
 
-NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all; or real, which imports, updates, reads and scans \
-keys and values of your own (--input; held in memory). What is in --out already is not run again, so a \
-session that was stopped goes on with the same command.
+NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all; or real, which imports, updates, reads and \
+scans keys and values of your own (--input; held in memory). What is in --out already is not run again, so a session \
+that was stopped goes on with the same command.
 
 tiny     1 MiB of keys and values: proves that it works, figures mean nothing
 small    64 MiB, three rounds: all experiments in about an hour, everything in the page cache
 medium   1 GiB
 large    40 GiB, as the papers; needs four times that on the disk, unikv-e4 twelve times
 
-A verdict is by rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a saving, \
-0.8 to 1.25 for what is alike. Experiments whose runs are equal share them.
+A verdict is by rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a \
+saving, 0.8 to 1.25 for what is alike. Experiments whose runs are equal share them.
 
-The page cache is as the steps before left it, or empty for steps that only read (--cold). With --memory each store's process \
-gets no more memory than that, its page cache included: data larger than memory. That needs Linux and root.";
+The page cache is as the steps before left it, or empty for steps that only read (--cold). With --memory each store's \
+process gets no more memory than that, its page cache included: data larger than memory. That needs Linux and root.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab run hashkv-e1

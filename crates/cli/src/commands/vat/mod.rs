@@ -19,9 +19,9 @@ use crate::{args::Global, failure::Result, output::Output};
 pub const LONG_ABOUT: &str = "\
 What a design should cost, by the VAT model (Variable Amplification-Throughput, 2020).
 
-The model counts the bytes that a store reads and writes on its device until data have come down through all levels, and \
-how long that takes. It needs no database and no device, only figures: how many levels, how much each is larger than the \
-one above, what share of the lower level a merge touches. docs/cost-model.md explains it.";
+The model counts the bytes that a store reads and writes on its device until data have come down through all levels, \
+and how long that takes. It needs no database and no device, only figures: how many levels, how much each is larger \
+than the one above, what share of the lower level a merge touches. docs/cost-model.md explains it.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat model --levels 5 --growth 4 --alpha 1

@@ -20,11 +20,12 @@ Print what a design costs, and the best levels and growth for its size.
 The size is growth to the power of levels: how many times more than memory the last level holds. Levels on the device \
 count, not the one in memory.
 
-  alpha      the share of the lower level that a merge reads and writes. 1: all of it; 0: none. `bifold stats DB --json` has \
-a database's; the paper measured 0.68 for RocksDB, 0.8 for BlobDB, 0.25 for Kreon.
-  beta       what the device gives at the size of reads and writes that the store makes, over what it gives at best. \
-1 for large tables; the paper measured 0.91 for reads of 8 KiB on NVMe. With --device it comes from a profile that \
-`bifold vat calibrate` wrote, for requests of --unit bytes, --depth of them at once: the harmonic mean of reads and writes.
+  alpha      the share of the lower level that a merge reads and writes. 1: all of it; 0: none. `bifold stats DB \
+  --json` has a database's; the paper measured 0.68 for RocksDB, 0.8 for BlobDB, 0.25 for Kreon.
+  beta       what the device gives at the size of reads and writes that the store makes, over what it gives at best. 1 \
+for large tables; the paper measured 0.91 for reads of 8 KiB on NVMe. With --device it comes from a profile that \
+`bifold vat calibrate` wrote, for requests of --unit bytes, --depth of them at once: the harmonic mean of reads and \
+writes.
   key share  bytes of a key and its pointer over bytes of key and value. With it, values are in a log.
 
 Figures with --json: `amplification`, `write_amplification`, `cost_ratio`, `space_amplification`, and `optimum` with \

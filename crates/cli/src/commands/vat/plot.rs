@@ -27,8 +27,8 @@ Draw the projections of the paper, computed from the model alone, as SVG.
   5  tiering by growth factor, values in place and in a log
   6  merge and level amplification, which compete; writes alone, by size
 
-Files are called vat-figure-2.svg and so on. Regular files of these names are replaced; anything else of such a name is \
-an error. A picture that cannot be written leaves nothing behind. No font is needed.";
+Files are called vat-figure-2.svg and so on. Regular files of these names are replaced; anything else of such a name \
+is an error. A picture that cannot be written leaves nothing behind. No font is needed.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat plot

@@ -36,13 +36,13 @@ Measure what the device under DIR gives, and write it as a profile from which `v
 Reads and writes, sequential and random, at units of 512 B, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB and 4 MiB and depths \
 1 and 32; a depth of 32 is 32 threads. Beta is random throughput over the best sequential one.
 
-The page cache is kept out: by O_DIRECT where the file system has it; else each unit is dropped from the cache before it is \
-read, and none is read or written twice. The profile says which (`caching`), and units that O_DIRECT refuses are left out. \
-Writes end with a sync that counts in their time. What the device, or the host of a virtual machine, caches itself is \
-measured as it is: a file larger than that helps (--bytes).
+The page cache is kept out: by O_DIRECT where the file system has it; else each unit is dropped from the cache before \
+it is read, and none is read or written twice. The profile says which (`caching`), and units that O_DIRECT refuses are \
+left out. Writes end with a sync that counts in their time. What the device, or the host of a virtual machine, caches \
+itself is measured as it is: a file larger than that helps (--bytes).
 
-The test file is in DIR but has no name there, so that nothing is left however the program ends. It takes at most a tenth of \
-the free space. With --json the profile goes to standard output, and to a file only with --out.";
+The test file is in DIR but has no name there, so that nothing is left however the program ends. It takes at most a \
+tenth of the free space. With --json the profile goes to standard output, and to a file only with --out.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat calibrate /mnt/nvme

@@ -34,16 +34,19 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Run the engine over trees of several depths, and print what it moves beside what the model says.
 
-Leveling and tiering, values in place and in a log, each with every number of --levels. Leveling comes with levels of one table, \
-which are merged as a whole, with tables of a quarter of a flush, which are merged one at a time, and once with tables of 8 KiB. Keys are uniform, none comes twice, and each flush has the same number of pairs, so that the last level ends up as large as in \
-the model: growth to the power of levels. Figures follow from the options and the seed alone.
+Leveling and tiering, values in place and in a log, each with every number of --levels. Leveling comes with levels of \
+one table, which are merged as a whole, with tables of a quarter of a flush, which are merged one at a time, and once \
+with tables of 8 KiB. Keys are uniform, none comes twice, and each flush has the same number of pairs, so that the \
+last level ends up as large as in the model: growth to the power of levels. Figures follow from the options and the \
+seed alone.
 
-  measured   bytes that flushes, compactions and the value log read and write until all data are in the last level, over bytes \
-of keys and values put in
-  predicted  the model's amplification with the alpha that the engine measured meanwhile and, with a log, the key share it had; \
-for leveling with what level 0 costs, which in the model is memory
+  measured   bytes that flushes, compactions and the value log read and write until all data are in the last level, \
+  over bytes of keys and values put in
+  predicted  the model's amplification with the alpha that the engine measured meanwhile and, with a log, the key \
+  share it had; for leveling with what level 0 costs, which in the model is memory
 
-A row is `within` when they differ by at most 15 %; where not, it says what the model leaves out. docs/cost-model.md has a run.";
+A row is `within` when they differ by at most 15 %; where not, it says what the model leaves out. docs/cost-model.md
+has a run.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat validate

@@ -135,7 +135,8 @@ impl Row {
         let Self { flushes, alpha, measured, predicted, ratio, .. } = self;
         let levels = self.config.levels;
         format!(
-            "{shape:<9} {place:<7} {tables:<7} {levels:>6} {flushes:>7}  {alpha:>5.2} {p:>5}  {measured:>8.2} {predicted:>9.2} {ratio:>5.2}"
+            "{shape:<9} {place:<7} {tables:<7} {levels:>6} {flushes:>7}  {alpha:>5.2} {p:>5}  {measured:>8.2} \
+            {predicted:>9.2} {ratio:>5.2}"
         )
     }
 
@@ -170,8 +171,8 @@ impl Row {
         let filled = self.level_bytes.iter().filter(|&&bytes| bytes > 0).count();
         (self.merges > pure || filled > 1).then(|| {
             format!(
-                "{} merges and data in {} in the end, where full levels make {pure} merges and one run: the engine also \
-                 merges everything when newer runs have twice the bytes of the oldest, so as to bound space",
+                "{} merges and data in {} in the end, where full levels make {pure} merges and one run: the engine \
+                also merges everything when newer runs have twice the bytes of the oldest, so as to bound space",
                 self.merges,
                 if filled == 1 { "one level".to_owned() } else { format!("{filled} levels") }
             )
@@ -184,8 +185,8 @@ impl Row {
         let then = if is_within(ratio) { "within" } else { "and that is not within either" };
         (self.ratio < 1.0 && self.last_quarter > self.measured).then(|| {
             format!(
-                "levels grow with the data and were smaller than the model's for most of the load; the last quarter of it \
-                 cost {:.2}, a ratio of {ratio:.2}: {then}",
+                "levels grow with the data and were smaller than the model's for most of the load; the last quarter of \
+                it cost {:.2}, a ratio of {ratio:.2}: {then}",
                 self.last_quarter
             )
         })
