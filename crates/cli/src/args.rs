@@ -182,13 +182,13 @@ pub enum Command {
         long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv, novkv, diffkv or unikv. The \
             placement of a database cannot change; this makes another database.\n\n\
             All keyspaces are copied in key order, each with the options it has but for the placement and what --set \
-            changes of all of them, such as keyspace.values.min_bytes=1KiB. What --options and --set say of the \
+            changes of all of them, such as keyspace.values.separate_from_bytes=1KiB. What --options and --set say of the \
             database itself holds for DST. SRC is opened for reading only, so that nobody writes to it meanwhile. In \
             the end DST is opened anew and every pair is compared with SRC.\n\n\
             Until all of that is done the copy is called DST.partial: what is called DST is whole. After a failure \
             remove DST.partial and begin again.",
         after_long_help = "Examples:\n  bifold convert my.db new.db --placement hashkv\n  \
-            bifold convert my.db new.db --placement wisckey --set keyspace.values.min_bytes=1KiB"
+            bifold convert my.db new.db --placement wisckey --set keyspace.values.separate_from_bytes=1KiB"
     )]
     Convert(ConvertArgs),
 

@@ -20,11 +20,12 @@
 //!
 //! **Cold segments are ours.** The paper has one cold log for all groups: GC of it must ask the index what is live,
 //! and learns what died from tagged records in the groups. A cold segment for each group needs neither: whatever is
-//! newer than a cold value is in the same group. Both exist ([`Cold`](super::Cold)), and a keyspace may change from
+//! newer than a cold value is in the same group. Both exist ([`Cold`](options::Cold)), and a keyspace may change from
 //! one to the other when it is opened. `docs/placements/hashkv.md` has figures of what groups write.
 
 mod cold_log;
 mod discards;
+pub mod options;
 mod ranges;
 mod regroup;
 mod relocate;
@@ -45,7 +46,7 @@ use bifold_format::{
 use self::{
     cold_log::ColdLog, discards::Discards, ranges::Ranges, regroup::Regroup, relocate::Relocation, units::Unit,
 };
-use super::ValueOptions;
+use super::{Settings, ValueOptions};
 use crate::{
     parts::{
         budget::Budget,
@@ -67,7 +68,7 @@ const NO_REGION: u64 = 0;
 
 /// Values grouped by hash.
 pub struct HashKv {
-    options: ValueOptions,
+    options: Settings,
     files: Arc<ValueFiles>,
     filters: Arc<Budget>,
     state: Arc<Mutex<State>>,
@@ -91,7 +92,7 @@ impl HashKv {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Result<Self> {
+    pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Result<Self> {
         let filters = Arc::clone(files.filters());
         files.in_use().iter().try_for_each(check_region)?;
         let Sorted { grouped, cold_log, .. } = Sorted::new(files);
@@ -105,9 +106,9 @@ impl HashKv {
             left_out: BTreeSet::new(),
             in_tails: VecDeque::new(),
             record: Vec::new(),
-            compressor: Compressor::new(options.compression),
+            compressor: Compressor::new(options.now().compression),
         };
-        Ok(Self { options, files: Arc::clone(files), filters, state: Arc::new(Mutex::new(state)) })
+        Ok(Self { options: options.clone(), files: Arc::clone(files), filters, state: Arc::new(Mutex::new(state)) })
     }
 
     /// Notes in the group of a key, or in all groups, that older values are dead (§3.5 for small values; deletes:
@@ -124,7 +125,7 @@ impl HashKv {
         if !state.groups.at(hash).may_hold(hash) {
             return Ok(());
         }
-        state.append((&self.files, &self.options), key, seqno, What::Note(kind)).map(drop)
+        state.append((&self.files, &self.options.now()), key, seqno, What::Note(kind)).map(drop)
     }
 }
 
@@ -178,6 +179,7 @@ impl State {
             }
         };
         record.clear();
+        compressor.switch_to(options.compression);
         let place = (file.id, file.len());
         match what {
             What::Value(value) => value::encode_value(record, place, seqno, key, value, compressor),
@@ -195,9 +197,9 @@ impl State {
             What::Note(_) => group.ended(hash, bytes),
             What::Tag(_) => group.tag_bytes += bytes,
         }
-        let is_full = group.bytes() > options.group_bytes;
+        let is_full = group.bytes() > options.hashkv.group_bytes;
         groups.clock += bytes;
-        if is_full && groups.all().len() < options.groups_max {
+        if is_full && groups.all().len() < options.hashkv.groups_max as usize {
             groups.split_at(hash);
         }
         Ok(pointer)
@@ -225,7 +227,7 @@ impl Placement for HashKv {
     fn profile(&self) -> Profile {
         Profile {
             name: "hashkv",
-            separates_from: Some(self.options.min_bytes),
+            separates_from: Some(self.options.now().separates_from()),
             separates_at_rewrite: false,
             learns_from_rewrites: None,
         }
@@ -234,8 +236,8 @@ impl Placement for HashKv {
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         let state = &mut *self.state.hold();
         match op {
-            Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
-                state.append((&self.files, &self.options), key, seqno, What::Value(value)).map(Some)
+            Routed::Put { key, value } if value.len() >= self.options.now().separates_from() => {
+                state.append((&self.files, &self.options.now()), key, seqno, What::Value(value)).map(Some)
             }
             _ => self.note(state, op, seqno).map(|()| None),
         }
@@ -251,7 +253,7 @@ impl Placement for HashKv {
         let state = &*self.state.hold();
         let units = match pressure.all_before {
             Some(before) => units::begun_before(state, before),
-            None => units::due(&self.options, state, (over, pressure.is_pinned(&space)), space.total_bytes),
+            None => units::due(&self.options.now(), state, (over, pressure.is_pinned(&space)), space.total_bytes),
         };
         (!units.is_empty()).then(|| GcPick::Units(units.into_iter().map(Unit::number).collect()))
     }
@@ -264,21 +266,21 @@ impl Placement for HashKv {
         }
         let files: BTreeSet<FileId> = units().filter_map(Unit::file).collect();
         if !files.is_empty() {
-            let mut relocation = Relocation::begin(&self.files, &self.state, &self.options, &files);
+            let mut relocation = Relocation::begin(&self.files, &self.state, &self.options.now(), &files);
             relocation.copy(view)?;
             return Ok(Box::new(relocation));
         }
-        let mut regroup = Regroup::begin(&self.files, &self.state, &self.options);
+        let mut regroup = Regroup::begin(&self.files, &self.state, &self.options.now());
         regroup.copy(units().filter_map(Unit::family))?;
         Ok(Box::new(regroup))
     }
 
     fn copied_by(&self, units: &[u64], _pressure: &SpacePressure) -> u64 {
-        units::live_bytes(&self.options, &self.state.hold(), units)
+        units::live_bytes(&self.options.now(), &self.state.hold(), units)
     }
 
     fn largest_unit(&self, _files: &ValueFiles) -> u64 {
-        units::largest(&self.options, &self.state.hold())
+        units::largest(&self.options.now(), &self.state.hold())
     }
 
     /// So that the next session knows about how much is dead.
@@ -310,7 +312,7 @@ impl Placement for HashKv {
             .fold((0, 0), |(live, ended), group| (live + group.hot.live + group.cold.live, ended + group.tagged.dead));
         // The log does not know yet what has died since its tags were last read.
         let live_bytes = grouped + state.cold_log.live().saturating_sub(ended);
-        let stuck = units::stuck(&self.options, &state);
+        let stuck = units::stuck(&self.options.now(), &state);
         ValueSpace {
             files,
             total_bytes,
@@ -331,7 +333,7 @@ impl Placement for HashKv {
             _ => Vec::new(),
         };
         let reason = pressure.reason(&self.space());
-        units::explain(&self.options, &self.state.hold(), &next, reason)
+        units::explain(&self.options.now(), &self.state.hold(), &next, reason)
     }
 
     fn seal(&self, files: &ValueFiles) {

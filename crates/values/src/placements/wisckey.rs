@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo};
 
-use super::ValueOptions;
+use super::Settings;
 use crate::{
     parts::{
         dead_counts::CountDead,
@@ -48,7 +48,7 @@ const LOOK_FILE_SHARE: u64 = 16;
 
 /// Values in the order of arrival.
 pub struct WiscKey {
-    options: ValueOptions,
+    options: Settings,
     files: Arc<ValueFiles>,
     value_log: ValueLog,
     /// Files that GC is copying.
@@ -59,10 +59,10 @@ pub struct WiscKey {
 impl WiscKey {
     /// Opens it with the existing files.
     #[must_use]
-    pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
-        let value_log = ValueLog::new(Arc::clone(files), options.file_bytes, options.compression);
+    pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Self {
+        let value_log = ValueLog::new(Arc::clone(files), options);
         let garbage = Arc::new(GarbageEstimate::of_unknown(files.sizes().1));
-        Self { options, files: Arc::clone(files), value_log, busy: Arc::default(), garbage }
+        Self { options: options.clone(), files: Arc::clone(files), value_log, busy: Arc::default(), garbage }
     }
 
     fn append(&self, seqno: SeqNo, key: &[u8], value: &[u8]) -> Result<Pointer> {
@@ -91,14 +91,14 @@ impl WiscKey {
     fn look_is_due(&self, pressure: &SpacePressure, space: &ValueSpace) -> bool {
         let in_use = space.total_bytes - space.drained_bytes;
         let live_bytes = space.live_bytes.min(in_use.saturating_sub(self.garbage.dead_at_most()));
-        let least = (in_use / LOOK_SHARE).max(self.options.file_bytes / LOOK_FILE_SHARE);
+        let least = (in_use / LOOK_SHARE).max(self.options.now().file_bytes / LOOK_FILE_SHARE);
         self.garbage.changed() >= least && pressure.excess(&ValueSpace { live_bytes, ..*space }) > 0
     }
 
     /// A pick of the oldest of these files.
     fn oldest(&self, files: &[Arc<ValueFile>]) -> Option<GcPick> {
         let mut bytes = 0;
-        let enough = FILES_AT_ONCE * self.options.file_bytes;
+        let enough = FILES_AT_ONCE * self.options.now().file_bytes;
         let before = |file: &Arc<ValueFile>| {
             bytes += file.len();
             bytes - file.len()
@@ -113,7 +113,7 @@ impl Placement for WiscKey {
     fn profile(&self) -> Profile {
         Profile {
             name: "wisckey",
-            separates_from: Some(self.options.min_bytes),
+            separates_from: Some(self.options.now().separates_from()),
             separates_at_rewrite: false,
             learns_from_rewrites: None,
         }
@@ -121,7 +121,7 @@ impl Placement for WiscKey {
 
     fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
+            Routed::Put { key, value } if value.len() >= self.options.now().separates_from() => {
                 return self.append(seqno, key, value).map(Some);
             }
             // It hardly ever replaces a separated value: compaction will report it.
@@ -159,7 +159,7 @@ impl Placement for WiscKey {
             return Ok(Box::new(Relocation::of(&self.files, &self.busy, &[])));
         };
         let mut copies = Relocation::of(&self.files, &self.busy, units);
-        let (read, freed) = copies.copy(self.options.file_bytes, view)?;
+        let (read, freed) = copies.copy(self.options.now().file_bytes, view)?;
         let garbage = Arc::clone(&self.garbage);
         Ok(Box::new(copies.then(move || garbage.collect(read, freed))))
     }

@@ -92,7 +92,7 @@ impl<'a> GarbageFirst<'a> {
         let victims: Vec<&Arc<ValueFile>> = self.files.iter().filter(is_worth_it).collect();
         let known = space.live_bytes + stale;
         let valid = self.files.first().map_or(1.0, |file| file.valid_share());
-        let file_bytes = self.placement.shared.options.file_bytes;
+        let file_bytes = self.placement.shared.options.now().file_bytes;
         let is_alone = self.promised_bytes.is_none();
         let look = RewriteCase { stale, known, valid, is_idle: is_alone && victims.is_empty(), file_bytes };
         if look.is_due(pressure, threshold) {
@@ -114,7 +114,7 @@ impl<'a> GarbageFirst<'a> {
     /// space decides: what the target leaves for files next to the tables.
     fn threshold(&self, pressure: &SpacePressure, space: &ValueSpace) -> f64 {
         let by_space = TARGET_SLACK * space.live_bytes as f64 / pressure.allowed_for_files(space).max(1.0);
-        self.placement.shared.options.gc_threshold.max(by_space.min(WORTH_IT_MAX))
+        self.placement.shared.sorted().gc_threshold.max(by_space.min(WORTH_IT_MAX))
     }
 
     /// Everything that has garbage. First the index says what is dead.
@@ -132,7 +132,7 @@ impl<'a> GarbageFirst<'a> {
         let first = *victims.first()?;
         let Some(extent) = first.extent() else {
             let mut bytes = 0;
-            let enough = FILES_AT_ONCE * self.placement.shared.options.file_bytes;
+            let enough = FILES_AT_ONCE * self.placement.shared.options.now().file_bytes;
             let has_room = |file: &&&Arc<ValueFile>| {
                 bytes += file.len();
                 bytes - file.len() < enough
