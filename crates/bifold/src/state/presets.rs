@@ -11,23 +11,12 @@ use bifold_index::{
     version::Version,
 };
 use bifold_values::{
-    parts::{
-        value_files::{StoreContext, ValueFiles},
-        victim,
-    },
-    placements::{
-        self, ValueOptions,
-        diffkv::{DiffKv, order},
-        hashkv::HashKv,
-        inline::Inline,
-        novkv::NovKv,
-        unikv,
-        wisckey::WiscKey,
-    },
+    parts::value_files::{StoreContext, ValueFiles},
+    placements::{Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, unikv, wisckey::WiscKey},
     store::ValueStore,
 };
 
-use crate::api::options::{Cold, Compaction, HashIndex, KeyspaceOptions, MergePolicy, Placement, Victim};
+use crate::api::options::{Compaction, HashIndex, KeyspaceOptions, Placement};
 
 /// The values of a keyspace, where the placement is the one an option names, with the value files that are there.
 ///
@@ -36,7 +25,7 @@ use crate::api::options::{Cold, Compaction, HashIndex, KeyspaceOptions, MergePol
 pub(crate) fn values(options: &KeyspaceOptions, found: FoundFiles<'_>) -> Result<ValueStore> {
     let FoundFiles { context, listed, present } = found;
     let files = Arc::new(ValueFiles::open(context, listed, present)?);
-    let of_values = value_options(options);
+    let of_values = &Settings::new(options.values);
     Ok(match options.placement {
         Placement::Inline => ValueStore::new(files, Inline),
         Placement::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
@@ -55,37 +44,6 @@ pub(crate) struct FoundFiles<'a> {
     pub listed: &'a ValueEdit,
     /// The value files in the directory.
     pub present: &'a [FileId],
-}
-
-fn value_options(options: &KeyspaceOptions) -> ValueOptions {
-    let values = &options.values;
-    ValueOptions {
-        min_bytes: usize::try_from(values.min_bytes).unwrap_or(usize::MAX),
-        file_bytes: values.file_bytes,
-        group_bytes: values.group_bytes,
-        groups_max: values.groups_max as usize,
-        cold: match values.cold {
-            Cold::Parts => placements::Cold::Parts,
-            Cold::Log => placements::Cold::Log,
-            Cold::Off => placements::Cold::Off,
-        },
-        victim: match values.victim {
-            Victim::Greedy => victim::Victim::Greedy,
-            Victim::CostBenefit => victim::Victim::CostBenefit,
-            Victim::GreedyRandom(drawn) => victim::Victim::GreedyRandom(drawn),
-            Victim::Random => victim::Victim::Random,
-        },
-        gc_threshold: values.gc_threshold,
-        large_bytes: usize::try_from(values.large_bytes).unwrap_or(usize::MAX),
-        merge: match values.merge {
-            MergePolicy::Off => order::MergePolicy::Off,
-            MergePolicy::EachLevel => order::MergePolicy::EachLevel,
-            MergePolicy::Lazy => order::MergePolicy::Lazy,
-            MergePolicy::ScanOptimised => order::MergePolicy::ScanOptimised,
-        },
-        max_sorted_run: values.max_sorted_run as usize,
-        compression: values.compression,
-    }
 }
 
 /// The compaction policy that options, which have been checked, describe.

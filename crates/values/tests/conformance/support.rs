@@ -8,7 +8,7 @@ use std::{
 
 use bifold::{
     Compaction, Db, Env, KeyspaceOptions, Options, Workers,
-    options::{Cold, HashIndex, Leveled, MergePolicy, TwoLayer, Values},
+    options::{Cold, DiffKv, HashIndex, HashKv, Leveled, MergePolicy, TwoLayer, Values},
 };
 
 use bifold_contract::FileId;
@@ -46,13 +46,13 @@ pub enum Placement {
 impl Placement {
     fn options(self) -> (bifold::Placement, Cold) {
         match self {
-            Self::DiffKv | Self::DiffKvUnmerged => (bifold::Placement::DiffKv, Cold::Parts),
-            Self::Inline => (bifold::Placement::Inline, Cold::Parts),
-            Self::WiscKey => (bifold::Placement::WiscKey, Cold::Parts),
-            Self::HashKv => (bifold::Placement::HashKv, Cold::Parts),
+            Self::DiffKv | Self::DiffKvUnmerged => (bifold::Placement::DiffKv, Cold::Segments),
+            Self::Inline => (bifold::Placement::Inline, Cold::Segments),
+            Self::WiscKey => (bifold::Placement::WiscKey, Cold::Segments),
+            Self::HashKv => (bifold::Placement::HashKv, Cold::Segments),
             Self::HashKvColdLog => (bifold::Placement::HashKv, Cold::Log),
-            Self::NovKv => (bifold::Placement::NovKv, Cold::Parts),
-            Self::UniKv => (bifold::Placement::UniKv, Cold::Parts),
+            Self::NovKv => (bifold::Placement::NovKv, Cold::Segments),
+            Self::UniKv => (bifold::Placement::UniKv, Cold::Segments),
         }
     }
 }
@@ -69,14 +69,10 @@ pub fn options(placement: Placement) -> Options {
     let is_unikv = placement == Placement::UniKv;
     let (placement, cold) = placement.options();
     let values = Values {
-        cold,
-        large_bytes: u64::from(LARGE_BYTES),
-        merge,
-        max_sorted_run: 3,
-        min_bytes: u64::from(MIN_BYTES),
+        hashkv: HashKv { cold, group_bytes: 2 << 10, groups_max: 32, ..HashKv::default() },
+        diffkv: DiffKv { large_bytes: u64::from(LARGE_BYTES), merge, max_sorted_run: 3, ..DiffKv::default() },
+        separate_from_bytes: u64::from(MIN_BYTES),
         space_target: 100.0,
-        group_bytes: 2 << 10,
-        groups_max: 32,
         file_bytes: 2 << 10,
         ..Values::default()
     };
@@ -224,7 +220,7 @@ impl Bed {
             (0..24).step_by(3).for_each(|key| self.put(key, MIN_BYTES + u32::from(key) * 11 % 240));
             self.step(&Op::Flush);
         }
-        if self.set.database.keyspace.values.cold == Cold::Log {
+        if self.set.database.keyspace.values.hashkv.cold == Cold::Log {
             self.collect();
         }
     }
