@@ -88,7 +88,7 @@ mutants crate="bifold-format" *files="":
 coverage:
     LLVM_COV=llvm-cov-19 LLVM_PROFDATA=llvm-profdata-19 \
         cargo llvm-cov test -p bifold-format -p bifold-io -p bifold-index -p bifold-values -p bifold \
-        --show-missing-lines
+        -p bifold-conformance --show-missing-lines
 
 # import the repository into a database, kill the process, check the database
 demo:
