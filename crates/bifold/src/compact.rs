@@ -132,9 +132,9 @@ impl Engine {
             .unwrap_or_default();
         let whole_bottom = planted!("drop_tombstone_early");
         let snapshots = if planted!("ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
-        let (keyspace, to) = (tree.keyspace, job.output_level);
+        let to = job.output_level;
         let (deepest, moving) = (levels.deepest().max(to), extra.moving.to_vec());
-        let rewrite = RewriteJob { keyspace, from, to, bottom: false, deepest, moving };
+        let rewrite = RewriteJob { from, to, deepest, moving };
         // So that what lies under a part of level 0 ends where it ends.
         let mut cuts = parts::cuts_of_merges(levels, count_of_parts(tree, self.plan.memtable));
         cuts.extend_from_slice(extra.cuts);

@@ -79,8 +79,7 @@ impl Engine {
         let run = self.new_file_id();
         let levels = &tree.shape(view).levels;
         let (deepest, moving) = (levels.deepest(), Vec::new());
-        let keyspace = tree.keyspace;
-        let job = RewriteJob { keyspace, from: None, to: 0, bottom: empty_below, deepest, moving };
+        let job = RewriteJob { from: None, to: 0, deepest, moving };
         let bytes = layer.memtable.data_bytes() as u64;
         let parts = self.count_of_parts_to_flush(tree, levels, bytes);
         // The first run is cut by bytes, later runs at the same keys.

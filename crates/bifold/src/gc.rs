@@ -16,19 +16,20 @@
 //! The values of a commit under way are in files that no address leads to yet. GC copies nothing before that commit
 //! has been applied. Later commits append to files that did not exist, or were not full, when the files were picked.
 //!
-//! Several GC runs of a keyspace are concurrent if the placement says that the files of each are independent of the
-//! others ([`Placement::pick_concurrent`](bifold_values::placement::Placement::pick_concurrent), decision 0009).
-//!
-//! A pick can also be a look: the placement asks the index about some values, and nothing moves.
+//! Several GC jobs of a keyspace are concurrent if the placement says that the files of each are independent of the
+//! others ([`GcClaim`], decision 0009). A job can also be a look: the placement asks the index about some values, and
+//! nothing moves.
 
 use std::{
     cell::Cell,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, MutexGuard, atomic::Ordering::Relaxed},
 };
 
-use bifold_contract::{FileId, Levels, Pointer, Result, Run, planted};
+use bifold_contract::{Levels, Pointer, Result, Run, SeqNo, ValueEdit, planted};
 use bifold_format::pointer;
-use bifold_values::placement::{GcPick, GcRun, IndexView, Moved, SpacePressure};
+use bifold_values::placement::{
+    Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, RewrittenTables, SpacePressure,
+};
 
 use crate::{
     compact::{entries_of_runs, entries_outside_largest_run},
@@ -58,18 +59,103 @@ const LOOK_BYTES_MIN: u64 = 64 << 10;
 /// share of filter and index. With keys of 24 bytes it is 13, because keys share prefixes.
 const SEPARATED_ENTRY_BYTES: u64 = 20;
 
-/// The index as a GC run may ask it.
-struct LiveIndex<'a> {
+/// What the engine does for one GC job.
+struct Verbs<'a> {
     engine: &'a Engine,
-    tree: &'a Tree,
+    tree: &'a Arc<Tree>,
+    claim: &'a GcClaim,
+    means: Means,
     lookups: Cell<u64>,
+    /// The copies are made; what fails from now on is no want of room for them.
+    has_copied: Cell<bool>,
 }
 
-impl IndexView for LiveIndex<'_> {
-    fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
+impl IndexView for Verbs<'_> {
+    fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
         let current = self.engine.current_pointer(self.tree, key);
         note_unreadable(self.tree, current)
+    }
+}
+
+impl GcContext for Verbs<'_> {
+    fn fit(&self, copies: &[u64]) -> Result<usize> {
+        self.engine.fit_copies(self.tree, copies, self.means)
+    }
+
+    fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
+        self.has_copied.set(true);
+        let mut last = Some(self.engine.visible());
+        for (at, chunk) in moves.chunks(CHECKED_AT_ONCE).enumerate() {
+            let mut check = |commits: &mut Held<'_>| commits.commit_current(chunk, refused);
+            last = self.engine.hold_commits(self.tree, &mut check).inspect_err(|_| {
+                // The files they come from stay in use, so nobody needs these copies.
+                moves[at * CHECKED_AT_ONCE..].iter().for_each(&mut *refused);
+            })?;
+        }
+        Ok(last)
+    }
+
+    fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
+        self.has_copied.set(true);
+        let done = self.engine.hold_commits(self.tree, &mut |commits| self.engine.watch(act(commits)))?;
+        Ok(done.is_some())
+    }
+
+    fn rewrite(&self, tables: RewrittenTables<'_>) -> Result<u64> {
+        // It makes room by itself.
+        self.has_copied.set(true);
+        let Self { engine, tree, means, .. } = *self;
+        let (range, scope, moving) = match tables {
+            RewrittenTables::Range { start, end, moving } => ((Some(start), Some(end)), RewriteScope::All, moving),
+            RewrittenTables::Overwritten => {
+                // A flush makes entries that memtables overwrite visible to the rewrite.
+                engine.flush(&[Arc::clone(tree)])?;
+                ((None, None), RewriteScope::Due, &[][..])
+            }
+        };
+        let rewritten = engine.rewrite_range(tree, range, scope, (moving, means))?;
+        if let Some(unreadable) = rewritten.unreadable {
+            // What has not moved this time will not move the next time.
+            let _are_new = leave_out_values(tree, self.claim, &unreadable);
+        }
+        Ok(rewritten.freed)
+    }
+
+    fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
+        self.has_copied.set(true);
+        self.engine.install_values(self.tree, edit, in_force)
+    }
+}
+
+/// The commit lock, held for a GC job.
+struct Held<'a> {
+    engine: &'a Engine,
+    tree: &'a Arc<Tree>,
+    wal: MutexGuard<'a, Wal>,
+}
+
+impl Commits for Held<'_> {
+    fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
+        self.engine.write_back(&mut self.wal, self.tree, moves)?;
+        Ok(self.engine.visible())
+    }
+}
+
+impl Held<'_> {
+    /// Commits the moves whose old address is still the newest of its key.
+    fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<()> {
+        let (engine, tree) = (self.engine, self.tree);
+        let is_current = |moved: &Moved| Ok(engine.current_pointer(tree, &moved.key)? == Some(moved.from));
+        let are_current = note_unreadable(tree, moves.iter().map(is_current).collect::<Result<Vec<bool>>>())?;
+        engine.counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
+        let (mut current, mut overwritten) = (Vec::with_capacity(moves.len()), Vec::new());
+        for (moved, is_current) in moves.iter().zip(are_current) {
+            if is_current { current.push(moved.clone()) } else { overwritten.push(moved) }
+        }
+        self.commit(&current)?;
+        overwritten.into_iter().for_each(refused);
+        Ok(())
     }
 }
 
@@ -111,16 +197,13 @@ impl Engine {
         }
     }
 
-    /// What to pick next in a keyspace while the `running` picks are under way.
-    pub fn next_gc(&self, tree: &Tree, running: &[GcPick]) -> Option<GcPick> {
-        if !tree.separates {
+    /// The next GC job of a keyspace while those with the `running` claims are under way.
+    pub fn next_gc(&self, tree: &Tree, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        if !tree.separates || running.iter().any(|claim| claim.is_alone) {
             return None;
         }
-        let pressure = self.pressure(tree);
-        match running {
-            [] => tree.placement().pick(&pressure),
-            _ => tree.placement().pick_concurrent(&pressure, running),
-        }
+        let job = tree.placement().pick(&self.pressure(tree), running)?;
+        (running.is_empty() || !job.claim().is_alone).then_some(job)
     }
 
     /// Whether GC or reclamation of a keyspace is running, or starts as soon as a worker is free.
@@ -166,10 +249,10 @@ impl Engine {
                 // What was written meanwhile is not part of this request.
                 (pressure.entries_above, pressure.overwritten) = (0.0, 0.0);
             }
-            let picked = if tree.is_dropped() { None } else { tree.placement().pick(&pressure) };
-            is_rewritten |= matches!(picked, Some(GcPick::Rewrite { .. }));
+            let picked = if tree.is_dropped() { None } else { tree.placement().pick(&pressure, &[]) };
+            is_rewritten |= picked.as_ref().is_some_and(|job| job.claim().rewrites);
             let outcome = match &picked {
-                Some(pick) => self.gc(tree, pick, all_before),
+                Some(job) => self.gc(tree, &**job, Means::Reserve),
                 None => self.reclaim_values(tree),
             };
             self.end_gc(tree.keyspace, None);
@@ -179,7 +262,7 @@ impl Engine {
                     self.watch(outcome)?;
                     return self.report_left_out(tree);
                 }
-                Some(pick) => match self.end_of_job(tree, Took::Values(pick), outcome) {
+                Some(job) => match self.end_of_job(tree, Took::Values(job.claim()), outcome) {
                     Err(error) if error.is_unreadable() && self.health.writable().is_ok() => {}
                     other => other?,
                 },
@@ -187,66 +270,54 @@ impl Engine {
         }
     }
 
-    /// Garbage-collects what was picked. `all_before`: the caller asked for GC of everything in files with numbers
-    /// below this.
+    /// Runs a GC job. A caller that waits for it has [`Means::Reserve`].
     ///
     /// # Errors
     /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
-    pub fn gc(&self, tree: &Arc<Tree>, pick: &GcPick, all_before: Option<FileId>) -> Result<()> {
-        // A caller that asks for everything waits for it.
-        let means = if all_before.is_some() { Means::Reserve } else { Means::Free };
-        let pick = self.fitting(tree, pick, means)?;
+    pub fn gc(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<()> {
         self.pace.gc_begins(self.env.clock.now());
-        let freed = self.gc_unpaced(tree, &pick, means);
+        let freed = self.gc_unpaced(tree, job, means);
         self.pace.gc_ends(freed.as_ref().map_or(None, |freed| *freed), self.env.clock.now());
         freed.map(drop)
     }
 
-    /// The prefix of a pick that the disk has room for. If it is short, this first reclaims drained files that wait
-    /// for a sync, then uses `RESERVE`.
-    fn fitting(&self, tree: &Tree, pick: &GcPick, means: Means) -> Result<GcPick> {
-        // Some picks write one file: a single unit would be picked again and again. In a GC of everything it is not.
-        let least = if means == Means::Reserve { 1 } else { 2 };
-        let mut fitting = self.fit_gc(tree, pick, least);
-        if fitting.1.is_some() {
-            self.reclaim_values(tree)?;
-            fitting = self.fit_gc(tree, pick, least);
-        }
-        fitting.1.map_or(Ok(()), |needed| self.ensure_room_by(means, needed))?;
-        Ok(fitting.0)
-    }
-
     /// Returns how many bytes come free. `None` if the run says nothing about how fast GC frees space.
-    fn gc_unpaced(&self, tree: &Arc<Tree>, pick: &GcPick, means: Means) -> Result<Option<u64>> {
-        if let GcPick::Rewrite { start, end, moving } = pick {
-            if moving.is_empty() {
-                // A flush makes entries that memtables overwrite visible to the rewrite.
-                self.flush(&[Arc::clone(tree)])?;
-            }
-            let which = if moving.is_empty() { RewriteScope::Due } else { RewriteScope::All };
-            let rewritten = self.rewrite_range(tree, (start.as_deref(), end.as_deref()), which, (moving, means))?;
-            if let Some(unreadable) = rewritten.unreadable {
-                // What has not moved this time will not move the next time.
-                let _are_new = leave_out_values(tree, pick, &unreadable);
-            }
-            self.counters.gc.jobs.fetch_add(1, Relaxed);
-            return Ok(Some(rewritten.freed));
-        }
+    fn gc_unpaced(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<Option<u64>> {
         if !planted!("collect_beside_commits") {
             self.wait_for_commit();
         }
-        let values = tree.placement();
-        let view = LiveIndex { engine: self, tree, lookups: Cell::new(0) };
-        let mut gc_run = self.with_room(means, || values.collect(pick, &view))?;
-        self.counters.gc.lookups.fetch_add(view.lookups.get(), Relaxed);
-        if *pick == GcPick::Look {
-            return Ok(None);
-        }
-        while self.commit_moves(tree, gc_run.as_mut())? {}
-        self.install_values(tree, || gc_run.edit())?;
-        self.counters.gc.moved_bytes.fetch_add(gc_run.copied(), Relaxed);
+        let verbs = Verbs {
+            engine: self,
+            tree,
+            claim: job.claim(),
+            means,
+            lookups: Cell::new(0),
+            has_copied: Cell::new(false),
+        };
+        let run = || match job.run(&verbs) {
+            Err(error) if !verbs.has_copied.get() => Err(error),
+            other => Ok(other),
+        };
+        let outcome = self.with_room(means, run).flatten();
+        self.counters.gc.lookups.fetch_add(verbs.lookups.get(), Relaxed);
+        let GcOutcome::Collected { freed_bytes, installed_bytes } = outcome? else { return Ok(None) };
+        self.counters.gc.moved_bytes.fetch_add(installed_bytes, Relaxed);
         self.counters.gc.jobs.fetch_add(1, Relaxed);
-        Ok(Some(gc_run.freed()))
+        Ok(Some(freed_bytes))
+    }
+
+    /// How many of these copies the disk has room for, in their order. If not for all, this first reclaims drained
+    /// files that wait for a sync, then uses `RESERVE`.
+    fn fit_copies(&self, tree: &Tree, copies: &[u64], means: Means) -> Result<usize> {
+        // Some jobs write one file: a single copy would be made again and again. In a GC of everything it is not.
+        let least = if means == Means::Reserve { 1 } else { 2 };
+        let (mut count, mut needed) = self.fitting(copies, least);
+        if needed.is_some() {
+            self.reclaim_values(tree)?;
+            (count, needed) = self.fitting(copies, least);
+        }
+        needed.map_or(Ok(()), |needed| self.ensure_room_by(means, needed))?;
+        Ok(count)
     }
 
     /// Returns once the commit under way has been applied. Its values are in files already, perhaps in files that
@@ -282,52 +353,27 @@ impl Engine {
             self.sync_everything()?;
             self.group_sync.durable()
         };
-        self.install_values(tree, || tree.placement().reclaim(durable, self.snapshots.oldest()))
+        self.install_values(tree, || tree.placement().reclaim(durable, self.snapshots.oldest()), || {})
     }
 
-    /// Commits the next moves. Returns whether there were any.
-    fn commit_moves(&self, tree: &Arc<Tree>, gc_run: &mut dyn GcRun) -> Result<bool> {
+    /// Calls `act` with the commit lock held. Returns the newest sequence number after it; `None`, without a call, when
+    /// the keyspace was dropped.
+    fn hold_commits(
+        &self,
+        tree: &Arc<Tree>,
+        act: &mut dyn FnMut(&mut Held<'_>) -> Result<()>,
+    ) -> Result<Option<SeqNo>> {
         self.pace_moves(tree)?;
-        let mut wal = self.wal.hold();
+        let mut held = Held { engine: self, tree, wal: self.wal.hold() };
         self.writable()?;
         if tree.is_dropped() {
-            return Ok(false);
+            return Ok(None);
         }
-        let Some(moves) = self.watch(gc_run.advance())? else { return Ok(false) };
-        if moves.check {
-            drop(wal);
-            for (at, chunk) in moves.moved.chunks(CHECKED_AT_ONCE).enumerate() {
-                self.commit_checked(tree, chunk, gc_run).inspect_err(|_| {
-                    // The files they come from stay in use, so nobody needs these copies.
-                    moves.moved[at * CHECKED_AT_ONCE..].iter().for_each(|moved| gc_run.refused(moved));
-                })?;
-            }
-            wal = self.wal.hold();
-        } else {
-            self.write_back(&mut wal, tree, &moves.moved)?;
-        }
-        gc_run.committed(self.visible());
-        drop(wal);
+        act(&mut held)?;
+        let last = self.visible();
+        drop(held);
         self.wal.let_others();
-        Ok(true)
-    }
-
-    /// Commits the moves whose old address is still the newest of its key.
-    fn commit_checked(&self, tree: &Arc<Tree>, moves: &[Moved], gc_run: &mut dyn GcRun) -> Result<()> {
-        let mut wal = self.wal.hold();
-        self.writable()?;
-        let is_current = |moved: &Moved| Ok(self.current_pointer(tree, &moved.key)? == Some(moved.from));
-        let are_current = note_unreadable(tree, moves.iter().map(is_current).collect::<Result<Vec<bool>>>())?;
-        let mut current = Vec::with_capacity(moves.len());
-        for (moved, is_current) in moves.iter().zip(are_current) {
-            if is_current {
-                current.push(moved.clone());
-            } else {
-                gc_run.refused(moved);
-            }
-        }
-        self.counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
-        self.write_back(&mut wal, tree, &current)
+        Ok(Some(last))
     }
 
     fn write_back(&self, wal: &mut Wal, tree: &Arc<Tree>, moves: &[Moved]) -> Result<()> {

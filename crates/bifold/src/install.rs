@@ -93,14 +93,22 @@ impl Engine {
         Ok(freed)
     }
 
-    /// Installs a change of value files.
+    /// Installs a change of value files. Calls `in_force` when it is durable, before files that it removes are deleted.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn install_values(&self, tree: &Tree, change: impl FnOnce() -> ValueEdit) -> Result<()> {
+    pub fn install_values(
+        &self,
+        tree: &Tree,
+        change: impl FnOnce() -> ValueEdit,
+        in_force: impl FnOnce(),
+    ) -> Result<()> {
         let mut manifest = self.manifest.hold();
+        if tree.is_dropped() {
+            return Ok(());
+        }
         let values = change();
-        if values.is_empty() || tree.is_dropped() {
+        if values.is_empty() {
             return Ok(());
         }
         let log_floor = self.log_floor(None);
@@ -110,6 +118,7 @@ impl Engine {
         let mut edit = Edit { values, ..Edit::default() };
         let unnamed = self.announce(&mut edit).inspect_err(give_up)?;
         self.append(&mut manifest, &mut edit, &unnamed)?;
+        in_force();
         tree.placement().installed(&edit.values);
         self.keep_short(&mut manifest, log_floor)
     }

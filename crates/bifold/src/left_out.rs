@@ -27,7 +27,7 @@ use std::{
 
 use bifold_contract::{Busy, CompactionJob, Error, FileId, Result, planted};
 use bifold_format::names::{self, FileKind};
-use bifold_values::placement::GcPick;
+use bifold_values::placement::GcClaim;
 
 use crate::{engine::Engine, schedule::Task, sync::LockExt, tree::Tree};
 
@@ -81,7 +81,7 @@ pub(crate) enum Took<'a> {
     /// These tables, and values that they point at.
     Tables(&'a CompactionJob),
     /// These values, and tables that point at them.
-    Values(&'a GcPick),
+    Values(&'a GcClaim),
 }
 
 impl Tree {
@@ -123,7 +123,7 @@ impl Engine {
         match task {
             Task::Flush(_) | Task::Reclaim(_) => self.watch(outcome),
             Task::Compact(tree, job) => self.end_of_job(tree, Took::Tables(job), outcome),
-            Task::Gc(tree, pick) => self.end_of_job(tree, Took::Values(pick), outcome),
+            Task::Gc(tree, job) => self.end_of_job(tree, Took::Values(job.claim()), outcome),
         }
     }
 
@@ -177,14 +177,15 @@ fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
         (None, _) => false,
         (Some(true), _) => true,
         (_, Took::Tables(job)) => job.inputs.iter().filter(|input| tree.unreadable.add(input.2, why)).count() > 0,
-        (_, Took::Values(pick)) => leave_out_values(tree, pick, why),
+        (_, Took::Values(claim)) => leave_out_values(tree, claim, why),
     }
 }
 
 /// Leaves out all files that a GC run was to read and that still exist. Returns whether any was not left out before.
-pub(crate) fn leave_out_values(tree: &Tree, pick: &GcPick, why: &Error) -> bool {
+pub(crate) fn leave_out_values(tree: &Tree, claim: &GcClaim, why: &Error) -> bool {
     let values = tree.placement();
-    values.files_of(pick).into_iter().filter(|&file| values.leave_out(file, why)).count() > 0
+    let present = values.live_files();
+    claim.files.iter().filter(|file| present.contains(file) && values.leave_out(**file, why)).count() > 0
 }
 
 /// Notes what a job's lookup could not read.

@@ -141,7 +141,7 @@ impl Engine {
             Some(Live::PointerInBlock(pointer, seqno)) => (decode_pointer(tree, &pointer)?, seqno),
         };
         let value = match tree.options.values.cache {
-            CachedValues::None => values.read(key, seqno, pointer, IoSource::Get)?.map(|found| found.value),
+            CachedValues::None => values.read(key, seqno, pointer, IoSource::Get)?,
             CachedValues::Gets => self.read_through_cache(values, (key, seqno), pointer)?,
         };
         Ok(value.map_or(Looked::Moved(pointer), |value| Looked::Answer(Some(value))))
@@ -161,13 +161,13 @@ impl Engine {
         if let Some(value) = cache.get(pointer.file, place) {
             return Ok(Some(value));
         }
-        let Some(found) = values.read(key, seqno, pointer, IoSource::Get)? else { return Ok(None) };
+        let Some(value) = values.read(key, seqno, pointer, IoSource::Get)? else { return Ok(None) };
         // A value keeps its whole record in memory, but the cache counts only the value: do not keep a long key with
         // it.
-        let with_record = pointer.len as usize <= found.value.len() + RECORD_OVERHEAD_MAX;
-        let kept = if with_record { found.value.clone() } else { Value::copy_of(&found.value) };
+        let with_record = pointer.len as usize <= value.len() + RECORD_OVERHEAD_MAX;
+        let kept = if with_record { value.clone() } else { Value::copy_of(&value) };
         cache.insert(pointer.file, place, kept);
-        Ok(Some(found.value))
+        Ok(Some(value))
     }
 
     /// The newest version of `key` in `view` that is not newer than `snapshot`, unless that is a deletion.
@@ -243,8 +243,8 @@ impl Engine {
         source: IoSource,
     ) -> Result<Value> {
         let pointer = decode_pointer(tree, encoded)?;
-        if let Some(found) = values.read(key, seqno, pointer, source)? {
-            return Ok(found.value);
+        if let Some(value) = values.read(key, seqno, pointer, source)? {
+            return Ok(value);
         }
         if planted!("trust_old_views") {
             return Err(self.lost(tree, pointer));

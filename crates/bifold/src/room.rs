@@ -32,7 +32,6 @@ use std::{
 use bifold_contract::{Error, KeyspaceId, Result, planted};
 use bifold_format::names;
 use bifold_io::{Dir, fs::APPEND_SLOT_BYTES};
-use bifold_values::placement::GcPick;
 
 use crate::{
     engine::Engine,
@@ -285,26 +284,21 @@ impl Engine {
         Ok(())
     }
 
-    /// The prefix of a pick that the disk has room for: of several units perhaps only the first ones, but `least` of
-    /// them at least. If there is too little room for these, also how much they need.
-    pub fn fit_gc(&self, tree: &Tree, pick: &GcPick, least: usize) -> (GcPick, Option<u64>) {
-        // A rewrite checks for room as it goes on.
-        let (GcPick::Units(units), Some(free)) = (pick, self.dir.free_bytes()) else {
-            return (pick.clone(), None);
-        };
+    /// How many of these copies, in their order, there is room for, but `least` or all at least; and how many bytes they
+    /// need if that is more than there is.
+    pub fn fitting(&self, copies: &[u64], least: usize) -> (usize, Option<u64>) {
+        let Some(free) = self.dir.free_bytes() else { return (copies.len(), None) };
         let kept = self.kept_free();
         if free / 2 > kept + self.data_bytes() {
-            return (pick.clone(), None);
+            return (copies.len(), None);
         }
-        let pressure = self.pressure(tree);
-        let copied = |count: usize| written_bytes(tree.placement().copied_by(&units[..count], &pressure));
-        let needed = |count: usize| copied(count) + count as u64 * UNIT_BYTES;
-        let mut count = units.len();
+        let needed = |count: usize| written_bytes(copies[..count].iter().sum()) + count as u64 * UNIT_BYTES;
+        let mut count = copies.len();
         loop {
             let bytes = needed(count);
             let fits = kept + bytes <= free;
             if fits || count <= least {
-                return (GcPick::Units(units[..count].to_vec()), (!fits).then_some(bytes));
+                return (count, (!fits).then_some(bytes));
             }
             count = count.div_ceil(2).max(least);
         }

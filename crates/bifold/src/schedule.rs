@@ -10,7 +10,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, planted};
-use bifold_values::placement::GcPick;
+use bifold_values::placement::{GcClaim, GcJob};
 
 use crate::{
     engine::Engine,
@@ -38,8 +38,8 @@ pub(crate) enum Task {
     Flush(Arc<Tree>),
     /// Rewrite or move tables of this tree.
     Compact(Arc<Tree>, CompactionJob),
-    /// Garbage-collect these separated values of this tree.
-    Gc(Arc<Tree>, GcPick),
+    /// Garbage-collect separated values of this tree.
+    Gc(Arc<Tree>, Box<dyn GcJob>),
     /// Sync, then reclaim the drained value files of this tree.
     Reclaim(Arc<Tree>),
 }
@@ -158,11 +158,11 @@ impl WorkState {
         Some(Task::Compact(Arc::clone(tree), job))
     }
 
-    fn take_gc(&mut self, tree: &Arc<Tree>, pick: GcPick) -> Task {
-        self.gc.entry(tree.keyspace).or_default().running.push(pick.clone());
+    fn take_gc(&mut self, tree: &Arc<Tree>, job: Box<dyn GcJob>) -> Task {
+        self.gc.entry(tree.keyspace).or_default().running.push(job.claim().clone());
         self.gc_came_last = true;
         self.running += 1;
-        Task::Gc(Arc::clone(tree), pick)
+        Task::Gc(Arc::clone(tree), job)
     }
 
     fn take_reclamation(&mut self, tree: &Arc<Tree>) -> Task {
@@ -232,7 +232,7 @@ impl Engine {
             let mut found: Vec<_> = looked.map(|tree| (self.load(&tree, state), tree)).collect();
             found.retain(|((load, _), _)| load.is_due());
             self.work.are_due(found.iter().map(|(_, tree)| tree.keyspace));
-            let (loads, mut picks): (Vec<Load>, Vec<Option<GcPick>>) =
+            let (loads, mut gc_jobs): (Vec<Load>, Vec<Option<Box<dyn GcJob>>>) =
                 found.iter_mut().map(|(load, _)| (load.0, load.1.take())).unzip();
             let trees: Vec<Arc<Tree>> = found.into_iter().map(|(_, tree)| tree).collect();
             let mut choices = choose(&loads, role, state.gc_came_last).into_iter();
@@ -246,7 +246,7 @@ impl Engine {
                     state.take_compaction(&trees[at], oldest_snapshot)
                 }
                 Choice::Prune(at) => state.take_prune(&trees[at], &self.snapshots.seqnos()),
-                Choice::Gc(at) => Some(state.take_gc(&trees[at], picks[at].take()?)),
+                Choice::Gc(at) => Some(state.take_gc(&trees[at], gc_jobs[at].take()?)),
                 Choice::Reclaim(at) => Some(state.take_reclamation(&trees[at])),
             })
         })
@@ -257,7 +257,7 @@ impl Engine {
         let outcome = match task {
             Task::Flush(tree) => self.noting_room(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
             Task::Compact(tree, job) => self.noting_room(tree, Job::Compact, || self.compact_job(tree, job)),
-            Task::Gc(tree, pick) => self.noting_room(tree, Job::Gc, || self.gc(tree, pick, None)),
+            Task::Gc(tree, job) => self.noting_room(tree, Job::Gc, || self.gc(tree, &**job, Means::Free)),
             Task::Reclaim(tree) => self.reclaim_values(tree),
         };
         match outcome {
@@ -277,7 +277,7 @@ impl Engine {
                 state.flushing.remove(&tree.keyspace);
             }),
             Task::Compact(tree, job) => self.end_compaction(tree.keyspace, job),
-            Task::Gc(tree, pick) => self.end_gc(tree.keyspace, Some(pick)),
+            Task::Gc(tree, job) => self.end_gc(tree.keyspace, Some(job.claim())),
             Task::Reclaim(tree) => self.end_work(tree.keyspace, |state| {
                 state.reclaiming.remove(&tree.keyspace);
             }),
@@ -294,10 +294,10 @@ impl Engine {
     }
 
     /// Gives back what a worker or [`Work::try_gc`](crate::work::Work::try_gc) took.
-    pub fn end_gc(&self, keyspace: KeyspaceId, pick: Option<&GcPick>) {
+    pub fn end_gc(&self, keyspace: KeyspaceId, claim: Option<&GcClaim>) {
         self.end_work(keyspace, |state| {
             let gc = state.gc.entry(keyspace).or_default();
-            match pick.and_then(|pick| gc.running.iter().position(|running| running == pick)) {
+            match claim.and_then(|claim| gc.running.iter().position(|running| running == claim)) {
                 Some(at) => drop(gc.running.swap_remove(at)),
                 None => gc.by_caller = false,
             }
@@ -408,8 +408,8 @@ impl Engine {
         })
     }
 
-    /// The load of a tree, and what its next GC run would take.
-    fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<GcPick>) {
+    /// The load of a tree, and its next GC job.
+    fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<Box<dyn GcJob>>) {
         // This comes first, so that no snapshot ends unnoticed between this and the check below.
         if !planted!("snapshot_end_unnoticed") && tree.is_held() {
             self.snapshots.notify_of_ends_below(self.visible(), tree.keyspace);
@@ -419,13 +419,13 @@ impl Engine {
         let running = gc.map_or(&[][..], |of| &of.running);
         let is_reclaiming = state.reclaiming.contains(&tree.keyspace);
         let drained = !is_reclaiming && self.can_reclaim(tree);
-        let pick = match gc {
+        let job = match gc {
             Some(of) if of.callers > 0 => None,
             // On a slow disk copies would pile up while what they replace still takes space.
             _ if (is_reclaiming || drained) && self.is_full(tree) => None,
             _ => self.next_gc(tree, running),
         };
-        let garbage = match &pick {
+        let garbage = match &job {
             None => Garbage::None,
             Some(_) if running.is_empty() => Garbage::Due,
             Some(_) => Garbage::Concurrent,
@@ -438,7 +438,7 @@ impl Engine {
             drained,
             held: tree.choose_held(&self.snapshots.seqnos()).is_some(),
         };
-        (load, pick)
+        (load, job)
     }
 }
 

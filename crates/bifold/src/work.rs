@@ -14,7 +14,7 @@ use std::{
 };
 
 use bifold_contract::{Busy, CompactionJob, KeyspaceId};
-use bifold_values::placement::GcPick;
+use bifold_values::placement::GcClaim;
 
 use crate::{places::Places, signal::Signal, sync::LockExt};
 
@@ -46,8 +46,8 @@ pub(crate) struct WorkState {
 /// The GC runs of one tree.
 #[derive(Default)]
 pub(crate) struct GcRuns {
-    /// Picks of the workers.
-    pub running: Vec<GcPick>,
+    /// What the jobs of the workers have taken.
+    pub running: Vec<GcClaim>,
     /// Callers that asked for GC of everything. Workers then start no GC, or the callers could wait forever for a
     /// moment without any.
     pub callers: u32,

@@ -17,7 +17,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use bifold_contract::{Entry, Error, Kind, Pointer, RangeTombstone, Result, SeqNo, key, planted};
 use bifold_format::pointer;
-use bifold_values::placement::Routed;
+use bifold_values::placement::WriteOp;
 
 use crate::{
     engine::Engine,
@@ -98,12 +98,12 @@ impl Op<'_> {
     fn route(&self, seqno: SeqNo) -> Result<Option<Pointer>> {
         let op = match self.act {
             _ if self.tree.separates_from == usize::MAX => return Ok(None),
-            Act::Put(value) => Routed::Put { key: self.key, value },
-            Act::Delete => Routed::Delete { key: self.key },
-            Act::DeleteRange(end) => Routed::DeleteRange { start: self.key, end },
+            Act::Put(value) => WriteOp::Put { key: self.key, value },
+            Act::Delete => WriteOp::Delete { key: self.key },
+            Act::DeleteRange(end) => WriteOp::DeleteRange { start: self.key, end },
             Act::Pointer(_) => return Ok(None),
         };
-        self.tree.view().values.route(op, seqno)
+        self.tree.view().values.write(op, seqno)
     }
 
     /// Bytes it takes in a memtable.

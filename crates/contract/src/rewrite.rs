@@ -3,19 +3,15 @@
 //! Flush, compaction and the rewrite of a key range are one act: each entry is **kept** (its value perhaps moved) or
 //! **dropped**.
 
-use crate::{Entry, FileId, KeyspaceId, Pointer, Result, SeqNo, Value, ValueEdit};
+use crate::{Entry, FileId, Pointer, Result, SeqNo, ValueEdit};
 
 /// Describes a rewrite, so that a placement can decide which values move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RewriteJob {
-    /// The keyspace.
-    pub keyspace: KeyspaceId,
     /// The level of the newest input; `None` for a flush.
     pub from: Option<u8>,
     /// The level that receives the output.
     pub to: u8,
-    /// Whether the output is the oldest data of its range.
-    pub bottom: bool,
     /// The deepest level that has tables, or the output level if that is deeper.
     pub deepest: u8,
     /// GC wants the values in these files moved.
@@ -62,6 +58,4 @@ pub enum Kept {
     Pointer(Pointer),
     /// With its value at this address, where this rewrite wrote it.
     Moved(Pointer),
-    /// With its value inline.
-    Inline(Value),
 }

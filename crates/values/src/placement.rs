@@ -1,21 +1,22 @@
 //! The seam between the engine and a placement: where a value lives, and how its garbage is collected. What all
 //! placements do alike is in [`store`](crate::store).
 //!
-//! Flush, compaction, partition split and UniKV's GC are one operation: a sorted stream is rewritten, and each entry
-//! is **kept** (its value perhaps moved) or **dropped**. A [`GcPick`] names files or asks for a rewrite. The index
-//! learns new addresses in three ways: the rewrite returns them, the engine writes them back, or a read finds a
-//! fresher one. A placement only returns edits; only the engine applies them.
+//! Flush, compaction and partition split are one operation: a sorted stream is rewritten, and each entry is **kept**
+//! (its value perhaps moved) or **dropped**. GC is a [`GcJob`], which may ask for such a rewrite. The index learns new
+//! addresses in three ways: the rewrite returns them, a GC job commits them, or a read finds a fresher one. A placement
+//! only returns edits; only the engine applies them.
 //!
 //! | | `inline` | `wisckey` | `hashkv` | `novkv` | `diffkv` | `unikv` |
 //! |---|---|---|---|---|---|---|
-//! | [`Placement::route`] | – | value first | value first | value first | large values first | – |
+//! | [`Placement::write`] | – | value first | value first | value first | large values first | – |
 //! | [`Rewriter::keep`] | – | – | – | – | moves values with keys | separates values at L0→L1 |
 //! | [`Rewriter::discard`] | – | dead bytes of files | – | drop-keys | garbage counters | garbage counters |
 //! | [`Placement::read`] | – | by address | by address | by epoch, else by key | by address | by address |
 //! | [`Placement::pick`] | – | a look, log tail | group, cold file | by valid rate | large logs; tags | key range |
-//! | [`Placement::pick_concurrent`] | – | – | – | – | logs, with at most one rewrite | – |
-//! | [`Placement::collect`] | – | index | the group; index (cold log) | drop-keys | index (logs) | a rewrite |
+//! | concurrent jobs | – | – | – | – | logs, with at most one rewrite | – |
+//! | values are moved by | – | index | the group; index (cold log) | one edit | index (logs); a rewrite | a rewrite |
 
+mod gc;
 mod pressure;
 
 use std::{any::Any, sync::Arc};
@@ -23,7 +24,10 @@ use std::{any::Any, sync::Arc};
 pub use bifold_contract::rewrite::{Kept, RewriteJob, Rewriter};
 use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit};
 
-pub use self::pressure::SpacePressure;
+pub use self::{
+    gc::{Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, RewrittenTables},
+    pressure::SpacePressure,
+};
 use crate::parts::value_files::ValueFiles;
 
 /// A placement's answers to the questions that the engine asks before doing anything.
@@ -32,7 +36,7 @@ pub struct Profile {
     /// The name used in options, statistics and the manifest.
     pub name: &'static str,
     /// Values of this length and above are written to a value file before the log record that points at them. `None`:
-    /// commits need not call [`Placement::route`].
+    /// commits need not call [`Placement::write`].
     pub separates_from: Option<usize>,
     /// Some values are moved or separated while streams are rewritten, so a trivial move needs the consent of
     /// [`Placement::may_move`].
@@ -50,17 +54,8 @@ impl Profile {
     }
 }
 
-/// Where values live. One object per keyspace; all methods may be called from several threads.
-///
-/// **How a value moves** (HashKV §3.2 to 3.4, without its journals):
-///
-/// ```text
-/// collect   copies what is live to new files            nothing is changed yet
-/// advance   under the commit lock: skips what was written meanwhile and commits the other moves
-///           like writes, with numbers of their own; the old files are drained
-///           ── values, then logs are synced ──
-/// reclaim   deletes the old files when the moves are durable and no snapshot is older than them
-/// ```
+/// Where values live. One object per keyspace; all methods may be called from several threads. How GC moves a value
+/// is in [`GcContext`].
 pub trait Placement: Send + Sync {
     /// What the engine must know about it in advance.
     fn profile(&self) -> Profile;
@@ -71,7 +66,7 @@ pub trait Placement: Send + Sync {
     ///
     /// # Errors
     /// Errors of writing the value.
-    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>>;
 
     /// The hooks for one rewrite of a sorted stream.
     ///
@@ -79,15 +74,10 @@ pub trait Placement: Send + Sync {
     /// Errors of opening its output files.
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>>;
 
-    /// What to garbage-collect next under this pressure, or `None`. Pure: changes nothing.
-    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick>;
-
-    /// Copies the live values of one pick to new files, which the next sync covers; or, for [`GcPick::Look`], only
-    /// asks the index about some values. `view` answers questions about liveness.
-    ///
-    /// # Errors
-    /// I/O errors and corruption; nothing is changed then.
-    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>>;
+    /// What to garbage-collect next under this pressure while the `running` jobs are under way, or `None`. It takes
+    /// nothing that those have taken, and counts as free all that they will free. Not called while one of them is
+    /// alone. Pure: changes nothing. The engine asks under a lock, so no two answers see the same state.
+    fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>>;
 
     /// What the value files hold now.
     fn space(&self) -> ValueSpace;
@@ -95,16 +85,8 @@ pub trait Placement: Send + Sync {
     /// Each file or group: what is in it, whether GC would pick it, and why.
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained>;
 
-    /// What GC may pick while `running` is under way: nothing that the running jobs have taken, and as if all that
-    /// they will free were free. `None` also where two may not run at once. Pure. The engine asks under a lock, so no
-    /// two answers see the same state.
-    fn pick_concurrent(&self, _pressure: &SpacePressure, _running: &[GcPick]) -> Option<GcPick> {
-        None
-    }
-
-    /// The value of version `seqno` of `key`, which is at `pointer`, and a fresher pointer where the placement had to
-    /// search for it (NovKV §III-D). `None` when the file was deleted because the value has moved: the index knows
-    /// where to.
+    /// The value of version `seqno` of `key`, which is at `pointer`. `None` when the file was deleted because the value
+    /// has moved: the index knows where to.
     ///
     /// # Errors
     /// I/O errors, or corruption when the record there belongs to another key.
@@ -114,8 +96,8 @@ pub trait Placement: Send + Sync {
         (key, _seqno): (&[u8], SeqNo),
         pointer: Pointer,
         source: IoSource,
-    ) -> Result<Option<Found>> {
-        Ok(files.read(key, pointer, source)?.map(|value| Found { value, fresher: None }))
+    ) -> Result<Option<Value>> {
+        files.read(key, pointer, source)
     }
 
     /// Announces reads to come, in the order of the requests. Returns whether they must come from the device.
@@ -123,24 +105,9 @@ pub trait Placement: Send + Sync {
         files.prefetch(pointers)
     }
 
-    /// At most how many bytes [`Placement::collect`] copies for these units, as far as known or estimated. Each unit
-    /// can be collected without the others; where disk space is short only some units of a pick are.
-    fn copied_by(&self, units: &[u64], pressure: &SpacePressure) -> u64 {
-        let is_one = |of: &Explained| matches!(of.files[..], [file] if units.contains(&file));
-        self.explain(pressure).iter().filter(|of| is_one(of)).map(|of| of.live_bytes).sum()
-    }
-
     /// At most how many bytes GC of one unit, or a rewrite that drains one file, copies.
     fn largest_unit(&self, files: &ValueFiles) -> u64 {
         files.largest()
-    }
-
-    /// The files that GC of this pick would read.
-    fn files_of(&self, pick: &GcPick) -> Vec<FileId> {
-        match pick {
-            GcPick::Units(files) | GcPick::Rewrite { moving: files, .. } => files.clone(),
-            GcPick::Look => Vec::new(),
-        }
     }
 
     /// Whether a table from `from` to `to` may be moved without being read.
@@ -240,7 +207,7 @@ pub type FilesHeld = Arc<dyn Any + Send + Sync>;
 
 /// One operation of a commit, as a placement sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Routed<'a> {
+pub enum WriteOp<'a> {
     /// A key gets a value.
     Put {
         /// The key.
@@ -266,7 +233,7 @@ pub enum Routed<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replayed<'a> {
     /// The value is inline, or there is none.
-    Whole(Routed<'a>),
+    Whole(WriteOp<'a>),
     /// The value is separated. [`Placement::refer`] has been called with its pointer.
     Pointer {
         /// The key.
@@ -283,45 +250,6 @@ pub enum Located {
     Missing,
     /// A record damaged in a way that no crash explains.
     Damaged,
-}
-
-/// A GC run whose copies are made. Dropping it discards the copies.
-pub trait GcRun: Send {
-    /// The next moves to commit; `None` when all are done. Called under the commit lock. Moves that need no check are
-    /// committed under the same hold of the lock.
-    ///
-    /// # Errors
-    /// I/O errors and corruption.
-    fn advance(&mut self) -> Result<Option<Moves>>;
-
-    /// A move was not committed, because the value had been overwritten.
-    fn refused(&mut self, moved: &Moved);
-
-    /// The moves of the last [`GcRun::advance`] were committed with numbers up to `last`.
-    fn committed(&mut self, last: SeqNo);
-
-    /// The edit to install when no moves are left, for placements that commit no moves: it leads readers to the
-    /// copies. Called once, under the manifest lock.
-    fn edit(&mut self) -> ValueEdit {
-        ValueEdit::default()
-    }
-
-    /// Bytes of values in that edit's files. No commit has counted these copies.
-    fn copied(&self) -> u64 {
-        0
-    }
-
-    /// Bytes that all moves free: the bytes of the drained files minus those of the copies.
-    fn freed(&self) -> u64;
-}
-
-/// Moves to be committed together.
-#[derive(Clone, Debug, Default)]
-pub struct Moves {
-    /// The values.
-    pub moved: Vec<Moved>,
-    /// Whether each must be compared with the index first, because it may have been overwritten meanwhile.
-    pub check: bool,
 }
 
 /// Reads that found a pointer out of date (NovKV §III-D).
@@ -414,51 +342,4 @@ pub struct Explained {
     pub score: f64,
     /// Why GC does not pick it now; `None` when it is next.
     pub held: Option<&'static str>,
-}
-
-/// A value read by address.
-#[derive(Clone, Debug)]
-pub struct Found {
-    /// The value.
-    pub value: Value,
-    /// A better pointer, where the one given led to a search.
-    pub fresher: Option<Pointer>,
-}
-
-/// What GC may ask of the index.
-pub trait IndexView {
-    /// The current pointer of `key`, if its newest version is separated. Every call is counted (`gc.index_lookups`).
-    ///
-    /// # Errors
-    /// Those of a read.
-    fn current(&self, key: &[u8]) -> Result<Option<Pointer>>;
-}
-
-/// What a placement wants GC to do. Units are numbered by the placement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GcPick {
-    /// These files or groups, by [`Placement::collect`].
-    Units(Vec<u64>),
-    /// Nothing is moved: the index is asked about some values, so that the next pick knows better how much is dead.
-    Look,
-    /// Rewrite the tables of this key range, so that [`Rewriter::keep`] moves their values (`None`: unbounded).
-    Rewrite {
-        /// First key.
-        start: Option<Box<[u8]>>,
-        /// The last key; it may be exceeded.
-        end: Option<Box<[u8]>>,
-        /// Files whose values are to move.
-        moving: Vec<FileId>,
-    },
-}
-
-/// One moved value. It replaces the old pointer only if that is still current.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// The key.
-    pub key: Box<[u8]>,
-    /// Where it was.
-    pub from: Pointer,
-    /// Where it is.
-    pub to: Pointer,
 }

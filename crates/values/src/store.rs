@@ -9,11 +9,11 @@
 
 use std::{ops::Deref, sync::Arc};
 
-use bifold_contract::{Error, FileId, IoSource, Pointer, Result, SeqNo, ValueEdit, ValueFileMeta};
+use bifold_contract::{Error, FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
 
 use crate::{
     parts::value_files::ValueFiles,
-    placement::{FilesHeld, Found, Located, Placement},
+    placement::{FilesHeld, Located, Placement},
     placements::inline::Inline,
 };
 
@@ -90,7 +90,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     ///
     /// # Errors
     /// I/O errors, or corruption when the record there is not of `key`.
-    pub fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Found>> {
+    pub fn read(&self, key: &[u8], seqno: SeqNo, pointer: Pointer, source: IoSource) -> Result<Option<Value>> {
         self.placement.read(&self.files, (key, seqno), pointer, source)
     }
 

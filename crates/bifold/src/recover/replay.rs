@@ -10,7 +10,7 @@ use bifold_format::{
     log::{LogRecord, Operation},
     names,
 };
-use bifold_values::placement::{Replayed, Routed};
+use bifold_values::placement::{Replayed, WriteOp};
 
 use super::{
     Files, Logs,
@@ -105,11 +105,11 @@ impl Engine {
 
 fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, log: u64, writes: bool) -> Result<()> {
     let (key, act, replayed) = match *operation {
-        Operation::Put { key, value, .. } => (key, Act::Put(value), Replayed::Whole(Routed::Put { key, value })),
+        Operation::Put { key, value, .. } => (key, Act::Put(value), Replayed::Whole(WriteOp::Put { key, value })),
         Operation::Pointer { key, pointer, .. } => (key, Act::Pointer(pointer), Replayed::Pointer { key }),
-        Operation::Delete { key, .. } => (key, Act::Delete, Replayed::Whole(Routed::Delete { key })),
+        Operation::Delete { key, .. } => (key, Act::Delete, Replayed::Whole(WriteOp::Delete { key })),
         Operation::DeleteRange { start, end, .. } => {
-            (start, Act::DeleteRange(end), Replayed::Whole(Routed::DeleteRange { start, end }))
+            (start, Act::DeleteRange(end), Replayed::Whole(WriteOp::DeleteRange { start, end }))
         }
     };
     if writes {

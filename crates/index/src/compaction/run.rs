@@ -249,7 +249,6 @@ impl<'a> Run<'a> {
     fn keep(&mut self, entry: &Entry<'_>, tables: &mut Tables<'_>) -> Result<()> {
         let kept = self.rewriter.keep(entry)?;
         assert!(entry.kind != Kind::Delete || kept == Kept::Unchanged, "a tombstone has no value to move");
-        let value;
         let entry = match kept {
             Kept::Unchanged => *entry,
             Kept::Pointer(to) | Kept::Moved(to) => {
@@ -259,10 +258,6 @@ impl<'a> Run<'a> {
                 self.pointer.clear();
                 pointer::encode(to, &mut self.pointer);
                 Entry { kind: Kind::Pointer, payload: &self.pointer, ..*entry }
-            }
-            Kept::Inline(moved) => {
-                value = moved;
-                Entry { kind: Kind::Inline, payload: &value, ..*entry }
             }
         };
         self.output.entries_out += 1;

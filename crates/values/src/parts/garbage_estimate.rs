@@ -123,14 +123,14 @@ impl GarbageEstimate {
         last.dead = last.dead.saturating_sub(freed);
     }
 
-    /// Asks `view` about a sample of `files`.
+    /// Asks the index about a sample of `files`.
     ///
     /// # Errors
     /// I/O errors. Damage is skipped: GC reports it.
-    pub fn look(&self, files: &[Arc<ValueFile>], view: &dyn IndexView) -> Result<()> {
+    pub fn look(&self, files: &[Arc<ValueFile>], index: &dyn IndexView) -> Result<()> {
         let written = self.written.load(Relaxed);
         let first = self.last.hold().next_point;
-        let sample = Sample::take(files, first, view)?;
+        let sample = Sample::take(files, first, index)?;
         let (dead, mut last) = (sample.dead_bytes(), self.last.hold());
         let new = written.saturating_sub(last.written).max(1) as f64;
         let rate = (dead as f64 - last.dead as f64) / new;
@@ -155,7 +155,7 @@ struct Sample {
 }
 
 impl Sample {
-    fn take(files: &[Arc<ValueFile>], first: u64, view: &dyn IndexView) -> Result<Self> {
+    fn take(files: &[Arc<ValueFile>], first: u64, index: &dyn IndexView) -> Result<Self> {
         let ends: Vec<u64> = files
             .iter()
             .scan(0, |end, file| {
@@ -170,7 +170,7 @@ impl Sample {
             let at = ((u128::from(point.wrapping_mul(GOLDEN)) * u128::from(all)) >> u64::BITS) as u64;
             let nth = ends.partition_point(|&end| end <= at);
             if let Some(file) = files.get(nth) {
-                sample.ask(file, at - (ends[nth] - file.len()), view)?;
+                sample.ask(file, at - (ends[nth] - file.len()), index)?;
             }
             if sample.read > (all / READ_SHARE).max(READ_BYTES_MIN) {
                 break;
@@ -180,14 +180,14 @@ impl Sample {
     }
 
     /// Asks about the first record that begins at `offset` or behind it.
-    fn ask(&mut self, file: &ValueFile, offset: u64, view: &dyn IndexView) -> Result<()> {
+    fn ask(&mut self, file: &ValueFile, offset: u64, index: &dyn IndexView) -> Result<()> {
         let Some((offset, span)) = self.find(file, offset)? else { return Ok(()) };
         let end = offset.saturating_add(span).min(file.len());
         self.read += end - offset;
         let mut scan = Scan::new(file, offset, end, IoSource::Gc);
         let Met::Record(record, len) = scan.step()? else { return Ok(()) };
         let pointer = Pointer { file: file.id, epoch: 0, offset, len };
-        let current = match view.current(record.key) {
+        let current = match index.look_up(record.key) {
             // It stays unknown; GC reports the damage.
             Err(error) if error.is_unreadable() => return Ok(()),
             current => current?,
@@ -248,7 +248,7 @@ mod tests {
     }
 
     impl IndexView for Index<'_> {
-        fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
+        fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
             self.asked.set(self.asked.get() + 1);
             let place = |at: usize| u64::from_be_bytes(*key[at..].first_chunk().unwrap());
             let (file, offset) = (place(1), place(9));

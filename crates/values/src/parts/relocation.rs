@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo};
+use bifold_contract::{FileId, IoSource, Pointer, Result};
 use bifold_format::value::ValueKind;
 
 use super::{
@@ -16,128 +16,102 @@ use super::{
     sync::LockExt,
     value_files::{COLLECTED, Copy, ValueFile, ValueFiles},
 };
-use crate::placement::{GcRun, IndexView, Moved, Moves};
+use crate::placement::{GcContext, Moved};
+
+/// A relocation that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relocated {
+    /// Bytes of the files that were read.
+    pub read_bytes: u64,
+    /// Of these, bytes that were not copied.
+    pub freed_bytes: u64,
+}
+
+/// Moves what the index points at out of `sources`, into files of about `file_bytes`, and marks the sources as drained.
+/// The sources and the copies are among the `busy` files meanwhile: another GC run would take copies that no move
+/// leads to yet for garbage. `None` when the keyspace was dropped.
+///
+/// # Errors
+/// I/O errors and corruption.
+pub fn relocate(
+    files: &Arc<ValueFiles>,
+    busy: &Mutex<Vec<FileId>>,
+    (sources, file_bytes): (&[FileId], u64),
+    gc: &dyn GcContext,
+) -> Result<Option<Relocated>> {
+    let mut copying = Copying::begin(files, busy, sources);
+    let mut done = Relocated { read_bytes: 0, freed_bytes: 0 };
+    for source in sources.iter().filter_map(|&id| files.get(id)) {
+        done.read_bytes += source.len();
+        copying.copy_file(&source, file_bytes, gc)?;
+    }
+    files.finish_copies(std::mem::take(&mut copying.outputs))?;
+    done.freed_bytes = done.read_bytes.saturating_sub(copying.copied_bytes);
+    let mut refused = |moved: &Moved| {
+        if let Some(output) = files.get(moved.to.file) {
+            output.add_dead(u64::from(moved.to.len));
+        }
+    };
+    let Some(last) = gc.relocate(&copying.moved, &mut refused)? else { return Ok(None) };
+    files.mark_drained(sources.iter().copied(), last);
+    Ok(Some(done))
+}
 
 /// Values copied out of a few files.
-pub struct Relocation {
-    files: Arc<ValueFiles>,
+struct Copying<'a> {
+    files: &'a ValueFiles,
     /// The files that GC is copying, in all of this keyspace.
-    busy: Arc<Mutex<Vec<FileId>>>,
-    sources: Vec<FileId>,
+    busy: &'a Mutex<Vec<FileId>>,
     /// The busy files of this run: sources and copies.
     claimed: Vec<FileId>,
+    outputs: Vec<Copy>,
+    copied_bytes: u64,
     moved: Vec<Moved>,
     /// The memory of the moves, keys included.
     held: Held,
-    /// Bytes of the sources that were not copied.
-    freed: u64,
-    is_done: bool,
-    then: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl Relocation {
-    /// A run on these files. They and their copies are busy while it lives: another GC run would take copies that no
-    /// move leads to yet for garbage. Nothing is copied yet.
-    #[must_use]
-    pub fn of(files: &Arc<ValueFiles>, busy: &Arc<Mutex<Vec<FileId>>>, sources: &[FileId]) -> Self {
+impl<'a> Copying<'a> {
+    fn begin(files: &'a Arc<ValueFiles>, busy: &'a Mutex<Vec<FileId>>, sources: &[FileId]) -> Self {
         let mut taken = busy.hold();
         debug_assert!(sources.iter().all(|id| !taken.contains(id)), "collected by another: {sources:?} of {taken:?}");
         taken.extend(sources);
         drop(taken);
         Self {
-            files: Arc::clone(files),
-            busy: Arc::clone(busy),
-            sources: sources.to_vec(),
+            files,
+            busy,
             claimed: sources.to_vec(),
+            outputs: Vec::new(),
+            copied_bytes: 0,
             moved: Vec::new(),
             held: files.buffers().hold(0, 0),
-            freed: 0,
-            is_done: false,
-            then: None,
         }
     }
 
-    /// Copies what the index points at, into files of about `file_bytes`. Returns the bytes of the sources, and how
-    /// many of them were not copied.
-    ///
-    /// # Errors
-    /// I/O errors and corruption.
-    pub fn copy(&mut self, file_bytes: u64, view: &dyn IndexView) -> Result<(u64, u64)> {
-        let mut outputs: Vec<Copy> = Vec::new();
-        let mut read = 0;
-        let sources: Vec<_> = self.sources.iter().filter_map(|&id| self.files.get(id)).collect();
-        for source in sources {
-            read += source.len();
-            self.freed += source.len();
-            self.copy_file(&source, &mut outputs, file_bytes, view)?;
-        }
-        self.files.finish_copies(outputs)?;
-        Ok((read, self.freed))
-    }
-
-    fn copy_file(
-        &mut self,
-        source: &ValueFile,
-        outputs: &mut Vec<Copy>,
-        file_bytes: u64,
-        view: &dyn IndexView,
-    ) -> Result<()> {
+    fn copy_file(&mut self, source: &ValueFile, file_bytes: u64, gc: &dyn GcContext) -> Result<()> {
         let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Gc).within(self.files.buffers());
         while let Some((record, len)) = scan.sound()? {
             let from = Pointer { file: source.id, epoch: 0, offset: record.offset, len };
-            if record.kind != ValueKind::Value || view.current(record.key)? != Some(from) {
+            if record.kind != ValueKind::Value || gc.look_up(record.key)? != Some(from) {
                 continue;
             }
-            if outputs.last().is_none_or(|output| output.end() >= file_bytes) {
+            if self.outputs.last().is_none_or(|output| output.end() >= file_bytes) {
                 let output = self.files.begin_copy(COLLECTED, 0)?;
                 self.busy.hold().push(output.id());
                 self.claimed.push(output.id());
-                outputs.push(output);
+                self.outputs.push(output);
             }
-            let Some(output) = outputs.last_mut() else { continue };
+            let Some(output) = self.outputs.last_mut() else { continue };
             let to = output.append(&record)?;
-            self.freed = self.freed.saturating_sub(u64::from(to.len));
+            self.copied_bytes += u64::from(to.len);
             self.held.grow_by(size_of::<Moved>() + record.key.len());
             self.moved.push(Moved { key: record.key.into(), from, to });
         }
         Ok(())
     }
-
-    /// Called when all moves are committed.
-    #[must_use]
-    pub fn then(mut self, act: impl FnOnce() + Send + 'static) -> Self {
-        self.then = Some(Box::new(act));
-        self
-    }
 }
 
-impl GcRun for Relocation {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        if std::mem::replace(&mut self.is_done, true) {
-            return Ok(None);
-        }
-        Ok(Some(Moves { moved: std::mem::take(&mut self.moved), check: true }))
-    }
-
-    fn refused(&mut self, moved: &Moved) {
-        if let Some(output) = self.files.get(moved.to.file) {
-            output.add_dead(u64::from(moved.to.len));
-        }
-    }
-
-    fn committed(&mut self, last: SeqNo) {
-        self.files.mark_drained(self.sources.iter().copied(), last);
-        if let Some(act) = self.then.take() {
-            act();
-        }
-    }
-
-    fn freed(&self) -> u64 {
-        self.freed
-    }
-}
-
-impl Drop for Relocation {
+impl Drop for Copying<'_> {
     fn drop(&mut self) {
         self.busy.hold().retain(|id| !self.claimed.contains(id));
     }

@@ -13,7 +13,7 @@
 //! | lazy merge, scan-optimised merge (§3.4) | [`order`] |
 //! | state-aware lazy GC (§3.5) | counters of dead bytes in the manifest; `has_garbage_tag` follows from them |
 //! | *value_small*, *value_large* (§4.1) | `min_bytes`, `large_bytes` |
-//! | hot and cold vLog, greedy GC (§4.2) | [`ValueLog`], files that [`Relocation`] writes; `victims` |
+//! | hot and cold vLog, greedy GC (§4.2) | [`ValueLog`], files of survivors; `victims` |
 //! | a vTable that no merge reads (ours) | past the space target `pick` asks for a rewrite of its keys |
 //!
 //! **What is exact.** One entry of the index leads to each record of a vTable, until a rewrite drops the entry or
@@ -34,17 +34,16 @@ mod victims;
 use std::sync::{Arc, Mutex};
 
 use crate::placement::{
-    Explained, GcPick, GcRun, IndexView, Order, Placement, Profile, RewriteJob, Routed, SpacePressure, ValueSpace,
+    Explained, GcClaim, GcJob, Order, Placement, Profile, RewriteJob, SpacePressure, ValueSpace, WriteOp,
 };
 use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit, planted};
 
 use self::{
     merge::{Merge, Work},
-    victims::GarbageFirst,
+    victims::{GarbageFirst, Job},
 };
 use super::ValueOptions;
 use crate::parts::{
-    relocation::Relocation,
     stale_estimate::StaleEstimate,
     value_files::{ORDERED, ValueFile, ValueFiles},
     value_log::ValueLog,
@@ -124,9 +123,9 @@ impl Placement for DiffKv {
         }
     }
 
-    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            Routed::Put { key, value } if value.len() >= self.shared.options.large_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.shared.options.large_bytes => {
                 self.value_log.append(seqno, key, value).map(Some)
             }
             _ => Ok(None),
@@ -137,19 +136,9 @@ impl Placement for DiffKv {
         Ok(Box::new(Merge::new(&self.shared, job)))
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
-        GarbageFirst::of(self).pick(pressure)
-    }
-
-    fn pick_concurrent(&self, pressure: &SpacePressure, running: &[GcPick]) -> Option<GcPick> {
-        GarbageFirst::concurrent_with(self, running)?.pick(pressure)
-    }
-
-    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
-        let units = if let GcPick::Units(units) = pick { units.as_slice() } else { &[] };
-        let mut copies = Relocation::of(self.value_files(), &self.busy, units);
-        copies.copy(self.shared.options.file_bytes, view)?;
-        Ok(Box::new(copies))
+    fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        let choice = GarbageFirst::concurrent_with(self, running).pick(pressure)?;
+        Some(Box::new(Job::new(self, choice)))
     }
 
     fn may_move(&self, from: u8, to: u8) -> bool {

@@ -43,7 +43,10 @@ use bifold_format::{
 };
 
 use self::{
-    cold_log::ColdLog, discards::Discards, ranges::Ranges, regroup::Regroup, relocate::Relocation, units::Unit,
+    cold_log::ColdLog,
+    discards::Discards,
+    ranges::Ranges,
+    units::{Picked, Unit},
 };
 use super::ValueOptions;
 use crate::{
@@ -54,8 +57,8 @@ use crate::{
         value_files::{COLD, ValueFile, ValueFiles},
     },
     placement::{
-        Explained, GcPick, GcRun, IndexView, Placement, Profile, Replayed, RewriteJob, Routed, SpacePressure,
-        ValueSpace,
+        Explained, GcClaim, GcContext, GcJob, GcOutcome, Placement, Profile, Replayed, RewriteJob, SpacePressure,
+        ValueSpace, WriteOp,
     },
 };
 
@@ -110,13 +113,24 @@ impl HashKv {
         Ok(Self { options, files: Arc::clone(files), filters, state: Arc::new(Mutex::new(state)) })
     }
 
+    /// What GC takes next.
+    fn next(&self, pressure: &SpacePressure) -> Vec<Picked> {
+        let space = self.space();
+        let over = pressure.excess(&space);
+        let state = &*self.state.hold();
+        match pressure.all_before {
+            Some(before) => units::begun_before(state, before),
+            None => units::due(&self.options, state, (over, pressure.is_pinned(&space)), space.total_bytes),
+        }
+    }
+
     /// Notes in the group of a key, or in all groups, that older values are dead (§3.5 for small values; deletes:
     /// ours). A group that certainly has no record of the key needs no note.
-    fn note(&self, state: &mut State, op: Routed<'_>, seqno: SeqNo) -> Result<()> {
+    fn note(&self, state: &mut State, op: WriteOp<'_>, seqno: SeqNo) -> Result<()> {
         let (kind, key) = match op {
-            Routed::Put { key, .. } => (ValueKind::Stub, key),
-            Routed::Delete { key } => (ValueKind::Delete, key),
-            Routed::DeleteRange { start, end } => {
+            WriteOp::Put { key, .. } => (ValueKind::Stub, key),
+            WriteOp::Delete { key } => (ValueKind::Delete, key),
+            WriteOp::DeleteRange { start, end } => {
                 return state.ranges.append(&self.files, &mut state.record, (start, end), seqno);
             }
         };
@@ -125,6 +139,36 @@ impl HashKv {
             return Ok(());
         }
         state.append((&self.files, &self.options), key, seqno, What::Note(kind)).map(drop)
+    }
+}
+
+/// GC of some units, all of one kind.
+struct Collect {
+    claim: GcClaim,
+    units: Vec<Picked>,
+    options: ValueOptions,
+    files: Arc<ValueFiles>,
+    state: Arc<Mutex<State>>,
+}
+
+impl GcJob for Collect {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        let live_bytes: Vec<u64> = self.units.iter().map(|picked| picked.live_bytes).collect();
+        let units = &self.units[..gc.fit(&live_bytes)?];
+        let units = || units.iter().map(|picked| picked.unit);
+        let (files, state, options) = (&self.files, &self.state, &self.options);
+        if units().any(|unit| unit == Unit::Ranges) {
+            return ranges::rewrite(files, state, gc);
+        }
+        let of_log: BTreeSet<FileId> = units().filter_map(Unit::file).collect();
+        match of_log.is_empty() {
+            true => regroup::regroup((files, state, options), units().filter_map(Unit::family).collect(), gc),
+            false => relocate::relocate((files, state, options), &of_log, gc),
+        }
     }
 }
 
@@ -231,10 +275,10 @@ impl Placement for HashKv {
         }
     }
 
-    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         let state = &mut *self.state.hold();
         match op {
-            Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.options.min_bytes => {
                 state.append((&self.files, &self.options), key, seqno, What::Value(value)).map(Some)
             }
             _ => self.note(state, op, seqno).map(|()| None),
@@ -245,36 +289,11 @@ impl Placement for HashKv {
         Ok(Box::new(Discards::new(&self.state)))
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
-        let space = self.space();
-        let over = pressure.excess(&space);
-        let state = &*self.state.hold();
-        let units = match pressure.all_before {
-            Some(before) => units::begun_before(state, before),
-            None => units::due(&self.options, state, (over, pressure.is_pinned(&space)), space.total_bytes),
-        };
-        (!units.is_empty()).then(|| GcPick::Units(units.into_iter().map(Unit::number).collect()))
-    }
-
-    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
-        let units: &[u64] = if let GcPick::Units(units) = pick { units } else { &[] };
-        let units = || units.iter().filter_map(|&unit| Unit::of(unit));
-        if units().any(|unit| unit == Unit::Ranges) {
-            return Ok(Box::new(ranges::Rewrite::begin(&self.files, &self.state)?));
-        }
-        let files: BTreeSet<FileId> = units().filter_map(Unit::file).collect();
-        if !files.is_empty() {
-            let mut relocation = Relocation::begin(&self.files, &self.state, &self.options, &files);
-            relocation.copy(view)?;
-            return Ok(Box::new(relocation));
-        }
-        let mut regroup = Regroup::begin(&self.files, &self.state, &self.options);
-        regroup.copy(units().filter_map(Unit::family))?;
-        Ok(Box::new(regroup))
-    }
-
-    fn copied_by(&self, units: &[u64], _pressure: &SpacePressure) -> u64 {
-        units::live_bytes(&self.options, &self.state.hold(), units)
+    fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        let units = self.next(pressure);
+        let claim = GcClaim::alone(units.iter().flat_map(|picked| picked.files.clone()).collect());
+        let (options, files, state) = (self.options, Arc::clone(&self.files), Arc::clone(&self.state));
+        (!units.is_empty()).then(|| Box::new(Collect { claim, units, options, files, state }) as Box<dyn GcJob>)
     }
 
     fn largest_unit(&self, _files: &ValueFiles) -> u64 {
@@ -294,12 +313,6 @@ impl Placement for HashKv {
 
     fn is_left_out(&self, file: FileId) {
         self.state.hold().left_out.insert(file);
-    }
-
-    fn files_of(&self, pick: &GcPick) -> Vec<FileId> {
-        let GcPick::Units(units) = pick else { return Vec::new() };
-        let state = self.state.hold();
-        units.iter().filter_map(|&unit| Unit::of(unit)).flat_map(|unit| units::files_of(&state, unit)).collect()
     }
 
     fn space(&self) -> ValueSpace {
@@ -326,10 +339,7 @@ impl Placement for HashKv {
     }
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
-        let next = match self.pick(pressure) {
-            Some(GcPick::Units(units)) => units,
-            _ => Vec::new(),
-        };
+        let next = self.next(pressure);
         let reason = pressure.reason(&self.space());
         units::explain(&self.options, &self.state.hold(), &next, reason)
     }
@@ -361,7 +371,7 @@ impl Placement for HashKv {
         // By its range and not by its number: a copy of range deletes may have several with one number, and only some
         // of these.
         let is_known = match op {
-            Routed::DeleteRange { start, end } => state.ranges.known().covers_all(start, end, seqno),
+            WriteOp::DeleteRange { start, end } => state.ranges.known().covers_all(start, end, seqno),
             _ => state.has_in_tails(seqno),
         };
         if is_known || planted!("forget_notes") {

@@ -4,12 +4,9 @@
 
 use crate::{
     parts::value_files::ValueFiles,
-    placement::{
-        Explained, Found, GcPick, GcRun, IndexView, Kept, Moved, Moves, Placement, Profile, RewriteJob, Routed,
-        SpacePressure, ValueSpace,
-    },
+    placement::{Explained, GcClaim, GcJob, Kept, Placement, Profile, RewriteJob, SpacePressure, ValueSpace, WriteOp},
 };
-use bifold_contract::{Corruption, Entry, IoSource, Pointer, Result, Rewriter, SeqNo, ValueEdit};
+use bifold_contract::{Corruption, Entry, IoSource, Pointer, Result, Rewriter, SeqNo, Value, ValueEdit};
 
 /// The placement without value files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,7 +17,7 @@ impl Placement for Inline {
         Profile { name: "inline", separates_from: None, separates_at_rewrite: false, learns_from_rewrites: None }
     }
 
-    fn route(&self, _op: Routed<'_>, _seqno: SeqNo) -> Result<Option<Pointer>> {
+    fn write(&self, _op: WriteOp<'_>, _seqno: SeqNo) -> Result<Option<Pointer>> {
         Ok(None)
     }
 
@@ -35,17 +32,13 @@ impl Placement for Inline {
         _version: (&[u8], SeqNo),
         pointer: Pointer,
         _source: IoSource,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<Value>> {
         let found = format!("a pointer to value file {}", pointer.file);
         Err(Corruption::new(pointer.offset, "entry", "an inline value (placement inline)", found).of("tables"))
     }
 
-    fn pick(&self, _pressure: &SpacePressure) -> Option<GcPick> {
+    fn pick(&self, _pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
         None
-    }
-
-    fn collect(&self, _pick: &GcPick, _view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
-        Ok(Box::new(Nothing))
     }
 
     fn space(&self) -> ValueSpace {
@@ -54,23 +47,6 @@ impl Placement for Inline {
 
     fn explain(&self, _pressure: &SpacePressure) -> Vec<Explained> {
         Vec::new()
-    }
-}
-
-/// A GC run without moves.
-struct Nothing;
-
-impl GcRun for Nothing {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        Ok(None)
-    }
-
-    fn refused(&mut self, _moved: &Moved) {}
-
-    fn committed(&mut self, _last: SeqNo) {}
-
-    fn freed(&self) -> u64 {
-        0
     }
 }
 

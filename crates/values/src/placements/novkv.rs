@@ -35,14 +35,14 @@ use std::sync::{
 };
 
 use crate::placement::{
-    self, Explained, Found, GcPick, GcRun, IndexView, Located, Placement, Profile, RewriteJob, Routed, SpacePressure,
-    StaleReads, ValueSpace,
+    self, Explained, GcClaim, GcJob, Located, Placement, Profile, RewriteJob, SpacePressure, StaleReads, ValueSpace,
+    WriteOp,
 };
 use arc_swap::ArcSwap;
-use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, ValueEdit, planted};
+use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, SeqNo, Value, ValueEdit, planted};
 use bifold_format::{pointer, value};
 
-use self::rebuild::{MergeDrops, Rebuild, Switch};
+use self::victims::Job;
 use super::ValueOptions;
 use crate::parts::{
     drop_keys::{DropFile, DropKeys},
@@ -67,8 +67,6 @@ struct Shared {
     files: Arc<ValueFiles>,
     tables: ArcSwap<Tables>,
     drops: Mutex<DropKeys>,
-    /// What installing the final edit of a GC run changes.
-    switch: Mutex<Option<Switch>>,
     handles: Handles,
     indexes: Indexes,
     stale: StaleEstimate,
@@ -120,7 +118,6 @@ impl NovKv {
         let shared = Shared {
             tables: ArcSwap::from_pointee(tables),
             drops,
-            switch: Mutex::default(),
             handles: Handles::new(Arc::clone(&budget)),
             indexes: Indexes::new(budget),
             stale: StaleEstimate::unknown(),
@@ -141,27 +138,24 @@ impl Shared {
         (key, seqno): (&[u8], SeqNo),
         pointer: Pointer,
         source: IoSource,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<Value>> {
         let epoch = table.properties.epoch;
         if pointer.epoch == epoch {
             let bytes = table.file.read_bytes(pointer, source)?;
             let value = value::read_value(bytes, table.file.id, pointer.offset, key);
-            return value
-                .map(|value| Some(Found { value, fresher: None }))
-                .map_err(|d| d.of(table.file.reader().path()));
+            return value.map(Some).map_err(|damage| damage.of(table.file.reader().path()));
         }
-        let fresher = |offset| Some(Pointer { epoch, offset, ..pointer });
         if let Some(offset) = self.handles.get(pointer, epoch)
             && let Some(value) = self.read_repaired(table, (key, seqno), Pointer { offset, ..pointer }, source)?
         {
             self.repaired_reads.fetch_add(1, Relaxed);
-            return Ok(Some(Found { value, fresher: fresher(offset) }));
+            return Ok(Some(value));
         }
         self.searched_reads.fetch_add(1, Relaxed);
         let found = table.search((key, seqno), &self.indexes, source)?;
         Ok(found.map(|(offset, value)| {
             self.handles.keep(pointer, epoch, offset);
-            Found { value, fresher: fresher(offset) }
+            value
         }))
     }
 
@@ -172,7 +166,7 @@ impl Shared {
         (key, seqno): (&[u8], SeqNo),
         at: Pointer,
         source: IoSource,
-    ) -> Result<Option<bifold_contract::Value>> {
+    ) -> Result<Option<Value>> {
         if at.offset + u64::from(at.len) > table.properties.values_end {
             return Ok(None);
         }
@@ -210,9 +204,9 @@ impl Placement for NovKv {
         }
     }
 
-    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.options.min_bytes => {
                 self.value_log.append(seqno, key, value).map(Some)
             }
             _ => Ok(None),
@@ -232,13 +226,13 @@ impl Placement for NovKv {
         (key, seqno): (&[u8], SeqNo),
         pointer: Pointer,
         source: IoSource,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Option<Value>> {
         let shared = &self.shared;
         if let Some(table) = shared.tables.load().get(pointer.file) {
             return shared.read_sorted(table, (key, seqno), pointer, source);
         }
         if let Some(value) = shared.files.read(key, pointer, source)? {
-            return Ok(Some(Found { value, fresher: None }));
+            return Ok(Some(value));
         }
         // Its file has become a table since the first look.
         match shared.tables.load().get(pointer.file) {
@@ -263,17 +257,9 @@ impl Placement for NovKv {
         files.prefetch(&pointers.iter().filter_map(physical).collect::<Vec<_>>())
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
-        self.choose(pressure)
-    }
-
-    fn collect(&self, pick: &GcPick, _view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
-        let GcPick::Units(units) = pick else { return Ok(Box::new(Rebuild::nothing(&self.shared))) };
-        let is_drops = |id: &FileId| self.shared.files.get(*id).is_some_and(|file| file.description.class == DROPS);
-        if units.iter().all(is_drops) {
-            return Ok(Box::new(MergeDrops::new(&self.shared, units)?));
-        }
-        Ok(Box::new(Rebuild::new(&self.shared, units)?))
+    fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        let job = Job::new(&self.shared, self.choose(pressure)?);
+        Some(Box::new(job))
     }
 
     fn comes_into_force(&self, edit: &ValueEdit) {
@@ -281,8 +267,6 @@ impl Placement for NovKv {
     }
 
     fn give_up(&self, files: &ValueFiles, edit: &ValueEdit) {
-        // Installs exclude each other, so it belongs to this edit if there is one.
-        *self.shared.switch.hold() = None;
         for meta in &edit.added {
             self.shared.drops.hold().given_up(meta.id);
             files.remove(meta.id);

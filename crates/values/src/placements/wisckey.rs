@@ -9,8 +9,8 @@
 //! The paper's circular log is a sequence of files here, so that space is freed as files instead of holes.
 //!
 //! **When.** Flush and compaction report which addresses they drop, late and not all of them. So the index is also
-//! asked about a sample of the log ([`GarbageEstimate`]): `pick` returns [`GcPick::Look`] when, by what was written
-//! since the last look, as much may be dead as the space target allows. GC runs while values and tables together
+//! asked about a sample of the log ([`GarbageEstimate`]): `pick` returns a [`Look`] when, by what was written since the
+//! last look, as much may be dead as the space target allows. GC runs while values and tables together
 //! exceed the space target and at least a sixteenth of the live bytes is dead. Data that is only written once is
 //! sampled each time it has grown by about a third, and never copied.
 
@@ -23,13 +23,14 @@ use crate::{
     parts::{
         dead_counts::CountDead,
         garbage_estimate::GarbageEstimate,
-        relocation::Relocation,
+        relocation::relocate,
         sync::LockExt,
         value_files::{ValueFile, ValueFiles},
         value_log::ValueLog,
     },
     placement::{
-        Explained, GcPick, GcRun, IndexView, Placement, Profile, RewriteJob, Routed, SpacePressure, ValueSpace,
+        Explained, GcClaim, GcContext, GcJob, GcOutcome, Placement, Profile, RewriteJob, SpacePressure, ValueSpace,
+        WriteOp,
     },
 };
 
@@ -95,8 +96,8 @@ impl WiscKey {
         self.garbage.changed() >= least && pressure.excess(&ValueSpace { live_bytes, ..*space }) > 0
     }
 
-    /// A pick of the oldest of these files.
-    fn oldest(&self, files: &[Arc<ValueFile>]) -> Option<GcPick> {
+    /// The oldest of these files: as many as one GC run takes.
+    fn oldest<'a>(&self, files: &'a [Arc<ValueFile>]) -> &'a [Arc<ValueFile>] {
         let mut bytes = 0;
         let enough = FILES_AT_ONCE * self.options.file_bytes;
         let before = |file: &Arc<ValueFile>| {
@@ -104,8 +105,90 @@ impl WiscKey {
             bytes - file.len()
         };
         let few = files.iter().map(before).take_while(|&bytes| bytes < enough).count();
-        let units: Vec<FileId> = files.iter().take(few).map(|file| file.id).collect();
-        (!units.is_empty()).then_some(GcPick::Units(units))
+        &files[..few]
+    }
+
+    /// What GC does next to these files, which are all that it may pick.
+    fn next(&self, pressure: &SpacePressure, sealed: &[Arc<ValueFile>]) -> Next {
+        if let Some(before) = pressure.all_before {
+            return Next::of(self.oldest(&sealed[..sealed.partition_point(|file| file.id < before)]));
+        }
+        let space = self.space();
+        if sealed.is_empty() || pressure.is_pinned(&space) {
+            return Next::Nothing;
+        }
+        if self.look_is_due(pressure, &space) {
+            return Next::Look;
+        }
+        // With hardly anything dead, GC would only rewrite the log.
+        let is_worth_it = pressure.excess(&space) > 0 && self.dead(sealed) * DEAD_SHARE > space.live_bytes;
+        if is_worth_it { Next::of(self.oldest(sealed)) } else { Next::Nothing }
+    }
+
+    /// Live bytes of each of these files. Garbage of unknown place counts for all of them alike.
+    fn live_bytes<'a>(&self, files: &'a [Arc<ValueFile>]) -> impl Iterator<Item = u64> + 'a {
+        let known: u64 = files.iter().map(|file| file.dead()).sum();
+        let rest = files.iter().map(|file| file.len()).sum::<u64>() - known;
+        let live_share = 1.0 - self.dead(files).saturating_sub(known) as f64 / rest.max(1) as f64;
+        files.iter().map(move |file| ((file.len() - file.dead()) as f64 * live_share.max(0.0)) as u64)
+    }
+}
+
+/// What GC does next.
+enum Next {
+    Nothing,
+    Look,
+    /// Moves what is live out of so many of the oldest files.
+    Relocate(usize),
+}
+
+impl Next {
+    fn of(files: &[Arc<ValueFile>]) -> Self {
+        if files.is_empty() { Self::Nothing } else { Self::Relocate(files.len()) }
+    }
+}
+
+/// Asks the index about a sample of the log.
+struct Look {
+    claim: GcClaim,
+    sealed: Vec<Arc<ValueFile>>,
+    garbage: Arc<GarbageEstimate>,
+}
+
+impl GcJob for Look {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        self.garbage.look(&self.sealed, gc)?;
+        Ok(GcOutcome::Looked)
+    }
+}
+
+/// Moves what is live out of the oldest files.
+struct Relocate {
+    claim: GcClaim,
+    /// Live bytes of each file, as far as known or estimated.
+    live_bytes: Vec<u64>,
+    file_bytes: u64,
+    files: Arc<ValueFiles>,
+    busy: Arc<Mutex<Vec<FileId>>>,
+    garbage: Arc<GarbageEstimate>,
+}
+
+impl GcJob for Relocate {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        let sources = &self.claim.files[..gc.fit(&self.live_bytes)?];
+        let done = relocate(&self.files, &self.busy, (sources, self.file_bytes), gc)?;
+        Ok(GcOutcome::freed(done.map_or(0, |done| {
+            self.garbage.collect(done.read_bytes, done.freed_bytes);
+            done.freed_bytes
+        })))
     }
 }
 
@@ -119,15 +202,15 @@ impl Placement for WiscKey {
         }
     }
 
-    fn route(&self, op: Routed<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            Routed::Put { key, value } if value.len() >= self.options.min_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.options.min_bytes => {
                 return self.append(seqno, key, value).map(Some);
             }
             // It hardly ever replaces a separated value: compaction will report it.
-            Routed::Put { .. } => {}
-            Routed::Delete { .. } => self.garbage.delete(),
-            Routed::DeleteRange { .. } => self.garbage.change(self.files.sizes().1),
+            WriteOp::Put { .. } => {}
+            WriteOp::Delete { .. } => self.garbage.delete(),
+            WriteOp::DeleteRange { .. } => self.garbage.change(self.files.sizes().1),
         }
         Ok(None)
     }
@@ -136,32 +219,23 @@ impl Placement for WiscKey {
         Ok(Box::new(CountDead::default()))
     }
 
-    fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
+    fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
         let sealed = self.sealed();
-        if let Some(before) = pressure.all_before {
-            return self.oldest(&sealed[..sealed.partition_point(|file| file.id < before)]);
+        match self.next(pressure, &sealed) {
+            Next::Nothing => None,
+            Next::Look => {
+                let (claim, garbage) = (GcClaim::alone(Vec::new()), Arc::clone(&self.garbage));
+                Some(Box::new(Look { claim, sealed, garbage }))
+            }
+            Next::Relocate(oldest) => Some(Box::new(Relocate {
+                claim: GcClaim::alone(sealed[..oldest].iter().map(|file| file.id).collect()),
+                live_bytes: self.live_bytes(&sealed).take(oldest).collect(),
+                file_bytes: self.options.file_bytes,
+                files: Arc::clone(&self.files),
+                busy: Arc::clone(&self.busy),
+                garbage: Arc::clone(&self.garbage),
+            })),
         }
-        let space = self.space();
-        if sealed.is_empty() || pressure.is_pinned(&space) {
-            return None;
-        }
-        if self.look_is_due(pressure, &space) {
-            return Some(GcPick::Look);
-        }
-        // With hardly anything dead, GC would only rewrite the log.
-        let is_worth_it = pressure.excess(&space) > 0 && self.dead(&sealed) * DEAD_SHARE > space.live_bytes;
-        if is_worth_it { self.oldest(&sealed) } else { None }
-    }
-
-    fn collect(&self, pick: &GcPick, view: &dyn IndexView) -> Result<Box<dyn GcRun>> {
-        let GcPick::Units(units) = pick else {
-            self.garbage.look(&self.sealed(), view)?;
-            return Ok(Box::new(Relocation::of(&self.files, &self.busy, &[])));
-        };
-        let mut copies = Relocation::of(&self.files, &self.busy, units);
-        let (read, freed) = copies.copy(self.options.file_bytes, view)?;
-        let garbage = Arc::clone(&self.garbage);
-        Ok(Box::new(copies.then(move || garbage.collect(read, freed))))
     }
 
     fn space(&self) -> ValueSpace {
@@ -181,27 +255,24 @@ impl Placement for WiscKey {
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let (files, space) = (self.sealed(), self.space());
-        let (next, reason) = match self.pick(pressure) {
-            Some(GcPick::Units(units)) => (units, "older ones come first"),
-            Some(_) => (Vec::new(), "the index must first be asked how much is dead"),
-            None if pressure.excess(&space) == 0 || pressure.is_pinned(&space) => (Vec::new(), pressure.reason(&space)),
-            None => (Vec::new(), "hardly anything is dead"),
+        let (next, reason) = match self.next(pressure, &files) {
+            Next::Relocate(oldest) => (oldest, "older ones come first"),
+            Next::Look => (0, "the index must first be asked how much is dead"),
+            Next::Nothing if pressure.excess(&space) == 0 || pressure.is_pinned(&space) => (0, pressure.reason(&space)),
+            Next::Nothing => (0, "hardly anything is dead"),
         };
-        // The estimated garbage, of unknown place, counts for all files alike.
-        let known: u64 = files.iter().map(|file| file.dead()).sum();
-        let rest = files.iter().map(|file| file.len()).sum::<u64>() - known;
-        let live_share = 1.0 - self.dead(&files).saturating_sub(known) as f64 / rest.max(1) as f64;
         let newest = files.len();
-        let explain = |(at, file): (usize, &Arc<ValueFile>)| Explained {
+        let explain = |(at, (file, live_bytes)): (usize, (&Arc<ValueFile>, u64))| Explained {
             unit: format!("file {}", file.id),
             files: vec![file.id],
             total_bytes: file.len(),
-            live_bytes: ((file.len() - file.dead()) as f64 * live_share.max(0.0)) as u64,
+            live_bytes,
             age_bytes: files[at..].iter().map(|later| later.len()).sum(),
             score: (newest - at) as f64,
-            held: (!next.contains(&file.id)).then_some(reason),
+            held: (at >= next).then_some(reason),
         };
-        files.iter().enumerate().map(explain).chain(self.files.explain_left_out()).collect()
+        let live_bytes = self.live_bytes(&files);
+        files.iter().zip(live_bytes).enumerate().map(explain).chain(self.files.explain_left_out()).collect()
     }
 
     fn seal(&self, _files: &ValueFiles) {

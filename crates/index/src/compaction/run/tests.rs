@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{Error, Pointer, Value};
+use bifold_contract::{Error, Pointer};
 use bifold_io::{
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
     memory::MemoryFs,
@@ -45,12 +45,11 @@ fn pointer_to(seqno: SeqNo) -> Pointer {
 fn after_move(entry: &OwnedEntry) -> OwnedEntry {
     let (kind, payload) = match (entry.kind, entry.seqno % 3) {
         (Kind::Delete, _) | (_, 0) => (entry.kind, entry.payload.clone()),
-        (_, 1) => {
+        _ => {
             let mut payload = Vec::new();
             pointer::encode(pointer_to(entry.seqno), &mut payload);
             (Kind::Pointer, payload)
         }
-        _ => (Kind::Inline, b"moved".to_vec()),
     };
     OwnedEntry { kind, payload, ..entry.clone() }
 }
@@ -61,7 +60,7 @@ impl Rewriter for Mover {
         Ok(match (entry.kind, entry.seqno % 3) {
             (Kind::Delete, _) | (_, 0) => Kept::Unchanged,
             (_, 1) => Kept::Pointer(pointer_to(entry.seqno)),
-            _ => Kept::Inline(Value::copy_of(b"moved")),
+            _ => Kept::Moved(pointer_to(entry.seqno)),
         })
     }
 

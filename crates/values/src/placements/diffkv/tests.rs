@@ -1,18 +1,23 @@
 //! The placement by itself. [`Stage`] plays the engine's part: it merges entries and records edits.
 
-use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Barrier, atomic::AtomicU64},
+};
 
 use bifold_contract::{Entry, IoSource, Kept as Written, Kind, ValueFileMeta};
 use bifold_format::pointer;
 use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
-use super::{order::MergePolicy, *};
+use super::{order::MergePolicy, victims::Choice, *};
 use crate::{
     parts::{
         budget::Memory,
         sync::LockExt,
         value_files::{COLLECTED, OVERLAPS, StoreContext},
     },
+    placement::{Commits, GcContext, IndexView, Moved, RewrittenTables},
     placements::SMALL,
     store::ValueStore,
 };
@@ -51,7 +56,7 @@ struct Stage {
 }
 
 fn job(from: Option<u8>, to: u8) -> RewriteJob {
-    RewriteJob { keyspace: 1, from, to, bottom: true, deepest: 6, moving: Vec::new() }
+    RewriteJob { from, to, deepest: 6, moving: Vec::new() }
 }
 
 impl Stage {
@@ -76,7 +81,6 @@ impl Stage {
                     pointer::encode(to, &mut payload);
                     (Kind::Pointer, payload)
                 }
-                Written::Inline(value) => (Kind::Inline, value.to_vec()),
             };
             rows.push(Row { kind, payload, ..row.clone() });
         }
@@ -122,7 +126,7 @@ impl Stage {
     fn check(&self, rows: &[Row], len: usize) {
         for row in rows {
             let found = self.placement.read(&row.key, row.seqno, row.pointer(), IoSource::Get).unwrap().unwrap();
-            assert_eq!(&found.value[..], vec![row.seqno as u8; len]);
+            assert_eq!(&found[..], vec![row.seqno as u8; len]);
         }
     }
 
@@ -158,8 +162,8 @@ fn values(keys: std::ops::Range<u32>, step: usize, seqno: SeqNo, len: usize) -> 
 #[test]
 fn a_flush_separates_medium_values_by_key_and_leaves_the_others() {
     let mut stage = Stage::new(ValueOptions { min_bytes: 100, ..SMALL });
-    let large = stage.placement.route(Routed::Put { key: b"00500", value: &[7; 1 << 10] }, 7).unwrap().unwrap();
-    assert_eq!(stage.placement.route(Routed::Put { key: b"00501", value: &[7; 1023] }, 8).unwrap(), None);
+    let large = stage.placement.write(WriteOp::Put { key: b"00500", value: &[7; 1 << 10] }, 7).unwrap().unwrap();
+    assert_eq!(stage.placement.write(WriteOp::Put { key: b"00501", value: &[7; 1023] }, 8).unwrap(), None);
     let mut payload = Vec::new();
     pointer::encode(large, &mut payload);
     let mut rows = values(0..100, 1, 100, 200);
@@ -303,25 +307,45 @@ fn buffers_of_a_merge_are_counted_and_keep_to_their_share() {
 #[derive(Default)]
 struct Places(Mutex<BTreeMap<Vec<u8>, Pointer>>);
 
-impl IndexView for Places {
-    fn current(&self, key: &[u8]) -> Result<Option<Pointer>> {
-        Ok(self.0.hold().get(key).copied())
+/// Plays the engine's part in GC.
+struct Moves<'a> {
+    places: &'a Places,
+    /// Comes between the copies and the moves.
+    copied: &'a (dyn Fn() + Sync),
+}
+
+impl IndexView for Moves<'_> {
+    fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
+        Ok(self.places.0.hold().get(key).copied())
     }
 }
 
-impl Places {
-    /// Plays the engine's part in a GC run whose copies are made.
-    fn commit(&self, collecting: &mut dyn GcRun) {
-        while let Some(moves) = collecting.advance().unwrap() {
-            for moved in &moves.moved {
-                let mut places = self.0.hold();
-                match places.get_mut(&*moved.key) {
-                    Some(place) if *place == moved.from => *place = moved.to,
-                    _ => collecting.refused(moved),
-                }
+impl GcContext for Moves<'_> {
+    fn fit(&self, copies: &[u64]) -> Result<usize> {
+        Ok(copies.len())
+    }
+
+    fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
+        (self.copied)();
+        for moved in moves {
+            match self.places.0.hold().get_mut(&*moved.key) {
+                Some(place) if *place == moved.from => *place = moved.to,
+                _ => refused(moved),
             }
-            collecting.committed(10_000);
         }
+        Ok(Some(10_000))
+    }
+
+    fn hold_commits(&self, _act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
+        panic!("commits were held")
+    }
+
+    fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
+        panic!("tables were rewritten")
+    }
+
+    fn install(&self, _edit: &mut dyn FnMut() -> ValueEdit, _in_force: &mut dyn FnMut()) -> Result<()> {
+        panic!("an edit was installed")
     }
 }
 
@@ -331,8 +355,8 @@ fn overwritten_logs() -> (Stage, Places) {
     for round in 0..5 {
         for n in (0..60).filter(|n| round == 0 || n % 3 != 0) {
             let (key, seqno) = (format!("{n:05}"), round * 60 + n + 1);
-            let put = Routed::Put { key: key.as_bytes(), value: &vec![seqno as u8; 1100] };
-            let to = stage.placement.route(put, seqno).unwrap().unwrap();
+            let put = WriteOp::Put { key: key.as_bytes(), value: &vec![seqno as u8; 1100] };
+            let to = stage.placement.write(put, seqno).unwrap().unwrap();
             if let Some(from) = places.0.hold().insert(key.into(), to) {
                 stage.placement.value_files().get(from.file).unwrap().add_dead(u64::from(from.len));
             }
@@ -359,27 +383,32 @@ fn collect_logs(stage: &mut Stage, places: &Places, at_once: usize) -> Vec<Vec<u
     let pressure = pressure(1.5);
     let mut collected = Vec::new();
     loop {
-        let mut running: Vec<GcPick> = stage.placement.pick(&pressure).into_iter().collect();
-        while let Some(next) = stage.placement.pick_concurrent(&pressure, &running)
-            && running.len() < at_once
+        let (mut jobs, mut claims) = (Vec::new(), Vec::new());
+        while jobs.len() < at_once
+            && let Some(job) = stage.placement.pick(&pressure, &claims)
         {
-            running.push(next);
+            assert!(!job.claim().rewrites && !job.claim().is_alone);
+            claims.push(job.claim().clone());
+            jobs.push(job);
         }
-        let collect = |pick| stage.placement.collect(pick, places).unwrap();
-        let mut copied: Vec<Box<dyn GcRun>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = running.iter().map(|pick| scope.spawn(move || collect(pick))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        // An edit of another thread records the copies before any move leads there.
-        stage.list();
-        copied.iter_mut().rev().for_each(|collecting| places.commit(collecting.as_mut()));
-        if running.is_empty() {
+        if jobs.is_empty() {
             return collected;
         }
-        collected.extend(running.into_iter().map(|pick| match pick {
-            GcPick::Units(logs) => logs,
-            other => panic!("{other:?}"),
-        }));
+        let (all_copied, recorded) = (Barrier::new(jobs.len() + 1), Barrier::new(jobs.len() + 1));
+        let copied = || {
+            all_copied.wait();
+            recorded.wait();
+        };
+        let run = |job: Box<dyn GcJob>| job.run(&Moves { places, copied: &copied }).unwrap();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || run(job))).collect();
+            all_copied.wait();
+            // An edit of another thread records the copies before any move leads there.
+            stage.list();
+            recorded.wait();
+            threads.into_iter().for_each(|thread| assert!(thread.join().is_ok()));
+        });
+        collected.extend(claims.into_iter().map(|claim| claim.files));
     }
 }
 
@@ -394,33 +423,39 @@ fn threads_that_collect_different_logs_do_what_one_does() {
     assert_eq!(by_one, by_many);
     assert_eq!(alone.placement.space(), several.placement.space());
     for (key, place) in &*their_places.0.hold() {
-        let read = |stage: &Stage, at| stage.placement.read(key, 0, at, IoSource::Get).unwrap().unwrap().value;
+        let read = |stage: &Stage, at| stage.placement.read(key, 0, at, IoSource::Get).unwrap().unwrap();
         assert_eq!(read(&several, *place), read(&alone, its_places.0.hold()[key]));
         assert!(!logs.contains(&place.file));
     }
 }
 
-/// Running GC counts as done: no more is collected than space asks for, and nothing concurrently with a search for
-/// what is stale.
+/// Running GC counts as done: no more is collected than space asks for.
 #[test]
 fn what_runs_is_not_collected_again() {
     let (stage, _) = overwritten_logs();
     let all: Vec<FileId> = stage.placement.value_files().in_use().iter().map(|file| file.id).collect();
-    let first = stage.placement.pick(&pressure(1.5)).unwrap();
-    let second = stage.placement.pick_concurrent(&pressure(1.5), std::slice::from_ref(&first)).unwrap();
+    let pick = |target: f64, running: &[GcClaim]| {
+        stage.placement.pick(&pressure(target), running).map(|job| job.claim().clone())
+    };
+    let first = pick(1.5, &[]).unwrap();
+    let second = pick(1.5, std::slice::from_ref(&first)).unwrap();
     assert_ne!(first, second);
-    let (total, dead) = (stage.placement.space().total_bytes, |pick: &GcPick| match pick {
-        GcPick::Units(files) => files.iter().map(|&id| stage.placement.value_files().get(id).unwrap().dead()).sum(),
-        _ => 0,
-    });
+    let dead = |id: &FileId| stage.placement.value_files().get(*id).unwrap().dead();
+    let (total, dead): (u64, u64) = (stage.placement.space().total_bytes, first.files.iter().map(dead).sum());
     // The target at which space without what the first frees is just small enough.
     let live = stage.placement.space().live_bytes;
-    let enough = ((total - dead(&first)) as f64 / live as f64 - 1.0) / 0.75 + 1.001;
-    assert_eq!(stage.placement.pick(&pressure(enough)), Some(first.clone()));
-    assert_eq!(stage.placement.pick_concurrent(&pressure(enough), &[first]), None);
-    assert_eq!(stage.placement.pick_concurrent(&pressure(1.5), &[GcPick::Units(all)]), None);
-    let look = GcPick::Rewrite { start: None, end: None, moving: Vec::new() };
-    assert_eq!(stage.placement.pick_concurrent(&pressure(1.5), &[look]), None);
+    let enough = ((total - dead) as f64 / live as f64 - 1.0) / 0.75 + 1.001;
+    assert_eq!(pick(enough, &[]), Some(first.clone()));
+    assert_eq!(pick(enough, &[first]), None);
+    assert_eq!(pick(1.5, &[GcClaim::of(all)]), None);
+}
+
+/// A search for what is stale decides what is next.
+#[test]
+fn nothing_runs_concurrently_with_a_search() {
+    let (stage, _) = overwritten_logs();
+    let search = Job::new(&stage.placement, Choice::Search);
+    assert!(search.claim().is_alone && search.claim().rewrites);
 }
 
 /// Recorded copies whose first moves were refused look like garbage until the others are committed.
@@ -428,20 +463,32 @@ fn what_runs_is_not_collected_again() {
 fn copies_are_not_collected_before_moves_lead_to_them() {
     let (mut stage, places) = overwritten_logs();
     let oldest = stage.placement.value_files().in_use();
-    let first = GcPick::Units(oldest.iter().take(4).map(|file| file.id).collect());
-    let mut collecting = stage.placement.collect(&first, &places).unwrap();
-    stage.list();
-    let copies: Vec<_> =
-        stage.placement.value_files().in_use().into_iter().filter(|f| f.description.class == COLLECTED).collect();
-    assert!(copies.iter().all(|copy| copy.is_known()) && !copies.is_empty());
-    copies.iter().for_each(|copy| copy.add_dead(copy.len() * 9 / 10));
-    let may_have_gc = |stage: &Stage| {
-        let queue = stage.placement.explain(&pressure(1.05));
-        copies.iter().any(|copy| queue.iter().any(|unit| unit.files.contains(&copy.id)))
+    let first = Choice::Logs(oldest.iter().take(4).map(|file| file.id).collect());
+    let job = Job::new(&stage.placement, first);
+    let (all_copied, looked) = (Barrier::new(2), Barrier::new(2));
+    let places = &places;
+    let copied = || {
+        all_copied.wait();
+        looked.wait();
     };
-    assert!(!may_have_gc(&stage));
-    places.commit(collecting.as_mut());
-    assert!(!may_have_gc(&stage));
-    drop(collecting);
-    assert!(may_have_gc(&stage));
+    let copies = std::thread::scope(|scope| {
+        let running = scope.spawn(|| job.run(&Moves { places, copied: &copied }).unwrap());
+        all_copied.wait();
+        stage.list();
+        let mut copies = stage.placement.value_files().in_use();
+        copies.retain(|file| file.description.class == COLLECTED);
+        assert!(copies.iter().all(|copy| copy.is_known()) && !copies.is_empty());
+        copies.iter().for_each(|copy| copy.add_dead(copy.len() * 9 / 10));
+        assert!(!may_have_gc(&stage, &copies));
+        looked.wait();
+        assert!(running.join().is_ok());
+        copies
+    });
+    assert!(may_have_gc(&stage, &copies));
+}
+
+/// Whether GC may take any of these files.
+fn may_have_gc(stage: &Stage, files: &[Arc<ValueFile>]) -> bool {
+    let queue = stage.placement.explain(&pressure(1.05));
+    files.iter().any(|file| queue.iter().any(|unit| unit.files.contains(&file.id)))
 }

@@ -7,18 +7,21 @@
 //! against the index by itself. Rewrites share tables, so there is one at a time, concurrent with any number of
 //! those. The next pick counts running jobs as done.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use bifold_contract::FileId;
+use bifold_contract::{FileId, Result};
 
-use super::{DiffKv, order};
+use super::{DiffKv, Shared, order};
 use crate::{
     parts::{
+        relocation::relocate,
         stale_estimate::RewriteCase,
         sync::LockExt,
         value_files::{ORDERED, ValueFile},
     },
-    placement::{Explained, GcPick, Placement, SpacePressure, ValueSpace},
+    placement::{
+        Explained, GcClaim, GcContext, GcJob, GcOutcome, Placement, RewrittenTables, SpacePressure, ValueSpace,
+    },
 };
 
 /// One GC run on logs takes as many bytes as so many full files.
@@ -31,6 +34,60 @@ const TARGET_SLACK: f64 = 1.05;
 /// Files with a larger valid share are not worth it, however tight space is: ten bytes would be copied for each byte
 /// freed.
 const WORTH_IT_MAX: f64 = 0.9;
+
+/// What GC does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// Moves what is live out of these logs.
+    Logs(Vec<FileId>),
+    /// Rewrites the tables of a key range, so that the values in the files `moving` move.
+    Move { smallest: Box<[u8]>, largest: Box<[u8]>, moving: Vec<FileId> },
+    /// Rewrites tables to find out what is dead.
+    Search,
+}
+
+/// A choice, to be run.
+pub(super) struct Job {
+    claim: GcClaim,
+    choice: Choice,
+    shared: Arc<Shared>,
+    busy: Arc<Mutex<Vec<FileId>>>,
+}
+
+impl Job {
+    pub fn new(placement: &DiffKv, choice: Choice) -> Self {
+        let claim = match &choice {
+            Choice::Logs(files) => GcClaim::of(files.clone()),
+            Choice::Move { moving, .. } => GcClaim { rewrites: true, ..GcClaim::of(moving.clone()) },
+            Choice::Search => GcClaim { rewrites: true, ..GcClaim::alone(Vec::new()) },
+        };
+        Self { claim, choice, shared: Arc::clone(&placement.shared), busy: Arc::clone(&placement.busy) }
+    }
+}
+
+impl GcJob for Job {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        let tables = match &self.choice {
+            Choice::Logs(logs) => {
+                let (files, file_bytes) = (&self.shared.files, self.shared.options.file_bytes);
+                let live_bytes = |&id: &FileId| files.get(id).map_or(0, |file| file.len() - file.dead());
+                let live_bytes: Vec<u64> = logs.iter().map(live_bytes).collect();
+                let sources = &logs[..gc.fit(&live_bytes)?];
+                let done = relocate(files, &self.busy, (sources, file_bytes), gc)?;
+                return Ok(GcOutcome::freed(done.map_or(0, |done| done.freed_bytes)));
+            }
+            Choice::Move { smallest, largest, moving } => {
+                RewrittenTables::Range { start: smallest, end: largest, moving }
+            }
+            Choice::Search => RewrittenTables::Overwritten,
+        };
+        gc.rewrite(tables).map(GcOutcome::freed)
+    }
+}
 
 /// All files that GC may pick, the smallest valid share first: the *GC queue* of §4.2.
 pub(super) struct GarbageFirst<'a> {
@@ -56,28 +113,22 @@ impl<'a> GarbageFirst<'a> {
         Self { placement, files, promised_bytes: None }
     }
 
-    /// Those that GC may pick concurrently with `running`; `None` while a rewrite looks for what is stale: that
-    /// decides what is next.
-    pub fn concurrent_with(placement: &'a DiffKv, running: &[GcPick]) -> Option<Self> {
-        let mut taken = Vec::new();
-        let mut queue = Self::of(placement);
-        for gc in running {
-            match gc {
-                GcPick::Units(files) => taken.extend(files),
-                GcPick::Rewrite { moving, .. } if !moving.is_empty() => {
-                    taken.extend(moving);
-                    queue.files.retain(|file| !is_ordered(file));
-                }
-                GcPick::Rewrite { .. } | GcPick::Look => return None,
-            }
+    /// Those that GC may pick concurrently with the `running` jobs.
+    pub fn concurrent_with(placement: &'a DiffKv, running: &[GcClaim]) -> Self {
+        let queue = Self::of(placement);
+        if running.is_empty() {
+            return queue;
         }
-        queue.files.retain(|file| !taken.contains(&file.id));
+        let is_taken = |file: &Arc<ValueFile>| running.iter().any(|claim| claim.files.contains(&file.id));
+        let is_rewritten = running.iter().any(|claim| claim.rewrites);
         let in_use = placement.value_files().in_use();
-        let promised = in_use.iter().filter(|file| taken.contains(&file.id)).map(|file| file.dead()).sum();
-        Some(Self { promised_bytes: Some(promised), ..queue })
+        let promised = in_use.iter().filter(|file| is_taken(file)).map(|file| file.dead()).sum();
+        let mut files = queue.files;
+        files.retain(|file| !(is_taken(file) || is_rewritten && is_ordered(file)));
+        Self { placement, files, promised_bytes: Some(promised) }
     }
 
-    pub fn pick(&self, pressure: &SpacePressure) -> Option<GcPick> {
+    pub fn pick(&self, pressure: &SpacePressure) -> Option<Choice> {
         if let Some(before) = pressure.all_before {
             return self.all_before(before, pressure);
         }
@@ -97,7 +148,7 @@ impl<'a> GarbageFirst<'a> {
         let look = RewriteCase { stale, known, valid, is_idle: is_alone && victims.is_empty(), file_bytes };
         if look.is_due(pressure, threshold) {
             // Waits for what runs, and begins nothing more.
-            return is_alone.then_some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
+            return is_alone.then_some(Choice::Search);
         }
         self.pick_with(&victims)
     }
@@ -118,9 +169,9 @@ impl<'a> GarbageFirst<'a> {
     }
 
     /// Everything that has garbage. First the index says what is dead.
-    fn all_before(&self, before: FileId, pressure: &SpacePressure) -> Option<GcPick> {
+    fn all_before(&self, before: FileId, pressure: &SpacePressure) -> Option<Choice> {
         if pressure.entries_above + pressure.overwritten > 0.0 {
-            return Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
+            return Some(Choice::Search);
         }
         let victims: Vec<_> = self.files.iter().filter(|file| file.id < before && file.dead() > 0).collect();
         self.pick_with(&victims)
@@ -128,7 +179,7 @@ impl<'a> GarbageFirst<'a> {
 
     /// A pick of the first of these files and of those that go with it: the next best logs, or the vTables with keys
     /// of the same range.
-    fn pick_with(&self, victims: &[&Arc<ValueFile>]) -> Option<GcPick> {
+    fn pick_with(&self, victims: &[&Arc<ValueFile>]) -> Option<Choice> {
         let first = *victims.first()?;
         let Some(extent) = first.extent() else {
             let mut bytes = 0;
@@ -138,23 +189,23 @@ impl<'a> GarbageFirst<'a> {
                 bytes - file.len() < enough
             };
             let logs = victims.iter().filter(|file| !is_ordered(file)).take_while(has_room);
-            return Some(GcPick::Units(logs.map(|file| file.id).collect()));
+            return Some(Choice::Logs(logs.map(|file| file.id).collect()));
         };
         let overlaps = |file: &&&Arc<ValueFile>| {
             order::range_of(file).is_some_and(|range| range.0 <= &*extent.largest && range.1 >= &*extent.smallest)
         };
-        Some(GcPick::Rewrite {
-            start: Some(extent.smallest.clone()),
-            end: Some(extent.largest.clone()),
+        Some(Choice::Move {
+            smallest: extent.smallest.clone(),
+            largest: extent.largest.clone(),
             moving: victims.iter().filter(overlaps).map(|file| file.id).collect(),
         })
     }
 
     pub fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let next = match self.pick(pressure) {
-            Some(GcPick::Units(files)) => files,
-            Some(GcPick::Rewrite { moving, .. }) => moving,
-            Some(GcPick::Look) | None => Vec::new(),
+            Some(Choice::Logs(files)) => files,
+            Some(Choice::Move { moving, .. }) => moving,
+            Some(Choice::Search) | None => Vec::new(),
         };
         let (space, _) = self.space(pressure);
         let threshold = self.threshold(pressure, &space);

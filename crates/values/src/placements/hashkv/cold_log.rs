@@ -89,9 +89,9 @@ impl ColdLog {
         closed.map(move |of| (of.file.id, of.candidate(clock)))
     }
 
-    /// Files with lower numbers than this, oldest first.
-    pub fn begun_before(&self, before: FileId) -> impl Iterator<Item = FileId> {
-        self.files.iter().filter(move |of| !of.busy && of.file.id < before).map(|of| of.file.id)
+    /// Files with lower numbers than this, oldest first, with their live bytes.
+    pub fn begun_before(&self, before: FileId) -> impl Iterator<Item = (FileId, u64)> {
+        self.files.iter().filter(move |of| !of.busy && of.file.id < before).map(|of| (of.file.id, of.live()))
     }
 
     /// Takes files for GC: nothing is appended to them any more.

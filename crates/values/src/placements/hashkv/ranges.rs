@@ -18,7 +18,7 @@
 //! hold on to them (`drain_upto`), a few at a time, whatever their garbage.
 //!
 //! **On disk** they stand in files of group 0. When these are much longer than what is needed of them, the needed
-//! ones are copied to another file ([`Rewrite`]) and the old files are drained. Only a sync keeps them then: no
+//! ones are copied to another file ([`rewrite`]) and the old files are drained. Only a sync keeps them then: no
 //! snapshot reads them.
 
 use std::{
@@ -38,7 +38,7 @@ use crate::{
         sync::LockExt,
         value_files::{COLLECTED, ValueFile, ValueFiles},
     },
-    placement::{GcRun, Moves},
+    placement::{GcContext, GcOutcome},
 };
 
 /// The largest share of the memory for filters that range deletes of a keyspace take before GC takes the groups that
@@ -237,75 +237,59 @@ fn encode(out: &mut Vec<u8>, place: (FileId, u64), (start, end, seqno): (&[u8], 
     value::encode(out, place, kind, seqno, start, stored);
 }
 
-/// A rewrite of the files of range deletes: those that are needed, merged with their neighbours.
-pub(super) struct Rewrite {
-    files: Arc<ValueFiles>,
-    state: Arc<Mutex<State>>,
-    sources: Vec<Arc<ValueFile>>,
-    freed: u64,
-    /// The copy exists, and the old files are not drained yet.
-    is_due: bool,
+/// Rewrites the files of range deletes: those that are needed, merged with their neighbours. Commits continue in
+/// another file.
+pub(super) fn rewrite(files: &Arc<ValueFiles>, state: &Mutex<State>, gc: &dyn GcContext) -> Result<GcOutcome> {
+    let Some(rewrite) = Rewrite::begin(state) else { return Ok(GcOutcome::freed(0)) };
+    let Some(copied) = rewrite.copy(files)? else { return Ok(GcOutcome::freed(0)) };
+    gc.hold_commits(&mut |_| {
+        let is_source = |file: &ValueFile| rewrite.sources.iter().any(|source| source.id == file.id);
+        state.hold().ranges.files.retain(|file| !is_source(file));
+        // A sync that begins from now on covers the copy. No reader ever reads these files.
+        files.mark_drained(rewrite.sources.iter().map(|source| source.id), 0);
+        Ok(())
+    })?;
+    let bytes: u64 = rewrite.sources.iter().map(|file| file.len() - file.start()).sum();
+    Ok(GcOutcome::freed(bytes.saturating_sub(copied)))
 }
 
-impl Rewrite {
-    /// Copies what is needed. Commits continue in another file.
-    pub fn begin(files: &Arc<ValueFiles>, state: &Arc<Mutex<State>>) -> Result<Self> {
-        let (files, state) = (Arc::clone(files), Arc::clone(state));
-        let (sources, known) = {
-            let ranges = &mut state.hold().ranges;
-            let is_free = !std::mem::replace(&mut ranges.is_rewritten, true);
-            ranges.close();
-            (if is_free { ranges.files.clone() } else { Vec::new() }, Arc::clone(&ranges.known))
-        };
-        let mut rewrite = Self { files, state, sources, freed: 0, is_due: false };
-        if !rewrite.sources.is_empty() {
-            rewrite.copy(&known)?;
+/// The files of range deletes, taken for a rewrite.
+struct Rewrite<'a> {
+    state: &'a Mutex<State>,
+    sources: Vec<Arc<ValueFile>>,
+    known: Arc<CoveredRanges>,
+}
+
+impl<'a> Rewrite<'a> {
+    /// `None` when there are none, or another rewrite has them.
+    fn begin(state: &'a Mutex<State>) -> Option<Self> {
+        let ranges = &mut state.hold().ranges;
+        if ranges.is_rewritten || ranges.files.is_empty() {
+            return None;
         }
-        Ok(rewrite)
+        ranges.is_rewritten = true;
+        ranges.close();
+        Some(Self { state, sources: ranges.files.clone(), known: Arc::clone(&ranges.known) })
     }
 
-    fn copy(&mut self, known: &CoveredRanges) -> Result<()> {
+    /// Copies what is needed. Returns its bytes; `None` if that is not possible now.
+    fn copy(&self, files: &ValueFiles) -> Result<Option<u64>> {
         let mut copied = 0;
-        if !known.is_empty() {
-            let mut copy = self.files.begin_copy(COLLECTED, NO_REGION)?;
-            for range in known.iter() {
+        if !self.known.is_empty() {
+            let mut copy = files.begin_copy(COLLECTED, NO_REGION)?;
+            for range in self.known.iter() {
                 copied += u64::from(copy.append_with(|out, place| encode(out, place, range))?.len);
             }
             // Nobody else knows the file, so nobody has sealed it.
-            let Some(written) = self.files.finish_copies(vec![copy])? else { return Ok(()) };
+            let Some(written) = files.finish_copies(vec![copy])? else { return Ok(None) };
             self.state.hold().ranges.files.splice(0..0, written);
         }
-        let bytes: u64 = self.sources.iter().map(|file| file.len() - file.start()).sum();
-        self.freed = bytes.saturating_sub(copied);
-        self.is_due = true;
-        Ok(())
+        Ok(Some(copied))
     }
 }
 
-impl GcRun for Rewrite {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        Ok(self.is_due.then(Moves::default))
-    }
-
-    fn refused(&mut self, _moved: &crate::placement::Moved) {}
-
-    fn committed(&mut self, _last: SeqNo) {
-        self.is_due = false;
-        let is_source = |file: &ValueFile| self.sources.iter().any(|source| source.id == file.id);
-        self.state.hold().ranges.files.retain(|file| !is_source(file));
-        // A sync that begins from now on covers the copy. No reader ever reads these files.
-        self.files.mark_drained(self.sources.iter().map(|source| source.id), 0);
-    }
-
-    fn freed(&self) -> u64 {
-        self.freed
-    }
-}
-
-impl Drop for Rewrite {
+impl Drop for Rewrite<'_> {
     fn drop(&mut self) {
-        if !self.sources.is_empty() {
-            self.state.hold().ranges.is_rewritten = false;
-        }
+        self.state.hold().ranges.is_rewritten = false;
     }
 }

@@ -14,7 +14,7 @@
 mod leaf;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex},
 };
 
@@ -35,24 +35,41 @@ use crate::{
         sync::LockExt,
         value_files::{ValueFile, ValueFiles},
     },
-    placement::{GcRun, Moved, Moves},
+    placement::{Commits, GcContext, GcOutcome, Moved},
     placements::{Cold, ValueOptions},
 };
 
+/// Collects these units, which are groups.
+pub(super) fn regroup(
+    (files, state, options): (&Arc<ValueFiles>, &Mutex<State>, &ValueOptions),
+    units: Vec<FamilyUnit>,
+    gc: &dyn GcContext,
+) -> Result<GcOutcome> {
+    let mut run = Regroup { files, state, options, ranges_upto: 0, taken: Vec::new(), families: VecDeque::new() };
+    run.copy(units)?;
+    let mut freed = 0;
+    while let Some(mut family) = run.families.pop_front() {
+        while !family.is_moved {
+            if !gc.hold_commits(&mut |commits| run.move_some(&mut family, commits))? {
+                return Ok(GcOutcome::freed(freed));
+            }
+        }
+        freed += family.freed_bytes();
+    }
+    Ok(GcOutcome::freed(freed))
+}
+
 /// A GC run on some families.
-pub(super) struct Regroup {
-    files: Arc<ValueFiles>,
-    state: Arc<Mutex<State>>,
-    options: ValueOptions,
+struct Regroup<'a> {
+    files: &'a Arc<ValueFiles>,
+    state: &'a Mutex<State>,
+    options: &'a ValueOptions,
     /// The range deletes known when values were copied: those with numbers up to this.
     ranges_upto: SeqNo,
     /// The groups marked as busy with GC.
     taken: Vec<Region>,
-    families: Vec<Family>,
-    next: usize,
-    /// All moves of this family have been handed out.
-    done: Option<usize>,
-    freed: u64,
+    /// Families of which nothing has moved yet, and the one whose values are being moved.
+    families: VecDeque<Family>,
 }
 
 /// Moves committed under one hold of the lock: about half a millisecond.
@@ -70,6 +87,8 @@ struct Family {
     copied: Vec<Copied>,
     /// The moves before this one have been handed out.
     next: usize,
+    /// All of them are committed.
+    is_moved: bool,
 }
 
 /// A file that GC reads.
@@ -139,25 +158,9 @@ struct Copied {
     moves: Option<(Pointer, Pointer)>,
 }
 
-impl Regroup {
-    /// A run that has copied nothing yet.
-    pub fn begin(files: &Arc<ValueFiles>, state: &Arc<Mutex<State>>, options: &ValueOptions) -> Self {
-        Self {
-            files: Arc::clone(files),
-            state: Arc::clone(state),
-            options: *options,
-            ranges_upto: 0,
-            taken: Vec::new(),
-            families: Vec::new(),
-            next: 0,
-            done: None,
-            freed: 0,
-        }
-    }
-
+impl Regroup<'_> {
     /// Copies the live values of these units.
-    pub fn copy(&mut self, units: impl Iterator<Item = FamilyUnit>) -> Result<()> {
-        let units: Vec<FamilyUnit> = units.collect();
+    fn copy(&mut self, units: Vec<FamilyUnit>) -> Result<()> {
         let mut fresh = self.begin_files(&units)?;
         let mut copying = {
             let State { groups, ranges, cold_log, left_out, .. } = &mut *self.state.hold();
@@ -166,7 +169,7 @@ impl Regroup {
             self.families = units.into_iter().filter_map(take).collect();
             let log_files = cold_log.ids().collect();
             let log = cold_log.take_end(self.options.file_bytes, left_out);
-            Copying { files: &self.files, cold: self.options.cold, ranges: Arc::clone(ranges.known()), log_files, log }
+            Copying { files: self.files, cold: self.options.cold, ranges: Arc::clone(ranges.known()), log_files, log }
         };
         // New files of groups that have split meanwhile.
         self.files.mark_drained(fresh.into_values().map(|file| file.id), 0);
@@ -177,7 +180,7 @@ impl Regroup {
         self.finish_copies(log)?;
         // Most of what commits wrote meanwhile is read without the commit lock.
         for family in &mut self.families {
-            family.pass_over_since(&self.state)?;
+            family.pass_over_since(self.state)?;
         }
         Ok(())
     }
@@ -275,7 +278,7 @@ fn take(
     });
     let leaves = leaves.collect();
     let (keys, ended) = (KeyTable::default(), BTreeMap::new());
-    Some(Family { unit, sources, leaves, keys, ended, copied: Vec::new(), next: 0 })
+    Some(Family { unit, sources, leaves, keys, ended, copied: Vec::new(), next: 0, is_moved: false })
 }
 
 /// Notes that the value of a tag is dead.
@@ -392,6 +395,13 @@ impl Family {
         }
     }
 
+    /// Bytes of its old files, without those of the copies.
+    fn freed_bytes(&self) -> u64 {
+        let drained: u64 = self.sources.iter().map(|source| source.file.len()).sum();
+        let copied: u64 = self.leaves.iter().map(|leaf| leaf.copied.iter().sum::<u64>() + leaf.tag_bytes).sum();
+        drained.saturating_sub(copied)
+    }
+
     /// Skips keys that commits have written since: they stay where those put them.
     fn pass_over_since(&mut self, state: &Mutex<State>) -> Result<()> {
         for leaf in &mut self.leaves {
@@ -428,39 +438,28 @@ impl Family {
     }
 }
 
-impl GcRun for Regroup {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        let Some(family) = self.families.get_mut(self.next) else { return Ok(None) };
-        family.pass_over_since(&self.state)?;
-        let state = &mut *self.state.hold();
-        let later = (state.ranges.newest() > self.ranges_upto).then(|| &**state.ranges.known());
-        let moved = family.next_moves(later);
+impl Regroup<'_> {
+    /// Moves the next values of a family. Once the last are committed, the copies are the files of its groups.
+    fn move_some(&self, family: &mut Family, commits: &mut dyn Commits) -> Result<()> {
+        family.pass_over_since(self.state)?;
+        let moved = {
+            let state = self.state.hold();
+            let later = (state.ranges.newest() > self.ranges_upto).then(|| &**state.ranges.known());
+            family.next_moves(later)
+        };
+        let last = commits.commit(&moved)?;
         if family.next == family.copied.len() {
+            let state = &mut *self.state.hold();
             family.leaves.iter().for_each(|leaf| leaf.take_effect(family.unit, &family.sources, &mut state.groups));
             family.ended.iter().for_each(|(&file, &bytes)| state.cold_log.note_dead(file, bytes));
-            self.done = Some(self.next);
-            self.next += 1;
+            self.files.mark_drained(family.sources.iter().map(|source| source.file.id), last);
+            family.is_moved = true;
         }
-        Ok(Some(Moves { moved, check: false }))
-    }
-
-    fn refused(&mut self, _moved: &Moved) {}
-
-    fn committed(&mut self, last: SeqNo) {
-        let Some(family) = self.done.take().map(|at| &mut self.families[at]) else { return };
-        let drained: u64 = family.sources.iter().map(|source| source.file.len()).sum();
-        let copied: u64 = family.leaves.iter().map(|leaf| leaf.copied.iter().sum::<u64>() + leaf.tag_bytes).sum();
-        self.freed += drained.saturating_sub(copied);
-        self.files.mark_drained(family.sources.iter().map(|source| source.file.id), last);
-        family.keys = KeyTable::default();
-    }
-
-    fn freed(&self) -> u64 {
-        self.freed
+        Ok(())
     }
 }
 
-impl Drop for Regroup {
+impl Drop for Regroup<'_> {
     fn drop(&mut self) {
         let mut state = self.state.hold();
         for region in &self.taken {

@@ -11,7 +11,6 @@
 
 use std::{
     collections::BTreeSet,
-    ops::Range,
     sync::{Arc, Mutex},
 };
 
@@ -25,128 +24,108 @@ use crate::{
         sync::LockExt,
         value_files::{ValueFile, ValueFiles},
     },
-    placement::{GcRun, IndexView, Moved, Moves},
+    placement::{GcContext, GcOutcome, Moved},
     placements::ValueOptions,
 };
 
 /// Moves that are committed, and tagged, before others get the commit lock: less than half a millisecond of tags.
 const MOVES_AT_ONCE: usize = 256;
 
-/// A GC run on files of the cold log.
-pub(super) struct Relocation {
-    files: Arc<ValueFiles>,
-    state: Arc<Mutex<State>>,
-    options: ValueOptions,
-    sources: Vec<Arc<ValueFile>>,
-    copied: Vec<(SeqNo, Moved)>,
-    /// The moves handed out last, and the positions of those that were refused.
-    handed: Range<usize>,
-    refused: BTreeSet<(FileId, u64)>,
-    /// All moves are handed out, committed and tagged.
-    done: bool,
-    freed: u64,
+/// Collects those of these files of the cold log that GC does not have already.
+pub(super) fn relocate(
+    (files, state, options): (&Arc<ValueFiles>, &Mutex<State>, &ValueOptions),
+    sources: &BTreeSet<FileId>,
+    gc: &dyn GcContext,
+) -> Result<GcOutcome> {
+    let sources = state.hold().cold_log.take(sources);
+    let run = Relocation { files, state, options, sources };
+    let Some(copied) = run.copy(gc)? else { return Ok(GcOutcome::freed(0)) };
+    for (moves, seqnos) in copied.moves.chunks(MOVES_AT_ONCE).zip(copied.seqnos.chunks(MOVES_AT_ONCE)) {
+        run.move_some(moves, seqnos, gc)?;
+    }
+    gc.hold_commits(&mut |commits| {
+        let last = commits.commit(&[])?;
+        files.mark_drained(run.sources.iter().map(|source| source.id), last);
+        state.hold().cold_log.remove(&run.sources);
+        Ok(())
+    })?;
+    let read_bytes: u64 = run.sources.iter().map(|source| source.len()).sum();
+    Ok(GcOutcome::freed(read_bytes.saturating_sub(copied.bytes)))
 }
 
-impl Relocation {
-    /// A run on those of these files that GC does not have already. Nothing is copied yet.
-    pub fn begin(
-        files: &Arc<ValueFiles>,
-        state: &Arc<Mutex<State>>,
-        options: &ValueOptions,
-        sources: &BTreeSet<FileId>,
-    ) -> Self {
-        let sources = state.hold().cold_log.take(sources);
-        Self {
-            files: Arc::clone(files),
-            state: Arc::clone(state),
-            options: *options,
-            sources,
-            copied: Vec::new(),
-            handed: 0..0,
-            refused: BTreeSet::new(),
-            done: false,
-            freed: 0,
-        }
-    }
+/// Files of the cold log that are taken for GC.
+struct Relocation<'a> {
+    files: &'a Arc<ValueFiles>,
+    state: &'a Mutex<State>,
+    options: &'a ValueOptions,
+    sources: Vec<Arc<ValueFile>>,
+}
 
-    /// Copies what the index says is live.
-    pub fn copy(&mut self, view: &dyn IndexView) -> Result<()> {
+/// What was copied.
+#[derive(Default)]
+struct Copied {
+    moves: Vec<Moved>,
+    /// The sequence number of each record.
+    seqnos: Vec<SeqNo>,
+    bytes: u64,
+}
+
+impl Relocation<'_> {
+    /// Copies what the index says is live. `None` if that is not possible now.
+    fn copy(&self, gc: &dyn GcContext) -> Result<Option<Copied>> {
         // Survivors do not share files with what is new to the log: they die more rarely.
         let mut end = End::of_new_files(self.options.file_bytes);
-        for source in self.sources.clone() {
-            self.copy_file(&source, view, &mut end)?;
-        }
+        let mut copied = Copied::default();
+        self.sources.iter().try_for_each(|source| self.copy_file(source, gc, &mut end, &mut copied))?;
         let (copies, _no_head) = end.into_parts();
-        match self.files.finish_copies(copies)? {
-            Some(files) => {
-                let state = &mut *self.state.hold();
-                state.cold_log.add(files, state.groups.clock);
-            }
-            None => self.done = true,
-        }
-        Ok(())
+        let Some(files) = self.files.finish_copies(copies)? else { return Ok(None) };
+        let state = &mut *self.state.hold();
+        state.cold_log.add(files, state.groups.clock);
+        Ok(Some(copied))
     }
 
-    fn copy_file(&mut self, source: &Arc<ValueFile>, view: &dyn IndexView, end: &mut End) -> Result<()> {
-        self.freed += source.len();
+    fn copy_file(&self, source: &ValueFile, gc: &dyn GcContext, end: &mut End, copied: &mut Copied) -> Result<()> {
         let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Gc);
         while let Some((record, len)) = scan.sound()? {
             let from = Pointer { file: source.id, epoch: 0, offset: record.offset, len };
-            if record.kind != ValueKind::Value || view.current(record.key)? != Some(from) {
+            if record.kind != ValueKind::Value || gc.look_up(record.key)? != Some(from) {
                 continue;
             }
-            let to = end.append(&self.files, &record)?;
-            self.freed = self.freed.saturating_sub(u64::from(to.len));
-            self.copied.push((record.seqno, Moved { key: record.key.into(), from, to }));
+            let to = end.append(self.files, &record)?;
+            copied.bytes += u64::from(to.len);
+            copied.seqnos.push(record.seqno);
+            copied.moves.push(Moved { key: record.key.into(), from, to });
         }
         Ok(())
     }
 
-    /// Appends a tag for each committed move to the group of its key.
-    fn tag_committed(&mut self) -> Result<()> {
-        let state = &mut *self.state.hold();
-        for (seqno, moved) in &self.copied[std::mem::take(&mut self.handed)] {
-            if !self.refused.contains(&(moved.to.file, moved.to.offset)) {
-                state.append((&self.files, &self.options), &moved.key, *seqno, What::Tag(moved.to))?;
+    /// Commits some moves, and appends a tag for each that was committed to the group of its key.
+    fn move_some(&self, moves: &[Moved], seqnos: &[SeqNo], gc: &dyn GcContext) -> Result<()> {
+        let mut refused = BTreeSet::new();
+        let mut refuse = |moved: &Moved| {
+            // It has no tag that could report its death.
+            self.state.hold().cold_log.note_dead(moved.to.file, u64::from(moved.to.len));
+            refused.insert((moved.to.file, moved.to.offset));
+        };
+        if planted!("log_moves_unasked") {
+            gc.hold_commits(&mut |commits| commits.commit(moves).map(drop))?;
+        } else {
+            gc.relocate(moves, &mut refuse)?;
+        }
+        gc.hold_commits(&mut |_| {
+            let state = &mut *self.state.hold();
+            let committed =
+                moves.iter().zip(seqnos).filter(|(moved, _)| !refused.contains(&(moved.to.file, moved.to.offset)));
+            for (moved, &seqno) in committed {
+                state.append((self.files, self.options), &moved.key, seqno, What::Tag(moved.to))?;
             }
-        }
-        self.refused.clear();
+            Ok(())
+        })?;
         Ok(())
     }
 }
 
-impl GcRun for Relocation {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        if self.done {
-            return Ok(None);
-        }
-        let next = self.handed.end;
-        self.tag_committed()?;
-        self.handed = next..self.copied.len().min(next + MOVES_AT_ONCE);
-        self.done = self.handed.is_empty();
-        let moved = self.copied[self.handed.clone()].iter().map(|(_, moved)| moved.clone()).collect();
-        Ok(Some(Moves { moved, check: !planted!("log_moves_unasked") }))
-    }
-
-    fn refused(&mut self, moved: &Moved) {
-        // It has no tag that could report its death.
-        self.state.hold().cold_log.note_dead(moved.to.file, u64::from(moved.to.len));
-        self.refused.insert((moved.to.file, moved.to.offset));
-    }
-
-    fn committed(&mut self, last: SeqNo) {
-        if self.done {
-            self.files.mark_drained(self.sources.iter().map(|source| source.id), last);
-            self.state.hold().cold_log.remove(&self.sources);
-        }
-    }
-
-    fn freed(&self) -> u64 {
-        self.freed
-    }
-}
-
-impl Drop for Relocation {
+impl Drop for Relocation<'_> {
     fn drop(&mut self) {
         self.state.hold().cold_log.give_back(&self.sources);
     }

@@ -53,21 +53,12 @@ pub(super) struct FamilyUnit {
 }
 
 impl Unit {
-    /// As a number, with its kind in the last two bits.
-    pub fn number(self) -> u64 {
+    /// A number that no other unit has, with its kind in the last two bits.
+    fn number(self) -> u64 {
         match self {
             Self::Family(family) => family.region.number() << 2 | u64::from(family.hot_only),
             Self::File(file) => file << 2 | 2,
             Self::Ranges => 3,
-        }
-    }
-
-    /// The unit with this number, if there is one.
-    pub fn of(number: u64) -> Option<Self> {
-        match number & 3 {
-            2 => Some(Self::File(number >> 2)),
-            3 => (number == 3).then_some(Self::Ranges),
-            half => Some(Self::Family(FamilyUnit { region: Region::of(number >> 2)?, hot_only: half == 1 })),
         }
     }
 
@@ -88,31 +79,52 @@ impl FamilyUnit {
     }
 }
 
+/// A unit that GC is to take.
+pub(super) struct Picked {
+    pub unit: Unit,
+    /// Bytes that it copies at most, as far as known or estimated.
+    pub live_bytes: u64,
+    /// The files that it reads.
+    pub files: Vec<FileId>,
+}
+
+impl Picked {
+    fn family(family: &Family, groups: &Groups) -> Self {
+        let files = describe(groups, family.unit, &family.members).1;
+        Self { unit: family.unit, live_bytes: family.candidate.live, files }
+    }
+
+    fn ranges() -> Self {
+        Self { unit: Unit::Ranges, live_bytes: 0, files: Vec::new() }
+    }
+}
+
 /// A few groups with files that old or, when there are none, a few such files of the cold log.
-pub(super) fn begun_before(state: &State, before: FileId) -> Vec<Unit> {
+pub(super) fn begun_before(state: &State, before: FileId) -> Vec<Picked> {
     let units = with_file(state, |file| file.id < before);
-    let log = state.cold_log.begun_before(before).filter(|file| !state.left_out.contains(file));
+    let log = state.cold_log.begun_before(before).filter(|(file, _)| !state.left_out.contains(file));
+    let of_log = |(file, live_bytes)| Picked { unit: Unit::File(file), live_bytes, files: vec![file] };
     match () {
         () if !units.is_empty() => units,
-        () if state.ranges.begun_before(before) => vec![Unit::Ranges],
-        () => log.take(LOG_FILES_AT_ONCE).map(Unit::File).collect(),
+        () if state.ranges.begun_before(before) => vec![Picked::ranges()],
+        () => log.take(LOG_FILES_AT_ONCE).map(of_log).collect(),
     }
 }
 
 /// A few whole groups with a file for which this holds.
-fn with_file(state: &State, is_old: impl Fn(&ValueFile) -> bool) -> Vec<Unit> {
+fn with_file(state: &State, is_old: impl Fn(&ValueFile) -> bool) -> Vec<Picked> {
     let groups = &state.groups;
     let has_old = |&at: &usize| groups.all()[at].files().any(|file| is_old(file));
     let can_be = |family: &Family| !family.is_stuck && family.members.iter().any(has_old);
     let old = families(state, false).into_iter().filter(can_be);
-    old.take(GROUPS_AT_ONCE).map(|family| family.unit).collect()
+    old.take(GROUPS_AT_ONCE).map(|family| Picked::family(&family, groups)).collect()
 }
 
 /// What to collect to free about `over` bytes of `total`, unless a snapshot pins what was freed before; and what
 /// range deletes ask for.
-pub(super) fn due(options: &ValueOptions, state: &State, (over, is_pinned): (u64, bool), total: u64) -> Vec<Unit> {
+pub(super) fn due(options: &ValueOptions, state: &State, (over, is_pinned): (u64, bool), total: u64) -> Vec<Picked> {
     if state.ranges.is_rewrite_due() {
-        return vec![Unit::Ranges];
+        return vec![Picked::ranges()];
     }
     if is_pinned {
         return Vec::new();
@@ -123,7 +135,7 @@ pub(super) fn due(options: &ValueOptions, state: &State, (over, is_pinned): (u64
 }
 
 /// The units to collect to free about `over` bytes of `total`.
-fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<Unit> {
+fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<Picked> {
     let groups = &state.groups;
     let mut families = candidates(options, state);
     families.retain(|family| !family.is_stuck);
@@ -131,11 +143,11 @@ fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<U
     let mut taken = vec![false; groups.all().len()];
     let enough = over + (total / FREE_SHARE).max(FREE_BYTES_MIN);
     let (mut freed, mut copied) = (0, 0);
-    let mut units = Vec::new();
+    let mut units: Vec<Picked> = Vec::new();
     for (at, _score) in victim::rank(options.victim, &candidates, groups.clock) {
         let Family { unit, members, candidate, .. } = &families[at];
         // Groups and files of the log are collected in different ways, so not in one run.
-        let is_other = units.first().is_some_and(|first: &Unit| first.file().is_some() != unit.file().is_some());
+        let is_other = units.first().is_some_and(|first| first.unit.file().is_some() != unit.file().is_some());
         if !worth(candidate) || is_other || members.iter().any(|&member| taken[member]) {
             continue;
         }
@@ -145,15 +157,15 @@ fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<U
         freed += candidate.dead;
         copied += candidate.live;
         members.iter().for_each(|&member| taken[member] = true);
-        units.push(*unit);
+        units.push(Picked::family(&families[at], groups));
     }
     units
 }
 
 /// Each unit: what is in it, and whether it is among the `next`.
-pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reason: &'static str) -> Vec<Explained> {
+pub(super) fn explain(options: &ValueOptions, state: &State, next: &[Picked], reason: &'static str) -> Vec<Explained> {
     let explained = |Family { unit, members, candidate, is_stuck }: Family| {
-        let number = unit.number();
+        let (number, is_next) = (unit.number(), next.iter().any(|picked| picked.unit == unit));
         let (unit, files) = describe(&state.groups, unit, &members);
         Explained {
             unit,
@@ -164,7 +176,7 @@ pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reaso
             score: options.victim.score(&candidate, number),
             held: match () {
                 () if is_stuck => Some(UNREADABLE),
-                () if next.contains(&number) => None,
+                () if is_next => None,
                 () if !worth(&candidate) => Some("less than a sixteenth of it is dead"),
                 () => Some(reason),
             },
@@ -173,12 +185,6 @@ pub(super) fn explain(options: &ValueOptions, state: &State, next: &[u64], reaso
     let mut all: Vec<Explained> = candidates(options, state).into_iter().map(explained).collect();
     all.sort_by(|a, b| b.score.total_cmp(&a.score));
     all
-}
-
-/// Live bytes in these units, as far as known or estimated.
-pub(super) fn live_bytes(options: &ValueOptions, state: &State, units: &[u64]) -> u64 {
-    let chosen = all(options, state).into_iter().filter(|family| units.contains(&family.unit.number()));
-    chosen.map(|family| family.candidate.live).sum()
 }
 
 /// Live bytes in the largest unit.
@@ -212,14 +218,6 @@ fn describe(groups: &Groups, unit: Unit, members: &[usize]) -> (String, Vec<File
 
 fn worth(candidate: &Candidate) -> bool {
     candidate.dead > 0 && candidate.dead * DEAD_SHARE >= candidate.live + candidate.dead
-}
-
-/// The files that GC of a unit reads.
-pub(super) fn files_of(state: &State, unit: Unit) -> Vec<FileId> {
-    let groups = &state.groups;
-    let at = |family: FamilyUnit| groups.all().iter().position(|group| group.region == family.region);
-    let members = unit.family().and_then(|family| Some(groups.family(at(family)?, family.hot_only)));
-    describe(groups, unit, &members.unwrap_or_default()).1
 }
 
 /// What GC cannot take because something in it cannot be read.

@@ -26,13 +26,13 @@ use crate::{
         scan::Scan,
         sorted_table::{SortedTable, SortedWriter},
         sync::LockExt,
-        value_files::{SORTED, ValueFile},
+        value_files::{SORTED, ValueFile, ValueFiles},
     },
-    placement::{GcRun, Moved, Moves},
+    placement::{GcContext, GcOutcome},
 };
 
-/// What installing an edit changes.
-pub(super) struct Switch {
+/// What the edit of a rebuild changes for readers.
+struct Switch {
     /// The files it removes for good.
     sources: Vec<FileId>,
     /// The file numbers that led to them.
@@ -43,23 +43,25 @@ pub(super) struct Switch {
 }
 
 impl Shared {
-    /// Shows readers what an installed edit has changed.
+    /// Takes note of the drop files of an installed edit.
     pub(super) fn put_in_force(&self, edit: &ValueEdit) {
         let is_gone = |id: &FileId| edit.removed.contains(id) && edit.added.iter().all(|meta| meta.id != *id);
-        let switch = self.switch.hold().take_if(|switch| switch.sources.iter().all(is_gone));
         let mut drops = self.drops.hold();
         edit.added.iter().for_each(|meta| drops.installed(meta.id));
-        if let Some(switch) = switch {
-            let all = drops.files().keys().copied().collect();
-            let regarded = if planted!("regard_all_drops") { &all } else { &switch.regarded };
-            switch.numbers.iter().for_each(|&number| drops.regarded(number, regarded));
-            let mut tables = Tables::clone(&self.tables.load());
-            switch.numbers.iter().for_each(|number| drop(tables.by_number.remove(number)));
-            switch.sources.iter().for_each(|source| drop(tables.by_file.remove(source)));
-            switch.table.into_iter().for_each(|table| tables.add(table));
-            self.tables.store(Arc::new(tables));
-        }
         edit.removed.iter().filter(|id| is_gone(id)).for_each(|&id| drops.removed(id));
+    }
+
+    /// Leads readers to a new table.
+    fn switch(&self, switch: &Switch) {
+        let mut drops = self.drops.hold();
+        let all = drops.files().keys().copied().collect();
+        let regarded = if planted!("regard_all_drops") { &all } else { &switch.regarded };
+        switch.numbers.iter().for_each(|&number| drops.regarded(number, regarded));
+        let mut tables = Tables::clone(&self.tables.load());
+        switch.numbers.iter().for_each(|number| drop(tables.by_number.remove(number)));
+        switch.sources.iter().for_each(|source| drop(tables.by_file.remove(source)));
+        switch.table.iter().for_each(|table| tables.add(Arc::clone(table)));
+        self.tables.store(Arc::new(tables));
     }
 
     /// The file numbers that lead to a file, and how many bytes of records each has in it.
@@ -124,52 +126,63 @@ impl Survivors {
     }
 }
 
-/// GC of a few files into one table.
-pub(super) struct Rebuild {
-    shared: Arc<Shared>,
-    switch: Option<Switch>,
-    added: Option<ValueFileMeta>,
-    copied: u64,
-    freed: u64,
+/// Collects a few files into one table.
+pub(super) fn rebuild(shared: &Shared, units: &[FileId], gc: &dyn GcContext) -> Result<GcOutcome> {
+    let sources: Vec<Arc<ValueFile>> = units.iter().filter_map(|&id| shared.files.get(id)).collect();
+    if sources.is_empty() {
+        return Ok(GcOutcome::freed(0));
+    }
+    let numbers: BTreeMap<FileId, u64> = sources.iter().flat_map(|file| shared.numbers_of(file)).collect();
+    let (regarded, blocks): (BTreeSet<FileId>, Vec<_>) = {
+        let drops = shared.drops.hold();
+        let blocks = numbers.keys().flat_map(|&number| drops.about(number).iter().map(move |b| (number, *b)));
+        (drops.files().keys().copied().collect(), blocks.collect())
+    };
+    let mut live = numbers.clone();
+    for (number, block) in &blocks {
+        let left = live.entry(*number).or_default();
+        *left = left.saturating_sub(block.bytes);
+    }
+    live.retain(|_, bytes| *bytes > 0);
+    let old_bytes: u64 = sources.iter().map(|file| file.len()).sum();
+    // Nothing needs to be known of files without any valid value.
+    let made = if live.is_empty() { None } else { table(shared, &sources, &blocks, &live, &regarded)? };
+    let (added, table) = made.unzip();
+    let installed_bytes = added.as_ref().map_or(0, |meta: &ValueFileMeta| meta.bytes);
+    let switch = Switch {
+        sources: sources.iter().map(|file| file.id).collect(),
+        numbers: numbers.into_keys().collect(),
+        regarded,
+        table: table.map(Arc::new),
+    };
+    let mut output = Output { files: &shared.files, added };
+    let mut edit = || {
+        let mut removed = switch.sources.clone();
+        removed.extend(shared.drops.hold().only_about(switch.numbers.iter(), &switch.regarded));
+        output.edit(removed)
+    };
+    gc.install(&mut edit, &mut || shared.switch(&switch))?;
+    Ok(GcOutcome::Collected { freed_bytes: old_bytes.saturating_sub(installed_bytes), installed_bytes })
 }
 
-impl Rebuild {
-    /// A GC run on nothing.
-    pub fn nothing(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), switch: None, added: None, copied: 0, freed: 0 }
-    }
+/// A file that GC has made. Once an edit names it, only the manifest knows whether it is needed. Until then it is not.
+struct Output<'a> {
+    files: &'a ValueFiles,
+    added: Option<ValueFileMeta>,
+}
 
-    /// Makes the table.
-    ///
-    /// # Errors
-    /// I/O errors and corruption; nothing is left then.
-    pub fn new(shared: &Arc<Shared>, units: &[FileId]) -> Result<Self> {
-        let sources: Vec<Arc<ValueFile>> = units.iter().filter_map(|&id| shared.files.get(id)).collect();
-        if sources.is_empty() {
-            return Ok(Self::nothing(shared));
+impl Output<'_> {
+    /// The edit that adds it, if it was made, and removes these.
+    fn edit(&mut self, removed: Vec<FileId>) -> ValueEdit {
+        ValueEdit { removed, added: self.added.take().into_iter().collect(), ..ValueEdit::default() }
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        if let Some(meta) = &self.added {
+            self.files.remove(meta.id);
         }
-        let numbers: BTreeMap<FileId, u64> = sources.iter().flat_map(|file| shared.numbers_of(file)).collect();
-        let (regarded, blocks): (BTreeSet<FileId>, Vec<_>) = {
-            let drops = shared.drops.hold();
-            let blocks = numbers.keys().flat_map(|&number| drops.about(number).iter().map(move |b| (number, *b)));
-            (drops.files().keys().copied().collect(), blocks.collect())
-        };
-        let mut live = numbers.clone();
-        for (number, block) in &blocks {
-            let left = live.entry(*number).or_default();
-            *left = left.saturating_sub(block.bytes);
-        }
-        live.retain(|_, bytes| *bytes > 0);
-        let old_bytes: u64 = sources.iter().map(|file| file.len()).sum();
-        // Nothing needs to be known of files without any valid value.
-        let made = if live.is_empty() { None } else { table(shared, &sources, &blocks, &live, &regarded)? };
-        let (added, table) = made.unzip();
-        let copied = added.as_ref().map_or(0, |meta: &ValueFileMeta| meta.bytes);
-        let sources = sources.iter().map(|file| file.id).collect();
-        let numbers = numbers.into_keys().collect();
-        let switch = Switch { sources, numbers, regarded, table: table.map(Arc::new) };
-        let freed = old_bytes.saturating_sub(copied);
-        Ok(Self { shared: Arc::clone(shared), switch: Some(switch), added, copied, freed })
     }
 }
 
@@ -209,87 +222,14 @@ fn table(
     writer.finish(&shared.files, properties).map(Some)
 }
 
-impl GcRun for Rebuild {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        Ok(None)
-    }
-
-    fn refused(&mut self, _moved: &Moved) {}
-
-    fn committed(&mut self, _last: SeqNo) {}
-
-    fn edit(&mut self) -> ValueEdit {
-        let Some(switch) = self.switch.take() else { return ValueEdit::default() };
-        let mut removed = switch.sources.clone();
-        removed.extend(self.shared.drops.hold().only_about(switch.numbers.iter(), &switch.regarded));
-        *self.shared.switch.hold() = Some(switch);
-        ValueEdit { removed, added: self.added.take().into_iter().collect(), ..ValueEdit::default() }
-    }
-
-    fn copied(&self) -> u64 {
-        self.copied
-    }
-
-    fn freed(&self) -> u64 {
-        self.freed
-    }
-}
-
-impl Drop for Rebuild {
-    /// A table that was not handed to an edit is not needed. After that only the manifest knows whether it is.
-    fn drop(&mut self) {
-        if let Some(meta) = &self.added {
-            self.shared.files.remove(meta.id);
-        }
-    }
-}
-
 /// Merges several drop files into one, with only the blocks in force.
-pub(super) struct MergeDrops {
-    shared: Arc<Shared>,
-    sources: Vec<FileId>,
-    added: Option<ValueFileMeta>,
-}
-
-impl MergeDrops {
-    /// Writes the new one.
-    ///
-    /// # Errors
-    /// I/O errors and corruption; nothing is left then.
-    pub fn new(shared: &Arc<Shared>, units: &[FileId]) -> Result<Self> {
-        let blocks = shared.drops.hold().of(&units.iter().copied().collect());
-        let mut merged = DropFile::new(&shared.files);
-        for (about, block) in blocks {
-            merged.add_block(about, &block)?;
-        }
-        let added = merged.finish(&shared.drops)?;
-        Ok(Self { shared: Arc::clone(shared), sources: units.to_vec(), added })
+pub(super) fn merge_drops(shared: &Shared, sources: &[FileId], gc: &dyn GcContext) -> Result<GcOutcome> {
+    let blocks = shared.drops.hold().of(&sources.iter().copied().collect());
+    let mut merged = DropFile::new(&shared.files);
+    for (about, block) in blocks {
+        merged.add_block(about, &block)?;
     }
-}
-
-impl GcRun for MergeDrops {
-    fn advance(&mut self) -> Result<Option<Moves>> {
-        Ok(None)
-    }
-
-    fn refused(&mut self, _moved: &Moved) {}
-
-    fn committed(&mut self, _last: SeqNo) {}
-
-    fn edit(&mut self) -> ValueEdit {
-        let added = self.added.take().into_iter().collect();
-        ValueEdit { removed: std::mem::take(&mut self.sources), added, ..ValueEdit::default() }
-    }
-
-    fn freed(&self) -> u64 {
-        0
-    }
-}
-
-impl Drop for MergeDrops {
-    fn drop(&mut self) {
-        if let Some(meta) = &self.added {
-            self.shared.files.remove(meta.id);
-        }
-    }
+    let mut output = Output { files: &shared.files, added: merged.finish(&shared.drops)? };
+    gc.install(&mut || output.edit(sources.to_vec()), &mut || {})?;
+    Ok(GcOutcome::freed(0))
 }

@@ -1,25 +1,59 @@
 //! The placement by itself. [`Stage`] plays the engine's part: it records edits.
 
-use std::{collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
+use std::{cell::RefCell, collections::BTreeMap, path::Path, sync::atomic::AtomicU64};
 
 use bifold_contract::ValueFileMeta;
 use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
-use super::*;
+use super::{victims::Choice, *};
 use crate::{
     parts::{budget::Memory, value_files::StoreContext},
-    placement::IndexView,
+    placement::{Commits, GcContext, GcOutcome, IndexView, Moved, RewrittenTables},
     store::ValueStore,
 };
 
 const OPTIONS: ValueOptions = crate::placements::SMALL;
 
-/// Nothing is asked of the index.
-struct NoIndex;
+/// Plays the engine's part in GC: it installs edits, and nothing is asked of the index or written to it.
+struct Installs<'a> {
+    stage: RefCell<&'a mut Stage>,
+    /// Comes between the copies and the edit.
+    meanwhile: &'a dyn Fn(&mut Stage),
+    installed: RefCell<Vec<ValueEdit>>,
+}
 
-impl IndexView for NoIndex {
-    fn current(&self, _key: &[u8]) -> Result<Option<Pointer>> {
+impl IndexView for Installs<'_> {
+    fn look_up(&self, _key: &[u8]) -> Result<Option<Pointer>> {
         panic!("the index was asked")
+    }
+}
+
+impl GcContext for Installs<'_> {
+    fn fit(&self, copies: &[u64]) -> Result<usize> {
+        Ok(copies.len())
+    }
+
+    fn relocate(&self, _moves: &[Moved], _refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
+        panic!("the index was written to")
+    }
+
+    fn hold_commits(&self, _act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
+        panic!("commits were held")
+    }
+
+    fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
+        panic!("tables were rewritten")
+    }
+
+    fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
+        let stage = &mut **self.stage.borrow_mut();
+        (self.meanwhile)(stage);
+        let edit = edit();
+        stage.record(&edit);
+        in_force();
+        stage.placement.installed(&edit);
+        self.installed.borrow_mut().push(edit);
+        Ok(())
     }
 }
 
@@ -42,7 +76,7 @@ impl Stage {
 
     fn put(&self, key: &'static [u8], seqno: SeqNo) -> Version {
         let value = value(key, seqno);
-        let pointer = self.placement.route(Routed::Put { key, value: &value }, seqno).unwrap().unwrap();
+        let pointer = self.placement.write(WriteOp::Put { key, value: &value }, seqno).unwrap().unwrap();
         (key, seqno, pointer)
     }
 
@@ -60,7 +94,7 @@ impl Stage {
 
     /// A rewrite that drops these versions. Its edit is not installed yet.
     fn drop_versions(&self, versions: &[Version]) -> ValueEdit {
-        let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, deepest: 1, moving: Vec::new() };
+        let job = RewriteJob { from: Some(0), to: 1, deepest: 1, moving: Vec::new() };
         let mut rewriter = self.placement.rewriter(&job).unwrap();
         for &(key, seqno, pointer) in versions {
             let mut payload = Vec::new();
@@ -72,37 +106,49 @@ impl Stage {
     }
 
     fn install(&mut self, edit: &ValueEdit) {
+        self.record(edit);
+        self.placement.installed(edit);
+    }
+
+    fn record(&mut self, edit: &ValueEdit) {
         for id in &edit.removed {
             assert!(self.recorded.remove(id).is_some(), "file {id} is not there");
         }
         for meta in &edit.added {
             assert!(self.recorded.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
         }
-        self.placement.installed(edit);
     }
 
-    fn collect(&mut self, units: Vec<FileId>) {
-        let mut collecting = self.placement.collect(&GcPick::Units(units), &NoIndex).unwrap();
-        assert!(collecting.advance().unwrap().is_none(), "nothing is written to the index");
-        let edit = collecting.edit();
-        self.install(&edit);
+    fn collect(&mut self, files: Vec<FileId>) {
+        self.run(Choice::Rebuild(files.into_iter().map(|file| (file, 0)).collect()), &|_| {});
+    }
+
+    /// Runs GC, with something in between the copies and their edit. Returns the edit.
+    fn run(&mut self, choice: Choice, meanwhile: &dyn Fn(&mut Self)) -> ValueEdit {
+        let job = Job::new(&self.placement.shared, choice);
+        let gc = Installs { stage: RefCell::new(self), meanwhile, installed: RefCell::default() };
+        assert!(matches!(job.run(&gc), Ok(GcOutcome::Collected { .. })));
+        gc.installed.into_inner().pop().expect("GC installs an edit")
     }
 
     fn reopen(&mut self) {
         self.placement = open(&self.fs, &self.next, &self.recorded);
     }
 
-    /// Reads it and returns the fresher pointer.
+    /// Reads it and returns the better pointer that is known then.
     fn check(&self, (key, seqno, pointer): Version) -> Option<Pointer> {
         let found = self.placement.read(key, seqno, pointer, IoSource::Get).unwrap();
         let found = found.unwrap_or_else(|| panic!("version {seqno} of {} is lost", key.escape_ascii()));
-        assert_eq!(&found.value[..], value(key, seqno));
-        found.fresher
+        assert_eq!(&found[..], value(key, seqno));
+        let tables = self.placement.shared.tables.load();
+        let epoch = tables.get(pointer.file).map_or(pointer.epoch, |table| table.properties.epoch);
+        let offset = (epoch != pointer.epoch).then(|| self.placement.shared.handles.get(pointer, epoch))?;
+        offset.map(|offset| Pointer { epoch, offset, ..pointer })
     }
 
     /// How a rewrite writes it.
     fn kept(&self, (key, seqno, pointer): Version) -> placement::Kept {
-        let job = RewriteJob { keyspace: 1, from: Some(0), to: 1, bottom: true, deepest: 1, moving: Vec::new() };
+        let job = RewriteJob { from: Some(0), to: 1, deepest: 1, moving: Vec::new() };
         let mut payload = Vec::new();
         pointer::encode(pointer, &mut payload);
         let entry = Entry { key, seqno, kind: Kind::Pointer, payload: &payload };
@@ -213,12 +259,11 @@ fn drop_keys_that_come_during_a_collection_are_not_forgotten() {
     let file = versions[0].2.file;
     let first = stage.drop_versions(&versions[..1]);
     stage.install(&first);
-    let mut collecting = stage.placement.collect(&GcPick::Units(vec![file]), &NoIndex).unwrap();
-    let meanwhile = stage.drop_versions(&versions[1..2]);
-    stage.install(&meanwhile);
-    let edit = collecting.edit();
+    let edit = stage.run(Choice::Rebuild(vec![(file, 0)]), &|stage| {
+        let meanwhile = stage.drop_versions(&versions[1..2]);
+        stage.install(&meanwhile);
+    });
     assert_eq!(edit.removed, [file, first.added[0].id], "the drop file written meanwhile stays");
-    stage.install(&edit);
     let table = edit.added[0].id;
     assert_eq!(stage.dead(), [(table, 333)].into(), "one of three");
     stage.reopen();
@@ -287,9 +332,9 @@ fn drop_files_are_merged() {
         stage.install(&edit);
     }
     let dead = stage.dead();
-    let Some(GcPick::Units(units)) = stage.placement.pick(&pressure(0.0)) else { panic!("there are too many") };
-    assert!(units.len() > 2 && !units.contains(&versions[0].2.file));
-    stage.collect(units);
+    let Some(Choice::MergeDrops(files)) = stage.placement.choose(&pressure(0.0)) else { panic!("there are too many") };
+    assert!(files.len() > 2 && !files.contains(&versions[0].2.file));
+    stage.run(Choice::MergeDrops(files), &|_| {});
     assert_eq!(stage.dead(), dead);
     stage.reopen();
     assert_eq!(stage.dead(), dead);
@@ -349,14 +394,13 @@ fn a_rewrite_is_asked_for_when_files_would_be_worth_collecting_after_it() {
     let pick = |stale: u64| {
         stage.placement.shared.stale.keep_below(0);
         stage.placement.note_overwritten(stale);
-        stage.placement.pick(&pressure(0.9))
+        stage.placement.choose(&pressure(0.9))
     };
-    let rewrite = Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
     assert_eq!(pick(live / 10), None, "space is within its target");
     assert_eq!(pick(live * 28 / 100), None, "all files would be more than 0.7 valid");
-    assert_eq!(pick(live * 32 / 100), rewrite);
+    assert_eq!(pick(live * 32 / 100), Some(Choice::Search));
     stage.placement.note_overwritten(live);
-    assert_eq!(stage.placement.pick(&pressure(0.1)), None, "but so much cannot be stale");
+    assert_eq!(stage.placement.choose(&pressure(0.1)), None, "but so much cannot be stale");
     assert_eq!(versions.len(), 1000);
 }
 
@@ -369,8 +413,8 @@ fn known_garbage_is_collected_before_a_rewrite_looks_for_more_unless_much_is_sta
         stage.install(&edit);
         stage.placement.shared.stale.keep_below(0);
         stage.placement.note_overwritten(stage.placement.space().live_bytes * stale_percent / 100);
-        let pick = stage.placement.pick(&pressure(0.9));
-        matches!(pick.expect("space is wanted"), GcPick::Rewrite { .. })
+        let pick = stage.placement.choose(&pressure(0.9));
+        pick.expect("space is wanted") == Choice::Search
     };
     assert!(is_rewrite(5, 19), "files are 0.8 valid: not worth it as far as known");
     assert!(!is_rewrite(2, 8), "there are files that are half dead");

@@ -11,16 +11,16 @@
 
 use std::sync::Arc;
 
-use bifold_contract::FileId;
+use bifold_contract::{FileId, Result};
 
-use super::NovKv;
+use super::{NovKv, Shared, rebuild};
 use crate::{
     parts::{
         stale_estimate::RewriteCase,
         sync::LockExt,
         value_files::{DROPS, UNREADABLE, ValueFile},
     },
-    placement::{Explained, GcPick, SpacePressure, ValueSpace},
+    placement::{Explained, GcClaim, GcContext, GcJob, GcOutcome, RewrittenTables, SpacePressure, ValueSpace},
 };
 
 /// One GC run merges at most so many files.
@@ -44,6 +44,55 @@ const DEAD_SHARE: u64 = 16;
 /// If the valid rates of all files were this divided by the space target, files would be as large as the target
 /// allows, and a little larger.
 const TARGET_SLACK: f64 = 1.05;
+
+/// What GC does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// Makes one table of what is live in these files: each with its live bytes.
+    Rebuild(Vec<(FileId, u64)>),
+    /// Makes one drop file of these.
+    MergeDrops(Vec<FileId>),
+    /// Rewrites tables to find out what is dead.
+    Search,
+}
+
+/// A choice, to be run.
+pub(super) struct Job {
+    claim: GcClaim,
+    choice: Choice,
+    shared: Arc<Shared>,
+}
+
+impl Job {
+    pub fn new(shared: &Arc<Shared>, choice: Choice) -> Self {
+        let files = match &choice {
+            Choice::Rebuild(units) => units.iter().map(|&(file, _)| file).collect(),
+            Choice::MergeDrops(files) => files.clone(),
+            Choice::Search => Vec::new(),
+        };
+        let claim = GcClaim { rewrites: choice == Choice::Search, ..GcClaim::alone(files) };
+        Self { claim, choice, shared: Arc::clone(shared) }
+    }
+}
+
+impl GcJob for Job {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        match &self.choice {
+            Choice::Rebuild(units) => {
+                let live_bytes: Vec<u64> = units.iter().map(|&(_, live_bytes)| live_bytes).collect();
+                rebuild::rebuild(&self.shared, &self.claim.files[..gc.fit(&live_bytes)?], gc)
+            }
+            Choice::MergeDrops(files) => {
+                rebuild::merge_drops(&self.shared, &files[..gc.fit(&vec![0; files.len()])?], gc)
+            }
+            Choice::Search => gc.rewrite(RewrittenTables::Overwritten).map(GcOutcome::freed),
+        }
+    }
+}
 
 /// A file that GC may pick.
 #[derive(Clone, Debug)]
@@ -113,12 +162,12 @@ impl NovKv {
         units
     }
 
-    pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<GcPick> {
+    pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<Choice> {
         let units = self.units();
         let complete: Vec<&Unit> = units.iter().filter(|unit| unit.is_complete).collect();
         if let Some(before) = pressure.all_before {
             if pressure.entries_above + pressure.overwritten > 0.0 {
-                return Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
+                return Some(Choice::Search);
             }
             let is_old = |unit: &&Unit| unit.file.id < before && (unit.can_be_copied() || unit.live_bytes() == 0);
             let mut old: Vec<&Unit> = complete.into_iter().filter(is_old).collect();
@@ -128,29 +177,30 @@ impl NovKv {
             }
             return self.fitting(&old);
         }
-        let drained: Vec<FileId> =
-            complete.iter().filter(|unit| unit.live_bytes() == 0).take(DELETED_AT_ONCE).map(|u| u.file.id).collect();
+        let is_drained = |unit: &&&Unit| unit.live_bytes() == 0;
+        let drained: Vec<_> =
+            complete.iter().filter(is_drained).take(DELETED_AT_ONCE).map(|unit| (unit.file.id, 0)).collect();
         if !drained.is_empty() {
-            return Some(GcPick::Units(drained));
+            return Some(Choice::Rebuild(drained));
         }
         self.drop_files_to_merge().or_else(|| self.small_files(&complete)).or_else(|| self.for_space(pressure, &units))
     }
 
     /// As many files, from the first on, as make one table.
-    fn fitting(&self, units: &[&Unit]) -> Option<GcPick> {
+    fn fitting(&self, units: &[&Unit]) -> Option<Choice> {
         let mut live = 0;
         let fits = |unit: &&&Unit| {
             live += unit.live_bytes();
             live <= self.options.file_bytes
         };
         let fitting = units.iter().take(FILES_AT_ONCE).take_while(fits).count().max(1);
-        let ids: Vec<FileId> = units.iter().take(fitting).map(|unit| unit.file.id).collect();
-        (!ids.is_empty()).then_some(GcPick::Units(ids))
+        let units: Vec<_> = units.iter().take(fitting).map(|unit| (unit.file.id, unit.live_bytes())).collect();
+        (!units.is_empty()).then_some(Choice::Rebuild(units))
     }
 
     /// Drop files of about one size, from the youngest on: so each drop-key is copied about as often as their number
     /// has digits.
-    fn drop_files_to_merge(&self) -> Option<GcPick> {
+    fn drop_files_to_merge(&self) -> Option<Choice> {
         let drops = self.shared.drops.hold();
         let left_out = self.shared.files.left_out_files();
         let files: Vec<FileId> = drops.files().keys().copied().filter(|id| !left_out.contains(id)).collect();
@@ -167,10 +217,10 @@ impl NovKv {
             bytes += len(id);
             taken.push(id);
         }
-        Some(GcPick::Units(taken))
+        Some(Choice::MergeDrops(taken))
     }
 
-    fn small_files(&self, complete: &[&Unit]) -> Option<GcPick> {
+    fn small_files(&self, complete: &[&Unit]) -> Option<Choice> {
         let is_small =
             |unit: &&&Unit| unit.can_be_copied() && unit.live_bytes() < self.options.file_bytes / SMALL_SHARE;
         let mut small: Vec<&Unit> = complete.iter().filter(is_small).copied().collect();
@@ -178,7 +228,7 @@ impl NovKv {
         if small.len() > SMALL_FILES_MAX { self.fitting(&small) } else { None }
     }
 
-    fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<GcPick> {
+    fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<Choice> {
         let (_, total_bytes, _) = self.shared.files.sizes();
         let known: u64 = units.iter().map(Unit::needed_bytes).sum();
         let left_out_bytes = units.iter().map(Unit::stuck_bytes).sum();
@@ -196,7 +246,7 @@ impl NovKv {
         let valid = units.iter().filter(|unit| !unit.is_stuck).map(Unit::valid_rate).fold(1.0, f64::min);
         let look = RewriteCase { stale, known, valid, is_idle: worth.is_empty(), file_bytes: self.options.file_bytes };
         if look.is_due(pressure, threshold) {
-            return Some(GcPick::Rewrite { start: None, end: None, moving: Vec::new() });
+            return Some(Choice::Search);
         }
         self.fitting(&worth)
     }
@@ -208,8 +258,8 @@ impl NovKv {
 
     pub(super) fn explain_units(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let (next, rewrites) = match self.choose(pressure) {
-            Some(GcPick::Units(units)) => (units, false),
-            picked => (Vec::new(), picked.is_some()),
+            Some(Choice::Rebuild(units)) => (units.into_iter().map(|(file, _)| file).collect(), false),
+            choice => (Vec::new(), choice == Some(Choice::Search)),
         };
         let threshold = self.threshold(pressure);
         let units = self.units();

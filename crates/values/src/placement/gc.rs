@@ -1,0 +1,162 @@
+//! Garbage collection: a placement picks a [`GcJob`], the engine runs it and lends it its verbs, a [`GcContext`].
+//!
+//! ```text
+//! Placement::pick ─▶ GcJob ─▶ run ─┬─ look_up        which address is current?
+//!   (pure)          (claims files) ├─ relocate       commits moves that the index still agrees to
+//!                                  ├─ hold_commits   no commit meanwhile: the placement knows what is current
+//!                                  ├─ rewrite        merges tables; the rewriter moves values with their keys
+//!                                  └─ install        one manifest edit leads readers to the copies
+//! ```
+//!
+//! **How a value moves** (HashKV §3.2 to 3.4, without its journals): a job copies what is live to new files, which
+//! changes nothing yet. Then it moves the addresses, by one of the verbs. A move is committed like a write, with a
+//! sequence number of its own. The old files are marked as drained. They are deleted when the moves are durable and no
+//! snapshot is older than them.
+
+use bifold_contract::{FileId, Pointer, Result, SeqNo, ValueEdit};
+
+/// A GC run that a placement has picked.
+pub trait GcJob: Send + Sync {
+    /// What no other job may take until this one has ended.
+    fn claim(&self) -> &GcClaim;
+
+    /// Does the work. If the disk is full before anything was committed, the engine may free some space and call it
+    /// again.
+    ///
+    /// # Errors
+    /// I/O errors and corruption. What was not committed by then is as it was, and its copies are discarded.
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome>;
+}
+
+/// What a GC job takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GcClaim {
+    /// The value files that it reads. If it fails and nobody knows which file is to blame, all of them are left out.
+    pub files: Vec<FileId>,
+    /// It rewrites tables.
+    pub rewrites: bool,
+    /// No other GC job of the keyspace may run at the same time.
+    pub is_alone: bool,
+}
+
+impl GcClaim {
+    /// A job on these files that no other may run concurrently with.
+    #[must_use]
+    pub fn alone(files: Vec<FileId>) -> Self {
+        Self { files, rewrites: false, is_alone: true }
+    }
+
+    /// A job on these files, concurrent with jobs on others.
+    #[must_use]
+    pub fn of(files: Vec<FileId>) -> Self {
+        Self { files, rewrites: false, is_alone: false }
+    }
+}
+
+/// What a GC run has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GcOutcome {
+    /// Nothing has moved; the next pick knows better how much is dead.
+    Looked,
+    /// Garbage was collected.
+    Collected {
+        /// Bytes that come free: those of the drained files minus those of the copies.
+        freed_bytes: u64,
+        /// Bytes of values that an installed edit has moved. Moves that were committed are counted by the engine.
+        installed_bytes: u64,
+    },
+}
+
+impl GcOutcome {
+    /// A run whose values moved by commits or by rewrites.
+    #[must_use]
+    pub fn freed(freed_bytes: u64) -> Self {
+        Self::Collected { freed_bytes, installed_bytes: 0 }
+    }
+}
+
+/// What GC may ask of the index.
+pub trait IndexView {
+    /// The current address of `key`, if its newest version is separated. Every call is counted (`gc.index_lookups`).
+    ///
+    /// # Errors
+    /// Those of a read.
+    fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>>;
+}
+
+/// What the engine does for a GC job.
+pub trait GcContext: IndexView {
+    /// How many of these copies, in their order, the disk has room for: for each, at most its bytes. A job that copies
+    /// much asks before it begins.
+    ///
+    /// # Errors
+    /// [`Error::Full`](bifold_contract::Error::Full) when there is no room for even the first ones.
+    fn fit(&self, copies: &[u64]) -> Result<usize>;
+
+    /// Commits those of these moves whose old address is still the newest of its key. Each is compared with the index,
+    /// a few at a time, with other commits in between. Calls `refused` for each that is not committed, also before it
+    /// returns an error. Returns a sequence number that all of them, and what overwrote the others, are below or at;
+    /// `None` when the keyspace was dropped.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason not to take writes.
+    fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>>;
+
+    /// Calls `act` while nothing else is committed. Keep it to half a millisecond: writers wait. Returns `false`,
+    /// without a call, when the keyspace was dropped.
+    ///
+    /// # Errors
+    /// Those of `act`, and every reason not to take writes.
+    fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool>;
+
+    /// Merges tables, so that their [`Rewriter`](super::Rewriter) learns what is dead and moves values. Returns the
+    /// bytes that come free. What cannot be read is left out.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason not to take writes.
+    fn rewrite(&self, tables: RewrittenTables<'_>) -> Result<u64>;
+
+    /// Makes an edit durable, then calls `in_force`, which leads readers to the copies, and then deletes the files that
+    /// the edit removes. `edit` is called under the manifest lock. Neither is called when the keyspace was dropped.
+    ///
+    /// # Errors
+    /// I/O errors. If the edit is not durable then, the files that it adds are given up.
+    fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()>;
+}
+
+/// Commits, while all others wait.
+pub trait Commits {
+    /// Commits these moves without comparing them with the index. Returns a sequence number that they, and everything
+    /// committed before, are below or at.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason not to take writes.
+    fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo>;
+}
+
+/// Which tables a GC job has rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RewrittenTables<'a> {
+    /// All with entries that others may have overwritten. Memtables are written to tables first.
+    Overwritten,
+    /// All with keys of a range.
+    Range {
+        /// First key.
+        start: &'a [u8],
+        /// The last key; it may be exceeded.
+        end: &'a [u8],
+        /// Files whose values are to move.
+        moving: &'a [FileId],
+    },
+}
+
+/// One moved value. It replaces the old pointer only if that is still current.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// Where it was.
+    pub from: Pointer,
+    /// Where it is.
+    pub to: Pointer,
+}
