@@ -62,6 +62,7 @@ mod narrow;
 pub mod options;
 mod overwrites;
 mod pace;
+pub mod placement;
 mod places;
 mod presets;
 mod read;

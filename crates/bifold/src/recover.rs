@@ -49,6 +49,7 @@ use crate::{
     manifest::ManifestFile,
     memory::MemoryPlan,
     options::{Access, IfMissing, Options},
+    presets::OwnPlacements,
 };
 
 /// Opens the database in `path`.
@@ -70,7 +71,8 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
     let (value_memory, unsynced) = (Memory::new(plan.filters, plan.buffers), Arc::<Unsynced>::default());
     let next_file = Arc::new(AtomicU64::new(state.next_file.max(files.last + 1).max(1)));
-    let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &next_file, &files.values, writes)?;
+    let own = (OwnPlacements::Of(&options.placements), writes);
+    let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &next_file, &files.values, own)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
     let found = Logs::find(&dir, &state, &logs, trees.iter().map(|tree| &**tree))?;
     // No new value file gets a number that a log has a pointer to, even if a power loss has deleted that file.

@@ -1,8 +1,11 @@
 //! What the battery tests: a placement, its options, and what is known about it.
 
+use std::sync::Arc;
+
 use bifold::{
-    Compaction, KeyspaceOptions, Options, Placement, Workers,
+    Compaction, KeyspaceOptions, Options, Placement, Result, Workers,
     options::{Leveled, Values},
+    placement::{self, Registry, ValueFiles},
 };
 
 /// Values of this length and above are separated, in bytes ([`Values::min_bytes`]).
@@ -48,6 +51,7 @@ pub enum Dead {
 #[derive(Clone, Debug)]
 pub struct Case {
     keyspace: KeyspaceOptions,
+    placements: Registry,
     separated: Separated,
     dead: Dead,
     moves_values_with_keys: bool,
@@ -73,6 +77,7 @@ impl Case {
         };
         Self {
             keyspace,
+            placements: Registry::default(),
             separated: Separated::default(),
             dead: Dead::default(),
             moves_values_with_keys: false,
@@ -87,6 +92,19 @@ impl Case {
     pub fn with(mut self, change: impl FnOnce(&mut KeyspaceOptions)) -> Self {
         change(&mut self.keyspace);
         self
+    }
+
+    /// The same for a placement that is not Bifold's, which `open` opens ([`Registry::with`]).
+    ///
+    /// # Panics
+    /// If `name` is no name for a placement.
+    #[must_use]
+    pub fn own(
+        name: &str,
+        open: impl Fn(&Arc<ValueFiles>, &KeyspaceOptions) -> Result<Box<dyn placement::Placement>> + Send + Sync + 'static,
+    ) -> Self {
+        let placements = Registry::default().with(name, open).unwrap();
+        Self { placements, ..Self::new(Placement::own(name).unwrap()) }
     }
 
     /// Says which operations separate values.
@@ -127,6 +145,7 @@ impl Case {
             memory_limit: 1 << 20,
             memtable_bytes: 16 << 10,
             workers: Workers::Caller,
+            placements: self.placements.clone(),
             keyspace: self.keyspace.clone(),
             ..Options::default()
         }

@@ -10,8 +10,9 @@
 //! # fn main() {}
 //! ```
 //!
-//! `cargo test` then runs `wisckey::a01_a_deleted_key_does_not_come_back_when_its_value_moves` and the others. How to
-//! write a placement is in `docs/own-placement.md`.
+//! A placement of your own is `Case::own("its_name", its_factory)`. How to write one is in `docs/own-placement.md`.
+//!
+//! `cargo test` then runs `wisckey::a01_a_deleted_key_does_not_come_back_when_its_value_moves` and the others.
 //!
 //! A row is a function of a [`Case`]: the placement, its options, and what is known about it. Rows use the public
 //! interface of `bifold` and files in memory; what is small here is small so that a few hundred writes fill, split,
