@@ -99,10 +99,10 @@ impl Case {
     /// # Panics
     /// If `name` is no name for a placement.
     #[must_use]
-    pub fn own(
-        name: &str,
-        open: impl Fn(&Arc<ValueFiles>, &KeyspaceOptions) -> Result<Box<dyn placement::Placement>> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn own<F>(name: &str, open: F) -> Self
+    where
+        F: Fn(&Arc<ValueFiles>, &KeyspaceOptions) -> Result<Box<dyn placement::Placement>> + Send + Sync + 'static,
+    {
         let placements = Registry::default().with(name, open).unwrap();
         Self { placements, ..Self::new(Placement::own(name).unwrap()) }
     }
