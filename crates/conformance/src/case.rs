@@ -25,7 +25,7 @@ pub enum Separated {
     ByMerges,
 }
 
-/// How a placement knows which values are dead, where it must know that exactly. The rows of [`exact`](crate::exact)
+/// How a placement knows which values are dead, where it must know that exactly. The rows of [`exact`](mod@crate::exact)
 /// need it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dead {

@@ -25,7 +25,7 @@
 //! | [`readers`] | what readers that began earlier see |
 //! | [`crashes`] | what a crash leaves |
 //! | [`faults`] | what errors and damage leave |
-//! | [`exact`] | what must be exact where compaction reports what is dead: [`exact!`] makes the tests |
+//! | [`mod@exact`] | what must be exact where compaction reports what is dead: [`exact!`] makes the tests |
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should panic")]
 
@@ -95,7 +95,7 @@ macro_rules! battery {
     };
 }
 
-/// Makes the tests of [`exact`] for placements that know exactly what is dead. Written as [`battery!`].
+/// Makes the tests of [`mod@exact`] for placements that know exactly what is dead. Written as [`battery!`].
 #[macro_export]
 macro_rules! exact {
     ($($name:ident: $case:expr);+ $(;)?) => {
