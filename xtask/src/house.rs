@@ -29,8 +29,8 @@ const ENGINE: [&str; 6] = ["contract", "format", "io", "index", "values", "bifol
 /// Where placements are defined, registered and described to users.
 const REGISTRATION: [&str; 4] = [
     "crates/values/src/placements",
-    "crates/bifold/src/options",
-    "crates/bifold/src/presets.rs",
+    "crates/bifold/src/api/options",
+    "crates/bifold/src/state/presets.rs",
     "crates/bifold/src/lib.rs",
 ];
 
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn steps_of_a_walk_are_functions_of_their_file() {
-        let files = [file("crates/bifold/src/read.rs", "fn look(&self) {}\nfn find<T>() {}\n")];
+        let files = [file("crates/bifold/src/read/get.rs", "fn look(&self) {}\nfn find<T>() {}\n")];
         let page = "`read.rs:look`, `read.rs:Engine::find`, `read.rs:gone`, `lost.rs:look`, `read.rs`, look";
         assert_eq!(lost_steps(page, &files), ["ARCHITECTURE.md: `read.rs:gone`", "ARCHITECTURE.md: `lost.rs:look`"]);
     }

@@ -8,28 +8,30 @@ use std::{
     },
 };
 
-use arc_swap::ArcSwap;
-use bifold_contract::{Error, FileId, KeyspaceId, LogFloor, Result, SeqNo};
+use bifold_contract::{Error, KeyspaceId, LogFloor, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::StoreContext};
 
 use crate::{
-    group_sync::GroupSync,
-    health::Health,
-    manifest::ManifestFile,
-    memory::MemoryPlan,
-    options::{Access, Options, Workers},
-    pace::Pace,
-    places::Places,
-    room::Room,
-    signal::Signal,
-    snapshot::Snapshots,
-    stats::Counters,
-    sync::{FairLock, LockExt},
-    tree::{Tree, Values},
-    wal::Wal,
-    work::Work,
+    api::{
+        options::{Access, Options, Workers},
+        stats::Counters,
+    },
+    background::work::Work,
+    commit::{memory::MemoryPlan, pace::Pace, room::Room, wal::Wal},
+    state::{
+        health::Health,
+        manifest::ManifestFile,
+        snapshot::Snapshots,
+        tree::{Tree, Values},
+        trees::{self, Numbers, Trees},
+    },
+    waiting::{
+        group_sync::GroupSync,
+        signal::Signal,
+        sync::{FairLock, LockExt},
+    },
 };
 
 /// One open database.
@@ -74,8 +76,10 @@ pub(crate) struct Engine {
     pub replaying: Mutex<Option<LogFloor>>,
     /// Values that opening found damaged: see [`Db::damage`](crate::Db::damage).
     pub damaged: Vec<Error>,
-    next_file: Arc<AtomicU64>,
-    trees: ArcSwap<Vec<Arc<Tree>>>,
+    /// Numbers for new files.
+    pub numbers: Numbers,
+    /// Its trees.
+    pub trees: Trees,
     /// Its drop lets other processes open the database.
     _lock: Box<dyn FileLock>,
 }
@@ -94,7 +98,7 @@ pub(crate) struct Recovered {
     pub wal: Wal,
     pub visible: SeqNo,
     pub replaying: Option<LogFloor>,
-    pub next_file: Arc<AtomicU64>,
+    pub numbers: Numbers,
     pub trees: Vec<Arc<Tree>>,
     pub damaged: Vec<Error>,
     pub reserve_bytes: u64,
@@ -128,8 +132,8 @@ impl Engine {
             counters: Counters::default(),
             replaying: Mutex::new(found.replaying),
             damaged: found.damaged,
-            next_file: found.next_file,
-            trees: ArcSwap::from_pointee(found.trees),
+            numbers: found.numbers,
+            trees: Trees::new(found.trees),
             _lock: found.lock,
         })
     }
@@ -167,30 +171,6 @@ impl Engine {
         self.health.open()
     }
 
-    /// All trees at this moment; the set may change at any time. [`Engine::steady_trees`] returns a set that stays
-    /// valid.
-    pub fn trees(&self) -> arc_swap::Guard<Arc<Vec<Arc<Tree>>>> {
-        self.trees.load()
-    }
-
-    /// All trees. While the caller holds the commit lock or the manifest's lock, none is created and none is dropped.
-    pub fn steady_trees(&self, _lock: &impl KeepsTrees) -> Arc<Vec<Arc<Tree>>> {
-        self.trees.load_full()
-    }
-
-    /// The tree of a keyspace.
-    pub fn tree(&self, keyspace: KeyspaceId) -> Option<Arc<Tree>> {
-        find_tree(&self.trees(), keyspace)
-    }
-
-    /// The trees of these keyspaces, as far as they exist.
-    pub fn trees_in(&self, places: &Places) -> Vec<Arc<Tree>> {
-        match places {
-            Places::All => self.trees().to_vec(),
-            Places::In(some) => some.iter().filter_map(|&keyspace| self.tree(keyspace)).collect(),
-        }
-    }
-
     /// Begins a change of what readers and writers see of these keyspaces, or of whether they exist. Its end notifies
     /// waiting threads.
     pub fn changing(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) -> Changing<'_> {
@@ -200,35 +180,19 @@ impl Engine {
     /// The values that the next sync covers: those of keyspaces that have noted something new. Called under the
     /// commit lock, so that each commit in the log of that sync has its values in one of them.
     pub fn values_to_sync(&self, commit_lock: &Wal) -> Vec<Arc<Values>> {
-        self.values_to_sync_of(&self.steady_trees(commit_lock), commit_lock)
+        self.values_to_sync_of(&self.trees.steady(commit_lock), commit_lock)
     }
 
     /// The same, for `trees`, which are all trees.
     pub fn values_to_sync_of(&self, trees: &[Arc<Tree>], _commit_lock: &Wal) -> Vec<Arc<Values>> {
         // A keyspace that is not among them was dropped: a new one notes nothing before it is in the list.
-        let find = |keyspace| find_tree(trees, keyspace);
+        let find = |keyspace| trees::find(trees, keyspace);
         self.unsynced.take().into_iter().filter_map(find).map(|tree| tree.placement()).collect()
-    }
-
-    /// Replaces the set of trees. Only `install` calls this.
-    pub fn set_trees(&self, trees: Vec<Arc<Tree>>, _locks: (&ManifestFile, &Wal), _change: &Changing<'_>) {
-        debug_assert!(trees.is_sorted_by_key(|tree| tree.keyspace), "trees are sorted by keyspace number");
-        self.trees.store(Arc::new(trees));
-    }
-
-    /// A number for a new file or run, larger than all earlier ones.
-    pub fn new_file_id(&self) -> FileId {
-        self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The context of the value files of a new keyspace.
     pub fn value_home(&self, keyspace: KeyspaceId) -> StoreContext {
-        value_home(&self.dir, keyspace, &self.next_file, (&self.value_memory, &self.unsynced), true)
-    }
-
-    /// The number that [`Engine::new_file_id`] returns next.
-    pub fn next_file(&self) -> FileId {
-        self.next_file.load(Ordering::Relaxed)
+        value_home(&self.dir, keyspace, &self.numbers, (&self.value_memory, &self.unsynced), true)
     }
 
     /// The last sequence number that reads may see.
@@ -247,7 +211,7 @@ impl Engine {
     }
 
     fn record_value_lengths(&self) -> Result<()> {
-        match self.trees().iter().any(|p| p.separates) {
+        match self.trees.all().iter().any(|p| p.separates) {
             true => self.list_lengths(&mut self.manifest.hold()),
             false => Ok(()),
         }
@@ -278,16 +242,9 @@ impl Engine {
     }
 }
 
-/// State behind a lock under which the set of trees does not change. The set is replaced under both locks.
-pub(crate) trait KeepsTrees {}
-
-impl KeepsTrees for Wal {}
-
-impl KeepsTrees for ManifestFile {}
-
 /// A change of the trees or of one of their views. It ends when this is dropped, also by a panic: then what the pace
 /// has noted about these trees is out of date, and waiting threads look again. [`Tree::change`] and
-/// [`Engine::set_trees`] require one.
+/// [`Trees::set`] require one.
 pub(crate) struct Changing<'a> {
     engine: &'a Engine,
     keyspaces: Vec<KeyspaceId>,
@@ -307,21 +264,16 @@ impl Drop for Changing<'_> {
     }
 }
 
-/// The tree of a keyspace in a list sorted by keyspace number.
-fn find_tree(trees: &[Arc<Tree>], keyspace: KeyspaceId) -> Option<Arc<Tree>> {
-    trees.binary_search_by_key(&keyspace, |tree| tree.keyspace).ok().map(|at| Arc::clone(&trees[at]))
-}
-
 /// The context of the value files of a keyspace.
 pub(crate) fn value_home(
     dir: &Dir,
     keyspace: KeyspaceId,
-    next: &Arc<AtomicU64>,
+    numbers: &Numbers,
     (memory, unsynced): (&Memory, &Arc<Unsynced>),
     writes: bool,
 ) -> StoreContext {
-    let next = Arc::clone(next);
-    let new_file = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
+    let numbers = numbers.clone();
+    let new_file = Arc::new(move || numbers.take());
     StoreContext {
         dir: dir.clone(),
         keyspace,

@@ -24,18 +24,16 @@
 //!
 //! # How the code flows
 //!
-//! | path | file |
+//! | path | module |
 //! |---|---|
-//! | commit: log, memtable, visibility | `write`, `wal` |
-//! | point read | `read` |
-//! | iterators | `scan` |
-//! | memtable to tables | `flush` |
-//! | tables to tables | `compact` |
-//! | which work runs next, on which thread, how fast writers go | `schedule`, `work`, `pace` |
-//! | waiting and notification | `signal`, `group_sync` |
-//! | every change of state | `install`, `manifest` |
-//! | opening after a stop or a crash | `recover` |
+//! | what users call | `api` |
+//! | commit: log, memtable, visibility; how fast writers go | `commit` |
+//! | point reads and iterators | `read` |
+//! | flush, compaction, GC: which runs next, on which thread | `background` |
+//! | trees, every change of them, the manifest, opening after a stop or a crash | `state` |
+//! | waiting and notification | `waiting` |
 //! | reading value files when everything else is lost | [`salvage`] |
+//! | placements of your own | [`placement`] |
 #![forbid(unsafe_code)]
 
 /// Makes `cargo test` compile the README's example.
@@ -43,58 +41,27 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-mod batch;
-mod checkpoint;
-mod compact;
-mod db;
+mod api;
+mod background;
+mod commit;
 mod engine;
-mod flush;
-mod gc;
-mod group_sync;
-mod health;
-mod histogram;
-mod install;
-mod keyspace;
-mod left_out;
-mod manifest;
-mod memory;
-mod narrow;
-pub mod options;
-mod overwrites;
-mod pace;
-pub mod placement;
-mod places;
-mod presets;
 mod read;
-mod recover;
-mod rewrite;
-mod room;
-pub mod salvage;
-mod scan;
-mod schedule;
-mod signal;
-#[cfg(test)]
-mod signal_tests;
-mod snapshot;
-mod split;
-pub mod stats;
-mod sync;
-mod tree;
-mod verify;
-mod wal;
-mod work;
-mod write;
+mod state;
+mod waiting;
 
-pub use batch::Batch;
+pub use api::{
+    batch::Batch,
+    checkpoint::CheckpointProgress,
+    db::{DEFAULT_KEYSPACE, Db, Snapshot},
+    keyspace::{Keyspace, Swap},
+    options::{
+        self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
+        Placement, Reads, Workers,
+    },
+    placement, salvage,
+    stats::{self, Stats},
+    verify::{VerifyProgress, VerifyReport, verify, verify_in},
+};
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
 pub use bifold_io::Env;
-pub use checkpoint::CheckpointProgress;
-pub use db::{DEFAULT_KEYSPACE, Db, Snapshot};
-pub use keyspace::{Keyspace, Swap};
-pub use options::{
-    Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options, Placement, Reads,
-    Workers,
-};
-pub use scan::{Pair, Range};
-pub use stats::Stats;
-pub use verify::{VerifyProgress, VerifyReport, verify, verify_in};
+pub use read::scan::{Pair, Range};

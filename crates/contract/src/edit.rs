@@ -137,14 +137,14 @@ pub struct ValueFileMeta {
     pub group: u64,
     /// The level it follows, where the placement ties values to levels.
     pub level: u8,
-    /// How many times it has been rewritten.
-    pub epoch: u32,
     /// Marks for the next merge or GC run.
     pub tags: u32,
     /// Bytes in it.
     pub bytes: u64,
-    /// Records in it.
+    /// Records in it, where they are counted.
     pub entries: u64,
+    /// The file is deleted, while logs may still point into it: the sequence number of the last move out of it.
+    pub deleted: Option<SeqNo>,
     /// Smallest key in it, where known.
     pub smallest: Box<[u8]>,
     /// Largest key in it, where known.

@@ -268,16 +268,23 @@ pub fn decode_table(input: &mut Input<'_>) -> Result<TableMeta, Corruption> {
     })
 }
 
+/// The tag of a deleted value file, which has a sequence number in place of its records.
+const DELETED: u32 = 1;
+
+/// How often a value file has been rewritten, which no release has ever counted here.
+const EPOCH: u32 = 0;
+
 fn encode_value_file(file: &ValueFileMeta, out: &mut Vec<u8>) {
     out.extend_from_slice(&[file.class, file.level]);
+    let deleted = if file.deleted.is_some() { DELETED } else { 0 };
     let numbers = [
         file.id,
         u64::from(file.keyspace),
         file.group,
-        u64::from(file.epoch),
-        u64::from(file.tags),
+        u64::from(EPOCH),
+        u64::from(file.tags | deleted),
         file.bytes,
-        file.entries,
+        file.deleted.unwrap_or(file.entries),
     ];
     numbers.into_iter().for_each(|n| put_varint(out, n));
     put_slice(out, &file.smallest);
@@ -394,16 +401,19 @@ fn text(body: &mut Input<'_>) -> Result<String, Corruption> {
 
 fn decode_value_file(body: &mut Input<'_>) -> Result<ValueFileMeta, Corruption> {
     let (class, level) = (body.u8()?, body.u8()?);
+    let (id, keyspace, group) = (file_number(body)?, body.varint32()?, body.varint()?);
+    let (_epoch, tags, bytes, entries) = (body.varint32()?, body.varint32()?, body.varint()?, body.varint()?);
+    let is_deleted = tags & DELETED != 0;
     Ok(ValueFileMeta {
         class,
         level,
-        id: file_number(body)?,
-        keyspace: body.varint32()?,
-        group: body.varint()?,
-        epoch: body.varint32()?,
-        tags: body.varint32()?,
-        bytes: body.varint()?,
-        entries: body.varint()?,
+        id,
+        keyspace,
+        group,
+        tags: tags & !DELETED,
+        bytes,
+        entries: if is_deleted { 0 } else { entries },
+        deleted: is_deleted.then_some(entries),
         smallest: body.slice()?.into(),
         largest: body.slice()?.into(),
     })

@@ -196,15 +196,15 @@ fn table() -> impl Strategy<Value = TableMeta> {
 
 fn value_file() -> impl Strategy<Value = ValueFileMeta> {
     let keys = (any::<Vec<u8>>(), any::<Vec<u8>>());
-    (any::<[u64; 4]>(), any::<[u32; 3]>(), any::<[u8; 2]>(), keys).prop_map(
+    (any::<[u64; 4]>(), any::<[u32; 2]>(), any::<[u8; 2]>(), keys).prop_map(
         |(long, short, bytes, (smallest, largest))| ValueFileMeta {
             id: long[0] >> 2,
             group: long[1],
             bytes: long[2],
-            entries: long[3],
+            entries: if bytes[0] % 2 == 0 { long[3] } else { 0 },
+            deleted: (bytes[0] % 2 == 1).then_some(long[3]),
             keyspace: short[0],
-            epoch: short[1],
-            tags: short[2],
+            tags: short[1] & !1,
             class: bytes[0],
             level: bytes[1],
             smallest: smallest.into(),

@@ -74,10 +74,7 @@ pub const ORDERED: u8 = 6;
 /// 000.
 const OPEN_FILE_BYTES: u64 = 1200;
 
-/// Tag of a manifest entry for a file that is deleted: logs may still point at what it held.
-const DELETED: u32 = 1;
-
-/// Tag of a file whose key range overlaps those of too many others.
+/// Tag of a file whose key range overlaps those of too many others. The manifest has another meaning for 1.
 pub const OVERLAPS: u32 = 2;
 
 /// Hands out numbers for new files.
@@ -193,10 +190,9 @@ impl ValueFiles {
     pub fn open(context: StoreContext, recorded: &ValueEdit, present: &[FileId]) -> Result<Self> {
         let files = Self::none_of(context);
         for meta in recorded.added.iter().filter(|meta| meta.keyspace == files.context.keyspace) {
-            if meta.tags & DELETED == 0 {
-                files.adopt(meta.id, Some(meta))?;
-            } else {
-                files.deleted.hold().insert(meta.id, meta.entries);
+            match meta.deleted {
+                None => files.adopt(meta.id, Some(meta))?,
+                Some(last) => drop(files.deleted.hold().insert(meta.id, last)),
             }
         }
         let is_known = |id: FileId| files.get(id).is_some() || files.deleted.hold().contains_key(&id);

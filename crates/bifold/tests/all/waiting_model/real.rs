@@ -2,9 +2,9 @@
 
 #![allow(dead_code, reason = "the models do not ask for statistics")]
 
-#[path = "../../../src/group_sync.rs"]
+#[path = "../../../src/waiting/group_sync.rs"]
 pub mod group_sync;
-#[path = "../../../src/signal.rs"]
+#[path = "../../../src/waiting/signal.rs"]
 pub mod signal;
 
 /// What `src/sync.rs` is to the engine.

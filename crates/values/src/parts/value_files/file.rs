@@ -167,10 +167,10 @@ impl ValueFile {
             keyspace,
             group: self.description.group,
             level,
-            epoch: 0,
             tags: self.tags(),
             bytes: self.len(),
             entries,
+            deleted: None,
             smallest,
             largest,
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use bifold_contract::{FileId, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
 
-use super::{DELETED, Drained, ValueFile, ValueFiles};
+use super::{Drained, ValueFile, ValueFiles};
 use crate::parts::{hash_map::HashMap, sync::LockExt};
 
 impl ValueFiles {
@@ -142,12 +142,12 @@ impl ValueFiles {
                 file.tags.fetch_or(tags, Relaxed);
             }
         }
-        for meta in edit.added.iter().filter(|meta| meta.tags & DELETED == 0) {
+        for meta in edit.added.iter().filter(|meta| meta.deleted.is_none()) {
             if let Some(file) = self.get(meta.id) {
                 file.recorded_len.fetch_max(meta.bytes, Relaxed);
             }
         }
-        let is_deleted = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.tags & DELETED != 0);
+        let is_deleted = |id: &FileId| edit.added.iter().all(|added| added.id != *id || added.deleted.is_some());
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());
         let deleted: Vec<Arc<ValueFile>> =
@@ -174,7 +174,7 @@ impl ValueFiles {
         later.filter_map(|(id, _)| all.get(id)).map(|file| file.len()).sum()
     }
 
-    /// The manifest entry of a deleted file. Its number of entries is the number of the last move out of it.
+    /// The manifest entry of a deleted file, out of which values moved up to the commit `last`.
     fn deleted_meta(&self, id: FileId, last: SeqNo) -> ValueFileMeta {
         ValueFileMeta {
             id,
@@ -182,10 +182,10 @@ impl ValueFiles {
             keyspace: self.context.keyspace,
             group: 0,
             level: 0,
-            epoch: 0,
-            tags: DELETED,
+            tags: 0,
             bytes: 0,
-            entries: last,
+            entries: 0,
+            deleted: Some(last),
             smallest: Box::default(),
             largest: Box::default(),
         }
@@ -251,10 +251,10 @@ mod tests {
         append(&files, &stays, 3);
         let edit = files.reclaim(2, None);
         assert_eq!(edit.removed, [goes.id, stays.id]);
-        let lengths: Vec<_> = edit.added.iter().map(|meta| (meta.id, meta.tags, meta.bytes)).collect();
+        let lengths: Vec<_> = edit.added.iter().map(|meta| (meta.id, meta.deleted, meta.bytes)).collect();
         let durable = stays.synced.load(Relaxed);
         assert!(stays.start() < durable && durable < stays.len());
-        assert_eq!(lengths, [(goes.id, DELETED, 0), (stays.id, 0, durable)]);
+        assert_eq!(lengths, [(goes.id, Some(2), 0), (stays.id, None, durable)]);
         files.installed(&edit);
         assert!(files.get(goes.id).is_none() && files.get(stays.id).is_some());
     }

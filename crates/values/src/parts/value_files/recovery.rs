@@ -12,7 +12,7 @@ use bifold_format::{
 };
 use bifold_io::Dir;
 
-use super::{APPENDED, DELETED, Extent, ORDERED, ValueFile, ValueFiles};
+use super::{APPENDED, Extent, ORDERED, ValueFile, ValueFiles};
 use crate::{
     parts::{
         hash_map::HashMap,
@@ -288,7 +288,7 @@ pub fn restore_names(dir: &Dir, writes: bool) -> Result<()> {
 /// # Errors
 /// The first damage; I/O errors.
 pub fn verify(dir: &Dir, meta: &ValueFileMeta) -> Result<()> {
-    if meta.tags & DELETED != 0 {
+    if meta.deleted.is_some() {
         return Ok(());
     }
     let name = names::value(meta.id);

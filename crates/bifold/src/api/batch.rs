@@ -1,0 +1,131 @@
+//! Several operations on one or more keyspaces, committed atomically.
+
+use std::ops::RangeBounds;
+
+use bifold_contract::Result;
+
+use crate::{
+    api::keyspace::{Keyspace, delete_bounds},
+    commit::write::{Act, Op},
+};
+
+/// Operations gathered for one atomic commit: after a crash either all of them are there or none.
+///
+/// Later operations on a key win over earlier ones of the same batch.
+#[derive(Debug, Default)]
+pub struct Batch {
+    ops: Vec<Owned>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Owned {
+    keyspace: Keyspace,
+    key: Box<[u8]>,
+    act: OwnedAct,
+}
+
+#[derive(Debug)]
+enum OwnedAct {
+    Put(Box<[u8]>),
+    Delete,
+    DeleteRange(Option<Box<[u8]>>),
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets `key` of `keyspace` to `value`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key or value that cannot be stored. The batch
+    /// is then unchanged.
+    pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<&mut Self> {
+        self.push(keyspace, key.as_ref(), OwnedAct::Put(value.as_ref().into()))
+    }
+
+    /// Deletes `key` of `keyspace`. It is no error if the key does not exist.
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<&mut Self> {
+        self.push(keyspace, key.as_ref(), OwnedAct::Delete)
+    }
+
+    /// Deletes all keys of `keyspace` in `range`.
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) -> Result<&mut Self> {
+        match delete_bounds(&range) {
+            Some((start, end)) => self.push(keyspace, &start, OwnedAct::DeleteRange(end)),
+            None => Ok(self),
+        }
+    }
+
+    fn push(&mut self, keyspace: &Keyspace, key: &[u8], act: OwnedAct) -> Result<&mut Self> {
+        let owned = Owned { keyspace: keyspace.clone(), key: key.into(), act };
+        owned.as_op().check()?;
+        self.bytes += owned.key.len()
+            + match &owned.act {
+                OwnedAct::Put(value) => value.len(),
+                OwnedAct::Delete | OwnedAct::DeleteRange(None) => 0,
+                OwnedAct::DeleteRange(Some(end)) => end.len(),
+            };
+        self.ops.push(owned);
+        Ok(self)
+    }
+
+    /// The number of operations in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether it has no operations.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// Bytes of its keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Removes all operations and keeps the memory for the next ones.
+    pub fn clear(&mut self) {
+        self.ops.clear();
+        self.bytes = 0;
+    }
+
+    /// The keyspaces it touches.
+    pub(crate) fn keyspaces(&self) -> impl Iterator<Item = &Keyspace> {
+        self.ops.iter().map(|op| &op.keyspace)
+    }
+
+    /// Its operations, borrowed.
+    pub(crate) fn ops(&self) -> Vec<Op<'_>> {
+        self.ops.iter().map(Owned::as_op).collect()
+    }
+}
+
+impl Owned {
+    fn as_op(&self) -> Op<'_> {
+        let act = match &self.act {
+            OwnedAct::Put(value) => Act::Put(value),
+            OwnedAct::Delete => Act::Delete,
+            OwnedAct::DeleteRange(end) => Act::DeleteRange(end.as_deref()),
+        };
+        Op { tree: self.keyspace.tree(), key: &self.key, act }
+    }
+}

@@ -1,0 +1,241 @@
+//! Checkpoint: a copy of the whole database in another directory.
+//!
+//! ```text
+//! 1 claim the directory: it is new or empty, and locked from then on                               target.rs
+//! 2 under the manifest lock: fix the length of the logs and seal the value files after one commit; list the
+//!   files of the copy and hold them, so that none is deleted meanwhile
+//! 3 link the files that no longer change, or copy them where the system cannot link; copy the logs
+//! 4 sync the directory, then write the manifest: it comes last
+//! ```
+//!
+//! Writers, flushes and GC go on from step 3 on, however long copying takes.
+//!
+//! * Tables never change, so they are linked. Logs still grow, so what they hold at step 2 is copied. Value files are
+//!   sealed, so they are linked too, and commits go on in new ones.
+//! * **A file is linked only if recovery of either database leaves it as it is**: the manifest records all of it, so
+//!   recovery truncates nothing. A database open read-only cannot record what a killed process left. Such files are
+//!   copied in full, and the copy recovers from the same bytes as its origin.
+//! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so.
+//!   After an error everything that was made is removed.
+
+mod target;
+
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    io::{self, ErrorKind},
+    path::Path,
+    sync::Arc,
+};
+
+use bifold_contract::{Edit, Error, FileId, IoSource, LogFloor, Result, planted};
+use bifold_format::names;
+use bifold_io::{Dir, Reader};
+
+use self::target::Target;
+use crate::{
+    api::options::Access, commit::wal::LogFile, engine::Engine, state::manifest::ManifestFile, waiting::sync::LockExt,
+};
+
+/// Bytes copied at a time.
+const COPY_BYTES: u64 = 1 << 20;
+
+/// How far a checkpoint has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckpointProgress {
+    /// Bytes that the copy will hold, without its manifest.
+    pub bytes_total: u64,
+    /// Bytes that it holds now.
+    pub bytes_done: u64,
+    /// Of `bytes_done`, bytes that were copied. The others are shared with the database by hard links.
+    pub bytes_copied: u64,
+}
+
+/// Copies the database to `path`.
+///
+/// # Errors
+/// I/O errors; [`Error::InvalidArgument`] when `path` cannot take a copy; [`Error::Poisoned`]. Nothing is then left at
+/// `path`, or the error says what.
+pub(crate) fn checkpoint(engine: &Engine, path: &Path, report: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
+    engine.health.open()?;
+    let mut target = Target::claim(&engine.dir, path)?;
+    let made = plan(engine).and_then(|plan| plan.carry_out(&engine.dir, &mut target, report));
+    match made {
+        Ok(()) => Ok(()),
+        Err(error) if planted!("checkpoint_leaves_directory") => Err(error),
+        Err(error) => Err(target.undo(error)),
+    }
+}
+
+/// What a copy consists of.
+struct Plan {
+    state: Edit,
+    database_id: u64,
+    logs: Vec<(LogFile, Reader)>,
+    files: Vec<Piece>,
+    /// Keeps the files from being deleted.
+    _held: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+/// One table or value file.
+struct Piece {
+    name: String,
+    /// How many bytes of it the copy needs.
+    bytes: u64,
+    way: Way,
+}
+
+/// How a file gets into a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By a hard link, or by copying where the system cannot link.
+    Link,
+    Copy,
+}
+
+fn plan(engine: &Engine) -> Result<Plan> {
+    let mut manifest = engine.manifest.hold();
+    // The floor before the list of logs: a later floor may name a log that the list lacks.
+    let floor = engine.log_floor(None);
+    let end = end_here(engine)?;
+    if end.shares_values {
+        engine.sync_everything()?;
+        engine.list_lengths(&mut manifest)?;
+    }
+    let state = state_at(engine, floor, &end);
+    let mut files: Vec<Piece> = (state.levels.iter().flat_map(|change| &change.added))
+        .map(|added| Piece { name: names::table(added.table.id), bytes: added.table.bytes, way: Way::Link })
+        .collect();
+    files.extend(value_files(engine, &state, &end)?);
+    let open = |log: LogFile| Ok((log, engine.dir.open_held(&names::log(log.id))?));
+    let logs = end.logs.into_iter().map(open).collect::<Result<_>>()?;
+    let trees = engine.trees.all();
+    let versions = trees.iter().map(|tree| Arc::clone(&tree.view().version) as Arc<dyn Any + Send + Sync>);
+    let held = versions.chain(trees.iter().map(|tree| tree.placement().hold_files())).collect();
+    Ok(Plan { state, database_id: manifest.database_id(), logs, files, _held: held })
+}
+
+/// Where the copy ends.
+struct End {
+    logs: Vec<LogFile>,
+    values: BTreeSet<FileId>,
+    /// Values are separated, and the database is open for writing. Recovery of the copy truncates what its manifest
+    /// does not record, in files that both databases share: so all of it must be recorded, and durable before that.
+    shares_values: bool,
+}
+
+/// Fixes where logs and value files end for the copy: after the same commit.
+fn end_here(engine: &Engine) -> Result<End> {
+    let mut wal = engine.wal.hold();
+    let trees = engine.trees.steady(&*wal);
+    let shares_values = trees.iter().any(|p| p.separates) && engine.options.access == Access::ReadWrite;
+    engine.health.well()?;
+    engine.watch(wal.write_out())?;
+    if shares_values {
+        trees.iter().for_each(|p| p.placement().seal());
+    }
+    Ok(End {
+        logs: wal.files(),
+        values: trees.iter().flat_map(|p| p.placement().live_files()).collect(),
+        shares_values,
+    })
+}
+
+/// The state that the manifest of the copy begins with.
+fn state_at(engine: &Engine, floor: LogFloor, end: &End) -> Edit {
+    let mut state = engine.state(floor);
+    state.values.added.retain(|file| end.values.contains(&file.id) || file.bytes == 0);
+    state
+}
+
+/// The value files of the copy. For a read-only database, also those that only its logs point to.
+fn value_files(engine: &Engine, state: &Edit, end: &End) -> Result<Vec<Piece>> {
+    let added = state.values.added.iter().filter(|file| file.bytes > 0);
+    let recorded: BTreeMap<FileId, u64> = added.map(|file| (file.id, file.bytes)).collect();
+    let writes = engine.options.access == Access::ReadWrite;
+    let mut files = Vec::new();
+    for &id in end.values.iter().filter(|id| !writes || recorded.contains_key(id)) {
+        let (name, recorded) = (names::value(id), recorded.get(&id).copied());
+        let actual = engine.dir.len(&name)?;
+        let bytes = if writes { recorded } else { actual };
+        // Recovery of the copy would copy a shared file before it truncates it.
+        let way = if actual == recorded { Way::Link } else { Way::Copy };
+        files.push(Piece { name, bytes: bytes.unwrap_or(0), way });
+    }
+    Ok(files)
+}
+
+impl Plan {
+    fn carry_out(&self, from: &Dir, target: &mut Target, report: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
+        let logs: u64 = self.logs.iter().map(|(log, _)| log.bytes).sum();
+        let bytes_total = logs + self.files.iter().map(|file| file.bytes).sum::<u64>();
+        let progress = CheckpointProgress { bytes_total, ..CheckpointProgress::default() };
+        let mut reporter = Reporter { progress, report };
+        for Piece { name, bytes, way } in &self.files {
+            if *way == Way::Copy || !link(from, target, name)? {
+                copy(&from.open(name)?, target, name, *bytes, &mut reporter)?;
+            } else {
+                reporter.linked(*bytes);
+            }
+            target.check_len(name, *bytes)?;
+        }
+        for (log, reader) in &self.logs {
+            let name = names::log(log.id);
+            copy(reader, target, &name, log.bytes, &mut reporter)?;
+            target.check_len(&name, log.bytes)?;
+        }
+        target.dir().sync()?;
+        target.begin_manifest();
+        ManifestFile::create(target.dir(), self.database_id, &self.state)?;
+        target.make_name_durable()
+    }
+}
+
+/// Links a file into the copy. Returns whether the system can do that.
+fn link(from: &Dir, target: &mut Target, name: &str) -> Result<bool> {
+    match target.make(name, |to| from.link_into(to, name)) {
+        Err(Error::Io { source, .. }) if cannot_link(&source) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+/// Whether a hard link is impossible: another device, a file system without hard links, one that refuses this link,
+/// or too many names for one file.
+fn cannot_link(error: &io::Error) -> bool {
+    let kinds =
+        [ErrorKind::CrossesDevices, ErrorKind::Unsupported, ErrorKind::PermissionDenied, ErrorKind::TooManyLinks];
+    kinds.contains(&error.kind()) && !planted!("checkpoint_one_device")
+}
+
+fn copy(reader: &Reader, target: &mut Target, name: &str, bytes: u64, reporter: &mut Reporter<'_>) -> Result<()> {
+    let writer = target.make(name, |to| to.create(name, IoSource::Maintenance))?;
+    let mut buffer = vec![0; usize::try_from(bytes.min(COPY_BYTES)).unwrap_or(0)];
+    let mut done = 0;
+    while done < bytes {
+        let step = usize::try_from(COPY_BYTES.min(bytes - done)).unwrap_or(0);
+        reader.read_at(&mut buffer[..step], done, IoSource::Maintenance)?;
+        writer.append(&[&buffer[..step]])?;
+        done += step as u64;
+        reporter.copied(step as u64);
+    }
+    writer.sync()
+}
+
+/// Counts the progress and reports it.
+struct Reporter<'a> {
+    progress: CheckpointProgress,
+    report: &'a mut dyn FnMut(CheckpointProgress),
+}
+
+impl Reporter<'_> {
+    fn linked(&mut self, bytes: u64) {
+        self.progress.bytes_done += bytes;
+        (self.report)(self.progress);
+    }
+
+    fn copied(&mut self, bytes: u64) {
+        self.progress.bytes_copied += bytes;
+        self.linked(bytes);
+    }
+}

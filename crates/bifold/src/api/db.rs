@@ -1,0 +1,488 @@
+//! The handle of an open database.
+
+use std::{fmt, ops::RangeBounds, path::Path, sync::Arc};
+
+use bifold_contract::{Error, Result, SeqNo, Value};
+use bifold_io::Env;
+
+use crate::{
+    api::{
+        batch::Batch,
+        checkpoint::{self, CheckpointProgress},
+        keyspace::{Keyspace, Swap, owned_bounds, prefix_bounds},
+        options::{Access, Durability, KeyspaceOptions, Options},
+        stats::{GarbageStats, Stats},
+    },
+    engine::Engine,
+    read::scan::Range,
+    state::{
+        recover,
+        snapshot::{Holder, SnapshotGuard},
+    },
+};
+
+/// The keyspace that always exists. The short forms on [`Db`] use it.
+pub const DEFAULT_KEYSPACE: &str = "default";
+
+/// The maximum length of a keyspace name, in bytes.
+const KEYSPACE_NAME_MAX: usize = 255;
+
+/// An open database: a directory that no other process writes to while it is open.
+///
+/// Cheap to clone and to share between threads. The database closes when [`Db::close`] is called or when its last
+/// handle ([`Db`], [`Keyspace`], [`Snapshot`]) is dropped.
+///
+/// ```
+/// # let dir = std::env::temp_dir().join(format!("bifold-doc-{}", std::process::id()));
+/// let db = bifold::Db::open(&dir)?;
+/// db.put("lorem", "ipsum")?;
+/// assert_eq!(db.get("lorem")?.as_deref(), Some(&b"ipsum"[..]));
+/// for pair in db.prefix("lo") {
+///     let (key, value) = pair?.into_parts()?;
+///     println!("{} = {}", key.escape_ascii(), value.escape_ascii());
+/// }
+/// # db.close()?;
+/// # std::fs::remove_dir_all(dir).ok();
+/// # Ok::<(), bifold::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    handle: Arc<Handle>,
+    default: Keyspace,
+}
+
+/// The state that all handles share. Dropping it closes the database.
+pub(crate) struct Handle {
+    pub engine: Arc<Engine>,
+}
+
+impl Handle {
+    pub fn open_snapshot(&self, holder: Holder) -> SnapshotGuard {
+        self.engine.snapshots.open(&self.engine.visible, holder, self.engine.env.clock.now())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // A caller that wants to see the error of the last sync calls `close`.
+        let _ignored = self.engine.close();
+    }
+}
+
+impl Db {
+    /// Opens the database in the directory `path` with default options; creates it if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another process has it open; I/O errors; [`Error::Corruption`], which names file and
+    /// offset.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, Options::default())
+    }
+
+    /// Opens a database with `options`.
+    ///
+    /// # Errors
+    /// As [`Db::open`]; [`Error::InvalidArgument`] for invalid options, or when the default keyspace has a different
+    /// placement than `options` ask for; [`Error::NotFound`] when there is no database and access is read-only.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_in(Env::system(), path, options)
+    }
+
+    /// Opens a database on the files, clock and threads of `env`.
+    ///
+    /// # Errors
+    /// As [`Db::open_with`].
+    pub fn open_in(env: Env, path: impl AsRef<Path>, options: Options) -> Result<Self> {
+        options.check()?;
+        let (access, asked) = (options.access, options.keyspace.placement);
+        let engine = recover::recover(env, path.as_ref(), options)?;
+        engine.start_workers()?;
+        let default = match (engine.trees.named(DEFAULT_KEYSPACE), access) {
+            (Some(existing), _) => existing.with_placement(asked)?,
+            (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
+            (None, Access::ReadWrite) => engine.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
+        };
+        let handle = Arc::new(Handle { engine });
+        Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
+    }
+
+    /// The keyspace called `name`; creates it with `options` if it does not exist. An existing keyspace keeps the
+    /// options it has. Asking for the default placement, as default options do, accepts whatever placement the
+    /// keyspace has.
+    ///
+    /// # Errors
+    /// I/O errors; [`Error::InvalidArgument`] for an invalid name or invalid options, or when the keyspace exists
+    /// with a different placement than `options` ask for.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        self.engine().health.open()?;
+        if name.is_empty() || name.len() > KEYSPACE_NAME_MAX {
+            let reason = format!("a name has 1 to {KEYSPACE_NAME_MAX} bytes, this one has {}", name.len());
+            return Err(Error::invalid("keyspace name", reason));
+        }
+        let tree = match self.engine().trees.named(name) {
+            Some(existing) => existing,
+            None => self.engine().guard("creating a keyspace", || self.engine().create_keyspace(name, &options))?,
+        };
+        // Another thread may have created it in the meantime, with its own options.
+        let tree = tree.with_placement(options.placement)?;
+        Ok(Keyspace::new(Arc::clone(&self.handle), tree))
+    }
+
+    /// The keyspace called `name`, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn existing_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
+        self.engine().health.open()?;
+        Ok(self.engine().trees.named(name).map(|tree| Keyspace::new(Arc::clone(&self.handle), tree)))
+    }
+
+    /// The names of all keyspaces, sorted.
+    #[must_use]
+    pub fn keyspace_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.engine().trees.all().iter().map(|p| p.name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Drops a keyspace and all its data. Open iterators continue to work; handles return [`Error::Closed`] from then
+    /// on.
+    ///
+    /// # Errors
+    /// I/O errors; [`Error::InvalidArgument`] for the default keyspace or a keyspace that does not exist.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        if name == DEFAULT_KEYSPACE {
+            return Err(Error::invalid(
+                "keyspace",
+                "the default keyspace cannot be dropped; clear it with `delete_range(..)`",
+            ));
+        }
+        if self.engine().guard("dropping a keyspace", || self.engine().drop_keyspace(name))? {
+            return Ok(());
+        }
+        Err(Error::invalid("keyspace", format!("there is no keyspace `{name}`")))
+    }
+
+    /// The keyspace called [`DEFAULT_KEYSPACE`], which always exists.
+    #[must_use]
+    pub fn default_keyspace(&self) -> &Keyspace {
+        &self.default
+    }
+
+    /// An empty batch.
+    #[must_use]
+    pub fn batch(&self) -> Batch {
+        Batch::new()
+    }
+
+    /// Commits a batch, with the database's durability.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason to refuse writes. After an error nothing of the batch is visible.
+    pub fn commit(&self, batch: Batch) -> Result<()> {
+        self.commit_with(batch, self.engine().options.durability)
+    }
+
+    /// Commits a batch with the given durability.
+    ///
+    /// # Errors
+    /// As [`Db::commit`].
+    pub fn commit_with(&self, batch: Batch, durability: Durability) -> Result<()> {
+        if batch.keyspaces().any(|keyspace| !keyspace.belongs_to(&self.handle)) {
+            return Err(Error::invalid("batch", "it names a keyspace of another database"));
+        }
+        self.engine().commit(&batch.ops(), durability)
+    }
+
+    /// A view of all keyspaces as they are now. Later writes do not change it.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let guard = Arc::new(self.handle.open_snapshot(Holder::Snapshot));
+        Snapshot { handle: Arc::clone(&self.handle), guard }
+    }
+
+    /// Makes everything committed so far survive a power loss, whatever its durability.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason to refuse writes.
+    pub fn sync(&self) -> Result<()> {
+        self.engine().sync()
+    }
+
+    /// Writes all memtables to tables and waits for the end.
+    ///
+    /// # Errors
+    /// As [`Db::sync`].
+    pub fn flush(&self) -> Result<()> {
+        self.engine().flush(&self.engine().trees.all().to_vec())
+    }
+
+    /// Merges all data of each keyspace into one sorted run and reclaims the space of deleted and overwritten data,
+    /// separated values included. Waits for the end.
+    ///
+    /// # Errors
+    /// As [`Db::sync`]; corruption.
+    pub fn compact(&self) -> Result<()> {
+        let trees = self.engine().trees.all().to_vec();
+        let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let compact = |tree: &Arc<_>| self.engine().compact_range(tree, everything().0, everything().1);
+        let compacted = self.engine().for_each_tree(&trees, compact);
+        match compacted {
+            // GC still runs on everything that can be read.
+            Err(error) if error.is_unreadable() => self.collect_garbage().and(Err(error)),
+            other => other.and_then(|()| self.collect_garbage()),
+        }
+    }
+
+    /// Garbage-collects all separated values, whatever the space target, and waits for the end. Reads all values.
+    ///
+    /// # Errors
+    /// As [`Db::sync`]; corruption.
+    pub fn collect_garbage(&self) -> Result<()> {
+        self.engine().writable()?;
+        let trees = self.engine().trees.all().to_vec();
+        self.engine().for_each_tree(&trees, |tree| self.engine().gc_all(tree))
+    }
+
+    /// What GC knows about each group or file of separated values, and why GC would pick it or not.
+    #[must_use]
+    pub fn explain_garbage(&self) -> Vec<GarbageStats> {
+        GarbageStats::of(self.engine())
+    }
+
+    /// Waits until no flush, compaction or GC is due or running.
+    ///
+    /// # Errors
+    /// The failure that poisoned the database.
+    pub fn wait_idle(&self) -> Result<()> {
+        self.engine().wait_idle()
+    }
+
+    /// Values that opening found damaged after a crash, in the bytes that the manifest had not yet recorded. Each
+    /// error names file, offset, commit and keyspace. Nothing else is lost: reading such a key returns the error, and
+    /// all other entries are intact. `bifold verify` finds the same damage, and all other damage.
+    ///
+    /// If the commit of a damaged value had been synced, opening fails instead.
+    #[must_use]
+    pub fn damage(&self) -> &[Error] {
+        &self.engine().damaged
+    }
+
+    /// What compaction and GC could not read since the database was opened. Each error names file and offset. Such
+    /// files stay as they are, and compaction and GC leave them out: reads of their intact data, writes and all other
+    /// work go on. Their space is reclaimed when everything in them is deleted or overwritten, if at all.
+    /// `bifold verify` finds all damage.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<Error> {
+        self.engine().trees.all().iter().flat_map(|tree| tree.left_out()).collect()
+    }
+
+    /// What the database has done since it was opened, and what it holds.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(self.engine())
+    }
+
+    /// Copies the database as it is now to the new or empty directory `dir`. The copy is a database of its own.
+    ///
+    /// On the same file system this takes almost no time and no space: the copy shares tables and value files with
+    /// the database by hard links. So it is **not a backup**: damage to one of those files damages both. On another
+    /// file system every byte is read, written and synced, and the copy shares nothing. The database keeps working
+    /// meanwhile, but files that it no longer needs are deleted only afterwards. If the database is open read-only,
+    /// the copy also contains the value files that a killed process left unrecorded.
+    ///
+    /// # Errors
+    /// I/O errors; [`Error::InvalidArgument`] when `dir` already holds files, is a file or a symbolic link, or is,
+    /// contains or lies within the database's own directory; [`Error::Locked`] while another checkpoint is being made
+    /// there. On error everything that was made is removed; if that fails, the error says so.
+    pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
+        self.checkpoint_with(dir, |_| {})
+    }
+
+    /// [`Db::checkpoint`] that reports its progress: after each file and after each MiB copied.
+    ///
+    /// # Errors
+    /// As [`Db::checkpoint`].
+    pub fn checkpoint_with(&self, dir: impl AsRef<Path>, mut progress: impl FnMut(CheckpointProgress)) -> Result<()> {
+        checkpoint::checkpoint(self.engine(), dir.as_ref(), &mut progress)
+    }
+
+    /// Closes the database: ends background work and syncs the log. Calls through other handles then return
+    /// [`Error::Closed`].
+    ///
+    /// # Errors
+    /// I/O errors of the last sync, and the failure that poisoned the database if there was one.
+    pub fn close(self) -> Result<()> {
+        self.engine().close()
+    }
+
+    /// The directory it is in.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.engine().dir.path()
+    }
+
+    /// Its options.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.engine().options
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+}
+
+/// Short forms for the default keyspace.
+impl Db {
+    /// [`Keyspace::put`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`].
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.default.put(key, value)
+    }
+
+    /// [`Keyspace::get`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.default.get(key)
+    }
+
+    /// [`Keyspace::contains_key`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::contains_key`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.default.contains_key(key)
+    }
+
+    /// [`Keyspace::delete`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::delete`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.default.delete(key)
+    }
+
+    /// [`Keyspace::delete_range`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::delete_range`].
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.default.delete_range(range)
+    }
+
+    /// [`Keyspace::multi_get`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::multi_get`].
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
+        self.default.multi_get(keys)
+    }
+
+    /// [`Keyspace::compare_and_swap`] on the default keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::compare_and_swap`].
+    pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        self.default.compare_and_swap(key, expected, new)
+    }
+
+    /// [`Keyspace::iter`] on the default keyspace.
+    #[must_use]
+    pub fn iter(&self) -> Range {
+        self.default.iter()
+    }
+
+    /// [`Keyspace::range`] on the default keyspace.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        self.default.range(range)
+    }
+
+    /// [`Keyspace::prefix`] on the default keyspace.
+    #[must_use]
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        self.default.prefix(prefix)
+    }
+}
+
+/// A view of all keyspaces at one moment. Reads through it always return the same results, whatever is written,
+/// flushed, compacted or garbage-collected.
+///
+/// Cheap to clone. Old versions that only this snapshot can see stay on disk until its last clone is dropped; `stats`
+/// shows open snapshots.
+#[derive(Clone)]
+pub struct Snapshot {
+    handle: Arc<Handle>,
+    guard: Arc<SnapshotGuard>,
+}
+
+impl Snapshot {
+    /// The last commit it sees.
+    #[must_use]
+    pub fn seqno(&self) -> SeqNo {
+        self.guard.seqno
+    }
+
+    /// The value that `key` of `keyspace` had.
+    ///
+    /// # Errors
+    /// I/O errors, corruption, [`Error::Closed`].
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.handle.engine.get(keyspace.tree(), key.as_ref(), Some(self.seqno()))
+    }
+
+    /// Whether `key` of `keyspace` had a value; see [`Keyspace::contains_key`].
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.handle.engine.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
+    }
+
+    /// The values that several keys had, in the order of `keys`.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Value>>> {
+        self.handle.engine.multi_get(keyspace.tree(), keys, self.seqno())
+    }
+
+    /// All entries of `keyspace`, in key order.
+    #[must_use]
+    pub fn iter(&self, keyspace: &Keyspace) -> Range {
+        self.range::<&[u8]>(keyspace, ..)
+    }
+
+    /// The entries of `keyspace` whose keys lie in `range`.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
+        self.handle.engine.range(keyspace.tree(), owned_bounds(&range), Arc::clone(&self.guard))
+    }
+
+    /// The entries of `keyspace` whose keys begin with `prefix`.
+    #[must_use]
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
+        self.handle.engine.range(keyspace.tree(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Db").field(&self.path()).finish()
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Snapshot").field(&self.seqno()).finish()
+    }
+}

@@ -1,0 +1,213 @@
+//! A named, ordered map within a database.
+
+use std::{
+    fmt,
+    ops::{Bound, RangeBounds},
+    sync::Arc,
+};
+
+use bifold_contract::{Result, Value};
+
+use crate::{
+    api::{db::Handle, options::KeyspaceOptions},
+    commit::write::{Act, Op},
+    read::scan::{KeyBounds, Range, prefix_end},
+    state::{snapshot::Holder, tree::Tree},
+};
+
+/// A named, ordered map within a database, with options of its own. Keyspaces share the log, so a
+/// [`Batch`](crate::Batch) may touch several and still be atomic.
+///
+/// Cheap to clone; keeps the database open while it lives.
+#[derive(Clone)]
+pub struct Keyspace {
+    handle: Arc<Handle>,
+    tree: Arc<Tree>,
+}
+
+/// The outcome of [`Keyspace::compare_and_swap`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// The key had the expected value and now has the new one.
+    Done,
+    /// The key had another value, which is unchanged.
+    Mismatch {
+        /// Its current value, if it has one.
+        current: Option<Value>,
+    },
+}
+
+impl Keyspace {
+    pub(crate) fn new(handle: Arc<Handle>, tree: Arc<Tree>) -> Self {
+        Self { handle, tree }
+    }
+
+    pub(crate) fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    pub(crate) fn belongs_to(&self, handle: &Arc<Handle>) -> bool {
+        Arc::ptr_eq(&self.handle.engine, &handle.engine)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.tree.name
+    }
+
+    /// Its options.
+    #[must_use]
+    pub fn options(&self) -> &KeyspaceOptions {
+        &self.tree.options
+    }
+
+    /// Sets `key` to `value`, with the database's durability.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) for an empty key, a key over 64 KiB or a value over 1 GiB;
+    /// I/O errors; [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
+    /// [`Closed`](crate::Error::Closed).
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.write(key.as_ref(), Act::Put(value.as_ref()))
+    }
+
+    /// Deletes `key`. It is no error if the key does not exist.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.write(key.as_ref(), Act::Delete)
+    }
+
+    /// Deletes all keys in `range`, however many, at the cost of one record. `delete_range::<&[u8]>(..)` clears the
+    /// keyspace.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`].
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        match delete_bounds(&range) {
+            Some((start, end)) => self.write(&start, Act::DeleteRange(end.as_deref())),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self, key: &[u8], act: Act<'_>) -> Result<()> {
+        let op = Op { tree: &self.tree, key, act };
+        op.check()?;
+        self.handle.engine.commit(&[op], self.handle.engine.options.durability)
+    }
+
+    /// The value of `key`, if it has one.
+    ///
+    /// # Errors
+    /// I/O errors, corruption, [`Closed`](crate::Error::Closed).
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.handle.engine.get(&self.tree, key.as_ref(), None)
+    }
+
+    /// Whether `key` has a value. Cheaper than [`Keyspace::get`]: it copies no value and reads no separated one.
+    /// `stats` counts it as a get that returned no bytes.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.handle.engine.contains(&self.tree, key.as_ref(), None)
+    }
+
+    /// The values of several keys, in the order of `keys`, all as of one moment.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
+        let snapshot = self.handle.open_snapshot(Holder::Snapshot);
+        self.handle.engine.multi_get(&self.tree, keys, snapshot.seqno)
+    }
+
+    /// All entries, in key order.
+    #[must_use]
+    pub fn iter(&self) -> Range {
+        self.scan((Bound::Unbounded, Bound::Unbounded))
+    }
+
+    /// The entries whose keys lie in `range`, in key order.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        self.scan(owned_bounds(&range))
+    }
+
+    /// The entries whose keys begin with `prefix`, in key order.
+    #[must_use]
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        self.scan(prefix_bounds(prefix.as_ref()))
+    }
+
+    fn scan(&self, bounds: KeyBounds) -> Range {
+        let snapshot = Arc::new(self.handle.open_snapshot(Holder::Iterator));
+        self.handle.engine.range(&self.tree, bounds, snapshot)
+    }
+
+    /// Sets `key` to `new` if its value is `expected`, with no other write in between. A `new` of `None` deletes the
+    /// key; an `expected` of `None` means that the key has no value.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`] and [`Keyspace::get`].
+    pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        let key = key.as_ref();
+        let op = Op { tree: &self.tree, key, act: new.map_or(Act::Delete, Act::Put) };
+        op.check()?;
+        let engine = &self.handle.engine;
+        let mut current = None;
+        let swapped = engine.commit_if(&[op], engine.options.durability, || {
+            current = engine.current(&self.tree, key)?;
+            Ok(current.as_deref() == expected)
+        })?;
+        Ok(if swapped { Swap::Done } else { Swap::Mismatch { current } })
+    }
+
+    /// Merges all data of `range` into one sorted run and drops what is deleted or overwritten. Waits for the end.
+    ///
+    /// # Errors
+    /// I/O errors, corruption, and every reason to refuse writes.
+    pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        let (start, end) = (range.start_bound().map(K::as_ref), range.end_bound().map(K::as_ref));
+        self.handle.engine.compact_range(&self.tree, start, end)
+    }
+}
+
+impl fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Keyspace").field(&self.name()).finish()
+    }
+}
+
+/// The first key of a deleted range and the first key after it (`None`: no end).
+pub(crate) type DeleteBounds = (Box<[u8]>, Option<Box<[u8]>>);
+
+/// Bounds as owned keys.
+pub(crate) fn owned_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> KeyBounds {
+    let owned = |bound: Bound<&K>| bound.map(|key| Box::from(key.as_ref()));
+    (owned(range.start_bound()), owned(range.end_bound()))
+}
+
+/// The bounds of all keys that begin with `prefix`.
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> KeyBounds {
+    (Bound::Included(prefix.into()), prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded))
+}
+
+/// A range as a first key and an exclusive end (`None`: no end). `None` when no key can lie in it.
+pub(crate) fn delete_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Option<DeleteBounds> {
+    // The smallest key greater than `key` is `key` followed by a zero byte.
+    let after = |key: &K| Box::from([key.as_ref(), &[0]].concat());
+    let start: Box<[u8]> = match range.start_bound() {
+        Bound::Included(key) => key.as_ref().into(),
+        Bound::Excluded(key) => after(key),
+        Bound::Unbounded => Box::default(),
+    };
+    let end: Option<Box<[u8]>> = match range.end_bound() {
+        Bound::Included(key) => Some(after(key)),
+        Bound::Excluded(key) => Some(key.as_ref().into()),
+        Bound::Unbounded => None,
+    };
+    end.as_ref().is_none_or(|end| start < *end).then_some((start, end))
+}

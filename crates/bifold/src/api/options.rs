@@ -1,0 +1,447 @@
+//! What a user can choose: for a database, and for each keyspace.
+//!
+//! Every option has a default that suits a server with a few hundred MiB to spare. Options come from code
+//! ([`Options`] is plain data), from TOML ([`Options::from_toml`]) or from `key=value` words ([`Options::set`]).
+//! Sizes in TOML are numbers of bytes or strings such as `"64MiB"`.
+
+mod compaction;
+mod own;
+mod text;
+mod values;
+
+pub use bifold_contract::option::parse_size;
+use bifold_contract::{
+    Error, Result,
+    option::{at_least, optional_size, size, within},
+};
+pub use bifold_format::compression::Compression;
+use serde::{Deserialize, Serialize};
+
+use self::text::{current_name, insert_at, rename_old};
+pub use self::{
+    compaction::{Compaction, HashIndex, Leveled, Tiered, TwoLayer},
+    own::PlacementName,
+    text::Renamed,
+    values::{CachedValues, Cold, MergePolicy, Values, Victim},
+};
+use super::placement::Registry;
+
+/// What an acknowledged commit survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Nothing until the next `flush` or `sync`, or until the log's buffer fills.
+    Memory,
+    /// The end of the process, however abrupt. A power loss may take the last commits, never one from the middle.
+    #[default]
+    Buffered,
+    /// Power loss: the log is synced before the call returns; concurrent commits share one sync.
+    Sync,
+}
+
+/// Whether the database may be changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Reads and writes; excludes every other process.
+    #[default]
+    ReadWrite,
+    /// Reads only; admits other readers, changes no file.
+    ReadOnly,
+}
+
+/// What to do when there is no database at the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IfMissing {
+    /// Create one.
+    #[default]
+    Create,
+    /// Fail with [`Error::NotFound`].
+    Fail,
+}
+
+/// Who runs flushes and compactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workers {
+    /// This many background threads: one for flushes, the others (at least one) for compactions and GC.
+    Threads(u32),
+    /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic.
+    Caller,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self::Threads(2)
+    }
+}
+
+/// Where values live. A keyspace remembers the placement it was made with: opened with default options it has that
+/// one, and asking for another is an error. `bifold convert` copies a database into one with another placement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Placement {
+    /// Inline, in the tables: a plain LSM-tree.
+    #[default]
+    Inline,
+    /// In files, in the order of arrival. GC begins with the oldest and asks the index.
+    #[serde(rename = "wisckey")]
+    WiscKey,
+    /// In files, grouped by the hash of the key. GC does not ask the index.
+    #[serde(rename = "hashkv")]
+    HashKv,
+    /// In files, in the order of arrival and then by key. Compaction records what is dead; GC neither asks the index nor
+    /// writes to it.
+    #[serde(rename = "novkv")]
+    NovKv,
+    /// Those of medium size in files by key, which compaction merges; large ones in logs.
+    #[serde(rename = "diffkv")]
+    DiffKv,
+    /// Inline in level 0, from level 1 on in files by key. Meant for `compaction.two_layer` and
+    /// `partition_bytes`: [`KeyspaceOptions::unikv`] has both.
+    #[serde(rename = "unikv")]
+    UniKv,
+    /// Where a placement of this name in [`Options::placements`] puts them. In TOML `placement = { own = "name" }`.
+    Own(PlacementName),
+}
+
+impl Placement {
+    /// A placement that somebody else wrote: [`Options::placements`] must have it whenever the database is opened.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when this is no name for one ([`PlacementName`]).
+    pub fn own(name: &str) -> Result<Self> {
+        PlacementName::new(name).map(Self::Own)
+    }
+
+    /// As options, statistics and the manifest call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Inline => "inline",
+            Self::WiscKey => "wisckey",
+            Self::HashKv => "hashkv",
+            Self::NovKv => "novkv",
+            Self::DiffKv => "diffkv",
+            Self::UniKv => "unikv",
+            Self::Own(name) => name.as_str(),
+        }
+    }
+}
+
+/// How short separated values (up to about 4 KiB) are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reads {
+    /// From the pages of their files, mapped into the process, where the system can do that: several times as fast when
+    /// they are in memory. A disk that fails is an error as ever. Choose another one where the program has its own
+    /// ideas about `SIGBUS`, or where resident memory must not count what the system's page cache shares with the
+    /// process; small appends cost a system call each then, too.
+    #[default]
+    Mapped,
+    /// By a system call for each.
+    Called,
+}
+
+/// Options of a database.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Options {
+    /// Whether the database may be changed.
+    pub access: Access,
+    /// What to do when there is none.
+    pub if_missing: IfMissing,
+    /// What a commit survives when it does not say otherwise.
+    pub durability: Durability,
+    /// One cap, in bytes, over memtables, block cache, filters and indexes (also those of separated values), and
+    /// compaction buffers. At least 1 MiB.
+    #[serde(deserialize_with = "size")]
+    pub memory_limit: u64,
+    /// A memtable of this size, in bytes, is written as tables. Made smaller where `memory_limit` asks for it.
+    #[serde(deserialize_with = "size")]
+    pub memtable_bytes: u64,
+    /// Bytes for the block cache; unset, it gets what `memory_limit` leaves.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub cache_bytes: Option<u64>,
+    /// How many files may be open at once, 2 to 1 048 576; 0 means half of what the process may have (`ulimit -n`),
+    /// and more than that is never used. Others are opened again when they are read. Those being written stay open
+    /// and count, were they more. With several databases in a process the half is for each: say less then.
+    pub open_files_max: u32,
+    /// How separated values are read.
+    pub reads: Reads,
+    /// Who runs flushes and compactions.
+    pub workers: Workers,
+    /// Bytes a second that compactions may write; unset, as many as they can.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub background_bytes_per_second: Option<u64>,
+    /// When logs hold more than this, in bytes, the memtable that needs the oldest one is flushed.
+    #[serde(deserialize_with = "size")]
+    pub log_bytes: u64,
+    /// Puts are refused when the disk has fewer bytes free than this and what memtables still have to write: deletes,
+    /// compactions and GC need them to give space back. Unset: three quarters of what the database takes, at
+    /// most 64 MiB or a sixteenth. With 0, puts go on until the disk is nearly full, and emptying it may fail for
+    /// want of room. A thirty-second of what the database takes, at most 64 MiB, or the largest table or unit of
+    /// values if that is more, is kept in the file `RESERVE`, should others fill the disk.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub free_bytes_min: Option<u64>,
+    /// Placements of others, for keyspaces with [`Placement::Own`]. Not in TOML, where there is no code.
+    #[serde(skip)]
+    pub placements: Registry,
+    /// Options of the keyspace "default", and of new keyspaces that do not bring their own.
+    pub keyspace: KeyspaceOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            access: Access::default(),
+            if_missing: IfMissing::default(),
+            durability: Durability::default(),
+            memory_limit: 512 << 20,
+            memtable_bytes: 64 << 20,
+            cache_bytes: None,
+            open_files_max: 0,
+            reads: Reads::default(),
+            workers: Workers::default(),
+            background_bytes_per_second: None,
+            log_bytes: 512 << 20,
+            free_bytes_min: None,
+            placements: Registry::default(),
+            keyspace: KeyspaceOptions::default(),
+        }
+    }
+}
+
+/// Options of a keyspace, remembered by the database from its creation on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeyspaceOptions {
+    /// Where values live. Cannot change once the keyspace exists.
+    pub placement: Placement,
+    /// How separated values are kept.
+    pub values: Values,
+    /// How table blocks are compressed.
+    pub compression: Compression,
+    /// Tables are cut at about this size, in bytes.
+    #[serde(deserialize_with = "size")]
+    pub table_bytes: u64,
+    /// A key range with more bytes than this, values included, is split in two, each compacted on its own (UniKV
+    /// §III-D): merges then cost as much as a range is large and not as the keyspace is. A split is one edit of the
+    /// manifest and rewrites nothing. Unset: one range. Meant for `compaction.two_layer`; with other policies a split
+    /// is in force only when no table spans it.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub partition_bytes: Option<u64>,
+    /// Data blocks are cut at about this size before compression, in bytes: 64 to 16 MiB.
+    pub block_bytes: u32,
+    /// Every so many entries a block stores a whole key: 1 to 1024.
+    pub restart_interval: u32,
+    /// Bits of Bloom filter for each key, 0 to 63; 0 means no filter. Level 0 has none where there is a hash index.
+    pub filter_bits_per_key: u32,
+    /// How tables are rewritten.
+    pub compaction: Compaction,
+    /// An index in memory of the keys in level 0, in place of filters there. Unset: none. Meant for a large level 0,
+    /// as `compaction.two_layer` has it: a read then asks the one run that has its key, however many there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_index: Option<HashIndex>,
+}
+
+impl Default for KeyspaceOptions {
+    fn default() -> Self {
+        Self {
+            placement: Placement::default(),
+            values: Values::default(),
+            compression: Compression::default(),
+            table_bytes: 16 << 20,
+            partition_bytes: None,
+            block_bytes: 4096,
+            restart_interval: 16,
+            filter_bits_per_key: 10,
+            compaction: Compaction::default(),
+            hash_index: None,
+        }
+    }
+}
+
+impl KeyspaceOptions {
+    /// These options with another placement. To and from [`Placement::UniKv`] the tree changes, too: to that of
+    /// [`KeyspaceOptions::unikv`], or to the default one.
+    #[must_use]
+    pub fn with_placement(self, placement: Placement) -> Self {
+        let is_unikv = |placement| placement == Placement::UniKv;
+        let tree = match placement {
+            _ if is_unikv(placement) == is_unikv(self.placement) => return Self { placement, ..self },
+            Placement::UniKv => Self::unikv(),
+            _ => Self::default(),
+        };
+        let Self { compaction, partition_bytes, block_bytes, filter_bits_per_key, hash_index, .. } = tree;
+        Self { placement, compaction, partition_bytes, block_bytes, filter_bits_per_key, hash_index, ..self }
+    }
+
+    /// UniKV's design: an unsorted layer under a hash index, above a sorted one, separated values in the sorted one, key
+    /// ranges that split as they grow, no filters. The sizes are a fourth of the paper's.
+    #[must_use]
+    pub fn unikv() -> Self {
+        Self {
+            placement: Placement::UniKv,
+            compaction: Compaction::TwoLayer(TwoLayer::default()),
+            partition_bytes: Some(10 << 30),
+            // A read of a value in level 0 is one block: it need not hold others.
+            block_bytes: 1 << 10,
+            filter_bits_per_key: 0,
+            hash_index: Some(HashIndex::default()),
+            ..Self::default()
+        }
+    }
+}
+
+impl Options {
+    /// Options written as TOML; what is not mentioned has its default. Names that options once had are read, too:
+    /// [`Options::renamed`] says which.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] with the line for text that is not TOML, unknown options and unusable values.
+    ///
+    /// ```
+    /// let options = bifold::Options::from_toml("memory_limit = \"1GiB\"\n[keyspace]\ncompression = \"lz4\"")?;
+    /// assert_eq!(options.memory_limit, 1 << 30);
+    /// # Ok::<(), bifold::Error>(())
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Self> {
+        let read = match with_current_names(text) {
+            // Without the lines of the text, which are those of another one now.
+            Some((table, renamed)) if !renamed.is_empty() => {
+                table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())
+            }
+            _ => toml::from_str(text).map_err(|e| e.to_string()),
+        };
+        let options: Self = read.map_err(|e| Error::invalid("options", e))?;
+        options.check()?;
+        Ok(options)
+    }
+
+    /// Which options `text`, as for [`Options::from_toml`], gives by names that they no longer have.
+    #[must_use]
+    pub fn renamed(text: &str) -> Vec<Renamed> {
+        with_current_names(text).map(|(_, renamed)| renamed).unwrap_or_default()
+    }
+
+    /// What the option of `name=value`, as for [`Options::set`], is called now, if it once had that name.
+    #[must_use]
+    pub fn renamed_word(key_value: &str) -> Option<Renamed> {
+        let old = key_value.split('=').next().unwrap_or_default().trim();
+        let new = current_name(old.strip_prefix("keyspace.")?);
+        let new = format!("keyspace.{new}");
+        (new != old).then(|| Renamed { old: old.to_owned(), new })
+    }
+
+    /// These options as TOML.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Changes one option given as `name=value`, nested names joined by dots: `memory_limit=256MiB`,
+    /// `keyspace.compression=lz4`, `keyspace.compaction.leveled.size_ratio=8`. `keyspace.preset=unikv` stands for a
+    /// placement and the tree it is meant for: see [`KeyspaceOptions::with_placement`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for unknown names and unusable values; nothing is changed then.
+    pub fn set(&mut self, key_value: &str) -> Result<()> {
+        let invalid = |reason: String| Error::invalid(format!("option `{key_value}`"), reason);
+        let (name, value) = key_value
+            .split_once('=')
+            .ok_or_else(|| invalid("write it as name=value, such as memory_limit=1GiB".into()))?;
+        let preset = name.trim() == "keyspace.preset";
+        let name = name.trim();
+        let name =
+            name.strip_prefix("keyspace.").map_or(name.to_owned(), |rest| format!("keyspace.{}", current_name(rest)));
+        let mut tree = toml::Table::try_from(&*self).map_err(|e| invalid(e.to_string()))?;
+        insert_at(&mut tree, if preset { "keyspace.placement" } else { &name }, value.trim());
+        let mut changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
+        changed.placements = self.placements.clone();
+        if preset {
+            changed.keyspace = self.keyspace.clone().with_placement(changed.keyspace.placement);
+        }
+        changed.check()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// Checks that the options can be used together.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] naming the option.
+    pub fn check(&self) -> Result<()> {
+        at_least("memory_limit", self.memory_limit, 1 << 20)?;
+        at_least("memtable_bytes", self.memtable_bytes, 4 << 10)?;
+        at_least("log_bytes", self.log_bytes, 4 << 10)?;
+        if let Some(cache) = self.cache_bytes.filter(|&cache| cache > self.memory_limit) {
+            return Err(Error::invalid(
+                "option `cache_bytes`",
+                format!("{cache} is more than memory_limit = {}, which covers the cache too", self.memory_limit),
+            ));
+        }
+        if self.background_bytes_per_second == Some(0) {
+            return Err(Error::invalid("option `background_bytes_per_second`", "0 would stop compactions forever"));
+        }
+        if self.open_files_max > 0 {
+            // One that is read and one that is written.
+            within("open_files_max", u64::from(self.open_files_max), 2, 1 << 20)?;
+        }
+        if let Workers::Threads(threads) = self.workers {
+            within("workers.threads", u64::from(threads), 1, 256)?;
+        }
+        self.keyspace.check()
+    }
+}
+
+/// TOML whose options have the names of today, and which had others; `None` where it is no TOML.
+fn with_current_names(text: &str) -> Option<(toml::Table, Vec<Renamed>)> {
+    let mut table: toml::Table = text.parse().ok()?;
+    let renamed = table.get_mut("keyspace").and_then(toml::Value::as_table_mut).map(rename_old).unwrap_or_default();
+    Some((table, renamed))
+}
+
+impl KeyspaceOptions {
+    /// What the manifest says of a keyspace's options, by whatever version it was written.
+    ///
+    /// # Errors
+    /// In words, when the text is no TOML or has unknown or unusable options: policies rely on the bounds.
+    pub(crate) fn recorded(text: &str) -> std::result::Result<Self, String> {
+        let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.message().to_owned())?;
+        let _whatever_it_was_called = rename_old(&mut table);
+        let options: Self = table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())?;
+        options.check().map_err(|e| e.to_string())?;
+        Ok(options)
+    }
+
+    /// The text for the manifest.
+    pub(crate) fn record(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Checks that the options can be used together.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] naming the option.
+    pub fn check(&self) -> Result<()> {
+        at_least("keyspace.table_bytes", self.table_bytes, 1 << 10)?;
+        at_least("keyspace.partition_bytes", self.partition_bytes.unwrap_or(u64::MAX), 4 << 10)?;
+        within("keyspace.block_bytes", u64::from(self.block_bytes), 64, 16 << 20)?;
+        within("keyspace.restart_interval", u64::from(self.restart_interval), 1, 1024)?;
+        within("keyspace.filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 63)?;
+        if let Some(index) = self.hash_index {
+            index.check("keyspace.hash_index")?;
+        }
+        self.values.check()?;
+        if self.placement == Placement::NovKv {
+            // GC holds the values of one file in memory, and one record has the index of all.
+            within("keyspace.values.file_bytes", self.values.file_bytes, 1 << 10, 1 << 30)?;
+        }
+        self.compaction.check()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,334 @@
+//! Statistics: what a database has done and what it holds. Each field says what it means.
+//!
+//! Write and read amplification count from the opening of the database. **Write** = bytes written by every source
+//! over user bytes written. **Read** = bytes read for gets and scans over user bytes they returned. **Space** = bytes
+//! of tables, value files, logs and manifest over the estimated live bytes.
+
+mod counters;
+mod garbage;
+mod keyspace;
+mod order;
+mod space;
+
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+use bifold_contract::{IoSource, SeqNo};
+use serde::Serialize;
+
+pub(crate) use self::counters::{Counters, StallCause};
+pub use self::{
+    garbage::{GarbageStats, GcStats},
+    keyspace::{HashIndexStats, KeyspaceStats, LevelStats},
+    order::{LevelOrderStats, OrderStats},
+    space::SpaceStats,
+};
+pub use crate::api::histogram::Quantiles;
+use crate::{
+    engine::Engine,
+    state::{snapshot::Holder, tree::Tree},
+    waiting::sync::LockExt,
+};
+
+/// Figures of an open database; see each field.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The last commit.
+    pub seqno: SeqNo,
+    /// Commits since the database was opened.
+    pub commits: u64,
+    /// Operations in them.
+    pub operations: u64,
+    /// Bytes of keys and values in them.
+    pub user_bytes_written: u64,
+    /// Bytes of values that gets returned and of entries that iterators yielded.
+    pub user_bytes_read: u64,
+    /// Point reads.
+    pub gets: u64,
+    /// Point reads that found a value.
+    pub get_hits: u64,
+    /// Entries yielded by iterators.
+    pub scanned_entries: u64,
+    /// Bytes read and written, by source.
+    pub io: Vec<SourceStats>,
+    /// Sync calls on files.
+    pub syncs: u64,
+    /// Bytes written over user bytes written.
+    pub write_amp: f64,
+    /// Bytes read for gets and scans over user bytes they returned.
+    pub read_amp: f64,
+    /// Bytes of tables, value files, logs and manifest over estimated live bytes.
+    pub space_amp: f64,
+    /// Memory by use.
+    pub memory: MemoryStats,
+    /// Open files.
+    pub files: FileStats,
+    /// Disk space by use.
+    pub space: SpaceStats,
+    /// Lookups in tables.
+    pub lookups: LookupStats,
+    /// Each keyspace.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// Waits imposed on writers, by cause.
+    pub stalls: Vec<StallStats>,
+    /// How long operations took.
+    pub latency_us: LatencyStats,
+    /// Open snapshots and iterators, which keep old versions alive.
+    pub snapshots: Vec<SnapshotStats>,
+    /// GC of separated values.
+    pub gc: GcStats,
+    /// Threads that wait now, the longest wait first.
+    pub waits: Vec<WaitStats>,
+    /// Waits that would never have ended, each a bug in Bifold. The watchdog ended them after 30 seconds.
+    pub overdue_waits: u64,
+    /// The first of these, in words.
+    pub overdue_described: Vec<String>,
+    /// The failure that poisoned the database, if any. It has refused writes since.
+    pub poisoned: Option<String>,
+    /// What compaction and GC could not read since the database was opened, and leave out from then on. Writes and
+    /// all other work go on. See [`Db::left_out`](crate::Db::left_out).
+    pub left_out: Vec<String>,
+}
+
+/// A thread that waits for others.
+#[derive(Clone, Debug, Serialize)]
+pub struct WaitStats {
+    /// Who waits.
+    pub who: &'static str,
+    /// What it waits for.
+    pub on: &'static str,
+    /// Milliseconds so far.
+    pub age_ms: u64,
+}
+
+/// Bytes read and written by one source.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceStats {
+    /// The source's name.
+    pub source: &'static str,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Read calls.
+    pub reads: u64,
+}
+
+/// Memory in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryStats {
+    /// The limit on all the others together.
+    pub limit: u64,
+    /// In memtables.
+    pub memtables: u64,
+    /// In the block cache.
+    pub cache: u64,
+    /// In indexes and filters outside the cache.
+    pub metadata: u64,
+    /// In filters of groups of separated values, in open value files, and in buffers that move values.
+    pub values: u64,
+    /// Reserved for compaction buffers.
+    pub compaction: u64,
+    /// Reads that the block cache answered.
+    pub cache_hits: u64,
+    /// Reads that it did not.
+    pub cache_misses: u64,
+}
+
+/// Open files.
+#[derive(Clone, Debug, Serialize)]
+pub struct FileStats {
+    /// Open now.
+    pub open: u64,
+    /// Of these, files being written.
+    pub open_written: u64,
+    /// How many may be open (`open_files_max`), including those being written unless they alone are more.
+    pub open_max: u64,
+    /// How often a read had to open a file again since the database was opened.
+    pub reopened: u64,
+}
+
+/// Lookups in tables.
+#[derive(Clone, Debug, Serialize)]
+pub struct LookupStats {
+    /// Filters that lookups asked.
+    pub filters_asked: u64,
+    /// Filters that said "not here".
+    pub filters_denied: u64,
+    /// Tables searched in vain although the filter had said "perhaps".
+    pub false_positives: u64,
+    /// Tables searched beyond their filter: each costs a block, cached or read.
+    pub tables_searched: u64,
+}
+
+/// Waits of writers for one cause.
+#[derive(Clone, Debug, Serialize)]
+pub struct StallStats {
+    /// The cause.
+    pub cause: &'static str,
+    /// How often writers waited.
+    pub count: u64,
+    /// Microseconds of all waits together.
+    pub total_us: u64,
+    /// Microseconds of the longest wait.
+    pub max_us: u64,
+}
+
+/// How long operations took, in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct LatencyStats {
+    /// Commits.
+    pub put: Quantiles,
+    /// Point reads; one in 16 is timed.
+    pub get: Quantiles,
+}
+
+/// An open snapshot or iterator, which keeps old versions alive.
+#[derive(Clone, Debug, Serialize)]
+pub struct SnapshotStats {
+    /// The last commit it sees.
+    pub seqno: SeqNo,
+    /// How many milliseconds it has been open.
+    pub age_ms: u64,
+    /// `snapshot` or `iterator`.
+    pub kind: &'static str,
+}
+
+impl Stats {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        let counters = &engine.counters;
+        let totals = engine.dir.totals();
+        let written: u64 = totals.written_bytes.iter().sum();
+        let read = totals.read_bytes[IoSource::Get as usize] + totals.read_bytes[IoSource::Scan as usize];
+        let (user_written, user_read) = (counters.user_bytes_written(), counters.user_bytes_read.load(Relaxed));
+        let keyspaces: Vec<KeyspaceStats> = engine.trees.all().iter().map(|p| KeyspaceStats::of(p)).collect();
+        let space = SpaceStats::of(engine, &keyspaces);
+        let files = space.tables_bytes + space.values_bytes + space.logs_bytes + space.manifest_bytes;
+        let memtables: u64 = keyspaces.iter().map(|k| k.memtable_bytes).sum();
+        let live = space.live_bytes_estimate
+            + space.live_values_estimate
+            + engine.trees.all().iter().map(|p| memtable_data_bytes(p)).sum::<u64>();
+        let source = |s: IoSource| SourceStats {
+            source: s.name(),
+            bytes_read: totals.read_bytes[s as usize],
+            bytes_written: totals.written_bytes[s as usize],
+            reads: totals.reads[s as usize],
+        };
+        let overdue = engine.signal.overdue();
+        Self {
+            seqno: engine.visible(),
+            commits: counters.commits.load(Relaxed),
+            operations: counters.operations.load(Relaxed),
+            user_bytes_written: user_written,
+            user_bytes_read: user_read,
+            gets: counters.gets.load(Relaxed),
+            get_hits: counters.get_hits.load(Relaxed),
+            scanned_entries: counters.scanned_entries.load(Relaxed),
+            io: IoSource::ALL.into_iter().map(source).collect(),
+            syncs: totals.syncs,
+            write_amp: ratio(written, user_written),
+            read_amp: ratio(read, user_read),
+            space_amp: ratio(files, live),
+            memory: MemoryStats::of(engine, memtables),
+            files: FileStats::of(engine),
+            space,
+            lookups: LookupStats::of(counters),
+            keyspaces,
+            stalls: StallStats::of(counters),
+            latency_us: LatencyStats { put: counters.put_latency.quantiles(), get: counters.get_latency.quantiles() },
+            snapshots: SnapshotStats::of(engine),
+            gc: GcStats::of(engine),
+            waits: WaitStats::of(engine),
+            overdue_waits: overdue.count,
+            overdue_described: overdue.described,
+            poisoned: engine.health.failure().map(ToString::to_string),
+            left_out: engine.trees.all().iter().flat_map(|p| p.left_out()).map(|why| why.to_string()).collect(),
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn memtable_data_bytes(tree: &Tree) -> u64 {
+    tree.view().layers().map(|l| l.memtable.data_bytes() as u64).sum()
+}
+
+impl MemoryStats {
+    fn of(engine: &Engine, memtables: u64) -> Self {
+        let cache = engine.tables.cache();
+        Self {
+            limit: engine.plan.limit,
+            memtables,
+            cache: cache.bytes(),
+            metadata: engine.tables.metadata_bytes(),
+            values: engine.trees.all().iter().map(|p| p.placement().memory_bytes()).sum(),
+            compaction: engine.plan.compaction,
+            cache_hits: cache.hits(),
+            cache_misses: cache.misses(),
+        }
+    }
+}
+
+impl FileStats {
+    fn of(engine: &Engine) -> Self {
+        let files = engine.dir.open_files();
+        Self {
+            open: files.open as u64,
+            open_written: files.written as u64,
+            open_max: files.max as u64,
+            reopened: files.reopened,
+        }
+    }
+}
+
+impl LookupStats {
+    fn of(counters: &Counters) -> Self {
+        Self {
+            filters_asked: counters.lookups.filters_asked(),
+            filters_denied: counters.lookups.filters_denied(),
+            false_positives: counters.lookups.false_positives(),
+            tables_searched: counters.lookups.tables_searched(),
+        }
+    }
+}
+
+impl StallStats {
+    fn of(counters: &Counters) -> Vec<Self> {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let stalls = counters.stalls.hold();
+        let describe = |(cause, (count, total, max)): (&StallCause, &(u64, Duration, Duration))| Self {
+            cause: cause.name(),
+            count: *count,
+            total_us: micros(*total),
+            max_us: micros(*max),
+        };
+        stalls.iter().map(describe).collect()
+    }
+}
+
+impl WaitStats {
+    fn of(engine: &Engine) -> Vec<Self> {
+        let now = engine.env.clock.now();
+        let age_ms = |since| u64::try_from(now.saturating_sub(since).as_millis()).unwrap_or(u64::MAX);
+        let waits = engine.signal.waits().into_iter();
+        waits.map(|wait| Self { who: wait.who, on: wait.on, age_ms: age_ms(wait.since) }).collect()
+    }
+}
+
+impl SnapshotStats {
+    /// All open ones, in the order in which they were opened.
+    fn of(engine: &Engine) -> Vec<Self> {
+        let now = engine.env.clock.now();
+        let describe = |open: crate::state::snapshot::Described| Self {
+            seqno: open.seqno,
+            age_ms: u64::try_from(now.saturating_sub(open.since).as_millis()).unwrap_or(u64::MAX),
+            kind: match open.holder {
+                Holder::Snapshot => "snapshot",
+                Holder::Iterator => "iterator",
+            },
+        };
+        engine.snapshots.describe().into_iter().map(describe).collect()
+    }
+}

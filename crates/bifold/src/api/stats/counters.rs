@@ -1,0 +1,139 @@
+//! The running counts of an open database, from which statistics are made.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bifold_index::lookup::LookupCounters;
+use bifold_values::placement::Moved;
+
+use crate::{
+    api::histogram::Histogram,
+    commit::write::{Act, Op},
+    waiting::sync::LockExt,
+};
+
+/// One get in this many is timed: two readings of the clock cost a fiftieth of a cached get.
+const GET_SAMPLE: u64 = 16;
+
+/// Why a writer waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum StallCause {
+    /// Slowed because memtables fill faster than they are written.
+    Memtables,
+    /// Stopped because every memtable was full.
+    MemtablesFull,
+    /// Slowed because compactions are behind.
+    CompactionDebt,
+    /// Slowed because value files have grown past their target faster than GC frees space.
+    Space,
+}
+
+impl StallCause {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Memtables => "slowed: memtables fill faster than they are written",
+            Self::MemtablesFull => "stopped: every memtable was full",
+            Self::CompactionDebt => "slowed: compactions are behind",
+            Self::Space => "slowed: garbage grows faster than it is collected",
+        }
+    }
+}
+
+/// Running counts of an open database.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(super) commits: AtomicU64,
+    pub(super) operations: AtomicU64,
+    user_bytes_written: AtomicU64,
+    pub(super) user_bytes_read: AtomicU64,
+    pub(super) gets: AtomicU64,
+    pub(super) get_hits: AtomicU64,
+    pub(super) scanned_entries: AtomicU64,
+    pub(super) stalls: Mutex<BTreeMap<StallCause, (u64, Duration, Duration)>>,
+    /// Commits, including the wait for their sync.
+    pub put_latency: Histogram,
+    pub(super) get_latency: Histogram,
+    /// Lookups in tables.
+    pub lookups: LookupCounters,
+    /// GC of separated values.
+    pub gc: GcCounters,
+}
+
+/// Counts of GC.
+#[derive(Debug, Default)]
+pub(crate) struct GcCounters {
+    /// GC runs.
+    pub jobs: AtomicU64,
+    /// Lookups in the index.
+    pub lookups: AtomicU64,
+    /// Moves committed, and the bytes of their records.
+    pub(super) inserts: AtomicU64,
+    pub moved_bytes: AtomicU64,
+}
+
+impl GcCounters {
+    /// Counts committed moves.
+    pub fn moved(&self, moves: &[Moved]) {
+        self.inserts.fetch_add(moves.len() as u64, Relaxed);
+        self.moved_bytes.fetch_add(moves.iter().map(|m| u64::from(m.to.len)).sum(), Relaxed);
+    }
+}
+
+impl Counters {
+    /// Counts a commit.
+    pub fn commit(&self, ops: &[Op<'_>]) {
+        let bytes = |op: &Op<'_>| {
+            op.key.len()
+                + match op.act {
+                    Act::Put(payload) | Act::Pointer(payload) => payload.len(),
+                    Act::Delete => 0,
+                    Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),
+                }
+        };
+        self.commits.fetch_add(1, Relaxed);
+        self.operations.fetch_add(ops.len() as u64, Relaxed);
+        self.user_bytes_written.fetch_add(ops.iter().map(bytes).sum::<usize>() as u64, Relaxed);
+    }
+
+    /// Counts a wait of a writer.
+    pub fn stalled(&self, cause: StallCause, time: Duration) {
+        let mut stalls = self.stalls.hold();
+        let (count, total, max) = stalls.entry(cause).or_default();
+        *count += 1;
+        *total += time;
+        *max = (*max).max(time);
+    }
+
+    /// The time, for one get in [`GET_SAMPLE`].
+    pub fn sample_get(&self, now: impl FnOnce() -> Duration) -> Option<Duration> {
+        self.gets.fetch_add(1, Relaxed).is_multiple_of(GET_SAMPLE).then(now)
+    }
+
+    /// Counts the end of a get that began at `begin`, if that was timed.
+    pub fn got(&self, value_bytes: Option<usize>, now: impl FnOnce() -> Duration, begin: Option<Duration>) {
+        if let Some(bytes) = value_bytes {
+            self.get_hits.fetch_add(1, Relaxed);
+            self.user_bytes_read.fetch_add(bytes as u64, Relaxed);
+        }
+        if let Some(begin) = begin {
+            self.get_latency.record(now().saturating_sub(begin));
+        }
+    }
+
+    /// Counts an entry that an iterator yielded.
+    pub fn scanned(&self, bytes: usize) {
+        self.scanned_entries.fetch_add(1, Relaxed);
+        self.user_bytes_read.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Bytes of keys and values committed so far.
+    pub fn user_bytes_written(&self) -> u64 {
+        self.user_bytes_written.load(Relaxed)
+    }
+}

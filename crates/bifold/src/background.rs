@@ -1,0 +1,12 @@
+//! Work that nobody waits for: which, on which thread, and the jobs themselves.
+
+pub(crate) mod compact;
+pub(crate) mod flush;
+pub(crate) mod gc;
+pub(crate) mod left_out;
+pub(crate) mod narrow;
+pub(crate) mod places;
+pub(crate) mod rewrite;
+pub(crate) mod schedule;
+pub(crate) mod split;
+pub(crate) mod work;

@@ -1,0 +1,425 @@
+//! Garbage collection of separated values: a placement picks and copies, the engine commits.
+//!
+//! ```text
+//! pick ─▶ copy ─▶ ┌ commit lock, a few moves at a time ─────┐ ─▶ sync ─────────────▶ reclaim drained files
+//!                 │ skip what was overwritten meanwhile     │    (values, then log)  (manifest, then the files)
+//!                 │ ─▶ commit the other moves               │
+//!                 └─────────────────────────────────────────┘
+//! ```
+//!
+//! A move is a write of the new address with a sequence number of its own: readers, snapshots, flush and compaction
+//! need no rule for it. It is committed only if the address it replaces is still the newest. Some placements know
+//! that; for the others the engine asks the index under the commit lock. A drained file is reclaimed once the moves
+//! out of it are durable, together with everything that was counted as newer than its values: until then a power loss
+//! leads back to it. Another worker syncs and reclaims while the next GC run copies.
+//!
+//! The values of a commit under way are in files that no address leads to yet. GC copies nothing before that commit
+//! has been applied. Later commits append to files that did not exist, or were not full, when the files were picked.
+//!
+//! Several GC jobs of a keyspace are concurrent if the placement says that the files of each are independent of the
+//! others ([`GcClaim`], decision 0009). A job can also be a look: the placement asks the index about some values, and
+//! nothing moves.
+
+use std::{
+    cell::Cell,
+    sync::{Arc, MutexGuard, atomic::Ordering::Relaxed},
+};
+
+use bifold_contract::{Levels, Pointer, Result, Run, SeqNo, ValueEdit, planted};
+use bifold_format::pointer;
+use bifold_values::placement::{
+    Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, RewrittenTables, SpacePressure,
+};
+
+use crate::{
+    api::options::Durability,
+    background::{
+        compact::{entries_of_runs, entries_outside_largest_run},
+        left_out::{Took, leave_out_values, note_unreadable},
+        rewrite::RewriteScope,
+    },
+    commit::{
+        room::Means,
+        wal::Wal,
+        write::{Act, Op},
+    },
+    engine::Engine,
+    state::tree::Tree,
+};
+
+/// This many moves are compared with the index and committed under one hold of the commit lock: about a millisecond.
+const CHECKED_AT_ONCE: usize = 256;
+
+/// Workers look for garbage each time commits have written this share of a keyspace's separated values.
+const LOOK_SHARE: u64 = 64;
+
+/// The share where space is so tight that writers are slowed.
+const TIGHT_SHARE: u64 = 512;
+
+/// Workers look at most once per this many bytes.
+const LOOK_BYTES_MIN: u64 = 64 << 10;
+
+/// What an entry with a separated value takes in a table besides its key: pointer, sequence number, lengths, its
+/// share of filter and index. With keys of 24 bytes it is 13, because keys share prefixes.
+const SEPARATED_ENTRY_BYTES: u64 = 20;
+
+/// What the engine does for one GC job.
+struct Verbs<'a> {
+    engine: &'a Engine,
+    tree: &'a Arc<Tree>,
+    claim: &'a GcClaim,
+    means: Means,
+    lookups: Cell<u64>,
+    /// The copies are made; what fails from now on is no want of room for them.
+    has_copied: Cell<bool>,
+}
+
+impl IndexView for Verbs<'_> {
+    fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
+        self.lookups.set(self.lookups.get() + 1);
+        let current = self.engine.current_pointer(self.tree, key);
+        note_unreadable(self.tree, current)
+    }
+}
+
+impl GcContext for Verbs<'_> {
+    fn fit(&self, copies: &[u64]) -> Result<usize> {
+        self.engine.fit_copies(self.tree, copies, self.means)
+    }
+
+    fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
+        self.has_copied.set(true);
+        let mut last = Some(self.engine.visible());
+        for (at, chunk) in moves.chunks(CHECKED_AT_ONCE).enumerate() {
+            let mut check = |commits: &mut Held<'_>| commits.commit_current(chunk, refused);
+            last = self.engine.hold_commits(self.tree, &mut check).inspect_err(|_| {
+                // The files they come from stay in use, so nobody needs these copies.
+                moves[at * CHECKED_AT_ONCE..].iter().for_each(&mut *refused);
+            })?;
+        }
+        Ok(last)
+    }
+
+    fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
+        self.has_copied.set(true);
+        let done = self.engine.hold_commits(self.tree, &mut |commits| self.engine.watch(act(commits)))?;
+        Ok(done.is_some())
+    }
+
+    fn rewrite(&self, tables: RewrittenTables<'_>) -> Result<u64> {
+        // It makes room by itself.
+        self.has_copied.set(true);
+        let Self { engine, tree, means, .. } = *self;
+        let (range, scope, moving) = match tables {
+            RewrittenTables::Range { start, end, moving } => ((Some(start), Some(end)), RewriteScope::All, moving),
+            RewrittenTables::Overwritten => {
+                // A flush makes entries that memtables overwrite visible to the rewrite.
+                engine.flush(&[Arc::clone(tree)])?;
+                ((None, None), RewriteScope::Due, &[][..])
+            }
+        };
+        let rewritten = engine.rewrite_range(tree, range, scope, (moving, means))?;
+        if let Some(unreadable) = rewritten.unreadable {
+            // What has not moved this time will not move the next time.
+            let _are_new = leave_out_values(tree, self.claim, &unreadable);
+        }
+        Ok(rewritten.freed)
+    }
+
+    fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
+        self.has_copied.set(true);
+        self.engine.install_values(self.tree, edit, in_force)
+    }
+}
+
+/// The commit lock, held for a GC job.
+struct Held<'a> {
+    engine: &'a Engine,
+    tree: &'a Arc<Tree>,
+    wal: MutexGuard<'a, Wal>,
+}
+
+impl Commits for Held<'_> {
+    fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
+        self.engine.write_back(&mut self.wal, self.tree, moves)?;
+        Ok(self.engine.visible())
+    }
+}
+
+impl Held<'_> {
+    /// Commits the moves whose old address is still the newest of its key.
+    fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<()> {
+        let (engine, tree) = (self.engine, self.tree);
+        let is_current = |moved: &Moved| Ok(engine.current_pointer(tree, &moved.key)? == Some(moved.from));
+        let are_current = note_unreadable(tree, moves.iter().map(is_current).collect::<Result<Vec<bool>>>())?;
+        engine.counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
+        let (mut current, mut overwritten) = (Vec::with_capacity(moves.len()), Vec::new());
+        for (moved, is_current) in moves.iter().zip(are_current) {
+            if is_current { current.push(moved.clone()) } else { overwritten.push(moved) }
+        }
+        self.commit(&current)?;
+        overwritten.into_iter().for_each(refused);
+        Ok(())
+    }
+}
+
+/// Estimated bytes of live inline values. It looks at the run with the most entries, since other runs may overwrite
+/// its entries or be overwritten. From that run's bytes it subtracts what its entries would take with separated
+/// values and with keys as long as those at the ends of tables. Too low where blocks are compressed, too high where
+/// keys at the ends are shorter than others; never more than the run's bytes.
+fn inline_bytes(levels: &Levels) -> u64 {
+    let runs = levels.levels.iter().flat_map(|level| &level.runs);
+    let entries_of = |run: &Run| run.tables.iter().map(|table| table.entries).sum::<u64>();
+    let Some(largest) = runs.max_by_key(|run| entries_of(run)) else { return 0 };
+    let at_ends: usize = largest.tables.iter().map(|table| table.smallest.len() + table.largest.len()).sum();
+    let key_bytes = (at_ends / (2 * largest.tables.len()).max(1)) as u64;
+    largest.bytes().saturating_sub(entries_of(largest) * (key_bytes + SEPARATED_ENTRY_BYTES))
+}
+
+impl Engine {
+    /// How tight space is in a keyspace.
+    pub fn pressure(&self, tree: &Tree) -> SpacePressure {
+        let view = tree.view();
+        let levels = &tree.shape(&view).levels;
+        // With unreadable tables no rewrite can prove a stale estimate, so it counts as 0.
+        let stale_weight = if tree.unreadable.any() { 0.0 } else { 1.0 };
+        let memtables = || view.layers().map(|layer| &layer.memtable);
+        let overwritten: u64 = memtables().map(|memtable| memtable.entries().saturating_sub(memtable.keys())).sum();
+        let mut runs = entries_of_runs(levels);
+        runs.extend(memtables().map(|memtable| memtable.keys()));
+        let tombstones: u64 = memtables().map(|memtable| memtable.tombstones()).sum();
+        let in_tables: u64 = levels.tables().map(|(.., table)| table.tombstones).sum();
+        let values = (runs.iter().sum::<u64>() + overwritten).saturating_sub(tombstones + in_tables).max(1) as f64;
+        SpacePressure {
+            index_bytes: levels.bytes(),
+            inline_bytes: inline_bytes(levels),
+            entries_above: stale_weight * entries_outside_largest_run(runs) as f64 / values,
+            overwritten: stale_weight * overwritten as f64 / values,
+            target: tree.options.values.space_target,
+            oldest_snapshot: self.snapshots.oldest(),
+            all_before: None,
+        }
+    }
+
+    /// The next GC job of a keyspace while those with the `running` claims are under way.
+    pub fn next_gc(&self, tree: &Tree, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        if !tree.separates || running.iter().any(|claim| claim.is_alone) {
+            return None;
+        }
+        let job = tree.placement().pick(&self.pressure(tree), running)?;
+        (running.is_empty() || !job.claim().is_alone).then_some(job)
+    }
+
+    /// Whether GC or reclamation of a keyspace is running, or starts as soon as a worker is free.
+    pub fn is_freeing(&self, tree: &Tree) -> bool {
+        let by_merges = || tree.placement().profile().separates_at_rewrite && self.is_merging(tree);
+        self.work.is_freeing(tree.keyspace)
+            || self.can_reclaim(tree)
+            || self.next_gc(tree, &[]).is_some()
+            || by_merges()
+    }
+
+    /// Whether tables of a keyspace are being merged, or will be as soon as a worker is free.
+    fn is_merging(&self, tree: &Tree) -> bool {
+        tree.debt() >= 1.0 || !self.work.busy(tree.keyspace).tables.is_empty()
+    }
+
+    /// Garbage-collects a whole keyspace, whatever the target, and waits for the end.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason not to take writes. If something cannot be read, GC of the rest ends first and
+    /// then this is the error.
+    pub fn gc_all(&self, tree: &Arc<Tree>) -> Result<()> {
+        let keyspace = tree.keyspace;
+        self.work.reserve_gc(keyspace);
+        let outcome = self.guard("a GC run", || self.gc_all_alone(tree));
+        self.work.release_gc(keyspace);
+        outcome
+    }
+
+    /// The same, once workers start no more GC of the keyspace.
+    fn gc_all_alone(&self, tree: &Arc<Tree>) -> Result<()> {
+        let all_before = Some(self.numbers.next());
+        let mut is_rewritten = false;
+        loop {
+            // Picks only when no other GC run is active: a file that another run is about to drain must not be
+            // picked.
+            let is_mine = || self.work.try_gc(tree.keyspace);
+            self.wait_until("a GC of everything", "GC of the keyspace to end", is_mine)?;
+            let at_work = self.signal.working();
+            // Nothing moves any more in a dropped keyspace: the same pick would come up forever.
+            let mut pressure = SpacePressure { all_before, ..self.pressure(tree) };
+            if is_rewritten {
+                // What was written meanwhile is not part of this request.
+                (pressure.entries_above, pressure.overwritten) = (0.0, 0.0);
+            }
+            let picked = if tree.is_dropped() { None } else { tree.placement().pick(&pressure, &[]) };
+            is_rewritten |= picked.as_ref().is_some_and(|job| job.claim().rewrites);
+            let outcome = match &picked {
+                Some(job) => self.gc(tree, &**job, Means::Reserve),
+                None => self.reclaim_values(tree),
+            };
+            self.end_gc(tree.keyspace, None);
+            drop(at_work);
+            match &picked {
+                None => {
+                    self.watch(outcome)?;
+                    return self.report_left_out(tree);
+                }
+                Some(job) => match self.end_of_job(tree, Took::Values(job.claim()), outcome) {
+                    Err(error) if error.is_unreadable() && self.health.writable().is_ok() => {}
+                    other => other?,
+                },
+            }
+        }
+    }
+
+    /// Runs a GC job. A caller that waits for it has [`Means::Reserve`].
+    ///
+    /// # Errors
+    /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
+    pub fn gc(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<()> {
+        self.pace.gc_begins(self.env.clock.now());
+        let freed = self.gc_unpaced(tree, job, means);
+        self.pace.gc_ends(freed.as_ref().map_or(None, |freed| *freed), self.env.clock.now());
+        freed.map(drop)
+    }
+
+    /// Returns how many bytes come free. `None` if the run says nothing about how fast GC frees space.
+    fn gc_unpaced(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<Option<u64>> {
+        if !planted!("collect_beside_commits") {
+            self.wait_for_commit();
+        }
+        let verbs = Verbs {
+            engine: self,
+            tree,
+            claim: job.claim(),
+            means,
+            lookups: Cell::new(0),
+            has_copied: Cell::new(false),
+        };
+        let run = || match job.run(&verbs) {
+            Err(error) if !verbs.has_copied.get() => Err(error),
+            other => Ok(other),
+        };
+        let outcome = self.with_room(means, run).flatten();
+        self.counters.gc.lookups.fetch_add(verbs.lookups.get(), Relaxed);
+        let GcOutcome::Collected { freed_bytes, installed_bytes } = outcome? else { return Ok(None) };
+        self.counters.gc.moved_bytes.fetch_add(installed_bytes, Relaxed);
+        self.counters.gc.jobs.fetch_add(1, Relaxed);
+        Ok(Some(freed_bytes))
+    }
+
+    /// How many of these copies the disk has room for, in their order. If not for all, this first reclaims drained
+    /// files that wait for a sync, then uses `RESERVE`.
+    fn fit_copies(&self, tree: &Tree, copies: &[u64], means: Means) -> Result<usize> {
+        // Some jobs write one file: a single copy would be made again and again. In a GC of everything it is not.
+        let least = if means == Means::Reserve { 1 } else { 2 };
+        let (mut count, mut needed) = self.fitting(copies, least);
+        if needed.is_some() {
+            self.reclaim_values(tree)?;
+            (count, needed) = self.fitting(copies, least);
+        }
+        needed.map_or(Ok(()), |needed| self.ensure_room_by(means, needed))?;
+        Ok(count)
+    }
+
+    /// Returns once the commit under way has been applied. Its values are in files already, perhaps in files that
+    /// were picked because they are full, and the index is asked which addresses lead there.
+    fn wait_for_commit(&self) {
+        drop(self.wal.hold());
+    }
+
+    /// Whether a keyspace has drained files that only wait for a sync.
+    pub fn can_reclaim(&self, tree: &Tree) -> bool {
+        tree.separates && tree.placement().can_reclaim(self.snapshots.oldest())
+    }
+
+    /// Makes everything durable, and reclaims the drained files whose moves are durable.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn reclaim_values(&self, tree: &Tree) -> Result<()> {
+        if !self.can_reclaim(tree) {
+            return Ok(());
+        }
+        // On a slow disk the sync takes longer than the GC runs before it.
+        self.pace.gc_begins(self.env.clock.now());
+        let outcome = self.reclaim_unpaced(tree);
+        self.pace.gc_ends(Some(0), self.env.clock.now());
+        outcome
+    }
+
+    fn reclaim_unpaced(&self, tree: &Tree) -> Result<()> {
+        let durable = if planted!("reclaim_unsynced") {
+            self.visible()
+        } else {
+            self.sync_everything()?;
+            self.group_sync.durable()
+        };
+        self.install_values(tree, || tree.placement().reclaim(durable, self.snapshots.oldest()), || {})
+    }
+
+    /// Calls `act` with the commit lock held. Returns the newest sequence number after it; `None`, without a call, when
+    /// the keyspace was dropped.
+    fn hold_commits(
+        &self,
+        tree: &Arc<Tree>,
+        act: &mut dyn FnMut(&mut Held<'_>) -> Result<()>,
+    ) -> Result<Option<SeqNo>> {
+        self.pace_moves(tree)?;
+        let mut held = Held { engine: self, tree, wal: self.wal.hold() };
+        self.writable()?;
+        if tree.is_dropped() {
+            return Ok(None);
+        }
+        act(&mut held)?;
+        let last = self.visible();
+        drop(held);
+        self.wal.let_others();
+        Ok(Some(last))
+    }
+
+    fn write_back(&self, wal: &mut Wal, tree: &Arc<Tree>, moves: &[Moved]) -> Result<()> {
+        if moves.is_empty() {
+            return Ok(());
+        }
+        let mut pointers = Vec::new();
+        let mut ends = Vec::with_capacity(moves.len());
+        for moved in moves {
+            let start = pointers.len();
+            pointer::encode(moved.to, &mut pointers);
+            ends.push((start, pointers.len()));
+        }
+        let ops: Vec<Op<'_>> = moves
+            .iter()
+            .zip(ends)
+            .map(|(moved, (start, end))| Op { tree, key: &moved.key, act: Act::Pointer(&pointers[start..end]) })
+            .collect();
+        let bytes = ops.iter().map(Op::memtable_bytes).sum();
+        self.watch(self.make_room(wal, &ops, bytes))?;
+        self.watch(self.log_and_apply(wal, &ops, Durability::Buffered))?;
+        self.counters.gc.moved(moves);
+        Ok(())
+    }
+
+    /// Wakes the workers when commits have written so much of a keyspace's values that GC may be due, and updates how
+    /// full its space is. It looks at no other keyspace: this is part of every commit, after its lock.
+    pub fn note_values(&self, ops: &[Op<'_>]) {
+        let mut due = Vec::new();
+        for op in ops.iter().filter(|op| op.tree.separates_from != usize::MAX) {
+            let (looks, bytes) = (&op.tree.looks, op.bytes());
+            let written = looks.written.fetch_add(bytes, Relaxed) + bytes;
+            if written >= looks.due_at.load(Relaxed) {
+                let space = op.tree.placement().space().total_bytes;
+                let share = if self.is_space_tight() { TIGHT_SHARE } else { LOOK_SHARE };
+                looks.due_at.store(written + (space / share).max(LOOK_BYTES_MIN), Relaxed);
+                self.update_fullness_of(op.tree.keyspace);
+                due.push(op.tree.keyspace);
+            }
+        }
+        if !due.is_empty() {
+            self.work.look_at(&due);
+        }
+    }
+}

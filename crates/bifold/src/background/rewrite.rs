@@ -1,0 +1,244 @@
+//! Rewrites of a key range: because a caller asks for one, or to move values that no merge reaches.
+//!
+//! A rewrite goes part by part into the deepest level. Each part is closed under overlap (see `parts` of
+//! `bifold-index`). What a part replaces is deleted before the next part begins, so the directory grows by a part and
+//! not by the range. Parts that are too large for the free space are cut first (`narrow.rs`).
+
+use std::{ops::Bound, sync::Arc};
+
+use bifold_contract::{CompactionJob, Error, FileId, JobShape, Levels, Result, RunId};
+use bifold_index::compaction::parts::{self, Part};
+
+use crate::{
+    background::{
+        compact::Extra,
+        left_out::Took,
+        narrow::{Narrowing, cut_job},
+        work::Begun,
+    },
+    commit::room::Means,
+    engine::Engine,
+    state::tree::Tree,
+};
+
+/// Which parts of a key range to rewrite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RewriteScope {
+    /// All.
+    All,
+    /// Those that are not in the newest run of the deepest level, or have tombstones. Once none is left, no entry is
+    /// overwritten.
+    Due,
+}
+
+/// The outcome of a rewrite of a key range.
+#[derive(Debug, Default)]
+pub(crate) struct Rewritten {
+    /// By how many bytes the value files have shrunk.
+    pub freed: u64,
+    /// The first thing that could not be read, if any.
+    pub unreadable: Option<Error>,
+}
+
+impl Engine {
+    /// Merges everything in the key range, memtables included, into the deepest level that has data of it.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason not to take writes. If something cannot be read, the rest is merged first and
+    /// then this is the error.
+    pub fn compact_range(&self, tree: &Arc<Tree>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
+        self.flush(&[Arc::clone(tree)])?;
+        let (start, end) = (bound_key(start), bound_key(end));
+        // This view is dropped before parts are rewritten: it would keep the files that each of them replaces.
+        let is_in_order = {
+            let view = tree.view_to_hold();
+            let levels = &tree.shape(&view).levels;
+            let mut parts = parts::parts(levels, start.map_or(Bound::Unbounded, Bound::Included), end);
+            parts.all(|part| is_in_order(levels, &part))
+        };
+        // If any part is not in order, a snapshot may be the reason; then every part may have older versions.
+        let which = if is_in_order { RewriteScope::Due } else { RewriteScope::All };
+        let rewritten = self.rewrite_range(tree, (start, end), which, (&[], Means::Reserve))?;
+        match rewritten.unreadable {
+            Some(error) => Err(error),
+            // It may have skipped values that had been found damaged before.
+            None if tree.placement().profile().separates_at_rewrite => self.report_left_out(tree),
+            None => Ok(()),
+        }
+    }
+
+    /// Merges tables of the key range into the deepest level, one part after the other: what a part replaces is
+    /// deleted before the next begins. The values in the files `moving` move. Parts with unreadable tables are
+    /// skipped; of unreadable values only those stay where they are.
+    ///
+    /// # Errors
+    /// As [`Engine::compact_range`].
+    pub fn rewrite_range(
+        &self,
+        tree: &Arc<Tree>,
+        (start, end): (Option<&[u8]>, Option<&[u8]>),
+        which: RewriteScope,
+        (moving, means): (&[FileId], Means),
+    ) -> Result<Rewritten> {
+        let mut rewritten = Rewritten::default();
+        let mut passed: Option<Box<[u8]>> = None;
+        let mut narrowing = Narrowing::new();
+        loop {
+            let (mut part_end, mut cut) = (None, None);
+            let plan = || {
+                let view = tree.view_to_hold();
+                let levels = &tree.shape(&view).levels;
+                let from = passed.as_deref().map(Bound::Excluded).or(start.map(Bound::Included));
+                let is_due = |part: &Part| which == RewriteScope::All || !is_in_order(levels, part);
+                let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(|part| {
+                    let is_readable = !tree.unreadable.has(part.tables.iter().map(|table| table.2));
+                    if !is_readable && rewritten.unreadable.is_none() {
+                        rewritten.unreadable = self.report_left_out(tree).err();
+                    }
+                    is_readable && is_due(part)
+                })?;
+                cut = narrowing.cut(levels, &part);
+                if let Some(cut) = &cut {
+                    return Some(cut_job(cut));
+                }
+                part_end.clone_from(&part.end);
+                Some(part_job(levels, part, tree.options.table_bytes))
+            };
+            // Running compactions may hold the tables. When they end the plan has changed, so it is made again.
+            let job = match self.work.try_begin(tree.keyspace, plan) {
+                Begun::NothingToDo => return Ok(rewritten),
+                Begun::Busy => {
+                    self.wait_until_free(tree)?;
+                    continue;
+                }
+                Begun::Job(job) => job,
+            };
+            let extra = match &cut {
+                Some(cut) => Extra { moving: &[], cuts: &cut.keys, means },
+                None => Extra { moving, cuts: &[], means },
+            };
+            let before = tree.view().version.tables().count();
+            let outcome = match self.rewrite_part(tree, &job, extra) {
+                Err(error) if error.is_unreadable() => {
+                    // Retries the same part, now without the values or tables that could not be read.
+                    self.health.writable()?;
+                    rewritten.unreadable.get_or_insert(error);
+                    continue;
+                }
+                other => other,
+            };
+            if cut.is_some() {
+                rewritten.freed += outcome?;
+                narrowing.was_cut((before, tree.view().version.tables().count()));
+                continue;
+            }
+            rewritten.freed += match narrowing.merged(tree, &job, outcome)? {
+                Some(bytes) => bytes,
+                None => continue,
+            };
+            passed = match part_end {
+                Some(end) => Some(end),
+                None => return Ok(rewritten),
+            };
+        }
+    }
+
+    /// Runs the job that was begun for a part, and waits until what it has replaced is deleted.
+    fn rewrite_part(&self, tree: &Arc<Tree>, job: &CompactionJob, extra: Extra<'_>) -> Result<u64> {
+        let at_work = self.signal.working();
+        let outcome = self.guard("a rewrite", || self.compact_with(tree, job, extra));
+        let outcome = self.end_of_job(tree, Took::Tables(job), outcome);
+        self.end_compaction(tree.keyspace, job);
+        drop(at_work);
+        self.tables.remover().wait();
+        outcome
+    }
+
+    fn wait_until_free(&self, tree: &Tree) -> Result<()> {
+        self.wait_until("a rewrite of a key range", "compactions of its tables to end", || {
+            let busy = self.work.busy(tree.keyspace);
+            busy.tables.is_empty() && busy.outputs.is_empty()
+        })
+    }
+}
+
+fn bound_key(bound: Bound<&[u8]>) -> Option<&[u8]> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
+
+/// Where rewrites write to: the deepest level, and its newest run if there is one. Overlapping tables of that run are
+/// inputs; its older runs stay older.
+fn output(shape: &Levels) -> (u8, Option<RunId>) {
+    let level = shape.deepest().max(1);
+    (level, shape.levels.get(usize::from(level)).and_then(|level| level.runs.first()).map(|run| run.id))
+}
+
+/// Whether a merge of these tables would gain nothing, unless a snapshot has ended that an earlier merge had to
+/// respect: they are where it would write to, without tombstones. This takes one run for all parts: with several,
+/// each would count as possibly overwriting entries of the others.
+fn is_in_order(shape: &Levels, part: &Part) -> bool {
+    let output = output(shape);
+    part.tables.iter().all(|table| (table.0, Some(table.1)) == output) && !part.has_tombstones
+}
+
+/// The job that merges a part of the tree into its deepest level. Pure.
+fn part_job(shape: &Levels, part: Part, table_bytes: u64) -> CompactionJob {
+    let (output_level, output_run) = output(shape);
+    CompactionJob {
+        shape: JobShape::Merge,
+        inputs: part.tables,
+        output_level,
+        output_run,
+        keys: None,
+        table_bytes,
+        max_overlap_bytes: u64::MAX,
+        reason: "a caller asked for it".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bifold_contract::{Level, Run, TableMeta};
+
+    use super::*;
+
+    /// A table of one key, with the key as its id.
+    fn table(key: u8) -> Arc<TableMeta> {
+        Arc::new(TableMeta {
+            id: key.into(),
+            bytes: 1,
+            entries: 1,
+            tombstones: 0,
+            range_tombstones: 0,
+            smallest: [key].into(),
+            largest: [key].into(),
+            unbounded: false,
+            min_seqno: 1,
+            max_seqno: 1,
+        })
+    }
+
+    /// The keys of the parts that are in order, if the runs of level 1 have these keys.
+    fn in_order(runs: &[&[u8]]) -> Vec<u8> {
+        let run =
+            |(id, keys): (usize, &&[u8])| Run { id: 100 - id as u64, tables: keys.iter().map(|&k| table(k)).collect() };
+        let level = Level { runs: runs.iter().enumerate().map(run).collect() };
+        let shape = Levels { levels: vec![Level::default(), level], ..Levels::default() };
+        let parts = parts::parts(&shape, Bound::Unbounded, None).filter(|part| is_in_order(&shape, part));
+        parts.flat_map(|part| part.end.expect("no table is unbounded").into_vec()).collect()
+    }
+
+    /// Otherwise a rewrite of overwritten entries would find nothing to do, and the older run would count as
+    /// overwritten forever.
+    #[test]
+    fn runs_that_do_not_overlap_are_in_order_as_one_run_only() {
+        assert_eq!(in_order(&[b"abc"]), b"abc");
+        assert_eq!(in_order(&[b"ac", b"bd"]), b"ac");
+        assert_eq!(in_order(&[b"ac", b"cd"]), b"a");
+    }
+}

@@ -1,0 +1,446 @@
+//! Decides which background work is due and who does it.
+//!
+//! Flushes come first: they free memory and logs. Next come drained value files: reclaiming them takes one sync and
+//! frees space. Then comes compaction of the tree with the largest debt, in turns with GC. Last come rewrites of
+//! tables with many entries kept only for snapshots that have ended. With threads, one worker does only the first
+//! two, so that neither waits behind a long compaction. The others compact and garbage-collect, and flush when that
+//! worker is busy. A second GC run in a keyspace starts only when nothing else is due. With [`Workers::Caller`] the
+//! calling thread does whatever is due, in the same order.
+
+use std::{sync::Arc, time::Duration};
+
+use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, planted};
+use bifold_values::placement::{GcClaim, GcJob};
+
+use crate::{
+    api::options::{Access, Workers},
+    background::work::{WorkState, mark, unmark},
+    commit::room::{Job, Means},
+    engine::Engine,
+    state::tree::Tree,
+    waiting::signal::{Vigil, Woken},
+};
+
+/// The kinds of work that a worker may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Flushes, and reclaiming value files.
+    Flusher,
+    /// All but reclaiming: with that, a GC worker would wait for a sync.
+    Merger,
+    /// Everything that is due.
+    Alone,
+}
+
+/// A piece of background work.
+pub(crate) enum Task {
+    /// Write the oldest sealed memtable of this tree.
+    Flush(Arc<Tree>),
+    /// Rewrite or move tables of this tree.
+    Compact(Arc<Tree>, CompactionJob),
+    /// Garbage-collect separated values of this tree.
+    Gc(Arc<Tree>, Box<dyn GcJob>),
+    /// Sync, then reclaim the drained value files of this tree.
+    Reclaim(Arc<Tree>),
+}
+
+/// The load of a tree: the input of [`choose`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Load {
+    /// Memtables waiting to be written.
+    pub sealed: usize,
+    /// One of them is being written now.
+    pub flushing: bool,
+    /// The compaction policy's measure; compaction is due from 1.0 on.
+    pub debt: f64,
+    /// Whether there is garbage that no GC run has taken yet.
+    pub garbage: Garbage,
+    /// There are drained value files that nobody reclaims yet.
+    pub drained: bool,
+    /// A table has many entries kept only for snapshots that have ended.
+    pub held: bool,
+}
+
+impl Load {
+    /// Whether there is work for anyone, now or when the running work has ended.
+    fn is_due(&self) -> bool {
+        self.sealed > 0 || self.debt >= 1.0 || self.garbage != Garbage::None || self.drained || self.held
+    }
+}
+
+/// Which tree to serve next, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// Flush the tree at this position.
+    Flush(usize),
+    /// Compact it, if its policy finds a job.
+    Compact(usize),
+    /// Garbage-collect its values.
+    Gc(usize),
+    /// Reclaim its drained value files.
+    Reclaim(usize),
+    /// Rewrite a table with many entries kept only for snapshots that have ended.
+    Prune(usize),
+}
+
+/// How often a wait for idleness checks its condition.
+const IDLE_LOOK: Duration = Duration::from_millis(20);
+
+/// Why a wait is overdue.
+const NOBODY_WORKS: &str = "nobody was at work and no change was notified";
+
+/// From this debt on compaction goes before GC.
+const DEBT_URGENT: f64 = 2.0;
+
+/// Garbage of a tree that no GC run has taken yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Garbage {
+    /// None that is worth a run.
+    None,
+    /// No GC runs in this tree.
+    Due,
+    /// There is more than the running GC of this tree will free: work for another worker, not for a caller.
+    Concurrent,
+}
+
+/// The work due, most urgent first. Under steady updates GC is always due, so compaction takes turns with it. Pure.
+pub(crate) fn choose(loads: &[Load], role: Role, gc_came_last: bool) -> Vec<Choice> {
+    let mut flushes: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].sealed > 0 && !loads[i].flushing).collect();
+    flushes.sort_by_key(|&i| std::cmp::Reverse(loads[i].sealed));
+    let mut choices: Vec<Choice> = flushes.into_iter().map(Choice::Flush).collect();
+    if role != Role::Merger {
+        choices.extend((0..loads.len()).filter(|&i| loads[i].drained).map(Choice::Reclaim));
+    }
+    if role != Role::Flusher {
+        let mut merges: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].debt >= 1.0).collect();
+        merges.sort_by(|&a, &b| loads[b].debt.total_cmp(&loads[a].debt));
+        let is_urgent = |&&i: &&usize| gc_came_last || loads[i].debt >= DEBT_URGENT;
+        let urgent = merges.iter().take_while(is_urgent).count();
+        choices.extend(merges[..urgent].iter().copied().map(Choice::Compact));
+        let with = |garbage| (0..loads.len()).filter(move |&i| loads[i].garbage == garbage).map(Choice::Gc);
+        choices.extend(with(Garbage::Due));
+        choices.extend(merges[urgent..].iter().copied().map(Choice::Compact));
+        if role != Role::Alone {
+            choices.extend(with(Garbage::Concurrent));
+        }
+        // Where a compaction is due, it may do the same.
+        choices.extend((0..loads.len()).filter(|&i| loads[i].held && loads[i].debt < 1.0).map(Choice::Prune));
+    }
+    choices
+}
+
+impl WorkState {
+    fn take_flush(&mut self, tree: &Arc<Tree>) -> Task {
+        self.flushing.insert(tree.keyspace);
+        self.running += 1;
+        Task::Flush(Arc::clone(tree))
+    }
+
+    fn take_compaction(&mut self, tree: &Arc<Tree>, oldest_snapshot: Option<SeqNo>) -> Option<Task> {
+        let busy = self.busy.entry(tree.keyspace).or_default();
+        busy.oldest_snapshot = oldest_snapshot;
+        let job = tree.choose(busy)?;
+        mark(busy, &job);
+        self.gc_came_last = false;
+        self.running += 1;
+        Some(Task::Compact(Arc::clone(tree), job))
+    }
+
+    /// Only while no merge runs in the tree: a running merge may drop the same entries.
+    fn take_prune(&mut self, tree: &Arc<Tree>, snapshots: &[SeqNo]) -> Option<Task> {
+        let busy = self.busy.entry(tree.keyspace).or_default();
+        if !busy.tables.is_empty() || !busy.outputs.is_empty() {
+            return None;
+        }
+        let job = tree.choose_held(snapshots)?;
+        mark(busy, &job);
+        self.running += 1;
+        Some(Task::Compact(Arc::clone(tree), job))
+    }
+
+    fn take_gc(&mut self, tree: &Arc<Tree>, job: Box<dyn GcJob>) -> Task {
+        self.gc.entry(tree.keyspace).or_default().running.push(job.claim().clone());
+        self.gc_came_last = true;
+        self.running += 1;
+        Task::Gc(Arc::clone(tree), job)
+    }
+
+    fn take_reclamation(&mut self, tree: &Arc<Tree>) -> Task {
+        self.reclaiming.insert(tree.keyspace);
+        self.running += 1;
+        Task::Reclaim(Arc::clone(tree))
+    }
+}
+
+impl Engine {
+    /// Starts the background threads of the options.
+    ///
+    /// # Errors
+    /// The system's error if it cannot create a thread.
+    pub fn start_workers(self: &Arc<Self>) -> Result<()> {
+        let Workers::Threads(count) = self.options.workers else { return Ok(()) };
+        if self.options.access == Access::ReadOnly {
+            return Ok(());
+        }
+        for number in 0..count.max(2) {
+            let engine = Arc::clone(self);
+            let role = if number == 0 { Role::Flusher } else { Role::Merger };
+            let work = Box::new(move || engine.guard("a background thread", || engine.serve(role)));
+            let thread = self.env.threads.spawn(&format!("bifold-{number}"), work)?;
+            self.work.has_threads([thread]);
+        }
+        let remover = self.env.threads.spawn("bifold-remover", Box::new(self.tables.remover().work()))?;
+        self.work.has_threads([remover]);
+        Ok(())
+    }
+
+    /// The loop of a worker. It waits for no particular condition, so the watchdog ignores it. After each long sleep
+    /// without a change it looks everywhere.
+    fn serve(&self, role: Role) {
+        while !self.signal.is_stopping() {
+            let seen = self.signal.epoch();
+            match self.health.writable().ok().and_then(|()| self.take_task(role)) {
+                Some(task) => self.do_task(&task),
+                None if self.signal.sleep_past(seen) != Woken::Changed => self.work.doubt(),
+                None => {}
+            }
+        }
+    }
+
+    /// Does what is due in the calling thread, if the options ask for that.
+    ///
+    /// # Errors
+    /// The failure of a job, as [`Error::Poisoned`].
+    pub fn run_due_work(&self) -> Result<()> {
+        if !self.works_in_caller() {
+            return Ok(());
+        }
+        self.guard("background work in a caller's thread", || {
+            while self.health.writable().is_ok()
+                && let Some(task) = self.take_task(Role::Alone)
+            {
+                self.do_task(&task);
+            }
+        });
+        Ok(())
+    }
+
+    /// Takes the most urgent task that nobody has taken.
+    fn take_task(&self, role: Role) -> Option<Task> {
+        self.work.take(|state| {
+            let looked = self.trees.of(&self.work.take_due()).into_iter();
+            let mut found: Vec<_> = looked.map(|tree| (self.load(&tree, state), tree)).collect();
+            found.retain(|((load, _), _)| load.is_due());
+            self.work.are_due(found.iter().map(|(_, tree)| tree.keyspace));
+            let (loads, mut gc_jobs): (Vec<Load>, Vec<Option<Box<dyn GcJob>>>) =
+                found.iter_mut().map(|(load, _)| (load.0, load.1.take())).unzip();
+            let trees: Vec<Arc<Tree>> = found.into_iter().map(|(_, tree)| tree).collect();
+            let mut choices = choose(&loads, role, state.gc_came_last).into_iter();
+            choices.find_map(|choice| match choice {
+                Choice::Flush(at) if self.held_up(&trees[at], Job::Flush).is_some() => None,
+                Choice::Compact(at) | Choice::Prune(at) if self.held_up(&trees[at], Job::Compact).is_some() => None,
+                Choice::Gc(at) if self.held_up(&trees[at], Job::Gc).is_some() => None,
+                Choice::Flush(at) => Some(state.take_flush(&trees[at])),
+                Choice::Compact(at) => {
+                    let oldest_snapshot = self.snapshots.oldest();
+                    state.take_compaction(&trees[at], oldest_snapshot)
+                }
+                Choice::Prune(at) => state.take_prune(&trees[at], &self.snapshots.seqnos()),
+                Choice::Gc(at) => Some(state.take_gc(&trees[at], gc_jobs[at].take()?)),
+                Choice::Reclaim(at) => Some(state.take_reclamation(&trees[at])),
+            })
+        })
+    }
+
+    fn do_task(&self, task: &Task) {
+        let _at_work = self.signal.working();
+        let outcome = match task {
+            Task::Flush(tree) => self.noting_room(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
+            Task::Compact(tree, job) => self.noting_room(tree, Job::Compact, || self.compact_job(tree, job)),
+            Task::Gc(tree, job) => self.noting_room(tree, Job::Gc, || self.gc(tree, &**job, Means::Free)),
+            Task::Reclaim(tree) => self.reclaim_values(tree),
+        };
+        match outcome {
+            // Closing cancels long jobs; their inputs stay in force.
+            Err(Error::Closed { .. }) => {}
+            // Already noted: the work starts again when there is room.
+            Err(Error::Full { .. }) => {}
+            Err(_) if planted!("swallow_flush_error") => {}
+            other => drop(self.end_of_task(task, other)),
+        }
+        self.end_task(task);
+    }
+
+    fn end_task(&self, task: &Task) {
+        match task {
+            Task::Flush(tree) => self.end_work(tree.keyspace, |state| {
+                state.flushing.remove(&tree.keyspace);
+            }),
+            Task::Compact(tree, job) => self.end_compaction(tree.keyspace, job),
+            Task::Gc(tree, job) => self.end_gc(tree.keyspace, Some(job.claim())),
+            Task::Reclaim(tree) => self.end_work(tree.keyspace, |state| {
+                state.reclaiming.remove(&tree.keyspace);
+            }),
+        }
+    }
+
+    /// Gives back what [`Work::try_begin`](crate::background::work::Work::try_begin) or a worker took for `job`.
+    pub fn end_compaction(&self, keyspace: KeyspaceId, job: &CompactionJob) {
+        self.end_work(keyspace, |state| {
+            if let Some(busy) = state.busy.get_mut(&keyspace) {
+                unmark(busy, job);
+            }
+        });
+    }
+
+    /// Gives back what a worker or [`Work::try_gc`](crate::background::work::Work::try_gc) took.
+    pub fn end_gc(&self, keyspace: KeyspaceId, claim: Option<&GcClaim>) {
+        self.end_work(keyspace, |state| {
+            let gc = state.gc.entry(keyspace).or_default();
+            match claim.and_then(|claim| gc.running.iter().position(|running| running == claim)) {
+                Some(at) => drop(gc.running.swap_remove(at)),
+                None => gc.by_caller = false,
+            }
+        });
+    }
+
+    fn end_work(&self, keyspace: KeyspaceId, give_back: impl FnOnce(&mut WorkState)) {
+        self.work.change(keyspace, |state| {
+            give_back(state);
+            state.running -= 1;
+        });
+        self.update_pace_of(&[keyspace]);
+        self.work.look_at(&[keyspace]);
+    }
+
+    /// Waits until `done`, which it checks after every change. `stats` reports `who` waits and `on` what.
+    ///
+    /// # Errors
+    /// The failure that poisoned the database, or that it was closed.
+    pub fn wait_until(&self, who: &'static str, on: &'static str, done: impl Fn() -> bool) -> Result<()> {
+        let (mut waiting, mut vigil, mut unnotified) = (None, Vigil::default(), None);
+        loop {
+            let seen = self.signal.epoch();
+            if done() {
+                if unnotified == Some(seen) && !self.signal.changes_soon(seen) {
+                    self.break_up(who, on, "that had come true and nobody notified");
+                }
+                return Ok(());
+            }
+            self.health.writable()?;
+            if self.works_in_caller() {
+                self.run_due_work()?;
+                self.health.writable()?;
+                let is_running = self.work.look(|state| state.running > 0);
+                if !is_running && self.signal.epoch() == seen {
+                    return Ok(());
+                }
+                // Another thread is working, or just was: with several callers, each does what is due.
+                if !is_running {
+                    continue;
+                }
+            }
+            waiting.get_or_insert_with(|| self.signal.waiting(who, on, self.env.clock.now()));
+            let woken = match self.works_in_caller() {
+                true => self.signal.look_up(seen, IDLE_LOOK, &mut vigil),
+                false => self.signal.sleep_past(seen),
+            };
+            // With work in callers' threads this checks so often that it may be early.
+            unnotified = (woken == Woken::Patient && !self.works_in_caller()).then_some(seen);
+            if woken == Woken::Overdue {
+                self.break_up(who, on, NOBODY_WORKS);
+            }
+        }
+    }
+
+    /// This wait would never have ended. Recomputes everything that conditions depend on, and wakes everybody.
+    fn break_up(&self, who: &'static str, on: &'static str, why: &'static str) {
+        let words = self.signal.note_overdue(who, on, why);
+        self.update_pace();
+        self.work.look_everywhere();
+        debug_assert!(false, "{words}");
+    }
+
+    /// Waits until no background work is due or running and all obsolete files are deleted.
+    ///
+    /// # Errors
+    /// As [`Engine::wait_until`]; [`Error::Full`] when due work waits for room.
+    pub fn wait_idle(&self) -> Result<()> {
+        let (who, on) = ("a caller of wait_idle", "background work to end");
+        let _waiting = self.signal.waiting(who, on, self.env.clock.now());
+        let mut vigil = Vigil::default();
+        while !self.is_idle() {
+            self.health.writable()?;
+            if self.works_in_caller() {
+                self.work.doubt();
+                self.run_due_work()?;
+                self.health.writable()?;
+                break;
+            }
+            // This looks at all trees, so workers must look at all trees too.
+            self.work.look_everywhere();
+            vigil.own_changes += 1;
+            if self.signal.look_up(self.signal.epoch(), IDLE_LOOK, &mut vigil) == Woken::Overdue {
+                self.break_up(who, on, NOBODY_WORKS);
+            }
+        }
+        self.tables.remover().wait();
+        let jobs = [Job::Flush, Job::Compact, Job::Gc];
+        let held_up = self.trees.all().iter().find_map(|p| jobs.iter().find_map(|&job| self.held_up(p, job)));
+        held_up.map_or(Ok(()), Err)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.work.look(|state| {
+            let quiet = |p: &Arc<Tree>| {
+                let load = self.load(p, state).0;
+                let waits = |job| self.held_up(p, job).is_some();
+                let due = load.debt >= 1.0 && !waits(Job::Compact) && {
+                    let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
+                    p.choose(&busy).is_some()
+                };
+                let is_flushed = load.sealed == 0 || waits(Job::Flush);
+                let is_rewritten_by_gc = load.garbage == Garbage::None || waits(Job::Gc);
+                let is_pruned = !load.held || waits(Job::Compact);
+                is_flushed && !due && is_rewritten_by_gc && is_pruned && !load.drained
+            };
+            state.running == 0 && self.trees.all().iter().all(quiet)
+        })
+    }
+
+    /// The load of a tree, and its next GC job.
+    fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<Box<dyn GcJob>>) {
+        // This comes first, so that no snapshot ends unnoticed between this and the check below.
+        if !planted!("snapshot_end_unnoticed") && tree.is_held() {
+            self.snapshots.notify_of_ends_below(self.visible(), tree.keyspace);
+        }
+        let view = tree.view();
+        let gc = state.gc.get(&tree.keyspace);
+        let running = gc.map_or(&[][..], |of| &of.running);
+        let is_reclaiming = state.reclaiming.contains(&tree.keyspace);
+        let drained = !is_reclaiming && self.can_reclaim(tree);
+        let job = match gc {
+            Some(of) if of.callers > 0 => None,
+            // On a slow disk copies would pile up while what they replace still takes space.
+            _ if (is_reclaiming || drained) && self.is_full(tree) => None,
+            _ => self.next_gc(tree, running),
+        };
+        let garbage = match &job {
+            None => Garbage::None,
+            Some(_) if running.is_empty() => Garbage::Due,
+            Some(_) => Garbage::Concurrent,
+        };
+        let load = Load {
+            sealed: view.sealed.len(),
+            flushing: state.flushing.contains(&tree.keyspace),
+            debt: tree.debt(),
+            garbage,
+            drained,
+            held: tree.choose_held(&self.snapshots.seqnos()).is_some(),
+        };
+        (load, job)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! What a worker does next, and that jobs of one level run at once.
+
+use std::{ops::Bound, path::Path, thread};
+
+use bifold_io::{Env, memory::MemoryFs};
+
+use super::*;
+use crate::{
+    api::options::{Compaction, Durability, KeyspaceOptions, Leveled, Options},
+    commit::write::{Act, Op},
+    state::recover::recover,
+};
+
+/// No worker runs: the test takes what they would.
+#[test]
+fn jobs_of_one_level_run_at_once_where_their_keys_are_disjoint() {
+    let leveled = Leveled { level0_runs: 2, base_bytes: 4 << 10, ..Leveled::default() };
+    let keyspace = KeyspaceOptions { compaction: Compaction::Leveled(leveled), ..KeyspaceOptions::default() };
+    let options = Options { workers: Workers::Threads(3), keyspace, ..Options::default() };
+    let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+    let engine = recover(env, Path::new("/db"), options).unwrap();
+    let tree = engine.create_keyspace("k", &engine.options.keyspace).unwrap();
+    let key = |half: char, n: u32| format!("{half}{n:03}");
+    let fill = |half: char, round: u8| {
+        for n in 0..200 {
+            let key = key(half, n);
+            let op = Op { tree: &tree, key: key.as_bytes(), act: Act::Put(&[round; 100]) };
+            engine.commit(&[op], Durability::Buffered).unwrap();
+        }
+        engine.seal(&mut engine.wal.hold(), std::slice::from_ref(&tree)).unwrap();
+        engine.flush_oldest(&tree, Means::Free).unwrap();
+    };
+    fill('a', 0);
+    fill('z', 0);
+    engine.compact_range(&tree, Bound::Unbounded, Bound::Unbounded).unwrap();
+    for round in 1..=2 {
+        fill('a', round);
+        fill('z', round);
+    }
+    let take = || engine.work.take(|state| state.take_compaction(&tree, None));
+    let tasks = [take().expect("one half is due"), take().expect("the other half is due, too")];
+    let [first, second] = tasks.each_ref().map(|task| match task {
+        Task::Compact(_, job) => job.clone(),
+        _ => panic!("not a compaction"),
+    });
+    assert_eq!((first.output_level, first.output_run), (second.output_level, second.output_run));
+    assert!(first.inputs.iter().all(|input| !second.inputs.contains(input)));
+    let ends = |job: &CompactionJob| job.keys.clone().map(|(first, last)| (first, last.unwrap())).unwrap();
+    let ((a, b), (c, d)) = (ends(&first), ends(&second));
+    assert!(b < c || d < a, "{first:?} and {second:?} write the same keys");
+    assert!(take().is_none(), "nothing is left");
+    thread::scope(|scope| tasks.iter().for_each(|task| drop(scope.spawn(|| engine.do_task(task)))));
+    engine.health.well().unwrap();
+    let busy = engine.work.busy(tree.keyspace);
+    assert!(busy.tables.is_empty() && busy.outputs.is_empty(), "{busy:?}");
+    let view = tree.view();
+    let filled: Vec<usize> = view.version.shape().levels.iter().map(|level| level.runs.len()).collect();
+    assert_eq!(filled.iter().sum::<usize>(), 1, "all is in one run: {filled:?}");
+    let tables: Vec<_> = view.version.tables().map(|table| Arc::clone(table.meta())).collect();
+    assert!(tables.windows(2).all(|pair| pair[0].largest < pair[1].smallest), "{tables:?}");
+    assert_eq!(tables.iter().map(|table| table.entries).sum::<u64>(), 400, "older versions are gone");
+}
+
+fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
+    Load { sealed, flushing, debt, garbage: Garbage::None, drained: false, held: false }
+}
+
+#[test]
+fn flushes_come_first_then_the_largest_debt() {
+    let loads =
+        [load(0, false, 3.0), load(1, false, 0.2), load(2, false, 1.0), load(1, true, 9.0), load(0, false, 0.9)];
+    use Choice::{Compact, Flush};
+    assert_eq!(choose(&loads, Role::Merger, false), [Flush(2), Flush(1), Compact(3), Compact(0), Compact(2)]);
+    assert_eq!(choose(&loads, Role::Flusher, false), [Flush(2), Flush(1)]);
+}
+
+#[test]
+fn compaction_takes_turns_with_gc() {
+    let garbage = Load { garbage: Garbage::Due, drained: true, ..load(0, false, 1.2) };
+    use Choice::{Compact, Gc, Reclaim};
+    assert_eq!(choose(&[garbage], Role::Alone, false), [Reclaim(0), Gc(0), Compact(0)]);
+    assert_eq!(choose(&[garbage], Role::Alone, true), [Reclaim(0), Compact(0), Gc(0)]);
+    assert_eq!(choose(&[Load { debt: 2.0, ..garbage }], Role::Merger, false), [Compact(0), Gc(0)]);
+    assert_eq!(choose(&[garbage], Role::Flusher, false), [Reclaim(0)]);
+}
+
+#[test]
+fn a_second_gc_run_of_a_tree_comes_after_everything_else() {
+    let concurrent = Load { garbage: Garbage::Concurrent, ..load(0, false, 0.0) };
+    let due = Load { garbage: Garbage::Due, ..load(0, false, 1.2) };
+    use Choice::{Compact, Gc};
+    assert_eq!(choose(&[concurrent, due], Role::Merger, false), [Gc(1), Compact(1), Gc(0)]);
+    assert_eq!(choose(&[concurrent, due], Role::Merger, true), [Compact(1), Gc(1), Gc(0)]);
+    assert_eq!(choose(&[concurrent], Role::Flusher, false), []);
+    assert_eq!(choose(&[concurrent], Role::Alone, false), []);
+}
+
+#[test]
+fn what_snapshots_held_goes_last_unless_a_compaction_is_due() {
+    let held = Load { held: true, garbage: Garbage::Due, ..load(0, false, 0.5) };
+    use Choice::{Compact, Gc, Prune};
+    assert_eq!(choose(&[held], Role::Merger, false), [Gc(0), Prune(0)]);
+    assert_eq!(choose(&[Load { debt: 1.5, ..held }], Role::Alone, true), [Compact(0), Gc(0)]);
+    assert_eq!(choose(&[held], Role::Flusher, false), []);
+}
+
+#[test]
+fn a_tree_in_shape_asks_for_nothing() {
+    assert_eq!(choose(&[load(0, false, 0.99)], Role::Alone, false), []);
+    assert_eq!(choose(&[load(1, true, 0.0)], Role::Alone, false), []);
+}

@@ -1,0 +1,210 @@
+//! The background work that is running: which worker has taken what.
+//!
+//! The state changes in two ways only. [`Work::change`] notifies all waiters. [`Work::take`] only takes something for
+//! the caller and notifies nobody, because no wait ends by that.
+//!
+//! A worker looks for work only in keyspaces that have changed since nothing was due there. Code that may make work
+//! due names the keyspaces ([`Work::look_at`], [`Work::change`]), which also notifies all waiters.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
+};
+
+use bifold_contract::{Busy, CompactionJob, KeyspaceId};
+use bifold_values::placement::GcClaim;
+
+use crate::{
+    background::places::Places,
+    waiting::{signal::Signal, sync::LockExt},
+};
+
+/// Running work, and how to wait until it changes.
+pub(crate) struct Work {
+    state: Mutex<WorkState>,
+    /// Where work may be due. Lock order: after the state.
+    due: Mutex<Places>,
+    signal: Arc<Signal>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+pub(crate) struct WorkState {
+    /// Keyspaces with a memtable that is being written.
+    pub flushing: BTreeSet<KeyspaceId>,
+    /// The GC runs of each keyspace.
+    pub gc: BTreeMap<KeyspaceId, GcRuns>,
+    /// Keyspaces whose drained value files are being reclaimed.
+    pub reclaiming: BTreeSet<KeyspaceId>,
+    /// The last task that was neither a flush nor a reclamation was GC.
+    pub gc_came_last: bool,
+    /// What running compactions have taken.
+    pub busy: BTreeMap<KeyspaceId, Busy>,
+    /// The number of running jobs, including those in callers' threads.
+    pub running: usize,
+}
+
+/// The GC runs of one tree.
+#[derive(Default)]
+pub(crate) struct GcRuns {
+    /// What the jobs of the workers have taken.
+    pub running: Vec<GcClaim>,
+    /// Callers that asked for GC of everything. Workers then start no GC, or the callers could wait forever for a
+    /// moment without any.
+    pub callers: u32,
+    /// One of these callers is running GC now.
+    pub by_caller: bool,
+}
+
+/// The outcome of planning a manual compaction.
+pub(crate) enum Begun {
+    /// There is nothing to merge.
+    NothingToDo,
+    /// A running job holds some of its tables.
+    Busy,
+    /// Its tables are taken for this job.
+    Job(CompactionJob),
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("due", &self.due).finish_non_exhaustive()
+    }
+}
+
+impl Work {
+    /// Nothing is running. Changes notify the waiters of `signal`.
+    pub fn new(signal: Arc<Signal>) -> Self {
+        Self { state: Mutex::default(), due: Mutex::default(), signal, threads: Mutex::default() }
+    }
+
+    /// Changes the state of a keyspace and notifies all waiters.
+    ///
+    /// It notifies before it releases the lock: a waiter that finds nothing running must also find that something has
+    /// ended.
+    pub fn change<T>(&self, keyspace: KeyspaceId, change: impl FnOnce(&mut WorkState) -> T) -> T {
+        let mut state = self.state.hold();
+        let answer = change(&mut state);
+        self.look_at(&[keyspace]);
+        answer
+    }
+
+    /// Work may have become due in these keyspaces.
+    pub fn look_at(&self, keyspaces: &[KeyspaceId]) {
+        self.due.hold().add(keyspaces.iter().copied());
+        self.signal.notify();
+    }
+
+    /// Work may have become due anywhere.
+    pub fn look_everywhere(&self) {
+        self.doubt();
+        self.signal.notify();
+    }
+
+    /// The next worker that looks for work looks everywhere, in case some code did not say where.
+    pub fn doubt(&self) {
+        self.due.hold().add_all();
+    }
+
+    /// Takes the places where work may be due. The caller looks there and gives back those where some is:
+    /// [`Work::are_due`].
+    pub fn take_due(&self) -> Places {
+        self.due.hold().take()
+    }
+
+    /// Work is due in these keyspaces, whether or not a worker takes some of it now.
+    pub fn are_due(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) {
+        self.due.hold().add(keyspaces);
+    }
+
+    /// Takes something for the caller. No wait ends by that.
+    pub fn take<T>(&self, take: impl FnOnce(&mut WorkState) -> T) -> T {
+        take(&mut self.state.hold())
+    }
+
+    /// Reads the state.
+    pub fn look<T>(&self, look: impl FnOnce(&WorkState) -> T) -> T {
+        look(&self.state.hold())
+    }
+
+    /// Adds threads that end after [`Work::stop`].
+    pub fn has_threads(&self, threads: impl IntoIterator<Item = JoinHandle<()>>) {
+        self.threads.hold().extend(threads);
+    }
+
+    /// Stops all workers and waits for them. A worker that calls this itself is not waited for.
+    pub fn stop(&self) {
+        self.signal.stop();
+        let threads = std::mem::take(&mut *self.threads.hold());
+        let me = std::thread::current().id();
+        for thread in threads.into_iter().filter(|t| t.thread().id() != me) {
+            let _a_panic_was_reported_by_its_thread = thread.join();
+        }
+    }
+
+    /// Plans a manual compaction and marks its tables and levels as taken. The plan is made under the lock: a job
+    /// changes the tables before it gives them back, so what is free now still exists.
+    pub fn try_begin(&self, keyspace: KeyspaceId, plan: impl FnOnce() -> Option<CompactionJob>) -> Begun {
+        self.take(|state| {
+            let Some(job) = plan() else { return Begun::NothingToDo };
+            let busy = state.busy.entry(keyspace).or_default();
+            if job.inputs.iter().any(|(_, _, table)| busy.tables.contains(table)) || !busy.outputs.is_empty() {
+                return Begun::Busy;
+            }
+            mark(busy, &job);
+            state.running += 1;
+            Begun::Job(job)
+        })
+    }
+
+    /// Whether GC or reclamation of a keyspace is running.
+    pub fn is_freeing(&self, keyspace: KeyspaceId) -> bool {
+        let runs_gc = |of: &GcRuns| of.by_caller || !of.running.is_empty();
+        self.look(|state| state.reclaiming.contains(&keyspace) || state.gc.get(&keyspace).is_some_and(runs_gc))
+    }
+
+    /// From now on workers start no GC of this keyspace.
+    pub fn reserve_gc(&self, keyspace: KeyspaceId) {
+        self.take(|state| state.gc.entry(keyspace).or_default().callers += 1);
+    }
+
+    /// Undoes [`Work::reserve_gc`].
+    pub fn release_gc(&self, keyspace: KeyspaceId) {
+        self.change(keyspace, |state| state.gc.entry(keyspace).or_default().callers -= 1);
+    }
+
+    /// Takes all GC of a keyspace's values for a caller, unless some is running.
+    pub fn try_gc(&self, keyspace: KeyspaceId) -> bool {
+        self.take(|state| {
+            let gc = state.gc.entry(keyspace).or_default();
+            let taken = !gc.by_caller && gc.running.is_empty();
+            gc.by_caller |= taken;
+            state.running += usize::from(taken);
+            taken
+        })
+    }
+
+    /// The tables of one tree that are inputs of running jobs.
+    pub fn busy(&self, keyspace: KeyspaceId) -> Busy {
+        self.look(|state| state.busy.get(&keyspace).cloned().unwrap_or_default())
+    }
+}
+
+/// Marks what a job takes: its tables, and the keys that it writes in the level of its output.
+pub(crate) fn mark(busy: &mut Busy, job: &CompactionJob) {
+    busy.tables.extend(job.inputs.iter().map(|i| i.2));
+    busy.outputs.push(job.output());
+}
+
+/// Removes the marks of a job that has ended.
+pub(crate) fn unmark(busy: &mut Busy, job: &CompactionJob) {
+    for (_, _, table) in &job.inputs {
+        busy.tables.remove(table);
+    }
+    let output = job.output();
+    if let Some(at) = busy.outputs.iter().position(|taken| *taken == output) {
+        busy.outputs.swap_remove(at);
+    }
+}

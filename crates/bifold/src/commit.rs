@@ -1,0 +1,8 @@
+//! From a batch to the log and the memtable: the only path of writes.
+
+pub(crate) mod memory;
+pub(crate) mod overwrites;
+pub(crate) mod pace;
+pub(crate) mod room;
+pub(crate) mod wal;
+pub(crate) mod write;

@@ -1,0 +1,473 @@
+//! Room on the disk: puts are refused before the disk is full, so that it can be emptied.
+//!
+//! ```text
+//! free bytes of the disk, and those of RESERVE
+//! ├─ unwritten   what memtables hold: a flush will write it            ┐ a delete, a compaction or a GC run begins or
+//! ├─ floor       logs, manifest, the steps of a job between two checks ┘ goes on only when it leaves these
+//! ├─ for jobs    what a compaction or GC run has on disk twice         ─ puts leave this, too
+//! └─ spare       for puts
+//! ```
+//!
+//! * **Puts end first.** The rest is for deletes, flushes, compactions and GC, and these free more. Nothing is
+//!   poisoned: puts go on when there is room again.
+//! * **A job that would not leave enough is stopped** before the disk is full, and its output removed. It starts
+//!   again when there is more room than it found, or after a second.
+//! * **`RESERVE`** holds space on the disk that nobody else gets. It is removed when there is no other room; so a
+//!   database can be opened and emptied even if others have filled its disk. Background work leaves it alone.
+//!
+//! The free space is checked rarely: each time commits have written an eighth of what is spare, or a sixteenth of the
+//! database's size. If a system does not report it (quotas of users, file systems of tests), nothing is refused, and
+//! a full disk poisons the database as any failure does.
+
+use std::{
+    cell::Cell,
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bifold_contract::{Error, KeyspaceId, Result, planted};
+use bifold_format::names;
+use bifold_io::{Dir, fs::APPEND_SLOT_BYTES};
+
+use crate::{
+    commit::write::{Act, Op},
+    engine::Engine,
+    state::tree::Tree,
+    waiting::sync::LockExt,
+};
+
+/// Commits check when they have written this share of the database's size, or an eighth of what is spare.
+const LOOK_SHARE: u64 = 16;
+const LOOK_BYTES_MIN: u64 = 1 << 20;
+/// Jobs check at least each time they have written this many bytes; so do commits.
+const LOOK_BYTES_MAX: u64 = 64 << 20;
+
+/// Commits check this often if the system did not report how much is free: it may report it later.
+const UNKNOWN_BYTES: u64 = 64 << 10;
+
+/// What logs and other small files need, in whole blocks.
+const FLOOR_BYTES: u64 = 32 << 10;
+
+/// A job writes this much between two checks.
+const STEP_BYTES: u64 = 64 << 10;
+
+/// After GC a unit goes on in a file of its own, which has a slot for its appends, and its copies end within blocks.
+const UNIT_BYTES: u64 = APPEND_SLOT_BYTES + 4 * 4096;
+
+/// Finishing a table writes its index and filter: about this share of it.
+const INDEX_SHARE: u64 = 32;
+
+/// Up to this many bytes `RESERVE` takes a share of the database's size.
+const RESERVE_BYTES_MAX: u64 = 64 << 20;
+const RESERVE_SHARE: u64 = 32;
+/// At least this many bytes, but no larger a share.
+const RESERVE_BYTES_MIN: u64 = 4 << 20;
+const RESERVE_SHARE_MAX: u64 = 4;
+
+/// Up to this many bytes jobs may need three quarters of the database's size; beyond, a sixteenth.
+const JOB_BYTES: u64 = 64 << 20;
+const JOB_SHARE: u64 = 16;
+
+/// Work that found too little room is tried again after this time, if not before.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The state of a database's room.
+#[derive(Default)]
+pub(crate) struct Room {
+    /// Commits check the disk again when they have written this many bytes in all.
+    look_at: AtomicU64,
+    is_short: AtomicBool,
+    reserve: Mutex<Reserve>,
+    manifest_bytes: AtomicU64,
+    /// What the file system needs free for any change.
+    change_bytes: u64,
+    held_up: Mutex<BTreeMap<(KeyspaceId, Job), HeldUp>>,
+}
+
+/// The state of `RESERVE`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reserve {
+    bytes: u64,
+    /// The file system cannot reserve space. It is not asked again.
+    is_refused: bool,
+}
+
+impl Reserve {
+    /// Returns whether there was anything to release.
+    fn release(&mut self, dir: &Dir) -> bool {
+        if self.bytes == 0 {
+            return false;
+        }
+        let given = dir.reserve(names::RESERVE, 0);
+        self.bytes = match &given {
+            Ok(()) => 0,
+            // The file may be deleted already, and only the sync after it has failed.
+            Err(_) => dir.len(names::RESERVE).ok().flatten().unwrap_or(0),
+        };
+        given.is_ok()
+    }
+
+    fn grow_to(&mut self, bytes: u64, dir: &Dir) {
+        match dir.reserve(names::RESERVE, bytes) {
+            Ok(()) => self.bytes = bytes,
+            Err(error) => {
+                self.is_refused = !error.is_full();
+                // A partial reserve is of no use.
+                let _counted = dir.remove(names::RESERVE);
+                self.bytes = 0;
+            }
+        }
+    }
+}
+
+/// The space that work may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// The free space. `RESERVE` stays for whoever opens or empties the database when others have filled the disk.
+    #[default]
+    Free,
+    /// `RESERVE` as well: a caller waits for this work.
+    Reserve,
+}
+
+/// The kinds of work that can find too little room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Job {
+    /// A flush.
+    Flush,
+    /// A compaction.
+    Compact,
+    /// A GC run.
+    Gc,
+}
+
+/// Work that waits for room.
+#[derive(Clone, Debug)]
+struct HeldUp {
+    /// The room that it found: with more, it is tried again.
+    left: u64,
+    /// When that was. What a system reports as free need not change when there is more.
+    since: Duration,
+    why: Error,
+}
+
+impl Means {
+    fn reach_reserve(self) -> bool {
+        self == Self::Reserve
+    }
+}
+
+impl Room {
+    /// For a database in `dir` with these sizes of `RESERVE` and manifest.
+    pub fn new(dir: &Dir, reserve_bytes: u64, manifest_bytes: u64) -> Self {
+        let reserve = Reserve { bytes: reserve_bytes, is_refused: false };
+        let (change_bytes, manifest_bytes) = (dir.change_bytes(), AtomicU64::new(manifest_bytes));
+        Self { reserve: Mutex::new(reserve), manifest_bytes, change_bytes, ..Self::default() }
+    }
+
+    /// Whether puts are refused.
+    pub fn is_short(&self) -> bool {
+        self.is_short.load(Relaxed)
+    }
+
+    /// The bytes of `RESERVE`.
+    pub fn reserve_bytes(&self) -> u64 {
+        self.reserve.hold().bytes
+    }
+
+    /// Notes the length of a rewritten manifest. The next rewrite is on disk together with the old one.
+    pub fn note_manifest(&self, bytes: u64) {
+        self.manifest_bytes.store(bytes, Relaxed);
+    }
+
+    fn floor(&self) -> u64 {
+        FLOOR_BYTES + self.change_bytes + 2 * self.manifest_bytes.load(Relaxed)
+    }
+
+    /// Releases the space of `RESERVE`. Returns whether there was any.
+    fn release(&self, dir: &Dir) -> bool {
+        !planted!("keep_reserve") && self.reserve.hold().release(dir)
+    }
+}
+
+/// The bytes that a compaction or GC run may have on disk twice. A small database may be rewritten as a whole; of a
+/// large one only parts are, which have less than this.
+fn job_bytes(data_bytes: u64) -> u64 {
+    (data_bytes / 4 * 3).min(JOB_BYTES.max(data_bytes / JOB_SHARE))
+}
+
+/// The size that `RESERVE` should have if the smallest possible job may write `smallest_job` bytes.
+fn reserve_bytes(data_bytes: u64, smallest_job: u64, most: u64) -> u64 {
+    (data_bytes / RESERVE_SHARE)
+        .clamp(RESERVE_BYTES_MIN, RESERVE_BYTES_MAX)
+        .max(written_bytes(smallest_job))
+        .min(most)
+        .min(data_bytes / RESERVE_SHARE_MAX)
+}
+
+impl Engine {
+    /// Lets a commit of `bytes` go on, unless the disk has too little room for it.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn admit(&self, ops: &[Op<'_>], bytes: u64) -> Result<()> {
+        let written = self.counters.user_bytes_written();
+        if written + bytes < self.room.look_at.load(Relaxed) {
+            return Ok(());
+        }
+        let Some(free) = self.dir.free_bytes() else {
+            self.room.look_at.store(written + UNKNOWN_BYTES, Relaxed);
+            return Ok(());
+        };
+        let data_bytes = self.data_bytes();
+        let needed = self.kept_free() + self.room_for_jobs(data_bytes);
+        let spare = (free + self.room.reserve_bytes()).saturating_sub(needed);
+        let is_short = spare < 2 * bytes + if self.room.is_short() { needed / 8 } else { 0 };
+        if self.room.is_short.swap(is_short, Relaxed) && !is_short {
+            self.signal.notify();
+        }
+        if is_short {
+            self.room.look_at.store(0, Relaxed);
+        } else {
+            let often = (data_bytes / LOOK_SHARE).clamp(LOOK_BYTES_MIN, LOOK_BYTES_MAX);
+            self.room.look_at.store(written + often.min(spare / 8), Relaxed);
+            self.fit_reserve(data_bytes, free, needed);
+        }
+        let writes_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
+        match is_short {
+            true if writes_values && !planted!("puts_until_full") => Err(self.full(free, needed + 2 * bytes)),
+            true => self.ensure_room(2 * bytes),
+            false => Ok(()),
+        }
+    }
+
+    /// Requires room for this many bytes that are not in memtables yet. If there is too little, it releases `RESERVE`.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn ensure_room(&self, bytes: u64) -> Result<()> {
+        self.ensure_room_by(Means::Reserve, bytes)
+    }
+
+    /// As [`Engine::ensure_room`], with these means.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn ensure_room_by(&self, means: Means, bytes: u64) -> Result<()> {
+        self.ensure_free(self.kept_free() + bytes, means).map(drop)
+    }
+
+    /// Requires room for a flush of this many bytes.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn ensure_room_to_flush(&self, bytes: u64, means: Means) -> Result<()> {
+        self.ensure_free(self.room.floor() + written_bytes(bytes), means).map(drop)
+    }
+
+    /// Requires room for the next step of a job that has written `bytes` more. `unlooked` holds how many it may write
+    /// before the disk is checked again.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn look_for_room(&self, unlooked: &Cell<u64>, bytes: u64, means: Means) -> Result<()> {
+        let may_write = unlooked.get().saturating_sub(bytes.max(STEP_BYTES));
+        unlooked.set(may_write);
+        if may_write == 0 {
+            let left = self.ensure_free(self.kept_free() + self.step_bytes(self.data_bytes()), means)?;
+            unlooked.set((left / 4).min(LOOK_BYTES_MAX));
+        }
+        Ok(())
+    }
+
+    /// How many of these copies, in their order, there is room for, but `least` or all at least; and how many bytes they
+    /// need if that is more than there is.
+    pub fn fitting(&self, copies: &[u64], least: usize) -> (usize, Option<u64>) {
+        let Some(free) = self.dir.free_bytes() else { return (copies.len(), None) };
+        let kept = self.kept_free();
+        if free / 2 > kept + self.data_bytes() {
+            return (copies.len(), None);
+        }
+        let needed = |count: usize| written_bytes(copies[..count].iter().sum()) + count as u64 * UNIT_BYTES;
+        let mut count = copies.len();
+        loop {
+            let bytes = needed(count);
+            let fits = kept + bytes <= free;
+            if fits || count <= least {
+                return (count, (!fits).then_some(bytes));
+            }
+            count = count.div_ceil(2).max(least);
+        }
+    }
+
+    /// Requires this many free bytes. Returns how many more there are.
+    fn ensure_free(&self, bytes: u64, means: Means) -> Result<u64> {
+        let Some(mut free) = self.dir.free_bytes() else { return Ok(u64::MAX) };
+        if free < bytes && means.reach_reserve() && self.room.release(&self.dir) {
+            free = self.dir.free_bytes().unwrap_or(free);
+        }
+        free.checked_sub(bytes).ok_or_else(|| self.full(free, bytes))
+    }
+
+    fn full(&self, free_bytes: u64, needed_bytes: u64) -> Error {
+        Error::Full { path: self.dir.path().into(), free_bytes, needed_bytes }
+    }
+
+    /// What always stays free: memtables must reach the disk, and the manifest must go on.
+    fn kept_free(&self) -> u64 {
+        let trees = self.trees.all();
+        let unwritten: usize =
+            trees.iter().map(|p| p.view().layers().map(|l| l.memtable.data_bytes()).sum::<usize>()).sum();
+        self.room.floor() + written_bytes(unwritten as u64)
+    }
+
+    /// The most that a job writes between two checks: at the end of a table its index and filter as well.
+    fn step_bytes(&self, data_bytes: u64) -> u64 {
+        let table_bytes = self.trees.all().iter().map(|p| p.options.table_bytes).max().unwrap_or(0);
+        2 * STEP_BYTES + table_bytes.min(data_bytes) / INDEX_SHARE
+    }
+
+    fn room_for_jobs(&self, data_bytes: u64) -> u64 {
+        self.options.free_bytes_min.unwrap_or_else(|| job_bytes(data_bytes) + self.step_bytes(data_bytes))
+    }
+
+    /// What the smallest possible job writes: a rewritten table, or the copies of one unit of values.
+    fn smallest_job(&self) -> u64 {
+        let table = |p: &Tree| p.view().version.tables().map(|table| table.meta().bytes).max().unwrap_or(0);
+        self.trees.all().iter().map(|p| table(p).max(p.placement().largest_unit())).max().unwrap_or(0)
+    }
+
+    /// Bytes in tables and value files.
+    fn data_bytes(&self) -> u64 {
+        let trees = self.trees.all();
+        let tables = |p: &Tree| p.view().version.tables().map(|table| table.meta().bytes).sum::<u64>();
+        trees.iter().map(|p| tables(p) + p.placement().space().total_bytes).sum()
+    }
+
+    /// Fits `RESERVE` to the database after opening it.
+    pub fn provide_reserve(&self) {
+        if let Some(free) = self.dir.free_bytes() {
+            let data_bytes = self.data_bytes();
+            self.fit_reserve(data_bytes, free, self.kept_free() + self.room_for_jobs(data_bytes));
+        }
+    }
+
+    /// Grows and shrinks `RESERVE` with the database. It grows only if the disk has plenty of room.
+    fn fit_reserve(&self, data_bytes: u64, free: u64, needed: u64) {
+        let most = self.options.free_bytes_min.unwrap_or(u64::MAX);
+        let wanted = reserve_bytes(data_bytes, self.smallest_job(), most);
+        // For the change under way, and for the next one while the space that the first one replaces is not free yet.
+        let wanted = wanted + if wanted > 0 { (2 * self.room.change_bytes).min(data_bytes).min(most) } else { 0 };
+        let mut reserve = self.room.reserve.hold();
+        if reserve.bytes > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4)) {
+            reserve.release(&self.dir);
+        }
+        let is_plenty = free / 4 > wanted && free / 2 > needed;
+        if reserve.bytes < wanted / 4 * 3 && is_plenty && !reserve.is_refused && !self.room.is_short() {
+            reserve.grow_to(wanted, &self.dir);
+        }
+    }
+
+    /// Does work and notes its outcome: work that found too little room waits for more.
+    pub fn noting_room<T>(&self, tree: &Tree, job: Job, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let outcome = work();
+        self.note_room(tree, job, outcome.as_ref().err());
+        outcome
+    }
+
+    /// Runs a flush, a merge or the copies of a GC run, which remove their output when they fail and change nothing.
+    /// So a system without room reports [`Error::Full`], whatever it said was free; but first the work runs once more
+    /// with the space of `RESERVE`.
+    pub fn with_room<T>(&self, means: Means, work: impl Fn() -> Result<T>) -> Result<T> {
+        let outcome = match work() {
+            Err(error) if error.is_full() && means.reach_reserve() && self.room.release(&self.dir) => work(),
+            other => other,
+        };
+        outcome.map_err(|error| match self.dir.free_bytes() {
+            // If the system does not report how much is free, nobody would know when to begin again: it poisons.
+            Some(free) if matches!(error, Error::Io { .. }) && error.is_full() => self.full(free, self.kept_free()),
+            _ => error,
+        })
+    }
+
+    /// Waits for memtables of some trees to be written, until `is_enough`, or until a flush of one has too little
+    /// room. `stats` reports who waits on what.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and those of [`Engine::wait_until`].
+    pub fn wait_for_flush_of(
+        &self,
+        (who, on): (&'static str, &'static str),
+        trees: impl Fn() -> Vec<Arc<Tree>>,
+        is_enough: impl Fn() -> bool,
+    ) -> Result<()> {
+        // Kept here: a flush may no longer be held up by the time it is asked again, with nothing written.
+        let full = Cell::new(None);
+        self.wait_until(who, on, || {
+            let is_enough = is_enough();
+            let held_up = if is_enough { None } else { trees().iter().find_map(|p| self.held_up(p, Job::Flush)) };
+            let is_over = is_enough || held_up.is_some();
+            full.set(held_up);
+            is_over
+        })?;
+        full.into_inner().map_or(Ok(()), Err)
+    }
+
+    fn note_room(&self, tree: &Tree, job: Job, error: Option<&Error>) {
+        let mut held_up = self.room.held_up.hold();
+        match error {
+            Some(why @ Error::Full { .. }) => {
+                let left = self.dir.free_bytes().unwrap_or(u64::MAX);
+                let since = self.env.clock.now();
+                held_up.insert((tree.keyspace, job), HeldUp { left, since, why: why.clone() });
+            }
+            _ => drop(held_up.remove(&(tree.keyspace, job))),
+        }
+    }
+
+    /// Why work of a keyspace waits for room, if it does.
+    pub fn held_up(&self, tree: &Tree, job: Job) -> Option<Error> {
+        let held_up = self.room.held_up.hold();
+        let found = held_up.get(&(tree.keyspace, job))?;
+        let is_as_before = self.dir.free_bytes().is_some_and(|free| free <= found.left);
+        let is_fresh = self.env.clock.now().saturating_sub(found.since) < RETRY;
+        (is_as_before && is_fresh && !tree.is_dropped()).then(|| found.why.clone())
+    }
+}
+
+/// What a flush of memtables with this many bytes writes, including indexes and filters; or a GC run over this many
+/// live bytes, including its moves.
+fn written_bytes(bytes: u64) -> u64 {
+    bytes + bytes / 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_small_database_keeps_room_for_a_rewrite_and_a_large_one_for_a_part() {
+        assert_eq!(job_bytes(0), 0);
+        assert_eq!(job_bytes(8 * MIB), 6 * MIB);
+        assert_eq!(job_bytes(500 * MIB), 64 * MIB);
+        assert_eq!(job_bytes(16 << 30), 1 << 30);
+    }
+
+    #[test]
+    fn the_reserve_is_a_share_of_the_data_within_bounds() {
+        assert_eq!(reserve_bytes(0, 0, 0), 0);
+        assert_eq!(reserve_bytes(8 * MIB, MIB, MIB * 64), 2 * MIB);
+        assert_eq!(reserve_bytes(32 * MIB, MIB, 64 * MIB), RESERVE_BYTES_MIN);
+        assert_eq!(reserve_bytes(320 * MIB, MIB, 64 * MIB), 10 * MIB);
+        assert_eq!(reserve_bytes(320 * MIB, 16 * MIB, 64 * MIB), 20 * MIB, "room to rewrite a table");
+        assert_eq!(reserve_bytes(32 * MIB, 16 * MIB, 64 * MIB), 8 * MIB, "but never more than a quarter");
+        assert_eq!(reserve_bytes(1 << 40, MIB, 1 << 36), RESERVE_BYTES_MAX);
+        assert_eq!(reserve_bytes(1 << 40, MIB, 7), 7, "not more than the options ask for");
+    }
+}

@@ -1,0 +1,363 @@
+//! The commit log: where a commit is written before it is visible, and how it becomes durable.
+//!
+//! ```text
+//!            commit lock                                 sync lock
+//! encode ─▶ pending bytes ─▶ one append to the file ─▶ one fdatasync for all who wait (group commit)
+//!           (Memory)          (Buffered)                (Sync)
+//! ```
+//!
+//! A separated value goes to its file before the record that points at it is encoded, and is synced before that record.
+//!
+//! **Invariants.** Bytes go to the file in commit order, whatever the durability of the commits: a `Buffered` commit
+//! also writes the `Memory` commits pending before it. A log is synced before any later log counts as synced, so the
+//! durable commits are always a prefix. After a failed append or sync nothing more is written: [`crate::state::health`].
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Weak},
+};
+
+use bifold_contract::{Error, FileId, IoSource, LogFloor, Result, SeqNo, planted};
+use bifold_format::{
+    log::{self, Before, LogEncoder},
+    names,
+};
+use bifold_io::{Dir, Writer};
+
+use crate::{
+    state::{
+        health::Health,
+        tree::{Tree, Values},
+    },
+    waiting::sync::FairLock,
+};
+
+/// Pending bytes of `Memory` commits are written out at this size: large enough that the system call costs little
+/// (0.3 µs per KiB in all), small enough that a killed process loses only moments.
+const PENDING_BYTES_MAX: usize = 256 << 10;
+
+/// A buffer that one huge commit has grown beyond this is freed.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
+
+/// The log being written. The commit lock of the engine is around it.
+pub(crate) struct Wal {
+    dir: Dir,
+    /// `None` when the database is open read-only.
+    current: Option<OpenLog>,
+    /// Logs closed but not known to be synced, oldest first.
+    unsynced: Vec<OpenLog>,
+    /// Logs that exist, oldest first, the current one last.
+    files: Vec<LogFile>,
+    pending: Vec<u8>,
+    /// The number the next operation gets.
+    next_seqno: SeqNo,
+    /// The directory entry of a log is not durable yet.
+    new_in_dir: bool,
+    /// How much of the current log is known to be synced.
+    synced_bytes: u64,
+    /// The logs say that all commits up to this one are durable.
+    marked: SeqNo,
+    /// Trees in the order in which their memtables got their first entries, each with the log that holds that entry.
+    /// Some of the memtables have since been sealed.
+    fed: VecDeque<(FileId, Weak<Tree>)>,
+}
+
+/// A log that exists.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogFile {
+    pub id: FileId,
+    /// Its length, once it is closed.
+    pub bytes: u64,
+    /// The number of the first operation in it, or of the next one while it is empty.
+    pub first: SeqNo,
+}
+
+#[derive(Clone)]
+struct OpenLog {
+    id: FileId,
+    file: Arc<Writer>,
+}
+
+impl Wal {
+    /// Begins a new log.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn begin(dir: &Dir, id: FileId, next_seqno: SeqNo) -> Result<Self> {
+        let current = create(dir, id)?;
+        Ok(Self {
+            current: Some(current),
+            files: vec![LogFile { id, bytes: 0, first: next_seqno }],
+            new_in_dir: true,
+            ..Self::none(dir, next_seqno)
+        })
+    }
+
+    /// No log: the database is open read-only.
+    pub fn none(dir: &Dir, next_seqno: SeqNo) -> Self {
+        Self {
+            dir: dir.clone(),
+            current: None,
+            unsynced: Vec::new(),
+            files: Vec::new(),
+            pending: Vec::new(),
+            next_seqno,
+            new_in_dir: false,
+            synced_bytes: 0,
+            marked: next_seqno - 1,
+            fed: VecDeque::new(),
+        }
+    }
+
+    /// Notes that the memtable of a tree has got its first entry, which is in the current log.
+    pub fn note_fed(&mut self, tree: &Arc<Tree>) {
+        // This drops sealed memtables from the front of the list, so that the list stays short.
+        let _oldest = self.pins_oldest();
+        self.fed.push_back((self.current(), Arc::downgrade(tree)));
+    }
+
+    /// The tree whose unsealed memtable needs the oldest log. It skips each list entry once, so no commit pays for all
+    /// keyspaces.
+    pub fn pins_oldest(&mut self) -> Option<Arc<Tree>> {
+        let pins = |log: FileId, tree: &Arc<Tree>| !tree.is_dropped() && tree.view().active.first_log() == Some(log);
+        while let Some((log, tree)) = self.fed.front() {
+            if let Some(tree) = tree.upgrade().filter(|tree| pins(*log, tree)) {
+                return Some(tree);
+            }
+            self.fed.pop_front();
+        }
+        None
+    }
+
+    fn open(&self) -> Result<&OpenLog> {
+        self.current.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    /// The number the next operation gets.
+    pub fn next_seqno(&self) -> SeqNo {
+        self.next_seqno
+    }
+
+    /// The log that the next commit goes to; past all logs when the database is open read-only.
+    pub fn current(&self) -> FileId {
+        self.current.as_ref().map_or(FileId::MAX, |log| log.id)
+    }
+
+    /// Appends one commit of `count` operations to the pending bytes and assigns its sequence numbers. Returns the
+    /// first.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn append(&mut self, count: u32, encode: impl FnOnce(&mut LogEncoder<'_>)) -> Result<SeqNo> {
+        let first = self.next_seqno;
+        let (id, written) = self.open().map(|log| (log.id, log.file.len()))?;
+        let durable = self.pending.is_empty() && written == self.synced_bytes;
+        let before = if durable { Before::Synced } else { Before::Unsynced };
+        let offset = written + self.pending.len() as u64;
+        let mut encoder = LogEncoder::begin(&mut self.pending, id, offset, first);
+        encode(&mut encoder);
+        encoder.finish(before);
+        if !planted!("reuse_seqno") {
+            self.next_seqno += SeqNo::from(count);
+        }
+        Ok(first)
+    }
+
+    /// Whether so much is pending that it should be written out whatever the durability.
+    pub fn is_full(&self) -> bool {
+        self.pending.len() >= PENDING_BYTES_MAX
+    }
+
+    /// Hands the pending bytes to the operating system.
+    ///
+    /// # Errors
+    /// I/O errors; the log must not be used after one.
+    pub fn write_out(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.open()?.file.append(&[&self.pending])?;
+        self.pending.clear();
+        if self.pending.capacity() > BUFFER_BYTES_KEPT {
+            self.pending = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Closes the log and begins the next one.
+    ///
+    /// # Errors
+    /// I/O errors; the log must not be used after one.
+    pub fn rotate(&mut self, id: FileId) -> Result<()> {
+        self.write_out()?;
+        let closed = self.current.replace(create(&self.dir, id)?).ok_or(Error::ReadOnly)?;
+        if let Some(last) = self.files.last_mut() {
+            last.bytes = closed.file.len();
+        }
+        self.files.push(LogFile { id, bytes: 0, first: self.next_seqno });
+        self.unsynced.push(closed);
+        self.synced_bytes = 0;
+        self.new_in_dir = true;
+        Ok(())
+    }
+
+    /// Bytes in all logs.
+    pub fn bytes(&self) -> u64 {
+        let closed: u64 = self.files.iter().map(|f| f.bytes).sum();
+        closed + self.written() + self.pending.len() as u64
+    }
+
+    /// Bytes in the current log's file.
+    fn written(&self) -> u64 {
+        self.current.as_ref().map_or(0, |log| log.file.len())
+    }
+
+    /// Every log with its length so far, oldest first.
+    pub fn files(&self) -> Vec<LogFile> {
+        let mut files = self.files.clone();
+        if let (Some(current), Some(_)) = (files.last_mut(), &self.current) {
+            current.bytes = self.written();
+        }
+        files
+    }
+
+    /// Takes over logs of an earlier session, oldest first, which are kept until nobody needs them.
+    pub fn adopt(&mut self, files: impl IntoIterator<Item = LogFile>) {
+        let current_at = self.files.iter().rposition(|file| Some(file.id) == self.current.as_ref().map(|log| log.id));
+        let at = current_at.unwrap_or(self.files.len());
+        self.files.splice(at..at, files);
+    }
+
+    /// Forgets logs below `floor`. The caller deletes the returned files.
+    pub fn forget_below(&mut self, floor: FileId) -> Vec<FileId> {
+        let current = self.current();
+        self.unsynced.retain(|log| log.id >= floor);
+        let forgotten = self.files.iter().map(|f| f.id).filter(|&id| id < floor && id != current).collect();
+        self.files.retain(|f| f.id >= floor || f.id == current);
+        forgotten
+    }
+
+    /// The floor if no log before `id` is needed any more.
+    pub fn floor_at(&self, id: FileId) -> LogFloor {
+        let first = self.files.iter().find(|f| f.id >= id).map_or(self.next_seqno, |f| f.first);
+        LogFloor { log: id, first }
+    }
+
+    /// What must be synced so that everything appended so far is durable.
+    fn sync_task(&mut self) -> Result<SyncTask> {
+        self.write_out()?;
+        Ok(SyncTask {
+            closed: self.unsynced.clone(),
+            current: self.open()?.clone(),
+            new_in_dir: self.new_in_dir,
+            bytes: self.written(),
+            upto: self.next_seqno - 1,
+        })
+    }
+
+    fn synced(&mut self, task: &SyncTask) {
+        self.unsynced.retain(|log| task.closed.iter().all(|done| done.id != log.id));
+        if self.current() == task.current.id {
+            self.new_in_dir = false;
+            self.synced_bytes = self.synced_bytes.max(task.bytes);
+        }
+    }
+
+    /// Notes in the log that all commits up to `last` are durable. A power loss may take the note; a killed process
+    /// leaves it. Recovery learns from it which bytes cannot be a torn tail and which need not be written again.
+    fn mark_durable(&mut self, last: SeqNo) -> Result<()> {
+        if last <= self.marked || self.current.is_none() || planted!("no_marker") {
+            return Ok(());
+        }
+        self.append(0, |encoder| encoder.durable(last))?;
+        self.write_out()?;
+        self.marked = last;
+        Ok(())
+    }
+}
+
+struct SyncTask {
+    closed: Vec<OpenLog>,
+    current: OpenLog,
+    new_in_dir: bool,
+    /// Length of the current log that will be synced.
+    bytes: u64,
+    upto: SeqNo,
+}
+
+impl SyncTask {
+    fn sync(&self, dir: &Dir) -> Result<()> {
+        for log in self.closed.iter().chain([&self.current]) {
+            if !planted!("skip_log_sync") {
+                log.file.sync()?;
+            }
+        }
+        if self.new_in_dir { dir.sync() } else { Ok(()) }
+    }
+}
+
+fn create(dir: &Dir, id: FileId) -> Result<OpenLog> {
+    let (file, _nobody_reads_it) = dir.create_appended(&names::log(id), IoSource::Log)?;
+    let file = Arc::new(file);
+    file.append(&[&log::header(id)])?;
+    Ok(OpenLog { id, file })
+}
+
+/// Syncs the values, then the logs: a durable log record must not point at a value that is not durable.
+///
+/// `values` runs under the commit lock and returns the placements to sync. So each commit in the logs of this sync
+/// has its values in one of them.
+pub(crate) fn sync_now(
+    wal: &FairLock<Wal>,
+    values: impl FnOnce(&Wal) -> Vec<Arc<Values>>,
+    health: &Health,
+) -> Result<SeqNo> {
+    let (values, task, dir) = {
+        let mut wal = wal.hold();
+        health.well()?;
+        let values = values(&wal);
+        values.iter().for_each(|p| p.begin_sync());
+        (values, health.watch(wal.sync_task())?, wal.dir.clone())
+    };
+    let synced = values.iter().try_for_each(|p| p.sync()).and_then(|()| task.sync(&dir));
+    // Before a waiting thread can begin another sync: that one might succeed without what this one has lost.
+    if planted!("poison_late") {
+        synced?;
+    } else {
+        health.watch(synced)?;
+    }
+    values.iter().for_each(|p| p.synced());
+    let mut wal = wal.hold();
+    wal.synced(&task);
+    health.watch(wal.mark_durable(task.upto))?;
+    Ok(task.upto)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bifold_io::{
+        faulty::{FaultKind, FaultyFs},
+        memory::MemoryFs,
+    };
+
+    use super::*;
+
+    /// As soon as a sync returns, [`GroupSync`](crate::waiting::group_sync::GroupSync) lets the next one begin. Racing threads
+    /// hardly ever hit the moment in between.
+    #[test]
+    fn a_sync_that_has_failed_is_known_before_another_can_begin() {
+        let faulty = FaultyFs::over_memory(MemoryFs::default());
+        let dir = Dir::new(Arc::new(faulty.clone()), Path::new("/db"));
+        dir.create_dir().unwrap();
+        let mut wal = Wal::begin(&dir, 1, 1).unwrap();
+        wal.append(1, |commit| commit.put(1, b"key", b"value")).unwrap();
+        let (wal, health) = (FairLock::new(wal), Health::default());
+        faulty.decide_by(Box::new(|call| (call.op == "sync").then_some(FaultKind::EIO)));
+        assert!(sync_now(&wal, |_| Vec::new(), &health).is_err());
+        assert!(health.well().is_err());
+        faulty.clear();
+        assert!(matches!(sync_now(&wal, |_| Vec::new(), &health), Err(Error::Poisoned { .. })));
+    }
+}

@@ -1,0 +1,268 @@
+//! Point reads.
+//!
+//! ```text
+//! view (one atomic load) ─▶ active memtable ─▶ sealed memtables ─▶ level 0, newest run first ─▶ level 1 … n
+//! ```
+//!
+//! The first layer that has the key decides, because layers are ordered by age. A range tombstone found on the way
+//! deletes everything older in the layers below, so the read carries along the newest one that covers the key.
+//!
+//! **Order of the two loads.** A read without a snapshot loads the view first and `visible` second. Whatever a flush
+//! or compaction dropped before the view was made is then overwritten by something that the read can see. In the
+//! other order a version that the older number still needs could already be dropped.
+
+use std::sync::Arc;
+
+use bifold_contract::{Corruption, Error, IoSource, Kind, Pointer, Result, SeqNo, Value, key::MAX_SEQNO, planted};
+use bifold_format::{filter::key_hash, names, pointer};
+use bifold_index::lookup::Lookup;
+
+use crate::{
+    api::options::CachedValues,
+    engine::Engine,
+    state::tree::{Tree, Values, View},
+};
+
+/// The outcome of a read.
+enum Looked {
+    /// The value, if there is one.
+    Answer(Option<Value>),
+    /// The value is no longer there: it has moved since its pointer was found.
+    Moved(Pointer),
+}
+
+/// How often a value may move while it is read. Each move takes a whole GC run.
+const MOVES_MAX: u32 = 100;
+
+/// The longest value file takes 40 bits and a value, which leaves room for more epochs than a file can see.
+const EPOCH_BITS: u32 = 20;
+
+/// The cache keeps a whole record if the record is larger than its value by no more than this, in bytes.
+const RECORD_OVERHEAD_MAX: usize = 128;
+
+/// A version that is not a deletion, with its value not read yet.
+enum Live<'v> {
+    /// The value, in a memtable of the view.
+    InMemtable(&'v [u8]),
+    /// The value, sharing the buffer of its block.
+    InBlock(Value),
+    /// An encoded pointer, in a memtable of the view, and the version's number.
+    PointerInMemtable(&'v [u8], SeqNo),
+    /// An encoded pointer, sharing the buffer of its block, and the version's number.
+    PointerInBlock(Value, SeqNo),
+}
+
+impl Engine {
+    /// The newest value of `key`, at `snapshot` or now.
+    ///
+    /// # Errors
+    /// I/O errors, corruption, [`Error::Closed`].
+    pub fn get(&self, tree: &Tree, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Value>> {
+        let begin = self.counters.sample_get(|| self.env.clock.now());
+        let value = self.find_now(tree, key, || snapshot.unwrap_or_else(|| self.visible()))?;
+        self.counters.got(value.as_ref().map(|v| v.len()), || self.env.clock.now(), begin);
+        Ok(value)
+    }
+
+    /// Whether `key` has a value, at `snapshot` or now. Copies and fetches no value.
+    ///
+    /// # Errors
+    /// As [`Engine::get`].
+    pub fn contains(&self, tree: &Tree, key: &[u8], snapshot: Option<SeqNo>) -> Result<bool> {
+        let begin = self.counters.sample_get(|| self.env.clock.now());
+        let found = {
+            let view = self.present(tree)?;
+            let seqno = snapshot.unwrap_or_else(|| self.visible());
+            self.newest(&view, key, seqno)?.is_some()
+        };
+        self.counters.got(found.then_some(0), || self.env.clock.now(), begin);
+        Ok(found)
+    }
+
+    /// The newest value of `key` in `view` that is not newer than `snapshot`, which is open. The view may be out of
+    /// date: if the value has moved since, this looks it up in a newer view.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn find_in(&self, tree: &Tree, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
+        match self.look(tree, (view, &view.values), key, snapshot)? {
+            Looked::Answer(value) => Ok(value),
+            Looked::Moved(_) => self.find_moved(tree, &view.values, key, snapshot),
+        }
+    }
+
+    /// The newest value of `key` that is not newer than `snapshot()`. If the value moves before it is read, the
+    /// pointer is out of date and this looks up the key again.
+    fn find_now(&self, tree: &Tree, key: &[u8], snapshot: impl Fn() -> SeqNo) -> Result<Option<Value>> {
+        let mut tries = 0;
+        loop {
+            let view = self.present(tree)?;
+            match self.look(tree, (&view, &view.values), key, snapshot())? {
+                Looked::Answer(value) => return Ok(value),
+                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(self.lost(tree, pointer)),
+                Looked::Moved(_) => tries += 1,
+            }
+        }
+    }
+
+    /// The same for a reader of an older view with these `values`. Such a reader may continue after the tree is
+    /// dropped.
+    fn find_moved(&self, tree: &Tree, values: &Arc<Values>, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
+        let mut tries = 0;
+        loop {
+            let now = tree.view();
+            let view = if Arc::ptr_eq(&now.values, values) { Some(&**now) } else { values.last() };
+            match self.look(tree, (view.unwrap_or(&now), values), key, snapshot)? {
+                Looked::Answer(value) => return Ok(value),
+                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(self.lost(tree, pointer)),
+                Looked::Moved(_) => tries += 1,
+            }
+        }
+    }
+
+    /// The current view of a tree that is not dropped.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    fn present(&self, tree: &Tree) -> Result<arc_swap::Guard<Arc<View>>> {
+        // The view first: a tree is marked as dropped before its view becomes empty, and the empty view must not pass
+        // for its contents.
+        let view = tree.view();
+        self.readable(tree)?;
+        Ok(view)
+    }
+
+    fn look(&self, tree: &Tree, (view, values): (&View, &Values), key: &[u8], snapshot: SeqNo) -> Result<Looked> {
+        let (pointer, seqno) = match self.newest(view, key, snapshot)? {
+            None => return Ok(Looked::Answer(None)),
+            Some(Live::InMemtable(value)) => return Ok(Looked::Answer(Some(Value::copy_of(value)))),
+            Some(Live::InBlock(value)) => return Ok(Looked::Answer(Some(value))),
+            Some(Live::PointerInMemtable(pointer, seqno)) => (decode_pointer(tree, pointer)?, seqno),
+            Some(Live::PointerInBlock(pointer, seqno)) => (decode_pointer(tree, &pointer)?, seqno),
+        };
+        let value = match tree.options.values.cache {
+            CachedValues::None => values.read(key, seqno, pointer, IoSource::Get)?,
+            CachedValues::Gets => self.read_through_cache(values, (key, seqno), pointer)?,
+        };
+        Ok(value.map_or(Looked::Moved(pointer), |value| Looked::Answer(Some(value))))
+    }
+
+    /// The value at `pointer`, from the block cache; on a miss reads it and caches it. The bytes behind a pointer never
+    /// change, and value files and tables share one sequence of file numbers, so keys in the cache are unique.
+    fn read_through_cache(
+        &self,
+        values: &Values,
+        (key, seqno): (&[u8], SeqNo),
+        pointer: Pointer,
+    ) -> Result<Option<Value>> {
+        let cache = self.tables.cache();
+        // No value file is that long, so the high bits of the offset have room for the epoch.
+        let place = pointer.offset ^ u64::from(pointer.epoch).rotate_right(EPOCH_BITS);
+        if let Some(value) = cache.get(pointer.file, place) {
+            return Ok(Some(value));
+        }
+        let Some(value) = values.read(key, seqno, pointer, IoSource::Get)? else { return Ok(None) };
+        // A value keeps its whole record in memory, but the cache counts only the value: do not keep a long key with
+        // it.
+        let with_record = pointer.len as usize <= value.len() + RECORD_OVERHEAD_MAX;
+        let kept = if with_record { value.clone() } else { Value::copy_of(&value) };
+        cache.insert(pointer.file, place, kept);
+        Ok(Some(value))
+    }
+
+    /// The newest version of `key` in `view` that is not newer than `snapshot`, unless that is a deletion.
+    #[inline]
+    fn newest<'v>(&self, view: &'v View, key: &[u8], snapshot: SeqNo) -> Result<Option<Live<'v>>> {
+        let mut covered_by: SeqNo = 0;
+        for layer in view.layers() {
+            covered_by = covered_by.max(layer.memtable.range_tombstones().covering(key, snapshot));
+            if let Some(entry) = layer.memtable.get(key, snapshot) {
+                return Ok(match entry.kind {
+                    _ if entry.seqno < covered_by => None,
+                    Kind::Delete => None,
+                    Kind::Inline => Some(Live::InMemtable(entry.payload)),
+                    Kind::Pointer => Some(Live::PointerInMemtable(entry.payload, entry.seqno)),
+                });
+            }
+        }
+        let lookup = Lookup { key, key_hash: key_hash(key), snapshot, covered_by, locator: view.version.locator() };
+        Ok(view.version.get(&lookup, &self.counters.lookups)?.and_then(|found| match found.kind {
+            Kind::Delete => None,
+            Kind::Inline => Some(Live::InBlock(found.payload)),
+            Kind::Pointer => Some(Live::PointerInBlock(found.payload, found.seqno)),
+        }))
+    }
+
+    /// The newest values of `keys` in one consistent view.
+    ///
+    /// # Errors
+    /// As [`Engine::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        tree: &Tree,
+        keys: impl IntoIterator<Item = K>,
+        snapshot: SeqNo,
+    ) -> Result<Vec<Option<Value>>> {
+        let view = arc_swap::Guard::into_inner(self.present(tree)?);
+        keys.into_iter().map(|key| self.find_in(tree, &view, key.as_ref(), snapshot)).collect()
+    }
+
+    /// The newest value of `key` whatever the snapshots: for conditions checked under the commit lock.
+    ///
+    /// # Errors
+    /// As [`Engine::get`].
+    pub fn current(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Value>> {
+        self.find_now(tree, key, || MAX_SEQNO)
+    }
+}
+
+impl Engine {
+    /// The pointer to the newest value of `key`, if that is a separated value.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn current_pointer(&self, tree: &Tree, key: &[u8]) -> Result<Option<Pointer>> {
+        match self.newest(&tree.view(), key, MAX_SEQNO)? {
+            Some(Live::PointerInMemtable(pointer, _)) => decode_pointer(tree, pointer).map(Some),
+            Some(Live::PointerInBlock(pointer, _)) => decode_pointer(tree, &pointer).map(Some),
+            Some(Live::InMemtable(_) | Live::InBlock(_)) | None => Ok(None),
+        }
+    }
+}
+
+impl Engine {
+    /// The value behind an encoded pointer that an open snapshot sees.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn resolve(
+        &self,
+        (tree, values): (&Tree, &Arc<Values>),
+        (key, seqno): (&[u8], SeqNo),
+        encoded: &[u8],
+        source: IoSource,
+    ) -> Result<Value> {
+        let pointer = decode_pointer(tree, encoded)?;
+        if let Some(value) = values.read(key, seqno, pointer, source)? {
+            return Ok(value);
+        }
+        if planted!("trust_old_views") {
+            return Err(self.lost(tree, pointer));
+        }
+        // A merge has moved it since. The version still exists, and nothing as old overwrites it.
+        self.find_moved(tree, values, key, seqno)?.ok_or_else(|| self.lost(tree, pointer))
+    }
+
+    /// The error for a pointer that is up to date but has no file.
+    fn lost(&self, tree: &Tree, pointer: Pointer) -> Error {
+        let expected = format!("a value file that an entry of keyspace {} points to", tree.name);
+        let file = self.dir.file(&names::value(pointer.file));
+        Corruption::new(pointer.offset, "value record", expected, "no such file").of(file)
+    }
+}
+
+/// # Errors
+/// Corruption.
+fn decode_pointer(tree: &Tree, encoded: &[u8]) -> Result<Pointer> {
+    pointer::decode(encoded).map_err(|damage| damage.of(format!("keyspace {}", tree.name)))
+}

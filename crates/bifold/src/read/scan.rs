@@ -1,0 +1,347 @@
+//! Iterators over a key range, from either end.
+//!
+//! An iterator pins one view and one snapshot for its life: whatever is flushed, compacted or deleted meanwhile, it
+//! still sees what was there when it began. It owns what it pins, so it may outlive its handles and move between
+//! threads. Values are fetched on demand; a scan that reads only keys never touches separated values.
+//!
+//! ```text
+//! one entry at a time ──▶ a separated value is asked for ──▶ 2, 4, 8 … 16 entries ahead; their values are prefetched
+//!                                                     not in memory? ──▶ 4, 16, 64, 128
+//! ```
+//!
+//! Separated values are scattered over their files. Prefetching reads them concurrently, from memory or from the
+//! device, instead of one after the other. The window grows as the scan goes on, so a short scan reads little that it
+//! does not use. Each prefetch from the device costs the device's latency, so those prefetches are few and large. An
+//! iterator that follows a scan from the device prefetches from the beginning.
+
+use std::{
+    collections::VecDeque,
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use bifold_contract::{IoSource, Kind, Pointer, RangeTombstone, Result, SeqNo, Value, planted};
+use bifold_format::pointer;
+use bifold_index::{
+    merge::{MergeCursor, Source},
+    range_tombstones::RangeTombstones,
+    table::ReadMode,
+    visible::{Item, Visible},
+};
+
+use crate::{
+    engine::Engine,
+    state::{
+        snapshot::SnapshotGuard,
+        tree::{Tree, Values, View},
+    },
+};
+
+/// Lower and upper bound of an iterator.
+pub(crate) type KeyBounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
+
+/// An iterator over the entries of a key range in key order. [`Iterator::rev`] walks it backwards, and calls at both
+/// ends may be mixed.
+///
+/// After an error it yields nothing more: it never skips what it could not read.
+pub struct Range {
+    state: State,
+    front: Ahead,
+    back: Ahead,
+    pinned: Arc<Pinned>,
+}
+
+/// Entries that one end has read ahead and not yet yielded.
+#[derive(Default)]
+struct Ahead {
+    /// The first one is yielded next.
+    items: VecDeque<Item>,
+    /// How many entries to read ahead.
+    window: usize,
+}
+
+/// The largest window for values in memory: the processor fetches 4 to 8 at a time.
+const WINDOW_MAX: usize = 16;
+
+/// The largest window for values that come from the device.
+const WINDOW_MAX_COLD: usize = 128;
+
+/// The first window for values that come from the device, and the factor by which it grows.
+const WINDOW_GROWTH_COLD: usize = 4;
+
+/// One of the two ends.
+#[derive(Clone, Copy)]
+enum End {
+    Front,
+    Back,
+}
+
+/// The call that advances one end.
+type Advance = fn(&mut Visible) -> Result<Option<Item>>;
+
+/// What an iterator and its entries keep alive.
+#[derive(Debug)]
+struct Pinned {
+    engine: Arc<Engine>,
+    tree: Arc<Tree>,
+    values: Arc<Values>,
+    /// Pointers stay valid as long as it is open.
+    _snapshot: Arc<SnapshotGuard>,
+    /// Whether a separated value was asked for.
+    values_asked: AtomicBool,
+}
+
+enum State {
+    Walking(Box<Visible>),
+    /// It could not begin; the error is yielded once.
+    Failed(Option<bifold_contract::Error>),
+    Done,
+}
+
+/// A key and its value, which is fetched on demand.
+#[derive(Debug)]
+pub struct Pair {
+    key: Box<[u8]>,
+    seqno: SeqNo,
+    kind: Kind,
+    payload: Value,
+    pinned: Arc<Pinned>,
+}
+
+impl Pair {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The value. Cheap for an inline value; each call reads a separated value again.
+    ///
+    /// # Errors
+    /// I/O errors and corruption, for separated values.
+    pub fn value(&self) -> Result<Value> {
+        match self.kind {
+            Kind::Pointer => {
+                self.pinned.note_value_asked();
+                let from = (&*self.pinned.tree, &self.pinned.values);
+                self.pinned.engine.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
+            }
+            Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
+        }
+    }
+
+    /// Key and value.
+    ///
+    /// # Errors
+    /// As [`Pair::value`].
+    pub fn into_parts(self) -> Result<(Box<[u8]>, Value)> {
+        let value = self.value()?;
+        Ok((self.key, value))
+    }
+}
+
+impl Pinned {
+    fn note_value_asked(&self) {
+        // Load first: a store would take the cache line away from other threads that iterate.
+        if !self.values_asked.load(Relaxed) {
+            self.values_asked.store(true, Relaxed);
+        }
+    }
+
+    /// Prefetches the values of these items.
+    fn prefetch<'a>(&self, items: impl Iterator<Item = &'a Item>) {
+        let pointers = items.filter(|item| item.kind == Kind::Pointer);
+        // A damaged pointer is reported when its value is read.
+        let pointers: Vec<Pointer> = pointers.filter_map(|item| pointer::decode(&item.payload).ok()).collect();
+        if !pointers.is_empty() {
+            self.note_cold(self.values.prefetch(&pointers));
+        }
+    }
+
+    /// Whether to prefetch values: this iterator has been asked for some, or it is just beginning and an earlier one
+    /// read values from the device.
+    fn prefetches(&self, is_beginning: bool) -> bool {
+        if self.values_asked.load(Relaxed) {
+            return true;
+        }
+        if !is_beginning {
+            // This iterator reads only keys: the next one must not begin with a prefetch.
+            self.note_cold(false);
+        }
+        is_beginning && self.tree.scans_are_cold.load(Relaxed)
+    }
+
+    fn note_cold(&self, is_cold: bool) {
+        if self.tree.scans_are_cold.load(Relaxed) != is_cold {
+            self.tree.scans_are_cold.store(is_cold, Relaxed);
+        }
+    }
+}
+
+impl Engine {
+    /// An iterator over the keys between the bounds as `snapshot` sees them.
+    pub fn range(self: &Arc<Self>, tree: &Arc<Tree>, bounds: KeyBounds, snapshot: Arc<SnapshotGuard>) -> Range {
+        // The view first: the empty view of a dropped tree must not pass for its contents.
+        let view = tree.view_to_hold();
+        let values = Arc::clone(&view.values);
+        let state = match self.readable(tree) {
+            Ok(()) if is_empty(&bounds) => State::Done,
+            Ok(()) => State::Walking(Box::new(walk(view, bounds, snapshot.seqno))),
+            Err(error) => State::Failed(Some(error)),
+        };
+        let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
+        let engine = Arc::clone(self);
+        let pinned = Arc::new(Pinned { engine, tree, values, _snapshot: snapshot, values_asked });
+        Range { state, front: Ahead::default(), back: Ahead::default(), pinned }
+    }
+}
+
+fn is_empty((lower, upper): &KeyBounds) -> bool {
+    match (lower, upper) {
+        (Bound::Included(l), Bound::Included(u)) => l > u,
+        (Bound::Included(l) | Bound::Excluded(l), Bound::Excluded(u)) | (Bound::Excluded(l), Bound::Included(u)) => {
+            l >= u
+        }
+        _ => false,
+    }
+}
+
+fn walk(view: Arc<View>, (lower, upper): KeyBounds, snapshot: SeqNo) -> Visible {
+    let tombstones = RangeTombstones::new(&visible_tombstones(&view, snapshot));
+    let (from, to) = (key_of(&lower), key_of(&upper));
+    let make = Box::new(move || {
+        let memtables = view.layers().filter(|l| !l.memtable.is_empty()).map(|l| Source::Memtable(l.memtable.cursor()));
+        let streams = view.version.streams_overlapping(from.as_deref(), to.as_deref());
+        MergeCursor::new(memtables.chain(streams.map(|stream| Source::Run(stream.cursor(ReadMode::Scan)))).collect())
+    });
+    Visible::new(make, tombstones, snapshot, lower, upper)
+}
+
+/// Every range tombstone of the view that `snapshot` sees.
+fn visible_tombstones(view: &View, snapshot: SeqNo) -> Vec<RangeTombstone> {
+    let mut all = Vec::new();
+    if planted!("ignore_range_tombstone") {
+        return all;
+    }
+    for layer in view.layers() {
+        all.extend(layer.memtable.range_tombstones().clipped(None, None));
+    }
+    if view.version.has_range_tombstones() {
+        all.extend(view.version.tables().flat_map(|t| t.range_tombstones()).cloned());
+    }
+    all.retain(|t| t.seqno <= snapshot);
+    all
+}
+
+fn key_of(bound: &Bound<Box<[u8]>>) -> Option<Box<[u8]>> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key.clone()),
+        Bound::Unbounded => None,
+    }
+}
+
+/// The smallest key greater than every key that begins with `prefix`; `None` when there is none (`ff ff …`).
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Box<[u8]>> {
+    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end.into())
+}
+
+impl Range {
+    fn step(&mut self, end: End) -> Option<Result<Pair>> {
+        self.look_ahead(end);
+        let (this, other) = match end {
+            End::Front => (&mut self.front, &mut self.back),
+            End::Back => (&mut self.back, &mut self.front),
+        };
+        let item = match this.items.pop_front() {
+            Some(item) => item,
+            None => match &mut self.state {
+                State::Failed(error) => {
+                    // The entries that the other end has read ahead lie beyond the error.
+                    other.items.clear();
+                    return error.take().map(Err);
+                }
+                // The ends have met: the rest is what the other end has read ahead.
+                State::Walking(_) | State::Done => other.items.pop_back()?,
+            },
+        };
+        self.pinned.engine.counters.scanned(item.key.len() + item.payload.len());
+        let pinned = Arc::clone(&self.pinned);
+        Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
+    }
+
+    /// Refills the window of one end once it is at most half full.
+    fn look_ahead(&mut self, end: End) {
+        let (ahead, advance): (_, Advance) = match end {
+            End::Front => (&mut self.front, Visible::next_front),
+            End::Back => (&mut self.back, Visible::next_back),
+        };
+        let State::Walking(visible) = &mut self.state else { return };
+        let present = ahead.items.len();
+        if present > ahead.window / 2 {
+            return;
+        }
+        let prefetches = self.pinned.prefetches(ahead.window == 0);
+        ahead.window = match prefetches {
+            true if self.pinned.tree.scans_are_cold.load(Relaxed) => {
+                (ahead.window * WINDOW_GROWTH_COLD).clamp(WINDOW_GROWTH_COLD, WINDOW_MAX_COLD)
+            }
+            true => (ahead.window * 2).clamp(2, WINDOW_MAX),
+            false => 1,
+        };
+        while ahead.items.len() < ahead.window {
+            match advance(visible) {
+                Ok(Some(item)) => ahead.items.push_back(item),
+                Ok(None) => {
+                    self.state = State::Done;
+                    break;
+                }
+                Err(error) => {
+                    self.state = State::Failed(Some(error));
+                    break;
+                }
+            }
+        }
+        if prefetches {
+            self.pinned.prefetch(ahead.items.range(present..));
+        }
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<Pair>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(End::Front)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(End::Back)
+    }
+}
+
+impl std::fmt::Debug for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Range").field("keyspace", &self.pinned.tree.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_one_begins() {
+        assert_eq!(prefix_end(b"ab").as_deref(), Some(&b"ac"[..]));
+        assert_eq!(prefix_end(b"a\xff\xff").as_deref(), Some(&b"b"[..]));
+        assert_eq!(prefix_end(b"\xff"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+}

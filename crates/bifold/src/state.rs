@@ -1,0 +1,10 @@
+//! What a database is: its trees, the manifest that records them, and how opening finds them again.
+
+pub(crate) mod health;
+pub(crate) mod install;
+pub(crate) mod manifest;
+pub(crate) mod presets;
+pub(crate) mod recover;
+pub(crate) mod snapshot;
+pub(crate) mod tree;
+pub(crate) mod trees;

@@ -1,0 +1,105 @@
+//! Whether the database still takes writes.
+//!
+//! The first failure of a write, a sync or a background job poisons the database: from then on every write returns
+//! [`Error::Poisoned`] with that cause. What was acknowledged is in the files, reads go on, and reopening repairs.
+//! Further writes would risk the hole that RocksDB and others had: a lost record followed by later ones. A panic is
+//! such a failure: nobody knows how much of the interrupted work is done, and whoever waits for that work would wait
+//! forever.
+//!
+//! **Invariant.** A thread that fails to append to or to sync the log or the manifest records that here before it
+//! releases the lock that the next writer of that file waits for, and the next writer checks here first. Only this
+//! module notifies waiting threads of a change of health.
+
+use std::{
+    any::Any,
+    panic::{self, AssertUnwindSafe},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bifold_contract::{Error, Result};
+
+use crate::waiting::signal::Signal;
+
+/// The state of health of one open database.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    first_failure: OnceLock<Error>,
+    closed: AtomicBool,
+    signal: Arc<Signal>,
+}
+
+impl Health {
+    /// A healthy state. A failure notifies the threads that wait at `signal`.
+    pub fn new(signal: Arc<Signal>) -> Self {
+        Self { signal, ..Self::default() }
+    }
+
+    /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
+    pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
+        // `Full` is no failure: it was found before anything changed.
+        if let Some(error) = outcome.as_ref().err().filter(|error| !matches!(error, Error::Full { .. })) {
+            let _first_cause_stays = self.first_failure.set(error.clone());
+            self.signal.notify();
+        }
+        outcome
+    }
+
+    /// Does `work`. A panic poisons the database, because nobody knows how much of the work is done, and then
+    /// continues.
+    pub fn guard<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
+        panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panicked| {
+            let failure = Error::Panicked { what, message: message(panicked.as_ref()) };
+            let _others_notified = self.watch(Err::<(), _>(failure));
+            panic::resume_unwind(panicked)
+        })
+    }
+
+    /// Whether writes are taken.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] or [`Error::Closed`].
+    pub fn writable(&self) -> Result<()> {
+        self.open()?;
+        self.well()
+    }
+
+    /// Whether nothing has failed so far.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn well(&self) -> Result<()> {
+        self.failure().map_or(Ok(()), |cause| Err(cause.clone().poisoned()))
+    }
+
+    /// Whether the database is open.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed { what: "the database".into() });
+        }
+        Ok(())
+    }
+
+    /// The failure that poisoned the database, if any.
+    pub fn failure(&self) -> Option<&Error> {
+        self.first_failure.get()
+    }
+
+    /// Closes the database: all calls fail from now on. Returns whether this call closed it.
+    pub fn close(&self) -> bool {
+        let is_first = !self.closed.swap(true, Ordering::AcqRel);
+        self.signal.notify();
+        is_first
+    }
+}
+
+/// The message of a panic.
+fn message(panicked: &(dyn Any + Send)) -> String {
+    let text = panicked.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
+}

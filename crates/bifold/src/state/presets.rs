@@ -1,0 +1,168 @@
+//! From a user's options to the parts of a tree: the one place that knows which placement and which policy a name
+//! means.
+
+use std::sync::Arc;
+
+use bifold_contract::{CompactionPolicy, FileId, Result, ValueEdit};
+use bifold_format::filter::HASH_BITS;
+use bifold_index::{
+    compaction::{leveled, tiered, two_layer},
+    table::{TableContext, TableOptions},
+    version::Version,
+};
+use bifold_values::{
+    parts::{
+        value_files::{StoreContext, ValueFiles},
+        victim,
+    },
+    placements::{
+        self, ValueOptions,
+        diffkv::{DiffKv, order},
+        hashkv::HashKv,
+        inline::Inline,
+        novkv::NovKv,
+        unikv,
+        wisckey::WiscKey,
+    },
+    store::ValueStore,
+};
+
+use crate::api::{
+    options::{Cold, Compaction, HashIndex, KeyspaceOptions, MergePolicy, Placement, Victim},
+    placement::Registry,
+};
+
+/// The values of a keyspace, where the placement is the one an option names, with the value files that are there.
+///
+/// # Errors
+/// I/O errors and corruption of value files.
+pub(crate) fn values(options: &KeyspaceOptions, found: FoundFiles<'_>) -> Result<ValueStore> {
+    let FoundFiles { context, listed, present, own } = found;
+    let files = Arc::new(ValueFiles::open(context, listed, present)?);
+    let of_values = value_options(options);
+    Ok(match options.placement {
+        Placement::Inline => ValueStore::new(files, Inline),
+        Placement::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
+        Placement::HashKv => ValueStore::new(Arc::clone(&files), HashKv::open(&files, of_values)?),
+        Placement::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
+        Placement::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
+        Placement::UniKv => ValueStore::new(Arc::clone(&files), unikv::open(&files, of_values)),
+        Placement::Own(name) => match own {
+            OwnPlacements::Of(registry) => ValueStore::of(Arc::clone(&files), registry.open(name, &files, options)?),
+            OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),
+        },
+    })
+}
+
+/// Where a placement finds its files.
+pub(crate) struct FoundFiles<'a> {
+    /// The directory, and how new files are numbered.
+    pub context: StoreContext,
+    /// What the manifest says of value files.
+    pub listed: &'a ValueEdit,
+    /// The value files in the directory.
+    pub present: &'a [FileId],
+    /// Placements of others.
+    pub own: OwnPlacements<'a>,
+}
+
+/// What is known of placements of others.
+#[derive(Clone, Copy)]
+pub(crate) enum OwnPlacements<'a> {
+    /// Those that are registered.
+    Of(&'a Registry),
+    /// None is needed: what every placement does alike is asked for, and no value is read.
+    OnlyFiles,
+}
+
+impl OwnPlacements<'_> {
+    /// See [`Registry::check`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) for a placement that nobody has registered.
+    pub fn check(self, keyspace: &str, options: &KeyspaceOptions) -> Result<()> {
+        match self {
+            Self::Of(registry) => registry.check(keyspace, options),
+            Self::OnlyFiles => Ok(()),
+        }
+    }
+}
+
+fn value_options(options: &KeyspaceOptions) -> ValueOptions {
+    let values = &options.values;
+    ValueOptions {
+        min_bytes: usize::try_from(values.min_bytes).unwrap_or(usize::MAX),
+        file_bytes: values.file_bytes,
+        group_bytes: values.group_bytes,
+        groups_max: values.groups_max as usize,
+        cold: match values.cold {
+            Cold::Parts => placements::Cold::Parts,
+            Cold::Log => placements::Cold::Log,
+            Cold::Off => placements::Cold::Off,
+        },
+        victim: match values.victim {
+            Victim::Greedy => victim::Victim::Greedy,
+            Victim::CostBenefit => victim::Victim::CostBenefit,
+            Victim::GreedyRandom(drawn) => victim::Victim::GreedyRandom(drawn),
+            Victim::Random => victim::Victim::Random,
+        },
+        gc_threshold: values.gc_threshold,
+        large_bytes: usize::try_from(values.large_bytes).unwrap_or(usize::MAX),
+        merge: match values.merge {
+            MergePolicy::Off => order::MergePolicy::Off,
+            MergePolicy::EachLevel => order::MergePolicy::EachLevel,
+            MergePolicy::Lazy => order::MergePolicy::Lazy,
+            MergePolicy::ScanOptimised => order::MergePolicy::ScanOptimised,
+        },
+        max_sorted_run: values.max_sorted_run as usize,
+        compression: values.compression,
+    }
+}
+
+/// The compaction policy that options, which have been checked, describe.
+pub(crate) fn policy(options: &KeyspaceOptions) -> Box<dyn CompactionPolicy> {
+    let table_bytes = options.table_bytes;
+    match options.compaction {
+        Compaction::Leveled(leveled) => Box::new(leveled::Leveled::new(leveled, table_bytes)),
+        Compaction::Tiered(tiered) => Box::new(tiered::Tiered::new(tiered, table_bytes)),
+        Compaction::TwoLayer(layers) => {
+            let policy = two_layer::TwoLayer::new(layers, table_bytes);
+            Box::new(policy.with_overwritten_share(overwritten_share(options)))
+        }
+    }
+}
+
+/// How many of the entries level 0 may overwrite before it is merged, where values are separated when they leave it:
+/// a fourth of what the space target leaves for garbage. A merge takes as much again until it ends, and value files
+/// need the rest.
+fn overwritten_share(options: &KeyspaceOptions) -> f64 {
+    match options.placement {
+        Placement::UniKv => (options.values.space_target - 1.0) / 4.0,
+        _ => f64::INFINITY,
+    }
+}
+
+/// A version without tables.
+pub(crate) fn empty_version(options: &KeyspaceOptions, context: &Arc<TableContext>) -> Version {
+    let Some(index) = options.hash_index else { return Version::default() };
+    let level0_bytes = match options.compaction {
+        Compaction::TwoLayer(layers) => Some(layers.unsorted_bytes),
+        Compaction::Leveled(_) | Compaction::Tiered(_) => None,
+    };
+    Version::with_hash_index(index, level0_bytes, context)
+}
+
+/// How tables of a level are written.
+pub(crate) fn table_options(options: &KeyspaceOptions, level: u8) -> TableOptions {
+    let filter_bits_per_key = match options.hash_index {
+        Some(HashIndex { written: true, .. }) if level == 0 => HASH_BITS,
+        Some(_) if level == 0 => 0,
+        _ => options.filter_bits_per_key,
+    };
+    TableOptions {
+        block_bytes: options.block_bytes as usize,
+        restart_interval: options.restart_interval as usize,
+        filter_bits_per_key,
+        compression: options.compression,
+    }
+}

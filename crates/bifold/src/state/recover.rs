@@ -1,0 +1,262 @@
+//! Opens a database: after a clean close, a killed process, a power loss, or a crash during an earlier recovery.
+//!
+//! ```text
+//! look    1 lock   2 manifest ─▶ tables and keyspaces   3 value files, with what follows the lengths it records
+//!         4 logs ─▶ which commits happened ([`logs`]): all errors are found by now, and nothing is changed yet
+//! finish  5 truncate value files and logs after the last commit; write again, in place, what may not be durable
+//!         6 a new log; a new manifest with all lengths, synced (MANIFEST.tmp, rename)   7 delete unreferenced files
+//! replay  8 the old logs into memtables; full memtables are flushed on the way, the rest at the end
+//! ```
+//!
+//! * Nothing is served before 6 is durable, so nothing that a reader has seen is lost later, even if the crash came
+//!   with a failed sync.
+//! * Another crash may interrupt every step: each truncation of 5 is one step and removes only what never happened; 6
+//!   is one rename; 7 only deletes; each flush in 8 is installed by one manifest record that also says up to where
+//!   replay may skip.
+//! * No value is copied. If a full disk has no room for 6, `RESERVE` is released first, then files that the old
+//!   manifest does not need are deleted. If it has no room for the tables of 8, memtables and logs stay as they are.
+
+mod finish;
+mod logs;
+mod replay;
+mod state;
+
+use std::{io::ErrorKind, path::Path, sync::Arc};
+
+use bifold_contract::{Corruption, Error, FileId, LogFloor, Result, planted};
+use bifold_format::{
+    frame::FILE_HEADER_BYTES,
+    names::{self, FileKind},
+};
+use bifold_index::table::TableContext;
+use bifold_io::{Dir, Env, LockMode, fs::FileLock};
+use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::restore_names};
+
+use self::finish::{finish, frozen_logs, release_reserve};
+pub(crate) use self::{
+    logs::Logs,
+    state::{ManifestState, read_manifest},
+};
+use crate::{
+    api::options::{Access, IfMissing, Options},
+    commit::memory::MemoryPlan,
+    engine::{Engine, Recovered},
+    state::{manifest::ManifestFile, presets::OwnPlacements, trees::Numbers},
+};
+
+/// Opens the database in `path`.
+///
+/// # Errors
+/// I/O errors, corruption, [`Error::Locked`], [`Error::NotFound`].
+pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Engine>> {
+    let plan = MemoryPlan::of(&options);
+    let writes = options.access == Access::ReadWrite;
+    let creates = writes && options.if_missing == IfMissing::Create;
+    let (dir, lock) = take(&env, path, &options, &plan)?;
+    // Checked again under the lock: another process may have created the database meanwhile.
+    let files = Files::list(&dir)?;
+    let state = state_there(&dir, &files)?;
+    let Some(state) = state.or_else(|| creates.then(|| new_state(&env, path, &files))) else {
+        return Err(Error::NotFound { path: path.into() });
+    };
+    files.check_numbers(&dir, state.next_file)?;
+    let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
+    let (value_memory, unsynced) = (Memory::new(plan.filters, plan.buffers), Arc::<Unsynced>::default());
+    let numbers = Numbers::from(state.next_file.max(files.last + 1).max(1));
+    let own = (OwnPlacements::Of(&options.placements), writes);
+    let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &numbers, &files.values, own)?;
+    let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
+    let found = Logs::find(&dir, &state, &logs, trees.iter().map(|tree| &**tree))?;
+    // No new value file gets a number that a log has a pointer to, even if a power loss has deleted that file.
+    numbers.raise_above(found.last_file);
+    trees.iter().try_for_each(|tree| tree.placement().finish_recovery(found.next - 1, found.durable))?;
+    // Not `found.next` alone: the manifest says which numbers were in use, including those of lost commits.
+    let next_seqno = found.next.max(state.last_seqno + 1);
+    let replaying = if writes { found.floor() } else { Some(state.log_floor) };
+    let (manifest, wal) = match options.access {
+        Access::ReadWrite => finish(&dir, &state, &found, (&trees, &numbers), next_seqno, &files)?,
+        Access::ReadOnly => {
+            (ManifestFile::frozen(&dir, state.database_id), frozen_logs(&dir, &logs, (next_seqno, &found))?)
+        }
+    };
+    let reserve_bytes = dir.len(names::RESERVE)?.unwrap_or(0);
+    let engine = Engine::new(Recovered {
+        env,
+        dir,
+        options,
+        plan,
+        tables,
+        value_memory,
+        unsynced,
+        lock,
+        manifest,
+        wal,
+        visible: next_seqno - 1,
+        replaying,
+        numbers,
+        trees,
+        damaged: found.damaged.clone(),
+        reserve_bytes,
+    });
+    start(&engine, &files, &found)?;
+    Ok(engine)
+}
+
+/// The directory, locked for what it is opened for, and with all files under their own names.
+fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<(Dir, Box<dyn FileLock>)> {
+    let mut dir = Dir::new(Arc::clone(&env.fs), path);
+    if options.open_files_max > 0 {
+        dir = dir.with_open_files_max(options.open_files_max as usize);
+    }
+    let writes = options.access == Access::ReadWrite;
+    let creates = writes && options.if_missing == IfMissing::Create;
+    if !creates && !is_any_there(&dir)? {
+        return Err(Error::NotFound { path: path.into() });
+    }
+    if writes {
+        make_durable_dir(&dir)?;
+    }
+    let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
+    let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
+    // Where files are copied when they are written to, recovery needs room, too.
+    if writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES + dir.change_bytes()) {
+        release_reserve(&dir)?;
+    }
+    restore_names(&dir, writes)?;
+    Ok((dir, lock))
+}
+
+/// What is left to do once there is an engine: leftovers are deleted, logs replayed, the reserve filled.
+fn start(engine: &Arc<Engine>, files: &Files, found: &Logs) -> Result<()> {
+    let writes = engine.options.access == Access::ReadWrite;
+    if writes {
+        engine.remove_unreferenced(files)?;
+        // A log that came back with the power would be found between those that count.
+        engine.dir.sync()?;
+    }
+    engine.replay(found)?;
+    if writes {
+        engine.provide_reserve();
+    }
+    Ok(())
+}
+
+/// With fewer free bytes than this, opening treats the disk as full before it writes anything.
+const OPENING_BYTES: u64 = 1 << 20;
+
+/// The state of the database in `dir`, if there is one.
+fn state_there(dir: &Dir, files: &Files) -> Result<Option<ManifestState>> {
+    let state = read_manifest(dir)?;
+    match &state {
+        Some(state) => state.check_logs(dir, files)?,
+        None => refuse_leftovers(dir, files)?,
+    }
+    Ok(state)
+}
+
+/// The state of a new database in `path`.
+fn new_state(env: &Env, path: &Path, files: &Files) -> ManifestState {
+    let id = bifold_format::checksum::checksum(path.as_os_str().as_encoded_bytes(), 0, 0);
+    let id = id ^ env.clock.now().as_nanos() as u64;
+    let log_floor = LogFloor { log: files.logs.first().copied().unwrap_or(0), first: 1 };
+    ManifestState { database_id: id, log_floor, ..ManifestState::default() }
+}
+
+/// Creates the directory and makes its entry in the parent durable.
+fn make_durable_dir(dir: &Dir) -> Result<()> {
+    dir.create_dir()?;
+    let above = dir.path().parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    dir.sibling(above).sync()
+}
+
+/// Whether `dir` has any file of a database, even a single one.
+///
+/// # Errors
+/// I/O errors.
+pub(crate) fn is_any_there(dir: &Dir) -> Result<bool> {
+    if dir.len(names::MANIFEST)?.is_some() {
+        return Ok(true);
+    }
+    match Files::list(dir) {
+        Ok(files) => Ok(files.last > 0),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Without a manifest a directory must not hold tables, value files or commits: that is a database that has lost its
+/// manifest, and its files would be deleted as leftovers. A crash during creation leaves at most a log with its
+/// header: the first commit comes after the manifest.
+///
+/// # Errors
+/// Corruption; I/O errors.
+pub(crate) fn refuse_leftovers(dir: &Dir, files: &Files) -> Result<()> {
+    let mut found = files.tables.first().map(|&id| names::table(id));
+    found = found.or(files.values.first().map(|&id| names::value(id)));
+    for name in files.logs.iter().map(|&id| names::log(id)) {
+        if dir.len(&name)?.is_some_and(|len| len > FILE_HEADER_BYTES as u64) && !planted!("logs_alone") {
+            found = found.or(Some(name));
+        }
+    }
+    let Some(name) = found else { return Ok(()) };
+    let expected = "the MANIFEST of the database that these files belong to";
+    let found = format!("no such file, but {name}: it was lost, or a checkpoint into this directory did not finish");
+    Err(Corruption::new(0, "database directory", expected, found).of(dir.file(names::MANIFEST)))
+}
+
+/// The files of a directory by kind.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    pub logs: Vec<FileId>,
+    pub tables: Vec<FileId>,
+    pub values: Vec<FileId>,
+    /// The largest number in any name.
+    pub last: FileId,
+}
+
+/// No session begins more files than this before its next edit, which records their numbers. A file with a larger
+/// number does not belong to this database. Numbers after it must not be handed out, or they would run out one day.
+const NUMBERS_AHEAD_MAX: FileId = 1 << 32;
+
+impl Files {
+    /// Checks that no name has a number far from those that the manifest knows. `next` is the first free number.
+    ///
+    /// # Errors
+    /// Corruption that names the file.
+    pub fn check_numbers(&self, dir: &Dir, next: FileId) -> Result<()> {
+        let most = next + NUMBERS_AHEAD_MAX;
+        if self.last <= most || planted!("any_number") {
+            return Ok(());
+        }
+        let kinds =
+            [(&self.logs, names::log as fn(_) -> _), (&self.tables, names::table), (&self.values, names::value)];
+        let name = kinds.iter().find_map(|(ids, name)| ids.last().filter(|&&id| id == self.last).map(|&id| name(id)));
+        let expected = format!("a number up to {most}: MANIFEST says that {next} is the next; move the file elsewhere");
+        let damage = Corruption::new(0, "file name", expected, self.last.to_string());
+        Err(damage.of(dir.file(&name.unwrap_or_default())))
+    }
+
+    /// Lists `dir`, in ascending order of numbers.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn list(dir: &Dir) -> Result<Self> {
+        let mut files = Self::default();
+        for name in dir.list()? {
+            let (list, id) = match names::parse(&name) {
+                FileKind::Log(id) => (&mut files.logs, id),
+                FileKind::Table(id) => (&mut files.tables, id),
+                FileKind::Value(id) => (&mut files.values, id),
+                FileKind::Manifest | FileKind::Temporary | FileKind::Lock | FileKind::Reserve | FileKind::Unknown => {
+                    continue;
+                }
+            };
+            list.push(id);
+            files.last = files.last.max(id);
+        }
+        files.logs.sort_unstable();
+        files.tables.sort_unstable();
+        files.values.sort_unstable();
+        Ok(files)
+    }
+}

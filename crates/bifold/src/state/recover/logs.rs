@@ -1,0 +1,345 @@
+//! What the logs of earlier sessions hold: found in one walk, in bounded memory, before anything is changed.
+//!
+//! ```text
+//! log 7 │ commit │ commit │ commit │      log 9 │ commit │ marker: all up to 41 is durable │ commit │ to…
+//!         └ its pointers: does each lead to a whole value?                                            └ torn
+//!
+//! stop   the first commit that is torn or missing, or that leads to a missing value
+//! ```
+//!
+//! Commits have consecutive numbers, beginning with one that the manifest names. All commits before the stop
+//! happened. What follows the stop was lost with the power, later logs included, and is skipped. **Unless it was
+//! durable:** a marker or a record appended after a sync says up to which commit everything is durable. A stop before
+//! that number is damage, whatever it looks like, and an error.
+//!
+//! A damaged value that no crash explains costs only the commit that leads there: it is reported, and reading it is
+//! an error. If its commit was durable, opening fails.
+
+use std::collections::BTreeMap;
+
+use bifold_contract::{Corruption, Error, FileId, IoSource, KeyspaceId, LogFloor, Pointer, Result, SeqNo, planted};
+use bifold_format::{
+    frame::FILE_HEADER_BYTES,
+    log::{self, LogRecord, Operation},
+    names, pointer,
+    walk::{Met, Walk},
+};
+use bifold_io::{Dir, Reader};
+use bifold_values::placement::Located;
+
+use super::{ManifestState, NUMBERS_AHEAD_MAX};
+use crate::state::tree::Tree;
+
+/// The shortest read that can tell a torn header from a damaged one.
+const SECTOR_BYTES: u64 = 512;
+
+/// What the logs hold.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    /// The logs that count, oldest first.
+    pub logs: Vec<FoundLog>,
+    /// The logs without a commit that happened, oldest first.
+    pub useless: Vec<FileId>,
+    /// The number of the first commit that did not happen.
+    pub next: SeqNo,
+    /// The last commit that is known to be durable.
+    pub durable: SeqNo,
+    /// The largest file number in any pointer.
+    pub last_file: FileId,
+    /// Damaged values of commits that happened, which no crash explains.
+    pub damaged: Vec<Error>,
+}
+
+/// A log that counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundLog {
+    pub id: FileId,
+    /// The number of its first commit.
+    pub first: SeqNo,
+    /// How many of its bytes count.
+    pub bytes: u64,
+    /// Its length.
+    pub file_bytes: u64,
+    /// How many of its bytes are known to be durable.
+    pub durable_bytes: u64,
+}
+
+/// Where the logs end, and why.
+struct Stop {
+    next: SeqNo,
+    /// The error if the next commit was durable.
+    damage: Error,
+}
+
+/// A walk over all logs.
+struct Finder<'a> {
+    dir: &'a Dir,
+    trees: BTreeMap<KeyspaceId, &'a Tree>,
+    next_file: FileId,
+    found: Logs,
+    stop: Option<Stop>,
+    /// Damaged values, with the commits that lead there.
+    damaged: Vec<(SeqNo, Error)>,
+}
+
+impl Logs {
+    /// Walks `logs`, oldest first. Their pointers lead into the value files of `trees`.
+    ///
+    /// # Errors
+    /// I/O errors; corruption.
+    pub fn find<'a>(
+        dir: &Dir,
+        state: &ManifestState,
+        logs: &[FileId],
+        trees: impl Iterator<Item = &'a Tree>,
+    ) -> Result<Self> {
+        let trees = trees.map(|tree| (tree.keyspace, tree)).collect();
+        let found = Self { next: state.log_floor.first, ..Self::default() };
+        let mut finder = Finder { dir, trees, next_file: state.next_file, found, stop: None, damaged: Vec::new() };
+        for &id in logs {
+            finder.log(id)?;
+        }
+        finder.finish(logs)
+    }
+
+    /// Where their replay begins, if there are any.
+    pub fn floor(&self) -> Option<LogFloor> {
+        self.logs.first().map(|log| LogFloor { log: log.id, first: log.first })
+    }
+}
+
+impl<'a> Finder<'a> {
+    fn log(&mut self, id: FileId) -> Result<()> {
+        let reader = self.dir.open(&names::log(id))?;
+        let mut log = FoundLog {
+            id,
+            first: self.found.next,
+            bytes: FILE_HEADER_BYTES as u64,
+            file_bytes: reader.len(),
+            durable_bytes: 0,
+        };
+        if check_header(&reader, id)? {
+            self.records(&reader, &mut log)?;
+        } else {
+            log.bytes = 0;
+            self.end_at(Corruption::new(0, "log header", self.expected(), "a torn one").of(reader.path()));
+        }
+        let has_commits = self.found.next > log.first;
+        if has_commits {
+            self.found.logs.push(log)
+        } else {
+            self.found.useless.push(id)
+        }
+        Ok(())
+    }
+
+    fn records(&mut self, reader: &Reader, log: &mut FoundLog) -> Result<()> {
+        let mut walk = Walk::new(log.id, FILE_HEADER_BYTES as u64, reader.len());
+        let read = |buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Recovery);
+        let mut is_first = true;
+        loop {
+            match walk.step(read)? {
+                Met::Record(frame, len) => {
+                    let record = LogRecord::of(frame);
+                    self.note(&record, log).map_err(|damage| damage.of(reader.path()))?;
+                    if !self.is_stopped() {
+                        self.commit(&record, reader, is_first)?;
+                    }
+                    // A marker at the end is not counted: it is not durable itself, and if torn it would look like
+                    // the end of all logs.
+                    if !self.is_stopped() && record.operations().next().is_some() {
+                        log.bytes = record.offset + u64::from(len);
+                    }
+                    is_first = false;
+                    continue;
+                }
+                Met::Torn(offset) => {
+                    self.end_at(Corruption::new(offset, "log record", self.expected(), "a torn one").of(reader.path()));
+                }
+                // After the stop it says nothing.
+                Met::Damaged { .. } if self.is_stopped() => {}
+                Met::Damaged { offset, expected, found } => {
+                    return Err(Corruption::new(offset, "log record", expected, found).of(reader.path()));
+                }
+                Met::End => return Ok(()),
+            }
+            // Only to find out what later records say about durable ones.
+            if walk.find_next(read)?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    fn expected(&self) -> String {
+        format!("commit {}, which was synced", self.found.next)
+    }
+
+    /// The logs end here, unless they have ended before.
+    fn end_at(&mut self, damage: Error) {
+        if !planted!("serve_torn_tail") {
+            let next = self.found.next;
+            self.stop.get_or_insert(Stop { next, damage });
+        }
+    }
+
+    /// Notes what a record says whether or not its commit happened.
+    fn note(&mut self, record: &LogRecord<'_>, log: &mut FoundLog) -> std::result::Result<(), Corruption> {
+        let durable = record.durable()?;
+        self.found.durable = self.found.durable.max(durable);
+        if durable > 0 && durable + 1 >= record.first_seqno {
+            log.durable_bytes = record.offset;
+        }
+        for operation in record.operations() {
+            if let Operation::Pointer { pointer, .. } = operation?
+                && let Ok(pointer) = pointer::decode(pointer)
+                // A number far ahead was never handed out: the pointer leads nowhere.
+                && pointer.file <= self.next_file.saturating_add(NUMBERS_AHEAD_MAX)
+            {
+                self.found.last_file = self.found.last_file.max(pointer.file);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the next commit, if this record is it.
+    fn commit(&mut self, record: &LogRecord<'_>, reader: &Reader, is_first: bool) -> Result<()> {
+        let next = self.found.next;
+        if record.first_seqno != next && !planted!("serve_torn_tail") {
+            if planted!("forget_log_gap") && is_first && self.found.logs.is_empty() {
+                self.found.next = record.first_seqno;
+                return self.commit(record, reader, is_first);
+            }
+            let found = format!("commit {}: records or a log before it are missing", record.first_seqno);
+            let expected = format!("commit {next}, the next one");
+            let damage = Corruption::new(record.offset, "log record", expected, found).of(reader.path());
+            if !is_first {
+                return Err(damage);
+            }
+            // A power loss may have truncated the previous log at the end of a record, or removed its name.
+            self.end_at(damage);
+            return Ok(());
+        }
+        let mut leads = Vec::new();
+        let mut seqno = record.first_seqno;
+        for operation in record.operations() {
+            let operation = operation.map_err(|damage| damage.of(reader.path()))?;
+            self.check_keyspace(&operation, record).map_err(|damage| damage.of(reader.path()))?;
+            leads.extend(self.lead(&operation, seqno, (reader, record))?);
+            seqno += 1;
+        }
+        let missing = leads.iter().find(|lead| lead.located == Located::Missing);
+        if let Some(lead) = missing.filter(|_| !planted!("trust_pointers")) {
+            self.end_at(lead.damage(self.dir, "no whole record"));
+            return Ok(());
+        }
+        for lead in leads {
+            lead.tree.placement().refer(lead.pointer, lead.seqno);
+            if lead.located == Located::Damaged {
+                self.damaged.push((lead.seqno, lead.damage(self.dir, "a damaged record")));
+            }
+        }
+        self.found.next = seqno;
+        Ok(())
+    }
+
+    /// Operations on a dropped keyspace are skipped; its number is below the next one.
+    fn check_keyspace(&self, operation: &Operation<'_>, record: &LogRecord<'_>) -> std::result::Result<(), Corruption> {
+        let keyspace = operation.keyspace();
+        if FileId::from(keyspace) < self.next_file {
+            return Ok(());
+        }
+        let known = format!("a keyspace below {}, which MANIFEST says is the next number", self.next_file);
+        Err(Corruption::new(record.offset, "log record", known, keyspace.to_string()))
+    }
+
+    /// Where an operation leads, if no table holds it yet.
+    fn lead(
+        &self,
+        operation: &Operation<'_>,
+        seqno: SeqNo,
+        (reader, record): (&Reader, &LogRecord<'_>),
+    ) -> Result<Option<Lead<'a>>> {
+        let Operation::Pointer { keyspace, pointer, .. } = *operation else { return Ok(None) };
+        let Some(&tree) = self.trees.get(&keyspace).filter(|tree| seqno > tree.flushed()) else { return Ok(None) };
+        let pointer = pointer::decode(pointer).map_err(|damage| damage.at(record.offset).of(reader.path()))?;
+        Ok(Some(Lead { tree, seqno, pointer, located: tree.placement().locate(pointer)? }))
+    }
+
+    /// Decides whether the missing commits may be missing.
+    fn finish(self, logs: &[FileId]) -> Result<Logs> {
+        let Self { dir, trees, mut found, stop, damaged, .. } = self;
+        // A table is written once the log is durable up to its last commit, if other trees need that log.
+        let in_tables = trees.values().map(|tree| tree.flushed()).max().unwrap_or(0);
+        if let Some(stop) = stop.filter(|stop| stop.next <= found.durable.max(in_tables)) {
+            return Err(stop.damage);
+        }
+        for (seqno, damage) in damaged {
+            if seqno <= found.durable {
+                return Err(damage);
+            }
+            found.damaged.push(damage);
+        }
+        // Value files are deleted once the moves out of them are durable. Logs that stop before those moves have lost
+        // their end.
+        let needed = trees.values().map(|tree| tree.placement().durable_before()).max().unwrap_or(0);
+        if let Some(&log) = logs.last().filter(|_| needed >= found.next) {
+            let name = names::log(log);
+            let (expected, last) = (format!("commits up to {needed}, which were synced"), found.next - 1);
+            let end = dir.len(&name)?.unwrap_or(0);
+            return Err(Corruption::new(end, "log", expected, format!("commits up to {last}")).of(dir.file(&name)));
+        }
+        let ends: Vec<SeqNo> = found.logs.iter().skip(1).map(|later| later.first).chain([found.next]).collect();
+        for (log, _) in found.logs.iter_mut().zip(ends).filter(|(_, end)| *end <= found.durable + 1) {
+            log.durable_bytes = log.bytes;
+        }
+        Ok(found)
+    }
+}
+
+/// Where a commit's pointer leads.
+struct Lead<'a> {
+    tree: &'a Tree,
+    seqno: SeqNo,
+    pointer: Pointer,
+    located: Located,
+}
+
+impl Lead<'_> {
+    fn damage(&self, dir: &Dir, found: &'static str) -> Error {
+        let expected = format!("the value of commit {} in keyspace `{}`", self.seqno, self.tree.name);
+        Corruption::new(self.pointer.offset, "value record", expected, found)
+            .of(dir.file(&names::value(self.pointer.file)))
+    }
+}
+
+/// Whether the log has a whole header. A crash may have torn it.
+fn check_header(reader: &Reader, id: FileId) -> Result<bool> {
+    let mut first = vec![0; usize::try_from(reader.len().min(SECTOR_BYTES)).unwrap_or(0)];
+    reader.read_at(&mut first, 0, IoSource::Recovery)?;
+    log::check_header(&first, id).map_err(|damage| damage.of(reader.path()))
+}
+
+/// Calls `each` for every record in the counted prefix of a log.
+///
+/// # Errors
+/// I/O errors; those of `each`.
+pub(crate) fn each_record(dir: &Dir, log: &FoundLog, mut each: impl FnMut(&LogRecord<'_>) -> Result<()>) -> Result<()> {
+    let reader = dir.open(&names::log(log.id))?;
+    let mut walk = Walk::new(log.id, FILE_HEADER_BYTES as u64, log.bytes);
+    let read = |buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Recovery);
+    loop {
+        match walk.step(read)? {
+            Met::Record(frame, _) => each(&LogRecord::of(frame))?,
+            Met::End => return Ok(()),
+            // It was whole a moment ago.
+            Met::Torn(offset) | Met::Damaged { offset, .. } => {
+                let changed = Corruption::new(offset, "log record", "a whole record", "one that does not check");
+                return Err(changed.of(reader.path()));
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Steps 7 and 8: deletes unreferenced files, and puts the commits of the logs into memtables.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use bifold_contract::{Error, FileId, KeyspaceId, Result, SeqNo, planted};
+use bifold_format::{
+    log::{LogRecord, Operation},
+    names,
+};
+use bifold_values::placement::{Replayed, WriteOp};
+
+use super::{
+    Files, Logs,
+    logs::{FoundLog, each_record},
+};
+use crate::{
+    api::options::Access,
+    commit::{
+        room::{Job, Means},
+        write::{Act, Op, apply},
+    },
+    engine::Engine,
+    state::tree::Tree,
+    waiting::sync::LockExt,
+};
+
+impl Engine {
+    /// Replays the commits of the logs and writes them as tables.
+    pub(super) fn replay(&self, found: &Logs) -> Result<()> {
+        for log in &found.logs {
+            each_record(&self.dir, log, |record| self.replay_record(record, log))?;
+        }
+        if self.options.access == Access::ReadWrite { self.flush_replayed(&found.logs) } else { Ok(()) }
+    }
+
+    fn replay_record(&self, record: &LogRecord<'_>, log: &FoundLog) -> Result<()> {
+        let writes = self.options.access == Access::ReadWrite;
+        let mut fed: BTreeMap<KeyspaceId, Arc<Tree>> = BTreeMap::new();
+        for (seqno, operation) in (record.first_seqno..).zip(record.operations()) {
+            let operation = operation.map_err(|e| e.of(self.dir.file(&names::log(log.id))))?;
+            if let Some(tree) = self.trees.get(operation.keyspace()).filter(|tree| seqno > tree.flushed()) {
+                replay_operation(&tree, &operation, seqno, log.id, writes)?;
+                fed.insert(tree.keyspace, tree);
+            }
+            if planted!("half_batch") && !log.bytes.is_multiple_of(2) {
+                break;
+            }
+        }
+        if writes { self.flush_overfull(fed.values()) } else { Ok(()) }
+    }
+
+    /// Keeps replay within the memory limit: a full memtable becomes tables at once.
+    fn flush_overfull<'a>(&self, fed: impl Iterator<Item = &'a Arc<Tree>>) -> Result<()> {
+        let overfull = |p: &&Arc<Tree>| p.view().active.memtable.bytes() as u64 > self.plan.memtable;
+        fed.filter(overfull).try_for_each(|tree| {
+            tree.seal(&self.changing([tree.keyspace]));
+            self.flush_sealed(tree)
+        })
+    }
+
+    /// Writes everything replayed as tables; from then on the old logs are not needed.
+    fn flush_replayed(&self, logs: &[FoundLog]) -> Result<()> {
+        *self.replaying.hold() = None;
+        for tree in self.trees.all().iter() {
+            if !tree.view().active.memtable.is_empty() {
+                tree.seal(&self.changing([tree.keyspace]));
+            }
+            self.flush_sealed(tree)?;
+        }
+        if logs.is_empty() { Ok(()) } else { self.delete_logs() }
+    }
+
+    /// Writes the sealed memtables of a tree. If the disk has no room, they stay, with their logs: the database opens
+    /// all the same, beyond its memory limit if necessary.
+    fn flush_sealed(&self, tree: &Arc<Tree>) -> Result<()> {
+        while !tree.view().sealed.is_empty() {
+            match self.noting_room(tree, Job::Flush, || self.flush_oldest(tree, Means::Reserve)) {
+                Err(Error::Full { .. }) => break,
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes unreferenced files, the remains of jobs that a crash interrupted.
+    pub(super) fn remove_unreferenced(&self, files: &Files) -> Result<()> {
+        let trees = self.trees.all();
+        let live: BTreeSet<FileId> =
+            trees.iter().flat_map(|p| p.view().version.tables().map(|t| t.meta().id).collect::<Vec<_>>()).collect();
+        for id in files.tables.iter().filter(|id| !live.contains(id)) {
+            self.dir.remove(&names::table(*id))?;
+        }
+        let live: BTreeSet<FileId> = trees.iter().flat_map(|p| p.placement().live_files()).collect();
+        for id in files.values.iter().filter(|id| !live.contains(id)) {
+            self.dir.remove(&names::value(*id))?;
+        }
+        let kept: BTreeSet<FileId> = self.wal.hold().files().iter().map(|f| f.id).collect();
+        for id in files.logs.iter().filter(|id| !kept.contains(id)) {
+            self.dir.remove(&names::log(*id))?;
+        }
+        Ok(())
+    }
+}
+
+fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, log: u64, writes: bool) -> Result<()> {
+    let (key, act, replayed) = match *operation {
+        Operation::Put { key, value, .. } => (key, Act::Put(value), Replayed::Whole(WriteOp::Put { key, value })),
+        Operation::Pointer { key, pointer, .. } => (key, Act::Pointer(pointer), Replayed::Pointer { key }),
+        Operation::Delete { key, .. } => (key, Act::Delete, Replayed::Whole(WriteOp::Delete { key })),
+        Operation::DeleteRange { start, end, .. } => {
+            (start, Act::DeleteRange(end), Replayed::Whole(WriteOp::DeleteRange { start, end }))
+        }
+    };
+    if writes {
+        tree.placement().replay(replayed, seqno)?;
+    }
+    apply(&Op { tree, key, act }, seqno, log);
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Snapshots: which sequence numbers readers still need.
+//!
+//! A snapshot is a sequence number and an entry in the list of open snapshots. Flush, compaction and GC read that
+//! list when they begin and keep whatever one of its numbers can see.
+//!
+//! **Why the number is taken under the list's lock.** Every entry that a rewrite finds was committed before the
+//! rewrite began. A snapshot registered later has a number at least that high, so it sees the newest version and
+//! nothing it needs is dropped. If the number were taken before the lock, a rewrite could begin in between and miss
+//! the snapshot.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bifold_contract::{KeyspaceId, SeqNo};
+
+use crate::{background::work::Work, waiting::sync::LockExt};
+
+/// What holds a snapshot open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A [`crate::Snapshot`].
+    Snapshot,
+    /// An iterator that was not given one.
+    Iterator,
+}
+
+/// The open snapshots of a database.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    open: Mutex<BTreeMap<u64, Opened>>,
+    next_ticket: AtomicU64,
+    /// The end of a snapshot with a lower number makes work due; 0: no end does.
+    notify_below: AtomicU64,
+    /// The keyspaces in which it makes work due.
+    held: Mutex<BTreeSet<KeyspaceId>>,
+    work: Arc<Work>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Opened {
+    seqno: SeqNo,
+    holder: Holder,
+    since: Duration,
+}
+
+/// An open snapshot, described for statistics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Described {
+    /// What it sees.
+    pub seqno: SeqNo,
+    /// What holds it.
+    pub holder: Holder,
+    /// When it was opened, on the engine's clock.
+    pub since: Duration,
+}
+
+/// Keeps one snapshot open until dropped.
+#[derive(Debug)]
+pub(crate) struct SnapshotGuard {
+    list: Arc<Snapshots>,
+    ticket: u64,
+    /// What the snapshot sees: everything committed up to this number.
+    pub seqno: SeqNo,
+}
+
+impl Snapshots {
+    /// Opens a snapshot of everything visible now.
+    pub fn open(self: &Arc<Self>, visible: &AtomicU64, holder: Holder, now: Duration) -> SnapshotGuard {
+        let mut open = self.open.hold();
+        let seqno = visible.load(Ordering::Acquire);
+        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
+        open.insert(ticket, Opened { seqno, holder, since: now });
+        SnapshotGuard { list: Arc::clone(self), ticket, seqno }
+    }
+
+    /// No snapshots yet. When one ends, it may notify `work`.
+    pub fn of(work: &Arc<Work>) -> Arc<Self> {
+        Arc::new(Self {
+            open: Mutex::default(),
+            next_ticket: AtomicU64::new(0),
+            notify_below: AtomicU64::new(0),
+            held: Mutex::default(),
+            work: Arc::clone(work),
+        })
+    }
+
+    /// Makes workers look at a keyspace when a snapshot with a number below `seqno` ends: it may hold what is garbage
+    /// for everyone else. The caller calls this before it reads the list of open snapshots, so that none ends
+    /// unnoticed.
+    pub fn notify_of_ends_below(&self, seqno: SeqNo, keyspace: KeyspaceId) {
+        let mut held = self.held.hold();
+        held.insert(keyspace);
+        self.notify_below.fetch_max(seqno, Ordering::AcqRel);
+    }
+
+    /// Notifies workers. A snapshot that holds nothing, such as that of a short scan, wakes nobody.
+    fn ended(&self, seqno: SeqNo) {
+        if seqno >= self.notify_below.load(Ordering::Acquire) {
+            return;
+        }
+        let held: Vec<KeyspaceId> = {
+            let mut held = self.held.hold();
+            self.notify_below.store(0, Ordering::Release);
+            std::mem::take(&mut *held).into_iter().collect()
+        };
+        if !held.is_empty() {
+            self.work.look_at(&held);
+        }
+    }
+
+    /// The numbers of all open snapshots, ascending, without repeats.
+    pub fn seqnos(&self) -> Vec<SeqNo> {
+        let mut seqnos: Vec<SeqNo> = self.open.hold().values().map(|o| o.seqno).collect();
+        seqnos.sort_unstable();
+        seqnos.dedup();
+        seqnos
+    }
+
+    /// The number of the oldest open snapshot.
+    pub fn oldest(&self) -> Option<SeqNo> {
+        self.open.hold().values().map(|o| o.seqno).min()
+    }
+
+    /// The open snapshots, oldest first.
+    pub fn describe(&self) -> Vec<Described> {
+        let describe = |o: &Opened| Described { seqno: o.seqno, holder: o.holder, since: o.since };
+        self.open.hold().values().map(describe).collect()
+    }
+}
+
+impl Drop for SnapshotGuard {
+    fn drop(&mut self) {
+        self.list.open.hold().remove(&self.ticket);
+        self.list.ended(self.seqno);
+    }
+}

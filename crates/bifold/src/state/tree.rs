@@ -1,0 +1,416 @@
+//! One tree: the memtables and tables of a keyspace, and what readers see of it. Its key ranges with compactions of
+//! their own, which UniKV calls partitions, are in [`Shape`].
+//!
+//! ```text
+//! reads ──▶ View ─┬─ active   the memtable that commits go to
+//!                 ├─ sealed   full memtables waiting to be written, newest first
+//!                 └─ version  the tables
+//! ```
+//!
+//! A [`View`] is immutable except for the active memtable, which only gains entries. Readers load it with one atomic
+//! step and hold it as long as they like. Only `install` replaces it.
+//!
+//! **Invariant:** everything in `active` is newer than everything in `sealed`, the sealed memtables are ordered by
+//! age, and all are newer than `version`. A view loaded after a commit was acknowledged contains that commit.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use bifold_contract::{
+    Busy, CompactionJob, CompactionPolicy, Error, FileId, JobShape, KeyspaceId, Result, SeqNo, planted,
+};
+use bifold_index::{
+    compaction::{by_partition::Shape, run::Held},
+    memtable::Memtable,
+    table::TableOptions,
+    version::Version,
+};
+use bifold_values::store::ValueStore;
+
+use crate::{
+    api::options::{KeyspaceOptions, Placement},
+    background::left_out::LeftOut,
+    commit::overwrites::Overwrites,
+    engine::Changing,
+    state::presets::{self, FoundFiles},
+    waiting::sync::LockExt,
+};
+
+/// A table is rewritten when this share of its entries was kept only for snapshots that have ended.
+const HELD_SHARE: u64 = 8;
+
+/// One tree.
+pub(crate) struct Tree {
+    /// Its keyspace.
+    pub keyspace: KeyspaceId,
+    /// The keyspace's name.
+    pub name: String,
+    /// The keyspace's options.
+    pub options: KeyspaceOptions,
+    /// Commits separate values of this length and above.
+    pub separates_from: usize,
+    /// Some values are separated, by commits or by rewrites.
+    pub separates: bool,
+    /// Estimates how much its commits overwrite, for a placement that learns this from rewrites alone.
+    pub overwrites: Option<Overwrites>,
+    /// What it compacts next.
+    pub policy: Box<dyn CompactionPolicy>,
+    /// What its compactions did.
+    pub history: Mutex<CompactionHistory>,
+    /// The values that iterators recently asked for came from the device.
+    pub scans_are_cold: AtomicBool,
+    /// When to check its values for garbage.
+    pub looks: Looks,
+    /// Tables with something unreadable in them.
+    pub unreadable: LeftOut,
+    /// What snapshots hold in its tables, by table.
+    held: Mutex<BTreeMap<FileId, Held>>,
+    view: ArcSwap<View>,
+    change: Mutex<()>,
+    flushed: AtomicU64,
+    dropped: AtomicBool,
+}
+
+/// Sums over the compactions of one tree since it was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CompactionHistory {
+    /// Compactions that merged tables.
+    pub merges: u64,
+    /// Compactions that only moved tables.
+    pub moves: u64,
+    /// Sum of the α of each compaction that has one, times the bytes of the upper level: see
+    /// [`crate::background::compact::alpha`].
+    pub alpha_sum: f64,
+    /// Sum of these bytes.
+    pub alpha_bytes: u64,
+    /// Entries read by merges.
+    pub entries_in: u64,
+    /// Entries written by merges.
+    pub entries_out: u64,
+    /// Merges that moved values, and the time they took.
+    pub value_merges: u64,
+    pub value_merge_time: Duration,
+}
+
+/// When to check a tree's values for garbage, and the outcome of the last check.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    /// Bytes that commits have written.
+    pub written: AtomicU64,
+    /// The value of `written` at which the next check is due.
+    pub due_at: AtomicU64,
+    /// How full its space is, in thousandths of its target, if that slows writers; else 0.
+    pub fullness: AtomicU64,
+}
+
+/// What readers see of a tree.
+#[derive(Clone)]
+pub(crate) struct View {
+    /// The memtable that commits go to.
+    pub active: Arc<Layer>,
+    /// Memtables waiting to be written, newest first.
+    pub sealed: Vec<Arc<Layer>>,
+    /// The tables.
+    pub version: Arc<Version>,
+    /// Where separated values live.
+    pub values: Arc<Values>,
+    /// The shape of the tables.
+    shape: OnceLock<Arc<Shape>>,
+}
+
+/// The values of a tree. Only views own it, and nothing that lives as long as a handle. It is dropped with the last
+/// view of a dropped tree, which is with its last reader, together with its files, filters and buffers.
+pub(crate) struct Values {
+    store: ValueStore,
+    /// The tables at the time the tree was dropped: readers of older views look there for values that have moved
+    /// since.
+    last: OnceLock<Arc<View>>,
+}
+
+impl Values {
+    fn new(store: ValueStore) -> Arc<Self> {
+        Arc::new(Self { store, last: OnceLock::new() })
+    }
+
+    /// The tables at the time the tree was dropped, if values move without a commit.
+    pub fn last(&self) -> Option<&View> {
+        self.last.get().map(|view| &**view)
+    }
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Values").field(&self.profile().name).finish()
+    }
+}
+
+impl Deref for Values {
+    type Target = ValueStore;
+
+    fn deref(&self) -> &Self::Target {
+        &self.store
+    }
+}
+
+/// A memtable and the oldest log that holds an entry of it.
+pub(crate) struct Layer {
+    /// The entries.
+    pub memtable: Arc<Memtable>,
+    /// Id of the log that holds its first entry; 0 while it is empty.
+    first_log: AtomicU64,
+}
+
+impl Layer {
+    /// An empty memtable.
+    pub fn empty() -> Arc<Self> {
+        Arc::new(Self { memtable: Arc::new(Memtable::new()), first_log: AtomicU64::new(0) })
+    }
+
+    /// Notes that entries from `log` come in. Only the first note counts: log numbers only grow. Returns whether this
+    /// was the first.
+    pub fn fed_by(&self, log: FileId) -> bool {
+        self.first_log.compare_exchange(0, log, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The oldest log that must stay until this memtable is written.
+    pub fn first_log(&self) -> Option<FileId> {
+        Some(self.first_log.load(Ordering::Acquire)).filter(|&log| log != 0)
+    }
+}
+
+impl View {
+    /// A view of these memtables and tables, and of where their values live.
+    pub fn new(active: Arc<Layer>, sealed: Vec<Arc<Layer>>, version: Arc<Version>, values: Arc<Values>) -> Self {
+        Self { active, sealed, version, values, shape: OnceLock::new() }
+    }
+
+    /// The empty view that replaces this one.
+    fn nothing(&self) -> Self {
+        Self::of_tables(Arc::default(), Values::new(self.values.for_dropped()))
+    }
+
+    fn of_tables(version: Arc<Version>, values: Arc<Values>) -> Self {
+        Self::new(Layer::empty(), Vec::new(), version, values)
+    }
+
+    /// All memtables, newest first.
+    pub fn layers(&self) -> impl Iterator<Item = &Arc<Layer>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+impl Tree {
+    /// A tree that begins with the tables of `version`, which hold all commits up to `flushed`.
+    ///
+    /// # Errors
+    /// Unusable options, a placement that is not registered; the errors of opening value files.
+    pub fn new(
+        keyspace: KeyspaceId,
+        name: String,
+        options: KeyspaceOptions,
+        version: Version,
+        flushed: SeqNo,
+        values: FoundFiles<'_>,
+    ) -> Result<Self> {
+        values.own.check(&name, &options)?;
+        let store = presets::values(&options, values)?;
+        let profile = store.profile();
+        let entries = version.tables().map(|table| table.meta().entries).sum();
+        Ok(Self {
+            keyspace,
+            name,
+            separates_from: profile.separates_from.unwrap_or(usize::MAX),
+            separates: profile.separates(),
+            overwrites: profile
+                .learns_from_rewrites
+                .map(|separated_from| Overwrites::of(separated_from, store.space().live_bytes, entries)),
+            policy: presets::policy(&options),
+            history: Mutex::default(),
+            scans_are_cold: AtomicBool::new(false),
+            looks: Looks::default(),
+            unreadable: LeftOut::default(),
+            held: Mutex::default(),
+            view: ArcSwap::from_pointee(View::of_tables(Arc::new(version), Values::new(store))),
+            change: Mutex::new(()),
+            flushed: AtomicU64::new(flushed),
+            dropped: AtomicBool::new(false),
+            options,
+        })
+    }
+
+    /// What readers see now. Cheap; to be held for one read.
+    pub fn view(&self) -> arc_swap::Guard<Arc<View>> {
+        self.view.load()
+    }
+
+    /// What readers see now, to be held longer.
+    pub fn view_to_hold(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// Where its values live; empty once the tree is dropped. To be held for as long as a piece of work takes.
+    pub fn placement(&self) -> Arc<Values> {
+        Arc::clone(&self.view().values)
+    }
+
+    /// Empties a dropped tree. Returns its last view, which is freed with its last reader.
+    pub fn take_view(&self, changing: &Changing<'_>) -> Arc<View> {
+        debug_assert!(changing.is_of(self.keyspace), "no waiter would look at this keyspace");
+        let _alone = self.change.hold();
+        let old = self.view_to_hold();
+        if old.values.profile().separates_at_rewrite {
+            // Readers of older views reach it through the placement, so it must not keep the placement in turn.
+            let last = View { version: Arc::clone(&old.version), ..old.nothing() };
+            let _it_is_dropped_once = old.values.last.set(Arc::new(last));
+        }
+        let nothing = match planted!("handle_pins_files") {
+            true => View { values: Arc::clone(&old.values), ..old.nothing() },
+            false => old.nothing(),
+        };
+        self.view.store(Arc::new(nothing));
+        old
+    }
+
+    /// Replaces the view by `next(view)`. Changes exclude each other; readers are not held up. Waiters are notified.
+    pub fn change<T>(&self, changing: &Changing<'_>, next: impl FnOnce(&View) -> (View, T)) -> T {
+        debug_assert!(changing.is_of(self.keyspace), "no waiter would look at this keyspace");
+        let _alone = self.change.hold();
+        let (view, answer) = next(&self.view.load());
+        self.view.store(Arc::new(view));
+        answer
+    }
+
+    /// Commits go on in a new memtable; the active one waits to be written. The caller keeps commits out.
+    pub fn seal(&self, changing: &Changing<'_>) {
+        self.change(changing, |view| {
+            let mut sealed = vec![Arc::clone(&view.active)];
+            sealed.extend(view.sealed.iter().cloned());
+            (View { active: Layer::empty(), sealed, ..view.clone() }, ())
+        });
+    }
+
+    /// The shape of the tables of `view`, which is a view of this tree.
+    pub fn shape<'v>(&self, view: &'v View) -> &'v Shape {
+        view.shape.get_or_init(|| Arc::new(Shape::new(view.version.shape(), self.policy.as_ref())))
+    }
+
+    /// How far the tree is from its shape; from 1.0 on a compaction is due. It is 0 if no compaction can help because
+    /// some of its tables cannot be read.
+    pub fn debt(&self) -> f64 {
+        let debt = self.shape(&self.view()).debt();
+        let is_stuck = debt >= 1.0 && self.unreadable.any() && self.choose(&Busy::default()).is_none();
+        if is_stuck { 0.0 } else { debt }
+    }
+
+    /// The most useful compaction without busy or unreadable tables.
+    pub fn choose(&self, busy: &Busy) -> Option<CompactionJob> {
+        let view = self.view();
+        let shape = self.shape(&view);
+        match self.unreadable.any() {
+            true => shape.choose(self.policy.as_ref(), &self.unreadable.and(busy)),
+            false => shape.choose(self.policy.as_ref(), busy),
+        }
+    }
+
+    /// Notes what snapshots hold in newly installed tables.
+    pub fn note_held(&self, held: Vec<Held>) {
+        if !held.is_empty() {
+            self.held.hold().extend(held.into_iter().map(|of| (of.table, of)));
+        }
+    }
+
+    /// Whether snapshots are known to hold anything in its tables or among its value files.
+    pub fn is_held(&self) -> bool {
+        !self.held.hold().is_empty() || (self.separates && self.placement().drained_after(0) > 0)
+    }
+
+    /// The rewrite of a table with many entries that only snapshots held which are no longer `open`. It never takes
+    /// level 0: those tables are compacted before much gathers there, and an index of level 0 knows tables by their
+    /// runs.
+    pub fn choose_held(&self, open: &[SeqNo]) -> Option<CompactionJob> {
+        let mut held = self.held.hold();
+        let is_due = |of: &Held| {
+            of.free_with(open) * HELD_SHARE >= of.entries && !self.unreadable.has(std::iter::once(of.table))
+        };
+        if !held.values().any(is_due) {
+            return None;
+        }
+        let view = self.view();
+        let levels = &self.shape(&view).levels;
+        let here: BTreeMap<FileId, _> = levels.tables().map(|(level, run, table)| (table.id, (level, run))).collect();
+        held.retain(|table, _| here.contains_key(table));
+        held.values().filter(|of| is_due(of)).find_map(|of| {
+            let &(level, run) = here.get(&of.table).filter(|(level, _)| *level > 0)?;
+            Some(CompactionJob {
+                shape: JobShape::Merge,
+                inputs: vec![(level, run, of.table)],
+                output_level: level,
+                output_run: Some(run),
+                keys: None,
+                table_bytes: self.options.table_bytes,
+                max_overlap_bytes: u64::MAX,
+                reason: "a snapshot that has ended held much of it".into(),
+            })
+        })
+    }
+
+    /// This tree, unless the caller asks for a different placement. The default placement matches any: an option that
+    /// was not given has its default, and a keyspace remembers its placement.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a different placement.
+    pub fn with_placement(self: Arc<Self>, asked: Placement) -> Result<Arc<Self>> {
+        let actual = self.options.placement;
+        if actual == asked || asked == Placement::default() {
+            return Ok(self);
+        }
+        let reason = format!(
+            "keyspace `{}` has placement `{}`, which cannot be changed to `{}` in place: leave the option out, or copy \
+             the database with `bifold convert SRC DST --placement {2}`",
+            self.name,
+            actual.name(),
+            asked.name()
+        );
+        Err(Error::invalid("option `placement`", reason))
+    }
+
+    /// The options for writing tables of a level.
+    pub fn table_options(&self, level: u8) -> TableOptions {
+        presets::table_options(&self.options, level)
+    }
+
+    /// All commits of the tree up to this number are in tables; replay of the log skips them.
+    pub fn flushed(&self) -> SeqNo {
+        self.flushed.load(Ordering::Acquire)
+    }
+
+    /// Raises [`Tree::flushed`]. Only `install` and recovery call this.
+    pub fn note_flushed(&self, seqno: SeqNo) {
+        self.flushed.fetch_max(seqno, Ordering::AcqRel);
+    }
+
+    /// Whether the keyspace was dropped.
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Marks the keyspace dropped: later reads and writes through old handles fail.
+    pub fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree").field("keyspace", &self.keyspace).field("name", &self.name).finish_non_exhaustive()
+    }
+}

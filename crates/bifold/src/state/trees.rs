@@ -1,0 +1,101 @@
+//! The trees of an open database, one for each keyspace, and the numbers of its files.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use arc_swap::ArcSwap;
+use bifold_contract::{FileId, KeyspaceId};
+
+use crate::{
+    background::places::Places,
+    commit::wal::Wal,
+    engine::Changing,
+    state::{manifest::ManifestFile, tree::Tree},
+};
+
+/// All trees. Reading them takes no lock.
+#[derive(Debug)]
+pub(crate) struct Trees {
+    all: ArcSwap<Vec<Arc<Tree>>>,
+}
+
+/// State behind a lock under which the set of trees does not change. The set is replaced under both locks.
+pub(crate) trait KeepsTrees {}
+
+impl KeepsTrees for Wal {}
+
+impl KeepsTrees for ManifestFile {}
+
+impl Trees {
+    /// These trees, sorted by keyspace number.
+    pub fn new(trees: Vec<Arc<Tree>>) -> Self {
+        Self { all: ArcSwap::from_pointee(trees) }
+    }
+
+    /// All trees at this moment; the set may change at any time. [`Trees::steady`] returns a set that stays valid.
+    pub fn all(&self) -> arc_swap::Guard<Arc<Vec<Arc<Tree>>>> {
+        self.all.load()
+    }
+
+    /// All trees. While the caller holds the commit lock or the manifest's lock, none is created and none is dropped.
+    pub fn steady(&self, _lock: &impl KeepsTrees) -> Arc<Vec<Arc<Tree>>> {
+        self.all.load_full()
+    }
+
+    /// The tree of a keyspace.
+    pub fn get(&self, keyspace: KeyspaceId) -> Option<Arc<Tree>> {
+        find(&self.all(), keyspace)
+    }
+
+    /// The tree of the keyspace with this name.
+    pub fn named(&self, name: &str) -> Option<Arc<Tree>> {
+        self.all().iter().find(|tree| tree.name == name).cloned()
+    }
+
+    /// The trees of these keyspaces, as far as they exist.
+    pub fn of(&self, places: &Places) -> Vec<Arc<Tree>> {
+        match places {
+            Places::All => self.all().to_vec(),
+            Places::In(some) => some.iter().filter_map(|&keyspace| self.get(keyspace)).collect(),
+        }
+    }
+
+    /// Replaces the set. Only `install` calls this.
+    pub fn set(&self, trees: Vec<Arc<Tree>>, _locks: (&ManifestFile, &Wal), _change: &Changing<'_>) {
+        debug_assert!(trees.is_sorted_by_key(|tree| tree.keyspace), "trees are sorted by keyspace number");
+        self.all.store(Arc::new(trees));
+    }
+}
+
+/// The tree of a keyspace in a list sorted by keyspace number.
+pub(crate) fn find(trees: &[Arc<Tree>], keyspace: KeyspaceId) -> Option<Arc<Tree>> {
+    trees.binary_search_by_key(&keyspace, |tree| tree.keyspace).ok().map(|at| Arc::clone(&trees[at]))
+}
+
+/// The numbers of files, runs and keyspaces: one sequence for all.
+#[derive(Clone, Debug)]
+pub(crate) struct Numbers(Arc<AtomicU64>);
+
+impl Numbers {
+    /// Numbers from this one on.
+    pub fn from(first: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(first)))
+    }
+
+    /// A number that is larger than all earlier ones.
+    pub fn take(&self) -> FileId {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number that [`Numbers::take`] returns next.
+    pub fn next(&self) -> FileId {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Only numbers above this one are given out from now on.
+    pub fn raise_above(&self, used: FileId) {
+        self.0.fetch_max(used.saturating_add(1), Ordering::Relaxed);
+    }
+}
