@@ -42,7 +42,7 @@ house:
 
 # the short programs in crates/bifold/examples, which check their own output
 examples:
-    for example in basics transfers options; do cargo run -q -p bifold --example $example || exit 1; done
+    for example in basics transfers options own_placement; do cargo run -q -p bifold --example $example || exit 1; done
 
 # proofs at CI's counts, in release mode, with their figures
 prove:

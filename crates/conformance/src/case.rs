@@ -25,8 +25,8 @@ pub enum Separated {
     ByMerges,
 }
 
-/// How a placement knows which values are dead, where it must know that exactly. The rows of [`exact`](mod@crate::exact)
-/// need it.
+/// How a placement knows which values are dead, where it must know that exactly. The rows of
+/// [`exact`](mod@crate::exact) need it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dead {
     /// The manifest counts the dead bytes of each file.
