@@ -79,7 +79,7 @@ pub(crate) struct Engine {
     /// Numbers for new files.
     pub numbers: Numbers,
     /// Its trees.
-    pub trees: Trees,
+    pub trees: Arc<Trees>,
     /// Its drop lets other processes open the database.
     _lock: Box<dyn FileLock>,
 }
@@ -110,7 +110,13 @@ impl Engine {
         let signal = Arc::<Signal>::default();
         let pace = Pace::new(found.plan.memtable, found.options.background_bytes_per_second, &found.env.clock);
         let work = Arc::new(Work::new(Arc::clone(&signal)));
-        let room = Room::new(&found.dir, found.reserve_bytes, found.manifest.snapshot_bytes());
+        let trees = Arc::new(Trees::new(found.trees));
+        let room = Room::new(
+            (&found.dir, &found.env.clock),
+            (&trees, &signal),
+            found.options.free_bytes_min,
+            (found.reserve_bytes, found.manifest.snapshot_bytes()),
+        );
         Arc::new(Self {
             env: found.env,
             dir: found.dir,
@@ -133,7 +139,7 @@ impl Engine {
             replaying: Mutex::new(found.replaying),
             damaged: found.damaged,
             numbers: found.numbers,
-            trees: Trees::new(found.trees),
+            trees,
             _lock: found.lock,
         })
     }

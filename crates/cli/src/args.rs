@@ -1,4 +1,4 @@
-//! What can be typed, and the help that teaches it.
+//! The command line and its help.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -31,7 +31,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What every command understands.
+/// Options of every command.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Global {
@@ -39,7 +39,7 @@ pub struct Global {
     #[arg(long, global = true, value_name = "NAME", default_value = "default")]
     pub keyspace: String,
 
-    /// What a write survives: `sync` power loss, `buffered` a killed process, `memory` neither until the end.
+    /// What a write survives: `sync` power loss, `buffered` a killed process, `memory` neither before the program ends.
     #[arg(long, global = true, value_name = "LEVEL", value_parser = durability)]
     pub durability: Option<Durability>,
 
@@ -51,7 +51,7 @@ pub struct Global {
     #[arg(long, global = true, value_name = "FILE.toml")]
     pub options: Option<PathBuf>,
 
-    /// Print figures and pairs as JSON, one object a line.
+    /// Print figures and entries as JSON, one object per line.
     #[arg(long, global = true)]
     pub json: bool,
 }
@@ -63,20 +63,23 @@ pub enum Command {
         long_about = "Show what Bifold does, on real data, in under a minute.\n\n\
             Imports files, overwrites a third of them, deletes some, scans, kills itself in the middle of writing, \
             reopens, checks every value and every acknowledged write, verifies every byte, prints what happened and \
-            what to type next. The database stays on disk for you to play with.",
-        after_long_help = "Examples:\n  bifold demo                    # the files of the repository or directory you are in\n  \
-            bifold demo ~/src/linux        # some other directory\n  bifold demo access.log         # each line of a file"
+            what to type next. The database stays on disk for you to try things.",
+        after_long_help = "Examples:\n  \
+            bifold demo                    # the files of the repository or directory you are in\n  \
+            bifold demo ~/src/linux        # some other directory\n  \
+            bifold demo access.log         # each line of a file"
     )]
     Demo(DemoArgs),
 
     /// Store a value under a key.
     #[command(
         long_about = "Store a value under a key. The database and the keyspace are made if they do not exist.\n\n\
-            KEY and VALUE are taken byte by byte as they are typed, backslashes included. Two values are not: - stands for \
-            what standard input holds, @FILE for what FILE holds, both as they are. With --literal they stand for \
-            themselves, too: scripts that pass on values of others should say so. What begins with another - \
-            goes behind --.\n\n\
-            With --escape, KEY and VALUE may hold the escapes \\\\ \\t \\n \\r and \\xHH, and a backslash is written \\\\.",
+            KEY and VALUE are taken byte by byte as typed, backslashes included. There are two exceptions: the value - \
+            stands for standard input, and @FILE for the content of FILE, both unchanged. With --literal these two \
+            also stand for themselves; scripts that pass on other people's values should use it. Put an argument that \
+            begins with another - after --.\n\n\
+            With --escape, KEY and VALUE may have the escapes \\\\ \\t \\n \\r and \\xHH, and a backslash is written \
+            \\\\.",
         after_long_help = "Examples:\n  bifold put my.db user/1 Ada\n  bifold put my.db path 'C:\\temp\\new'\n  \
             bifold put my.db photo @photo.jpg\n  date | bifold put my.db now -\n  \
             bifold put my.db mail --literal @ada\n  bifold put my.db list -- --first\n  \
@@ -86,10 +89,10 @@ pub enum Command {
 
     /// Print the value of a key.
     #[command(
-        long_about = "Print the value of a key: into a pipe or a file byte by byte as it is, with nothing added. A \
-            terminal gets a newline behind it, and where the value is not printable text, its bytes as escapes, with a note \
-            that says so; --raw has it as it is there, too.\n\n\
-            With --escape, KEY may hold escapes, and the value is printed on one line with them.\n\n\
+        long_about = "Print the value of a key. A pipe or a file gets its bytes unchanged, with nothing added. A \
+            terminal gets a newline after the value; if the value is not printable text, it gets escapes, and a note \
+            says so. --raw prints the bytes unchanged there, too.\n\n\
+            With --escape, KEY may have escapes, and the value is printed on one line with escapes.\n\n\
             Exit code 1 when there is no such key.",
         after_long_help = "Examples:\n  bifold get my.db user/1\n  bifold get my.db photo > photo.jpg\n  \
             bifold get my.db --escape 'bin\\x00ary'"
@@ -98,18 +101,18 @@ pub enum Command {
 
     /// Delete keys, all in one atomic commit.
     #[command(
-        long_about = "Delete keys, all in one atomic commit. Keys that are not there are no error. They are taken as they are \
-            typed; with --escape they may hold escapes.",
+        long_about = "Delete keys, all in one atomic commit. Missing keys are no error. Keys are taken as typed; with \
+            --escape they may have escapes.",
         after_long_help = "Examples:\n  bifold del my.db user/1\n  bifold del my.db user/1 user/2 user/3"
     )]
     Del(DelArgs),
 
     /// Print keys and values in key order.
     #[command(
-        long_about = "Print keys and values in key order, one pair a line: KEY, a tab, VALUE, both with the escapes \\\\ \\t \\n \
-            \\r and \\xHH, as `export` writes them. With --json, one object a line.\n\n\
-            Keys of --prefix, --from and --to are taken as they are typed; with --escape they may hold escapes, as the printed \
-            keys do.",
+        long_about = "Print keys and values in key order, one entry per line: KEY, a tab, VALUE, both with the escapes \
+            \\\\ \\t \\n \\r and \\xHH, as `export` writes them. With --json, one object per line.\n\n\
+            Keys of --prefix, --from and --to are taken as typed; with --escape they may have escapes, like the \
+            printed keys.",
         after_long_help = "Examples:\n  bifold scan my.db --limit 10\n  bifold scan my.db --prefix user/\n  \
             bifold scan my.db --from user/1 --to user/5 --reverse --keys-only"
     )]
@@ -117,52 +120,62 @@ pub enum Command {
 
     /// Read keys and values from a file or a directory.
     #[command(
-        long_about = "Read keys and values from a file or a directory. The database and the keyspace are made if they do not exist.\n\n\
-            tsv    KEY, a tab, VALUE; \\\\ \\t \\n \\r and \\xHH stand for backslash, tab, newline, carriage return and any byte\n\
+        long_about = "Read keys and values from a file or a directory. The database and the keyspace are made if they \
+            do not exist.\n\n\
+            tsv    KEY, a tab, VALUE; \\\\ \\t \\n \\r and \\xHH stand for backslash, tab, newline, carriage return \
+            and any byte\n\
             jsonl  {\"key\":\"…\",\"value\":\"…\"}, or key_base64 and value_base64 for bytes that are not UTF-8\n\
             dir    relative paths are keys, contents are values; symbolic links are not followed\n\n\
-            The file is read twice: once to check all of it, once to import it. If any line is wrong, it is named as \
-            FILE:LINE, nothing is written and the exit code is 2. FILE may be - for standard input, or a pipe: what comes is saved \
-            while it is checked, in a file without a name in $TMPDIR, which needs as much room. An import that is interrupted keeps \
-            the commits before; repeat it. When a key comes several times, the last value stays.",
-        after_long_help = "Examples:\n  bifold import my.db users.tsv --format tsv\n  bifold import my.db events.jsonl --format jsonl\n  \
-            bifold import my.db ~/Documents --format dir\n  bifold export a.db | bifold import b.db - --format tsv"
+            The file is read twice: first to check all of it, then to import it. If a line is wrong, it is reported as \
+            FILE:LINE, nothing is written and the exit code is 2. FILE may be - for standard input, or a pipe: the \
+            input is saved while it is checked, in a file without a name in $TMPDIR, which needs as much space. An \
+            interrupted import keeps the commits before; repeat it. If a key occurs several times, the last value \
+            wins.",
+        after_long_help = "Examples:\n  bifold import my.db users.tsv --format tsv\n  \
+            bifold import my.db events.jsonl --format jsonl\n  bifold import my.db ~/Documents --format dir\n  \
+            bifold export a.db | bifold import b.db - --format tsv"
     )]
     Import(ImportArgs),
 
     /// Write all keys and values to standard output, in key order.
     #[command(
-        long_about = "Write all keys and values to standard output, in key order, in a format that `import` reads back exactly.",
-        after_long_help = "Examples:\n  bifold export my.db --format tsv > all.tsv\n  bifold export my.db --format jsonl | gzip > all.jsonl.gz"
+        long_about = "Write all keys and values to standard output, in key order, in a format that `import` reads back \
+            exactly.",
+        after_long_help = "Examples:\n  bifold export my.db --format tsv > all.tsv\n  \
+            bifold export my.db --format jsonl | gzip > all.jsonl.gz"
     )]
     Export(ExportArgs),
 
     /// Show what a database holds and where its bytes are.
     #[command(
-        long_about = "Show what a database holds and where its bytes are: levels, space, memory, what was read and written to open it.",
+        long_about = "Show what a database holds and where its bytes are: levels, space, memory, and the bytes read \
+            and written to open it.",
         after_long_help = "Examples:\n  bifold stats my.db\n  bifold stats my.db --json | jq .space"
     )]
     Stats(DbArgs),
 
     /// Read and check every byte of every file of a closed database.
     #[command(
-        long_about = "Read and check every byte of every file of a closed database, and list all damage with file and offset.\n\n\
-            Exit code 1 when something is wrong.",
+        long_about = "Read and check every byte of every file of a closed database, and list all damage with file and \
+            offset.\n\n\
+            Exit code 1 if something is wrong.",
         after_long_help = "Examples:\n  bifold verify my.db\n  bifold verify my.db --json"
     )]
     Verify(DbArgs),
 
     /// Rewrite everything into its final shape: no dead bytes, fewest files to read.
     #[command(
-        long_about = "Flush and compact all keyspaces and wait for it: no dead bytes remain and reads touch the fewest files.",
+        long_about = "Flush and compact all keyspaces, and wait until that is done: no dead bytes remain and reads \
+            touch the fewest files.",
         after_long_help = "Examples:\n  bifold compact my.db"
     )]
     Compact(DbArgs),
 
-    /// Collect the garbage among values kept apart, or explain it.
+    /// Run GC on separated values, or explain it.
     #[command(
-        long_about = "Collect the garbage among values kept apart (placements wisckey, hashkv, novkv, diffkv and unikv), or with --explain say \
-            of each group or file what is in it, how much the policy wants it, and why it is not collected now.",
+        long_about = "Run GC on separated values (placements wisckey, hashkv, novkv, diffkv and unikv). With \
+            --explain, print for each group or file what it holds, its score in the policy, and why GC does not take \
+            it now.",
         after_long_help = "Examples:\n  bifold gc my.db --explain\n  bifold gc my.db"
     )]
     Gc(GcArgs),
@@ -170,70 +183,72 @@ pub enum Command {
     /// Make a copy of a database that can be opened on its own.
     #[command(
         long_about = "Make a consistent copy of a database in a new directory, which can be opened on its own.\n\n\
-            On the same file system the copy shares tables and value files with the database by hard links, so it takes \
-            little time and space. It is no backup then: what damages a shared file damages both. On another file system \
-            everything is copied.",
-        after_long_help = "Examples:\n  bifold checkpoint my.db my-copy.db\n  bifold checkpoint my.db /mnt/other-disk/backup-2024-05-01"
+            On the same file system the copy shares tables and value files with the database by hard links, so it \
+            takes little time and space. Such a copy is no backup: damage to a shared file damages both. On another \
+            file system everything is copied.",
+        after_long_help = "Examples:\n  bifold checkpoint my.db my-copy.db\n  \
+            bifold checkpoint my.db /mnt/other-disk/backup-2024-05-01"
     )]
     Checkpoint(CheckpointArgs),
 
     /// Copy a database into a new one with another placement of values.
     #[command(
-        long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv, novkv, diffkv or unikv. The \
-            placement of a database cannot change; this makes another database.\n\n\
-            All keyspaces are copied in key order, each with the options it has but for the placement and what --set \
-            changes of all of them, such as keyspace.values.min_bytes=1KiB. What --options and --set say of the \
-            database itself holds for DST. SRC is opened for reading only, so that nobody writes to it meanwhile. In \
-            the end DST is opened anew and every pair is compared with SRC.\n\n\
-            Until all of that is done the copy is called DST.partial: what is called DST is whole. After a failure \
-            remove DST.partial and begin again.",
+        long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv, novkv, \
+            diffkv or unikv. The placement of a database cannot change; this makes another database.\n\n\
+            All keyspaces are copied in key order. Each keeps its options, except the placement and what --set changes \
+            for all of them, such as keyspace.values.min_bytes=1KiB. Database options in --options and --set apply to \
+            DST. SRC is opened read-only, so nobody can write to it meanwhile. At the end DST is reopened and every \
+            entry is compared with SRC.\n\n\
+            Until then the copy is called DST.partial: a directory called DST is complete. After a failure, remove \
+            DST.partial and start again.",
         after_long_help = "Examples:\n  bifold convert my.db new.db --placement hashkv\n  \
             bifold convert my.db new.db --placement wisckey --set keyspace.values.min_bytes=1KiB"
     )]
     Convert(ConvertArgs),
 
-    /// Read value files of which nothing else is left, and make a new database of what they hold.
+    /// Read value files whose index is lost, and make a new database from them.
     #[command(
-        long_about = "Read value files (000014.val) of which nothing else is left: no manifest, no tables, no logs. \
-            Records that are whole are found whatever is damaged around them. Without --out it only reports: the \
-            records of each file, damaged stretches with offset and length, what became of each key. With --out DIR it \
-            makes a new database with the newest value of every key, unless a delete, or a note that the key's value \
-            moved elsewhere, is newer still, or a drop file of placement novkv names it. Files are never changed. DIR is called DIR.partial until it is whole. \
-            Options of the new database come from --options and --set.\n\n\
-            Give it all value files of one database at once, so that the newest version of a key is found, and never \
-            those of two databases together.\n\n\
-            What value files do not know, and salvage cannot either:\n\
-            * values kept beside their keys: short ones, and all of placement inline. They are gone.\n\
-            * deletes and range deletes of placements wisckey and diffkv: what was deleted comes back, if it was not collected \
-            yet.\n\
-            * deletes of placement novkv that no flush or compaction has met together with what they delete, or whose \
-            drop file is not given or damaged: what they deleted comes back, if it was not collected yet.\n\
-            * deletes of placement hashkv whose note was collected, stands in a file that is not given, or was lost \
-            with the end of its file: what they deleted comes back, too.\n\
-            * whether a damaged stretch held something newer of a key: then an older value comes back.\n\
-            * commits that a crash took back, and batches: a value is restored by itself.\n\
-            * names of keyspaces: `default` for the id that a new database gives it, else `keyspace-ID`, or what \
-            --name says; `keyspace-of-file-N` for a file that does not tell its keyspace any more.\n\n\
-            Exit code 1 when something was damaged, also when all the rest was restored.",
+        long_about = "Read value files (000014.val) whose index is lost: no manifest, no tables, no logs. Whole \
+            records are found however damaged the bytes around them are. Without --out it only reports the records of \
+            each file, damaged stretches with offset and length, and the state of each key. With --out DIR it makes a \
+            new database with the newest value of every key, unless something newer is recorded: a delete, a note that \
+            the key's value moved elsewhere, or an entry in a drop file of placement novkv. It never changes the \
+            files. DIR is called DIR.partial until it is complete. Options of the new database come from --options and \
+            --set.\n\n\
+            Give it all value files of one database at once, so that it finds the newest version of each key. Never \
+            mix the files of two databases.\n\n\
+            Value files do not know, so salvage cannot restore:\n\
+            * inline values: short ones, and all of placement inline. They are lost.\n\
+            * deletes and range deletes of placements wisckey and diffkv: deleted values come back unless GC has \
+            removed them.\n\
+            * deletes of placement novkv that no flush or compaction has seen together with what they delete, or whose \
+            drop file is missing or damaged: deleted values come back unless GC has removed them.\n\
+            * deletes of placement hashkv whose note was removed by GC, is in a missing file, or was lost with the end \
+            of its file: deleted values come back, too.\n\
+            * whether a damaged stretch held a newer version of a key: an older value comes back then.\n\
+            * commits that a crash took back, and batches: each value is restored on its own.\n\
+            * names of keyspaces: `default` for the id that a new database gives it, otherwise `keyspace-ID` or the \
+            name from --name; `keyspace-of-file-N` for a file that has lost its keyspace id.\n\n\
+            Exit code 1 if something was damaged, even if all the rest was restored.",
         after_long_help = "Examples:\n  bifold salvage lost.db/*.val\n  bifold salvage 000014.val --keys\n  \
             bifold salvage lost.db/*.val --out new.db --set keyspace.placement=hashkv\n  \
             bifold salvage lost.db/*.val --out new.db --all --name 7=users"
     )]
     Salvage(SalvageArgs),
 
-    /// Measure: load, update, read, scan, YCSB; Bifold alone or beside a peer.
+    /// Measure load, update, read, scan and YCSB, for Bifold alone or compared with a peer.
     #[command(long_about = crate::commands::bench::LONG_ABOUT, after_long_help = crate::commands::bench::EXAMPLES)]
     Bench(Box<BenchArgs>),
 
-    /// The papers' experiments and today's rivals, on this machine, with a report.
+    /// Run the papers' experiments and compare with other stores on this machine, with a report.
     #[command(long_about = crate::commands::lab::LONG_ABOUT, after_long_help = crate::commands::lab::EXAMPLES)]
     Lab(LabArgs),
 
-    /// A run of the lab, in a process of its own.
+    /// One run of the lab, in its own process.
     #[command(hide = true)]
     LabPart(PartArgs),
 
-    /// What a design should cost, by the VAT model: bytes moved, time, space, the best levels.
+    /// Predict the cost of a design by the VAT model: bytes moved, time, space, the best levels.
     #[command(long_about = crate::commands::vat::LONG_ABOUT, after_long_help = crate::commands::vat::EXAMPLES)]
     Vat(VatArgs),
 
@@ -241,7 +256,7 @@ pub enum Command {
     #[command(long_about = crate::commands::advise::LONG_ABOUT, after_long_help = crate::commands::advise::EXAMPLES)]
     Advise(AdviseArgs),
 
-    /// The part of `demo` that gets killed.
+    /// The writer that `demo` kills.
     #[command(hide = true)]
     DemoWriter(DbArgs),
 }
@@ -264,11 +279,11 @@ pub struct GcArgs {
 
 #[derive(Args, Debug)]
 pub struct DemoArgs {
-    /// What to import: a directory, a .tsv or .jsonl file, or any file of lines [default: the repository you are in].
+    /// What to import: a directory, a .tsv or .jsonl file, or any file of lines [default: the current repository].
     #[arg(value_name = "FILE|DIR")]
     pub from: Option<PathBuf>,
 
-    /// Where to put the database [default: a new directory among the temporary files].
+    /// Where to put the database [default: a new temporary directory].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
@@ -279,23 +294,23 @@ pub struct PutArgs {
     pub db: PathBuf,
     /// The key.
     pub key: OsString,
-    /// The value; - is what standard input holds, @FILE what a file holds.
+    /// The value; - for standard input, @FILE for the content of a file.
     #[arg(required_unless_present = "value_file", conflicts_with = "value_file", allow_negative_numbers = true)]
     pub value: Option<OsString>,
-    /// Take the value from a file, as it is; - is standard input.
+    /// Take the value unchanged from a file; - for standard input.
     #[arg(long, value_name = "FILE")]
     pub value_file: Option<PathBuf>,
-    /// Take VALUE as it is typed, also - and @FILE.
+    /// Take VALUE as typed, even - and @FILE.
     #[arg(long, conflicts_with_all = ["value_file", "escape"])]
     pub literal: bool,
     #[command(flatten)]
     pub typed: Typed,
 }
 
-/// How keys and values stand in arguments: the same rule for all commands.
+/// How arguments give keys and values: the same rule for all commands.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct Typed {
-    /// Take the escapes \\ \t \n \r \xHH in keys and values for what they stand for.
+    /// Interpret the escapes \\ \t \n \r \xHH in keys and values.
     #[arg(long)]
     pub escape: bool,
 }
@@ -306,7 +321,7 @@ pub struct GetArgs {
     pub db: PathBuf,
     /// The key.
     pub key: OsString,
-    /// Print the value as it is, at a terminal, too.
+    /// Print the bytes of the value unchanged, even to a terminal.
     #[arg(long, conflicts_with = "json")]
     pub raw: bool,
     #[command(flatten)]
@@ -328,7 +343,7 @@ pub struct DelArgs {
 pub struct ScanArgs {
     /// The database's directory.
     pub db: PathBuf,
-    /// Only keys that begin so.
+    /// Only keys with this prefix.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
     pub prefix: Option<OsString>,
     /// From this key on.
@@ -337,13 +352,13 @@ pub struct ScanArgs {
     /// Up to but not including this key.
     #[arg(long, value_name = "KEY")]
     pub to: Option<OsString>,
-    /// Last key first.
+    /// In descending key order.
     #[arg(long)]
     pub reverse: bool,
-    /// At most so many.
+    /// At most this many entries.
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Keys without their values.
+    /// Print keys without values.
     #[arg(long)]
     pub keys_only: bool,
     #[command(flatten)]
@@ -354,9 +369,9 @@ pub struct ScanArgs {
 pub struct ImportArgs {
     /// The database's directory.
     pub db: PathBuf,
-    /// The file or directory; - is standard input.
+    /// The file or directory; - for standard input.
     pub file: PathBuf,
-    /// What it is [default: by the file's name].
+    /// The format of the input [default: by the file's name].
     #[arg(long, value_enum)]
     pub format: Option<Format>,
 }
@@ -365,7 +380,7 @@ pub struct ImportArgs {
 pub struct ExportArgs {
     /// The database's directory.
     pub db: PathBuf,
-    /// How to write it: tsv or jsonl.
+    /// The format of the output: tsv or jsonl.
     #[arg(long, value_enum, default_value = "tsv")]
     pub format: Format,
 }
@@ -382,25 +397,25 @@ pub struct CheckpointArgs {
 pub struct ConvertArgs {
     /// The directory of the database to copy.
     pub src: PathBuf,
-    /// The directory of the new one; must not exist, or be empty.
+    /// The directory of the new database; must not exist, or be empty.
     pub dst: PathBuf,
-    /// Where it keeps values: inline, wisckey, hashkv, novkv, diffkv or unikv.
+    /// Its placement: inline, wisckey, hashkv, novkv, diffkv or unikv.
     #[arg(long, value_name = "NAME")]
     pub placement: String,
 }
 
 #[derive(Args, Debug)]
 pub struct SalvageArgs {
-    /// Value files, those of one database.
+    /// Value files of one database.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Make a new database of what they hold; must not exist, or be empty.
+    /// Make a new database from them in this directory; must not exist, or be empty.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Restore the newest value of every key, also where a delete or a move is newer.
+    /// Restore the newest value of every key, even if a delete or a move is newer.
     #[arg(long, requires = "out")]
     pub all: bool,
-    /// List each key: keyspace, key, number of its newest record, what that is.
+    /// List each key: its keyspace, the key, the number and kind of its newest record.
     #[arg(long, conflicts_with = "out")]
     pub keys: bool,
     /// The name of a keyspace whose id is known; may be given several times.
@@ -410,11 +425,11 @@ pub struct SalvageArgs {
 
 fn id_and_name(text: &str) -> Result<(u32, String), String> {
     let (id, name) = text.split_once('=').ok_or("write it as ID=NAME, such as 7=users")?;
-    let id = id.parse().map_err(|_| format!("`{id}` is not the id of a keyspace: a number is"))?;
+    let id = id.parse().map_err(|_| format!("`{id}` is not the id of a keyspace: it must be a number"))?;
     Ok((id, name.to_owned()))
 }
 
-/// The command that `words` begin with, such as `get` or `vat model`: empty when the first is none.
+/// The command at the beginning of `words`, such as `get` or `vat model`; empty if the first word is none.
 pub fn command_of(words: impl Iterator<Item = String>) -> String {
     let mut at = Cli::command();
     let mut names = Vec::new();

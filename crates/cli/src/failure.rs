@@ -1,4 +1,4 @@
-//! What went wrong, in one line on standard error, and the exit code.
+//! Errors as one line on standard error, and the exit code.
 
 use std::{
     io::{self, Write},
@@ -12,11 +12,11 @@ pub type Result<T> = std::result::Result<T, Failure>;
 /// Why a command ends without success.
 #[derive(Debug)]
 pub enum Failure {
-    /// The question was understood and the answer is no: exit code 1. `None` when it was printed already.
+    /// A valid question has a negative answer: exit code 1. `None` if it was already printed.
     No(Option<String>),
     /// Usage, bad input or an error: exit code 2.
     Trouble(String),
-    /// Whoever reads our output has heard enough (`bifold scan … | head`): nothing to complain about.
+    /// The reader of our output has closed the pipe (`bifold scan … | head`), which is no error.
     ClosedPipe,
 }
 
@@ -39,7 +39,7 @@ impl Failure {
         }
     }
 
-    /// Prints the message and answers the exit code.
+    /// Prints the message, and returns the exit code.
     pub fn report(self) -> ExitCode {
         let (message, code) = match self {
             Self::No(message) => (message, 1),
@@ -47,7 +47,7 @@ impl Failure {
             Self::ClosedPipe => (None, 0),
         };
         if let Some(message) = message {
-            // Standard error may be closed as well; there is nobody left to tell then.
+            // Standard error may be closed as well; then the message is lost.
             let _ = writeln!(io::stderr(), "bifold: {}", one_line(&message));
         }
         ExitCode::from(code)
@@ -66,7 +66,7 @@ impl From<bifold_lab::Failure> for Failure {
     }
 }
 
-/// Help and version go to standard output; anything else clap says becomes one line.
+/// Help and version go to standard output; any other message of clap becomes one line.
 pub fn usage(error: &clap::Error) -> Result<()> {
     if !error.use_stderr() {
         return error.print().map_err(|e| Failure::output(&e));
@@ -80,7 +80,7 @@ pub fn usage(error: &clap::Error) -> Result<()> {
         return Err(Failure::trouble(format!("no command: {start}see `{help}`")));
     }
     let text = error.render().to_string();
-    // What is wrong comes first; usage and hints follow after a line of their own.
+    // The error comes first; usage and hints follow on lines of their own.
     let wrong = text.split("\nUsage:").next().unwrap_or(&text).split("\nFor more").next().unwrap_or_default();
     let wrong = one_line(wrong.trim_start_matches("error:"));
     Err(Failure::Trouble(format!("{wrong}; see `{help}`")))

@@ -1,4 +1,4 @@
-//! A database that is made as a whole or not at all: it has the name DIR.partial until nothing is missing.
+//! A database that is made completely or not at all: it is called DIR.partial until it is complete.
 
 use std::{
     ffi::OsString,
@@ -13,21 +13,21 @@ use crate::{
     interrupt::Unfinished,
 };
 
-/// What stands behind the name of a directory that is not whole.
+/// The suffix of an incomplete directory.
 const UNFINISHED: &str = ".partial";
 
-/// The place of a new database.
+/// The directory of a new database.
 pub struct Fresh {
     to: PathBuf,
     partial: PathBuf,
-    /// An interrupted program leaves nothing.
+    /// Removes the directory if the program is interrupted.
     _unfinished: Unfinished,
 }
 
 impl Fresh {
     /// Claims `to`, which must not exist or be empty.
     pub fn at(to: &Path) -> Result<Self> {
-        // Without a separator at the end, behind which the suffix would name a file in the directory.
+        // Without a trailing separator: a suffix after it would name a file in the directory.
         let to: PathBuf = to.components().collect();
         let Some(name) = to.file_name() else {
             return Err(Failure::trouble(format!("{} is no name for a new directory", to.display())));
@@ -45,12 +45,12 @@ impl Fresh {
         Ok(Self { to, partial, _unfinished })
     }
 
-    /// Where it is until it is whole.
+    /// Its path until it is complete.
     pub fn partial(&self) -> &Path {
         &self.partial
     }
 
-    /// Makes a database, has it filled, writes all of it as tables and closes it.
+    /// Makes a database, fills it with `fill`, writes all of it as tables, and closes it.
     pub fn fill<T>(&self, options: Options, fill: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
         let options = Options { access: Access::ReadWrite, if_missing: IfMissing::Create, ..options };
         let filled = Db::open_with(&self.partial, options).map_err(Failure::from).and_then(|db| {
@@ -73,7 +73,7 @@ impl Fresh {
         published.map_err(|error| self.unfinished(error.into()))
     }
 
-    /// Adds to a failure what it leaves behind.
+    /// Adds to a failure what it has left behind.
     pub fn unfinished(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Trouble(message) if self.partial.exists() => {

@@ -1,8 +1,8 @@
 //! Ctrl-C and SIGTERM while something unfinished is on disk: it is removed, then the program ends by the signal.
 //!
-//! Commands that make a directory or file which is not whole for a while hold an [`Unfinished`] of it. The first of
-//! these has a thread wait for signals; programs without one end at once, as the system has it. What a database
-//! itself is in the middle of needs nothing: it recovers from any end.
+//! Commands that make a directory or file which is incomplete for a while hold an [`Unfinished`] for it. The first of
+//! these starts a thread that waits for signals; without one, the program ends at once, by the system's default.
+//! Databases need nothing: they recover from any end.
 
 use std::{
     fs, io,
@@ -28,14 +28,14 @@ static IS_ENDING: AtomicBool = AtomicBool::new(false);
 const TRIES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Something on disk that is removed when the program is interrupted, as long as this lives.
+/// Something on disk that is removed if the program is interrupted while this exists.
 #[derive(Debug)]
 pub struct Unfinished(PathBuf);
 
 impl Unfinished {
     /// A file or directory that this program is about to make.
     pub fn new(path: &Path) -> Self {
-        // A relative path would lead elsewhere, were the working directory changed.
+        // A relative path would lead elsewhere after a change of the working directory.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         list().push(path.clone());
         static WATCHED: Once = Once::new();
@@ -53,8 +53,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// The program is ending by a signal, which another thread takes care of: whoever has failed because its files are
-/// gone says nothing about it.
+/// Blocks if another thread is ending the program by a signal: a failure because files were deleted must not be
+/// reported then.
 pub fn wait_if_ending() {
     while IS_ENDING.load(Ordering::Acquire) {
         thread::park();
@@ -66,7 +66,7 @@ fn list() -> MutexGuard<'static, Vec<PathBuf>> {
 }
 
 fn watch() {
-    // Where a thread or a handler cannot be had, the program ends by the signal and leaves what is unfinished.
+    // Without a thread or a handler the program ends by the signal and leaves unfinished files.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
     let _none_left_to_wait = thread::Builder::new().name("signals".to_owned()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
@@ -77,7 +77,8 @@ fn watch() {
 
 fn end_by(signal: i32) {
     IS_ENDING.store(true, Ordering::Release);
-    // Held to the end: what is finished from now on is removed all the same, and nobody takes it for whole meanwhile.
+    // Held to the end: whatever becomes finished from now on is still removed, and nobody takes it for complete
+    // meanwhile.
     let list = list();
     for path in list.iter() {
         if !remove(path) {
@@ -91,7 +92,7 @@ fn end_by(signal: i32) {
     std::process::exit(128 + signal);
 }
 
-/// Answers whether nothing is there any more.
+/// Returns whether nothing is left.
 fn remove(path: &Path) -> bool {
     let is_gone = || fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     (0..TRIES).any(|_| {

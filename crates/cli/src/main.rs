@@ -2,19 +2,19 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`args`] | what can be typed, and the help that teaches it |
+//! | [`args`] | the command line and its help |
 //! | [`commands`] | one file per command |
-//! | [`formats`] | TSV, JSON Lines, directories of files: into keys and values and back |
-//! | [`open`] | opening a database with the options that were given |
-//! | [`fresh`] | new databases that are made as a whole or not at all |
-//! | [`interrupt`] | what is removed when the program is interrupted |
-//! | [`failure`] | what went wrong, in one line, and the exit code |
+//! | [`formats`] | TSV, JSON Lines and directories of files to keys and values, and back |
+//! | [`open`] | opens a database with the given options |
+//! | [`fresh`] | new databases that are made completely or not at all |
+//! | [`interrupt`] | removes unfinished files when the program is interrupted |
+//! | [`failure`] | errors as one line, and the exit code |
 //! | [`output`] | standard output, figures for people or as JSON, colours |
 //! | [`progress`] | progress bars, at a terminal only |
-//! | [`publish`] | files that appear whole or not at all |
-//! | [`room`] | directories that are filled for a while |
+//! | [`publish`] | files that appear completely or not at all |
+//! | [`room`] | free space of directories |
 //!
-//! Exit codes: 0 done; 1 the answer is no (key not found, damage found); 2 usage, bad input and errors.
+//! Exit codes: 0 success; 1 a negative answer (key not found, damage found); 2 usage, bad input and errors.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -1,4 +1,4 @@
-//! Opening a database with the options that were given.
+//! Opens a database with the given options.
 
 use std::{
     io::{self, Write},
@@ -12,12 +12,12 @@ use crate::{
     failure::{Failure, Result},
 };
 
-/// The options of --options, --set and --durability, the later overriding the earlier.
+/// The options of --options, --set and --durability; later ones override earlier ones.
 pub fn options(global: &Global) -> Result<Options> {
     options_for(global, None)
 }
 
-/// The same, with a placement that overrides the one of --options, and the tree it is meant for.
+/// The same, with a placement that overrides the one of --options, and with the tree for that placement.
 pub fn options_for(global: &Global, placement: Option<&str>) -> Result<Options> {
     let mut options = match &global.options {
         Some(path) => {
@@ -60,7 +60,7 @@ pub fn existing_keyspace(path: &Path, global: &Global, access: Access) -> Result
     Ok((db, keyspace))
 }
 
-/// A database and the chosen keyspace, made where they do not exist.
+/// A database and the chosen keyspace, made if they do not exist.
 pub fn or_create(path: &Path, global: &Global) -> Result<(Db, Keyspace)> {
     if global.keyspace.is_empty() {
         return Err(Failure::trouble("the keyspace's name is empty: leave --keyspace out for `default`"));

@@ -1,6 +1,6 @@
-//! Standard output: figures for people or as JSON, colours where they are welcome.
+//! Standard output: figures for people or as JSON, with colours where supported.
 //!
-//! Nothing is printed with `println!`, which panics when the reader of a pipe has gone.
+//! Nothing uses `println!`, which panics when the reader of a pipe has closed it.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
@@ -15,14 +15,14 @@ pub struct Output {
     color: bool,
 }
 
-/// What a piece of text is, for those who see colours.
+/// The role of a piece of text, shown as a colour.
 #[derive(Clone, Copy)]
 pub enum Tone {
     /// A heading.
     Strong,
-    /// Well.
+    /// Success.
     Good,
-    /// Not well.
+    /// Failure.
     Bad,
     /// Secondary.
     Dim,
@@ -38,7 +38,7 @@ impl Output {
         Self { out: BufWriter::with_capacity(64 << 10, stdout.lock()), color }
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.out.write_all(bytes).map_err(|e| Failure::output(&e))
     }
@@ -49,19 +49,19 @@ impl Output {
         self.bytes(b"\n")
     }
 
-    /// Writes a line and makes sure it can be seen now.
+    /// Writes a line and flushes it.
     pub fn line_now(&mut self, line: impl AsRef<str>) -> Result<()> {
         self.line(line)?;
         self.flush()
     }
 
-    /// Writes one JSON object on a line of its own, and makes sure it can be seen now.
+    /// Writes one JSON object on its own line, and flushes it.
     pub fn json(&mut self, figures: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string(figures).map_err(|e| Failure::trouble(format!("cannot write JSON: {e}")))?;
         self.line_now(text)
     }
 
-    /// `text` in the colour of `tone`, where colours are welcome.
+    /// `text` in the colour of `tone`, where colours are supported.
     pub fn paint(&self, tone: Tone, text: &str) -> String {
         if !self.color {
             return text.to_owned();
@@ -75,7 +75,7 @@ impl Output {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// Hands everything to the system. Must end every command: an error found only on dropping would be lost.
+    /// Flushes everything. Every command must end with it: an error on drop would be lost.
     pub fn flush(&mut self) -> Result<()> {
         self.out.flush().map_err(|e| Failure::output(&e))
     }
@@ -97,7 +97,7 @@ pub fn count(n: u64) -> String {
     if n < 100 { n.to_string() } else { bifold_lab::report::grouped(n as f64) }
 }
 
-/// A bar of `width` cells of which the fraction `part` of `whole` is filled; never empty unless `part` is 0.
+/// A bar of `width` cells, filled by the fraction `part` of `whole`; never empty unless `part` is 0.
 pub fn bar(part: u64, whole: u64, width: usize) -> String {
     let cells = if whole == 0 { 0.0 } else { part as f64 / whole as f64 * width as f64 };
     let filled = (cells.round() as usize).clamp(usize::from(part > 0), width);

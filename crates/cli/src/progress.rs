@@ -1,4 +1,4 @@
-//! Progress bars with rate and time left, on standard error and at a terminal only.
+//! Progress bars with rate and remaining time, on standard error and only at a terminal.
 
 use std::{
     cell::Cell,
@@ -8,7 +8,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What takes no longer needs no bar: it would only flicker.
+/// Shorter work needs no bar, which would only flicker.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// A running count towards a known end.
@@ -29,7 +29,7 @@ impl Progress {
         Self::new(what, total, "{msg} {bar:30} {human_pos}/{human_len}  {per_sec}  {eta} left")
     }
 
-    /// Counts one thing after the other, each under a name of its own: [`Progress::reach`].
+    /// Counts several things in turn, each with its own name: [`Progress::reach`].
     pub fn steps() -> Self {
         Self::new("", 0, "{msg} {bar:12} {percent:>3} %  {per_sec}  {eta} left")
     }
@@ -49,14 +49,14 @@ impl Progress {
         self.show();
     }
 
-    /// `n` of `total` are done in all.
+    /// `n` of `total` are done.
     pub fn reach_of(&self, n: u64, total: u64) {
         self.bar.set_length(total);
         self.bar.set_position(n);
         self.show();
     }
 
-    /// `n` of `total` of something are done. When that is something else than before, rate and time left begin anew.
+    /// `n` of `total` of `what` are done. With a new `what`, rate and remaining time start again.
     pub fn reach(&self, what: &str, n: u64, total: u64) {
         if n < self.bar.position() {
             self.bar.reset();

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all, and replace nothing but files.
+//! Files that appear completely or not at all, and replace only regular files.
 //!
 //! 1. Each name must be free or a regular file: what else is there is not ours to replace.
 //! 2. Each file is written to a name of its own beside its place, all of them before the first is renamed. A full disk
@@ -16,14 +16,14 @@ use crate::{
     interrupt::Unfinished,
 };
 
-/// A file that is not written yet.
+/// A file to be written.
 pub struct NewFile {
     pub path: PathBuf,
     pub content: Vec<u8>,
 }
 
 impl NewFile {
-    /// Where it is until it is whole. The process is in the name, so that two of them do not write to one file.
+    /// Its temporary path. The process is in the name, so that two processes do not write to one file.
     fn partial(&self) -> PathBuf {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
@@ -44,21 +44,21 @@ impl NewFile {
     }
 }
 
-/// Writes files, and no part of one.
+/// Writes all files completely, or none.
 pub fn publish(files: &[NewFile]) -> Result<()> {
     files.iter().try_for_each(|file| check_free(&file.path))?;
     let _unfinished: Vec<_> = files.iter().map(|file| Unfinished::new(&file.partial())).collect();
     let published = files.iter().try_for_each(NewFile::write).and_then(|()| files.iter().try_for_each(NewFile::rename));
     if published.is_err() {
         for file in files {
-            // Not all of them are there, and the first failure is the one to tell.
+            // Some may not exist, and the first failure is the one to report.
             let _ = fs::remove_file(file.partial());
         }
     }
     published
 }
 
-/// Refuses a name that something has that is not a regular file.
+/// Refuses a path if something exists there that is not a regular file.
 pub fn check_free(path: &Path) -> Result<()> {
     let taken = match fs::symlink_metadata(path) {
         Ok(there) => !there.is_file(),

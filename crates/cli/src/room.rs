@@ -1,16 +1,16 @@
-//! Directories that commands fill for a while: that they are there and have room.
+//! Directories that commands fill for a while: whether they exist and have space.
 
 use std::{fs, io, path::Path};
 
 use crate::failure::{Failure, Result};
 
-/// How many bytes are free in `dir`.
+/// The free bytes in `dir`.
 pub fn free(dir: &Path) -> Result<u64> {
     let found = rustix::fs::statvfs(dir).map_err(|e| Failure::file("ask for the free space of", dir, &e.into()))?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Refuses what is no directory.
+/// Refuses anything that is not a directory.
 pub fn check_dir(dir: &Path) -> Result<()> {
     match fs::metadata(dir) {
         Ok(there) if there.is_dir() => Ok(()),

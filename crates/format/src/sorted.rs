@@ -11,7 +11,7 @@
 //!                 count u32 │ count × position u32 │ count × (key length varint │ key │ number varint │ offset varint)
 //! properties      a record, the last of its file; its body:
 //!                 epoch varint │ end of the values varint
-//!                 │ count varint │ count × (file varint │ bytes varint)    the numbers that lead here, and what each has
+//!                 │ count varint │ count × (file varint │ bytes varint)    the numbers that lead here, and their bytes
 //!                 │ count varint │ count × (drop file varint)              the drop files that are counted already
 //!                 │ length of the whole record u32
 //! ```

@@ -3,8 +3,8 @@
 //! ```text
 //! entry      tag 16 bits │ run 16 │ next 32        8 bytes; widths are options
 //!
-//! buckets    ┌───┬───┬───┬───┬───┬───┬───┬───┐     a key takes the first empty one of its `ways` buckets (the paper's n, 4)
-//!            │ h₁│   │ h₃│   │   │ h₂│   │ h₄│─┐
+//! buckets    ┌───┬───┬───┬───┬───┬───┬───┬───┐     a key takes the first empty one of its `ways`
+//!            │ h₁│   │ h₃│   │   │ h₂│   │ h₄│─┐   buckets (the paper's n, 4)
 //!            └───┴───┴───┴───┴───┴───┴───┴───┘ │   if none is empty, it is chained right after the last one
 //! overflow   ┌───┬───┬───┐                     │
 //!            │ ◀─┼─┐ │ ◀─┼─────────────────────┘

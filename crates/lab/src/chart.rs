@@ -1,4 +1,4 @@
-//! Charts as pictures, laid out once and written as SVG or as PNG: figures of the cost model and of experiments.
+//! Charts of the cost model and of experiments, laid out as shapes and written as SVG.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -10,13 +10,9 @@
 //! | [`numbers`] | numbers as people read them |
 //! | [`pen`] | collects shapes |
 //! | [`svg`] | these as SVG |
-//! | [`raster`] | these as pixels |
-//! | [`png`] | pixels as PNG |
 //!
-//! A picture has as many units as its SVG has pixels; a PNG has twice as many, so that it is sharp on dense screens
-//! too. Nothing is needed on the machine. The letters of the PNG are bitmaps that the program carries; those of the
-//! SVG are drawn by whoever shows it, in a font that is narrower than what was measured, so that nothing overlaps.
-//! Pictures of [`panels`] are measured for both, those of [`plot`] for SVG alone.
+//! A unit of a picture is a pixel of its SVG. The machine needs no fonts: the viewer draws the text, in a font that is
+//! narrower than the one it was measured with, so that nothing overlaps.
 
 pub mod axis;
 pub mod letters;
@@ -24,8 +20,6 @@ pub mod numbers;
 pub mod panels;
 pub mod pen;
 pub mod plot;
-pub mod png;
-pub mod raster;
 pub mod series;
 pub mod svg;
 
@@ -44,7 +38,7 @@ pub struct Picture {
     pub width: f64,
     /// How high it is, in units.
     pub height: f64,
-    /// How high letters are in SVG, in units. Those of a PNG have one size.
+    /// The font size, in units.
     pub font_size: f64,
     /// What is on it.
     pub shapes: Vec<Shape>,
@@ -183,12 +177,6 @@ impl Paint {
             Self::Ground => [255, 255, 255],
         }
     }
-}
-
-/// The room that each letter takes in the PNG's font, in units. It is the same for all of them.
-#[must_use]
-pub fn letter_width() -> f64 {
-    raster::LETTER_WIDTH as f64 / raster::SCALE
 }
 
 /// The first shape that leaves its picture, where a text is as long as `room` says.

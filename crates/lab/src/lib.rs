@@ -36,7 +36,7 @@
 //! | [`machine`] | where they were run |
 //! | [`file_system`] | and in which file system |
 //! | [`page`] | the report: a page of HTML, Markdown with pictures |
-//! | [`chart`] | figures as pictures, SVG and PNG; those of the cost model, too |
+//! | [`chart`] | charts as SVG; also those of the cost model |
 //!
 //! This crate measures from outside: it alone, with the program, uses the system's threads and clock directly.
 

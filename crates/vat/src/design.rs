@@ -1,4 +1,5 @@
-//! The equations: how many bytes a design moves, how long that takes, how much space it needs (Table 2 of the paper).
+//! The equations: how many bytes a design moves, how long that takes, and how much space it needs (Table 2 of the
+//! paper).
 
 use crate::{
     input::{KeyShare, MergeAmplification, Throughput},
@@ -12,14 +13,14 @@ pub enum Compaction {
     Leveling(MergeAmplification),
     /// One table at a time is merged into the share α of those that it overlaps (§5, Eq. 12 and 13; App. A.4).
     PerTable(MergeAmplification),
-    /// A level is sorted and handed to the next without touching what is there: α = 0 (§3.3, Eq. 9).
+    /// A level is sorted and handed to the next one, which is left untouched: α = 0 (§3.3, Eq. 9).
     Tiering,
 }
 
 /// Where values are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ValuePlace {
-    /// Beside their keys, in the levels.
+    /// Inline: with their keys, in the levels.
     InPlace,
     /// In a log that holds all keys and values; the levels hold keys (§3.3, Eq. 6 to 8).
     Log(KeyShare),
@@ -36,7 +37,7 @@ pub struct Design {
     pub throughput: Throughput,
 }
 
-/// The two costs that make up what the levels move, in bytes a byte that the levels hold (§3.1).
+/// The two costs that make up what the levels move, in bytes per byte that the levels hold (§3.1).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parts {
     /// The paper's *level amplification*: every byte is read and written on its way through the levels.
@@ -46,14 +47,14 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Both together.
+    /// The sum of both.
     pub fn total(self) -> f64 {
         self.level + self.merge
     }
 }
 
 impl Compaction {
-    /// α. Tiering's is 0 (§3.3).
+    /// α. For tiering it is 0 (§3.3).
     pub fn alpha(self) -> f64 {
         match self {
             Self::Leveling(alpha) | Self::PerTable(alpha) => alpha.0,
@@ -61,7 +62,7 @@ impl Compaction {
         }
     }
 
-    /// D / Sₗ of the levels alone, by what causes it (§3.1 Eq. 1, §3.3 Eq. 4, §5 Eq. 13):
+    /// D / Sₗ of the levels alone, by cause (§3.1 Eq. 1, §3.3 Eq. 4, §5 Eq. 13):
     ///
     /// ```text
     /// level part, all designs    2·l − 1
@@ -78,8 +79,8 @@ impl Compaction {
     /// j, for j from 0 to f − 1. It is read and written: 2·α·Sᵢ·(0 + 1 + … + (f − 1)) = α·Sᵢ·f·(f − 1) for each f
     /// merges, and f·Sᵢ bytes have then come down. That is α·(f − 1) for each byte and pair of levels.
     ///
-    /// *Merge part, per table.* Levels are nearly full at all times, so every byte that comes down meets α·f bytes,
-    /// which are read and written: 2·α·f for each byte and pair of levels.
+    /// *Merge part, per table.* Levels are nearly full at all times, so every byte that comes down is merged with α·f
+    /// bytes, which are read and written: 2·α·f for each byte and pair of levels.
     pub fn parts(self, tree: Tree) -> Parts {
         let merge = match self {
             Self::Leveling(alpha) => alpha.0 * tree.levels * tree.growth_less_one,
@@ -91,7 +92,7 @@ impl Compaction {
 }
 
 impl Design {
-    /// Values beside their keys, the device at its best.
+    /// Inline values, and the device at its best.
     pub fn new(compaction: Compaction) -> Self {
         Self { compaction, values: ValuePlace::InPlace, throughput: Throughput::FULL }
     }
@@ -115,16 +116,16 @@ impl Design {
     /// with a log      D/Sₗ = p·A + 1           (§3.3, Eq. 6 and 7; tiering: Eq. 10)
     /// ```
     ///
-    /// A is [`Compaction::parts`], of the keys alone where there is a log; the 1 is the log, to which everything is
+    /// A is [`Compaction::parts`]; with a log it covers the keys alone. The 1 is the log, to which everything is
     /// appended once.
     pub fn amplification(&self, tree: Tree) -> f64 {
         self.with_log_traffic(self.compaction.parts(tree).total())
     }
 
-    /// The bytes written of [`Design::amplification`].
+    /// The bytes of [`Design::amplification`] that are written.
     ///
-    /// The paper gives no formula for this half. It follows from Eq. 1: of each factor 2 there, one is a read and one
-    /// is a write, and the level in memory is not read. So `l + merge part / 2` of the levels is written.
+    /// The paper gives no formula for this half. It follows from Eq. 1: each factor 2 there is one read and one
+    /// write, and the level in memory is not read. So the levels write `l + merge part / 2`.
     pub fn write_amplification(&self, tree: Tree) -> f64 {
         self.with_log_traffic(tree.levels + self.compaction.parts(tree).merge / 2.0)
     }
@@ -135,18 +136,17 @@ impl Design {
         self.amplification(tree) / self.throughput.0
     }
 
-    /// Bytes on the device beyond the data set, for each byte of it, when all levels above the last are full of what
-    /// the last one holds in newer versions (§6, *Space amplification matters as well*).
+    /// Extra bytes on the device for each byte of the data set, when all levels above the last are full of newer
+    /// versions of what the last one holds (§6, *Space amplification matters as well*).
     ///
     /// ```text
     /// in place        1/(f − 1)
     /// with a log      p + p·1/(f − 1) = p·f/(f − 1)
     /// ```
     ///
-    /// The levels above the last hold 1/f + 1/f² + … of it: at most 1/(f − 1), which the paper takes. With a log it
-    /// says nothing; keys are then in the log as well as in the levels, so the levels count whole. Garbage in the log
-    /// comes on top and depends on its collection (§8). For tiering this is the least: runs of the last level may
-    /// overlap, too.
+    /// The levels above the last hold 1/f + 1/f² + … of it: at most 1/(f − 1), which the paper uses. It says nothing
+    /// about the log; with one, keys are in the log and in the levels, so all levels count. Garbage in the log comes
+    /// on top and depends on its GC (§8). For tiering this is a lower bound: runs of the last level may overlap, too.
     pub fn space_amplification(&self, tree: Tree) -> f64 {
         let above_the_last = tree.growth_less_one.recip();
         match self.values {

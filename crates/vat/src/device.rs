@@ -1,15 +1,16 @@
-//! What a device gives by unit of transfer and queue depth, as somebody measured it, and β looked up in that (§3.2).
+//! The throughput of a device by unit of transfer and queue depth, as measured, and β derived from it (§3.2).
 //!
 //! ```text
 //! β = random throughput at a unit and a depth / the best sequential throughput,   at most 1
 //! ```
 //!
-//! Reads and writes have a β each. What levels move is half of each but for the level in memory, which is not read, and
-//! their times add up; so [`Beta::both`] is the harmonic mean of the two.
+//! Reads and writes each have a β. Levels move as many bytes in reads as in writes, except for the level in memory,
+//! which is not read, and the times add up; so [`Beta::both`] is the harmonic mean of the two.
 //!
-//! **Between two measured units or depths** the throughput is that of a straight line between logarithms: device
-//! curves are close to straight there. **Below the least unit** it shrinks with the unit, for a smaller request is no
-//! faster. **Above the largest unit or depth** it stays as it is. Below the least depth there is no answer.
+//! **Between two measured units or depths** the throughput is interpolated on a straight line between logarithms:
+//! device curves are close to straight there. **Below the smallest unit** it shrinks with the unit, because a smaller
+//! request is no faster. **Above the largest unit or depth** it stays the same. Below the smallest depth there is no
+//! answer.
 //!
 //! A profile is TOML with one `[[measured]]` for each unit and depth; `docs/cost-model.md` has the fields.
 
@@ -22,7 +23,7 @@ use crate::input::{OutOfRange, Throughput};
 /// The format of profiles that is written and read.
 pub const FORMAT: u32 = 1;
 
-/// More rows than this are no profile: 24 units at 16 depths are 384.
+/// The most rows of a profile: 24 units at 16 depths are 384.
 const ROWS_MAX: usize = 1000;
 
 /// 1 TiB: larger than any table.
@@ -46,26 +47,26 @@ impl fmt::Display for BadProfile {
 
 impl Error for BadProfile {}
 
-/// How the page cache was kept out of the figures.
+/// How the measurements avoided the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Caching {
-    /// Reads and writes went past it (`O_DIRECT`).
+    /// Reads and writes bypassed it (`O_DIRECT`).
     Direct,
-    /// What was to be read was dropped from it first and read once; writes went into it and were synced within their
-    /// time.
+    /// Data were dropped from it before they were read, and read once; writes went into it and were synced within the
+    /// measured time.
     Dropped,
-    /// The file system is in memory: these are figures of memory, not of a device.
+    /// The file system is in memory: the figures are of memory, not of a device.
     Memory,
 }
 
-/// Bytes a second at one unit and depth.
+/// Bytes per second at one unit and depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
     /// Bytes of each request.
     pub unit_bytes: u64,
-    /// Requests under way at once.
+    /// Requests in flight at once.
     pub depth: u32,
     /// One unit after the other.
     pub sequential_read_bytes_per_second: u64,
@@ -118,7 +119,7 @@ enum Direction {
     Write,
 }
 
-/// β of a unit and a depth.
+/// β at a unit and a depth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beta {
     /// Of reads.
@@ -128,14 +129,14 @@ pub struct Beta {
 }
 
 impl Beta {
-    /// Of traffic that is half reads and half writes: the harmonic mean, because their times add up.
+    /// For traffic that is half reads and half writes: the harmonic mean, because their times add up.
     pub fn both(self) -> Throughput {
-        // Between the two, so in the range that both are in.
+        // The mean lies between the two, so it is in range.
         Throughput(2.0 / (self.read.0.recip() + self.write.0.recip()))
     }
 }
 
-/// What a device gave.
+/// The measured throughput of a device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Profile {
@@ -143,11 +144,11 @@ pub struct Profile {
     caching: Caching,
     file_bytes: u64,
     seconds: f64,
-    /// By depth, then by unit; not empty.
+    /// Sorted by depth, then by unit; not empty.
     measured: Vec<Measured>,
 }
 
-/// A profile that nobody has checked.
+/// A profile before it is checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -171,10 +172,10 @@ impl TryFrom<Written> for Profile {
 }
 
 impl Profile {
-    /// From measurements of `seconds` each, on a file of `file_bytes`, in any order.
+    /// From measurements in any order, which took `seconds` each on a file of `file_bytes`.
     ///
     /// # Errors
-    /// Without measurements, with two of the same unit and depth, and with figures that no device has.
+    /// Without measurements, with two of the same unit and depth, or with figures that no device has.
     pub fn new(
         caching: Caching,
         file_bytes: u64,
@@ -184,7 +185,7 @@ impl Profile {
         if measured.is_empty() || measured.len() > ROWS_MAX {
             return Err(BadProfile(format!("it has {} measurements, and must have 1 to {ROWS_MAX}", measured.len())));
         }
-        // TOML's whole numbers have a sign.
+        // TOML's integers are signed.
         if !(1..=i64::MAX.cast_unsigned()).contains(&file_bytes) {
             return Err(BadProfile(format!("file_bytes must be from 1 to {}, not {file_bytes}", i64::MAX)));
         }
@@ -207,10 +208,10 @@ impl Profile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// When it is not TOML, lacks a field or has one too many, and as [`Profile::new`].
+    /// When it is not TOML, lacks a field or has an unknown one, and as [`Profile::new`].
     pub fn from_toml(text: &str) -> Result<Self, BadProfile> {
         toml::from_str(text).map_err(|error| {
-            // What `new` says is a whole sentence already.
+            // Errors of `new` are whole sentences already.
             let why = error.message();
             let own = why.strip_prefix("not a device profile: ").and_then(|why| why.split(';').next());
             BadProfile(own.unwrap_or(why).to_owned())
@@ -225,20 +226,20 @@ impl Profile {
         toml::to_string(self).map_err(|error| BadProfile(error.to_string()))
     }
 
-    /// How the page cache was kept out.
+    /// How the measurements avoided the page cache.
     pub fn caching(&self) -> Caching {
         self.caching
     }
 
-    /// By depth, then by unit; at least one.
+    /// Sorted by depth, then by unit; at least one.
     pub fn measured(&self) -> &[Measured] {
         &self.measured
     }
 
-    /// β at a unit and a depth; see the top of the file for units and depths that were not measured.
+    /// β at a unit and a depth; the top of this file says what holds for units and depths that were not measured.
     ///
     /// # Errors
-    /// For no bytes, and for a depth below the least that was measured.
+    /// For zero bytes, and for a depth below the smallest measured one.
     pub fn beta(&self, unit_bytes: u64, depth: u32) -> Result<Beta, OutOfRange> {
         if unit_bytes == 0 {
             return Err(OutOfRange { name: "unit", given: 0.0, allowed: "at least one byte" });
@@ -255,19 +256,19 @@ impl Profile {
         Ok(Beta { read: of(Direction::Read)?, write: of(Direction::Write)? })
     }
 
-    /// Bytes a second of the best sequential reads and writes.
+    /// Bytes per second of the best sequential reads and writes.
     pub fn best_rates(&self) -> (f64, f64) {
         let best = |direction| self.measured.iter().map(|row| row.sequential(direction)).max().unwrap_or(1) as f64;
         (best(Direction::Read), best(Direction::Write))
     }
 
-    /// Bytes a second of random reads of so many bytes, the depth taken for the least that was measured if it is below.
+    /// Bytes per second of random reads of this size. A depth below the smallest measured one counts as that one.
     pub fn random_read_rate(&self, unit_bytes: f64, depth: u32) -> f64 {
         let least = self.measured.first().map_or(1, |row| row.depth);
         self.random(Direction::Read, unit_bytes.max(1.0), f64::from(depth.max(least)))
     }
 
-    /// Bytes a second in random order.
+    /// Bytes per second in random order.
     fn random(&self, direction: Direction, unit_bytes: f64, depth: f64) -> f64 {
         let of_depth = |rows: &[Measured]| {
             let point = |row: &Measured| (row.unit_bytes as f64, row.random(direction) as f64);
@@ -281,7 +282,8 @@ impl Profile {
     }
 }
 
-/// The value at `x` on straight lines between the logarithms of points, whose x ascend; outside, that of the nearest.
+/// The value at `x` on straight lines between the logarithms of points in ascending order; outside, the nearest
+/// point's.
 fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
     let behind = points.partition_point(|&(at, _)| at <= x);
     match (behind.checked_sub(1).and_then(|before| points.get(before)), points.get(behind)) {
@@ -295,7 +297,7 @@ fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Half of the best when random; writes at a tenth of that.
+    /// Random throughput is half of sequential; writes are a tenth of reads.
     fn row(unit_bytes: u64, depth: u32, read: u64) -> Measured {
         Measured {
             unit_bytes,

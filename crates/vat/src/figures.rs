@@ -1,8 +1,8 @@
 //! The paper's projections (figures 2, 4, 5 and 6) as curves, computed from the equations alone.
 //!
-//! The text that we work from has no pictures. What each panel shows is taken from the sentences about it, quoted at
-//! each function; ranges, and the parameters that the sentences leave open, are our choice and are said in titles and
-//! legends. Figure 3 compares stores that the authors measured, and figure 1 a device: neither is a projection.
+//! Our text of the paper has no pictures. What each panel shows is taken from the sentences about it, quoted at each
+//! function. Ranges, and the parameters that the sentences leave open, are our choice; titles and legends name them.
+//! Figure 3 compares stores that the authors measured, and figure 1 a device: neither is a projection.
 
 use crate::{
     design::{Compaction, Design},
@@ -10,17 +10,17 @@ use crate::{
     tree::Tree,
 };
 
-/// The figures there are.
+/// The figures that exist here.
 pub const NUMBERS: [u32; 4] = [2, 4, 5, 6];
 
-/// N of all figures unless a legend says otherwise. The paper's minimum of "about 25x" at α = 1 and "less than 10x" at
-/// α = 0.1 (§6) are 24 and 7.7 here.
+/// N of all figures unless a legend says otherwise. The paper's minimum of "about 25x" at α = 1 and "less than 10x"
+/// at α = 0.1 (§6) are 24 and 7.7 here.
 const SIZE: SizeRatio = SizeRatio(1000.0);
 
-/// N where it is the parameter.
+/// The sizes where N is the parameter.
 const SIZES: [(&str, f64); 4] = [("N = 100", 1e2), ("N = 1000", 1e3), ("N = 10 000", 1e4), ("N = 1 000 000", 1e6)];
 
-/// The numbers of levels along an axis.
+/// The numbers of levels on an axis.
 const LEVELS: std::ops::RangeInclusive<u32> = 1..=12;
 
 /// Two panels under one title.
@@ -28,7 +28,7 @@ const LEVELS: std::ops::RangeInclusive<u32> = 1..=12;
 pub struct Figure {
     /// Its number in the paper.
     pub number: u32,
-    /// What both panels are about.
+    /// What both panels show.
     pub title: &'static str,
     /// (a) and (b).
     pub panels: [Panel; 2],
@@ -45,7 +45,7 @@ pub struct Panel {
     pub y: Axis,
     /// A value on the vertical axis that divides better from worse, with what it means.
     pub reference: Option<(f64, &'static str)>,
-    /// In the order of the legend.
+    /// In legend order.
     pub curves: Vec<Curve>,
 }
 
@@ -54,7 +54,7 @@ pub struct Panel {
 pub struct Axis {
     /// What is on it, with the unit.
     pub label: &'static str,
-    /// How values become places.
+    /// How values map to positions.
     pub scale: Scale,
     /// The range.
     pub range: (f64, f64),
@@ -62,7 +62,7 @@ pub struct Axis {
     pub ticks: Vec<f64>,
 }
 
-/// How values become places on an axis.
+/// How values map to positions on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// Equal steps are equally far apart.
@@ -87,7 +87,7 @@ pub struct Curve {
 pub enum CurveKind {
     /// Samples of a line.
     Line,
-    /// Whole numbers of levels: only the points are trees, the line between them leads the eye.
+    /// Whole numbers of levels: only the points are trees; the line between them guides the eye.
     Levels,
 }
 
@@ -264,7 +264,7 @@ fn over_levels_of(name: String, size: SizeRatio, y: impl Fn(Tree) -> f64) -> Cur
     Curve { name, kind: CurveKind::Levels, points }
 }
 
-/// A curve over the growth, through numbers of levels that are not whole.
+/// A curve over the growth factor, also where the number of levels is not whole.
 fn over_growth(name: String, size: SizeRatio, y: impl Fn(Tree) -> f64) -> Curve {
     let trees = steps_of_ratio(2.0, 100.0, 80).filter_map(|f| Tree::with_growth(size, Growth(f)).ok());
     Curve { name, kind: CurveKind::Line, points: trees.map(|tree| (tree.growth(), y(tree))).collect() }

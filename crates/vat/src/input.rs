@@ -1,18 +1,19 @@
-//! The figures that go in. Each type holds only what makes sense, so that the equations need no checks and never answer
+//! The model's inputs. Each type holds only values that make sense, so the equations need no checks and never return
 //! NaN or infinity where the paper has a number.
 
 use std::{error::Error, fmt};
 
-/// How many levels a tree may have. Ten levels of growth 4 hold a million times what memory holds.
+/// How many levels a tree may have. Ten levels of growth 4 hold a million times as much as memory.
 pub const LEVELS_MAX: u32 = 100;
 
-/// How many times more than memory a tree may hold, and so how fast it may grow: 64 MiB of memory and 64 ZiB of data.
+/// How many times as much as memory a tree may hold, and so how fast it may grow: 64 MiB of memory and 64 ZiB of
+/// data.
 pub const SIZE_RATIO_MAX: f64 = 1e15;
 
-/// A figure that the model has no meaning for.
+/// A value for which the model has no meaning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutOfRange {
-    /// Which figure, by the name of its option without the dashes, such as `key-share`.
+    /// Which input, by the name of its option without the dashes, such as `key-share`.
     pub name: &'static str,
     /// What was given.
     pub given: f64,
@@ -23,7 +24,7 @@ pub struct OutOfRange {
 impl fmt::Display for OutOfRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, given, allowed } = self;
-        // `{}` would spell 1e300 out in 301 digits.
+        // `{}` would print 1e300 with 301 digits.
         if given.is_finite() && (given.abs() >= 1e16 || (*given != 0.0 && given.abs() < 1e-5)) {
             return write!(f, "{name} must be {allowed}, not {given:.2e}");
         }
@@ -33,7 +34,7 @@ impl fmt::Display for OutOfRange {
 
 impl Error for OutOfRange {}
 
-/// `given`, if it is `fine`. NaN must make `fine` false, which every comparison with it does.
+/// Returns `given` if it is `fine`. `fine` must be false for NaN; every comparison with NaN is.
 pub(crate) fn checked(name: &'static str, given: f64, fine: bool, allowed: &'static str) -> Result<f64, OutOfRange> {
     if fine { Ok(given) } else { Err(OutOfRange { name, given, allowed }) }
 }
@@ -74,7 +75,7 @@ impl Growth {
     }
 }
 
-/// N = Sₗ / S₀: how many times more the last level holds than memory does (§3.1).
+/// N = Sₗ / S₀: how many times as much as memory the last level holds (§3.1).
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct SizeRatio(pub(crate) f64);
 
@@ -91,7 +92,7 @@ impl SizeRatio {
     /// # Errors
     /// Unless there is some memory, more data than that, and at most [`SIZE_RATIO_MAX`] times as much.
     pub fn of_bytes(data_bytes: u64, memory_bytes: u64) -> Result<Self, OutOfRange> {
-        // No memory makes the ratio infinite, or NaN without data: neither is let in.
+        // Without memory the ratio is infinite, or NaN without data as well: both are refused.
         Self::new(data_bytes as f64 / memory_bytes as f64)
     }
 
@@ -120,9 +121,9 @@ impl MergeAmplification {
     }
 }
 
-/// β: the throughput that the device gives at the store's unit of transfer and queue depth over what it gives
-/// sequentially (§3.2, the *achieved throughput parameter*). 1 for large tables; the paper measured 0.91 for Kreon's
-/// 8 KiB on NVMe (§5).
+/// β: the throughput of the device at the store's unit of transfer and queue depth over its sequential throughput
+/// (§3.2, the *achieved throughput parameter*). 1 for large tables; the paper measured 0.91 for Kreon's 8 KiB on NVMe
+/// (§5).
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Throughput(pub(crate) f64);
 
@@ -142,8 +143,8 @@ impl Throughput {
     }
 }
 
-/// p = K / (K + V): the share of keys in keys and values (§3.3, *VAT for key-value separation*). What a store puts
-/// beside the key in place of the value, a pointer, belongs to K.
+/// p = K / (K + V): the share of keys in keys and values (§3.3, *VAT for key-value separation*). A pointer that a
+/// store puts with the key in place of the value belongs to K.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct KeyShare(pub(crate) f64);
 
@@ -154,7 +155,7 @@ impl KeyShare {
         checked("key-share", p, p > 0.0 && p <= 1.0, "a number above 0 and at most 1").map(Self)
     }
 
-    /// From the bytes of a key, with its pointer, and of a value.
+    /// From the bytes of a key, including its pointer, and of a value.
     ///
     /// # Errors
     /// When a key has no bytes.
@@ -173,7 +174,7 @@ impl KeyShare {
 mod tests {
     use super::*;
 
-    /// What no figure may be.
+    /// Values that no input may have.
     const NEVER: [f64; 4] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0];
 
     #[test]

@@ -1,9 +1,9 @@
-//! Lambert's W, which the best growth needs (VAT App. B.1; Corless et al., "On the Lambert W function", 1996).
+//! Lambert's W, for the best growth factor (VAT App. B.1; Corless et al., "On the Lambert W function", 1996).
 
 /// W₀(`x`) for `x` ≥ 0: the `w` with `w · e^w = x`. Infinite for an infinite `x`.
 ///
-/// Newton's method on `w + ln w = ln x`, which overflows for no `x`. It doubles its digits each step; from this start
-/// five steps are enough for all of them, eight leave some to spare.
+/// Newton's method on `w + ln w = ln x`, which overflows for no `x`. Each step doubles the correct digits: from this
+/// start five steps are enough for all of them, and eight leave a margin.
 pub fn w0(x: f64) -> f64 {
     debug_assert!(x >= 0.0, "the principal branch from 0 on");
     if x == 0.0 || x == f64::INFINITY {

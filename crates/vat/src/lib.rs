@@ -2,8 +2,8 @@
 //!
 //! VAT (Variable Amplification-Throughput; Batsaras, Saloustros, Papagiannis, Fatourou, Bilas, 2020) counts the bytes
 //! that a store of several levels reads and writes until a data set has reached its last level, and divides by the
-//! speed at which it does so. It is asymptotic: no updates, every level full in its turn, commit log and collection
-//! left out.
+//! speed at which it does so. The model is asymptotic: it has no updates, fills every level in turn, and leaves out
+//! the commit log and GC.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -29,8 +29,8 @@
 //! | D / Sₗ | [`Design::amplification`] | bytes a byte |
 //! | T / Tₒₚₜ | [`Design::cost_ratio`] | – |
 //!
-//! The text of the paper that we work from has lost its formulas. The equations here are derived from its prose, and
-//! `tests/all/golden.rs` holds them against every figure that the prose gives.
+//! Our text of the paper has lost its formulas. The equations here are derived from its prose, and
+//! `tests/all/golden.rs` checks them against every figure in the prose.
 //!
 //! ```
 //! use bifold_vat::*;

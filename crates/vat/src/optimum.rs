@@ -1,9 +1,9 @@
-//! The best growth and the best number of levels.
+//! The best growth factor and the best number of levels.
 //!
-//! All three kinds of compaction move `l·(a·f + b) − 1` bytes a byte: leveling has a = α, b = 2 − α; per table a =
-//! 2α, b = 2; tiering a = 0, b = 2. With `l = ln N / ln f` that is least where `(a·f + b) / ln f` is, whatever N (§6,
-//! *Optimal growth factor*: it "is constant regardless of the dataset size"). β and a log multiply and add what does
-//! not depend on f, so the optimum is the same with and without them.
+//! All three kinds of compaction move `l·(a·f + b) − 1` bytes per byte: leveling has a = α, b = 2 − α; per table a =
+//! 2α, b = 2; tiering a = 0, b = 2. With `l = ln N / ln f` the minimum is where `(a·f + b) / ln f` has its own,
+//! whatever N (§6, *Optimal growth factor*: it "is constant regardless of the dataset size"). β and a log only
+//! multiply and add terms that do not depend on f, so the optimum is the same with and without them.
 
 use crate::{
     design::{Compaction, Design},
@@ -17,7 +17,7 @@ use crate::{
 pub struct Optimum {
     /// l*, a whole number.
     pub levels: Levels,
-    /// f = N^(1/l*), beside which f* is what it would be if l could be any number.
+    /// f = N^(1/l*). f* is what it would be if l need not be whole.
     pub growth: f64,
     /// D / Sₗ there; see [`Design::amplification`].
     pub amplification: f64,
@@ -33,7 +33,7 @@ impl Compaction {
         }
     }
 
-    /// f*: the growth that moves the fewest bytes, for any size (App. A.3 and B.1).
+    /// f*: the growth factor that moves the fewest bytes, for any size (App. A.3 and B.1).
     ///
     /// ```text
     /// f* = b / (a·W(b / (a·e))) = e^(1 + W(b / (a·e)))        leveling: (2 − α) / (α·W((2 − α) / (α·e)))
@@ -42,31 +42,31 @@ impl Compaction {
     /// The derivative of `(a·f + b) / ln f` is zero where `ln f − 1 = (b/a) / f`. With `u = ln f − 1` that is
     /// `u·e^u = b/(a·e)`, so u is Lambert's W of it. The second form is the same by `W·e^W = x`, and has no 0 · ∞.
     ///
-    /// Infinite for α = 0, where fewer levels are always better: the best is one level (§6, Eq. 14).
+    /// Infinite for α = 0, where fewer levels are always better and one level is best (§6, Eq. 14).
     pub fn best_growth(self) -> f64 {
         self.ln_best_growth().exp()
     }
 
-    /// ln f*, which is finite wherever α is not 0.
+    /// ln f*, which is finite unless α is 0.
     fn ln_best_growth(self) -> f64 {
         let (a, b) = self.slope_and_base();
         1.0 + lambert::w0(b / (a * std::f64::consts::E))
     }
 
-    /// [`Compaction::best_growth`] without Lambert's W, by looking for the minimum: a check of the closed form.
+    /// [`Compaction::best_growth`] by a search for the minimum, without Lambert's W: a check of the closed form.
     ///
     /// `(a·e^u + b) / u` falls and then rises in u = ln f, so a golden-section search closes in on the minimum.
-    /// Values near it differ by the square of the distance, so about eight digits of u can be told apart.
+    /// Values near it differ by the square of the distance, so only about eight digits of u can be resolved.
     pub fn best_growth_by_search(self) -> f64 {
         let (a, b) = self.slope_and_base();
         let cost = |u: f64| (a * u.exp() + b) / u;
         if a == 0.0 {
             return f64::INFINITY;
         }
-        // Beyond e^709 there are no numbers.
+        // f64 ends at e^709.
         let (mut low, mut high) = (0.0, 709.0);
         let golden = (5_f64.sqrt() - 1.0) / 2.0;
-        // Each step keeps 0.618 of the range: 100 leave 10⁻¹⁸ of 709.
+        // Each step keeps 0.618 of the range: 100 steps leave 10⁻¹⁸ of 709.
         for _ in 0..100 {
             let (left, right) = (high - golden * (high - low), low + golden * (high - low));
             if cost(left) <= cost(right) {
@@ -78,21 +78,21 @@ impl Compaction {
         f64::midpoint(low, high).exp()
     }
 
-    /// l* as a number that need not be whole: `ln N / ln f*`, at least 1.
+    /// l* before rounding: `ln N / ln f*`, at least 1.
     pub fn best_levels(self, size_ratio: SizeRatio) -> f64 {
         (size_ratio.0.ln() / self.ln_best_growth()).max(1.0)
     }
 }
 
 impl Design {
-    /// The best whole number of levels for a size, and the growth that gives.
+    /// The best whole number of levels for a size, and its growth factor.
     ///
-    /// `l·(a·N^(1/l) + b)` is convex in l, so the best whole number is next to [`Compaction::best_levels`] on one
-    /// side or the other. The paper says that on its right side the curve is flatter (§6). Of equals the fewer levels
-    /// are taken, which reads like better.
+    /// `l·(a·N^(1/l) + b)` is convex in l, so the best whole number is next to [`Compaction::best_levels`]. The paper
+    /// says that the curve is flatter on its right side (§6). Of two equal numbers the smaller is taken: fewer levels
+    /// are better for reads.
     pub fn optimum(&self, size_ratio: SizeRatio) -> Optimum {
         let below = self.compaction.best_levels(size_ratio).floor();
-        // At most log of 1e15 to the base 3.59, which is 27: f* is never smaller than at α = 1.
+        // At most log of 1e15 to the base 3.59, which is 27: f* is smallest at α = 1.
         let below = Levels(below as u32);
         let (fewer, more) = (self.at(size_ratio, below), self.at(size_ratio, Levels(below.0 + 1)));
         if more.amplification < fewer.amplification { more } else { fewer }

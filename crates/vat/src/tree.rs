@@ -1,17 +1,17 @@
-//! Levels, growth and size of a tree: any two of them give the third, for `f^l = N` (§3.1).
+//! Levels, growth factor and size of a tree: any two give the third, by `f^l = N` (§3.1).
 
 use crate::input::{Growth, Levels, OutOfRange, SIZE_RATIO_MAX, SizeRatio};
 
 /// A tree of levels, each `f` times as large as the one above it, the first of them `f` times as large as memory.
 ///
-/// The paper lets levels have different growth and shows that traffic is least when all have the same (App. A.3).
+/// The paper lets levels have different growth factors and shows that traffic is least when all are equal (App. A.3).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tree {
-    /// l. A curve over f is followed through numbers of levels that are not whole.
+    /// l. It is not whole on a curve over f.
     pub(crate) levels: f64,
     /// f.
     pub(crate) growth: f64,
-    /// f − 1, kept beside f because the difference has no digits left where f is close to 1.
+    /// f − 1, stored separately because the subtraction loses all digits where f is close to 1.
     pub(crate) growth_less_one: f64,
     /// N = f^l.
     size_ratio: SizeRatio,
@@ -35,7 +35,7 @@ impl Tree {
     pub fn of_size(size_ratio: SizeRatio, levels: Levels) -> Self {
         let l = f64::from(levels.0);
         let root = size_ratio.0.powf(l.recip());
-        // One step of Newton's method takes the last digits' error away: the fifth root of 1024 becomes 4.
+        // One step of Newton's method removes the error of the last digits: the fifth root of 1024 becomes 4.
         let error = root.powf(l) / size_ratio.0 - 1.0;
         let growth = root * (1.0 - error / l);
         Self { levels: l, growth, growth_less_one: (size_ratio.0.ln() / l).exp_m1(), size_ratio }
@@ -44,7 +44,7 @@ impl Tree {
     /// From N and f: `l = ln N / ln f`, seldom a whole number.
     ///
     /// # Errors
-    /// When `growth` is above `size_ratio`, for a tree has at least one level.
+    /// When `growth` is above `size_ratio`: a tree has at least one level.
     pub fn with_growth(size_ratio: SizeRatio, growth: Growth) -> Result<Self, OutOfRange> {
         if growth.0 > size_ratio.0 {
             let allowed = "at most the size ratio, which is one level";
@@ -64,7 +64,7 @@ impl Tree {
         self.growth
     }
 
-    /// N: how many times more than memory the last level holds.
+    /// N: how many times as much as memory the last level holds.
     pub fn size_ratio(self) -> SizeRatio {
         self.size_ratio
     }
@@ -88,7 +88,7 @@ mod tests {
         let far = Tree::new(Levels(100), Growth(10.0)).unwrap_err().to_string();
         assert!(far.contains("levels") && far.contains("1.00e100") && far.contains("1e15"), "{far}");
         assert!(Tree::with_growth(SizeRatio(10.0), Growth(11.0)).is_err());
-        // So far that the power is infinite.
+        // So large that the power is infinite.
         assert!(Tree::new(Levels(100), Growth(1e15)).is_err());
     }
 }

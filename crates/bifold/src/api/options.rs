@@ -91,8 +91,8 @@ pub enum Placement {
     /// In files, grouped by the hash of the key. GC does not ask the index.
     #[serde(rename = "hashkv")]
     HashKv,
-    /// In files, in the order of arrival and then by key. Compaction records what is dead; GC neither asks the index nor
-    /// writes to it.
+    /// In files, in the order of arrival and then by key. Compaction records what is dead; GC neither asks the index
+    /// nor writes to it.
     #[serde(rename = "novkv")]
     NovKv,
     /// Those of medium size in files by key, which compaction merges; large ones in logs.
@@ -278,8 +278,8 @@ impl KeyspaceOptions {
         Self { placement, compaction, partition_bytes, block_bytes, filter_bits_per_key, hash_index, ..self }
     }
 
-    /// UniKV's design: an unsorted layer under a hash index, above a sorted one, separated values in the sorted one, key
-    /// ranges that split as they grow, no filters. The sizes are a fourth of the paper's.
+    /// UniKV's design: an unsorted layer under a hash index, above a sorted one, separated values in the sorted one,
+    /// key ranges that split as they grow, no filters. The sizes are a fourth of the paper's.
     #[must_use]
     pub fn unikv() -> Self {
         Self {

@@ -80,7 +80,7 @@ impl Engine {
         let (tables, values, held) = if moves {
             (inputs(version, job).map(|t| Arc::clone(t.meta())).collect(), ValueEdit::default(), Vec::new())
         } else {
-            self.with_room(extra.means, || self.merge(tree, &view, job, extra))?
+            self.room.with_room(extra.means, || self.merge(tree, &view, job, extra))?
         };
         let added =
             tables.into_iter().map(|table| TableAdded { level: job.output_level, run: output_run, table }).collect();
@@ -140,7 +140,7 @@ impl Engine {
         cuts.extend_from_slice(extra.cuts);
         cuts.sort_unstable();
         let unlooked = Cell::default();
-        self.look_for_room(&unlooked, 0, extra.means)?;
+        self.room.look(&unlooked, 0, extra.means)?;
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,
@@ -156,7 +156,7 @@ impl Engine {
                 table: tree.table_options(to),
                 progress: &|bytes| {
                     self.health.open()?;
-                    self.look_for_room(&unlooked, bytes, extra.means)?;
+                    self.room.look(&unlooked, bytes, extra.means)?;
                     self.pace.budget.acquire(bytes, || self.health.open())
                 },
             },
@@ -186,7 +186,7 @@ impl Engine {
         }
         // The flush itself leaves `RESERVE` alone, but a caller that waits for it may use it. If there is still too
         // little room, the wait below reports it.
-        let _reported_below = self.ensure_room(0);
+        let _reported_below = self.room.ensure(0);
         let unwritten = || trees.iter().find(|p| !p.view().sealed.is_empty() && !p.is_dropped());
         self.wait_for_flush_of(("a flush", "memtables to be written"), || trees.to_vec(), || unwritten().is_none())
     }

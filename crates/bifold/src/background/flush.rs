@@ -36,9 +36,9 @@ impl Engine {
         let view = tree.view_to_hold();
         let Some(layer) = view.sealed.last() else { return Ok(()) };
         let begin = self.env.clock.now();
-        self.ensure_room_to_flush(layer.memtable.data_bytes() as u64, means)?;
+        self.room.ensure_to_flush(layer.memtable.data_bytes() as u64, means)?;
         self.sync_log_for_others(tree, layer)?;
-        let (change, values, held) = self.with_room(means, || self.write_layer(tree, &view, layer))?;
+        let (change, values, held) = self.room.with_room(means, || self.write_layer(tree, &view, layer))?;
         self.install(tree, change, values, Some(layer))?;
         tree.note_held(held);
         self.pace.flushed(layer.memtable.data_bytes() as u64, self.env.clock.now().saturating_sub(begin));

@@ -302,7 +302,7 @@ impl Engine {
             Err(error) if !verbs.has_copied.get() => Err(error),
             other => Ok(other),
         };
-        let outcome = self.with_room(means, run).flatten();
+        let outcome = self.room.with_room(means, run).flatten();
         self.counters.gc.lookups.fetch_add(verbs.lookups.get(), Relaxed);
         let GcOutcome::Collected { freed_bytes, installed_bytes } = outcome? else { return Ok(None) };
         self.counters.gc.moved_bytes.fetch_add(installed_bytes, Relaxed);
@@ -315,12 +315,12 @@ impl Engine {
     fn fit_copies(&self, tree: &Tree, copies: &[u64], means: Means) -> Result<usize> {
         // Some jobs write one file: a single copy would be made again and again. In a GC of everything it is not.
         let least = if means == Means::Reserve { 1 } else { 2 };
-        let (mut count, mut needed) = self.fitting(copies, least);
+        let (mut count, mut needed) = self.room.fitting(copies, least);
         if needed.is_some() {
             self.reclaim_values(tree)?;
-            (count, needed) = self.fitting(copies, least);
+            (count, needed) = self.room.fitting(copies, least);
         }
-        needed.map_or(Ok(()), |needed| self.ensure_room_by(means, needed))?;
+        needed.map_or(Ok(()), |needed| self.room.ensure_by(means, needed))?;
         Ok(count)
     }
 

@@ -7,7 +7,7 @@
 //! worker is busy. A second GC run in a keyspace starts only when nothing else is due. With [`Workers::Caller`] the
 //! calling thread does whatever is due, in the same order.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::Cell, sync::Arc, time::Duration};
 
 use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, planted};
 use bifold_values::placement::{GcClaim, GcJob};
@@ -237,9 +237,11 @@ impl Engine {
             let trees: Vec<Arc<Tree>> = found.into_iter().map(|(_, tree)| tree).collect();
             let mut choices = choose(&loads, role, state.gc_came_last).into_iter();
             choices.find_map(|choice| match choice {
-                Choice::Flush(at) if self.held_up(&trees[at], Job::Flush).is_some() => None,
-                Choice::Compact(at) | Choice::Prune(at) if self.held_up(&trees[at], Job::Compact).is_some() => None,
-                Choice::Gc(at) if self.held_up(&trees[at], Job::Gc).is_some() => None,
+                Choice::Flush(at) if self.room.held_up(&trees[at], Job::Flush).is_some() => None,
+                Choice::Compact(at) | Choice::Prune(at) if self.room.held_up(&trees[at], Job::Compact).is_some() => {
+                    None
+                }
+                Choice::Gc(at) if self.room.held_up(&trees[at], Job::Gc).is_some() => None,
                 Choice::Flush(at) => Some(state.take_flush(&trees[at])),
                 Choice::Compact(at) => {
                     let oldest_snapshot = self.snapshots.oldest();
@@ -255,9 +257,9 @@ impl Engine {
     fn do_task(&self, task: &Task) {
         let _at_work = self.signal.working();
         let outcome = match task {
-            Task::Flush(tree) => self.noting_room(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
-            Task::Compact(tree, job) => self.noting_room(tree, Job::Compact, || self.compact_job(tree, job)),
-            Task::Gc(tree, job) => self.noting_room(tree, Job::Gc, || self.gc(tree, &**job, Means::Free)),
+            Task::Flush(tree) => self.room.noting(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
+            Task::Compact(tree, job) => self.room.noting(tree, Job::Compact, || self.compact_job(tree, job)),
+            Task::Gc(tree, job) => self.room.noting(tree, Job::Gc, || self.gc(tree, &**job, Means::Free)),
             Task::Reclaim(tree) => self.reclaim_values(tree),
         };
         match outcome {
@@ -361,6 +363,29 @@ impl Engine {
         debug_assert!(false, "{words}");
     }
 
+    /// Waits for memtables of some trees to be written, until `is_enough`, or until a flush of one has too little
+    /// room. `stats` reports who waits on what.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and those of [`Engine::wait_until`].
+    pub fn wait_for_flush_of(
+        &self,
+        (who, on): (&'static str, &'static str),
+        trees: impl Fn() -> Vec<Arc<Tree>>,
+        is_enough: impl Fn() -> bool,
+    ) -> Result<()> {
+        // Kept here: a flush may no longer be held up by the time it is asked again, with nothing written.
+        let full = Cell::new(None);
+        self.wait_until(who, on, || {
+            let is_enough = is_enough();
+            let held_up = if is_enough { None } else { trees().iter().find_map(|p| self.room.held_up(p, Job::Flush)) };
+            let is_over = is_enough || held_up.is_some();
+            full.set(held_up);
+            is_over
+        })?;
+        full.into_inner().map_or(Ok(()), Err)
+    }
+
     /// Waits until no background work is due or running and all obsolete files are deleted.
     ///
     /// # Errors
@@ -386,7 +411,7 @@ impl Engine {
         }
         self.tables.remover().wait();
         let jobs = [Job::Flush, Job::Compact, Job::Gc];
-        let held_up = self.trees.all().iter().find_map(|p| jobs.iter().find_map(|&job| self.held_up(p, job)));
+        let held_up = self.trees.all().iter().find_map(|p| jobs.iter().find_map(|&job| self.room.held_up(p, job)));
         held_up.map_or(Ok(()), Err)
     }
 
@@ -394,7 +419,7 @@ impl Engine {
         self.work.look(|state| {
             let quiet = |p: &Arc<Tree>| {
                 let load = self.load(p, state).0;
-                let waits = |job| self.held_up(p, job).is_some();
+                let waits = |job| self.room.held_up(p, job).is_some();
                 let due = load.debt >= 1.0 && !waits(Job::Compact) && {
                     let busy = state.busy.get(&p.keyspace).cloned().unwrap_or_default();
                     p.choose(&busy).is_some()

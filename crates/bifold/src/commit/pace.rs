@@ -17,14 +17,13 @@
 //! for a flush only when every memtable that the memory limit allows is full. The statistics count both kinds of
 //! waiting by cause.
 
+mod rates;
+
 use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard,
-        atomic::{
-            AtomicBool, AtomicU64,
-            Ordering::{AcqRel, Acquire, Relaxed, Release},
-        },
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -41,17 +40,11 @@ use crate::{
     waiting::sync::LockExt,
 };
 
-/// Debt (see `CompactionPolicy::debt`) from which writers are slowed: with a trigger of 8 level-0 runs, 16 runs.
-const DEBT_SLOW: f64 = 3.0;
-
-/// Below this debt writers are no longer slowed.
-const DEBT_FREE: f64 = 2.5;
+use self::rates::{DEBT_FREE, RATE_MIN, SPACE_FULL, memtable_rate, next_rate, space_rate};
+use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// A few moves at a time fit into the last memtable while it is filled less than this.
 const FILL_MOVES: f64 = 0.95;
-
-/// The lowest rate, in bytes a second, that debt alone can impose.
-const RATE_MIN: f64 = 4.0 * 1024.0 * 1024.0;
 
 /// The bytes a second that GC is assumed to free before the first measurement: about what it frees with values of
 /// 1000 bytes, rewrites included, on two cores.
@@ -69,14 +62,8 @@ const SLEEP_MIN: Duration = Duration::from_micros(100);
 /// The longest single sleep; the rest of the delay is left to the next commit.
 const SLEEP_MAX: Duration = Duration::from_millis(5);
 
-/// From this fullness of the space target on only a trickle is allowed.
-const SPACE_FULL: f64 = 0.98;
-
 /// If tables alone exceed the target, writers are slowed this much later.
 const UNREACHABLE_LEEWAY: f64 = 0.03;
-
-/// The trickle, in bytes a second: the excess over the target then takes two seconds or more to grow by a hundredth.
-const TRICKLE_RATE: f64 = 256.0 * 1024.0;
 
 /// The longest that one commit waits for its share of the trickle.
 const TRICKLE_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -255,40 +242,6 @@ impl Pace {
         let rate = next_rate(self.debt_rate.load(Relaxed) as f64, feedback.ingest_rate, debt, feedback.last_debt);
         feedback.last_debt = debt;
         self.debt_rate.store(rate as u64, Relaxed);
-    }
-}
-
-/// The next rate that debt allows; 0 means any. Pure.
-fn next_rate(rate: f64, ingest_rate: f64, debt: f64, last_debt: f64) -> f64 {
-    let limited = rate > 0.0;
-    if debt < DEBT_FREE || (!limited && debt < DEBT_SLOW) {
-        0.0
-    } else if !limited {
-        (ingest_rate * 0.9).max(RATE_MIN)
-    } else if debt >= last_debt {
-        (rate * 0.9).max(RATE_MIN)
-    } else {
-        rate * 1.1
-    }
-}
-
-/// The rate that memtables allow when `x` of them are filled, as a multiple of the rate of writing them; `None` means
-/// any. Pure.
-fn memtable_rate(x: f64) -> Option<f64> {
-    match x {
-        x if x < 1.5 => None,
-        x if x < 2.5 => Some(4.0 - 3.0 * (x - 1.5)),
-        x => Some((1.0 - 0.4 * (x - 2.5)).max(0.8)),
-    }
-}
-
-/// The bytes a second that space allows at this fullness while GC frees `free_rate`; `None` means any. Pure.
-fn space_rate(fullness: f64, free_rate: f64) -> Option<f64> {
-    match fullness {
-        f if f < 0.90 => None,
-        f if f < 0.95 => Some((4.0 - 60.0 * (f - 0.90)) * free_rate),
-        f if f < SPACE_FULL => Some((1.0 - 15.0 * (f - 0.95)) * free_rate),
-        _ => Some(TRICKLE_RATE),
     }
 }
 

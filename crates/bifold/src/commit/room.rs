@@ -31,13 +31,12 @@ use std::{
 
 use bifold_contract::{Error, KeyspaceId, Result, planted};
 use bifold_format::names;
-use bifold_io::{Dir, fs::APPEND_SLOT_BYTES};
+use bifold_io::{Dir, clock::Clock, fs::APPEND_SLOT_BYTES};
 
 use crate::{
     commit::write::{Act, Op},
-    engine::Engine,
-    state::tree::Tree,
-    waiting::sync::LockExt,
+    state::{tree::Tree, trees::Trees},
+    waiting::{signal::Signal, sync::LockExt},
 };
 
 /// Commits check when they have written this share of the database's size, or an eighth of what is spare.
@@ -75,9 +74,14 @@ const JOB_SHARE: u64 = 16;
 /// Work that found too little room is tried again after this time, if not before.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The state of a database's room.
-#[derive(Default)]
+/// How much room the disk has for a database.
 pub(crate) struct Room {
+    dir: Dir,
+    clock: Arc<dyn Clock>,
+    trees: Arc<Trees>,
+    signal: Arc<Signal>,
+    /// What the options keep free from puts.
+    free_bytes_min: Option<u64>,
     /// Commits check the disk again when they have written this many bytes in all.
     look_at: AtomicU64,
     is_short: AtomicBool,
@@ -162,11 +166,26 @@ impl Means {
 }
 
 impl Room {
-    /// For a database in `dir` with these sizes of `RESERVE` and manifest.
-    pub fn new(dir: &Dir, reserve_bytes: u64, manifest_bytes: u64) -> Self {
-        let reserve = Reserve { bytes: reserve_bytes, is_refused: false };
-        let (change_bytes, manifest_bytes) = (dir.change_bytes(), AtomicU64::new(manifest_bytes));
-        Self { reserve: Mutex::new(reserve), manifest_bytes, change_bytes, ..Self::default() }
+    /// The room of these trees in `dir`, with the present sizes of `RESERVE` and manifest.
+    pub fn new(
+        (dir, clock): (&Dir, &Arc<dyn Clock>),
+        (trees, signal): (&Arc<Trees>, &Arc<Signal>),
+        free_bytes_min: Option<u64>,
+        (reserve_bytes, manifest_bytes): (u64, u64),
+    ) -> Self {
+        Self {
+            dir: dir.clone(),
+            clock: Arc::clone(clock),
+            trees: Arc::clone(trees),
+            signal: Arc::clone(signal),
+            free_bytes_min,
+            look_at: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
+            reserve: Mutex::new(Reserve { bytes: reserve_bytes, is_refused: false }),
+            manifest_bytes: AtomicU64::new(manifest_bytes),
+            change_bytes: dir.change_bytes(),
+            held_up: Mutex::default(),
+        }
     }
 
     /// Whether puts are refused.
@@ -189,8 +208,8 @@ impl Room {
     }
 
     /// Releases the space of `RESERVE`. Returns whether there was any.
-    fn release(&self, dir: &Dir) -> bool {
-        !planted!("keep_reserve") && self.reserve.hold().release(dir)
+    fn release(&self) -> bool {
+        !planted!("keep_reserve") && self.reserve.hold().release(&self.dir)
     }
 }
 
@@ -209,38 +228,38 @@ fn reserve_bytes(data_bytes: u64, smallest_job: u64, most: u64) -> u64 {
         .min(data_bytes / RESERVE_SHARE_MAX)
 }
 
-impl Engine {
-    /// Lets a commit of `bytes` go on, unless the disk has too little room for it.
+impl Room {
+    /// Lets a commit of `bytes` go on, unless the disk has too little room for it. `written`: what commits have written
+    /// so far.
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn admit(&self, ops: &[Op<'_>], bytes: u64) -> Result<()> {
-        let written = self.counters.user_bytes_written();
-        if written + bytes < self.room.look_at.load(Relaxed) {
+    pub fn admit(&self, ops: &[Op<'_>], bytes: u64, written: u64) -> Result<()> {
+        if written + bytes < self.look_at.load(Relaxed) {
             return Ok(());
         }
         let Some(free) = self.dir.free_bytes() else {
-            self.room.look_at.store(written + UNKNOWN_BYTES, Relaxed);
+            self.look_at.store(written + UNKNOWN_BYTES, Relaxed);
             return Ok(());
         };
         let data_bytes = self.data_bytes();
         let needed = self.kept_free() + self.room_for_jobs(data_bytes);
-        let spare = (free + self.room.reserve_bytes()).saturating_sub(needed);
-        let is_short = spare < 2 * bytes + if self.room.is_short() { needed / 8 } else { 0 };
-        if self.room.is_short.swap(is_short, Relaxed) && !is_short {
+        let spare = (free + self.reserve_bytes()).saturating_sub(needed);
+        let is_short = spare < 2 * bytes + if self.is_short() { needed / 8 } else { 0 };
+        if self.is_short.swap(is_short, Relaxed) && !is_short {
             self.signal.notify();
         }
         if is_short {
-            self.room.look_at.store(0, Relaxed);
+            self.look_at.store(0, Relaxed);
         } else {
             let often = (data_bytes / LOOK_SHARE).clamp(LOOK_BYTES_MIN, LOOK_BYTES_MAX);
-            self.room.look_at.store(written + often.min(spare / 8), Relaxed);
+            self.look_at.store(written + often.min(spare / 8), Relaxed);
             self.fit_reserve(data_bytes, free, needed);
         }
         let writes_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
         match is_short {
             true if writes_values && !planted!("puts_until_full") => Err(self.full(free, needed + 2 * bytes)),
-            true => self.ensure_room(2 * bytes),
+            true => self.ensure(2 * bytes),
             false => Ok(()),
         }
     }
@@ -249,15 +268,15 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn ensure_room(&self, bytes: u64) -> Result<()> {
-        self.ensure_room_by(Means::Reserve, bytes)
+    pub fn ensure(&self, bytes: u64) -> Result<()> {
+        self.ensure_by(Means::Reserve, bytes)
     }
 
-    /// As [`Engine::ensure_room`], with these means.
+    /// As [`Room::ensure`], with these means.
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn ensure_room_by(&self, means: Means, bytes: u64) -> Result<()> {
+    pub fn ensure_by(&self, means: Means, bytes: u64) -> Result<()> {
         self.ensure_free(self.kept_free() + bytes, means).map(drop)
     }
 
@@ -265,8 +284,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn ensure_room_to_flush(&self, bytes: u64, means: Means) -> Result<()> {
-        self.ensure_free(self.room.floor() + written_bytes(bytes), means).map(drop)
+    pub fn ensure_to_flush(&self, bytes: u64, means: Means) -> Result<()> {
+        self.ensure_free(self.floor() + written_bytes(bytes), means).map(drop)
     }
 
     /// Requires room for the next step of a job that has written `bytes` more. `unlooked` holds how many it may write
@@ -274,7 +293,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn look_for_room(&self, unlooked: &Cell<u64>, bytes: u64, means: Means) -> Result<()> {
+    pub fn look(&self, unlooked: &Cell<u64>, bytes: u64, means: Means) -> Result<()> {
         let may_write = unlooked.get().saturating_sub(bytes.max(STEP_BYTES));
         unlooked.set(may_write);
         if may_write == 0 {
@@ -284,8 +303,8 @@ impl Engine {
         Ok(())
     }
 
-    /// How many of these copies, in their order, there is room for, but `least` or all at least; and how many bytes they
-    /// need if that is more than there is.
+    /// How many of these copies, in their order, there is room for, but `least` or all at least; and how many bytes
+    /// they need if that is more than there is.
     pub fn fitting(&self, copies: &[u64], least: usize) -> (usize, Option<u64>) {
         let Some(free) = self.dir.free_bytes() else { return (copies.len(), None) };
         let kept = self.kept_free();
@@ -307,7 +326,7 @@ impl Engine {
     /// Requires this many free bytes. Returns how many more there are.
     fn ensure_free(&self, bytes: u64, means: Means) -> Result<u64> {
         let Some(mut free) = self.dir.free_bytes() else { return Ok(u64::MAX) };
-        if free < bytes && means.reach_reserve() && self.room.release(&self.dir) {
+        if free < bytes && means.reach_reserve() && self.release() {
             free = self.dir.free_bytes().unwrap_or(free);
         }
         free.checked_sub(bytes).ok_or_else(|| self.full(free, bytes))
@@ -322,7 +341,7 @@ impl Engine {
         let trees = self.trees.all();
         let unwritten: usize =
             trees.iter().map(|p| p.view().layers().map(|l| l.memtable.data_bytes()).sum::<usize>()).sum();
-        self.room.floor() + written_bytes(unwritten as u64)
+        self.floor() + written_bytes(unwritten as u64)
     }
 
     /// The most that a job writes between two checks: at the end of a table its index and filter as well.
@@ -332,7 +351,7 @@ impl Engine {
     }
 
     fn room_for_jobs(&self, data_bytes: u64) -> u64 {
-        self.options.free_bytes_min.unwrap_or_else(|| job_bytes(data_bytes) + self.step_bytes(data_bytes))
+        self.free_bytes_min.unwrap_or_else(|| job_bytes(data_bytes) + self.step_bytes(data_bytes))
     }
 
     /// What the smallest possible job writes: a rewritten table, or the copies of one unit of values.
@@ -358,24 +377,24 @@ impl Engine {
 
     /// Grows and shrinks `RESERVE` with the database. It grows only if the disk has plenty of room.
     fn fit_reserve(&self, data_bytes: u64, free: u64, needed: u64) {
-        let most = self.options.free_bytes_min.unwrap_or(u64::MAX);
+        let most = self.free_bytes_min.unwrap_or(u64::MAX);
         let wanted = reserve_bytes(data_bytes, self.smallest_job(), most);
         // For the change under way, and for the next one while the space that the first one replaces is not free yet.
-        let wanted = wanted + if wanted > 0 { (2 * self.room.change_bytes).min(data_bytes).min(most) } else { 0 };
-        let mut reserve = self.room.reserve.hold();
+        let wanted = wanted + if wanted > 0 { (2 * self.change_bytes).min(data_bytes).min(most) } else { 0 };
+        let mut reserve = self.reserve.hold();
         if reserve.bytes > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4)) {
             reserve.release(&self.dir);
         }
         let is_plenty = free / 4 > wanted && free / 2 > needed;
-        if reserve.bytes < wanted / 4 * 3 && is_plenty && !reserve.is_refused && !self.room.is_short() {
+        if reserve.bytes < wanted / 4 * 3 && is_plenty && !reserve.is_refused && !self.is_short() {
             reserve.grow_to(wanted, &self.dir);
         }
     }
 
     /// Does work and notes its outcome: work that found too little room waits for more.
-    pub fn noting_room<T>(&self, tree: &Tree, job: Job, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn noting<T>(&self, tree: &Tree, job: Job, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let outcome = work();
-        self.note_room(tree, job, outcome.as_ref().err());
+        self.note(tree, job, outcome.as_ref().err());
         outcome
     }
 
@@ -384,7 +403,7 @@ impl Engine {
     /// with the space of `RESERVE`.
     pub fn with_room<T>(&self, means: Means, work: impl Fn() -> Result<T>) -> Result<T> {
         let outcome = match work() {
-            Err(error) if error.is_full() && means.reach_reserve() && self.room.release(&self.dir) => work(),
+            Err(error) if error.is_full() && means.reach_reserve() && self.release() => work(),
             other => other,
         };
         outcome.map_err(|error| match self.dir.free_bytes() {
@@ -394,35 +413,12 @@ impl Engine {
         })
     }
 
-    /// Waits for memtables of some trees to be written, until `is_enough`, or until a flush of one has too little
-    /// room. `stats` reports who waits on what.
-    ///
-    /// # Errors
-    /// [`Error::Full`], and those of [`Engine::wait_until`].
-    pub fn wait_for_flush_of(
-        &self,
-        (who, on): (&'static str, &'static str),
-        trees: impl Fn() -> Vec<Arc<Tree>>,
-        is_enough: impl Fn() -> bool,
-    ) -> Result<()> {
-        // Kept here: a flush may no longer be held up by the time it is asked again, with nothing written.
-        let full = Cell::new(None);
-        self.wait_until(who, on, || {
-            let is_enough = is_enough();
-            let held_up = if is_enough { None } else { trees().iter().find_map(|p| self.held_up(p, Job::Flush)) };
-            let is_over = is_enough || held_up.is_some();
-            full.set(held_up);
-            is_over
-        })?;
-        full.into_inner().map_or(Ok(()), Err)
-    }
-
-    fn note_room(&self, tree: &Tree, job: Job, error: Option<&Error>) {
-        let mut held_up = self.room.held_up.hold();
+    fn note(&self, tree: &Tree, job: Job, error: Option<&Error>) {
+        let mut held_up = self.held_up.hold();
         match error {
             Some(why @ Error::Full { .. }) => {
                 let left = self.dir.free_bytes().unwrap_or(u64::MAX);
-                let since = self.env.clock.now();
+                let since = self.clock.now();
                 held_up.insert((tree.keyspace, job), HeldUp { left, since, why: why.clone() });
             }
             _ => drop(held_up.remove(&(tree.keyspace, job))),
@@ -431,10 +427,10 @@ impl Engine {
 
     /// Why work of a keyspace waits for room, if it does.
     pub fn held_up(&self, tree: &Tree, job: Job) -> Option<Error> {
-        let held_up = self.room.held_up.hold();
+        let held_up = self.held_up.hold();
         let found = held_up.get(&(tree.keyspace, job))?;
         let is_as_before = self.dir.free_bytes().is_some_and(|free| free <= found.left);
-        let is_fresh = self.env.clock.now().saturating_sub(found.since) < RETRY;
+        let is_fresh = self.clock.now().saturating_sub(found.since) < RETRY;
         (is_as_before && is_fresh && !tree.is_dropped()).then(|| found.why.clone())
     }
 }

@@ -10,7 +10,8 @@
 //!
 //! **Invariants.** Bytes go to the file in commit order, whatever the durability of the commits: a `Buffered` commit
 //! also writes the `Memory` commits pending before it. A log is synced before any later log counts as synced, so the
-//! durable commits are always a prefix. After a failed append or sync nothing more is written: [`crate::state::health`].
+//! durable commits are always a prefix. After a failed append or sync nothing more is written:
+//! [`crate::state::health`].
 
 use std::{
     collections::VecDeque,
@@ -344,8 +345,8 @@ mod tests {
 
     use super::*;
 
-    /// As soon as a sync returns, [`GroupSync`](crate::waiting::group_sync::GroupSync) lets the next one begin. Racing threads
-    /// hardly ever hit the moment in between.
+    /// As soon as a sync returns, [`GroupSync`](crate::waiting::group_sync::GroupSync) lets the next one begin. Racing
+    /// threads hardly ever hit the moment in between.
     #[test]
     fn a_sync_that_has_failed_is_known_before_another_can_begin() {
         let faulty = FaultyFs::over_memory(MemoryFs::default());

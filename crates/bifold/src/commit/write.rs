@@ -144,7 +144,7 @@ impl Engine {
         if bytes > COMMIT_BYTES_MAX {
             return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit; split it")));
         }
-        self.admit(ops, bytes)?;
+        self.room.admit(ops, bytes, self.counters.user_bytes_written())?;
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
         let begin = self.env.clock.now();
         self.pace(ops, bytes, in_memtable)?;

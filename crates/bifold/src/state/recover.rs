@@ -136,7 +136,7 @@ fn start(engine: &Arc<Engine>, files: &Files, found: &Logs) -> Result<()> {
     }
     engine.replay(found)?;
     if writes {
-        engine.provide_reserve();
+        engine.room.provide_reserve();
     }
     Ok(())
 }

@@ -66,7 +66,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// What to do, one after the other.
+    /// What to measure, in this order.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "load,update,read,scan")]
     pub workload: Vec<Workload>,
 
@@ -74,15 +74,16 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub num: u64,
 
-    /// Operations of each phase after the load [default: as many as keys; for scans, as many keys in all].
+    /// Operations of each phase after the load [default: as many as keys; for scans, as many keys in total].
     #[arg(long, value_name = "N")]
     pub ops: Option<u64>,
 
-    /// End each phase after the load when this time has passed.
+    /// End each phase after the load when this many seconds have passed.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub seconds: Option<f64>,
 
-    /// Bytes of each value, or `pareto` for sizes of a generalised Pareto distribution (0.92, 226, 0; at most 128 KiB).
+    /// Bytes of each value, or `pareto` for sizes of a generalised Pareto distribution (0.92, 226, 0; at most
+    /// 128 KiB).
     #[arg(long, value_name = "BYTES|pareto", default_value = "1000", value_parser = sizes)]
     pub value_size: Sizes,
 
@@ -94,19 +95,19 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0)]
     pub compressible: f64,
 
-    /// In which order keys are loaded.
+    /// The order in which keys are loaded.
     #[arg(long, value_enum, default_value = "hashed")]
     pub order: KeyOrder,
 
-    /// Which keys `update` and `mix` choose.
+    /// How `update` and `mix` choose keys.
     #[arg(long, value_enum, default_value = "zipf")]
     pub dist: Dist,
 
-    /// Which keys `read`, `missing` and `scan` choose.
+    /// How `read`, `missing` and `scan` choose keys.
     #[arg(long, value_enum, default_value = "uniform")]
     pub read_dist: Dist,
 
-    /// The skew of Zipf, between 0 and 1.
+    /// The skew of Zipf's law, between 0 and 1.
     #[arg(long, value_name = "THETA", default_value_t = 0.99)]
     pub theta: f64,
 
@@ -122,7 +123,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: usize,
 
-    /// What all random choices follow from.
+    /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
@@ -130,28 +131,28 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME", value_parser = peers())]
     pub peer: Option<Peer>,
 
-    /// Measure against peers, and against Bifold with other options (NAME=VALUE), in turns; several joined by commas.
+    /// Compare with peers, and with Bifold under other options (NAME=VALUE), in turns; separate several by commas.
     #[arg(long, value_name = "WITH", num_args = 0..=1, require_equals = true, default_missing_value = "rocksdb")]
     pub compare: Option<String>,
 
-    /// How often --compare runs each.
+    /// How often --compare runs each side.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum KeyOrder {
-    /// Scattered.
+    /// In hashed order.
     Hashed,
-    /// Ascending.
+    /// In ascending order.
     Sequential,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Dist {
-    /// All alike.
+    /// Uniformly.
     Uniform,
-    /// A few often, most seldom.
+    /// A few often, most rarely.
     Zipf,
     /// The newest most often.
     Latest,
@@ -167,13 +168,13 @@ impl Dist {
     }
 }
 
-/// Reads the name of a peer; help has a line for each.
+/// Parses the name of a peer; the help has a line for each.
 fn peers() -> impl TypedValueParser<Value = Peer> {
     let names = Peer::ALL.map(|peer| PossibleValue::new(peer.name()).help(peer.about()));
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Peer>())
 }
 
-/// Reads `--value-size`.
+/// Parses `--value-size`.
 pub fn sizes(text: &str) -> std::result::Result<Sizes, String> {
     match text {
         "pareto" => Ok(Sizes::Pareto),
@@ -185,7 +186,7 @@ pub fn sizes(text: &str) -> std::result::Result<Sizes, String> {
     }
 }
 
-/// A phase's figures with what they are figures of.
+/// A phase's figures with their context.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -280,7 +281,7 @@ impl BenchArgs {
         }
     }
 
-    /// The run in a line.
+    /// One line that describes the run.
     pub fn describe(&self, store: &str, dir: &Path) -> String {
         format!(
             "{store} in {}: {} keys of {} B, values {}, threads {}, batch {}, seed {}",
@@ -302,14 +303,15 @@ fn open_store(args: &BenchArgs, dir: &Path, options: Options) -> Result<Box<dyn 
     }
 }
 
-/// Where the database is; a temporary directory goes away with it.
+/// The directory of the database; a temporary one is removed on drop.
 pub struct Place {
     pub dir: PathBuf,
     temporary: Option<Unfinished>,
 }
 
 impl Place {
-    /// The directory asked for, or a temporary one. Made if needed, so that its size can be watched from the beginning.
+    /// The given directory, or a temporary one. It is made if needed, so that its size can be watched from the
+    /// beginning.
     pub fn new(dir: Option<&Path>) -> Result<Self> {
         let temporary = || std::env::temp_dir().join(format!("bifold-bench-{}", std::process::id()));
         let path = dir.map_or_else(temporary, Path::to_owned);

@@ -1,8 +1,8 @@
-//! `bench --compare`: stores in turns, A B C A B C, each run in a process and a directory of its own; medians, and
-//! ratios of the first to each of the others.
+//! `bench --compare`: stores in turns, A B C A B C, each run in its own process and directory; medians, and ratios of
+//! the first to each of the others.
 //!
-//! In turns, because a machine's speed drifts over minutes. In processes of their own, so that one store's memory and
-//! threads do not burden the other. Within one run of all phases nothing is mixed.
+//! Stores take turns because a machine's speed drifts over minutes. Each run has its own process so that the memory
+//! and threads of one store do not burden another. All phases of a run use one store.
 
 use std::{
     path::Path,
@@ -24,21 +24,21 @@ use crate::{
 
 /// One of the stores.
 struct Side {
-    /// A for Bifold as asked for, B, C, … for the others.
+    /// A for Bifold as given, B, C, … for the others.
     label: char,
     name: String,
-    /// What its runs get beside the common arguments.
+    /// The arguments of its runs in addition to the common ones.
     arguments: Vec<String>,
 }
 
-/// Medians of one phase: those of the first store, and of one of the others.
+/// Medians of one phase: of the first store and of one other.
 #[derive(Serialize)]
 struct Compared<'a> {
     phase: String,
     rounds: usize,
     a: &'a Medians,
     b: &'a Medians,
-    /// A over B: above 1 in `ops_per_sec`, A is faster; below 1 in the others, A needs less.
+    /// A over B: above 1 in `ops_per_sec` A is faster; below 1 in the others A needs less.
     ratio: Medians,
 }
 
@@ -59,7 +59,7 @@ struct Medians {
     peak_rss_bytes: f64,
 }
 
-/// Runs all sides in turns and prints medians and ratios.
+/// Runs all sides in turns, and prints medians and ratios.
 pub fn run(args: &BenchArgs, with: &str, global: &Global, out: &mut Output) -> Result<()> {
     if args.peer.is_some() {
         return Err(Failure::trouble("--compare runs Bifold against WITH: leave --peer out"));
@@ -78,7 +78,7 @@ pub fn run(args: &BenchArgs, with: &str, global: &Global, out: &mut Output) -> R
         for (side, runs) in sides.iter().zip(&mut runs) {
             let dir = place.dir.join(format!("round-{round}-{}", side.label));
             let phases = one_run(args, side, global, &dir);
-            // The next run must find the space, and the disk as idle, as this one did.
+            // The next run must find as much space, and as idle a disk, as this one.
             let _ = std::fs::remove_dir_all(&dir);
             let phases = phases?;
             if !global.json {
@@ -91,7 +91,7 @@ pub fn run(args: &BenchArgs, with: &str, global: &Global, out: &mut Output) -> R
     report(args, &sides, &runs, global, out)
 }
 
-/// Bifold as asked for, then each peer of `with`, then Bifold with its options, if it has any.
+/// Bifold as given, then each peer of `with`, then Bifold with the options in `with`, if there are any.
 fn sides(with: &str) -> Result<Vec<Side>> {
     let mut sides = vec![Side { label: 'A', name: "bifold".to_owned(), arguments: Vec::new() }];
     let mut add = |name: String, arguments: Vec<String>| {
@@ -111,7 +111,7 @@ fn sides(with: &str) -> Result<Vec<Side>> {
             Err(_) => sets.push(part),
         }
     }
-    // A typing error must not come to light only when the first side has run.
+    // A typo must be reported before the first side runs.
     sets.iter().try_for_each(|set| Options::default().set(set))?;
     if !sets.is_empty() {
         let arguments = sets.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]).collect();
@@ -120,7 +120,7 @@ fn sides(with: &str) -> Result<Vec<Side>> {
     Ok(sides)
 }
 
-/// All phases of one run, in a process of its own.
+/// All phases of one run, in its own process.
 fn one_run(args: &BenchArgs, side: &Side, global: &Global, dir: &Path) -> Result<Vec<Value>> {
     let program = std::env::current_exe().map_err(|e| Failure::trouble(format!("cannot find this program: {e}")))?;
     let child = Command::new(program)
@@ -143,11 +143,11 @@ fn one_run(args: &BenchArgs, side: &Side, global: &Global, dir: &Path) -> Result
     parsed.map_err(|e| Failure::trouble(format!("{}: its output is not JSON: {e}", side.name)))
 }
 
-/// What all sides are told.
+/// The arguments of all sides.
 fn common_arguments(args: &BenchArgs, global: &Global) -> Vec<String> {
     let value_size = match args.value_size {
         Sizes::Fixed(bytes) => bytes.to_string(),
-        // The command line has no other.
+        // The command line accepts nothing else.
         _ => "pareto".to_owned(),
     };
     let name = |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| {
@@ -168,7 +168,7 @@ fn common_arguments(args: &BenchArgs, global: &Global) -> Vec<String> {
         ("--threads", args.threads.to_string()),
         ("--seed", args.seed.to_string()),
     ];
-    // As --set, so that the other side's own choice of a placement comes later and wins.
+    // As --set, so that a placement of the other side's own comes later and wins.
     pairs.extend(args.placement.iter().map(|name| ("--set", format!("keyspace.preset={name}"))));
     pairs.extend(args.ops.map(|ops| ("--ops", ops.to_string())));
     pairs.extend(args.seconds.map(|seconds| ("--seconds", seconds.to_string())));
@@ -243,7 +243,7 @@ impl Medians {
     }
 
     fn over(&self, other: &Self) -> Self {
-        // Where a phase has no such figure on one side there is no ratio either: 0.
+        // Without the figure on one side there is no ratio: 0.
         let ratio = |a: f64, b: f64| if b == 0.0 { 0.0 } else { a / b };
         Self {
             store: String::new(),
@@ -280,7 +280,7 @@ impl Medians {
     }
 }
 
-/// The median of sorted figures; 0 of none.
+/// The median of sorted figures; 0 if there are none.
 fn middle(sorted: &[f64]) -> f64 {
     let half = sorted.len() / 2;
     match (sorted.get(half), sorted.len().is_multiple_of(2)) {

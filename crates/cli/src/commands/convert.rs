@@ -1,4 +1,4 @@
-//! `convert`: the same pairs in a new database with another placement.
+//! `convert`: the same entries in a new database with another placement.
 //!
 //! ```text
 //! SRC, read-only, one snapshot ─▶ DST.partial, keyspace by keyspace, in key order ─▶ flush, close, open again
@@ -21,16 +21,16 @@ use crate::{
     progress::Progress,
 };
 
-/// Keys and values of one commit, in bytes.
+/// Bytes of keys and values per commit.
 const COMMIT_BYTES: usize = 1 << 20;
 
-/// What a conversion did.
+/// The result of a conversion.
 #[derive(Serialize)]
 struct Converted {
     placement: String,
     keyspaces: Vec<Copied>,
     entries: u64,
-    /// Of keys and values.
+    /// Bytes of keys and values.
     bytes: u64,
     seconds: f64,
     /// Size of SRC's directory.
@@ -39,7 +39,7 @@ struct Converted {
     bytes_after: u64,
 }
 
-/// What was copied of a keyspace.
+/// The result for one keyspace.
 #[derive(Serialize)]
 struct Copied {
     name: String,
@@ -47,7 +47,7 @@ struct Copied {
     bytes: u64,
 }
 
-/// A keyspace and the options it is to have.
+/// A keyspace and its options in the copy.
 struct Plan {
     from: Keyspace,
     options: KeyspaceOptions,
@@ -71,7 +71,7 @@ pub fn run(args: &ConvertArgs, global: &Global, out: &mut Output) -> Result<()> 
         plans.iter().map(|plan| copy(&snapshot, plan, db, &progress)).collect::<Result<Vec<_>>>()
     })?;
     let (entries, bytes) = keyspaces.iter().fold((0, 0), |sum, k| (sum.0 + k.entries, sum.1 + k.bytes));
-    // From the files: what was in memory when it was written proves nothing.
+    // Reads the files back: what was in memory during the copy proves nothing.
     Db::open_with(fresh.partial(), reading)
         .map_err(Failure::from)
         .and_then(|dst| compare(&snapshot, &plans, &keyspaces, &dst, &Progress::count("comparing", entries)))
@@ -95,9 +95,9 @@ pub fn run(args: &ConvertArgs, global: &Global, out: &mut Output) -> Result<()> 
     ))
 }
 
-/// The options of a new database whose keyspaces had the options `had`.
+/// The options of a new database, for keyspaces that had the options `had`.
 fn options(args: &ConvertArgs, global: &Global, had: &KeyspaceOptions) -> Result<Options> {
-    // What --options says of keyspaces does not count: theirs come from SRC.
+    // Keyspace options in --options are ignored: they come from SRC.
     let mut options = Options { keyspace: had.clone(), ..open::options(global)? };
     options.set(&format!("keyspace.preset={}", args.placement))?;
     for set in &global.set {
@@ -139,7 +139,7 @@ fn copy(snapshot: &Snapshot, plan: &Plan, db: &Db, progress: &Progress) -> Resul
     Ok(copied)
 }
 
-/// Compares all that there is.
+/// Compares all keyspaces.
 fn compare(snapshot: &Snapshot, plans: &[Plan], copied: &[Copied], dst: &Db, progress: &Progress) -> Result<()> {
     let names: Vec<&str> = plans.iter().map(|plan| plan.from.name()).collect();
     if dst.keyspace_names() != names {
@@ -158,7 +158,7 @@ fn compare(snapshot: &Snapshot, plans: &[Plan], copied: &[Copied], dst: &Db, pro
     Ok(())
 }
 
-/// Compares two keyspaces pair by pair; answers how many there are.
+/// Compares two keyspaces entry by entry, and returns the number of entries.
 fn compare_entries(name: &str, mut from: Range, mut to: Range, progress: &Progress) -> Result<u64> {
     for entries in 0.. {
         let parts = |pair: Option<bifold::Result<Pair>>| pair.map(|pair| pair?.into_parts()).transpose();

@@ -1,4 +1,4 @@
-//! `export`: all pairs of a keyspace in key order, in a format that `import` reads back exactly.
+//! `export`: all entries of a keyspace in key order, in a format that `import` reads back exactly.
 
 use bifold::Access;
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// `bifold export`
 pub fn run(args: &ExportArgs, global: &Global, out: &mut Output) -> Result<()> {
-    // --json is what a user of other commands types for JSON Lines.
+    // Users know --json from other commands; here it means JSON Lines.
     let format = if global.json { Format::Jsonl } else { args.format };
     if format == Format::Dir {
         return Err(Failure::trouble("export writes to standard output: use --format tsv or jsonl"));

@@ -1,11 +1,11 @@
-//! `import`: first everything is checked, then everything is written.
+//! `import`: checks everything first, then writes everything.
 //!
-//! The first pass reads all of the input and names the first thing wrong with it; only a sound input opens, or makes,
-//! the database. The second pass writes in commits of about a megabyte. An input that changes between the passes is
-//! checked again on the way; a bad line then ends the import, with the commits before it written.
+//! The first pass reads all of the input and reports the first thing wrong with it; only a sound input opens or makes
+//! the database. The second pass writes in commits of about a megabyte and checks the input again, because it may
+//! have changed between the passes; a bad line then ends the import, and the commits before it stay.
 //!
-//! What can be read only once (standard input, a pipe, a device) is saved while it is checked, in a file without a
-//! name: nothing is left of it, however the program ends.
+//! An input that can be read only once (standard input, a pipe, a device) is saved while it is checked, in a file
+//! without a name: nothing is left of it, however the program ends.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -27,21 +27,22 @@ use crate::{
     progress::Progress,
 };
 
-/// Keys and values of one commit, in bytes: large enough that a commit's own costs vanish, small beside a memtable.
+/// Bytes of keys and values per commit: enough to make the cost of a commit negligible, and little compared with a
+/// memtable.
 const COMMIT_BYTES: usize = 1 << 20;
 
-/// What an import did.
+/// The result of an import.
 #[derive(Debug, Default, Serialize)]
 pub struct Imported {
-    /// Pairs written.
+    /// Entries written.
     pub entries: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
     /// Time of the second pass.
     pub seconds: f64,
-    /// Pairs a second.
+    /// Entries per second.
     pub entries_per_sec: f64,
-    /// Symbolic links and the like, left out.
+    /// Symbolic links and other special files that were left out.
     pub skipped: u64,
 }
 
@@ -76,7 +77,7 @@ pub fn run(args: &ImportArgs, global: &Global, out: &mut Output) -> Result<()> {
     ))
 }
 
-/// What kind of input a name promises.
+/// The format that a file's name suggests.
 pub fn guess(file: &Path) -> Result<Format> {
     if file.is_dir() {
         return Ok(Format::Dir);
@@ -92,7 +93,7 @@ pub fn guess(file: &Path) -> Result<Format> {
 }
 
 fn import(db: &Path, file: &Path, format: Format, global: &Global) -> Result<Imported> {
-    // Bad options are found before anything is made, too.
+    // Finds bad options before it makes anything.
     open::options(global)?;
     let checked = check(db, file, format)?;
     let (db, keyspace) = open::or_create(db, global)?;
@@ -101,7 +102,7 @@ fn import(db: &Path, file: &Path, format: Format, global: &Global) -> Result<Imp
     Ok(imported)
 }
 
-/// An input that was found sound.
+/// A checked input.
 pub enum Checked {
     /// Lines.
     Lines(Lines),
@@ -109,34 +110,34 @@ pub enum Checked {
     Tree(tree::Tree),
 }
 
-/// Lines that can be read again: of a file, or of what was saved of a pipe.
+/// Lines that can be read again: a file, or the saved copy of a pipe.
 pub struct Lines {
-    /// Opened once: what has the name later may be another file.
+    /// Opened once: the name may later belong to another file.
     file: File,
-    /// What they are called.
+    /// The name for messages.
     name: PathBuf,
     format: Format,
-    /// Bytes of all.
+    /// Total bytes.
     bytes: u64,
 }
 
 impl Lines {
-    /// Shows each pair, with the number of bytes its line has, to `each`.
+    /// Calls `each` for each entry, with the number of bytes of its line.
     ///
     /// # Errors
-    /// What is wrong with a line, should they have changed; the system's; those of `each`.
+    /// A bad line, if the file has changed; the system's; those of `each`.
     pub fn each(&self, mut each: impl FnMut(Pair, u64) -> Result<()>) -> Result<()> {
         (&self.file).rewind().map_err(|e| Failure::file("read", &self.name, &e))?;
         lines::read(&self.file, &self.name, self.format, |pair, line| each(pair, line.len() as u64))
     }
 }
 
-/// Reads all of the input and changes nothing. The directory `db` is left out, should it lie in the input.
+/// Reads all of the input and changes nothing. The directory `db` is left out if it lies in the input.
 pub fn check(db: &Path, path: &Path, format: Format) -> Result<Checked> {
     if path == Path::new("-") {
         return Ok(Checked::Lines(save(io::stdin().lock(), Path::new("standard input"), format)?));
     }
-    // Once: whoever writes to a pipe writes to who reads it first.
+    // Opened only once: a pipe gives its data to the first reader.
     let file = File::open(path).map_err(|e| Failure::file("open", path, &e))?;
     let meta = file.metadata().map_err(|e| Failure::file("look at", path, &e))?;
     match (format, meta.is_dir()) {
@@ -170,7 +171,7 @@ pub fn check(db: &Path, path: &Path, format: Format) -> Result<Checked> {
     }
 }
 
-/// Checks an input that comes only once, and saves it meanwhile.
+/// Checks an input that can be read only once, and saves it meanwhile.
 fn save(input: impl Read, name: &Path, format: Format) -> Result<Lines> {
     let dir = std::env::temp_dir();
     let failed = |e: io::Error| {
@@ -188,7 +189,7 @@ fn save(input: impl Read, name: &Path, format: Format) -> Result<Lines> {
     Ok(Lines { file, name: name.to_owned(), format, bytes })
 }
 
-/// A file that the system takes back when the program ends, however it ends.
+/// A file that the system removes when the program ends, however it ends.
 fn nameless(dir: &Path) -> io::Result<File> {
     #[cfg(target_os = "linux")]
     {
@@ -206,7 +207,7 @@ fn nameless(dir: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a checked input.
+/// Writes a checked input to the database.
 pub fn write(db: &Db, keyspace: &Keyspace, input: &Checked) -> Result<Imported> {
     let begin = Instant::now();
     let mut writer = Writer { db, keyspace, batch: db.batch(), done: Imported::default() };
@@ -233,7 +234,7 @@ pub fn write(db: &Db, keyspace: &Keyspace, input: &Checked) -> Result<Imported> 
     Ok(Imported { seconds, entries_per_sec, ..writer.done })
 }
 
-/// Gathers pairs into commits.
+/// Gathers entries into commits.
 struct Writer<'a> {
     db: &'a Db,
     keyspace: &'a Keyspace,

@@ -15,10 +15,10 @@ use crate::{
     progress::Progress,
 };
 
-/// What a compaction or a checkpoint did.
+/// The result of a compaction, a GC run or a checkpoint.
 #[derive(Serialize)]
 struct Done {
-    /// How long it took.
+    /// Its duration.
     seconds: f64,
     /// Size of the database's directory before.
     bytes_before: u64,

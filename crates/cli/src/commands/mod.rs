@@ -21,7 +21,7 @@ use crate::{
     output::Output,
 };
 
-/// Does what was typed.
+/// Runs the given command.
 pub fn run(cli: &Cli) -> Result<()> {
     let global = &cli.global;
     let mut out = Output::new();

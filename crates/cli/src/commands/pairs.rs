@@ -1,6 +1,6 @@
-//! `put`, `get`, `del`, `scan`: single keys and ranges of them.
+//! `put`, `get`, `del`, `scan`: single keys and ranges.
 //!
-//! One rule for keys and values in arguments, [`bytes_of`]: they are what was typed, unless --escape is given.
+//! One rule for keys and values in arguments, [`bytes_of`]: they are taken as typed unless --escape is given.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -48,7 +48,7 @@ fn value_of(value: &OsStr, args: &PutArgs) -> Result<Vec<u8>> {
 }
 
 fn read_value(path: &Path) -> Result<Vec<u8>> {
-    // One byte more than the most tells a value that is too long without reading all of it.
+    // One byte above the limit shows that a value is too long without reading all of it.
     let most = bifold::MAX_VALUE_LEN as u64 + 1;
     let mut value = Vec::new();
     let read = if path == Path::new("-") {
@@ -63,7 +63,7 @@ fn read_value(path: &Path) -> Result<Vec<u8>> {
     }
 }
 
-/// Reads to the end; an input that memory has no room for is an error like any other.
+/// Reads to the end. An input that exceeds memory is an error like any other.
 fn read_into(value: &mut Vec<u8>, mut from: impl Read) -> io::Result<()> {
     let mut piece = vec![0; 64 << 10];
     loop {
@@ -101,13 +101,13 @@ pub fn get(args: &GetArgs, global: &Global, out: &mut Output) -> Result<()> {
     }
     if !for_terminal(&value, &mut line) {
         let note = "this value is not printable text: shown with escapes; a pipe, a file or --raw has it as it is";
-        // A note that cannot be shown is no reason not to show the value.
+        // If the note cannot be shown, the value still can.
         let _ = writeln!(io::stderr(), "bifold: {note}");
     }
     out.bytes(&line)
 }
 
-/// Adds a value as a terminal may have it, on lines of its own. Answers whether it is printable as it is.
+/// Appends a value as a terminal may show it, on lines of its own. Returns whether it is printable unchanged.
 fn for_terminal(value: &[u8], line: &mut Vec<u8>) -> bool {
     let is_shown = |c: char| !c.is_control() || c == '\n' || c == '\t';
     let is_text = std::str::from_utf8(value).is_ok_and(|text| text.chars().all(is_shown));
@@ -151,7 +151,7 @@ pub fn scan(args: &ScanArgs, global: &Global, out: &mut Output) -> Result<()> {
     let mut line = Vec::new();
     for pair in pairs.take(limit) {
         let pair = pair?;
-        // Without its value a pair costs no value read.
+        // Without its value an entry costs no value read.
         let value = if args.keys_only { None } else { Some(pair.value()?) };
         line.clear();
         match (global.json, &value) {
@@ -177,7 +177,7 @@ fn range(keyspace: &Keyspace, prefix: Option<Vec<u8>>, from: Option<Vec<u8>>, to
     }
 }
 
-/// The bytes that an argument stands for.
+/// The bytes of an argument.
 fn bytes_of(what: &str, typed: &OsStr, how: Typed) -> Result<Vec<u8>> {
     if !how.escape {
         return Ok(typed.as_bytes().to_owned());

@@ -1,4 +1,4 @@
-//! `salvage`: what value files alone still tell, and a new database with it.
+//! `salvage`: reads value files without their index, and makes a new database from them.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::{
     progress::Progress,
 };
 
-/// Lines of damage that are printed of each file; `--json` has a thousand.
+/// The most lines of damage printed per file; `--json` has up to a thousand.
 const PRINTED_MAX: usize = 20;
 
 /// What `--json` prints.
@@ -28,20 +28,20 @@ const PRINTED_MAX: usize = 20;
 struct Figures<'a> {
     /// Whether nothing was damaged.
     ok: bool,
-    /// Where the new database is.
+    /// The directory of the new database.
     out: Option<String>,
     seconds: f64,
     #[serde(flatten)]
     report: &'a Report,
 }
 
-/// What `--json --keys` prints of a key.
+/// What `--json --keys` prints per key.
 #[derive(Serialize)]
 struct Key<'a> {
     keyspace: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a str>,
-    /// When it is not UTF-8.
+    /// For a key that is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_base64: Option<String>,
     seqno: u64,
@@ -151,7 +151,8 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
 fn print_keyspace(keyspace: &KeyspaceReport, out: &mut Output) -> Result<()> {
     let name = out.paint(Tone::Strong, &keyspace.name);
     out.line(format!(
-        "keyspace {name}  {} keys: {} end in a value, {} in a delete, {} in a range delete, {} moved out of the files, {} dropped",
+        "keyspace {name}  {} keys: {} end in a value, {} in a delete, {} in a range delete, {} moved out of the files, \
+        {} dropped",
         output::count(keyspace.keys),
         output::count(keyspace.values),
         output::count(keyspace.deleted),

@@ -1,4 +1,4 @@
-//! `stats`: what a database holds and where its bytes are, as a picture or as JSON.
+//! `stats`: what a database holds and where its bytes are, as bars or as JSON.
 
 use std::path::Path;
 
@@ -50,7 +50,7 @@ fn levels(keyspace: &KeyspaceStats, out: &mut Output) -> Result<()> {
     let largest = keyspace.levels.iter().map(|l| l.bytes).max().unwrap_or(0).max(keyspace.memtable_bytes);
     let memtable = bar(keyspace.memtable_bytes, largest, WIDTH);
     out.line(format!("  mem {memtable} {:>10}", bytes(keyspace.memtable_bytes)))?;
-    // Empty levels below the last one that holds something are only there to be filled one day.
+    // Empty levels below the last non-empty one are not in use yet.
     let used = keyspace.levels.iter().rposition(|level| level.tables > 0).map_or(0, |last| last + 1);
     for level in &keyspace.levels[..used] {
         let plural = |n: u64, noun: &str| format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" });
@@ -112,7 +112,7 @@ fn space(stats: &Stats, out: &mut Output) -> Result<()> {
     out.line(format!("      about {reclaimable} could be reclaimed now (live, dead and this are estimates)"))
 }
 
-/// What value files out of use wait for.
+/// What drained value files wait for.
 fn emptied(space: &SpaceStats) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(oldest) = &space.pinned_by {

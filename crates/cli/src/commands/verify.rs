@@ -12,7 +12,7 @@ use crate::{
     progress::Progress,
 };
 
-/// What was read and what is wrong with it.
+/// What was read, and the damage.
 #[derive(Serialize)]
 struct Report {
     ok: bool,
@@ -22,14 +22,14 @@ struct Report {
     problems: Vec<Problem>,
 }
 
-/// One thing that is wrong.
+/// One piece of damage.
 #[derive(Serialize)]
 struct Problem {
-    /// In which file.
+    /// The file.
     file: Option<String>,
-    /// Where, in bytes from its start.
+    /// Its offset in the file, in bytes.
     offset: Option<u64>,
-    /// What, in words.
+    /// The problem, in words.
     problem: String,
 }
 
@@ -68,7 +68,11 @@ fn print(path: &Path, report: &Report, out: &mut Output) -> Result<()> {
         out.line(format!("{}{file}{offset}: {}", out.paint(Tone::Bad, "damage: "), problem.problem))?;
     }
     let found = out.paint(Tone::Bad, &format!("{} problems", report.problems.len()));
-    out.line_now(format!("{}: {found}, read {read}; restore from a backup (a checkpoint shares its files with the database), or save what is whole with `bifold salvage`", path.display()))
+    out.line_now(format!(
+        "{}: {found}, read {read}; restore from a backup (a checkpoint shares its files with the database), or save \
+    what is whole with `bifold salvage`",
+        path.display()
+    ))
 }
 
 fn describe(error: &Error) -> Problem {

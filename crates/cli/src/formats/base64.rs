@@ -1,53 +1,31 @@
 //! Base64 of RFC 4648 §4: the standard alphabet, padded.
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use data_encoding::{BASE64, BASE64_NOPAD, DecodeKind};
 
-/// Bytes as text: each three become four characters.
+/// Encodes bytes: three become four characters.
 pub fn encode(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let at = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
-        let group = at(0) << 16 | at(1) << 8 | at(2);
-        for i in 0..4 {
-            // One byte makes two characters, two make three.
-            let digit = ALPHABET[(group >> (18 - 6 * i)) as usize & 63];
-            out.push(if i <= chunk.len() { char::from(digit) } else { '=' });
-        }
-    }
-    out
+    BASE64.encode(bytes)
 }
 
-/// Text back to bytes.
+/// Decodes text.
 ///
 /// # Errors
-/// In words, for text that is not what [`encode`] writes.
+/// In words, for text that [`encode`] would not write.
 pub fn decode(text: &str) -> Result<Vec<u8>, String> {
-    let padding = text.bytes().rev().take_while(|&b| b == b'=').count();
-    if !text.len().is_multiple_of(4) || padding > 2 {
-        return Err("it is not base64: its length must be a multiple of 4, padded with `=`".to_owned());
+    let wrong_length = || "it is not base64: its length must be a multiple of 4, padded with `=`".to_owned();
+    // `BASE64` would also accept padding in the middle, so it is removed here; `=` elsewhere is then an invalid
+    // digit.
+    let digits = text.trim_end_matches('=').as_bytes();
+    if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
+        return Err(wrong_length());
     }
-    let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    let digits = &text.as_bytes()[..text.len() - padding];
-    for chunk in digits.chunks(4) {
-        let mut group = 0;
-        for &byte in chunk {
-            group = group << 6 | digit(byte)?;
+    BASE64_NOPAD.decode(digits).map_err(|error| match error.kind {
+        DecodeKind::Symbol => {
+            format!("it is not base64: `{}` is not one of its digits", digits[error.position].escape_ascii())
         }
-        group <<= 6 * (4 - chunk.len());
-        let bytes = group.to_be_bytes();
-        let (used, rest) = bytes[1..].split_at(chunk.len() - 1);
-        if rest.iter().any(|&b| b != 0) {
-            return Err("it is not base64: the bits after its end are not zero".to_owned());
-        }
-        out.extend_from_slice(used);
-    }
-    Ok(out)
-}
-
-fn digit(byte: u8) -> Result<u32, String> {
-    let at = ALPHABET.iter().position(|&b| b == byte);
-    at.map(|at| at as u32)
-        .ok_or_else(|| format!("it is not base64: `{}` is not one of its digits", byte.escape_ascii()))
+        DecodeKind::Trailing => "it is not base64: the bits after its end are not zero".to_owned(),
+        DecodeKind::Length | DecodeKind::Padding => wrong_length(),
+    })
 }
 
 #[cfg(test)]

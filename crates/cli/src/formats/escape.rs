@@ -1,13 +1,12 @@
 //! Bytes as one line of UTF-8: `\\` backslash, `\t` tab, `\n` newline, `\r` carriage return, `\xHH` any other control
-//! character and any byte that is not part of UTF-8. Everything else stands for itself.
+//! character and any byte that is not UTF-8. Everything else stands for itself.
 
-/// Adds `bytes`, escaped, to `out`.
+/// Appends `bytes`, escaped, to `out`.
 pub fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     escape_where(bytes, out, |c| c < ' ' || c == '\x7f');
 }
 
-/// The same for a terminal, which may take the control characters beyond ASCII, too, for orders. Files have always
-/// had those as they are.
+/// The same for a terminal, which may also interpret the control characters beyond ASCII. Files keep those unescaped.
 pub fn escape_for_terminal(bytes: &[u8], out: &mut Vec<u8>) {
     escape_where(bytes, out, char::is_control);
 }
@@ -40,16 +39,16 @@ fn hex(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'\\', b'x', digit(byte >> 4), digit(byte)]);
 }
 
-/// The bytes that `text` stands for.
+/// The bytes of an escaped `text`.
 ///
 /// # Errors
-/// In words, for an escape that is none.
+/// In words, for an invalid escape.
 pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     out.try_reserve(text.len()).map_err(|_| format!("there is no memory for its {} bytes", text.len()))?;
     let mut parts = text.split('\\');
     out.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
-    // Each further part followed a backslash; an empty one stands for two of them in a row.
+    // Each further piece followed a backslash; an empty one means two backslashes in a row.
     while let Some(part) = parts.next() {
         let (byte, used) = match part.as_bytes() {
             [] => match parts.next() {
@@ -69,7 +68,8 @@ pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
             _ => {
                 let shown: String = part.chars().take(3).collect();
                 return Err(format!(
-                    "`\\{shown}` is not an escape: there are \\\\, \\t, \\n, \\r and \\xHH (a backslash is written \\\\)"
+                    "`\\{shown}` is not an escape: there are \\\\, \\t, \\n, \\r and \\xHH (a backslash is written \
+                    \\\\)"
                 ));
             }
         };

@@ -1,4 +1,4 @@
-//! One JSON object a line: `{"key":"…","value":"…"}`; bytes that are not UTF-8 as `key_base64`, `value_base64`.
+//! One JSON object per line: `{"key":"…","value":"…"}`; bytes that are not UTF-8 as `key_base64`, `value_base64`.
 
 use std::borrow::Cow;
 
@@ -19,12 +19,12 @@ struct Line<'a> {
     value_base64: Option<Cow<'a, str>>,
 }
 
-/// Adds a line to `out`. Without a value it has a key alone, which [`read`] refuses: it is for listings of keys.
+/// Appends a line to `out`. Without a value it has only a key, for listings of keys; [`read`] refuses such a line.
 pub fn write(key: &[u8], value: Option<&[u8]>, out: &mut Vec<u8>) {
     let (key, key_base64) = split(key);
     let (value, value_base64) = value.map_or((None, None), split);
     let line = Line { key, key_base64, value, value_base64 };
-    // Strings in a struct always serialise, and a vector always takes them.
+    // Strings in a struct always serialise, and writing to a vector cannot fail.
     let written = serde_json::to_writer(&mut *out, &line);
     debug_assert!(written.is_ok(), "{written:?}");
     out.push(b'\n');
@@ -37,10 +37,10 @@ fn split(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
     }
 }
 
-/// The pair of a line without its end.
+/// The entry of a line without its line ending.
 ///
 /// # Errors
-/// In words, what is wrong with it.
+/// In words, what is wrong with the line.
 pub fn read(line: &[u8]) -> Result<Pair, String> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|e| describe(&e))?;
     Ok((join("key", line.key, line.key_base64)?, join("value", line.value, line.value_base64)?))
@@ -56,7 +56,7 @@ fn join(what: &str, text: Option<Cow<'_, str>>, base64: Option<Cow<'_, str>>) ->
 }
 
 fn describe(error: &serde_json::Error) -> String {
-    // The line number is 1 for every line we show; the caller knows the real one.
+    // The line number of this error is always 1; the caller knows the real one.
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
     format!("{what}, at column {}: a line is {{\"key\":\"…\",\"value\":\"…\"}}", error.column())

@@ -1,4 +1,4 @@
-//! Files of lines, one pair each: checked as a whole before anything is done with them.
+//! Files with one entry per line. The whole file is checked before anything is done with it.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -8,7 +8,8 @@ use std::{
 use super::{Format, Pair, check, jsonl, tsv};
 use crate::failure::{Failure, Result};
 
-/// Shows each pair of an input, with its line, to `each`. `name` is what the input is called when a line is wrong.
+/// Calls `each` for each entry of an input, with its line. `name` is the name of the input in messages about wrong
+/// lines.
 ///
 /// # Errors
 /// `FILE:LINE: what is wrong` for the first bad line; the system's; those of `each`.
@@ -35,14 +36,14 @@ pub fn read(
     Ok(())
 }
 
-/// Why there is no line.
+/// Why no line was read.
 enum Unread {
     System(std::io::Error),
     Bad(String),
 }
 
-/// Reads a line with its end. Answers whether there is one. One that cannot be right is not read to its end: it may
-/// have none.
+/// Reads a line with its line ending, and returns whether there is one. A line that cannot be right is not read to
+/// its end: it may have none.
 fn next(reader: &mut impl BufRead, line: &mut Vec<u8>, format: Format) -> std::result::Result<bool, Unread> {
     loop {
         let piece = match reader.fill_buf() {
@@ -64,10 +65,10 @@ fn next(reader: &mut impl BufRead, line: &mut Vec<u8>, format: Format) -> std::r
     }
 }
 
-/// Refuses what cannot become a line that is right, whatever follows.
+/// Refuses the beginning of a line that cannot become right, whatever follows.
 fn check_unended(line: &[u8], format: Format) -> std::result::Result<(), String> {
     let (most, longest_key) = match format {
-        // An escape has four bytes for one, `\u0000` in JSON six.
+        // An escape takes four bytes for one; `\u0000` in JSON takes six.
         Format::Tsv | Format::Dir => (4 * (bifold::MAX_KEY_LEN + bifold::MAX_VALUE_LEN) + 2, 4 * bifold::MAX_KEY_LEN),
         Format::Jsonl => (6 * (bifold::MAX_KEY_LEN + bifold::MAX_VALUE_LEN) + 1024, usize::MAX),
     };
@@ -84,16 +85,16 @@ fn check_unended(line: &[u8], format: Format) -> std::result::Result<(), String>
     Ok(())
 }
 
-/// A line without its newline, and without the carriage return that Windows puts before it.
+/// A line without its newline, and without Windows' carriage return before it.
 fn without_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// The pair of a line without its end.
+/// The entry of a line without its line ending.
 ///
 /// # Errors
-/// In words, what is wrong with it.
+/// In words, what is wrong with the line.
 pub fn parse(line: &[u8], format: Format) -> std::result::Result<Pair, String> {
     if line.is_empty() {
         return Err("the line is empty".to_owned());
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Its like have no end: they are refused long before memory is full.
+    /// Such lines have no end: they are refused long before memory is full.
     #[test]
     fn a_line_without_end_is_refused_where_it_cannot_be_right_any_more() {
         for (format, byte, why) in [

@@ -1,4 +1,4 @@
-//! Keys and values as text, and back, without losing a byte.
+//! Keys and values as text and back, without loss.
 
 pub mod base64;
 pub mod escape;
@@ -9,12 +9,13 @@ pub mod tsv;
 
 use clap::ValueEnum;
 
-/// How keys and values are written in a file.
+/// The format of keys and values in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// KEY, a tab, VALUE; backslash, tab, newline, carriage return and odd bytes escaped.
+    /// KEY, a tab, VALUE; backslash, tab, newline, carriage return and other special bytes escaped.
     Tsv,
-    /// One JSON object a line: {"key":"…","value":"…"}, or key_base64 and value_base64 for bytes that are not UTF-8.
+    /// One JSON object per line: {"key":"…","value":"…"}, or key_base64 and value_base64 for bytes that are not
+    /// UTF-8.
     Jsonl,
     /// A directory: relative paths are keys, contents are values.
     Dir,
@@ -23,7 +24,7 @@ pub enum Format {
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
-/// Checks what a store would refuse, in the words of someone who typed it.
+/// Checks what a store would refuse, with messages for command line users.
 pub fn check(key: &[u8], value_len: usize) -> Result<(), String> {
     if key.is_empty() {
         return Err("the key is empty: a key must have at least one byte".to_owned());

@@ -8,7 +8,7 @@ use std::{
 use super::check;
 use crate::failure::{Failure, Result};
 
-/// What a directory has to import.
+/// The files of a directory.
 #[derive(Debug, Default)]
 pub struct Tree {
     /// Regular files, by key.
@@ -17,7 +17,7 @@ pub struct Tree {
     pub bytes: u64,
     /// Symbolic links, sockets and the like, which are left out.
     pub skipped: u64,
-    /// Whether the walk ended early.
+    /// Whether the walk ended early, at one of its limits.
     pub cut: bool,
 }
 
@@ -32,19 +32,19 @@ pub struct TreeFile {
     pub bytes: u64,
 }
 
-/// Which part of a directory is listed.
+/// Which files of a directory are listed.
 pub struct Walk<'a> {
-    /// Directories that are left out, with all below them.
+    /// Directories that are left out, with everything below them.
     pub leave_out: &'a dyn Fn(&Path) -> bool,
-    /// What happens with what cannot be read.
+    /// What to do with unreadable files.
     pub unreadable: Unreadable,
-    /// The walk ends after so many files.
+    /// The walk ends after this many files.
     pub files_max: usize,
-    /// The walk ends before the file that would make it more bytes than these.
+    /// The walk ends before the file that would exceed this many bytes.
     pub bytes_max: u64,
 }
 
-/// What happens with files and directories that cannot be read, and with files that cannot be pairs.
+/// What to do with files and directories that cannot be read, and with files that cannot be entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// The first one ends the walk with an error.
@@ -53,12 +53,12 @@ pub enum Unreadable {
     Skip,
 }
 
-/// Lists `root` and all below it. Opens every file once, so that one that cannot be read is found before anything is
+/// Lists `root` and everything below it. Opens every file once, so that an unreadable one is found before anything is
 /// written.
 ///
 /// # Errors
-/// With [`Unreadable::Refuse`], the first directory or file that cannot be read, and the first file that cannot be a
-/// pair.
+/// With [`Unreadable::Refuse`], the first directory or file that cannot be read, and the first file that cannot be an
+/// entry.
 pub fn list(root: &Path, walk: &Walk<'_>) -> Result<Tree> {
     let mut tree = Tree::default();
     let mut pending = vec![root.to_owned()];
@@ -70,7 +70,7 @@ pub fn list(root: &Path, walk: &Walk<'_>) -> Result<Tree> {
             }
             entries => entries?,
         };
-        // The last pushed is walked first: names in order make the same part of a large tree come out every time.
+        // The last one pushed is walked first: with names in order, a large tree always yields the same files.
         entries.reverse();
         for (path, kind) in entries {
             if kind.is_dir() {
@@ -118,7 +118,7 @@ fn describe(root: &Path, path: PathBuf) -> Result<TreeFile> {
     Ok(TreeFile { key, path, bytes })
 }
 
-/// The parts of a path joined by `/`, as bytes.
+/// The components of a path joined by `/`, as bytes.
 fn key(relative: &Path) -> Vec<u8> {
     let mut key = Vec::new();
     for part in relative.components() {
@@ -133,7 +133,7 @@ fn key(relative: &Path) -> Vec<u8> {
 /// Reads a file as a value.
 ///
 /// # Errors
-/// The system's, and a file that has grown beyond what a value may be.
+/// The system's, and a file that has grown beyond the largest value.
 pub fn content(file: &TreeFile) -> Result<Vec<u8>> {
     let value = fs::read(&file.path).map_err(|e| Failure::file("read", &file.path, &e))?;
     check(&file.key, value.len()).map_err(|why| Failure::trouble(format!("{}: {why}", file.path.display())))?;

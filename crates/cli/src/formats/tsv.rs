@@ -2,7 +2,7 @@
 
 use super::{Pair, escape};
 
-/// Adds a line to `out`.
+/// Appends a line to `out`.
 pub fn write(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     escape::escape(key, out);
     out.push(b'\t');
@@ -10,10 +10,10 @@ pub fn write(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// The pair of a line without its end.
+/// The entry of a line without its line ending.
 ///
 /// # Errors
-/// In words, what is wrong with it.
+/// In words, what is wrong with the line.
 pub fn read(line: &[u8]) -> Result<Pair, String> {
     let line = std::str::from_utf8(line)
         .map_err(|e| format!("byte {} of the line is not UTF-8: write such bytes as \\xHH", e.valid_up_to() + 1))?;

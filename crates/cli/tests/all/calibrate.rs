@@ -142,7 +142,8 @@ fn nothing_is_left_after_a_failure_or_a_kill() {
 fn a_profile_that_cannot_be_used_is_named() {
     let scratch = Scratch::new();
     let row = "[[measured]]\nunit_bytes = 4096\ndepth = 32\nsequential_read_bytes_per_second = 100\n\
-        random_read_bytes_per_second = 50\nsequential_write_bytes_per_second = 100\nrandom_write_bytes_per_second = 50\n";
+        random_read_bytes_per_second = 50\nsequential_write_bytes_per_second = 100\nrandom_write_bytes_per_second = \
+        50\n";
     let head = "format = 1\ncaching = \"direct\"\nfile_bytes = 1\nseconds = 1.0\n";
     let good = scratch.write("good.toml", format!("{head}{row}"));
     assert!(model("--unit 4096", &good).ok().contains("beta = 0.5"));

@@ -94,7 +94,8 @@ fn what_does_not_fit_into_the_temporary_directory_is_told() {
     let said = bash(&scratch, line).refused(2);
     assert!(said.contains("none") && said.contains("TMPDIR"), "{said}");
     // A file may have no more than these blocks, so that saving fails in the middle.
-    let line = "trap '' XFSZ; (ulimit -f 8; for n in $(seq 30000); do echo \"key$n|value\"; done | tr '|' '\\t' | $B import $D/db - --format tsv)";
+    let line = "trap '' XFSZ; (ulimit -f 8; for n in $(seq 30000); do echo \"key$n|value\"; done | tr '|' '\\t' | $B \
+    import $D/db - --format tsv)";
     let said = bash(&scratch, line).refused(2);
     assert!(said.contains("cannot save standard input") && said.contains("TMPDIR"), "{said}");
     assert!(!scratch.path("db").exists());

@@ -117,43 +117,34 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Width and height of a PNG.
-fn dimensions(png: &[u8]) -> (u32, u32) {
-    assert!(png.starts_with(b"\x89PNG\r\n\x1a\n") && png.ends_with(b"IEND\xAE\x42\x60\x82"));
-    let number = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
-    (number(16), number(20))
+/// The width and height that an SVG declares.
+fn dimensions(svg: &str) -> (f64, f64) {
+    let number = |name: &str| svg.split(&format!(" {name}=\"")).nth(1)?.split('"').next()?.parse().ok();
+    (number("width").unwrap(), number("height").unwrap())
 }
 
 #[test]
-fn all_figures_are_drawn_twice_and_again() {
+fn all_figures_are_drawn_and_drawn_again() {
     let scratch = Scratch::new();
     let dir = scratch.path("new/pictures");
     let lines = bifold(&["vat", "plot", "--out", text(&dir)]).ok();
-    let mut expected: Vec<String> = ["png", "svg"]
-        .iter()
-        .flat_map(|format| [2, 4, 5, 6].map(|figure| format!("vat-figure-{figure}.{format}")))
-        .collect();
-    expected.sort();
+    let expected = [2, 4, 5, 6].map(|figure| format!("vat-figure-{figure}.svg"));
     assert_eq!(names(&dir), expected);
     assert!(expected.iter().all(|name| lines.contains(name)), "{lines}");
     for name in &expected {
-        let content = fs::read(dir.join(name)).unwrap();
-        if name.ends_with("png") {
-            let (width, height) = dimensions(&content);
-            assert!(width == 1600 && (1200..2400).contains(&height), "{name}: {width} x {height}");
-        } else {
-            let svg = String::from_utf8(content).unwrap();
-            assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && !svg.contains("NaN"), "{name}");
-            assert!(svg.contains("(a) ") && svg.contains("(b) ") && svg.contains("<polyline"), "{name}");
-        }
+        let svg = fs::read_to_string(dir.join(name)).unwrap();
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && !svg.contains("NaN"), "{name}");
+        assert!(svg.contains("(a) ") && svg.contains("(b) ") && svg.contains("<polyline"), "{name}");
+        let (width, height) = dimensions(&svg);
+        assert!(width == 800.0 && (600.0..1200.0).contains(&height), "{name}: {width} x {height}");
     }
-    // Pictures follow from nothing but the model, and replace those of before.
-    let before = fs::read(dir.join("vat-figure-4.png")).unwrap();
-    fs::write(dir.join("vat-figure-4.png"), "older").unwrap();
+    // Pictures depend on nothing but the model, and replace earlier ones.
+    let before = fs::read(dir.join("vat-figure-4.svg")).unwrap();
+    fs::write(dir.join("vat-figure-4.svg"), "older").unwrap();
     let report = bifold(&["vat", "plot", "--figure", "4", "--out", text(&dir), "--json"]).json();
-    assert_eq!(fs::read(dir.join("vat-figure-4.png")).unwrap(), before);
-    assert_eq!((report.len(), &report[1]["figure"], &report[1]["format"]), (2, &4.into(), &"png".into()));
-    assert_eq!(report[1]["bytes"].as_u64(), Some(before.len() as u64));
+    assert_eq!(fs::read(dir.join("vat-figure-4.svg")).unwrap(), before);
+    assert_eq!((report.len(), &report[0]["figure"], &report[0]["format"]), (1, &4.into(), &"svg".into()));
+    assert_eq!(report[0]["bytes"].as_u64(), Some(before.len() as u64));
     assert_eq!(names(&dir), expected);
 }
 
@@ -161,10 +152,10 @@ fn all_figures_are_drawn_twice_and_again() {
 fn what_is_no_file_is_not_replaced_and_nothing_is_half_written() {
     let scratch = Scratch::new();
     let dir = scratch.path("pictures");
-    fs::create_dir_all(dir.join("vat-figure-6.png")).unwrap();
+    fs::create_dir_all(dir.join("vat-figure-6.svg")).unwrap();
     let said = bifold(&["vat", "plot", "--out", text(&dir)]).refused(2);
-    assert!(said.contains("vat-figure-6.png is not a regular file"), "{said}");
-    assert_eq!(names(&dir), ["vat-figure-6.png"]);
+    assert!(said.contains("vat-figure-6.svg is not a regular file"), "{said}");
+    assert_eq!(names(&dir), ["vat-figure-6.svg"]);
     // The other figures are not concerned.
     bifold(&["vat", "plot", "--out", text(&dir), "--figure", "2"]).ok();
 

@@ -3,7 +3,7 @@
 use bifold_vat::figures::{Axis, Curve, CurveKind, Figure, Panel, Scale};
 
 use super::{
-    Anchor, Direction, Paint, Picture, Point, Shape, Weight, letter_width,
+    Anchor, Direction, Paint, Picture, Point, Shape, Weight, letters,
     pen::{Pen, inside, sharp},
 };
 
@@ -15,6 +15,7 @@ const RIGHT: f64 = 20.0;
 const MIDDLE: f64 = LEFT.midpoint(WIDTH - RIGHT);
 const CURVES_HEIGHT: f64 = 300.0;
 const LINE_HEIGHT: f64 = 22.0;
+const FONT_SIZE: f64 = 12.0;
 /// The dash before a name in the legend, with the room around it.
 const SAMPLE: f64 = 34.0;
 const GAP: f64 = 24.0;
@@ -35,7 +36,7 @@ pub fn stacked(title: String, panels: &[Panel]) -> Picture {
     for (panel, letter) in panels.iter().zip('a'..='z') {
         y = pen.panel(panel, letter, y + GAP / 2.0);
     }
-    Picture { title, width: WIDTH, height: (y + GAP / 2.0).round(), font_size: 12.0, shapes: pen.shapes }
+    Picture { title, width: WIDTH, height: (y + GAP / 2.0).round(), font_size: FONT_SIZE, shapes: pen.shapes }
 }
 
 /// Where the curves of a panel are.
@@ -82,8 +83,8 @@ impl Pen {
 
     /// Draws the names of the curves in rows and answers where they end.
     fn legend(&mut self, panel: &Panel, y: f64) -> f64 {
-        let widest = panel.curves.iter().map(|curve| curve.name.len()).max().unwrap_or(0);
-        let column = SAMPLE + widest as f64 * letter_width() + 20.0;
+        let widest = panel.curves.iter().map(|curve| letters::width(&curve.name, FONT_SIZE)).fold(0.0, f64::max);
+        let column = SAMPLE + widest + 20.0;
         let most = (((WIDTH - RIGHT - LEFT) / column).floor() as usize).max(1);
         // As few rows as there is room for, all about equally long.
         let columns = panel.curves.len().div_ceil(panel.curves.len().div_ceil(most).max(1)).max(1);
@@ -158,7 +159,7 @@ mod tests {
     fn nothing_leaves_the_picture() {
         for number in figures::NUMBERS {
             let picture = picture(&figures::figure(number).unwrap());
-            let left = outside(&picture, |text| text.text.len() as f64 * letter_width());
+            let left = outside(&picture, |text| letters::width(&text.text, FONT_SIZE));
             assert!(left.is_none(), "figure {number}: {left:?}");
         }
     }

@@ -35,7 +35,7 @@ impl Pen {
     }
 }
 
-/// The middle of the nearest unit, where a thin line fills whole pixels in SVG and in PNG.
+/// The middle of the nearest unit, where a thin line fills whole pixels.
 #[must_use]
 pub fn sharp(value: f64) -> f64 {
     value.floor() + 0.5

@@ -24,7 +24,8 @@ pub fn draw(picture: &Picture, colors: Colors) -> String {
         let _ = match shape {
             Shape::Line { points, width, paint } => writeln!(
                 svg,
-                "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\" stroke-linejoin=\"round\"/>",
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\" \
+                stroke-linejoin=\"round\"/>",
                 places(points),
                 colors.of(*paint)
             ),
@@ -169,7 +170,8 @@ mod tests {
             "<rect x=\"1\" y=\"2\" width=\"3\" height=\"4\" fill=\"#0072b2\"/>",
             "<rect x=\"1.5\" y=\"2.5\" width=\"2\" height=\"3\" fill=\"#ffffff\"/>",
             "<title>&quot;5&quot;\u{fffd}</title>",
-            "text-anchor=\"end\" fill=\"#d55e00\" font-weight=\"bold\" transform=\"rotate(-90 1 2)\">a &lt; b &amp; c</text>",
+            "text-anchor=\"end\" fill=\"#d55e00\" font-weight=\"bold\" transform=\"rotate(-90 1 2)\">a &lt; b &amp; \
+            c</text>",
         ] {
             assert!(svg.contains(part), "{part} in {svg}");
         }

@@ -10,10 +10,10 @@
 //! | there | here |
 //! |---|---|
 //! | DiffKV | `diffkv` with the paper's 128 bytes, 8 KiB, ten sorted groups and 30 % of garbage |
-//! | RocksDB | `inline`: the same code with values beside their keys, as DiffKV and RocksDB share theirs; and RocksDB where it is built in |
+//! | RocksDB | `inline`: the same code with inline values; and RocksDB itself where it is built in |
 //! | Titan, no GC | `parted`: the values DiffKV parts, parted by flushes and never merged nor collected |
-//! | Titan, foreground GC | `parted, collected`: garbage is collected past a space target, and writers may have to wait for it |
-//! | PebblesDB | `tiered` in figures 2 and 3: like its levels, these hold runs that overlap. It has no guards and merges whole levels |
+//! | Titan, foreground GC | `parted, collected`: GC past a space target, which writers may have to wait for |
+//! | PebblesDB | `tiered` in figures 2 and 3: levels of runs that overlap, without guards, merged as a whole |
 //!
 //! Pairs have keys of 24 bytes and values of Pareto sizes, 1 KB on average, unless sizes are the parameter; choices
 //! follow Zipf's law with 0.9.
@@ -138,8 +138,8 @@ fn f2(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::DiffKv,
         place: "§2.3, figure 2",
         title: "Loads by value size: relaxed order and values apart write less",
-        note: "`tiered` stands for PebblesDB, `parted` for Titan, `inline` for RocksDB. Write amplification is that after all background \
-               work.",
+        note: "`tiered` stands for PebblesDB, `parted` for Titan, `inline` for RocksDB. Write amplification is that \
+               after all background work.",
         arms: by_size(scale, seed),
         views: vec![
             View::lines("Write amplification", WRITE_AMP, TIMES, "settle", "value size, bytes", true),
@@ -173,7 +173,8 @@ fn f3(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::DiffKv,
         place: "§2.3, figure 3",
         title: "Reads and scans by value size: relaxed order and values apart scan more slowly",
-        note: "`tiered` stands for PebblesDB, `parted` for Titan, `inline` for RocksDB. All background work is done before reads begin.",
+        note: "`tiered` stands for PebblesDB, `parted` for Titan, `inline` for RocksDB. All background work is done \
+        before reads begin.",
         arms: by_size(scale, seed),
         views: vec![
             View::lines("Uniform reads", RATE, KOPS, "read", "value size, bytes", true),
@@ -213,9 +214,9 @@ fn micro(scale: Scale, seed: u64) -> Vec<Arm> {
     lsms(scale).chain(apart).map(|setup| setup.arm(&plan, &steps)).collect()
 }
 
-const MICRO_NOTE: &str = "One store does all phases, and reads and scans come before anything is overwritten; in the paper each phase \
-    has a fresh load. `inline` stands for RocksDB, `parted` for Titan without GC, `parted, collected` for Titan with foreground GC; \
-    there is no PebblesDB, and no GC that never makes writers wait.";
+const MICRO_NOTE: &str = "One store does all phases, and reads and scans come before anything is overwritten; in the \
+paper each phase has a fresh load. `inline` stands for RocksDB, `parted` for Titan without GC, `parted, collected` for \
+Titan with foreground GC; there is no PebblesDB, and no GC that never makes writers wait.";
 
 fn f10(scale: Scale, seed: u64) -> Experiment {
     let over = |b: &'static str, step, metric| move |d: &Data<'_>| d.ratio("diffkv", b, step, metric);
@@ -299,9 +300,10 @@ fn ycsb(scale: Scale, seed: u64) -> Vec<Arm> {
         .collect()
 }
 
-const YCSB_NOTE: &str = "One store does all workloads, in the order A, B, C, F, D, E; in the paper each has a fresh load. Scans of E have 1 to \
-    100 pairs, as in YCSB, and are fewer. Zipf's law alone: uniform choices, of which the paper says the same, are left out. \
-    `inline` stands for RocksDB, `parted` for Titan without GC, `parted, collected` for Titan with foreground GC.";
+const YCSB_NOTE: &str = "One store does all workloads, in the order A, B, C, F, D, E; in the paper each has a fresh \
+load. Scans of E have 1 to 100 pairs, as in YCSB, and are fewer. Zipf's law alone: uniform choices, of which the paper \
+says the same, are left out. `inline` stands for RocksDB, `parted` for Titan without GC, `parted, collected` for Titan \
+with foreground GC.";
 
 fn f12(scale: Scale, seed: u64) -> Experiment {
     let beside = |what, rule, step| {
@@ -421,8 +423,8 @@ fn f17(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::DiffKv,
         place: "§5.5, figure 17",
         title: "Scans by length and by threads",
-        note: "`inline` stands for RocksDB, `parted` for Titan without GC. The paper reads a tenth of the data with each length; here it is \
-               four times the data, since this is little.",
+        note: "`inline` stands for RocksDB, `parted` for Titan without GC. The paper reads a tenth of the data with \
+        each length; here it is four times the data, since this is little.",
         arms: lsms(scale).chain([parted(scale), papers(scale)]).map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("Scans by their length, 16 threads", RATE, KOPS, &LENGTHS.map(|(name, _)| name)),

@@ -110,7 +110,8 @@ fn e1(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 1, figure 6",
         title: "Load and updates",
-        note: "HyperLevelDB and PebblesDB are not there. The paper's stores have a write cache of 64 MiB, which Bifold's log makes needless.",
+        note: "HyperLevelDB and PebblesDB are not there. The paper's stores have a write cache of 64 MiB, which \
+        Bifold's log makes needless.",
         arms: setups.iter().flatten().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("Throughput", RATE, KOPS, &ALL_PHASES),
@@ -166,7 +167,8 @@ fn e2(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 2, figure 7, table 1",
         title: "Reserved space",
-        note: "The reserve is a share of what is live, by `space_target`, and not of a capacity that is known before. The latency's parts (figure 7c) are not measured.",
+        note: "The reserve is a share of what is live, by `space_target`, and not of a capacity that is known before. \
+        The latency's parts (figure 7c) are not measured.",
         arms: arms.collect(),
         views: vec![
             View::lines("Updates in P3", RATE, KOPS, "P3", label, false),
@@ -286,7 +288,8 @@ fn e5(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 5, figure 10",
         title: "Range scans",
-        note: "Scans read half of the data in all, the paper's a tenth. All of it is in the page cache unless memory is confined.",
+        note: "Scans read half of the data in all, the paper's a tenth. All of it is in the page cache unless memory \
+        is confined.",
         arms: by_size(scale, seed, &[256, 1024, 4096, 16_384], loads_and_scans),
         views: vec![
             View::lines("Scans after the load", read, ("MiB/s", 1_048_576.0), "scan after the load", label, true),

@@ -120,7 +120,8 @@ pub fn real(input: &Input, scale: Scale, seed: u64) -> Experiment {
     Experiment {
         name: "real",
         title: "A user's own keys and values",
-        note: "Updates write the values of other keys of the input, so that sizes and contents are real ones. The input is held in memory by each store's process, and counts in its peak.",
+        note: "Updates write the values of other keys of the input, so that sizes and contents are real ones. The \
+        input is held in memory by each store's process, and counts in its peak.",
         ..experiment
     }
 }

@@ -10,7 +10,7 @@
 //! | UniKV | `unikv`: an unsorted layer of 4 and ranges of 40 of the paper's 100 GB, scaled |
 //! | LevelDB | `inline`: the same code with values beside their keys, as UniKV and LevelDB share theirs |
 //! | RocksDB | where it is built in |
-//! | PebblesDB | `tiered`: like its levels, these hold runs that overlap. It has no guards and merges whole levels, and so writes no more (VAT, §5) |
+//! | PebblesDB | `tiered`: levels of runs that overlap, without guards, merged as a whole (VAT, §5) |
 //!
 //! Pairs of 1 KiB with keys of 24 bytes, Zipf 0.99. Of 100 GB of data others have 170 MB of block cache, which is
 //! what UniKV's hash index takes, and UniKV has 8 MB: so it is here, scaled. All that is left is page cache.
@@ -118,8 +118,9 @@ fn e1(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 1, figure 9 and table I",
         title: "Loads, reads, scans, updates; bytes written and read; space",
-        note: "`inline` stands for LevelDB, and for what the paper says of all stores. `tiered`, for PebblesDB, is only shown. Reads are half as \
-               many as keys, in the paper a tenth; they begin when the load has left nothing to do.",
+        note: "`inline` stands for LevelDB, and for what the paper says of all stores. `tiered`, for PebblesDB, is \
+               only shown. Reads are half as many as keys, in the paper a tenth; they begin when the load has left \
+               nothing to do.",
         arms: micro(scale, seed),
         views: vec![
             View::bars("Throughput", RATE, KOPS, &["load", "read", "update"]),
@@ -155,7 +156,8 @@ fn e2(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 2, figure 10",
         title: "Reads and writes mixed",
-        note: "One store does all three mixes, one after the other. `inline` stands for LevelDB, `tiered` for PebblesDB.",
+        note: "One store does all three mixes, one after the other. `inline` stands for LevelDB, `tiered` for \
+        PebblesDB.",
         arms: everyone(scale).map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![View::bars("Reads to writes", RATE, KOPS, &["30:70", "50:50", "70:30"])],
         checks: peers.flat_map(beside).collect(),
@@ -188,8 +190,9 @@ fn e3(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 3, figure 11",
         title: "YCSB",
-        note: "One store does all workloads, in the order A, B, C, F, D, E; in the paper each has a fresh load. Scans of E have 1 to 200 pairs \
-               rather than 100, and are half as many. `inline` stands for LevelDB, `tiered`, for PebblesDB, is only shown.",
+        note: "One store does all workloads, in the order A, B, C, F, D, E; in the paper each has a fresh load. Scans \
+        of E have 1 to 200 pairs rather than 100, and are half as many. `inline` stands for LevelDB, `tiered`, for \
+        PebblesDB, is only shown.",
         arms: everyone(scale).map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("A to D and F", RATE, KOPS, &["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-f"]),
@@ -283,8 +286,8 @@ fn e5(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 5, figure 13",
         title: "Size of pairs",
-        note: "`tiered` stands for PebblesDB. The paper shows bytes a second; here are seconds for the same bytes. What it says of PebblesDB's \
-               first level at large sizes is not checked.",
+        note: "`tiered` stands for PebblesDB. The paper shows bytes a second; here are seconds for the same bytes. \
+               What it says of PebblesDB's first level at large sizes is not checked.",
         arms: setups.iter().flat_map(|setup| PAIR_SIZES.map(|bytes| at(setup, bytes))).collect(),
         views: vec![
             View::lines("Load of the same bytes", SECONDS, ("s", 1.0), "load", "size of a pair, bytes", true),

@@ -23,8 +23,8 @@ pub(super) const ALL: &[Maker] = &[f2, trees::f3, f4, f5, f6];
 /// N of the paper's examples.
 const N: f64 = 1000.0;
 
-const NOTE: &str = "Computed: the text that we work from has lost its formulas and its pictures, so equations are derived from its prose, and what \
-    is drawn follows the sentences about it.";
+const NOTE: &str = "Computed: the text that we work from has lost its formulas and its pictures, so equations are \
+    derived from its prose, and what is drawn follows the sentences about it.";
 
 /// A figure of the equations, or the reason why there is none.
 type Computed = Result<f64, OutOfRange>;

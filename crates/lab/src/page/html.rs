@@ -152,8 +152,8 @@ fn overview(findings: &[Finding<'_>]) -> Markup {
         &[("class", "sortable overview")],
         [element("thead", &[], [element("tr", &[], head)]), element("tbody", &[], findings.iter().map(row))],
     );
-    let note = "Worst and best: of an experiment's rules the one that is missed most, or met most narrowly, and the one that is \
-                met most clearly, each as our figure over what the rule asks. 1 and more holds.";
+    let note = "Worst and best: of an experiment's rules the one that is missed most, or met most narrowly, and the \
+                one that is met most clearly, each as our figure over what the rule asks. 1 and more holds.";
     element(
         "section",
         &[("id", "page-experiments")],
@@ -240,8 +240,8 @@ fn foot() -> Markup {
 pub const RULES: [(&str, &str); 5] = [
     (
         "A gain",
-        " of the paper (A is r times B) holds where ours is at least half as much of a gain: 1 + (r − 1) / 2. Where the paper \
-         gives a range, r is its lower end.",
+        " of the paper (A is r times B) holds where ours is at least half as much of a gain: 1 + (r − 1) / 2. Where \
+         the paper gives a range, r is its lower end.",
     ),
     ("A saving", " (A is a share s less than B) holds where ours is at least half of it: s / 2."),
     ("Alike", " are things of which one is 0.8 to 1.25 times the other."),
@@ -256,14 +256,14 @@ pub const RULES: [(&str, &str); 5] = [
 pub const METHOD: [(&str, &str); 4] = [
     (
         "Rounds alternate.",
-        " All runs of an experiment are made once before any of them is made again (A B C A B C), because a machine's speed \
-         drifts over minutes; each has a process and a directory of its own. Bars and points are the median of the rounds, thin \
-         lines go from the least to the most.",
+        " All runs of an experiment are made once before any of them is made again (A B C A B C), because a machine's \
+         speed drifts over minutes; each has a process and a directory of its own. Bars and points are the median of \
+         the rounds, thin lines go from the least to the most.",
     ),
     (
         "Page cache.",
-        " Where it is warm, a step finds there what the steps before have left. Where it is cold, the store's files are synced \
-         and dropped from it before each step that only reads. The settings of each experiment say which.",
+        " Where it is warm, a step finds there what the steps before have left. Where it is cold, the store's files \
+         are synced and dropped from it before each step that only reads. The settings of each experiment say which.",
     ),
     (
         "Ratios.",
@@ -271,7 +271,7 @@ pub const METHOD: [(&str, &str); 4] = [
     ),
     (
         "Raw results",
-        " are in `runs.jsonl`, a line for each run with all of its options, its settings, its machine and every figure of every \
-         step. Whoever has that file can make this page again.",
+        " are in `runs.jsonl`, a line for each run with all of its options, its settings, its machine and every figure \
+         of every step. Whoever has that file can make this page again.",
     ),
 ];

@@ -104,8 +104,8 @@ fn warnings(page: &Page<'_>, findings: &[Finding<'_>], machines: &[&Machine]) ->
     let mut warnings = Vec::new();
     if machines.iter().any(|machine| !machine.optimised) {
         warnings.push(
-            "The program that was measured was built for debugging, not for speed (no optimisation). Do not draw conclusions \
-             from any figure here: build with `--release` and run again."
+            "The program that was measured was built for debugging, not for speed (no optimisation). Do not draw \
+             conclusions from any figure here: build with `--release` and run again."
                 .to_owned(),
         );
     }

@@ -89,8 +89,8 @@ impl Peer {
         match self {
             Self::RocksDb => "RocksDB",
             Self::BlobDb => {
-                "RocksDB with values in blob files, as large ones as Bifold keeps apart; files of 64 MiB, collected: age \
-                 cutoff 0.25, force threshold 0.5"
+                "RocksDB with values in blob files, as large ones as Bifold keeps apart; files of 64 MiB, collected: \
+                 age cutoff 0.25, force threshold 0.5"
             }
             Self::Fjall => "fjall, an LSM-tree in Rust",
             Self::FjallBlobs => "fjall with key-value separation, of as large values as Bifold keeps apart",

@@ -7,9 +7,13 @@ use std::fmt;
 /// | peer | [`Sync::EveryWrite`] | [`Sync::Never`] |
 /// |---|---|---|
 /// | RocksDB | the log is synced (`fdatasync`), several threads' writes at once | the log is written to the system |
-/// | fjall | the journal is synced (`PersistMode::SyncData`: `fdatasync`), for each write by itself | the journal is written to the system (`PersistMode::Buffer`) |
-/// | redb | `Durability::Immediate`: one `fsync` for each commit | `Durability::None`: **less than the others**: a killed process loses all since the last [`flush`](super::Store::flush). redb 4 has nothing between |
-/// | LMDB | no flags: pages are synced, then the page that points at them | `NO_SYNC`: pages are written to the system. After power loss the file may be damaged, not just old, where the file system reorders writes |
+/// | fjall | `PersistMode::SyncData`: the journal is synced for each write by itself | `PersistMode::Buffer` |
+/// | redb | `Durability::Immediate`: one `fsync` for each commit | `Durability::None` |
+/// | LMDB | no flags: pages are synced, then the page that points at them | `NO_SYNC`: pages are written |
+///
+/// With [`Sync::Never`] redb keeps less than the others: a killed process loses everything since the last
+/// [`flush`](super::Store::flush); redb 4 has nothing in between. After a power loss LMDB's file may be damaged, not
+/// only old, where the file system reorders writes.
 ///
 /// LMDB's `NO_META_SYNC` is between the two: no damage, the last commit may be lost, one of two syncs saved. No other
 /// peer has that, so it is not used.

@@ -8,17 +8,17 @@ use super::{costs, workload::Workload};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// Beside their keys.
+    /// Inline: with their keys.
     Inline,
-    /// In a log, collected from its oldest end by asking the index.
+    /// In a log; GC starts at its oldest end and asks the index.
     WiscKey,
     /// In groups by the hash of their keys.
     HashKv,
-    /// In files that are made tables by key when they are collected.
+    /// In files that GC rewrites as tables sorted by key.
     NovKv,
-    /// Those of medium length in files that follow their keys' order, the long ones in logs.
+    /// Medium values in files that follow the order of their keys, large ones in logs.
     DiffKv,
-    /// Beside their keys in an unsorted layer under a hash index, apart below it.
+    /// Inline in an unsorted layer under a hash index, separated below it.
     UniKv,
 }
 
@@ -38,7 +38,7 @@ impl Placement {
         }
     }
 
-    /// Whether values go to their files with the commit, and the commit log has their addresses only.
+    /// Whether a commit writes values to value files, and the commit log holds only their addresses.
     pub fn separates_at_commit(self) -> bool {
         matches!(self, Self::WiscKey | Self::HashKv | Self::NovKv)
     }
@@ -48,14 +48,14 @@ impl Placement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
-    /// One run a level, each level so many times larger than the one above.
+    /// One run per level, each level larger than the one above by this factor.
     Leveled {
-        /// How many times.
+        /// The factor.
         growth: u32,
     },
-    /// So many runs a level before they are merged into one of the next.
+    /// This many runs per level before they are merged into one of the next.
     Tiered {
-        /// How many.
+        /// The number of runs.
         growth: u32,
     },
     /// An unsorted layer over a sorted one.
@@ -69,30 +69,31 @@ pub struct Candidate {
     pub placement: Placement,
     /// How tables are merged.
     pub shape: Shape,
-    /// Values of this length and above are apart, in bytes; `None` where none are.
+    /// Values of at least this many bytes are separated; `None` where none are.
     pub min_bytes: Option<u64>,
-    /// Blocks of tables, in bytes.
+    /// Bytes of a block of a table.
     pub block_bytes: u32,
 }
 
 impl Candidate {
-    /// Whether values of this length are apart.
-    pub fn parts(&self, value_bytes: f64) -> bool {
+    /// Whether values of this length are separated.
+    pub fn separates(&self, value_bytes: f64) -> bool {
         self.min_bytes.is_some_and(|min_bytes| value_bytes >= min_bytes as f64)
     }
 }
 
-/// The lengths from which on values may be apart: the first is the least that is worth an address, the second the
-/// engine's default.
+/// Thresholds for separation: the smallest value that is worth an address, the engine's default, and larger ones.
 const MIN_BYTES: [u64; 6] = [64, 192, 512, 1 << 10, 4 << 10, 16 << 10];
 
-/// Blocks that are read through mapped pages: where a read of the unsorted layer is one block, it need not hold others.
+/// Blocks that are read through mapped pages: a read of the unsorted layer reads one block, which need not hold other
+/// entries.
 const SMALL_BLOCK_BYTES: u32 = 1 << 10;
 
 /// The engine's default.
 const BLOCK_BYTES: u32 = 4 << 10;
 
-/// All designs that differ for this workload: each placement, and of lengths and growths those that change something.
+/// All designs that differ for this workload: each placement, with every threshold and growth factor that has an
+/// effect.
 pub fn candidates(workload: &Workload) -> Vec<Candidate> {
     let default_growth = Shape::Leveled { growth: costs::GROWTH };
     let mut all = Vec::new();
@@ -114,15 +115,15 @@ pub fn candidates(workload: &Workload) -> Vec<Candidate> {
     all
 }
 
-/// Of [`MIN_BYTES`] those that put different values apart, and some at all.
+/// The thresholds of [`MIN_BYTES`] that separate any values, one for each different set of separated values.
 fn thresholds(workload: &Workload) -> Vec<u64> {
-    let apart =
+    let separated =
         |min_bytes: u64| workload.values.iter().filter(|v| v.share > 0.0 && v.bytes >= min_bytes as f64).count();
     let mut distinct: Vec<u64> = Vec::new();
-    for min_bytes in MIN_BYTES.into_iter().filter(|&min_bytes| apart(min_bytes) > 0) {
+    for min_bytes in MIN_BYTES.into_iter().filter(|&min_bytes| separated(min_bytes) > 0) {
         match distinct.last_mut() {
-            // The default rather than a smaller one that means the same.
-            Some(last) if apart(*last) == apart(min_bytes) => {
+            // Prefer the default to a smaller threshold with the same effect.
+            Some(last) if separated(*last) == separated(min_bytes) => {
                 *last = min_bytes.min((*last).max(costs::MIN_BYTES_DEFAULT))
             }
             _ => distinct.push(min_bytes),

@@ -1,15 +1,16 @@
-//! Which design fits a workload: every candidate's cost, by formulas that docs/cost-model.md states with their errors.
+//! Which design fits a workload: forecasts the cost of every candidate. docs/cost-model.md states the formulas and
+//! their errors.
 //!
-//! The levels follow the paper's model; what it leaves out (updates, the commit log, collection of garbage, reads,
-//! scans, the processor) is ours.
+//! The levels follow the paper's model. Formulas of our own cover what it leaves out: updates, the commit log, GC,
+//! reads, scans, the processor.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`workload`] | what a program does |
 //! | [`candidate`] | the designs that are compared |
-//! | `skew` | how often keys are met: distinct keys in a buffer, copies of a log |
+//! | `skew` | how often each key is chosen: distinct keys in a buffer, copies by a log's GC |
 //! | `flows` | bytes and entries that each write moves |
-//! | [`costs`] | what the engine's parts cost, measured |
+//! | [`costs`] | measured costs of the engine's operations |
 //! | [`forecast`] | time, amplification and memory of a candidate |
 //! | `why` | the recommendation in words |
 //!
@@ -42,7 +43,7 @@ pub use self::{
 };
 use crate::input::{OutOfRange, checked};
 
-/// All candidates, the best first.
+/// The forecasts of all candidates, the best first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
     workload: Workload,
@@ -50,10 +51,10 @@ pub struct Advice {
     forecasts: Vec<Forecast>,
 }
 
-/// Forecasts every candidate. Those that keep to the bound of space come first, the fastest of them at the top.
+/// Forecasts every candidate. Those within the space limit come first, the fastest at the top.
 ///
 /// # Errors
-/// A workload or machine with figures that make no sense.
+/// When a figure of the workload or machine makes no sense.
 pub fn advise(workload: Workload, machine: &Machine<'_>) -> Result<Advice, OutOfRange> {
     let workload = workload.checked()?;
     let Machine { processors, memory_limit, page_cache, space, .. } = *machine;
@@ -63,7 +64,7 @@ pub fn advise(workload: Workload, machine: &Machine<'_>) -> Result<Advice, OutOf
     checked("space", space, (1.05..=100.0).contains(&space), "from 1.05 to 100")?;
     let mut forecasts: Vec<_> =
         candidates(&workload).into_iter().map(|candidate| Forecast::of(&workload, candidate, machine)).collect();
-    // Where there is one level, its growth is nothing to choose.
+    // With a single level the growth factor has no effect, so only the default is kept.
     let has_default_growth = |f: &Forecast| f.candidate.shape == Shape::Leveled { growth: costs::GROWTH };
     forecasts
         .retain(|f| f.levels > 1.0 || !matches!(f.candidate.shape, Shape::Leveled { .. }) || has_default_growth(f));
@@ -75,17 +76,17 @@ pub fn advise(workload: Workload, machine: &Machine<'_>) -> Result<Advice, OutOf
 }
 
 impl Advice {
-    /// All of them, the best first.
+    /// All forecasts, the best first.
     pub fn forecasts(&self) -> &[Forecast] {
         &self.forecasts
     }
 
-    /// The best.
+    /// The best forecast.
     pub fn best(&self) -> &Forecast {
         &self.forecasts[0]
     }
 
-    /// The workload, its shares adding up to 1.
+    /// The workload, with shares that add up to 1.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }

@@ -1,27 +1,27 @@
-//! Which keys are written how often, and what follows from that for buffers and logs.
+//! How often each key is written, and what follows from that for buffers and logs.
 //!
-//! Key k of N is written with probability p(k) = k^−θ / H, H the sum of all k^−θ: Zipf's law, which is uniform at θ =
-//! 0. Sums over keys are taken over groups of neighbours whose ranks differ by a tenth, so their error is far below
-//! that of the model.
+//! Key k of N is written with probability p(k) = k^−θ / H, where H is the sum of all k^−θ: Zipf's law, which is
+//! uniform at θ = 0. Sums over keys are taken over groups of neighbours whose ranks differ by a tenth, so their error
+//! is far below that of the model.
 
 use super::workload::SKEW_MAX;
 
-/// Neighbours in one group differ by this much in rank.
+/// The ratio of ranks within a group of neighbours.
 const GROUP_GROWTH: f64 = 1.1;
 
-/// Steps of a bisection: more than a figure has bits.
+/// Steps of a bisection: more than an f64 has bits.
 const BISECTIONS: u32 = 60;
 
-/// How writes are spread over keys.
+/// The distribution of writes over keys.
 #[derive(Debug, Clone)]
 pub(crate) struct Spread {
     keys: f64,
-    /// Keys of each group, and the probability of each of them.
+    /// For each group, its number of keys and the probability of each key.
     groups: Vec<(f64, f64)>,
 }
 
 impl Spread {
-    /// Zipf with `theta`, over `keys` of them, at least one.
+    /// Zipf with `theta` over this many keys, at least one.
     pub fn new(keys: f64, theta: f64) -> Self {
         let keys = keys.max(1.0);
         let mut groups = Vec::new();
@@ -36,12 +36,12 @@ impl Spread {
         Self { keys, groups }
     }
 
-    /// How many different keys `writes` meet: Σ 1 − (1 − p)^n, by e^−pn.
+    /// How many distinct keys `writes` touch: Σ 1 − (1 − p)^n, by e^−pn.
     pub fn distinct(&self, writes: f64) -> f64 {
         self.groups.iter().map(|&(count, p)| -count * (-p * writes).exp_m1()).sum()
     }
 
-    /// The probability of all of the `keys` that are most often chosen.
+    /// The total probability of the `keys` that are chosen most often.
     pub fn hottest(&self, keys: f64) -> f64 {
         let mut left = keys;
         let take = |&(count, p): &(f64, f64)| {
@@ -52,7 +52,7 @@ impl Spread {
         self.groups.iter().map(take).sum::<f64>().min(1.0)
     }
 
-    /// How many writes meet so many different keys; infinite when there are not so many.
+    /// How many writes touch this many distinct keys; infinite if there are fewer.
     pub fn writes_until(&self, distinct: f64) -> f64 {
         if distinct >= self.keys * 0.999 {
             return f64::INFINITY;
@@ -61,11 +61,11 @@ impl Spread {
         bisect(distinct, most, |writes| self.distinct(writes) >= distinct)
     }
 
-    /// Bytes that a log collected from its oldest end copies for each byte written to it, if it may have `spare`
-    /// bytes more than its values (GC-free writes are those that die before they come round).
+    /// Bytes that GC of a log copies for each byte written to it, if GC starts at the oldest end and the log may have
+    /// a share `spare` more bytes than its values.
     ///
-    /// A value written T writes ago is dead with probability 1 − e^−pT. What comes round at age T was written or
-    /// copied, so the log takes in W = Σ p / (1 − e^−pT) values for each that is written, and is as long as it may be
+    /// A value written T writes ago is dead with probability 1 − e^−pT. What GC reaches at age T was written or
+    /// copied, so the log takes in W = Σ p / (1 − e^−pT) values for each that is written, and has its full length
     /// where W·T = (1 + spare)·N.
     pub fn copied_by_log(&self, spare: f64) -> f64 {
         let taken_in = |age: f64| -> f64 {
@@ -80,7 +80,7 @@ impl Spread {
     }
 }
 
-/// The least number between the two at which `holds`, which it does from there on.
+/// The smallest number between the two for which `holds` is true; it must be true for all larger ones.
 fn bisect(low: f64, high: f64, holds: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (low, high);
     for _ in 0..BISECTIONS {
@@ -90,17 +90,16 @@ fn bisect(low: f64, high: f64, holds: impl Fn(f64) -> bool) -> f64 {
     high
 }
 
-/// The skew under which `calls` meet as many different ones of `keys` as they have `met`; 0 when not even uniform
-/// ones would meet more.
-pub fn skew_of(keys: f64, calls: f64, met: f64) -> f64 {
-    let meets_fewer = |theta: f64| Spread::new(keys, theta).distinct(calls) < met;
-    if Spread::new(keys, 0.0).distinct(calls) <= met { 0.0 } else { bisect(0.0, SKEW_MAX, meets_fewer) }
+/// The skew under which `calls` touch `found` distinct ones of `keys`; 0 if even uniform calls would touch no more.
+pub fn skew_of(keys: f64, calls: f64, found: f64) -> f64 {
+    let touches_fewer = |theta: f64| Spread::new(keys, theta).distinct(calls) < found;
+    if Spread::new(keys, 0.0).distinct(calls) <= found { 0.0 } else { bisect(0.0, SKEW_MAX, touches_fewer) }
 }
 
-/// The same for files that hold values of all ages, where the one with most garbage goes first and nothing is known
-/// of a key but that it is there: u of a file is live when it is collected, with u = e^−(1 + spare)(1 − u).
+/// The same for files that hold values of all ages. GC takes the file with the most garbage and knows nothing of a
+/// key but that it exists: a share u of a file is live at its GC, with u = e^−(1 + spare)(1 − u).
 pub(crate) fn copied_by_files(spare: f64) -> f64 {
-    // The other solution is u = 1. u grows with the right side, so one walk from below ends at the lesser.
+    // The other solution is u = 1. The right side grows with u, so an iteration from below ends at the smaller one.
     let live = (0..10_000).fold(0.0_f64, |live, _| (-(1.0 + spare) * (1.0 - live)).exp());
     (1.0 - live).recip() - 1.0
 }
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_writes_meet_keys_as_coupons_are_collected() {
+    fn uniform_writes_touch_keys_like_a_coupon_collector() {
         let spread = Spread::new(1000.0, 0.0);
         near(spread.distinct(1000.0), 1000.0 * (1.0 - (-1.0_f64).exp()), 1e-6);
         near(spread.writes_until(632.12), 1000.0, 1e-3);
@@ -145,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn skew_is_found_by_how_many_keys_are_met() {
+    fn skew_is_found_by_how_many_keys_are_touched() {
         for theta in [0.3, 0.8, 0.95] {
-            let met = Spread::new(1e5, theta).distinct(1e5);
-            near(skew_of(1e5, 1e5, met), theta, 1e-3);
+            let found = Spread::new(1e5, theta).distinct(1e5);
+            near(skew_of(1e5, 1e5, found), theta, 1e-3);
         }
         assert_eq!(skew_of(100.0, 1.0, 1.0), 0.0);
         assert_eq!(skew_of(100.0, 0.0, 0.0), 0.0);

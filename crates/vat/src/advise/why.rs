@@ -2,24 +2,24 @@
 
 use super::{Advice, Bottleneck, Forecast, Placement, Shape};
 
-/// Designs as good as this share of the best are named beside it: the model cannot tell them apart.
+/// Designs with at least this share of the best one's speed are named as well: the model cannot distinguish them.
 const AS_GOOD: f64 = 0.9;
 
 impl Advice {
-    /// One paragraph: what is best, why, and against what.
+    /// One paragraph: the best design, the reasons, and the comparison with the main alternative.
     pub fn why(&self) -> String {
         let best = self.best();
         let inline = self.best_of(|placement| placement == Placement::Inline);
-        let apart = self.best_of(|placement| placement != Placement::Inline);
+        let separated = self.best_of(|placement| placement != Placement::Inline);
         let mut text = match best.candidate.placement {
             Placement::Inline => "Do not separate values from their keys.".to_owned(),
             Placement::UniKv => {
-                "Use `unikv`: values beside their keys in an unsorted layer under a hash index, and apart below it."
+                "Use `unikv`: inline values in an unsorted layer under a hash index, separated values below it."
                     .to_owned()
             }
             placement => format!("Separate values with `{}`.", placement.name()),
         };
-        let other = if best.candidate.placement == Placement::Inline { apart } else { inline };
+        let other = if best.candidate.placement == Placement::Inline { separated } else { inline };
         if let Some(other) = other {
             text += &format!(" {}", self.against(best, other));
         }
@@ -32,8 +32,7 @@ impl Advice {
             .map(describe)
             .collect();
         if !close.is_empty() {
-            text +=
-                &format!(" About as good, by a model whose error is larger than their distance: {}.", close.join("; "));
+            text += &format!(" About as good, within the error of the model: {}.", close.join("; "));
         }
         text
     }
@@ -42,10 +41,10 @@ impl Advice {
         self.forecasts().iter().find(|f| is(f.candidate.placement))
     }
 
-    /// Where the time goes that the other one needs and this one does not.
+    /// Where the other design spends the time that this one saves.
     fn against(&self, best: &Forecast, other: &Forecast) -> String {
         let name = match other.candidate.placement {
-            Placement::Inline => "values beside their keys".to_owned(),
+            Placement::Inline => "inline values".to_owned(),
             placement => format!("the best separation (`{}`)", placement.name()),
         };
         let ratio = best.operations_per_second / other.operations_per_second;
@@ -53,17 +52,17 @@ impl Advice {
         let gains = [
             (o.commits_us - b.commits_us, "commits"),
             (o.reads_us - b.reads_us, "reads and scans"),
-            (o.background_us - b.background_us, "flushes, merges and collections"),
+            (o.background_us - b.background_us, "flushes, merges and GC"),
             (o.device_writes_us - b.device_writes_us, "writing to the device"),
             (o.device_reads_us - b.device_reads_us, "reading from the device"),
         ];
         let speed = if !other.within_space && ratio <= 1.0 {
-            format!("{name} would take {:.2} bytes for each live one, more than allowed", other.space_amplification)
+            format!("{name} would take {:.2} bytes for each live byte, more than allowed", other.space_amplification)
         } else {
-            format!("It does {ratio:.2} times the operations of {name}")
+            format!("It does {ratio:.2} times as many operations as {name}")
         };
         let writes = match (best.write_amplification, other.write_amplification) {
-            (a, b) if a > 0.0 => format!(", and writes {a:.1} bytes for each against {b:.1}"),
+            (a, b) if a > 0.0 => format!(", and writes {a:.1} bytes for each byte of the program instead of {b:.1}"),
             _ => String::new(),
         };
         let most = gains.iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|gain| gain.0 > 0.0);
@@ -72,16 +71,16 @@ impl Advice {
     }
 }
 
-/// What limits it.
+/// The bottleneck and a remedy.
 fn limit(best: &Forecast) -> String {
     match best.bottleneck {
-        Bottleneck::Commits => "What limits it is the processor time of commits: larger batches would help.".into(),
-        Bottleneck::Reads => "What limits it is the processor time of reads: more threads would help.".into(),
+        Bottleneck::Commits => "The bottleneck is the processor time of commits: larger batches would help.".into(),
+        Bottleneck::Reads => "The bottleneck is the processor time of reads: more threads would help.".into(),
         Bottleneck::Background => {
-            "What limits it is background work: more memory for memtables would help, and more space.".into()
+            "The bottleneck is background work: more memory for memtables would help, and so would more space.".into()
         }
-        Bottleneck::DeviceWrites => "What limits it is how fast the device writes.".into(),
-        Bottleneck::DeviceReads => "What limits it is how fast the device reads: more memory would help.".into(),
+        Bottleneck::DeviceWrites => "The bottleneck is how fast the device writes.".into(),
+        Bottleneck::DeviceReads => "The bottleneck is how fast the device reads: more memory would help.".into(),
     }
 }
 

@@ -4,26 +4,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::{OutOfRange, checked};
 
-/// The skew of Zipf stays below this: at 1 the sums have another form.
+/// Zipf's skew stays below this: at 1 the sums have another form.
 pub const SKEW_MAX: f64 = 0.999;
 
-/// So many sizes of values may be told apart.
+/// The most distinct value lengths.
 pub const SIZES_MAX: usize = 64;
 
-/// What a program does with its store, once it holds about as much as it will.
+/// What a program does with its store, once the store has about its final size.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Workload {
-    /// Pairs in the store.
+    /// Entries in the store.
     pub keys: f64,
     /// Bytes of a key, on average.
     pub key_bytes: f64,
-    /// Lengths of values.
+    /// The lengths of values.
     pub values: Vec<ValueSize>,
-    /// What is done how often.
+    /// How often each operation is called.
     pub operations: Operations,
-    /// How unevenly updates and deletes choose their keys: the θ of Zipf, 0 for all alike.
+    /// The skew of updates and deletes over keys: θ of Zipf's law, 0 for uniform.
     pub update_skew: f64,
-    /// How unevenly reads do.
+    /// The skew of reads.
     pub read_skew: f64,
 }
 
@@ -32,25 +32,25 @@ pub struct Workload {
 pub struct ValueSize {
     /// Their length.
     pub bytes: f64,
-    /// How many there are, against the shares of the others.
+    /// Their share, relative to the others.
     pub share: f64,
 }
 
-/// How often each operation is called, against the others.
+/// How often each operation is called, relative to the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Operations {
-    /// Writes of keys that are not there.
+    /// Writes of new keys.
     pub insert: f64,
-    /// Writes of keys that are.
+    /// Writes of existing keys.
     pub update: f64,
     /// Removals of keys.
     pub delete: f64,
     /// Reads of one key.
     pub read: f64,
-    /// Reads of keys in order.
+    /// Range reads in key order.
     pub scan: f64,
-    /// Pairs of each of these.
+    /// Entries of each range read.
     pub scan_entries: f64,
 }
 
@@ -61,10 +61,10 @@ impl Operations {
 }
 
 impl Workload {
-    /// Checks each figure, and answers the same with shares that add up to 1.
+    /// Checks each figure, and returns the workload with shares that add up to 1.
     ///
     /// # Errors
-    /// Negative figures, nothing to do, sizes that no store takes.
+    /// Negative figures, no operations, sizes that no store accepts.
     pub fn checked(mut self) -> Result<Self, OutOfRange> {
         let size =
             |name, given: f64, least: f64, allowed| checked(name, given, (least..=1e15).contains(&given), allowed);
@@ -114,7 +114,7 @@ impl Workload {
         self.values.iter().map(|value| value.share * value.bytes).sum()
     }
 
-    /// Bytes of all pairs.
+    /// Bytes of all entries.
     pub fn data_bytes(&self) -> f64 {
         self.keys * (self.key_bytes + self.value_bytes())
     }

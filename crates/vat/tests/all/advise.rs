@@ -1,4 +1,4 @@
-//! Advice: it makes sense for every workload there can be, and for some it is known.
+//! Advice: it makes sense for every possible workload, and is known for some.
 
 use bifold_vat::{
     Caching, Measured, Profile,
@@ -36,11 +36,11 @@ fn it_says_when_not_to_separate_and_why() {
     let why = advise(workload(8e6, 100.0, operations(0.0, 0.7, 0.3, 0.0)), &MACHINE).unwrap().why();
     assert!(why.starts_with("Do not separate values from their keys."), "{why}");
     let why = advise(workload(1e6, 4000.0, operations(1.0, 0.0, 0.0, 0.0)), &MACHINE).unwrap().why();
-    assert!(why.starts_with("Separate values with `") && why.contains("What limits it"), "{why}");
+    assert!(why.starts_with("Separate values with `") && why.contains("The bottleneck is"), "{why}");
 }
 
-/// Bytes written for each of the program's, as `bifold bench` measured them with 1 GB of data and a memory limit of
-/// 128 MiB (docs/cost-model.md): the formulas must not drift away from that.
+/// Bytes written for each byte of the program, as `bifold bench` measured them with 1 GB of data and a memory limit
+/// of 128 MiB (docs/cost-model.md): the formulas must not drift away from that.
 #[test]
 fn forecasts_write_about_what_was_measured() {
     use Placement::{DiffKv, HashKv, Inline, NovKv, UniKv, WiscKey};
@@ -90,7 +90,7 @@ fn a_slow_device_becomes_the_bottleneck_where_it_is_used() {
     let machine = Machine { device: Some(&disk), ..MACHINE };
     let written = advise(workload(1e6, 1000.0, operations(1.0, 0.0, 0.0, 0.0)), &machine).unwrap();
     assert_eq!(written.best().bottleneck, Bottleneck::DeviceWrites);
-    // Of bytes that the device writes, each that need not be written counts.
+    // The device's writes decide, so each byte that is not written counts.
     let least = written.forecasts().iter().map(|f| f.write_amplification).fold(f64::INFINITY, f64::min);
     assert!(written.best().write_amplification < least * 1.01, "{:?}", written.best());
     let cold = Machine { page_cache: 1e8, ..machine };
@@ -185,7 +185,7 @@ proptest! {
         all_make_sense(&advise(workload, &Machine { device: None, ..machine }).unwrap());
     }
 
-    /// A device only adds time, and so does memory that is missing.
+    /// A device only adds time, and so does missing memory.
     #[test]
     fn less_to_work_with_is_never_faster(workload in any_workload()) {
         prop_assume!(workload.clone().checked().is_ok());

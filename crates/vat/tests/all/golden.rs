@@ -1,5 +1,5 @@
-//! Every figure that the paper's text gives, with ours. Where a figure needs a size, N = 1000 is the one at which all
-//! of them come out; the text does not name it.
+//! Every figure of the paper's text, compared with ours. Where a figure needs a size, N = 1000 is the one that
+//! matches all of them; the text does not name it.
 
 use bifold_vat::{Compaction, Growth, KeyShare, Throughput, Tree};
 
@@ -44,14 +44,14 @@ fn growth_10_costs_1_33_times_what_growth_4_costs() {
 
 /// App. B.1, Eq. 24: f* by Lambert's W, 1/W(1/e) = 3.59 at α = 1, which §6 calls close to 4.
 ///
-/// The number itself is lost from the text. What is left says of a lost term, by its reference a value of W, that it
-/// "is about 0.5", where W(1/e) is 0.278; with 0.5 for it, f* would be 2. We keep 3.59: the search for the minimum,
-/// which needs no W, finds it too.
+/// The text has lost the number itself. It says of a lost term, by its reference a value of W, that it "is about
+/// 0.5", but W(1/e) is 0.278; with 0.5, f* would be 2. We keep 3.59: the search for the minimum, which needs no W,
+/// finds it too.
 #[test]
 fn the_best_growth_is_3_59() {
     about(leveling(1.0).best_growth(), 3.591, 0.0005);
     about(leveling(1.0).best_growth_by_search(), 3.591, 0.0005);
-    // Twice the slope and twice the base have the minimum at the same place.
+    // Doubling both slope and base leaves the minimum where it is.
     about(per_table(1.0).best_growth(), 3.591, 0.0005);
 }
 
@@ -63,8 +63,8 @@ fn a_log_at_one_percent_of_keys_costs_1_24() {
     about(with_log.cost_ratio(tree(5, 4.0)), 1.24, 1e-12);
 }
 
-/// §6: for key shares up to 1 % "the benefit is more than 10x". So it is for α of Table 1 (0.25 to 0.8); at α = 0.1 it
-/// is 7.1. The text has lost the bound on α that stood in this sentence.
+/// §6: for key shares up to 1 % "the benefit is more than 10x". That holds for α of Table 1 (0.25 to 0.8); at α = 0.1
+/// it is 7.1. The text has lost the bound on α in this sentence.
 #[test]
 fn a_log_gains_more_than_10_times_at_one_percent_of_keys() {
     let gain = |alpha| {
@@ -101,21 +101,21 @@ fn with_no_merge_traffic_one_level_is_best_and_a_log_loses() {
 /// §6: f = 4 "results in space amplification larger than 25 %", f = 10 in "about 10 %".
 ///
 /// 1/(f − 1) gives 33 % and 11 %. The next sentence of the paper has "from 25% down to 10%", by 2.5x: these are 1/f,
-/// the last of the intermediate levels alone. All of them together are 1/f + 1/f² + … = 1/(f − 1), and improve by
-/// 3.0x.
+/// the last intermediate level alone. All of them together are 1/f + 1/f² + … = 1/(f − 1), and improve by 3.0x.
 #[test]
 fn intermediate_levels_take_33_percent_at_growth_4_and_11_at_10() {
     let space = |levels, growth| in_place(leveling(1.0)).space_amplification(tree(levels, growth));
     about(space(5, 4.0), 0.333, 0.001);
     about(space(3, 10.0), 0.111, 0.001);
     about(space(5, 4.0) / space(3, 10.0), 3.0, 1e-9);
-    // With a log the levels come on top of it: all of them, but only their keys.
+    // With a log the levels are extra space: all of them, but only their keys.
     let with_log = in_place(leveling(1.0)).with_log(KeyShare::new(0.01).unwrap());
     about(with_log.space_amplification(tree(5, 4.0)), 0.01 * 4.0 / 3.0, 1e-12);
 }
 
-/// §5, Eq. 13: tables merged one at a time meet a lower level that is nearly full: 2·5 − 1 + 2·5·4 = 49. The paper says
-/// of this form only that it "tracks RocksDB behavior even closer"; with α = 0.68 of Table 1 it is 36.2.
+/// §5, Eq. 13: tables merged one at a time are merged with a lower level that is nearly full: 2·5 − 1 + 2·5·4 = 49.
+/// The paper says of this form only that it "tracks RocksDB behavior even closer"; with α = 0.68 of Table 1 it is
+/// 36.2.
 #[test]
 fn merging_tables_one_at_a_time_costs_about_twice() {
     assert_eq!(in_place(per_table(1.0)).amplification(tree(5, 4.0)), 49.0);
@@ -130,7 +130,7 @@ fn the_cost_is_the_amplification_over_the_achieved_throughput() {
     about(kreon.cost_ratio(at), kreon.amplification(at) / 0.91, 1e-12);
 }
 
-/// §3.1: all levels but memory are read as often as they are written: 24 bytes moved are 12.5 written and 11.5 read.
+/// §3.1: all levels except memory are read as often as written: of 24 bytes moved, 12.5 are written and 11.5 read.
 #[test]
 fn the_part_that_is_written_is_half_and_what_memory_saves() {
     about(in_place(leveling(1.0)).write_amplification(tree(5, 4.0)), 12.5, 1e-12);

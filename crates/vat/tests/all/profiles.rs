@@ -1,4 +1,4 @@
-//! Device profiles: what is written is read, what is looked up is a β, and no text brings the reader down.
+//! Device profiles: what is written can be read back, every lookup gives a β, and no text makes the reader panic.
 
 use std::collections::BTreeMap;
 
@@ -40,8 +40,8 @@ proptest! {
         prop_assert_eq!(Profile::from_toml(&profile.to_toml().unwrap()).unwrap(), profile);
     }
 
-    /// Every answer is a β, or says why there is none: no depth so small was measured, or β is below what the model
-    /// takes.
+    /// Every answer is a β or an error with its reason: a depth below all measured ones, or a β below the model's
+    /// limit.
     #[test]
     fn any_unit_and_depth_has_an_answer(
         profile in profile(), unit in any::<u64>(), depth in any::<u32>(), shift in 0..64_u32,
@@ -60,7 +60,7 @@ proptest! {
         }
     }
 
-    /// A damaged profile is read or refused.
+    /// A damaged profile is either read or refused.
     #[test]
     fn damage_is_no_panic(
         profile in profile(),

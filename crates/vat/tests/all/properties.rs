@@ -7,7 +7,7 @@ use super::{in_place, leveling, per_table, size, tree_of};
 
 /// Any compaction that merges with a lower level.
 fn merging() -> impl Strategy<Value = Compaction> {
-    // Most of what is worth testing is at small α: six orders of magnitude, evenly.
+    // Most of what is worth testing is at small α: six orders of magnitude, evenly distributed.
     (0.0..6.0_f64, any::<bool>()).prop_map(|(orders, whole)| {
         let alpha = 10_f64.powf(-orders);
         if whole { leveling(alpha) } else { per_table(alpha) }
@@ -23,7 +23,7 @@ fn ratio() -> impl Strategy<Value = f64> {
     (0.001..15.0_f64).prop_map(|exponent| 10_f64.powf(exponent).min(1e15))
 }
 
-/// D / Sₗ of a tree of this size and growth, whatever number of levels that is.
+/// D / Sₗ of a tree of this size and growth factor; its levels need not be whole.
 fn at_growth(design: Design, ratio: f64, growth: f64) -> f64 {
     design.amplification(Tree::with_growth(size(ratio), Growth::new(growth).unwrap()).unwrap())
 }
@@ -31,14 +31,14 @@ fn at_growth(design: Design, ratio: f64, growth: f64) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// App. A.3, B.1: the closed form by Lambert's W against a search that knows nothing of it.
+    /// App. A.3, B.1: the closed form with Lambert's W, compared with a search that does not use it.
     #[test]
     fn the_closed_form_is_where_the_search_finds_the_minimum(compaction in merging()) {
         let (closed, found) = (compaction.best_growth(), compaction.best_growth_by_search());
         prop_assert!((closed / found - 1.0).abs() < 1e-6, "{closed} and {found}");
     }
 
-    /// §6: the best growth does not depend on the size.
+    /// §6: the best growth factor does not depend on the size.
     #[test]
     fn no_other_growth_moves_less(compaction in merging(), ratio in ratio(), factor in 0.2..5.0_f64) {
         let best = compaction.best_growth();
@@ -48,7 +48,7 @@ proptest! {
         prop_assert!(at_growth(design, ratio, best) <= at_growth(design, ratio, other) * (1.0 + 1e-12));
     }
 
-    /// The best whole number of levels, against all of them.
+    /// The best whole number of levels, compared with all others.
     #[test]
     fn no_other_number_of_levels_moves_less(compaction in compaction(), ratio in ratio()) {
         let design = in_place(compaction);
@@ -59,8 +59,8 @@ proptest! {
         }
     }
 
-    /// §6, Eq. 14: as α goes to 0, one level is best. So it is from where f* has outgrown the size, and the limit is
-    /// one byte for each byte.
+    /// §6, Eq. 14: as α goes to 0, one level is best. That holds once f* exceeds the size, and the limit is one byte
+    /// per byte.
     #[test]
     fn without_merge_traffic_one_level_is_best(ratio in ratio()) {
         for compaction in [leveling(0.0), per_table(0.0), Compaction::Tiering] {
@@ -104,7 +104,8 @@ proptest! {
         prop_assert!(at(best - off) >= at(best + off) * (1.0 - 1e-12));
     }
 
-    /// §3.3, §6: tiering always moves fewer bytes than leveling with the same tree, and fewer the faster it grows.
+    /// §3.3, §6: tiering always moves fewer bytes than leveling with the same tree, and fewer with a larger growth
+    /// factor.
     #[test]
     fn tiering_moves_less_than_leveling_and_less_with_more_growth(
         alpha in 0.0..=1.0_f64, ratio in ratio(), levels in 1..50_u32,
@@ -121,7 +122,7 @@ proptest! {
         prop_assert!(in_place(per_table(alpha)).amplification(tree) >= in_place(leveling(alpha)).amplification(tree));
     }
 
-    /// §6: the smaller the keys, the more a log gains; a log loses as soon as the levels move no more than 1/(1 − p).
+    /// §6: the smaller the keys, the more a log gains; it loses once the levels move no more than 1/(1 − p).
     #[test]
     fn a_log_gains_more_with_smaller_keys(
         compaction in compaction(), ratio in ratio(), levels in 1..20_u32, a in 1e-6..1.0_f64, b in 1e-6..1.0_f64,
@@ -133,7 +134,7 @@ proptest! {
         prop_assert_eq!(with(a) > in_place, a * in_place + 1.0 > in_place);
     }
 
-    /// §3.2: less throughput costs more time and moves no other bytes; neither it nor a log moves the optimum.
+    /// §3.2: lower throughput costs more time and moves the same bytes; neither it nor a log moves the optimum.
     #[test]
     fn throughput_and_a_log_leave_the_best_levels_alone(
         compaction in compaction(), ratio in ratio(), beta in 1e-3..1.0_f64, p in 1e-6..1.0_f64,
@@ -148,7 +149,7 @@ proptest! {
         prop_assert!(with_log.levels == best.levels || (at_best / with_log.amplification - 1.0).abs() < 1e-9);
     }
 
-    /// §6: more growth takes less space.
+    /// §6: a larger growth factor takes less space.
     #[test]
     fn more_growth_takes_less_space(ratio in ratio(), levels in 1..99_u32) {
         let design = in_place(leveling(1.0));
@@ -156,7 +157,7 @@ proptest! {
         prop_assert!(design.space_amplification(fast) <= design.space_amplification(slow));
     }
 
-    /// No input makes a figure that is no number.
+    /// Every figure is a number, whatever the input.
     #[test]
     fn all_figures_are_finite(
         compaction in compaction(), levels in 1..=100_u32, growth in 1.0..1e15_f64, p in 1e-300..1.0_f64,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bifold_io::{Env, clock::ManualClock, memory::MemoryFs};
 
-use super::*;
+use super::{rates::TRICKLE_RATE, *};
 use crate::{
     api::options::{Durability, Options, Placement, Workers},
     commit::write::Act,

@@ -77,7 +77,7 @@ impl Engine {
     /// all the same, beyond its memory limit if necessary.
     fn flush_sealed(&self, tree: &Arc<Tree>) -> Result<()> {
         while !tree.view().sealed.is_empty() {
-            match self.noting_room(tree, Job::Flush, || self.flush_oldest(tree, Means::Reserve)) {
+            match self.room.noting(tree, Job::Flush, || self.flush_oldest(tree, Means::Reserve)) {
                 Err(Error::Full { .. }) => break,
                 other => other?,
             }

@@ -6,7 +6,7 @@ use bifold::{
 };
 use bifold_vat::advise::{self, Candidate, Forecast, Shape};
 
-/// Options for a candidate, on top of those that were given.
+/// Options for a candidate, on top of the given ones.
 pub fn options(given: &Options, candidate: &Candidate) -> Options {
     let placement = match candidate.placement {
         advise::Placement::Inline => Placement::Inline,
@@ -51,7 +51,7 @@ pub fn head(best: &Forecast, source: &str) -> String {
     )
 }
 
-/// The tree in a few words.
+/// A short description of the tree.
 pub fn shape(candidate: &Candidate) -> String {
     match candidate.shape {
         Shape::Leveled { growth } => format!("leveled x{growth}"),
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// The model knows nothing of the engine, so it has its own copy of these.
+    /// The model does not depend on the engine, so it has its own copy of these.
     #[test]
     fn the_model_goes_by_the_engines_defaults() {
         let (leveled, options) = (Leveled::default(), Options::default());

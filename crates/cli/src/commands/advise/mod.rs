@@ -41,7 +41,8 @@ Say which placement of values, which thresholds and which tree fit a workload, a
 
 All placements are compared with their main parameters: operations a second, what limits them, bytes written, read and \
 stored for each byte, memory for indexes. The best comes first; those that would take more space than the target come \
-last (256 MiB that level 0 may hold aside). It says so when values had better stay with their keys. docs/cost-model.md has every formula and how far it was off.
+last (256 MiB that level 0 may hold aside). It says so when values had better stay with their keys. docs/cost-model.md \
+has every formula and how far it was off.
 
 The workload is a file or a database, or sizes from a database and operations from a file:
 
@@ -61,12 +62,12 @@ The workload is a file or a database, or sizes from a database and operations fr
       reads = 0.9
   --workload FILE        any other name: a trace, an operation a line, words apart by blanks:
       put KEY BYTES | get KEY | delete KEY | scan KEY PAIRS       a line that begins with # is passed over
-  --db DB                sizes and number of pairs of a keyspace, by a sample, and how many writes there were in all; of \
-reads nothing is known: say --reads-per-write and --scans-per-write.
+  --db DB                sizes and number of pairs of a keyspace, by a sample, and how many writes there were in all; \
+  of reads nothing is known: say --reads-per-write and --scans-per-write.
 
-The machine: --set memory_limit=SIZE and --set keyspace.values.space_target=N are what the store may have, --page-cache \
-what the system keeps of its files, --device what `bifold vat calibrate` measured. Without a device only the processor \
-counts, as for data that fit into memory.";
+The machine: --set memory_limit=SIZE and --set keyspace.values.space_target=N are what the store may have, \
+--page-cache what the system keeps of its files, --device what `bifold vat calibrate` measured. Without a device only \
+the processor counts, as for data that fit into memory.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold advise --workload session-store.toml --set memory_limit=1GiB
@@ -81,31 +82,31 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "FILE")]
     pub workload: Option<PathBuf>,
 
-    /// Take sizes and the number of keys from this database, and its history of writes.
+    /// Take sizes, the number of keys and the history of writes from this database.
     #[arg(long, value_name = "DB")]
     pub db: Option<PathBuf>,
 
-    /// Reads for each write, where only a database is given.
+    /// Reads per write, if only a database is given.
     #[arg(long, value_name = "N", default_value_t = 1.0, allow_hyphen_values = true)]
     pub reads_per_write: f64,
 
-    /// Scans of 100 pairs for each write, where only a database is given.
+    /// Scans of 100 entries per write, if only a database is given.
     #[arg(long, value_name = "N", default_value_t = 0.0, allow_hyphen_values = true)]
     pub scans_per_write: f64,
 
-    /// Zipf's theta of reads and updates, where only a database is given.
+    /// Zipf's theta of reads and updates, if only a database is given.
     #[arg(long, value_name = "THETA", default_value_t = 0.9, allow_hyphen_values = true)]
     pub skew: f64,
 
-    /// What the device gives, as `bifold vat calibrate` wrote it.
+    /// The profile of the device, written by `bifold vat calibrate`.
     #[arg(long, value_name = "PROFILE")]
     pub device: Option<PathBuf>,
 
-    /// What the system keeps of the store's files in memory [default: half of the machine's].
+    /// The memory in which the system caches the store's files [default: half of the machine's].
     #[arg(long, value_name = "SIZE", value_parser = bifold::options::parse_size)]
     pub page_cache: Option<u64>,
 
-    /// Processors for program and store [default: those of this machine].
+    /// Processors for the program and the store [default: those of this machine].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub processors: Option<u32>,
 
@@ -114,13 +115,13 @@ pub struct AdviseArgs {
     pub apply: Option<PathBuf>,
 }
 
-/// What is printed with --json. The names are documented.
+/// The output with --json. The names are documented.
 #[derive(Serialize)]
 struct Report<'a> {
     workload: &'a Workload,
     machine: MachineReport<'a>,
     why: String,
-    /// Options of the best, as TOML.
+    /// Options for the best candidate, as TOML.
     options: String,
     candidates: &'a [Forecast],
 }
@@ -190,7 +191,7 @@ impl AdviseArgs {
         })
     }
 
-    /// Where figures come from, for messages.
+    /// The source of the figures, for messages.
     fn source(&self) -> String {
         let paths = [&self.workload, &self.db].into_iter().flatten();
         paths.map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and ")
@@ -205,7 +206,7 @@ fn read(path: &Path) -> Result<Workload> {
     }
 }
 
-/// Of the machine's memory; where the system does not tell, of 8 GiB.
+/// Half of the machine's memory, or of 8 GiB if the system does not report it.
 fn half_of_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib =
@@ -213,9 +214,10 @@ fn half_of_memory() -> u64 {
     kib.map_or(4 << 30, |kib: u64| kib * 512)
 }
 
-/// A candidate in a few words.
+/// A short description of a candidate.
 fn describe(candidate: &Candidate, advice: &Advice) -> String {
-    let separates = candidate.min_bytes.filter(|_| advice.workload().values.iter().any(|v| candidate.parts(v.bytes)));
+    let separates =
+        candidate.min_bytes.filter(|_| advice.workload().values.iter().any(|v| candidate.separates(v.bytes)));
     let shape = chosen::shape(candidate);
     let blocks = if candidate.block_bytes < 4096 { ", blocks of 1 KiB" } else { "" };
     let from = separates.map_or(String::new(), |bytes| format!(", from {bytes} B"));

@@ -1,4 +1,4 @@
-//! The table, the best first, and why.
+//! Prints the table, the best first, and the reasons.
 
 use bifold_vat::advise::{Advice, Forecast, Machine, Workload};
 
@@ -38,7 +38,8 @@ pub fn show(advice: &Advice, machine: &Machine<'_>, args: &AdviseArgs, out: &mut
     out.line(out.paint(
         Tone::Dim,
         &format!(
-            "\nops/s of the mix by one thread; write, read, space: bytes for each of the program's; over {} of space comes last",
+            "\nops/s of the mix by one thread; write, read, space: bytes for each of the program's; over {} of space \
+            comes last",
             machine.space
         ),
     ))?;
@@ -90,7 +91,7 @@ fn workload(workload: &Workload) -> String {
     )
 }
 
-/// Lines of at most so many characters.
+/// Breaks a text into lines of at most this many characters.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

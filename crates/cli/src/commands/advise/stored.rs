@@ -1,4 +1,4 @@
-//! What a database tells of its workload: how many pairs of which sizes, and how many writes there were.
+//! What a database shows of its workload: the number and sizes of its entries, and the number of writes.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -12,26 +12,26 @@ use crate::{
     progress::Progress,
 };
 
-/// Places in the order of keys at which pairs are looked at.
+/// Places in key order from which entries are sampled.
 const PLACES: u64 = 256;
 
-/// Pairs that are looked at in each place.
+/// Entries sampled at each place.
 const PAIRS: usize = 64;
 
-/// Pairs of each scan that is assumed.
+/// Entries of each assumed scan.
 const SCAN_PAIRS: f64 = 100.0;
 
-/// What a database has.
+/// The figures of a database.
 pub struct Stored {
     keys: f64,
     key_bytes: f64,
     values: Vec<ValueSize>,
-    /// Writes since it was made, moves of values included.
+    /// Writes since it was made, including moves of values.
     writes: f64,
 }
 
 impl Stored {
-    /// Of a keyspace of a database.
+    /// The figures of one keyspace of a database.
     pub fn of(path: &Path, global: &Global) -> Result<Self> {
         let (db, keyspace) = open::existing_keyspace(path, global, Access::ReadOnly)?;
         let stats = db.stats();
@@ -50,12 +50,12 @@ impl Stored {
         })
     }
 
-    /// Its sizes under the operations of another workload.
+    /// Its sizes, with the operations of another workload.
     pub fn under(self, described: Workload) -> Workload {
         Workload { keys: self.keys, key_bytes: self.key_bytes, values: self.values, ..described }
     }
 
-    /// Its sizes, and its writes as they were: what is not there any more was updated.
+    /// Its sizes, and its writes as recorded: a write beyond the present entries counts as an update.
     pub fn assuming(self, reads_per_write: f64, scans_per_write: f64, skew: f64) -> Workload {
         let inserts = self.keys.min(self.writes.max(1.0));
         let updates = (self.writes - inserts).max(0.0);
@@ -73,19 +73,19 @@ impl Stored {
     }
 }
 
-/// Pairs from all over a keyspace.
+/// A sample of entries from all over a keyspace.
 #[derive(Default)]
 struct Sample {
     pairs: u64,
     key_bytes: u64,
-    /// Pairs and bytes of their values, by binary order of magnitude.
+    /// Entries and bytes of their values, by binary order of magnitude.
     lengths: BTreeMap<u32, (u64, u64)>,
-    /// It is not a sample: these are all.
+    /// Whether these are all entries, not a sample.
     is_all: bool,
 }
 
 impl Sample {
-    /// Looks at the first pairs, and at some from each of many places between the first key and the last.
+    /// Takes the first entries, and some at each of many places between the first key and the last.
     fn take(keyspace: &Keyspace) -> Result<Self> {
         let mut sample = Self { is_all: true, ..Self::default() };
         let (first, last) = (keyspace.iter().next().transpose()?, keyspace.iter().next_back().transpose()?);
@@ -122,8 +122,8 @@ impl Sample {
     }
 }
 
-/// Keys at even distances from the first to the last, by the eight bytes behind what they have in common; the first
-/// is one.
+/// Keys at equal distances from the first to the last, by the eight bytes after their common prefix; the first is
+/// one.
 fn between(first: &[u8], last: &[u8]) -> Vec<Vec<u8>> {
     let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
     let number = |key: &[u8]| {

@@ -1,7 +1,7 @@
-//! A workload from a trace: what was called with which key.
+//! A workload from a trace of operations and their keys.
 //!
-//! A key that is first met by a `put` is inserted, later it is updated. Skew is the θ under which as many different
-//! keys would be met by as many calls.
+//! A key that first occurs in a `put` is inserted, and later updated. Skew is the θ for which as many calls would
+//! touch as many distinct keys.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,11 +14,11 @@ use bifold_vat::advise::{Operations, ValueSize, Workload, skew_of};
 
 use crate::failure::{Failure, Result};
 
-/// Lengths of values are told apart by halves of their binary order of magnitude: 62 classes up to a GiB, the longest
+/// Lengths of values are classed by halves of their binary order of magnitude: 62 classes up to a GiB, the longest
 /// value.
 const STEPS: u64 = 2;
 
-/// What a trace has of a key.
+/// What the trace has seen of a key.
 #[derive(Default)]
 struct Seen {
     is_there: bool,
@@ -26,13 +26,13 @@ struct Seen {
     read: u64,
 }
 
-/// What a trace has.
+/// A trace, summed up.
 #[derive(Default)]
 struct Trace {
     keys: HashMap<Vec<u8>, Seen>,
     key_bytes: u64,
     counts: Operations,
-    /// Writes and their bytes by class of length.
+    /// Writes and their bytes, by class of length.
     lengths: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -101,7 +101,7 @@ impl Trace {
         (*writes, *sum) = (*writes + 1, *sum + bytes);
     }
 
-    /// What is known of a key. One that is first met otherwise than by a put was there.
+    /// The record of a key. A key that first occurs in another operation than a put existed before.
     fn key(&mut self, key: &[u8]) -> &mut Seen {
         let key_bytes = &mut self.key_bytes;
         self.keys.entry(key.to_vec()).or_insert_with(|| {
@@ -142,7 +142,7 @@ impl Trace {
     }
 }
 
-/// Lengths of one class differ by less than half.
+/// The class of a length. Lengths of one class differ by less than half.
 fn class(bytes: u64) -> u64 {
     let order = u64::from((bytes + 1).ilog2());
     order * STEPS + (((bytes + 1) >> order.saturating_sub(1)) & 1)

@@ -1,4 +1,4 @@
-//! `demo`: what Bifold does, on real data, checked at every step.
+//! `demo`: shows what Bifold does on real data, and checks every step.
 //!
 //! 1. Import files (or lines) and remember a digest of every value.
 //! 2. Overwrite a third, delete a tenth, scan a prefix.
@@ -29,13 +29,13 @@ use crate::{
     progress::Progress,
 };
 
-/// Bytes of one commit while importing.
+/// Bytes of one commit of the import.
 const COMMIT_BYTES: usize = 1 << 20;
 
-/// What is appended to an overwritten value.
+/// The suffix of an overwritten value.
 const OVERWRITTEN: &[u8] = b"\noverwritten by the demo\n";
 
-/// What must be in the database: a digest of the value of every key.
+/// What the database must hold: a digest of the value of every key.
 type Model = BTreeMap<Vec<u8>, u64>;
 
 /// The figures of a demo.
@@ -82,7 +82,7 @@ pub fn run(args: &DemoArgs, global: &Global, out: &mut Output) -> Result<()> {
     demo.story.end(&demo.figures, &prefix, demo.model.keys())
 }
 
-/// Where the database goes: a directory that does not exist yet.
+/// The directory of the database, which must not exist yet.
 fn place(args: &DemoArgs, global: &Global) -> Result<PathBuf> {
     if open::options(global)?.durability == Durability::Memory {
         return Err(Failure::trouble("the demo checks what survives a kill: choose --durability buffered or sync"));
@@ -159,7 +159,7 @@ impl Demo<'_> {
         self.story.step(&what, begin, self.figures.deleted)
     }
 
-    /// Scans the prefix that most keys share and answers it.
+    /// Scans the prefix that most keys share, and returns it.
     fn scan(&mut self, keyspace: &Keyspace) -> Result<Vec<u8>> {
         let prefix = favourite_prefix(&self.model);
         let begin = Instant::now();
@@ -178,7 +178,7 @@ impl Demo<'_> {
         Ok(prefix)
     }
 
-    /// What was written so far: to the log and, after a flush, to tables too.
+    /// Bytes written so far: to the log and, after a flush, to tables.
     fn note_traffic(&mut self, db: &Db) -> Result<()> {
         db.flush()?;
         let stats = db.stats();
@@ -196,7 +196,7 @@ impl Demo<'_> {
         self.story.step(&what, begin, acknowledged)
     }
 
-    /// Reopens and compares every pair with what must be there.
+    /// Reopens the database and compares every entry with the model.
     fn reopen(&mut self) -> Result<()> {
         let begin = Instant::now();
         let (db, keyspace) = open::existing_keyspace(&self.path, self.global, Access::ReadWrite)?;
@@ -219,7 +219,7 @@ impl Demo<'_> {
             return Err(wrong(format!("{found} keys are there of {}", self.model.len())));
         }
         self.figures.kept = written.len() as u64;
-        // Keys sort by number: a prefix of the commits is 1, 2, 3, … without a gap.
+        // Keys sort by number, so a prefix of the commits is 1, 2, 3, … without a gap.
         if !written.iter().copied().eq(1..=self.figures.kept) || self.figures.kept < self.figures.acknowledged {
             let (kept, acknowledged) = (self.figures.kept, self.figures.acknowledged);
             return Err(wrong(format!("{kept} of {acknowledged} acknowledged commits are there")));
@@ -256,7 +256,7 @@ impl Demo<'_> {
     }
 }
 
-/// Up to the first `/` or `:` of the keys that are most.
+/// The prefix, up to the first `/` or `:`, that most keys share.
 fn favourite_prefix(model: &Model) -> Vec<u8> {
     let mut keys_by_prefix: BTreeMap<&[u8], usize> = BTreeMap::new();
     for key in model.keys() {
@@ -281,16 +281,16 @@ fn garbled(key: &[u8]) -> Failure {
     wrong(format!("the value of `{}` is not the one written", key.escape_ascii()))
 }
 
-/// How this program was called, as far as the user can repeat it.
+/// How the user can call this program.
 fn program() -> String {
-    // Cargo sets this for programs it runs.
+    // Cargo sets this for programs that it runs.
     if std::env::var_os("CARGO_PKG_NAME").is_some() {
         return if cfg!(debug_assertions) { "cargo run --" } else { "cargo run --release --" }.to_owned();
     }
     std::env::args().next().unwrap_or_else(|| "bifold".to_owned())
 }
 
-/// A path or key as a shell takes it.
+/// A path or key quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+,@%=".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -300,7 +300,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// A path as a shell takes it.
+/// A path quoted for a shell.
 fn quoted_path(path: &Path) -> String {
     quoted(&path.display().to_string())
 }

@@ -1,4 +1,4 @@
-//! Where the demo's data come from.
+//! The source of the demo's data.
 
 use std::{
     fs::{self, File},
@@ -11,24 +11,24 @@ use crate::{
     formats::{Format, lines, tree},
 };
 
-/// Most that is imported: a debug build on two slow cores stays under a minute with it.
+/// The most bytes to import: a debug build on two slow cores takes less than a minute for them.
 const BYTES_MAX: u64 = 200 << 20;
 
-/// Most files, or lines.
+/// The most files or lines to import.
 const ENTRIES_MAX: usize = 50_000;
 
-/// Pairs to import.
+/// The entries to import.
 pub enum Source {
     /// Files of a directory.
     Files(PathBuf, tree::Tree),
-    /// A file of pairs.
+    /// A file of entries.
     Pairs(PathBuf, Format, u64),
-    /// A file of lines; keys are its name and the line's number.
+    /// A file of lines; a key is the file's name and the line's number.
     Lines(PathBuf, u64),
 }
 
 impl Source {
-    /// What was asked for, or the repository or directory we are in; never the new database.
+    /// The given source, or the current repository or directory; never the new database.
     pub fn find(from: Option<&Path>, db: &Path) -> Result<Self> {
         let path = match from {
             Some(path) => path.to_owned(),
@@ -43,7 +43,7 @@ impl Source {
                 _ => Self::Lines(path, meta.len()),
             });
         }
-        // Neither Git's files nor what compilers made are worth a look.
+        // Git's files and build output are of no interest.
         let leave_out =
             |dir: &Path| dir == db || dir.file_name().is_some_and(|name| name == ".git" || name == "target");
         let unreadable = tree::Unreadable::Skip;
@@ -55,7 +55,7 @@ impl Source {
         Ok(Self::Files(path, tree))
     }
 
-    /// About how many bytes come.
+    /// Approximate number of bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Files(_, tree) => tree.bytes,
@@ -63,7 +63,7 @@ impl Source {
         }
     }
 
-    /// What the pairs are.
+    /// The noun for its entries.
     pub fn noun(&self) -> &'static str {
         match self {
             Self::Files(..) => "files",
@@ -72,7 +72,7 @@ impl Source {
         }
     }
 
-    /// Where it is, and what is left out of it.
+    /// Where it is, and what is left out.
     pub fn describe(&self) -> String {
         match self {
             Self::Files(path, tree) => {
@@ -83,7 +83,7 @@ impl Source {
         }
     }
 
-    /// Shows every pair to `each`.
+    /// Calls `each` for every entry.
     pub fn each(&self, mut each: impl FnMut(Vec<u8>, Vec<u8>) -> Result<()>) -> Result<()> {
         match self {
             Self::Files(_, tree) => tree.files.iter().try_for_each(|file| each(file.key.clone(), tree::content(file)?)),

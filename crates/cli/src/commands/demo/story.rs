@@ -1,4 +1,4 @@
-//! How the demo tells what it does: a line a step, then what to type next. Or one JSON object.
+//! The demo's output: one line per step, then commands to try. Or one JSON object.
 
 use std::{path::Path, time::Instant};
 
@@ -10,7 +10,7 @@ use crate::{
     output::{Output, Tone, bytes, count},
 };
 
-/// Tells the story.
+/// Prints the steps.
 pub struct Story<'a> {
     out: &'a mut Output,
     json: bool,
@@ -21,7 +21,7 @@ impl<'a> Story<'a> {
         Self { out, json: global.json }
     }
 
-    /// What is going to happen.
+    /// The heading.
     pub fn begin(&mut self, source: &Source, db: &Path) -> Result<()> {
         if self.json {
             return Ok(());
@@ -32,7 +32,7 @@ impl<'a> Story<'a> {
         self.out.line_now(format!("  database  {}\n", db.display()))
     }
 
-    /// What just happened, since `begin`, to so many `entries` (0: no rate).
+    /// A step that ran since `begin` and took in `entries` (0: no rate).
     pub fn step(&mut self, what: &str, begin: Instant, entries: u64) -> Result<()> {
         if self.json {
             return Ok(());
@@ -43,7 +43,7 @@ impl<'a> Story<'a> {
         self.out.line_now(format!("{mark} {seconds:>6.2} s {rate}  {what}"))
     }
 
-    /// The sum of it, and what to type next.
+    /// The summary, and commands to try.
     pub fn end<'k>(
         &mut self,
         figures: &Figures,
@@ -54,7 +54,8 @@ impl<'a> Story<'a> {
             return self.out.json(figures);
         }
         self.out.line(format!(
-            "\nAll well, in {:.1} s. Before the kill, {} of keys and values became {} of logs and tables: {:.2} times as much.\n",
+            "\nAll well, in {:.1} s. Before the kill, {} of keys and values became {} of logs and tables: {:.2} times \
+            as much.\n",
             figures.seconds,
             bytes(figures.user_bytes_written),
             bytes(figures.bytes_written),
@@ -62,7 +63,7 @@ impl<'a> Story<'a> {
         ))?;
         self.out.line(self.out.paint(Tone::Strong, "What to type next"))?;
         let (program, db) = (program(), quoted_path(&figures.db));
-        // A key under the scanned prefix, so that the commands belong together.
+        // A key under the scanned prefix, so that the commands match.
         let key = keys.find(|key| key.starts_with(prefix)).map(|key| escaped(key)).unwrap_or_default();
         let (prefix, key) = (quoted(&escaped(prefix)), quoted(&key));
         for (command, what) in [

@@ -1,7 +1,6 @@
-//! The writer that gets killed: commits without end, and says so after each.
+//! The writer that gets killed: it commits without end, and acknowledges each commit.
 //!
-//! The parent reads the acknowledgements from a pipe. What it has read when the writer is dead is the least that must
-//! be found again.
+//! The parent reads the acknowledgements from a pipe. Every acknowledged commit must be found after the kill.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -20,14 +19,14 @@ use crate::{
     output::Output,
 };
 
-/// Keys of the writer begin so.
+/// The prefix of the writer's keys.
 const PREFIX: &str = "killed-writer/";
 
-/// The writer is killed after this many acknowledgements, or this time, whichever comes first.
+/// The writer is killed after this many acknowledgements or this time, whichever comes first.
 const ACKNOWLEDGED_MAX: u64 = 20_000;
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// `bifold demo-writer`: writes until killed, or until nobody listens.
+/// `bifold demo-writer`: writes until it is killed or nobody reads its output.
 pub fn run(db: &Path, global: &Global, out: &mut Output) -> Result<()> {
     let (_db, keyspace) = open::existing_keyspace(db, global, Access::ReadWrite)?;
     for number in 1.. {
@@ -42,14 +41,14 @@ pub fn number(key: &[u8]) -> Option<u64> {
     std::str::from_utf8(key).ok()?.strip_prefix(PREFIX)?.parse().ok()
 }
 
-/// What the writer writes: 100 to 355 bytes that follow from the number.
+/// The value for a number: 100 to 355 bytes derived from it.
 pub fn value(number: u64) -> Vec<u8> {
     let word = xxh3_64_with_seed(b"demo", number).to_le_bytes();
     let len = 100 + usize::from(word[0]);
     word.iter().copied().cycle().take(len).collect()
 }
 
-/// Starts a writer, kills it midway and answers the last number it acknowledged.
+/// Starts a writer, kills it midway, and returns the last number that it acknowledged.
 pub fn run_and_kill(db: &Path, global: &Global) -> Result<u64> {
     let trouble = |what: &str, e: &std::io::Error| Failure::trouble(format!("cannot {what} this program: {e}"));
     let program = std::env::current_exe().map_err(|e| trouble("find", &e))?;
@@ -80,7 +79,7 @@ pub fn run_and_kill(db: &Path, global: &Global) -> Result<u64> {
 fn listen_and_kill(child: &mut Child) -> u64 {
     let Some(pipe) = child.stdout.take() else { return 0 };
     let (mut last, mut begin, mut alive) = (0, None, true);
-    // What is still in the pipe after the kill was acknowledged, too: read on to its end.
+    // What is left in the pipe after the kill was acknowledged, too: read it to its end.
     for line in BufReader::new(pipe).lines().map_while(std::result::Result::ok) {
         last = line.parse().unwrap_or(last);
         let begin = *begin.get_or_insert_with(Instant::now);

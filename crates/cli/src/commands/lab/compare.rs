@@ -1,4 +1,4 @@
-//! `lab compare`: stores beside each other, on workloads of one's own choice.
+//! `lab compare`: compares stores on chosen workloads.
 
 use std::path::Path;
 
@@ -31,13 +31,15 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Measure Bifold's placements and other stores beside each other: same keys and values, same durability, same budget of memory.
+Measure Bifold's placements and other stores beside each other: same keys and values, same durability, same budget of \
+memory.
 
-Prints ratios to the first store and medians of all rounds, and draws a report. --set and --durability hold for all stores: other \
-stores take sizes of memtables, tables and caches and what a write survives from them. What each store was given is in the report.
+Prints ratios to the first store and medians of all rounds, and draws a report. --set and --durability hold for all \
+stores: other stores take sizes of memtables, tables and caches and what a write survives from them. What each store \
+was given is in the report.
 
-Other stores are those this program was built with (--features rocksdb, fjall, redb, lmdb): rocksdb, blobdb, fjall, fjall-blobs, \
-redb, lmdb.";
+Other stores are those this program was built with (--features rocksdb, fjall, redb, lmdb): rocksdb, blobdb, fjall, \
+fjall-blobs, redb, lmdb.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab compare
@@ -45,12 +47,12 @@ pub const EXAMPLES: &str = "Examples:
   bifold lab compare --peers rocksdb,lmdb --scale medium --memory 256MiB --out beyond-memory
   bifold lab compare --durability sync --workloads load,update --scale tiny --rounds 3";
 
-/// Where results go when nothing is said.
+/// The default directory for results.
 const OUT: &str = "lab-compare";
 
 #[derive(Args, Debug)]
 pub struct CompareArgs {
-    /// Placements of Bifold, or leveldb-like: `inline` set up as LevelDB is; `none` for none [default: all].
+    /// Placements of Bifold, or leveldb-like (`inline` configured like LevelDB); `none` for none [default: all].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub placements: Option<Vec<String>>,
 
@@ -58,7 +60,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub peers: Option<Vec<String>>,
 
-    /// What to do, one after the other; `bifold bench --help` lists them.
+    /// What to measure, in this order; `bifold bench --help` lists the workloads.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "load,update,settle,read,scan,mix")]
     pub workloads: Vec<Workload>,
 
@@ -70,7 +72,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: usize,
 
-    /// How much is stored: tiny, small, medium or large.
+    /// How much data: tiny, small, medium or large.
     #[arg(long, value_name = "SCALE", default_value = "small")]
     pub scale: Scale,
 
@@ -152,7 +154,7 @@ fn check(comparison: &Comparison) -> Result<()> {
     Ok(())
 }
 
-/// Ratios to the first store, and medians.
+/// Prints medians, and ratios to the first store.
 pub fn tell(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
     let data = Data::new(&experiment.arms, runs);
     let series = data.series();

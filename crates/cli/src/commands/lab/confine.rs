@@ -1,5 +1,4 @@
-//! How much memory a process may take, the page cache of its files included: a control group of Linux, of either
-//! version.
+//! Limits the memory of a process, including the page cache of its files, by a Linux control group of either version.
 
 use std::{
     fs, io,
@@ -8,15 +7,15 @@ use std::{
 
 use bifold_lab::{Failure, Result};
 
-/// Where the groups of version 1 and of version 2 are, and the names of their limits.
+/// The directories of version 1 and version 2, and the names of their limits.
 const HIERARCHIES: [(&str, &str); 2] =
     [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
 
-/// A group with one process in it; removed when dropped, by when that must have ended.
+/// A group with one process. It is removed on drop; the process must have ended by then.
 pub struct Confined(PathBuf);
 
 impl Confined {
-    /// Puts a process into a new group that may take so many bytes.
+    /// Puts a process into a new group with this limit in bytes.
     pub fn new(process: u32, bytes: u64) -> Result<Self> {
         let group =
             |(root, limit): (&str, &'static str)| (Path::new(root).join(format!("bifold-lab-{process}")), limit);
@@ -41,7 +40,7 @@ impl Confined {
 
 impl Drop for Confined {
     fn drop(&mut self) {
-        // A group that still has a process stays; it holds nothing but a name.
+        // A group that still has a process stays, but it is only an empty directory.
         let _ = fs::remove_dir(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Keys and values of a user's own, from the formats of `import`.
+//! The user's own keys and values, from the formats of `import`.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
 /// Reads all of an input into memory.
 pub fn read(path: &Path, format: Format) -> Result<Given> {
     let mut given = Given::default();
-    // A directory is listed first, and files that cannot be read are found then.
+    // Lists a directory first, which finds files that cannot be read.
     match import::check(Path::new(""), path, format)? {
         Checked::Tree(tree) => {
             for file in &tree.files {
@@ -29,7 +29,7 @@ pub fn read(path: &Path, format: Format) -> Result<Given> {
     Ok(given.done()?)
 }
 
-/// What a session remembers of an input.
+/// The description of an input that a session stores.
 pub fn input(path: &Path, format: Option<Format>) -> Result<Input> {
     let path = path.canonicalize().map_err(|e| Failure::file("open", path, &e))?;
     let format = format.map_or_else(|| import::guess(&path), Ok)?;
@@ -37,7 +37,7 @@ pub fn input(path: &Path, format: Option<Format>) -> Result<Input> {
     Ok(read(&path, format)?.input(&path.display().to_string(), &name))
 }
 
-/// The pairs of an input that a session remembers.
+/// The entries of a session's input.
 pub fn of(input: &Input) -> Result<Arc<Given>> {
     let format = Format::from_str(&input.format, false).map_err(Failure::trouble)?;
     Ok(Arc::new(read(Path::new(&input.path), format)?))

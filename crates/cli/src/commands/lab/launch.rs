@@ -1,4 +1,4 @@
-//! A process for each run, so that memory, processor time and system calls are the store's alone.
+//! One process per run, so that memory, processor time and system calls belong to the store alone.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{confine::Confined, part::Said};
 
-/// Runs this program again.
+/// Runs this program again for each run.
 pub struct Processes;
 
 impl Launch for Processes {
@@ -25,10 +25,10 @@ impl Launch for Processes {
         let mut command = Command::new(program);
         command.arg("lab-part").arg(dir).arg(part.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        // Declared before the process, so that it goes after it: a group is removed only when it is empty.
+        // Declared before the process, so that it is dropped after it: only an empty group can be removed.
         let _confined;
         let mut child = Ended(command.spawn().map_err(|e| trouble("start", &e))?);
-        // It waits for its spec, so it has done nothing yet.
+        // The process waits for its spec, so it has done nothing yet.
         _confined = spec.process_memory.map(|bytes| Confined::new(child.0.id(), bytes)).transpose()?;
         let text = serde_json::to_string(spec).map_err(|e| trouble("tell the spec to", &e))?;
         let mut stdin = child.0.stdin.take().ok_or_else(|| trouble("write to", &"no standard input"))?;
@@ -50,12 +50,12 @@ impl Launch for Processes {
     }
 }
 
-/// A process that is not left behind.
+/// A process that is killed on drop.
 struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        // It has ended already, unless something went wrong on our side.
+        // It has already ended unless something went wrong on our side.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! `lab list`: which experiments there are.
+//! `lab list`: prints the experiments.
 
 use bifold_lab::{Session, experiment::Experiment};
 use clap::Args;
@@ -13,7 +13,8 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Print which experiments there are: name, place in the paper, what it is about.
 
-With --claims also what the paper found, and the rule by which ours counts as the same. With --json all of it, an object a line.";
+With --claims also what the paper found, and the rule by which ours counts as the same. With --json all of it, an
+object a line.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab list
@@ -22,7 +23,7 @@ pub const EXAMPLES: &str = "Examples:
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Also print what each paper claims, and when that counts as reproduced.
+    /// Also print the paper's claims and when each counts as reproduced.
     #[arg(long)]
     pub claims: bool,
 }

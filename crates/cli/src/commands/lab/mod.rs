@@ -1,15 +1,15 @@
-//! `lab`: the papers' experiments and today's rivals, with a report.
+//! `lab`: the papers' experiments and comparisons with other stores, with a report.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`list`] | which experiments there are |
-//! | [`run`] | makes the runs that are missing, shows how far it is, says how it came out |
-//! | [`compare`] | stores beside each other, on workloads of one's own choice |
-//! | [`report`] | the page, from results that are there |
-//! | [`launch`] | a process for each run |
-//! | [`given`] | keys and values of a user's own |
-//! | [`part`] | what that process does |
-//! | [`confine`] | how much memory it may take |
+//! | [`list`] | prints the experiments |
+//! | [`run`] | makes missing runs, shows progress, prints the results |
+//! | [`compare`] | compares stores on chosen workloads |
+//! | [`report`] | draws the page from existing results |
+//! | [`launch`] | starts one process per run |
+//! | [`given`] | the user's own keys and values |
+//! | [`part`] | the work of such a process |
+//! | [`confine`] | limits its memory |
 
 mod compare;
 mod confine;
@@ -27,10 +27,10 @@ use crate::{args::Global, failure::Result, output::Output};
 pub const LONG_ABOUT: &str = "\
 The papers' experiments and today's rivals, on this machine, with a report.
 
-Each experiment is a figure or table of a paper: which stores, which options, which workloads, and what must hold for its \
-result to count as reproduced. Runs are made in turns (A B C A B C), each in a process and a directory of its own; what is \
-read is checked (of scans the first value and the order). Results are a line of JSON for each run, so that a session can be stopped at any time and \
-gone on with later, and a report can be drawn again without running anything.
+Each experiment is a figure or table of a paper: which stores, which options, which workloads, and what must hold for \
+its result to count as reproduced. Runs are made in turns (A B C A B C), each in a process and a directory of its own; \
+what is read is checked (of scans the first value and the order). Results are a line of JSON for each run, so that a \
+session can be stopped at any time and gone on with later, and a report can be drawn again without running anything.
 
 Other stores are measured where this program was built with them: --features rocksdb, fjall, redb, lmdb.";
 
@@ -51,7 +51,7 @@ pub struct LabArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum LabCommand {
-    /// Print which experiments there are, and what the papers claim.
+    /// Print the experiments and the papers' claims.
     #[command(long_about = list::LONG_ABOUT, after_long_help = list::EXAMPLES)]
     List(list::ListArgs),
 
@@ -59,11 +59,11 @@ pub enum LabCommand {
     #[command(long_about = run::LONG_ABOUT, after_long_help = run::EXAMPLES)]
     Run(run::RunArgs),
 
-    /// Measure placements and other stores beside each other.
+    /// Compare placements and other stores.
     #[command(long_about = compare::LONG_ABOUT, after_long_help = compare::EXAMPLES)]
     Compare(compare::CompareArgs),
 
-    /// Draw the report of results that are there.
+    /// Draw the report from existing results.
     #[command(long_about = report::LONG_ABOUT, after_long_help = report::EXAMPLES)]
     Report(report::ReportArgs),
 }

@@ -1,5 +1,5 @@
-//! `lab-part`: what the process of one run does. It reads the spec from standard input, so that whoever made it can
-//! confine it before it begins, and answers with a JSON object a line: how far it is, and at last what came of it.
+//! `lab-part`: the process of one run. It reads the spec from standard input, so that the parent can confine it
+//! before it begins, and writes one JSON object per line: its progress, and at last the result.
 
 use std::{
     io::Read,
@@ -26,27 +26,27 @@ use crate::{
     output::Output,
 };
 
-/// How often it says how far it is.
+/// The interval between reports of progress.
 const TOLD_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug)]
 pub struct PartArgs {
-    /// Where the store is.
+    /// The directory of the store.
     pub dir: PathBuf,
 
     /// Which part of the run.
     pub part: usize,
 }
 
-/// What it says.
+/// A line of its output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// How far it is.
+    /// Progress.
     Seen(Seen),
-    /// All that came of it.
+    /// The result.
     Done(Part<Value>),
-    /// It went wrong.
+    /// An error.
     Failed(String),
 }
 
@@ -78,7 +78,7 @@ pub fn run(args: &PartArgs, out: &mut Output) -> Result<()> {
         Err(_) => Said::Failed("the run panicked".to_owned()),
     };
     out.json(&said)?;
-    // A run that goes on in another process has left its store open. It ends as a killed one does: nothing is closed,
-    // no destructor runs.
+    // A run that another process continues has left its store open. The process ends like a killed one: it closes
+    // nothing and runs no destructor.
     std::process::exit(0)
 }

@@ -1,4 +1,4 @@
-//! `lab report`: the page, from results that are there.
+//! `lab report`: draws the page from existing results.
 
 use std::{
     collections::HashSet,
@@ -31,12 +31,12 @@ pub const EXAMPLES: &str = "Examples:
   bifold lab report lab-results
   bifold lab report docs/results && xdg-open docs/results/report.html";
 
-/// The folder of pictures, beside the report.
+/// The folder of pictures next to the report.
 const PICTURES: &str = "pictures";
 
 #[derive(Args, Debug)]
 pub struct ReportArgs {
-    /// Where the results are.
+    /// The directory of the results.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }
@@ -48,7 +48,7 @@ pub fn run(args: &ReportArgs, global: &Global, out: &mut Output) -> Result<()> {
     hint(&page, global, out)
 }
 
-/// Writes the report and answers where its page is.
+/// Writes the report, and returns the path of its page.
 pub fn write(dir: &Path, session: &Session, runs: &[Run]) -> Result<PathBuf> {
     let experiments = shown(session.experiments(), runs);
     let command = format!("bifold lab report {}", dir.display());
@@ -63,7 +63,7 @@ pub fn write(dir: &Path, session: &Session, runs: &[Run]) -> Result<PathBuf> {
     Ok(html)
 }
 
-/// Those that have been run. What is computed alone belongs to the rest of its paper, and is shown with it, or when
+/// The experiments that have runs. A computed one belongs to the rest of its paper: it is shown with that, or when
 /// nothing was run.
 fn shown(mut experiments: Vec<Experiment>, runs: &[Run]) -> Vec<Experiment> {
     let keys: HashSet<&str> = runs.iter().map(|run| run.key.as_str()).collect();

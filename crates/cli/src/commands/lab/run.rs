@@ -1,4 +1,4 @@
-//! `lab run`: makes the runs that are missing, shows how far it is, says how it came out.
+//! `lab run`: makes missing runs, shows progress, prints the results.
 
 use std::{
     path::{Path, PathBuf},
@@ -32,20 +32,20 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Run experiments and say which of the papers' results they reproduce.
 
-NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all; or real, which imports, updates, reads and scans \
-keys and values of your own (--input; held in memory). What is in --out already is not run again, so a \
-session that was stopped goes on with the same command.
+NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all; or real, which imports, updates, reads and \
+scans keys and values of your own (--input; held in memory). What is in --out already is not run again, so a session \
+that was stopped goes on with the same command.
 
 tiny     1 MiB of keys and values: proves that it works, figures mean nothing
 small    64 MiB, three rounds: all experiments in about an hour, everything in the page cache
 medium   1 GiB
 large    40 GiB, as the papers; needs four times that on the disk, unikv-e4 twelve times
 
-A verdict is by rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a saving, \
-0.8 to 1.25 for what is alike. Experiments whose runs are equal share them.
+A verdict is by rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a \
+saving, 0.8 to 1.25 for what is alike. Experiments whose runs are equal share them.
 
-The page cache is as the steps before left it, or empty for steps that only read (--cold). With --memory each store's process \
-gets no more memory than that, its page cache included: data larger than memory. That needs Linux and root.";
+The page cache is as the steps before left it, or empty for steps that only read (--cold). With --memory each store's \
+process gets no more memory than that, its page cache included: data larger than memory. That needs Linux and root.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab run hashkv-e1
@@ -54,10 +54,10 @@ pub const EXAMPLES: &str = "Examples:
   bifold lab run all --scale tiny --rounds 1
   bifold lab run real --input access.tsv --out real-results";
 
-/// Where results go when nothing is said.
+/// The default directory for results.
 const OUT: &str = "lab-results";
 
-/// A store may take so many times its data while it runs.
+/// A store may take this many times its data while it runs.
 const ROOM: u64 = 4;
 
 #[derive(Args, Debug)]
@@ -66,15 +66,15 @@ pub struct RunArgs {
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 
-    /// For `real`: keys and values to run on, a TSV or JSON Lines file or a directory, as for `bifold import`.
+    /// For `real`: your keys and values, in a TSV or JSON Lines file or a directory, as for `bifold import`.
     #[arg(long, value_name = "FILE|DIR")]
     pub input: Option<PathBuf>,
 
-    /// How --input is written [default: by its name].
+    /// The format of --input [default: by its name].
     #[arg(long, value_name = "FORMAT", requires = "input")]
     pub format: Option<Format>,
 
-    /// How large everything is: tiny, small, medium or large.
+    /// How much data: tiny, small, medium or large.
     #[arg(long, value_name = "SCALE", default_value = "small")]
     pub scale: Scale,
 
@@ -82,30 +82,30 @@ pub struct RunArgs {
     pub how: How,
 }
 
-/// What `run` and `compare` have in common.
+/// The options that `run` and `compare` share.
 #[derive(Args, Debug)]
 pub struct How {
-    /// Where results go, and come from when a session goes on [default: lab-results; lab-compare].
+    /// The directory of results; an existing session there is continued [default: lab-results; lab-compare].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// Where stores are while they run [default: where results go].
+    /// The directory of stores while they run [default: the directory of results].
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 
-    /// How often each run is made [default: 3; 1 at tiny].
+    /// How often to make each run [default: 3; 1 at tiny].
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 
-    /// What all random choices follow from.
+    /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Empty the page cache of a store's files before each step that only reads.
+    /// Drop the page cache of a store's files before each step that only reads.
     #[arg(long)]
     pub cold: bool,
 
-    /// The most memory each store's process may take, page cache included, such as 256MiB.
+    /// The most memory of each store's process, including page cache, such as 256MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
 }
@@ -114,7 +114,7 @@ fn size(text: &str) -> std::result::Result<u64, String> {
     bifold::options::parse_size(text).map_err(|e| e.to_string())
 }
 
-/// How an experiment came out, as a line of JSON.
+/// The result of an experiment, as a line of JSON.
 #[derive(Serialize)]
 struct Line<'a> {
     experiment: &'a str,
@@ -126,7 +126,7 @@ struct Line<'a> {
 }
 
 impl How {
-    /// The session that these settings make.
+    /// The session with these settings.
     pub fn session(&self, scale: Scale, subject: Subject) -> Session {
         Session {
             scale,
@@ -169,7 +169,7 @@ pub fn run(args: &RunArgs, global: &Global, out: &mut Output) -> Result<()> {
     hint(&page, global, out)
 }
 
-/// Makes the runs that are missing.
+/// Makes missing runs.
 pub fn make(
     session: &Session,
     experiments: &[Experiment],
@@ -195,7 +195,7 @@ pub fn make(
     Ok(driver::drive(&jobs, data, &mut results, &Processes, &mut shown)?)
 }
 
-/// Bytes of keys and values that a run loads; where they vary, about so many.
+/// Bytes of keys and values that a run loads, approximate where they vary.
 fn data_bytes(spec: &Spec, scale: Scale) -> u64 {
     match (&spec.input, spec.plan.sizes) {
         (Some(input), _) => input.bytes,
@@ -215,18 +215,18 @@ fn check_room(data: &Path, largest: u64) -> Result<()> {
     Ok(())
 }
 
-/// How far it is: a bar at a terminal, and a line for each run that ends.
+/// Progress: a bar at a terminal, and a line for each finished run.
 struct Shown<'a> {
     out: &'a mut Output,
     quiet: bool,
     begin: Instant,
     bar: Progress,
-    /// Which run, of how many.
+    /// The current run and the number of runs.
     at: (usize, usize),
 }
 
 impl Shown<'_> {
-    /// How long the rest takes if it takes as long as what is done.
+    /// The time left, if the rest takes as long per run as what is done.
     fn left(&self) -> String {
         let (at, of) = self.at;
         if at < 2 {
@@ -261,13 +261,13 @@ impl Watch for Shown<'_> {
             let (at, of) = self.at;
             let Run { experiment, arm, round, seconds, .. } = run;
             let line = format!("{at:>4}/{of}  {experiment:<12} {arm}, round {round}: {seconds:.1} s");
-            // Nobody reads it any more: the runs go on all the same, their results are a file.
+            // If nobody reads the output any more, the runs continue: their results are in a file.
             let _ = self.out.line_now(self.out.paint(Tone::Dim, &line));
         }
     }
 }
 
-/// How an experiment came out.
+/// Prints the result of an experiment.
 fn tell(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
     let data = Data::new(&experiment.arms, runs);
     let checks = experiment.outcomes(&data);
@@ -296,7 +296,7 @@ fn tell(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output
     Ok(())
 }
 
-/// Where the report is.
+/// Prints the path of the report.
 pub fn hint(page: &Path, global: &Global, out: &mut Output) -> Result<()> {
     if global.json { Ok(()) } else { out.line(format!("report: {}", page.display())) }
 }

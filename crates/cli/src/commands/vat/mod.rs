@@ -1,10 +1,10 @@
-//! `vat`: the cost model of the VAT paper, the device figure that goes into it, and how well it predicts this engine.
+//! `vat`: the cost model of the VAT paper, the calibration of a device for it, and how well it predicts this engine.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`model`] | what a design costs |
 //! | [`plot`] | the paper's projections as pictures |
-//! | [`calibrate`] | what a device gives |
+//! | [`calibrate`] | measures a device |
 //! | [`validate`] | how well the model predicts this engine |
 
 mod calibrate;
@@ -19,9 +19,9 @@ use crate::{args::Global, failure::Result, output::Output};
 pub const LONG_ABOUT: &str = "\
 What a design should cost, by the VAT model (Variable Amplification-Throughput, 2020).
 
-The model counts the bytes that a store reads and writes on its device until data have come down through all levels, and \
-how long that takes. It needs no database and no device, only figures: how many levels, how much each is larger than the \
-one above, what share of the lower level a merge touches. docs/cost-model.md explains it.";
+The model counts the bytes that a store reads and writes on its device until data have come down through all levels, \
+and how long that takes. It needs no database and no device, only figures: how many levels, how much each is larger \
+than the one above, what share of the lower level a merge touches. docs/cost-model.md explains it.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat model --levels 5 --growth 4 --alpha 1
@@ -38,19 +38,19 @@ pub struct VatArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum VatCommand {
-    /// Print what a design costs, and the best levels and growth for its size.
+    /// Print the cost of a design, and the best levels and growth for its size.
     #[command(long_about = model::LONG_ABOUT, after_long_help = model::EXAMPLES)]
     Model(model::ModelArgs),
 
-    /// Draw the projections of the paper as SVG and PNG.
+    /// Draw the projections of the paper as SVG.
     #[command(long_about = plot::LONG_ABOUT, after_long_help = plot::EXAMPLES)]
     Plot(plot::PlotArgs),
 
-    /// Measure what the device under a directory gives, and write a profile.
+    /// Measure the device under a directory, and write a profile.
     #[command(long_about = calibrate::LONG_ABOUT, after_long_help = calibrate::EXAMPLES)]
     Calibrate(calibrate::CalibrateArgs),
 
-    /// Run the engine over trees of several depths and compare what it moves with what the model says.
+    /// Run the engine over trees of several depths, and compare what it moves with the model.
     #[command(long_about = validate::LONG_ABOUT, after_long_help = validate::EXAMPLES)]
     Validate(validate::ValidateArgs),
 }

@@ -20,11 +20,12 @@ Print what a design costs, and the best levels and growth for its size.
 The size is growth to the power of levels: how many times more than memory the last level holds. Levels on the device \
 count, not the one in memory.
 
-  alpha      the share of the lower level that a merge reads and writes. 1: all of it; 0: none. `bifold stats DB --json` has \
-a database's; the paper measured 0.68 for RocksDB, 0.8 for BlobDB, 0.25 for Kreon.
-  beta       what the device gives at the size of reads and writes that the store makes, over what it gives at best. \
-1 for large tables; the paper measured 0.91 for reads of 8 KiB on NVMe. With --device it comes from a profile that \
-`bifold vat calibrate` wrote, for requests of --unit bytes, --depth of them at once: the harmonic mean of reads and writes.
+  alpha      the share of the lower level that a merge reads and writes. 1: all of it; 0: none. `bifold stats DB \
+  --json` has a database's; the paper measured 0.68 for RocksDB, 0.8 for BlobDB, 0.25 for Kreon.
+  beta       what the device gives at the size of reads and writes that the store makes, over what it gives at best. 1 \
+for large tables; the paper measured 0.91 for reads of 8 KiB on NVMe. With --device it comes from a profile that \
+`bifold vat calibrate` wrote, for requests of --unit bytes, --depth of them at once: the harmonic mean of reads and \
+writes.
   key share  bytes of a key and its pointer over bytes of key and value. With it, values are in a log.
 
 Figures with --json: `amplification`, `write_amplification`, `cost_ratio`, `space_amplification`, and `optimum` with \
@@ -40,7 +41,7 @@ pub const EXAMPLES: &str = "Examples:
 
 #[derive(Args, Debug)]
 pub struct ModelArgs {
-    /// How many levels are on the device, 1 to 100.
+    /// The number of levels on the device, 1 to 100.
     #[arg(long, value_name = "L", value_parser = levels, allow_hyphen_values = true)]
     pub levels: Levels,
 
@@ -48,7 +49,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "F", value_parser = |text: &str| number(text, Growth::new), allow_hyphen_values = true)]
     pub growth: Growth,
 
-    /// The share of the lower level that a merge reads and writes, 0 to 1; tiering has none.
+    /// The share of the lower level that a merge reads and writes, 0 to 1; not for tiering.
     #[arg(long, value_name = "A", value_parser = |text: &str| number(text, MergeAmplification::new),
         allow_hyphen_values = true, required_unless_present = "tiering")]
     pub alpha: Option<MergeAmplification>,
@@ -58,7 +59,7 @@ pub struct ModelArgs {
         allow_hyphen_values = true)]
     pub beta: Throughput,
 
-    /// Take beta from this profile instead, which `bifold vat calibrate` wrote.
+    /// Take beta from this profile, written by `bifold vat calibrate`, instead.
     #[arg(long, value_name = "FILE", conflicts_with = "beta", requires = "unit")]
     pub device: Option<PathBuf>,
 
@@ -66,7 +67,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "SIZE", value_parser = bifold::options::parse_size, requires = "device")]
     pub unit: Option<u64>,
 
-    /// How many requests are under way at once.
+    /// How many requests are in flight at once.
     #[arg(long, value_name = "N", default_value_t = 32, requires = "device")]
     pub depth: u32,
 
@@ -74,16 +75,16 @@ pub struct ModelArgs {
     #[arg(long, value_name = "P", value_parser = |text: &str| number(text, KeyShare::new), allow_hyphen_values = true)]
     pub key_share: Option<KeyShare>,
 
-    /// Levels are handed down without merging them with the next: alpha counts as 0.
+    /// Levels are handed down without a merge with the next one: alpha counts as 0.
     #[arg(long)]
     pub tiering: bool,
 
-    /// One table is merged at a time, into a level that is nearly full.
+    /// Tables are merged one at a time, into a level that is nearly full.
     #[arg(long, conflicts_with = "tiering")]
     pub per_table: bool,
 }
 
-/// What was put in and what comes out. The names are documented.
+/// The inputs and results. The names are documented.
 #[derive(Serialize)]
 struct Report {
     compaction: &'static str,
@@ -101,7 +102,7 @@ struct Report {
     optimum: Best,
 }
 
-/// Where β comes from, if from a profile.
+/// The source of β, if it is a profile.
 #[derive(Serialize)]
 struct Device {
     path: PathBuf,
@@ -140,7 +141,7 @@ impl ModelArgs {
         Ok(self.key_share.map_or(design, |p| design.with_log(p)))
     }
 
-    /// β, as it was given or from a profile.
+    /// β, as given or from a profile.
     fn throughput(&self) -> Result<(Throughput, Option<Device>)> {
         let (Some(path), Some(unit_bytes)) = (&self.device, self.unit) else { return Ok((self.beta, None)) };
         let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
@@ -222,7 +223,7 @@ fn plural(levels: u32) -> String {
     format!("{levels} level{}", if levels == 1 { "" } else { "s" })
 }
 
-/// A figure with three digits or more, and none that say nothing: `24`, `7.7`, `0.333`, `1 024`.
+/// A figure with at least three digits, without meaningless ones: `24`, `7.7`, `0.333`, `1 024`.
 fn figure(value: f64) -> String {
     if value >= 1e9 || (value > 0.0 && value < 1e-3) {
         return format!("{value:.2e}");
@@ -242,7 +243,7 @@ fn levels(text: &str) -> std::result::Result<Levels, String> {
     Levels::new(levels).map_err(|error| error.to_string())
 }
 
-/// A number that `new` takes.
+/// A number that `new` accepts.
 fn number<T>(text: &str, new: impl Fn(f64) -> std::result::Result<T, OutOfRange>) -> std::result::Result<T, String> {
     let number = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
     new(number).map_err(|error| error.to_string())

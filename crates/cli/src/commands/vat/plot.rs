@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bifold_lab::chart::{panels, png, raster, svg};
+use bifold_lab::chart::{panels, svg};
 use bifold_vat::figures;
 use clap::Args;
 use serde::Serialize;
@@ -20,15 +20,15 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Draw the projections of the paper, computed from the model alone, as SVG and PNG.
+Draw the projections of the paper, computed from the model alone, as SVG.
 
   2  amplification by levels for several alpha; cost where smaller alpha means smaller beta
   4  what a value log gains by key share; what tiering gains by alpha
   5  tiering by growth factor, values in place and in a log
   6  merge and level amplification, which compete; writes alone, by size
 
-Files are called vat-figure-2.svg, vat-figure-2.png and so on. Files of these names are replaced; what else has such a \
-name is not. A picture that cannot be written leaves nothing behind. No font is needed.";
+Files are called vat-figure-2.svg and so on. Regular files of these names are replaced; anything else of such a name \
+is an error. A picture that cannot be written leaves nothing behind. No font is needed.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat plot
@@ -36,7 +36,7 @@ pub const EXAMPLES: &str = "Examples:
 
 #[derive(Args, Debug)]
 pub struct PlotArgs {
-    /// Where the pictures go; made if it does not exist.
+    /// The directory of the pictures; made if it does not exist.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
 
@@ -65,7 +65,7 @@ struct Written {
 pub fn run(args: &PlotArgs, global: &Global, out: &mut Output) -> Result<()> {
     let numbers = figures::NUMBERS.into_iter().filter(|n| args.figure == Which::All || args.figure == Which::One(*n));
     let (drawn, files): (Vec<Written>, Vec<NewFile>) =
-        numbers.filter_map(figures::figure).flat_map(|figure| draw(&figure, &args.out)).unzip();
+        numbers.filter_map(figures::figure).map(|figure| draw(&figure, &args.out)).unzip();
     fs::create_dir_all(&args.out).map_err(|e| Failure::file("make directory", &args.out, &e))?;
     publish(&files)?;
     for picture in drawn {
@@ -78,18 +78,12 @@ pub fn run(args: &PlotArgs, global: &Global, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn draw(figure: &figures::Figure, dir: &Path) -> [(Written, NewFile); 2] {
-    let picture = panels::picture(figure);
-    let drawn = |format, content: Vec<u8>| {
-        let number = figure.number;
-        let path = dir.join(format!("vat-figure-{number}.{format}"));
-        let bytes = content.len() as u64;
-        (Written { figure: number, format, path: path.clone(), bytes }, NewFile { path, content })
-    };
-    [
-        drawn("svg", svg::draw(&picture, svg::Colors::Fixed).into_bytes()),
-        drawn("png", png::encode(&raster::draw(&picture))),
-    ]
+fn draw(figure: &figures::Figure, dir: &Path) -> (Written, NewFile) {
+    let (number, format) = (figure.number, "svg");
+    let content = svg::draw(&panels::picture(figure), svg::Colors::Fixed).into_bytes();
+    let path = dir.join(format!("vat-figure-{number}.{format}"));
+    let bytes = content.len() as u64;
+    (Written { figure: number, format, path: path.clone(), bytes }, NewFile { path, content })
 }
 
 fn which(text: &str) -> std::result::Result<Which, String> {

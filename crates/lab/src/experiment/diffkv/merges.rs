@@ -68,9 +68,10 @@ pub(super) fn f14(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::DiffKv,
         place: "§5.4, figure 14",
         title: "Merges in place of collections that ask the index",
-        note: "`logs` stands for Titan's background GC: every value counts as large, so that values lie in logs, whose collection asks the \
-               index and writes addresses back. Its values also skip the commit log, which Titan's do not. The paper has the time of \
-               collections and merges alone; we have what they ask of the index, and all processor time. Both keep within 1.5 bytes for each live one.",
+        note: "`logs` stands for Titan's background GC: every value counts as large, so that values lie in logs, whose \
+               collection asks the index and writes addresses back. Its values also skip the commit log, which Titan's \
+               do not. The paper has the time of collections and merges alone; we have what they ask of the index, and \
+               all processor time. Both keep within 1.5 bytes for each live one.",
         arms: setups.iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("Processor time", CPU_SECONDS, ("s", 1.0), &["update", "rest"]),
@@ -103,8 +104,9 @@ fn policies(scale: Scale, seed: u64) -> Vec<Arm> {
     policies.map(|(merge, name)| merging(scale, merge, name).arm(&plan, &steps)).into()
 }
 
-const POLICIES_NOTE: &str = "Levels of keys are smaller than elsewhere, so that there are several, and there is no bound on space, as in the paper: \
-    garbage is collected by merges that meet it. Sorted groups are counted over all levels.";
+const POLICIES_NOTE: &str = "Levels of keys are smaller than elsewhere, so that there are several, and there is no \
+    bound on space, as in the paper: garbage is collected by merges that meet it. Sorted groups are counted over all \
+    levels.";
 
 const MERGES: &str = "/facts/value_merges";
 const GROUPS: &str = "/facts/value_groups";

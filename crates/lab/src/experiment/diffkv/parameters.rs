@@ -104,8 +104,8 @@ pub(super) fn f18c(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::DiffKv,
         place: "§5.6, figure 18 (c)",
         title: "How many sorted groups there may be",
-        note: "Levels of keys are smaller than elsewhere, so that there are several. The parameter bounds groups that overlap one file, and not those \
-               of a level.",
+        note: "Levels of keys are smaller than elsewhere, so that there are several. The parameter bounds groups that \
+               overlap one file, and not those of a level.",
         arms: RUNS.map(at).into(),
         views: vec![
             View::lines("Load", RATE, KOPS, "load", "sorted groups at most", false),
@@ -152,7 +152,8 @@ pub(super) fn f18d(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::DiffKv,
         place: "§5.6, figure 18 (d)",
         title: "How much garbage a file may have",
-        note: "There is no bound on space, as in the paper, and levels of keys are smaller than elsewhere, so that merges meet garbage.",
+        note: "There is no bound on space, as in the paper, and levels of keys are smaller than elsewhere, so that \
+        merges meet garbage.",
         arms: INVALID.map(at).into(),
         views: vec![
             View::lines("Updates", RATE, KOPS, "update", "invalid share from which a file is collected", false),

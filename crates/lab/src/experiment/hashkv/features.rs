@@ -30,7 +30,8 @@ pub(super) fn e6(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 6, figure 11",
         title: "Hotness",
-        note: "The cold log is as in the paper, with one policy of ours: it is collected when its garbage is more than its share of the reserve. `hashkv, tuned` keeps cold values in parts of their groups instead.",
+        note: "The cold log is as in the paper, with one policy of ours: it is collected when its garbage is more than \
+        its share of the reserve. `hashkv, tuned` keeps cold values in parts of their groups instead.",
         arms: arms.collect(),
         views: vec![
             View::lines("Updates in P3", RATE, KOPS, "P3", label, false),
@@ -264,7 +265,8 @@ pub(super) fn e10(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 10, table 2",
         title: "What crash consistency costs",
-        note: "Bifold's collections are crash-consistent always. What can be switched off is that a commit survives a killed process (`durability=memory`): the paper's journals do for a crash what the log's write does here.",
+        note: "Bifold's collections are crash-consistent always. What can be switched off is that a commit survives a \
+        killed process (`durability=memory`): the paper's journals do for a crash what the log's write does here.",
         arms: vec![
             setup.clone().arm(&plan, &steps),
             setup.clone().set("durability=memory").named("hashkv, memory").arm(&plan, &steps),

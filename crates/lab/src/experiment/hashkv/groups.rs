@@ -23,7 +23,8 @@ pub(super) fn e14(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 14, figure 19",
         title: "How evenly groups are filled",
-        note: "Bifold does not know how large it will be: groups split as they grow, so some have half of the keys of others. The runs are those of experiment 1.",
+        note: "Bifold does not know how large it will be: groups split as they grow, so some have half of the keys of \
+        others. The runs are those of experiment 1.",
         arms: vec![reserve(papers(scale), 0.3).arm(&plan, &steps)],
         views: vec![
             View::bars("Largest group over the mean", "/facts/value_unit_most_over_mean", TIMES, &ALL_PHASES),
@@ -69,7 +70,8 @@ pub(super) fn e15(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 15, figure 20a, d",
         title: "Size of the groups",
-        note: "Log segments and the write cache (figure 20 b, c, e, f) have no counterpart: a group is one file, and nothing is overwritten in memory. Groups are a 512th to a 32nd of the data, the paper's a 2560th to a 160th.",
+        note: "Log segments and the write cache (figure 20 b, c, e, f) have no counterpart: a group is one file, and \
+        nothing is overwritten in memory. Groups are a 512th to a 32nd of the data, the paper's a 2560th to a 160th.",
         arms,
         views: vec![
             View::lines("Updates in P3", RATE, KOPS, "P3", label, true),

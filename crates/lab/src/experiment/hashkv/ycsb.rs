@@ -37,7 +37,8 @@ pub(super) fn e11(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 11, figure 15",
         title: "YCSB on aged stores",
-        note: "One workload after the other on the same store, the paper's each on a store that was aged anew. 99th percentiles, the paper's are 95th.",
+        note: "One workload after the other on the same store, the paper's each on a store that was aged anew. 99th \
+        percentiles, the paper's are 95th.",
         arms: setups.iter().flatten().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("Throughput", RATE, KOPS, &YCSB),

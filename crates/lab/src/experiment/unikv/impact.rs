@@ -42,7 +42,8 @@ pub(super) fn e6(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 6, figure 14 (a)",
         title: "Size of the unsorted layer",
-        note: "The parameter is the paper's, of 100 GB of data, and stands for as large a share here, but 4 is at least four memtables.",
+        note: "The parameter is the paper's, of 100 GB of data, and stands for as large a share here, but 4 is at \
+        least four memtables.",
         arms: UNSORTED.map(at).into(),
         views: vec![
             View::lines("Load", RATE, KOPS, "load", "unsorted layer, GB of the paper's 100", true),
@@ -82,8 +83,8 @@ pub(super) fn e7(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 7, figure 14 (b)",
         title: "Size of the ranges that split",
-        note: "The parameter is the paper's, of 100 GB of data, and stands for as large a share here. A range has no memtable of its own here, so its \
-               size does not decide about memory.",
+        note: "The parameter is the paper's, of 100 GB of data, and stands for as large a share here. A range has no \
+        memtable of its own here, so its size does not decide about memory.",
         arms: RANGES.map(at).into(),
         views: vec![
             View::lines("Load", RATE, KOPS, "load", "range, GB of the paper's 100", false),
@@ -125,7 +126,8 @@ pub(super) fn e8(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 8, figure 15 (a)",
         title: "Scans by threads",
-        note: "`inline` stands for LevelDB. Values are announced to the system ahead, where UniKV has 32 threads that fetch them.",
+        note: "`inline` stands for LevelDB. Values are announced to the system ahead, where UniKV has 32 threads that \
+        fetch them.",
         arms: [inline(scale), papers(scale)].iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![View::bars("Scans of 50", RATE, KOPS, &THREADS.map(|(name, _)| name))],
         checks: vec![at("8 threads"), at("16 threads"), at("32 threads"), grows("inline"), grows("unikv")],
@@ -144,8 +146,9 @@ pub(super) fn e10(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 10, table II",
         title: "Memory",
-        note: "`inline` stands for LevelDB. At small sizes a process is mostly other things than caches and indexes, so for reads and scans \
-               the checks take what the store counts after them; memory mapped from files, which `top` counts, is not in it.",
+        note: "`inline` stands for LevelDB. At small sizes a process is mostly other things than caches and indexes, \
+               so for reads and scans the checks take what the store counts after them; memory mapped from files, \
+               which `top` counts, is not in it.",
         arms: micro(scale, seed),
         views: vec![
             View::bars("Resident at most", MEMORY, MIB, &["load", "read", "scan"]),
@@ -181,8 +184,9 @@ pub(super) fn e11(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 11, table III",
         title: "Recovery",
-        note: "`inline` stands for LevelDB. All of an opening is timed: commit log, manifest, index. UniKV saves its index now and then; here the hashes of \
-               a table's keys are written with it, and the last series does without.",
+        note: "`inline` stands for LevelDB. All of an opening is timed: commit log, manifest, index. UniKV saves its \
+               index now and then; here the hashes of a table's keys are written with it, and the last series does \
+               without.",
         arms: setups.iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![View::bars("Opening after the process was killed", SECONDS, ("ms", 1e-3), &["open"])],
         checks: vec![over(

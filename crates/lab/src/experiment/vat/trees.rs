@@ -1,10 +1,11 @@
 //! Figure 3: what trees of several depths move, beside what the equations say with the α that was measured meanwhile.
 //!
 //! ```text
-//! measured    flushes, merges and value log, read and written, until all data have come down, over keys and values put in
+//! measured    flushes, merges and value log, read and written, until all data have come down,
+//!             for each byte of keys and values put in
 //! predicted   A in place, p·A + 1 with a log, where A is
-//!             2·l − 1 + α·l·(f − 1) + 2        leveling, levels merged as a whole      the 2 is level 0, which is memory
-//!             2·l − 1 + 2·α·l·f + 2            leveling, a table at a time             in the model, on its way
+//!             2·l − 1 + α·l·(f − 1) + 2        leveling, levels merged as a whole      the 2 is level 0, which is
+//!             2·l − 1 + 2·α·l·f + 2            leveling, a table at a time             memory in the model
 //!             2·l − 1                          tiering
 //! ```
 //!
@@ -268,8 +269,10 @@ pub(super) fn f3(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::Vat,
         place: "§5, figure 3 and table 1",
         title: "What trees move, measured and predicted",
-        note: "Bifold's own trees in place of RocksDB, Kreon, BlobDB and PebblesDB, growth 4, by the number of levels and not by growth. Bytes \
-               are those the engine counts, and the throughput a device achieves (beta) is left out. The bounds of 15 % are those of `bifold vat validate`.",
+        note: "Bifold's own trees in place of RocksDB, Kreon, BlobDB and PebblesDB, growth 4, by the number of levels \
+               and not by growth. Bytes \
+               are those the engine counts, and the throughput a device achieves (beta) is left out. The bounds of 15 \
+               % are those of `bifold vat validate`.",
         arms: arms.collect(),
         views: vec![
             View::curves("Values in place", "bytes moved for each byte", "levels on the device", |d| {

@@ -1,8 +1,7 @@
-//! One measurement: threads that take units of a file, each the next one, until the time is over.
+//! One measurement: threads take units of a file in turn until the time is over.
 //!
-//! A queue of depth n is n threads with one request each. Threads cost some processor time, a few microseconds a
-//! request, which shows on a fast device at small units; so it does in the engine, whose workers read and write in
-//! the same way.
+//! A queue of depth n is n threads with one request each. Threads cost a few microseconds of processor time per
+//! request, which shows on a fast device at small units; the engine's workers read and write in the same way.
 
 use std::{
     io,
@@ -14,14 +13,14 @@ use std::{
 
 use super::scratch::{Aligned, Scratch};
 
-/// Which way bytes go.
+/// Reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Read,
     Write,
 }
 
-/// In which order units are taken.
+/// The order in which units are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Sequential,
@@ -38,20 +37,20 @@ pub struct Measurement {
     pub time: Duration,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct Run<'a> {
     scratch: &'a Scratch,
     what: Measurement,
     units: Units,
-    /// The unit to take next, counted from the beginning.
+    /// The number of the next unit, counted from the beginning.
     next: AtomicU64,
-    /// A thread failed: the others need not go on.
+    /// A thread failed, so the others can stop.
     failed: AtomicBool,
     begin: Instant,
 }
 
 impl Measurement {
-    /// Bytes a second.
+    /// Bytes per second.
     pub fn run(self, scratch: &Scratch) -> io::Result<f64> {
         scratch.make_cold(self.order)?;
         let mut buffers: Vec<Aligned> = (0..self.depth).map(|_| self.buffer()).collect();
@@ -85,7 +84,7 @@ impl Measurement {
         if self.direction == Direction::Write {
             scratch.file.sync_data()?;
         }
-        // A clock too coarse for what was measured must not make it infinite.
+        // A coarse clock must not make the rate infinite.
         Ok(bytes as f64 / run.begin.elapsed().as_secs_f64().max(1e-6))
     }
 
@@ -98,7 +97,7 @@ impl Measurement {
 }
 
 impl Run<'_> {
-    /// Takes units until the time is over, and answers how many bytes that were.
+    /// Takes units until the time is over, and returns their bytes.
     fn work(&self, buffer: &mut [u8]) -> io::Result<u64> {
         let mut bytes = 0;
         while let Some(offset) = self.next_offset() {
@@ -111,12 +110,12 @@ impl Run<'_> {
         Ok(bytes)
     }
 
-    /// Where the next unit is, unless the time is over or everything was taken that may be.
+    /// The offset of the next unit, unless the time is over or every allowed unit was taken.
     fn next_offset(&self) -> Option<u64> {
         let turn = self.next.fetch_add(1, Relaxed);
-        // Something is measured, however short the time.
+        // At least one unit is measured, however short the time.
         let over = turn > 0 && self.begin.elapsed() >= self.what.time;
-        // What was read once is in the page cache, and what was written twice reaches the device once.
+        // A unit that was read is in the page cache, and one that is written twice may reach the device once.
         let again = self.scratch.once_only() && turn >= self.units.count;
         if over || again || self.failed.load(Relaxed) {
             return None;
@@ -130,27 +129,27 @@ impl Run<'_> {
     }
 }
 
-/// The units of a file, and an order of them in which each comes once.
+/// The units of a file, and an order in which each comes once.
 struct Units {
     count: u64,
-    /// The bits that every unit's number fits in.
+    /// The number of bits of the largest unit number.
     bits: u32,
 }
 
 impl Units {
     fn new(count: u64) -> Self {
         let count = count.max(1);
-        // Two at least, so that there is a half to shift by.
+        // At least two, so that there is a half to shift by.
         Self { count, bits: (u64::BITS - (count - 1).leading_zeros()).max(2) }
     }
 
-    /// A one-to-one mapping of the numbers below `count` that looks like chance: one of those below the next power of
-    /// two, repeated until it hits a number below `count`, which takes two steps at most in the mean.
+    /// A one-to-one mapping of the numbers below `count` that looks random: a mapping of the numbers below the next
+    /// power of two, repeated until it hits a number below `count`, which takes at most two steps on average.
     fn scattered(&self, turn: u64) -> u64 {
         let mask = u64::MAX >> (u64::BITS - self.bits);
         let mut at = turn;
         loop {
-            // Both kinds of step can be undone: a shift to the right and an odd factor.
+            // Both kinds of step are reversible: a shift to the right and an odd factor.
             for odd in [0x9e37_79b9_7f4a_7c15_u64, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb] {
                 at = (at ^ 0x5555_5555_5555_5555).wrapping_mul(odd) & mask;
                 at ^= at >> self.bits.div_ceil(2);
@@ -178,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Were units taken again, this would take the sixty seconds.
+    /// If units were taken again, this would take the full sixty seconds.
     #[test]
     fn where_the_page_cache_is_in_the_way_each_unit_is_taken_once() {
         let mut scratch = Scratch::new(&std::env::temp_dir(), 1 << 20, &[4096]).unwrap();

@@ -1,8 +1,8 @@
-//! `vat calibrate`: what the device under a directory gives by unit and depth, written as a profile.
+//! `vat calibrate`: measures the device under a directory by unit and depth, and writes a profile.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`scratch`] | the file to measure on, which has no name, and how the page cache is kept out |
+//! | [`scratch`] | the file to measure on, which has no name, and how it avoids the page cache |
 //! | [`measure`] | one measurement: threads that take units until the time is over |
 
 mod measure;
@@ -36,13 +36,13 @@ Measure what the device under DIR gives, and write it as a profile from which `v
 Reads and writes, sequential and random, at units of 512 B, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB and 4 MiB and depths \
 1 and 32; a depth of 32 is 32 threads. Beta is random throughput over the best sequential one.
 
-The page cache is kept out: by O_DIRECT where the file system has it; else each unit is dropped from the cache before it is \
-read, and none is read or written twice. The profile says which (`caching`), and units that O_DIRECT refuses are left out. \
-Writes end with a sync that counts in their time. What the device, or the host of a virtual machine, caches itself is \
-measured as it is: a file larger than that helps (--bytes).
+The page cache is kept out: by O_DIRECT where the file system has it; else each unit is dropped from the cache before \
+it is read, and none is read or written twice. The profile says which (`caching`), and units that O_DIRECT refuses are \
+left out. Writes end with a sync that counts in their time. What the device, or the host of a virtual machine, caches \
+itself is measured as it is: a file larger than that helps (--bytes).
 
-The test file is in DIR but has no name there, so that nothing is left however the program ends. It takes at most a tenth of \
-the free space. With --json the profile goes to standard output, and to a file only with --out.";
+The test file is in DIR but has no name there, so that nothing is left however the program ends. It takes at most a \
+tenth of the free space. With --json the profile goes to standard output, and to a file only with --out.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat calibrate /mnt/nvme
@@ -50,22 +50,22 @@ pub const EXAMPLES: &str = "Examples:
   bifold vat calibrate . --json | jq .measured
   bifold vat model --levels 5 --growth 4 --alpha 0.25 --device device.toml --unit 8KiB";
 
-/// What is measured: about a factor of four apart, and the sectors of old disks.
+/// About a factor of four apart, starting at the sectors of old disks.
 const UNITS: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 
-/// A store that waits for each request, and about as many under way as the paper found in stores (§3.2).
+/// A store that waits for each request, and about as many in flight as the paper found in stores (§3.2).
 const DEPTHS: [u32; 2] = [1, 32];
 
-/// 56 measurements of half a second and what their syncs take are under a minute.
+/// 56 measurements of half a second and their syncs take under a minute.
 const SECONDS: &str = "0.5";
 
-/// Larger than what a disk caches itself, and written in a second or two by all but the slowest.
+/// Larger than a disk's own cache, and written in a second or two by all but the slowest devices.
 const BYTES: u64 = 256 << 20;
 
-/// Two of the largest unit, so that there is another one to go to.
+/// Two of the largest unit, so that there is a second one.
 const BYTES_LEAST: u64 = 8 << 20;
 
-/// Where the profile goes when nothing is said.
+/// The default file for the profile.
 const OUT: &str = "device.toml";
 
 #[derive(Args, Debug)]
@@ -74,7 +74,7 @@ pub struct CalibrateArgs {
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 
-    /// Where the profile goes; a file of that name is replaced [default: device.toml; with --json none].
+    /// The file for the profile; an existing one is replaced [default: device.toml; with --json none].
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
@@ -82,7 +82,7 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "SIZE", value_parser = bifold::options::parse_size)]
     pub bytes: Option<u64>,
 
-    /// How long each of the 56 measurements takes, 0.001 to 60.
+    /// Duration of each of the 56 measurements in seconds, 0.001 to 60.
     #[arg(long, value_name = "SECONDS", default_value = SECONDS, value_parser = seconds, allow_hyphen_values = true)]
     pub seconds: f64,
 }
@@ -106,7 +106,7 @@ pub fn run(args: &CalibrateArgs, global: &Global, out: &mut Output) -> Result<()
     if global.json { out.json(&report(&profile)?) } else { print(&profile, to.as_deref(), out) }
 }
 
-/// Refuses a place for the profile before a minute is spent on measuring.
+/// Refuses the path of the profile before a minute is spent on measuring.
 fn check_place(to: &Path) -> Result<()> {
     publish::check_free(to)?;
     let above = to.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -116,7 +116,7 @@ fn check_place(to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Each unit and depth.
+/// All units and depths.
 fn measure_all(scratch: &Scratch, args: &CalibrateArgs) -> Result<Vec<Measured>> {
     let units: Vec<usize> = UNITS.into_iter().filter(|&unit| unit >= scratch.unit_least).collect();
     let progress = Progress::count("measuring", (units.len() * DEPTHS.len() * 4) as u64);
@@ -130,7 +130,7 @@ fn measure_all(scratch: &Scratch, args: &CalibrateArgs) -> Result<Vec<Measured>>
                     Failure::file(&format!("{verb} {unit} bytes of the test file in"), &args.dir, &error)
                 })?;
                 progress.advance(1);
-                // A profile has no zeros, and a byte a second is close enough.
+                // A profile has no zeros, and a byte per second is close enough.
                 Ok::<u64, Failure>((rate as u64).max(1))
             };
             measured.push(Measured {
@@ -146,7 +146,7 @@ fn measure_all(scratch: &Scratch, args: &CalibrateArgs) -> Result<Vec<Measured>>
     Ok(measured)
 }
 
-/// The profile and what follows from it.
+/// The profile and the β derived from it.
 #[derive(Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
@@ -154,7 +154,7 @@ struct Report<'a> {
     beta: Vec<Row<'a>>,
 }
 
-/// β where it was measured.
+/// β at a measured point.
 #[derive(Serialize)]
 struct Row<'a> {
     unit_bytes: u64,

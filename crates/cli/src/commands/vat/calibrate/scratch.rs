@@ -23,10 +23,10 @@ use crate::{
     room,
 };
 
-/// Direct reads and writes go from and to memory at multiples of this: no device asks for more.
+/// The alignment of memory for direct reads and writes: no device asks for more.
 const ALIGNMENT: usize = 4096;
 
-/// How much is written at once when the file is filled.
+/// Bytes per write while the file is filled.
 const CHUNK: usize = 4 << 20;
 
 /// Bytes at an address that direct reads and writes accept.
@@ -40,12 +40,12 @@ impl Aligned {
     /// `len` zeros.
     pub fn new(len: usize) -> Self {
         let bytes = vec![0; len + ALIGNMENT];
-        // Allowed to give up and answer `usize::MAX`, which it does not outside of constants: reads then fail, cleanly.
+        // May return `usize::MAX`, though only in constants: reads then fail cleanly.
         let begin = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Self { bytes, begin, len }
     }
 
-    /// `len` bytes that no device compresses.
+    /// `len` incompressible bytes.
     pub fn random(len: usize) -> Self {
         let mut aligned = Self::new(len);
         let mut random = Random::new(0, 0);
@@ -71,16 +71,16 @@ impl AsMut<[u8]> for Aligned {
 
 /// A file without a name.
 pub struct Scratch {
-    /// What is measured on.
+    /// The file to measure on.
     pub file: File,
     pub caching: Caching,
     pub bytes: u64,
-    /// The smallest request that there can be.
+    /// The smallest possible request.
     pub unit_least: usize,
 }
 
 impl Scratch {
-    /// Makes it in `dir`, which must be there, with `bytes` bytes. Units are tried from the first of `units` on.
+    /// Makes a file of `bytes` bytes in `dir`, which must exist. Units are tried in the order of `units`.
     pub fn new(dir: &Path, bytes: u64, units: &[usize]) -> Result<Self> {
         let path = dir.join(format!(".bifold-calibrate-{}", std::process::id()));
         let mut options = OpenOptions::new();
@@ -98,24 +98,24 @@ impl Scratch {
         Ok(Self { file, caching, bytes, unit_least })
     }
 
-    /// Whether the page cache is in the way, so that nothing can be read or written twice.
+    /// Whether nothing may be read or written twice because of the page cache.
     pub fn once_only(&self) -> bool {
         self.caching == Caching::Dropped
     }
 
-    /// Has all of it on the device and none of it in the page cache, where that is in the way, before units are taken
-    /// in that order.
+    /// Prepares for units in this order: where the page cache cannot be bypassed, all of the file is on the device
+    /// and none of it in the cache.
     pub fn make_cold(&self, order: Order) -> io::Result<()> {
         if !self.once_only() {
             return Ok(());
         }
-        // Pages that are not written yet cannot be dropped.
+        // Unwritten pages cannot be dropped.
         self.file.sync_data()?;
         drop_pages(&self.file, order)
     }
 }
 
-/// Writes the file from end to end, so that it has its blocks and no hole.
+/// Writes the file from end to end, so that it has all its blocks and no hole.
 fn fill(file: &File, bytes: u64) -> io::Result<()> {
     let progress = Progress::bytes("writing the test file", bytes);
     let chunk = Aligned::random(CHUNK);
@@ -129,9 +129,9 @@ fn fill(file: &File, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The smallest unit that can be written and read past the page cache, if one can.
+/// The smallest unit that can be written and read past the page cache, if any.
 fn least(direct: &File, units: &[usize]) -> Option<usize> {
-    // The second unit of its size, for the beginning of the file is aligned to everything.
+    // Tests the second unit of each size, because the beginning of the file is aligned to everything.
     let fits = |unit: usize| {
         let mut buffer = Aligned::random(unit);
         direct.write_all_at(buffer.as_ref(), unit as u64)?;
@@ -140,12 +140,12 @@ fn least(direct: &File, units: &[usize]) -> Option<usize> {
     units.iter().copied().find(|&unit| fits(unit).is_ok())
 }
 
-/// How much may be written in `dir`: a tenth of what is free.
+/// The most bytes to write in `dir`: a tenth of the free space.
 fn room_in(dir: &Path) -> Result<u64> {
     Ok(room::free(dir)? / 10)
 }
 
-/// Refuses a size of the test file for which there is no room, and answers the one to use.
+/// Refuses a size of the test file without space for it, and returns the size to use.
 pub fn size(asked: Option<u64>, default: u64, least: u64, dir: &Path) -> Result<u64> {
     let room = room_in(dir)?;
     let bytes = asked.unwrap_or_else(|| default.min(room)) / least * least;
@@ -182,7 +182,7 @@ fn direct(_options: &mut OpenOptions) -> io::Result<&mut OpenOptions> {
 fn drop_pages(file: &File, order: Order) -> io::Result<()> {
     use rustix::fs::{Advice, fadvise};
     fadvise(file, 0, None, Advice::DontNeed)?;
-    // Reading ahead of random reads would read what nobody asks for, or asks for later and gets from memory.
+    // Read-ahead of random reads would fetch data that nobody asks for, or that later reads find in memory.
     Ok(fadvise(file, 0, None, if order == Order::Random { Advice::Random } else { Advice::Normal })?)
 }
 
@@ -238,7 +238,7 @@ mod tests {
             Failure::Trouble(message) => message,
             other => panic!("{other:?}"),
         };
-        // Other tests write meanwhile, so the room is not exactly that of before.
+        // Other tests write meanwhile, so the free space is not exactly the same.
         assert!(refused(Some(room * 2), 1 << 12).contains("more than a tenth of the free space"));
         assert!(refused(Some(1), 1 << 12).contains("too small: the least is 4.0 KiB"));
         assert!(refused(None, room * 2).contains("make room"));

@@ -1,4 +1,4 @@
-//! What is run: trees of several depths, with the engine's options for them.
+//! Trees of several depths, with the engine's options for them.
 //!
 //! ```text
 //! model     memory S₀ ──▶ level 1, f·S₀ ──▶ …  ──▶ level l, f^l·S₀
@@ -6,11 +6,11 @@
 //!           memtable ──▶ level 0, f runs of S₀ ──▶ level 1, f runs of f·S₀ ──▶ … ──▶ level l − 1      tiering
 //! ```
 //!
-//! **Leveling.** Memory in the model merges straight into level 1. The engine writes level 0 first and reads it back:
-//! with `level0_runs` = 1 each flush goes on at once, so that level 0 is the model's memory, on its way.
+//! **Leveling.** The model merges memory straight into level 1. The engine writes level 0 first and reads it back:
+//! with `level0_runs` = 1 each flush is merged at once, so level 0 is the model's memory on its way.
 //!
 //! **Tiering.** A flush is a run of the model's first level, which is level 0 here. After f^(l − 1) flushes all data
-//! are one run of the last level.
+//! are in one run of the last level.
 
 use bifold::{
     Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
@@ -34,23 +34,23 @@ pub enum Place {
     Log,
 }
 
-/// How large tables are.
+/// The size of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tables {
-    /// A level is one table, so that merges take it as a whole: the model's plain leveling (Eq. 4).
+    /// A level is one table, so merges take all of it: the model's plain leveling (Eq. 4).
     Whole,
-    /// A quarter of a flush, as by default: 16 MiB of 64. Merges take one at a time (Eq. 13).
+    /// A quarter of a flush, as by default: 16 MiB of 64. Merges take one table at a time (Eq. 13).
     Quarter,
     /// [`SMALL_TABLE_BYTES`].
     Small,
 }
 
-/// About what Kreon reads at once, and as few keys a table as it has (§4).
+/// About what Kreon reads at once, with about as few keys per table (§4).
 pub const SMALL_TABLE_BYTES: u64 = 8 << 10;
 
 impl Shape {
-    /// For a table.
+    /// The name in a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Leveling => "leveling",
@@ -60,7 +60,7 @@ impl Shape {
 }
 
 impl Place {
-    /// For a table.
+    /// The name in a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inline => "inline",
@@ -70,7 +70,7 @@ impl Place {
 }
 
 impl Tables {
-    /// For a table.
+    /// The name in a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Whole => "whole",
@@ -80,7 +80,7 @@ impl Tables {
     }
 }
 
-/// The engine takes no smaller ones.
+/// The engine's minimum.
 const TABLE_BYTES_LEAST: u64 = 1 << 10;
 
 /// A tree to run.
@@ -96,10 +96,10 @@ pub struct Config {
     pub growth: u32,
 }
 
-/// How much is put in.
+/// The data.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Pairs of each flush.
+    /// Entries of each flush.
     pub pairs: u64,
     pub key_bytes: usize,
     pub value_bytes: usize,
@@ -107,14 +107,14 @@ pub struct Load {
 }
 
 impl Load {
-    /// S₀: bytes of keys and values of a flush.
+    /// S₀: bytes of keys and values in a flush.
     pub fn flush_bytes(&self) -> u64 {
         self.pairs * (self.key_bytes + self.value_bytes) as u64
     }
 }
 
 impl Config {
-    /// How many flushes make the last level what it is in the model.
+    /// The number of flushes that make the last level as large as in the model.
     pub fn flushes(&self) -> u64 {
         let depth = match self.shape {
             Shape::Leveling => self.levels,
@@ -123,25 +123,25 @@ impl Config {
         u64::from(self.growth).saturating_pow(depth)
     }
 
-    /// How large tables may be.
+    /// The largest size of a table.
     pub fn table_bytes(&self, load: &Load) -> u64 {
         match self.tables {
-            // More than there ever is in one.
+            // More than a table ever holds.
             Tables::Whole => load.flush_bytes().saturating_mul(self.flushes()).saturating_mul(4),
             Tables::Quarter => (load.flush_bytes() / 4).max(TABLE_BYTES_LEAST),
             Tables::Small => SMALL_TABLE_BYTES,
         }
     }
 
-    /// The engine's options for it, on top of what the user asks for.
+    /// The engine's options for this tree, on top of the user's.
     pub fn options(&self, load: &Load, base: Options) -> Options {
         let compaction = match self.shape {
             Shape::Leveling => Compaction::Leveled(Leveled {
                 size_ratio: self.growth,
                 levels: level_count(self.levels + 1),
                 level0_runs: 1,
-                // So small that all levels are there from the beginning, as in the model, and not only when data are
-                // many.
+                // So small that all levels exist from the beginning, as in the model, and not only when there are
+                // many data.
                 base_bytes: 1 << 10,
                 ..Leveled::default()
             }),
@@ -155,7 +155,7 @@ impl Config {
             Place::Inline => Placement::Inline,
             Place::Log => Placement::WiscKey,
         };
-        // Flushes are asked for, so that each has the same bytes: no memtable is ever full.
+        // Flushes are requested so that all have the same bytes: no memtable is ever full.
         let memtable_bytes = (load.flush_bytes() * 4).max(1 << 20);
         Options {
             workers: Workers::Caller,
@@ -177,7 +177,7 @@ impl Config {
     }
 }
 
-/// The engine's count of levels, of which it has 16 at most.
+/// The engine's number of levels, at most 16.
 fn level_count(levels: u32) -> u8 {
     u8::try_from(levels).unwrap_or(u8::MAX)
 }

@@ -1,10 +1,10 @@
-//! `vat validate`: what the engine moves beside what the model says, for trees of several depths.
+//! `vat validate`: compares what the engine moves with the model, for trees of several depths.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`config`] | which trees, and the engine's options for them |
-//! | [`run`] | one tree, filled: what was read and written |
-//! | [`verdict`] | measured beside predicted, and what the model leaves out where they differ |
+//! | [`config`] | the trees, and the engine's options for them |
+//! | [`run`] | fills one tree, and counts what was read and written |
+//! | [`verdict`] | compares measurement and prediction, and finds what the model leaves out |
 //! | [`picture`] | both as curves |
 
 mod config;
@@ -14,7 +14,7 @@ mod verdict;
 
 use std::path::{Path, PathBuf};
 
-use bifold_lab::chart::{png, raster, svg};
+use bifold_lab::chart::svg;
 use clap::Args;
 
 use self::{
@@ -34,16 +34,19 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Run the engine over trees of several depths, and print what it moves beside what the model says.
 
-Leveling and tiering, values in place and in a log, each with every number of --levels. Leveling comes with levels of one table, \
-which are merged as a whole, with tables of a quarter of a flush, which are merged one at a time, and once with tables of 8 KiB. Keys are uniform, none comes twice, and each flush has the same number of pairs, so that the last level ends up as large as in \
-the model: growth to the power of levels. Figures follow from the options and the seed alone.
+Leveling and tiering, values in place and in a log, each with every number of --levels. Leveling comes with levels of \
+one table, which are merged as a whole, with tables of a quarter of a flush, which are merged one at a time, and once \
+with tables of 8 KiB. Keys are uniform, none comes twice, and each flush has the same number of pairs, so that the \
+last level ends up as large as in the model: growth to the power of levels. Figures follow from the options and the \
+seed alone.
 
-  measured   bytes that flushes, compactions and the value log read and write until all data are in the last level, over bytes \
-of keys and values put in
-  predicted  the model's amplification with the alpha that the engine measured meanwhile and, with a log, the key share it had; \
-for leveling with what level 0 costs, which in the model is memory
+  measured   bytes that flushes, compactions and the value log read and write until all data are in the last level, \
+  over bytes of keys and values put in
+  predicted  the model's amplification with the alpha that the engine measured meanwhile and, with a log, the key \
+  share it had; for leveling with what level 0 costs, which in the model is memory
 
-A row is `within` when they differ by at most 15 %; where not, it says what the model leaves out. docs/cost-model.md has a run.";
+A row is `within` when they differ by at most 15 %; where not, it says what the model leaves out. docs/cost-model.md
+has a run.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat validate
@@ -61,34 +64,34 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "F", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=100))]
     pub growth: u32,
 
-    /// How much larger than 256 pairs of 1 KiB each flush is, 0.001 to 1000.
+    /// The size of each flush, relative to 256 entries of 1 KiB, 0.001 to 1000.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = scale, allow_hyphen_values = true)]
     pub scale: f64,
 
-    /// What all keys and values follow from.
+    /// The seed of all keys and values.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Where to put the databases, which are removed [default: the system's directory for temporary files].
+    /// The directory of the databases, which are removed [default: the system's directory for temporary files].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// Where vat-validate.svg and .png go; made if it does not exist [default: here; with --json nowhere].
+    /// The directory of vat-validate.svg; made if it does not exist [default: here; with --json nowhere].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
 
-const PICTURES: [&str; 2] = ["vat-validate.svg", "vat-validate.png"];
+const PICTURE: &str = "vat-validate.svg";
 
-/// Pairs of a flush at scale 1: 256 KiB, so that the largest tree of the defaults has 256 MiB.
+/// Entries of a flush at scale 1: 256 KiB, so that the largest default tree has 256 MiB.
 const PAIRS: f64 = 256.0;
 
 /// Key and value: 1 KiB together, as in the paper (§4).
 const KEY_BYTES: usize = 24;
 const VALUE_BYTES: usize = 1000;
 
-/// A compaction of everything has its input and its output on disk at once; the rest is the commit log and what grows
-/// meanwhile.
+/// A compaction of everything has its input and its output on disk at once; the rest is for the commit log and for
+/// growth meanwhile.
 const ROOM: u64 = 4;
 
 /// `bifold vat validate`
@@ -132,13 +135,13 @@ impl ValidateArgs {
             (Place::Inline, Shape::Leveling, Tables::Whole),
             (Place::Inline, Shape::Leveling, Tables::Quarter),
             (Place::Inline, Shape::Tiering, Tables::Quarter),
-            // Keys and pointers are so few bytes that a part of them would be all header.
+            // Keys and pointers take so few bytes that a quarter of them would be mostly header.
             (Place::Log, Shape::Leveling, Tables::Whole),
             (Place::Log, Shape::Tiering, Tables::Quarter),
         ] {
             configs.extend(self.levels.iter().map(|&levels| Config { shape, place, tables, levels, growth }));
         }
-        // The second smallest: small tables are many.
+        // The second smallest tree, because small tables are many.
         let mut levels = self.levels.clone();
         levels.sort_unstable();
         if let Some(&levels) = levels.get(1).or(levels.first()) {
@@ -161,10 +164,10 @@ fn check_room(dir: &Path, configs: &[Config], load: &Load) -> Result<()> {
     Ok(())
 }
 
-/// Makes the place for the pictures, or refuses it, before minutes are spent on what they show.
+/// Makes the directory for the picture, or refuses it, before minutes are spent on what it shows.
 fn check_place(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).map_err(|e| Failure::file("make directory", dir, &e))?;
-    PICTURES.iter().try_for_each(|name| publish::check_free(&dir.join(name)))
+    publish::check_free(&dir.join(PICTURE))
 }
 
 fn print(row: &Row, out: &mut Output) -> Result<()> {
@@ -177,15 +180,11 @@ fn print(row: &Row, out: &mut Output) -> Result<()> {
 }
 
 fn draw(rows: &[Row], dir: &Path, global: &Global, out: &mut Output) -> Result<()> {
-    let picture = picture::of(rows);
-    let contents = [svg::draw(&picture, svg::Colors::Fixed).into_bytes(), png::encode(&raster::draw(&picture))];
-    let file = |(name, content)| NewFile { path: dir.join(name), content };
-    let files: Vec<NewFile> = PICTURES.iter().zip(contents).map(file).collect();
-    publish(&files)?;
+    let content = svg::draw(&picture::of(rows), svg::Colors::Fixed).into_bytes();
+    let file = NewFile { path: dir.join(PICTURE), content };
+    publish(std::slice::from_ref(&file))?;
     if !global.json {
-        for file in &files {
-            out.line(format!("{}  {}", file.path.display(), output::bytes(file.content.len() as u64)))?;
-        }
+        out.line(format!("{}  {}", file.path.display(), output::bytes(file.content.len() as u64)))?;
     }
     Ok(())
 }

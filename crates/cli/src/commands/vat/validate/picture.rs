@@ -1,5 +1,5 @@
-//! Measured and predicted amplification as curves over levels: leveling and tiering with values in place, both with a
-//! log. No panel has more than six curves, which is how many colours differ well.
+//! Measured and predicted amplification as curves over levels: leveling and tiering with inline values, and both with
+//! a log. A panel has at most six curves: more colours are hard to distinguish.
 
 use bifold_lab::chart::{Picture, panels};
 use bifold_vat::figures::{Axis, Curve, CurveKind, Panel, Scale};
@@ -9,7 +9,7 @@ use super::{
     verdict::Row,
 };
 
-/// What a curve is called, and the trees on it.
+/// The name of a curve, and its trees.
 type Series = (&'static str, Shape, Tables);
 
 const WHOLE: Series = ("whole levels", Shape::Leveling, Tables::Whole);

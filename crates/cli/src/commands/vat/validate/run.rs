@@ -1,4 +1,4 @@
-//! One tree, filled: what the engine read and wrote for it.
+//! Fills one tree, and counts what the engine read and wrote.
 
 use std::{
     fs,
@@ -19,16 +19,16 @@ use crate::{
     progress::Progress,
 };
 
-/// What flushes, compactions and the value log moved, in bytes, and for how much data.
+/// Bytes moved by flushes, compactions and the value log, and the bytes of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
-    /// Keys and values put in.
+    /// Bytes of keys and values put in.
     pub user_bytes: u64,
-    /// Tables of level 0.
+    /// Bytes of the tables of level 0.
     pub flush_bytes_written: u64,
     pub compaction_bytes_read: u64,
     pub compaction_bytes_written: u64,
-    /// The value log.
+    /// Bytes of the value log.
     pub values_bytes_written: u64,
 }
 
@@ -46,7 +46,7 @@ impl Traffic {
         }
     }
 
-    /// What came after `earlier`.
+    /// The difference to `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             user_bytes: self.user_bytes - earlier.user_bytes,
@@ -71,12 +71,12 @@ impl Traffic {
     }
 }
 
-/// What a run left.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// From the empty tree on.
     pub whole: Traffic,
-    /// The last quarter of the data.
+    /// For the last quarter of the data.
     pub last_quarter: Traffic,
     /// From the empty tree until all data are in the last level.
     pub settled: Traffic,
@@ -88,7 +88,7 @@ pub struct Outcome {
     pub level_bytes: Vec<u64>,
 }
 
-/// A directory that goes away, whatever happens.
+/// A directory that is removed on drop.
 struct Temporary {
     path: PathBuf,
     _unfinished: Unfinished,
@@ -96,7 +96,7 @@ struct Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // There is nobody to tell, and nothing that depends on it.
+        // An error here has no consequences and cannot be reported.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -118,7 +118,7 @@ pub fn run(config: &Config, load: &Load, base: &Options, dir: &Path, progress: &
 fn fill(db: &Db, config: &Config, load: &Load, progress: &Progress) -> Result<Outcome> {
     let values = Values::new(Sizes::Fixed(load.value_bytes), 0.0, load.seed)?;
     let keyspace = db.default_keyspace();
-    // One-to-one, so that no key comes twice and all come in the order of chance.
+    // The mapping is one-to-one: no key comes twice, and the order is random.
     let first = Random::new(load.seed, 0).draw();
     let (mut key, mut value) = (Vec::new(), Vec::new());
     let flushes = config.flushes();
@@ -148,8 +148,7 @@ fn outcome(db: &Db, before: Traffic) -> Result<Outcome> {
     let stats = db.stats();
     let whole = Traffic::of(&stats);
     let keyspace = stats.keyspaces.first().ok_or_else(|| Failure::trouble("the database has no keyspace"))?;
-    // The model's data come down to the last level as a whole, and the paper's engines were made to do so at the end
-    // (§4).
+    // In the model all data come down to the last level, and the paper's engines were made to do so at the end (§4).
     if keyspace.levels.iter().filter(|level| level.bytes > 0).count() > 1 {
         db.compact()?;
     }

@@ -1,4 +1,4 @@
-//! Measured beside predicted.
+//! Compares measurement and prediction.
 //!
 //! ```text
 //! measured    (flushes + compactions + value log, read and written, until all data are in the last level) / user bytes
@@ -8,7 +8,7 @@
 //!             2·l − 1                          tiering
 //! ```
 //!
-//! α is what the engine measured, at most 1; p is what tables hold of each byte put in.
+//! α is what the engine measured, at most 1; p is the bytes in tables per byte put in.
 
 use bifold_vat::{Compaction, Design, Growth, KeyShare, Levels, MergeAmplification, OutOfRange, Tree};
 use serde::Serialize;
@@ -19,10 +19,10 @@ use super::{
 };
 use crate::failure::{Failure, Result};
 
-/// How far they may be apart.
+/// The largest accepted difference.
 const TOLERANCE: f64 = 0.15;
 
-/// More than this of a table that is not keys and values is worth a word.
+/// A larger share of a table that is not keys and values is mentioned.
 const OVERHEAD: f64 = 0.03;
 
 /// A tree that was run.
@@ -32,29 +32,29 @@ pub struct Row {
     pub config: Config,
     pub table_bytes: u64,
     pub flushes: u64,
-    /// Mean over all merges, as the engine says it.
+    /// Mean over all merges, as the engine reports it.
     pub alpha: f64,
-    /// p, where values are in a log: bytes of flushed tables over bytes put in.
+    /// p with values in a log: bytes of flushed tables over bytes put in.
     pub key_share: Option<f64>,
     pub measured: f64,
     pub predicted: f64,
     /// Measured over predicted.
     pub ratio: f64,
     pub within: bool,
-    /// Amplification of the last quarter of the data alone, when levels are about as large as in the end.
+    /// Amplification of the last quarter of the data, when levels are about as large as at the end.
     pub last_quarter: f64,
-    /// What `measured` is made of.
+    /// The components of `measured`.
     #[serde(flatten)]
     pub traffic: Traffic,
     pub merges: u64,
     pub moves: u64,
     /// At the end of the load, level 0 first.
     pub level_bytes: Vec<u64>,
-    /// What the model leaves out, where it is not within.
+    /// What the model leaves out, for a row that is not within the tolerance.
     pub causes: Vec<String>,
 }
 
-/// Puts what a tree did beside what it should do.
+/// Compares the result of a tree with the prediction.
 pub fn row(config: Config, load: &Load, outcome: Outcome) -> Result<Row> {
     let Outcome { whole, last_quarter, merges, moves, alpha, level_bytes, settled, .. } = outcome;
     let key_share = match config.place {
@@ -91,11 +91,11 @@ fn is_within(ratio: f64) -> bool {
     (ratio - 1.0).abs() <= TOLERANCE
 }
 
-/// The model's D/Sₗ, and level 0 of leveling.
+/// The model's D/Sₗ, plus level 0 of leveling.
 fn predicted(config: &Config, alpha: f64, key_share: Option<f64>) -> std::result::Result<f64, OutOfRange> {
     let tree = Tree::new(Levels::new(config.levels)?, Growth::new(f64::from(config.growth))?)?;
-    // The engine says more than 1 where tables at both ends of a merge overlap it only in part; the model has no such
-    // tables.
+    // The engine reports more than 1 where tables at both ends of a merge overlap it only partly; the model has no
+    // such tables.
     let alpha = MergeAmplification::new(alpha.min(1.0))?;
     let (compaction, level0) = match (config.shape, config.tables) {
         (Shape::Leveling, Tables::Whole) => (Compaction::Leveling(alpha), 2.0),
@@ -135,11 +135,12 @@ impl Row {
         let Self { flushes, alpha, measured, predicted, ratio, .. } = self;
         let levels = self.config.levels;
         format!(
-            "{shape:<9} {place:<7} {tables:<7} {levels:>6} {flushes:>7}  {alpha:>5.2} {p:>5}  {measured:>8.2} {predicted:>9.2} {ratio:>5.2}"
+            "{shape:<9} {place:<7} {tables:<7} {levels:>6} {flushes:>7}  {alpha:>5.2} {p:>5}  {measured:>8.2} \
+            {predicted:>9.2} {ratio:>5.2}"
         )
     }
 
-    /// What the model leaves out, as far as it shows in the figures of this tree.
+    /// What the model leaves out, as far as the figures of this tree show it.
     fn find_causes(&self) -> Vec<String> {
         let mut causes = Vec::new();
         if self.config.shape == Shape::Tiering {
@@ -163,15 +164,15 @@ impl Row {
         causes
     }
 
-    /// Tiering of the model merges a level when it is full and at no other time, and all data end up in one run.
+    /// The model's tiering merges a level when it is full and at no other time, and all data end up in one run.
     fn merges_of_everything(&self) -> Option<String> {
         let growth = u64::from(self.config.growth);
         let pure: u64 = (1..self.config.levels).map(|depth| self.flushes / growth.saturating_pow(depth)).sum();
         let filled = self.level_bytes.iter().filter(|&&bytes| bytes > 0).count();
         (self.merges > pure || filled > 1).then(|| {
             format!(
-                "{} merges and data in {} in the end, where full levels make {pure} merges and one run: the engine also \
-                 merges everything when newer runs have twice the bytes of the oldest, so as to bound space",
+                "{} merges and data in {} in the end, where full levels make {pure} merges and one run: the engine \
+                also merges everything when newer runs have twice the bytes of the oldest, so as to bound space",
                 self.merges,
                 if filled == 1 { "one level".to_owned() } else { format!("{filled} levels") }
             )
@@ -184,8 +185,8 @@ impl Row {
         let then = if is_within(ratio) { "within" } else { "and that is not within either" };
         (self.ratio < 1.0 && self.last_quarter > self.measured).then(|| {
             format!(
-                "levels grow with the data and were smaller than the model's for most of the load; the last quarter of it \
-                 cost {:.2}, a ratio of {ratio:.2}: {then}",
+                "levels grow with the data and were smaller than the model's for most of the load; the last quarter of \
+                it cost {:.2}, a ratio of {ratio:.2}: {then}",
                 self.last_quarter
             )
         })
@@ -215,7 +216,7 @@ mod tests {
             let predicted = predicted(&config(shape, place), 0.5, p).unwrap();
             assert!((predicted - expected).abs() < 1e-12, "{shape:?} {place:?}: {predicted}");
         }
-        // More than the model takes counts as all of it.
+        // More than the model accepts counts as 1.
         assert!(predicted(&config(Shape::Leveling, Place::Inline), 1.3, None).is_ok());
     }
 
