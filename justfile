@@ -42,7 +42,7 @@ house:
 
 # the short programs in crates/bifold/examples, which check their own output
 examples:
-    for example in basics transfers options; do cargo run -q -p bifold --example $example || exit 1; done
+    for example in basics transfers options own_placement; do cargo run -q -p bifold --example $example || exit 1; done
 
 # proofs at CI's counts, in release mode, with their figures
 prove:
@@ -88,7 +88,7 @@ mutants crate="bifold-format" *files="":
 coverage:
     LLVM_COV=llvm-cov-19 LLVM_PROFDATA=llvm-profdata-19 \
         cargo llvm-cov test -p bifold-format -p bifold-io -p bifold-index -p bifold-values -p bifold \
-        --show-missing-lines
+        -p bifold-conformance --show-missing-lines
 
 # import the repository into a database, kill the process, check the database
 demo:

@@ -6,6 +6,7 @@ pub(crate) mod db;
 pub(crate) mod histogram;
 pub(crate) mod keyspace;
 pub mod options;
+pub mod placement;
 pub mod salvage;
 pub mod stats;
 pub(crate) mod verify;

@@ -33,6 +33,7 @@
 //! | trees, every change of them, the manifest, opening after a stop or a crash | `state` |
 //! | waiting and notification | `waiting` |
 //! | reading value files when everything else is lost | [`salvage`] |
+//! | placements of your own | [`placement`] |
 #![forbid(unsafe_code)]
 
 /// Makes `cargo test` compile the README's example.
@@ -57,7 +58,7 @@ pub use api::{
         self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
         Placement, Reads, Workers,
     },
-    salvage,
+    placement, salvage,
     stats::{self, Stats},
     verify::{VerifyProgress, VerifyReport, verify, verify_in},
 };

@@ -5,6 +5,7 @@
 //! Sizes in TOML are numbers of bytes or strings such as `"64MiB"`.
 
 mod compaction;
+mod own;
 mod text;
 mod values;
 
@@ -20,9 +21,11 @@ use serde::{Deserialize, Serialize};
 use self::text::{current_names, insert_at, rename_old};
 pub use self::{
     compaction::{Compaction, HashIndex, Leveled, Tiered, TwoLayer},
+    own::PlacementName,
     text::Renamed,
     values::{CachedValues, Cold, DiffKv, HashKv, MergePolicy, NovKv, UniKv, Values, Victim},
 };
+use super::placement::Registry;
 
 /// What an acknowledged commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -100,12 +103,22 @@ pub enum Placement {
     /// `partition_bytes`: [`KeyspaceOptions::unikv`] has both.
     #[serde(rename = "unikv")]
     UniKv,
+    /// Where a placement of this name in [`Options::placements`] puts them. In TOML `placement = { own = "name" }`.
+    Own(PlacementName),
 }
 
 impl Placement {
+    /// A placement that somebody else wrote: [`Options::placements`] must have it whenever the database is opened.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when this is no name for one ([`PlacementName`]).
+    pub fn own(name: &str) -> Result<Self> {
+        PlacementName::new(name).map(Self::Own)
+    }
+
     /// As options, statistics and the manifest call it.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Inline => "inline",
             Self::WiscKey => "wisckey",
@@ -113,6 +126,7 @@ impl Placement {
             Self::NovKv => "novkv",
             Self::DiffKv => "diffkv",
             Self::UniKv => "unikv",
+            Self::Own(name) => name.as_str(),
         }
     }
 }
@@ -172,6 +186,9 @@ pub struct Options {
     /// values if that is more, is kept in the file `RESERVE`, should others fill the disk.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
+    /// Placements of others, for keyspaces with [`Placement::Own`]. Not in TOML, where there is no code.
+    #[serde(skip)]
+    pub placements: Registry,
     /// Options of the keyspace "default", and of new keyspaces that do not bring their own.
     pub keyspace: KeyspaceOptions,
 }
@@ -191,6 +208,7 @@ impl Default for Options {
             background_bytes_per_second: None,
             log_bytes: 512 << 20,
             free_bytes_min: None,
+            placements: Registry::default(),
             keyspace: KeyspaceOptions::default(),
         }
     }
@@ -343,6 +361,7 @@ impl Options {
             None => insert_at(&mut tree, name.trim(), value.trim()),
         }
         let mut changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
+        changed.placements = self.placements.clone();
         if preset {
             changed.keyspace = self.keyspace.clone().with_placement(changed.keyspace.placement);
         }

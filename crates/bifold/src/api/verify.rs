@@ -3,7 +3,7 @@
 //! In a value file, the bytes that the manifest records must be intact. After a crash, what follows them may be torn,
 //! and the logs say which of it counts. Verification walks the logs as opening does, so it also reports what would
 //! keep the database from opening. Unlike opening, it does not stop at the first damage: it lists everything it
-//! finds, with file and offset.
+//! finds, with file and offset. It needs no placement of others to be registered: it reads files, not keys.
 
 use std::{path::Path, sync::Arc};
 
@@ -17,6 +17,7 @@ use bifold_values::parts::{
 };
 
 use crate::state::{
+    presets::OwnPlacements,
     recover::{Files, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
     trees::Numbers,
 };
@@ -181,7 +182,14 @@ impl Check {
         let memory = Memory::new(0, 0);
         let numbers = Numbers::from(files.last.saturating_add(1));
         let found = state
-            .open_trees(&self.dir, &context, (&memory, &Arc::default()), &numbers, &files.values, false)
+            .open_trees(
+                &self.dir,
+                &context,
+                (&memory, &Arc::default()),
+                &numbers,
+                &files.values,
+                (OwnPlacements::OnlyFiles, false),
+            )
             .and_then(|trees| Logs::find(&self.dir, state, &live, trees.iter().map(|tree| &**tree)));
         // `tails` has already reported damaged values after the recorded lengths.
         if let Err(error) = found

@@ -28,7 +28,7 @@ use crate::{
     engine::Engine,
     state::{
         manifest::ManifestFile,
-        presets::{self, FoundFiles},
+        presets::{self, FoundFiles, OwnPlacements},
         tree::{Layer, Tree, Values, View},
     },
     waiting::sync::LockExt,
@@ -246,7 +246,12 @@ impl Engine {
         // Ids are never reused: those of dropped keyspaces may still occur in logs. File numbers never repeat either.
         let id = KeyspaceId::try_from(self.numbers.take())
             .map_err(|_| Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
-        let values = FoundFiles { context: self.value_home(id), listed: &ValueEdit::default(), present: &[] };
+        let values = FoundFiles {
+            context: self.value_home(id),
+            listed: &ValueEdit::default(),
+            present: &[],
+            own: OwnPlacements::Of(&self.options.placements),
+        };
         let version = presets::empty_version(options, &self.tables);
         let tree = Arc::new(Tree::new(id, name.to_owned(), options.clone(), version, 0, values)?);
         let created = KeyspaceEdit::Created { id, name: name.to_owned(), options: options.record() };

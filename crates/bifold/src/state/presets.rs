@@ -16,14 +16,17 @@ use bifold_values::{
     store::ValueStore,
 };
 
-use crate::api::options::{Compaction, HashIndex, KeyspaceOptions, Placement};
+use crate::api::{
+    options::{Compaction, HashIndex, KeyspaceOptions, Placement},
+    placement::Registry,
+};
 
 /// The values of a keyspace, where the placement is the one an option names, with the value files that are there.
 ///
 /// # Errors
 /// I/O errors and corruption of value files.
 pub(crate) fn values(options: &KeyspaceOptions, found: FoundFiles<'_>) -> Result<ValueStore> {
-    let FoundFiles { context, listed, present } = found;
+    let FoundFiles { context, listed, present, own } = found;
     let files = Arc::new(ValueFiles::open(context, listed, present)?);
     let of_values = &Settings::new(options.values);
     Ok(match options.placement {
@@ -33,6 +36,10 @@ pub(crate) fn values(options: &KeyspaceOptions, found: FoundFiles<'_>) -> Result
         Placement::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
         Placement::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
         Placement::UniKv => ValueStore::new(Arc::clone(&files), unikv::open(&files, of_values)),
+        Placement::Own(name) => match own {
+            OwnPlacements::Of(registry) => ValueStore::of(Arc::clone(&files), registry.open(name, &files, of_values)?),
+            OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),
+        },
     })
 }
 
@@ -44,6 +51,30 @@ pub(crate) struct FoundFiles<'a> {
     pub listed: &'a ValueEdit,
     /// The value files in the directory.
     pub present: &'a [FileId],
+    /// Placements of others.
+    pub own: OwnPlacements<'a>,
+}
+
+/// What is known of placements of others.
+#[derive(Clone, Copy)]
+pub(crate) enum OwnPlacements<'a> {
+    /// Those that are registered.
+    Of(&'a Registry),
+    /// None is needed: what every placement does alike is asked for, and no value is read.
+    OnlyFiles,
+}
+
+impl OwnPlacements<'_> {
+    /// See [`Registry::check`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) for a placement that nobody has registered.
+    pub fn check(self, keyspace: &str, options: &KeyspaceOptions) -> Result<()> {
+        match self {
+            Self::Of(registry) => registry.check(keyspace, options),
+            Self::OnlyFiles => Ok(()),
+        }
+    }
 }
 
 /// The compaction policy that options, which have been checked, describe.

@@ -41,7 +41,7 @@ use crate::{
     api::options::{Access, IfMissing, Options},
     commit::memory::MemoryPlan,
     engine::{Engine, Recovered},
-    state::{manifest::ManifestFile, trees::Numbers},
+    state::{manifest::ManifestFile, presets::OwnPlacements, trees::Numbers},
 };
 
 /// Opens the database in `path`.
@@ -63,7 +63,8 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
     let (value_memory, unsynced) = (Memory::new(plan.filters, plan.buffers), Arc::<Unsynced>::default());
     let numbers = Numbers::from(state.next_file.max(files.last + 1).max(1));
-    let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &numbers, &files.values, writes)?;
+    let own = (OwnPlacements::Of(&options.placements), writes);
+    let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &numbers, &files.values, own)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
     let found = Logs::find(&dir, &state, &logs, trees.iter().map(|tree| &**tree))?;
     // No new value file gets a number that a log has a pointer to, even if a power loss has deleted that file.

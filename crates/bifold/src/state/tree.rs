@@ -212,7 +212,7 @@ impl Tree {
     /// A tree that begins with the tables of `version`, which hold all commits up to `flushed`.
     ///
     /// # Errors
-    /// Unusable options; the errors of opening value files.
+    /// Unusable options, a placement that is not registered; the errors of opening value files.
     pub fn new(
         keyspace: KeyspaceId,
         name: String,
@@ -221,6 +221,7 @@ impl Tree {
         flushed: SeqNo,
         values: FoundFiles<'_>,
     ) -> Result<Self> {
+        values.own.check(&name, &options)?;
         let store = presets::values(&options, values)?;
         let profile = store.profile();
         let entries = version.tables().map(|table| table.meta().entries).sum();

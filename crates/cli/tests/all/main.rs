@@ -13,6 +13,7 @@ mod fixtures;
 mod injected;
 mod interrupted;
 mod lab;
+mod own_placement;
 mod pairs;
 mod pipes;
 mod round_trips;

@@ -177,12 +177,12 @@ impl ValueFiles {
 
     /// No files, in the same place.
     #[must_use]
-    pub fn without_any(&self) -> Self {
+    pub(crate) fn without_any(&self) -> Self {
         Self::none_of(self.context.clone())
     }
 
     /// The files recorded in the manifest, and others of this keyspace that commits have begun ([`owners()`]). What
-    /// follows the recorded length, and all of the others, may be torn; [`ValueFiles::truncate_tails`] keeps of it what
+    /// follows the recorded length, and all of the others, may be torn; recovery keeps of it what
     /// commits have written.
     ///
     /// # Errors
@@ -209,7 +209,7 @@ impl ValueFiles {
     }
 
     /// Deletes all files as soon as nobody reads them any more.
-    pub fn drop_all(&self) {
+    pub(crate) fn drop_all(&self) {
         self.dropped.store(true, Relaxed);
     }
 
@@ -355,7 +355,7 @@ impl ValueFiles {
     }
 
     /// Determines what the next [`ValueFiles::sync`] covers.
-    pub fn begin_sync(&self) {
+    pub(crate) fn begin_sync(&self) {
         self.to_sync.asked();
         self.drained.hold().values_mut().for_each(|drained| drained.is_syncing = true);
         let mut syncing = self.syncing.hold();
@@ -373,7 +373,7 @@ impl ValueFiles {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         let (files, names) = {
             let syncing = self.syncing.hold();
             (syncing.files.clone(), syncing.names)
@@ -385,7 +385,7 @@ impl ValueFiles {
     }
 
     /// The commits of the last [`ValueFiles::sync`] are durable too, so their values stay whatever happens.
-    pub fn synced(&self) {
+    pub(crate) fn synced(&self) {
         for file in std::mem::take(&mut *self.syncing.hold()).files {
             file.synced.fetch_max(file.syncing.load(Relaxed), Relaxed);
         }
@@ -395,7 +395,7 @@ impl ValueFiles {
 
     /// Whether something was appended that no sync with durable commits has covered.
     #[must_use]
-    pub fn has_unsynced(&self) -> bool {
+    pub(crate) fn has_unsynced(&self) -> bool {
         // In this order: a sync takes over what is dirty while it holds the other lock.
         !self.dirty.hold().files.is_empty() || !self.syncing.hold().files.is_empty()
     }

@@ -16,7 +16,7 @@ use crate::{
     api::options::KeyspaceOptions,
     engine::value_home,
     state::{
-        presets::{self, FoundFiles},
+        presets::{self, FoundFiles, OwnPlacements},
         tree::Tree,
         trees::Numbers,
     },
@@ -179,10 +179,10 @@ impl ManifestState {
         Err(Corruption::new(0, "log", format!("{name}, which MANIFEST says is needed"), found).of(dir.file(&name)))
     }
 
-    /// The trees that it records.
+    /// The trees that it records. Nothing is changed.
     ///
     /// # Errors
-    /// I/O errors and corruption.
+    /// I/O errors and corruption; a placement that `own` does not have.
     pub fn open_trees(
         &self,
         dir: &Dir,
@@ -190,7 +190,7 @@ impl ManifestState {
         shared: (&Memory, &Arc<Unsynced>),
         numbers: &Numbers,
         present: &[FileId],
-        writes: bool,
+        (own, writes): (OwnPlacements<'_>, bool),
     ) -> Result<Vec<Arc<Tree>>> {
         let unrecorded = present.iter().copied().filter(|id| !self.values.contains_key(id));
         let (mut recorded, owners) = (self.value_edits(), owners(dir, unrecorded)?);
@@ -204,7 +204,7 @@ impl ManifestState {
                 .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
             let context = value_home(dir, id, numbers, shared, writes);
             let (recorded, present) = (recorded.remove(&id).unwrap_or_default(), owners.of(id));
-            let values = FoundFiles { context, listed: &recorded, present: &present };
+            let values = FoundFiles { context, listed: &recorded, present: &present, own };
             Ok(Arc::new(Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
         };
         self.keyspaces.iter().map(open).collect()

@@ -18,7 +18,7 @@ pub(super) type LeftOut = BTreeMap<FileId, Error>;
 
 impl ValueFiles {
     /// Leaves a file out from now on. Returns whether that is new: the file exists and was not left out before.
-    pub fn leave_out(&self, id: FileId, why: &Error) -> bool {
+    pub(crate) fn leave_out(&self, id: FileId, why: &Error) -> bool {
         let mut left_out = self.left_out.hold();
         if left_out.contains_key(&id) || self.get(id).is_none() {
             return false;
@@ -41,7 +41,7 @@ impl ValueFiles {
 
     /// Why files are left out.
     #[must_use]
-    pub fn left_out(&self) -> Vec<Error> {
+    pub(crate) fn left_out(&self) -> Vec<Error> {
         self.existing(|_, why| why.clone())
     }
 

@@ -10,7 +10,7 @@ use crate::parts::{hash_map::HashMap, sync::LockExt};
 impl ValueFiles {
     /// Returns the files that no edit names yet, and forgets them: the caller records them.
     #[must_use]
-    pub fn unrecorded(&self) -> Vec<ValueFileMeta> {
+    pub(crate) fn unrecorded(&self) -> Vec<ValueFileMeta> {
         let files = std::mem::take(&mut *self.unrecorded.hold());
         let durable = |file: &Arc<ValueFile>| {
             let bytes = file.synced.load(Relaxed);
@@ -24,14 +24,14 @@ impl ValueFiles {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
+    pub(crate) fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
         self.sync_files(&files.iter().filter_map(|meta| self.get(meta.id)).collect::<Vec<_>>())
     }
 
     /// What the manifest should record when all commits up to `flushed` need no log any more: durable lengths, dead
     /// bytes, and deleted files that nothing points at.
     #[must_use]
-    pub fn pending_edit(&self, flushed: SeqNo) -> ValueEdit {
+    pub(crate) fn pending_edit(&self, flushed: SeqNo) -> ValueEdit {
         let mut edit = ValueEdit::default();
         for file in self.recorded_files() {
             self.record_growth(&file, &mut edit);
@@ -67,7 +67,7 @@ impl ValueFiles {
 
     /// Everything that edits have recorded so far, as one edit.
     #[must_use]
-    pub fn recorded(&self) -> ValueEdit {
+    pub(crate) fn recorded(&self) -> ValueEdit {
         let files = self.recorded_files();
         let meta = |file: &Arc<ValueFile>| ValueFileMeta {
             bytes: file.recorded_len.load(Relaxed),
@@ -104,7 +104,7 @@ impl ValueFiles {
     /// must not be older than what was deleted, since GC of a hot segment takes its newest record of a key for the
     /// newest of all.
     #[must_use]
-    pub fn reclaim(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
+    pub(crate) fn reclaim(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {
         let is_free = |drained: &Drained| {
             (drained.is_synced || planted!("reclaim_unsynced"))
                 && drained.last <= durable
@@ -125,12 +125,12 @@ impl ValueFiles {
 
     /// Whether [`ValueFiles::reclaim`] would find something after a sync.
     #[must_use]
-    pub fn can_reclaim(&self, oldest_snapshot: Option<SeqNo>) -> bool {
+    pub(crate) fn can_reclaim(&self, oldest_snapshot: Option<SeqNo>) -> bool {
         self.drained.hold().values().any(|drained| oldest_snapshot.is_none_or(|snapshot| snapshot >= drained.last))
     }
 
     /// Counts what an edit says is dead, and deletes the files that it has removed.
-    pub fn installed(&self, edit: &ValueEdit) {
+    pub(crate) fn installed(&self, edit: &ValueEdit) {
         for &(id, bytes, _) in &edit.garbage {
             if let Some(file) = self.get(id) {
                 file.dead.fetch_add(bytes, Relaxed);
@@ -167,7 +167,7 @@ impl ValueFiles {
 
     /// Bytes of drained files out of which something moved after the commit `seqno`.
     #[must_use]
-    pub fn drained_after(&self, seqno: SeqNo) -> u64 {
+    pub(crate) fn drained_after(&self, seqno: SeqNo) -> u64 {
         let drained = self.drained.hold();
         let all = self.all.load();
         let later = drained.iter().filter(|(_, drained)| drained.last > seqno);

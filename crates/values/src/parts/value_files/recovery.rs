@@ -179,7 +179,7 @@ impl ValueFiles {
 
     /// The last commit that was durable before the deletion of a file that logs may still point into.
     #[must_use]
-    pub fn durable_before(&self) -> SeqNo {
+    pub(crate) fn durable_before(&self) -> SeqNo {
         self.deleted.hold().values().copied().max().unwrap_or(0)
     }
 
@@ -192,7 +192,7 @@ impl ValueFiles {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn truncate_tails(&self, last: SeqNo, durable: SeqNo) -> Result<Vec<SeqNo>> {
+    pub(crate) fn truncate_tails(&self, last: SeqNo, durable: SeqNo) -> Result<Vec<SeqNo>> {
         let (mut stay, mut unnamed) = (Vec::new(), Vec::new());
         for (id, tail) in std::mem::take(&mut *self.tails.hold()) {
             let Some(file) = self.get(id) else { continue };

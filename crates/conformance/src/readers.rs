@@ -19,13 +19,16 @@ use bifold_sim::{
     value::Spec,
 };
 
-use crate::support::{Bed, EVERYTHING, MIN_BYTES, Placement, contents, epochs, options, records, spec, threaded};
+use crate::{
+    Case, MIN_BYTES,
+    support::{Bed, EVERYTHING, contents, epochs, records, spec, threaded},
+};
 
 /// No snapshot; one from before the first commit; one from after the last; several of the same moment; dropped in any
 /// order.
-pub fn a13_every_set_of_snapshots_keeps_what_it_sees_and_no_more(placement: Placement) {
+pub fn a13_every_set_of_snapshots_keeps_what_it_sees_and_no_more(case: &Case) {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-        let mut bed = Bed::new(options(placement));
+        let mut bed = Bed::new(case);
         bed.step(&Op::Snapshot(0));
         bed.fill(0..40);
         bed.step(&Op::Snapshot(1));
@@ -49,9 +52,9 @@ pub fn a13_every_set_of_snapshots_keeps_what_it_sees_and_no_more(placement: Plac
     }
 }
 
-/// Everything is deleted, merged and collected until nothing is left, while iterators and snapshots are open.
-pub fn a16_open_readers_outlast_the_collection_of_everything(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+/// Everything is deleted, with merges and GC until nothing is left, while iterators and snapshots are open.
+pub fn a16_open_readers_outlast_the_collection_of_everything(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..100);
     (0..3).for_each(|slot| bed.step(&Op::OpenIterator(slot, 0)));
     bed.step(&Op::Snapshot(0));
@@ -75,9 +78,9 @@ pub fn a16_open_readers_outlast_the_collection_of_everything(placement: Placemen
 
 /// Two threads read keys that nobody changes, one by one and in scans, while their values move and their files are
 /// deleted.
-pub fn a21_readers_miss_no_value_while_its_file_goes(placement: Placement) {
+pub fn a21_readers_miss_no_value_while_its_file_goes(case: &Case) {
     let fs = MemoryFs::default();
-    let db = Db::open_in(threaded(&fs), env::DIR, with_workers(placement)).unwrap();
+    let db = Db::open_in(threaded(&fs), env::DIR, with_workers(case)).unwrap();
     for key in 0..100 {
         db.put(key_bytes(key), steady(key).bytes()).unwrap();
     }
@@ -105,8 +108,8 @@ pub fn a21_readers_miss_no_value_while_its_file_goes(placement: Placement) {
     });
 }
 
-fn with_workers(placement: Placement) -> bifold::Options {
-    bifold::Options { workers: Workers::Threads(2), ..options(placement) }
+fn with_workers(case: &Case) -> bifold::Options {
+    bifold::Options { workers: Workers::Threads(2), ..case.options() }
 }
 
 /// The value that a key has from the beginning to the end.
@@ -141,7 +144,7 @@ const KEYS: KeyNo = 300;
 const CHECKS_MIN: u64 = 200_000;
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The least number of copies of each cold value besides the one that its writer made.
+/// The least number of copies of each cold value, without the one that its writer made.
 const MOVES_MIN: usize = 3;
 
 /// Bytes that rewrites must move where values in files without garbage stay: until then GC goes on.
@@ -149,11 +152,6 @@ const MOVED_MIN: u64 = 100 * MIN_BYTES as u64;
 
 /// A snapshot and what it must hold.
 type Held = (Snapshot, Contents);
-
-/// Whether values move while their keys are rewritten.
-fn sorts(placement: Placement) -> bool {
-    matches!(placement, Placement::DiffKv | Placement::DiffKvUnmerged | Placement::UniKv)
-}
 
 /// What rewrites have moved.
 fn moved_bytes(db: &Db) -> u64 {
@@ -163,9 +161,9 @@ fn moved_bytes(db: &Db) -> u64 {
 
 /// Snapshots are taken, forced GC moves all live values again and again, a writer overwrites half of the keys, and a
 /// reader compares every value of every snapshot with what was there when it was taken.
-pub fn g14_snapshots_stay_the_same_while_every_value_moves(placement: Placement) {
+pub fn g14_snapshots_stay_the_same_while_every_value_moves(case: &Case) {
     let fs = MemoryFs::default();
-    let db = Db::open_in(threaded(&fs), env::DIR, with_workers(placement)).unwrap();
+    let db = Db::open_in(threaded(&fs), env::DIR, with_workers(case)).unwrap();
     (0..KEYS).for_each(|key| db.put(key_bytes(key), steady(key).bytes()).unwrap());
     let held: Mutex<Vec<Held>> = Mutex::new(vec![(db.snapshot(), contents(&db))]);
     let (done, checks, begin) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
@@ -182,7 +180,8 @@ pub fn g14_snapshots_stay_the_same_while_every_value_moves(placement: Placement)
             }
         });
         let mut round = 0;
-        let is_enough_moved = || !sorts(placement) || moved_bytes(&db) > MOVED_MIN || begin.elapsed() > TIME_MAX;
+        let is_enough_moved =
+            || !case.moves_values_with_keys() || moved_bytes(&db) > MOVED_MIN || begin.elapsed() > TIME_MAX;
         while round <= MOVES_MIN || !enough() || !is_enough_moved() {
             db.collect_garbage().unwrap();
             round += 1;
@@ -196,14 +195,12 @@ pub fn g14_snapshots_stay_the_same_while_every_value_moves(placement: Placement)
     });
     let checks = checks.load(Relaxed);
     assert!(checks >= CHECKS_MIN, "only {checks} checks");
-    match placement {
-        Placement::Inline => {}
+    if case.moves_values_with_keys() {
         // A value in a file without garbage moves with its key or, unmerged, never.
-        _ if sorts(placement) => {
-            let moved = moved_bytes(&db);
-            assert!(moved > MOVED_MIN, "only {moved} bytes have moved");
-        }
-        _ => assert_moved(&fs),
+        let moved = moved_bytes(&db);
+        assert!(moved > MOVED_MIN, "only {moved} bytes have moved");
+    } else if case.separates() {
+        assert_moved(&fs);
     }
     println!("{checks} values of {} snapshots as they were, in {:?}", held.lock().unwrap().len(), begin.elapsed());
 }

@@ -18,18 +18,16 @@ use bifold_sim::{
 };
 
 use crate::{
-    meanwhile::{Act, at_change, at_every_change_of_a_collection, delete, put},
-    support::{
-        Bed, MIN_BYTES, Placement, Record, compare, contents, eager, files, options, records, separates,
-        separates_at_commit, spec,
-    },
+    Case, MIN_BYTES,
+    meanwhile::{Act, at_change, at_every_change_of_gc, delete, put},
+    support::{Bed, Record, compare, contents, files, records, spec},
 };
 
 const KEYS: KeyNo = 60;
 
 /// Moving everything again and again drops nothing, and takes nothing that moved for dead.
-pub fn a10_a_moved_value_is_not_a_dropped_one(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a10_a_moved_value_is_not_a_dropped_one(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..KEYS);
     let payload: u64 = contents(bed.db())["default"].iter().map(|(_, value)| value.len() as u64).sum();
     for _ in 0..4 {
@@ -38,16 +36,16 @@ pub fn a10_a_moved_value_is_not_a_dropped_one(placement: Placement) {
         bed.step(&Op::Compact);
         bed.check();
         let space = bed.db().stats().space;
-        assert!(!separates(bed.db()) || space.live_values_estimate >= payload, "{payload} of values, {space:?}");
+        assert!(!case.separates() || space.live_values_estimate >= payload, "{payload} of values, {space:?}");
         assert_eq!(space.drained_bytes, 0, "{space:?}");
     }
     bed.reopen();
     bed.check();
 }
 
-/// Both versions are in one file when it is collected; a snapshot between them sees the older one.
-pub fn a10_of_two_versions_in_one_file_the_newer_is_kept(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+/// Both versions are in one file when GC takes it; a snapshot between them sees the older one.
+pub fn a10_of_two_versions_in_one_file_the_newer_is_kept(case: &Case) {
+    let mut bed = Bed::new(case);
     for key in 0..KEYS {
         bed.put(key, 100);
         if key % 2 == 0 {
@@ -70,9 +68,9 @@ pub fn a10_of_two_versions_in_one_file_the_newer_is_kept(placement: Placement) {
 }
 
 /// Files in which 0 to 99 of 100 values are dead, by overwriting, by deleting, by range deletes.
-pub fn a10_every_value_reads_back_whatever_share_of_its_file_is_dead(placement: Placement) {
+pub fn a10_every_value_reads_back_whatever_share_of_its_file_is_dead(case: &Case) {
     for dead in [0, 1, 10, 25, 50, 75, 90, 99] {
-        let mut bed = Bed::new(options(placement));
+        let mut bed = Bed::new(case);
         bed.fill(0..100);
         for key in (0..100).filter(|key| key * 37 % 100 < dead) {
             match key % 3 {
@@ -87,15 +85,15 @@ pub fn a10_every_value_reads_back_whatever_share_of_its_file_is_dead(placement: 
     }
 }
 
-pub fn one(key: KeyNo) -> bifold_sim::history::Span {
+pub(crate) fn one(key: KeyNo) -> bifold_sim::history::Span {
     bifold_sim::history::Span(Bound::Included(key), Bound::Included(key))
 }
 
 /// Each length around the threshold in turn, with nothing, a flush, a merge or GC between them.
-pub fn a20_values_about_the_threshold_do_not_get_mixed_up(placement: Placement) {
+pub fn a20_values_about_the_threshold_do_not_get_mixed_up(case: &Case) {
     let lengths = [0, 1, MIN_BYTES - 1, MIN_BYTES, MIN_BYTES + 1, 6 * MIN_BYTES];
     for between in 0..4 {
-        let mut bed = Bed::new(options(placement));
+        let mut bed = Bed::new(case);
         let pairs = lengths.iter().flat_map(|first| lengths.iter().map(move |second| (*first, *second)));
         let pairs: Vec<(KeyNo, (u32, u32))> = (0..).zip(pairs).collect();
         pairs.iter().for_each(|&(key, (first, _))| bed.put(key, first));
@@ -115,12 +113,12 @@ pub fn a20_values_about_the_threshold_do_not_get_mixed_up(placement: Placement) 
 }
 
 /// Values that compress and values that do not, moved three times and read after reopening, under every codec.
-pub fn a08_a_moved_value_has_its_bytes_whatever_the_codec(placement: Placement) {
+pub fn a08_a_moved_value_has_its_bytes_whatever_the_codec(case: &Case) {
     let mut sizes = Vec::new();
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
-        let mut options = options(placement);
+        let mut options = case.options();
         options.keyspace.values.compression = compression;
-        let mut bed = Bed::new(options);
+        let mut bed = Bed::with(case, options);
         for key in 0..KEYS {
             bed.put(key, MIN_BYTES + 33 * u32::from(key));
         }
@@ -138,10 +136,10 @@ pub fn a08_a_moved_value_has_its_bytes_whatever_the_codec(placement: Placement) 
 }
 
 /// GC makes no record that was not there before: no other number, kind, method or body.
-pub fn a12_a_moved_record_keeps_number_kind_and_body(placement: Placement) {
-    let mut options = options(placement);
+pub fn a12_a_moved_record_keeps_number_kind_and_body(case: &Case) {
+    let mut options = case.options();
     options.keyspace.values.compression = Compression::Lz4;
-    let mut bed = Bed::new(options);
+    let mut bed = Bed::with(case, options);
     bed.fill(0..KEYS);
     bed.separate();
     (0..KEYS).step_by(4).for_each(|key| bed.delete(key));
@@ -158,17 +156,17 @@ pub fn a12_a_moved_record_keeps_number_kind_and_body(placement: Placement) {
         assert!(strange.is_empty(), "GC made {strange:?}");
     }
     let moved = files(&bed.fs).keys().any(|name| name.ends_with(".val") && !files_before.contains_key(name));
-    assert_eq!(moved, separates(bed.db()), "values were to move");
+    assert_eq!(moved, case.separates(), "values were to move");
     bed.check();
 }
 
 /// The same for records that another thread appends during GC of their group. A snapshot keeps all copies.
-pub fn a12_a_record_carried_over_keeps_number_kind_and_body(placement: Placement) {
-    if placement == Placement::UniKv {
+pub fn a12_a_record_carried_over_keeps_number_kind_and_body(case: &Case) {
+    if case.separates_by_merges() {
         // Nobody appends to what merges read, and they write each record for the first time.
         return;
     }
-    let mut bed = Bed::new(options(placement));
+    let mut bed = Bed::new(case);
     bed.fill(0..20);
     bed.cool();
     let prepared = bed.close();
@@ -183,7 +181,7 @@ pub fn a12_a_record_carried_over_keeps_number_kind_and_body(placement: Placement
         }
         let after: BTreeSet<Record> = records(&bed.fs).into_iter().collect();
         let made: Vec<&Record> = after.difference(&before).collect();
-        let puts = if separates(bed.db()) { keys.len() } else { 0 };
+        let puts = if case.separates() { keys.len() } else { 0 };
         assert_eq!(made.len(), puts, "change {nth}: {puts} puts made {made:?}");
     }
 }
@@ -204,8 +202,8 @@ fn shape(bed: &Bed) -> Shape {
 }
 
 /// After each step that changes files, a database opened again knows the same files, lengths and units.
-pub fn a11_the_manifest_says_what_is_there(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a11_the_manifest_says_what_is_there(case: &Case) {
+    let mut bed = Bed::new(case);
     for step in 0..8 {
         bed.fill((0..KEYS).map(|key| key * 7 % 31));
         match step % 4 {
@@ -227,8 +225,8 @@ pub fn a11_the_manifest_says_what_is_there(placement: Placement) {
 }
 
 /// What was known to be dead before the database was closed is known afterwards, and GC frees it.
-pub fn a11_garbage_is_remembered_across_reopening(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a11_garbage_is_remembered_across_reopening(case: &Case) {
+    let mut bed = Bed::new(case);
     (0..6).for_each(|_| bed.fill(0..KEYS));
     bed.step(&Op::Flush);
     bed.db().default_keyspace().compact_range::<&[u8]>(..).unwrap();
@@ -247,13 +245,13 @@ pub fn a11_garbage_is_remembered_across_reopening(placement: Placement) {
     let collected = bed.db().stats().space;
     let is_freed = collected.values_bytes <= before.values_bytes / 2 || collected.values_bytes <= written / 4;
     // What dies before it is separated leaves none.
-    let is_freed = is_freed || (dead(&before) == 0 && !separates_at_commit(bed.db()));
+    let is_freed = is_freed || (dead(&before) == 0 && !case.separates_at_commit());
     assert!(is_freed, "{before:?} became {collected:?}");
     bed.check_thoroughly();
 }
 
 /// Random histories with forced GC between their operations, under every compaction and victim policy.
-pub fn a15_collecting_all_the_time_changes_no_answer(placement: Placement) {
+pub fn a15_collecting_all_the_time_changes_no_answer(case: &Case) {
     let compactions = [
         Compaction::Leveled(Leveled {
             size_ratio: 2,
@@ -267,11 +265,11 @@ pub fn a15_collecting_all_the_time_changes_no_answer(placement: Placement) {
     ];
     let victims = [Victim::Greedy, Victim::CostBenefit, Victim::GreedyRandom(2), Victim::Random];
     for seed in 0..12 {
-        let mut options = eager(placement);
+        let mut options = case.eager();
         options.keyspace.compaction = compactions[seed as usize % 3];
         options.keyspace.values.hashkv.victim = victims[seed as usize % 4];
         let history = History::new(seed, Mix { ops: 300, keys: 50, flavor: Flavor::Reads });
-        let mut bed = Bed::new(options);
+        let mut bed = Bed::with(case, options);
         for (at, op) in &history.ops {
             bed.step(op);
             if at % 7 == 0 {
@@ -283,8 +281,8 @@ pub fn a15_collecting_all_the_time_changes_no_answer(placement: Placement) {
 }
 
 /// A flush by another thread at every change of the files that GC makes, with values that no table holds yet.
-pub fn a04_a_flush_in_the_middle_of_a_collection_loses_nothing(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a04_a_flush_in_the_middle_of_a_collection_loses_nothing(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..20);
     bed.cool();
     let prepared = bed.close();
@@ -292,25 +290,25 @@ pub fn a04_a_flush_in_the_middle_of_a_collection_loses_nothing(placement: Placem
     let merge = |db: &Db| db.flush().and_then(|()| db.default_keyspace().compact_range::<&[u8]>(..));
     let changes = vec![put(3, spec(7, 150)), put(4, spec(8, 5)), delete(5), put(30, spec(9, 80))];
     for then in [flush as fn(&Db) -> bifold::Result<()>, merge] {
-        let acted = at_every_change_of_a_collection(&prepared, &Act { changes: changes.clone(), then });
-        assert!(acted > 10 || placement == Placement::Inline, "{acted} changes");
+        let acted = at_every_change_of_gc(&prepared, &Act { changes: changes.clone(), then });
+        assert!(acted > 10 || !case.separates(), "{acted} changes");
     }
 }
 
 /// Another thread asks for GC at every change of the files that GC makes.
-pub fn a04_two_collections_at_once_follow_each_other(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a04_two_collections_at_once_follow_each_other(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..20);
     bed.cool();
     bed.fill(0..10);
     let prepared = bed.close();
-    let acted = at_every_change_of_a_collection(&prepared, &Act { changes: Vec::new(), then: Db::collect_garbage });
-    assert!(acted > 10 || placement == Placement::Inline, "{acted} changes");
+    let acted = at_every_change_of_gc(&prepared, &Act { changes: Vec::new(), then: Db::collect_garbage });
+    assert!(acted > 10 || !case.separates(), "{acted} changes");
 }
 
 /// A checkpoint shares files with its origin. Whatever GC does in one of them, the other stays as it was.
-pub fn a05_a_checkpoint_and_its_origin_collect_apart(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a05_a_checkpoint_and_its_origin_collect_apart(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..KEYS);
     bed.fill(0..KEYS / 2);
     let copied = bed.model().clone();
@@ -318,7 +316,7 @@ pub fn a05_a_checkpoint_and_its_origin_collect_apart(placement: Placement) {
     bed.fill(KEYS / 3..KEYS);
     bed.delete_range(one(1));
     let surroundings = || env::simulated(&bed.fs);
-    let copy = Db::open_in(surroundings(), "/sim/copy", options(placement)).unwrap();
+    let copy = Db::open_in(surroundings(), "/sim/copy", case.options()).unwrap();
     for round in 0..3 {
         let first = if round == 1 { &copy } else { bed.db() };
         first.collect_garbage().unwrap();
@@ -327,15 +325,15 @@ pub fn a05_a_checkpoint_and_its_origin_collect_apart(placement: Placement) {
         compare(&copy, &copied).unwrap();
     }
     copy.close().unwrap();
-    let copy = Db::open_in(surroundings(), "/sim/copy", options(placement)).unwrap();
+    let copy = Db::open_in(surroundings(), "/sim/copy", case.options()).unwrap();
     compare(&copy, &copied).unwrap();
     drop(copy);
     bed.check_thoroughly();
 }
 
 /// Three keyspaces, two of them with separated values, written in turns and reopened again and again.
-pub fn b01_all_keys_of_all_keyspaces_are_there_after_reopening(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn b01_all_keys_of_all_keyspaces_are_there_after_reopening(case: &Case) {
+    let mut bed = Bed::new(case);
     let mut random = Random::new(1, "b01");
     bed.step(&Op::Create(1));
     bed.step(&Op::Create(2));

@@ -25,12 +25,13 @@ use bifold_sim::{
 };
 
 use crate::{
-    meanwhile::{Act, at_change, at_every_change_of_a_collection, delete, nothing, put},
-    support::{Bed, EVERYTHING, Placement, Prepared, contents, options, separates, spec, threaded, walk_values},
+    Case,
+    meanwhile::{Act, at_change, at_every_change_of_gc, delete, nothing, put},
+    support::{Bed, EVERYTHING, Prepared, contents, spec, threaded, walk_values},
 };
 
-fn prepared(placement: Placement) -> Prepared {
-    let mut bed = Bed::new(options(placement));
+fn prepared(case: &Case) -> Prepared {
+    let mut bed = Bed::new(case);
     bed.fill(0..20);
     bed.step(&Op::Flush);
     bed.cool();
@@ -44,8 +45,8 @@ fn merge_everything(db: &Db) -> bifold::Result<()> {
 }
 
 /// Another thread deletes, overwrites and merges at every change of the files that GC makes.
-pub fn a01_a_deleted_key_does_not_come_back_when_its_value_moves(placement: Placement) {
-    let prepared = prepared(placement);
+pub fn a01_a_deleted_key_does_not_come_back_when_its_value_moves(case: &Case) {
+    let prepared = prepared(case);
     let deletes: Vec<Change> = [2, 3, 12, 13].map(delete).into();
     let rewritten = vec![delete(4), put(4, spec(1, 90)), delete(4), put(5, spec(2, 70)), delete(5), delete(14)];
     let smaller = vec![put(6, spec(3, 9)), put(7, spec(4, 300)), delete(7), put(7, spec(5, 8)), put(11, spec(6, 99))];
@@ -56,15 +57,15 @@ pub fn a01_a_deleted_key_does_not_come_back_when_its_value_moves(placement: Plac
         Act { changes: smaller, then: nothing },
     ];
     for act in &acts {
-        let acted = at_every_change_of_a_collection(&prepared, act);
-        assert!(acted > 10 || placement == Placement::Inline, "{acted} changes");
+        let acted = at_every_change_of_gc(&prepared, act);
+        assert!(acted > 10 || !case.separates(), "{acted} changes");
     }
 }
 
-/// Real threads: one deletes what it put, one collects, one merges; what was deleted is never seen again.
-pub fn a01_deleted_keys_stay_deleted_while_threads_collect_and_merge(placement: Placement) {
+/// Real threads: one deletes what it put, one runs GC, one merges; what was deleted is never seen again.
+pub fn a01_deleted_keys_stay_deleted_while_threads_collect_and_merge(case: &Case) {
     let fs = MemoryFs::default();
-    let mut options = options(placement);
+    let mut options = case.options();
     options.workers = Workers::Threads(2);
     let db = Db::open_in(threaded(&fs), env::DIR, options.clone()).unwrap();
     let done = AtomicBool::new(false);
@@ -117,7 +118,7 @@ fn put_and_delete(db: &Db, round: u32) {
 }
 
 /// Deletes of every kind between puts, GC, flushes and merges of ranges, under every compaction.
-pub fn a02_a_delete_is_never_below_what_it_deletes(placement: Placement) {
+pub fn a02_a_delete_is_never_below_what_it_deletes(case: &Case) {
     let compactions = [
         Compaction::Leveled(Leveled {
             size_ratio: 2,
@@ -130,9 +131,9 @@ pub fn a02_a_delete_is_never_below_what_it_deletes(placement: Placement) {
         Compaction::TwoLayer(TwoLayer { unsorted_bytes: 8192, scan_merge_runs: 2 }),
     ];
     for (seed, compaction) in (0..).zip(compactions) {
-        let mut options = options(placement);
+        let mut options = case.options();
         options.keyspace.compaction = compaction;
-        let mut bed = Bed::new(options);
+        let mut bed = Bed::with(case, options);
         let mut random = Random::new(seed, "a02");
         for _ in 0..1500 {
             let key = random.below(80) as KeyNo;
@@ -149,11 +150,11 @@ pub fn a02_a_delete_is_never_below_what_it_deletes(placement: Placement) {
     }
 }
 
-/// A queue deleted one by one from the front, and single keys deleted from the middle of others. When all is merged
-/// and collected, no range delete is kept, and nothing has come back.
-pub fn a02_range_deletes_go_when_nothing_needs_them(placement: Placement) {
+/// A queue deleted one by one from the front, and single keys deleted from the middle of others. After a merge and GC
+/// of everything, no range delete is kept, and nothing has come back.
+pub fn a02_range_deletes_go_when_nothing_needs_them(case: &Case) {
     let fs = MemoryFs::default();
-    let open = || Db::open_in(env::simulated(&fs), env::DIR, options(placement)).unwrap();
+    let open = || Db::open_in(env::simulated(&fs), env::DIR, case.options()).unwrap();
     let key = |n: u32| format!("job{n:05}").into_bytes();
     let db = open();
     let put = |n| db.put(key(n), spec(n, 80).bytes()).unwrap();
@@ -169,12 +170,12 @@ pub fn a02_range_deletes_go_when_nothing_needs_them(placement: Placement) {
         walk_values(fs, |_, record| count += u32::from(is_range(record.kind)));
         count
     };
-    let is_hashkv = matches!(placement, Placement::HashKv | Placement::HashKvColdLog);
-    assert!(!is_hashkv || written(&fs) == 200);
+    let records = case.records_range_deletes();
+    assert!(!records || written(&fs) == 200);
     let queue = db.stats().memory.values;
     (200..400).step_by(2).for_each(end);
     let several = db.stats().memory.values;
-    assert!(!is_hashkv || several > queue + 99 * 120, "{queue}, {several}: what is kept of them counts");
+    assert!(!records || several > queue + 99 * 120, "{queue}, {several}: what is kept of them counts");
     db.compact().unwrap();
     // What the first GC run freed holds on to none any more; the second makes that so on disk.
     db.collect_garbage().unwrap();
@@ -195,9 +196,9 @@ pub fn a02_range_deletes_go_when_nothing_needs_them(placement: Placement) {
 }
 
 /// Ranges without neighbours, among values that nobody changes: GC takes those because of the ranges that are kept.
-pub fn a02_range_deletes_that_do_not_merge_have_a_bound_in_memory(placement: Placement) {
+pub fn a02_range_deletes_that_do_not_merge_have_a_bound_in_memory(case: &Case) {
     let fs = MemoryFs::default();
-    let open = || Db::open_in(env::simulated(&fs), env::DIR, options(placement)).unwrap();
+    let open = || Db::open_in(env::simulated(&fs), env::DIR, case.options()).unwrap();
     let db = open();
     (0..100).for_each(|n| db.put(key_bytes(n), spec(n.into(), 80).bytes()).unwrap());
     let mut most = 0;
@@ -219,10 +220,10 @@ pub fn a02_range_deletes_that_do_not_merge_have_a_bound_in_memory(placement: Pla
     check(&open());
 }
 
-/// A collected file is in use again after a crash, if a snapshot has kept it, with all that GC left out because of a
+/// A drained file is in use again after a crash, if a snapshot has kept it, with all that GC left out because of a
 /// range delete.
-pub fn a02_a_range_delete_outlasts_the_files_that_a_crash_brings_back(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a02_a_range_delete_outlasts_the_files_that_a_crash_brings_back(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..40);
     bed.step(&Op::Flush);
     bed.delete_range(EVERYTHING);
@@ -238,22 +239,22 @@ pub fn a02_a_range_delete_outlasts_the_files_that_a_crash_brings_back(placement:
         bed.step(&Op::Sync);
         bed.step(&Op::Flush);
     }
-    if matches!(placement, Placement::HashKv | Placement::HashKvColdLog) {
+    if case.records_range_deletes() {
         let mut values = 0;
         walk_values(&bed.fs, |_, record| values += u32::from(record.kind == ValueKind::Value));
         assert!(values >= 40, "{values}: the files are still there");
     }
     let killed = Arc::new(bed.fs.fork());
-    let mut bed = Bed::on(&killed, bed.model().clone(), options(placement));
+    let mut bed = Bed::on(case, &killed, bed.model().clone());
     bed.check();
     bed.check_thoroughly();
     bed.fill(20..30);
     bed.check_thoroughly();
 }
 
-/// A snapshot, then everything deleted at once, merged and collected again and again.
-pub fn a05_a_snapshot_keeps_what_a_range_delete_took(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+/// A snapshot, then everything deleted at once, merges and GC again and again.
+pub fn a05_a_snapshot_keeps_what_a_range_delete_took(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..60);
     bed.step(&Op::Snapshot(0));
     bed.delete_range(Span(Bound::Included(10), Bound::Excluded(50)));
@@ -277,8 +278,8 @@ pub fn a05_a_snapshot_keeps_what_a_range_delete_took(placement: Placement) {
 }
 
 /// Another thread deletes ranges at every change of the files that GC makes.
-pub fn a06_a_range_deleted_while_its_values_move_stays_deleted(placement: Placement) {
-    let prepared = prepared(placement);
+pub fn a06_a_range_deleted_while_its_values_move_stays_deleted(case: &Case) {
+    let prepared = prepared(case);
     let some = Span(Bound::Included(5), Bound::Excluded(15));
     let acts = [
         Act { changes: vec![Change::DeleteRange(0, some.bounds())], then: nothing },
@@ -289,14 +290,14 @@ pub fn a06_a_range_deleted_while_its_values_move_stays_deleted(placement: Placem
         },
     ];
     for act in &acts {
-        let acted = at_every_change_of_a_collection(&prepared, act);
-        assert!(acted > 10 || placement == Placement::Inline, "{acted} changes");
+        let acted = at_every_change_of_gc(&prepared, act);
+        assert!(acted > 10 || !case.separates(), "{acted} changes");
     }
 }
 
 /// Another thread drops a keyspace during GC. The files are deleted once, and the database opens again.
-pub fn a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.step(&Op::Create(1));
     bed.fill(0..8);
     (0..16).for_each(|key| bed.put_in(1, key, 100));
@@ -310,7 +311,7 @@ pub fn a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing(placement: Pl
             at_change(&bed.fs, nth, move || other.drop_keyspace("alpha").unwrap(), || db.collect_garbage().unwrap());
         drop(db);
         if !happened {
-            assert!(nth > 10 || !separates(bed.db()));
+            assert!(nth > 10 || !case.separates());
             return;
         }
         assert!(bed.db().existing_keyspace("alpha").unwrap().is_none());
@@ -319,15 +320,15 @@ pub fn a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing(placement: Pl
         let mut model = prepared.model.clone();
         model.begin_drop(1);
         model.settle();
-        let mut bed = Bed::on(&fs, model, options(placement));
+        let mut bed = Bed::on(case, &fs, model);
         judge::no_orphans(&fs, env::DIR.as_ref(), bed.db()).unwrap_or_else(|t| panic!("dropped at {nth}: {t}"));
         bed.check_thoroughly();
     }
 }
 
-/// Cleared, filled, collected, reopened: several times.
-pub fn a09_a_cleared_keyspace_can_be_used_again_after_reopening(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+/// Cleared, filled, garbage-collected, reopened: several times.
+pub fn a09_a_cleared_keyspace_can_be_used_again_after_reopening(case: &Case) {
+    let mut bed = Bed::new(case);
     for round in 0..4 {
         bed.fill(0..50);
         bed.delete_range(EVERYTHING);
@@ -345,8 +346,8 @@ pub fn a09_a_cleared_keyspace_can_be_used_again_after_reopening(placement: Place
 }
 
 /// Cleared, and closed without a flush, or left by a killed process: the log has both, and replay ends with nothing.
-pub fn b02_no_replay_undoes_a_clear(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn b02_no_replay_undoes_a_clear(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..50);
     bed.step(&Op::Flush);
     bed.fill(20..70);
@@ -356,7 +357,7 @@ pub fn b02_no_replay_undoes_a_clear(placement: Placement) {
     bed.reopen();
     bed.check();
     assert!(contents(bed.db())["default"].is_empty());
-    let mut bed = Bed::on(&killed, model, options(placement));
+    let mut bed = Bed::on(case, &killed, model);
     assert!(contents(bed.db())["default"].is_empty());
     bed.check_thoroughly();
 }

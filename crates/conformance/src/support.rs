@@ -6,11 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use bifold::{
-    Compaction, Db, Env, KeyspaceOptions, Options, Workers,
-    options::{Cold, DiffKv, HashIndex, HashKv, Leveled, MergePolicy, TwoLayer, Values},
-};
-
+use bifold::{Db, Env, Options};
 use bifold_contract::FileId;
 use bifold_format::{
     frame::{self, Step},
@@ -30,95 +26,11 @@ use bifold_sim::{
     value::Spec,
 };
 
-/// What is tested: a placement, or a variant of one with another option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    Inline,
-    WiscKey,
-    HashKv,
-    HashKvColdLog,
-    NovKv,
-    DiffKv,
-    DiffKvUnmerged,
-    UniKv,
-}
-
-impl Placement {
-    fn options(self) -> (bifold::Placement, Cold) {
-        match self {
-            Self::DiffKv | Self::DiffKvUnmerged => (bifold::Placement::DiffKv, Cold::Segments),
-            Self::Inline => (bifold::Placement::Inline, Cold::Segments),
-            Self::WiscKey => (bifold::Placement::WiscKey, Cold::Segments),
-            Self::HashKv => (bifold::Placement::HashKv, Cold::Segments),
-            Self::HashKvColdLog => (bifold::Placement::HashKv, Cold::Log),
-            Self::NovKv => (bifold::Placement::NovKv, Cold::Segments),
-            Self::UniKv => (bifold::Placement::UniKv, Cold::Segments),
-        }
-    }
-}
-
-/// Values of this length and above are separated.
-pub const MIN_BYTES: u32 = 64;
-
-/// Values of this length and above go to logs, in placements where those between do not.
-pub const LARGE_BYTES: u32 = 150;
-
-/// Files and groups of a few KiB. GC runs only when a row asks for it.
-pub fn options(placement: Placement) -> Options {
-    let merge = if placement == Placement::DiffKvUnmerged { MergePolicy::Off } else { MergePolicy::ScanOptimised };
-    let is_unikv = placement == Placement::UniKv;
-    let (placement, cold) = placement.options();
-    let values = Values {
-        hashkv: HashKv { cold, group_bytes: 2 << 10, groups_max: 32, ..HashKv::default() },
-        diffkv: DiffKv { large_bytes: u64::from(LARGE_BYTES), merge, max_sorted_run: 3, ..DiffKv::default() },
-        separate_from_bytes: u64::from(MIN_BYTES),
-        space_target: 100.0,
-        file_bytes: 2 << 10,
-        ..Values::default()
-    };
-    let leveled = Leveled { size_ratio: 3, levels: 4, level0_runs: 2, base_bytes: 8 << 10, ..Leveled::default() };
-    let two_layer = TwoLayer { unsorted_bytes: 12 << 10, scan_merge_runs: 3 };
-    let keyspace = KeyspaceOptions {
-        placement,
-        values,
-        table_bytes: 4 << 10,
-        partition_bytes: is_unikv.then_some(24 << 10),
-        block_bytes: 512,
-        compaction: if is_unikv { Compaction::TwoLayer(two_layer) } else { Compaction::Leveled(leveled) },
-        // Tags that lead to wrong runs now and then.
-        hash_index: is_unikv.then_some(HashIndex { tag_bits: 6, ..HashIndex::default() }),
-        filter_bits_per_key: if is_unikv { 0 } else { 10 },
-        ..KeyspaceOptions::default()
-    };
-    Options {
-        memory_limit: 1 << 20,
-        memtable_bytes: 16 << 10,
-        workers: Workers::Caller,
-        keyspace,
-        ..Options::default()
-    }
-}
-
-/// The same, but GC starts by itself as soon as there is a little garbage.
-pub fn eager(placement: Placement) -> Options {
-    let mut options = options(placement);
-    options.keyspace.values.space_target = 1.05;
-    options
-}
+use crate::{Case, MIN_BYTES};
 
 /// An environment with the files of `fs`, real threads and a real clock.
 pub fn threaded(fs: &MemoryFs) -> Env {
     Env { fs: Arc::new(fs.clone()), clock: Arc::new(SystemClock::default()), threads: Arc::new(SystemThreads) }
-}
-
-/// Whether values with these options are kept in files of their own.
-pub fn separates(db: &Db) -> bool {
-    db.options().keyspace.placement != bifold::Placement::Inline
-}
-
-/// Whether commits put values there; otherwise only flushes or merges do.
-pub fn separates_at_commit(db: &Db) -> bool {
-    separates(db) && db.options().keyspace.placement != bifold::Placement::UniKv
 }
 
 /// The value of length `len` that write number `tag` puts.
@@ -128,6 +40,7 @@ pub fn spec(tag: u32, len: u32) -> Spec {
 
 /// A database, its files and its model. Every method that reads compares with the model and panics where they differ.
 pub struct Bed {
+    case: Case,
     pub fs: MemoryFs,
     pub driver: Driver<Blind>,
     set: OptionSet,
@@ -135,24 +48,27 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// A new database.
-    pub fn new(options: Options) -> Self {
-        let mut bed = Self::unopened(&MemoryFs::default(), Model::default(), options);
-        bed.driver.open().unwrap();
-        bed
+    /// A new database with the options of the case.
+    pub fn new(case: &Case) -> Self {
+        Self::with(case, case.options())
     }
 
-    fn unopened(fs: &MemoryFs, model: Model, options: Options) -> Self {
+    /// A new database with other options.
+    pub fn with(case: &Case, options: Options) -> Self {
+        Self::opened(case, &MemoryFs::default(), Model::default(), options)
+    }
+
+    /// The database that `fs` holds, with the options of the case; `model` says what is in it.
+    pub fn on(case: &Case, fs: &MemoryFs, model: Model) -> Self {
+        Self::opened(case, fs, model, case.options())
+    }
+
+    fn opened(case: &Case, fs: &MemoryFs, model: Model, options: Options) -> Self {
         let keyspaces = vec![options.keyspace.clone(); NAMES.len()];
         let set = OptionSet { database: options, keyspaces };
         let tag = 1000 * (model.head() as u32 + 1);
         let driver = Driver::new(env::simulated(fs), env::DIR.as_ref(), set.clone(), model, Blind);
-        Self { fs: fs.clone(), driver, set, tag }
-    }
-
-    /// The database that `fs` holds; `model` says what is in it.
-    pub fn on(fs: &MemoryFs, model: Model, options: Options) -> Self {
-        let mut bed = Self::unopened(fs, model, options);
+        let mut bed = Self { case: case.clone(), fs: fs.clone(), driver, set, tag };
         bed.driver.open().unwrap();
         bed
     }
@@ -161,7 +77,11 @@ impl Bed {
     pub fn close(mut self) -> Prepared {
         self.driver.close().unwrap();
         let (model, set) = self.driver.into_parts();
-        Prepared { fs: self.fs, model, set }
+        Prepared { case: self.case, fs: self.fs, model, set }
+    }
+
+    pub fn case(&self) -> &Case {
+        &self.case
     }
 
     pub fn db(&self) -> &Db {
@@ -203,15 +123,15 @@ impl Bed {
         self.step(&Op::Write(Write::DeleteRange(0, span)));
     }
 
-    /// Collects everything.
+    /// Garbage-collects everything.
     pub fn collect(&mut self) {
         self.db().collect_garbage().unwrap();
     }
 
-    /// Makes the present values cold, where these go to a log, so that later GC runs collect the log too. Where
-    /// merges move values, it leaves them garbage to collect.
+    /// Makes the present values cold, where GC puts these in files of their own, so that later GC runs take those too.
+    /// Where rewrites separate values, it leaves garbage for GC.
     pub fn cool(&mut self) {
-        if self.set.database.keyspace.placement == bifold::Placement::DiffKv {
+        if self.case.separates_by_flushes() {
             self.step(&Op::Flush);
             (0..24).step_by(3).for_each(|key| self.put(key, MIN_BYTES + u32::from(key) * 11 % 240));
             self.step(&Op::Flush);
@@ -220,19 +140,19 @@ impl Bed {
             (0..24).step_by(3).for_each(|key| self.put(key, MIN_BYTES + u32::from(key) * 11 % 240));
             self.step(&Op::Flush);
         }
-        if self.set.database.keyspace.values.hashkv.cold == Cold::Log {
+        if self.case.cools_by_gc() {
             self.collect();
         }
     }
 
     /// Separates values where merges do that. Returns whether they do.
     pub fn separate(&mut self) -> bool {
-        let merges_part = self.set.database.keyspace.placement == bifold::Placement::UniKv;
-        if merges_part {
+        let is_due = self.case.separates_by_merges();
+        if is_due {
             self.step(&Op::Flush);
             self.db().default_keyspace().compact_range::<&[u8]>(..).unwrap();
         }
-        merges_part
+        is_due
     }
 
     /// Closes and opens it, and checks that the files are those it knows.
@@ -260,6 +180,7 @@ impl Bed {
 
 /// A closed database.
 pub struct Prepared {
+    pub case: Case,
     pub fs: MemoryFs,
     pub model: Model,
     pub set: OptionSet,
@@ -268,7 +189,7 @@ pub struct Prepared {
 impl Prepared {
     /// A copy of it, opened.
     pub fn open(&self) -> Bed {
-        Bed::on(&self.fs.fork(), self.model.clone(), self.set.database.clone())
+        Bed::opened(&self.case, &self.fs.fork(), self.model.clone(), self.set.database.clone())
     }
 }
 

@@ -69,10 +69,10 @@ pub fn delete(key: u16) -> Change {
     Change::Delete(0, key_bytes(key))
 }
 
-/// Collects everything in a copy of `prepared` while another thread does `act`: once for every change of the files
+/// Runs GC of everything in a copy of `prepared` while another thread does `act`: once for every change of the files
 /// that GC makes. Each time everything is compared with the model, again after all was moved and merged, and again
 /// after reopening. Returns how often.
-pub fn at_every_change_of_a_collection(prepared: &Prepared, act: &Act) -> u64 {
+pub fn at_every_change_of_gc(prepared: &Prepared, act: &Act) -> u64 {
     for nth in 1.. {
         let mut bed = prepared.open();
         let db = bed.db().clone();

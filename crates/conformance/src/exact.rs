@@ -6,7 +6,7 @@
 //!   ascend by key.
 //!
 //! Neither more, or space would be lost for good, nor fewer, or a value would be lost; after any history, with any
-//! set of snapshots, and after a crash at any I/O of whatever drops, collects or moves values. Both sides are read
+//! set of snapshots, and after a crash at any I/O of whatever drops or moves values. Both sides are read
 //! from the files of a flushed and closed database, by other code than the placement's.
 
 use std::{
@@ -40,8 +40,9 @@ use bifold_sim::{
 };
 
 use crate::{
+    Case,
     moves::one,
-    support::{Bed, Placement, files, options, spec, threaded, walk_values},
+    support::{Bed, files, spec, threaded, walk_values},
 };
 
 /// How long GC is paused at most.
@@ -136,10 +137,10 @@ fn versions_in_values(fs: &MemoryFs, recorded: &Recorded) -> Versions {
     versions
 }
 
-fn check(fs: &MemoryFs, placement: Placement) -> usize {
+fn check(fs: &MemoryFs, case: &Case) -> usize {
     let recorded = recorded(fs);
     let in_tables = in_tables(fs, &recorded);
-    if matches!(placement, Placement::DiffKv | Placement::UniKv) {
+    if !case.names_the_dead() {
         check_counters(fs, &recorded, &in_tables);
         check_order(fs, &recorded);
         return in_tables.separated.len();
@@ -181,12 +182,12 @@ fn check_order(fs: &MemoryFs, recorded: &Recorded) {
 }
 
 /// Flushes and closes a copy of the database as it is, and checks that.
-fn check_copy(bed: &Bed, placement: Placement) -> usize {
+fn check_copy(bed: &Bed, case: &Case) -> usize {
     let fs = bed.fs.fork();
     let db = Db::open_in(env::simulated(&fs), env::DIR, bed.set().database.clone()).unwrap();
     db.flush().unwrap();
     db.close().unwrap();
-    check(&fs, placement)
+    check(&fs, case)
 }
 
 /// One of the operations that make, overwrite, drop and move versions.
@@ -207,34 +208,35 @@ fn act(bed: &mut Bed, random: &mut Random) {
     }
 }
 
-pub fn valid_records_are_the_versions_in_the_index_after_any_history(placement: Placement) {
+/// Puts, deletes, flushes, merges, GC, snapshots and reopenings in random order, with three space targets.
+pub fn valid_records_are_the_versions_in_the_index_after_any_history(case: &Case) {
     for seed in 0..24 {
         let mut random = Random::new(seed, "exact");
-        let mut options = options(placement);
+        let mut options = case.options();
         options.keyspace.values.space_target = random.pick(&[1.05, 1.5, 100.0]);
         let values = &mut options.keyspace.values;
         values.novkv.gc_threshold = random.pick(&[0.5, 0.7, 1.0]);
         values.diffkv.gc_threshold = values.novkv.gc_threshold;
         values.unikv.gc_threshold = values.novkv.gc_threshold;
         options.keyspace.values.file_bytes = random.pick(&[1 << 10, 4 << 10, 64 << 10]);
-        let mut bed = Bed::new(options);
+        let mut bed = Bed::with(case, options);
         let mut versions = 0;
         for step in 0..600 {
             act(&mut bed, &mut random);
             if step % 40 == 0 {
-                versions += check_copy(&bed, placement);
+                versions += check_copy(&bed, case);
             }
         }
         assert!(versions > 100, "seed {seed}: {versions}");
         bed.check_thoroughly();
         let gc = bed.db().stats().gc;
-        assert!(placement != Placement::NovKv || (gc.index_lookups, gc.index_inserts) == (0, 0));
+        assert!(!case.names_the_dead() || (gc.index_lookups, gc.index_inserts) == (0, 0));
     }
 }
 
 /// Drop-keys are written, tables built, readers led to them, handles repaired: a crash at every I/O of it.
-pub fn a_crash_at_any_io_leaves_no_version_lost_or_kept_in_vain(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a_crash_at_any_io_leaves_no_version_lost_or_kept_in_vain(case: &Case) {
+    let mut bed = Bed::new(case);
     (0..3).for_each(|_| bed.fill(0..40));
     bed.step(&Op::Snapshot(1));
     bed.fill((0..40).step_by(2));
@@ -255,17 +257,17 @@ pub fn a_crash_at_any_io_leaves_no_version_lost_or_kept_in_vain(placement: Place
         let db = Db::open_in(env::simulated(&fs), env::DIR, bed.set().database.clone()).unwrap();
         db.flush().unwrap();
         db.close().unwrap();
-        check(&fs, placement);
+        check(&fs, case);
     }
     drop(bed);
 }
 
 /// Replayed values are written again: a crash during that, with two keyspaces of which one is flushed first, leaves
 /// no copy.
-pub fn a_crash_within_a_recovery_of_two_keyspaces_leaves_no_copy(placement: Placement) {
-    let mut options = options(placement);
+pub fn a_crash_within_a_recovery_of_two_keyspaces_leaves_no_copy(case: &Case) {
+    let mut options = case.options();
     options.memtable_bytes = 64 << 10;
-    let mut bed = Bed::new(options);
+    let mut bed = Bed::with(case, options);
     bed.step(&Op::Create(1));
     for key in 0..30 {
         bed.put_in(0, key, 100);
@@ -284,20 +286,20 @@ pub fn a_crash_within_a_recovery_of_two_keyspaces_leaves_no_copy(placement: Plac
         let fs = image.fs.fork();
         let db = Db::open_in(env::simulated(&fs), env::DIR, set.clone()).unwrap();
         db.flush().unwrap();
-        if placement == Placement::UniKv {
+        if case.separates_by_merges() {
             db.compact().unwrap();
         }
         db.close().unwrap();
         // What a power loss removes from the log before a sync was never promised.
-        most = most.max(check(&fs, placement));
+        most = most.max(check(&fs, case));
     }
     assert_eq!(most, 60);
 }
 
 /// Flushes and merges drop versions on some threads while others switch tables and read.
-pub fn what_threads_drop_while_others_collect_is_exact(placement: Placement) {
+pub fn what_threads_drop_while_others_collect_is_exact(case: &Case) {
     let fs = MemoryFs::default();
-    let mut options = options(placement);
+    let mut options = case.options();
     options.workers = Workers::Threads(3);
     options.keyspace.values.space_target = 1.05;
     let db = Db::open_in(threaded(&fs), env::DIR, options).unwrap();
@@ -313,13 +315,13 @@ pub fn what_threads_drop_while_others_collect_is_exact(placement: Placement) {
     let found = db.default_keyspace().range::<&[u8]>(..).map(|pair| pair.unwrap().into_parts().unwrap());
     assert_eq!(found.count(), 80);
     db.close().unwrap();
-    check_flushed(&fs, placement);
+    check_flushed(&fs, case);
 }
 
 /// When workers end, moves of GC may be only in the log, and tables point at the old places. So everything is flushed
 /// once more without workers, until no flush has led to another GC run.
-fn check_flushed(fs: &MemoryFs, placement: Placement) {
-    let db = Db::open_in(env::simulated(fs), env::DIR, options(placement)).unwrap();
+fn check_flushed(fs: &MemoryFs, case: &Case) {
+    let db = Db::open_in(env::simulated(fs), env::DIR, case.options()).unwrap();
     let gc_jobs = || db.stats().gc.jobs;
     while {
         let before = gc_jobs();
@@ -327,7 +329,7 @@ fn check_flushed(fs: &MemoryFs, placement: Placement) {
         gc_jobs() > before
     } {}
     db.close().unwrap();
-    check(fs, placement);
+    check(fs, case);
 }
 
 /// Where the first thread waits for a second one.
@@ -351,11 +353,10 @@ impl Meeting {
     }
 }
 
-/// Workers collect logs concurrently: the first that begins a copy waits until a second one has begun another.
-#[test]
-fn workers_that_collect_at_once_lose_nothing_and_count_right() {
+/// Workers run GC of logs concurrently: the first that begins a copy waits until a second one has begun another.
+pub fn workers_that_collect_at_once_lose_nothing_and_count_right(case: &Case) {
     let fs = MemoryFs::default();
-    let mut options = options(Placement::DiffKv);
+    let mut options = case.options();
     options.workers = Workers::Threads(4);
     options.keyspace.values.space_target = 1.2;
     let db = Db::open_in(threaded(&fs), env::DIR, options).unwrap();
@@ -389,12 +390,12 @@ fn workers_that_collect_at_once_lose_nothing_and_count_right() {
         assert_eq!(db.get(key_bytes(key)).unwrap().as_deref(), Some(&value(round, key)[..]), "key {key}");
     }
     db.close().unwrap();
-    check_flushed(&fs, Placement::DiffKv);
+    check_flushed(&fs, case);
 }
 
 /// A power loss that keeps nothing unsynced, right after everything was done.
-pub fn what_was_synced_is_exact_after_a_power_loss(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn what_was_synced_is_exact_after_a_power_loss(case: &Case) {
+    let mut bed = Bed::new(case);
     for round in 0..6 {
         bed.fill((0..40).step_by(round + 1));
         bed.step(&Op::Flush);
@@ -403,6 +404,6 @@ pub fn what_was_synced_is_exact_after_a_power_loss(placement: Placement) {
         let db = Db::open_in(env::simulated(&fs), env::DIR, bed.set().database.clone()).unwrap();
         db.flush().unwrap();
         db.close().unwrap();
-        check(&fs, placement);
+        check(&fs, case);
     }
 }

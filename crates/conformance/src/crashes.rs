@@ -1,5 +1,5 @@
 //! What a crash leaves: images of power losses and killed processes at every change of the files, each opened,
-//! compared with the model, collected, reopened.
+//! compared with the model, garbage-collected, reopened.
 
 use std::{
     collections::BTreeSet,
@@ -21,9 +21,10 @@ use bifold_sim::{
     report::Report,
 };
 
-use crate::meanwhile::at_change;
-use crate::support::{
-    Bed, EVERYTHING, Placement, contents, files, number, options, path, separates, separates_at_commit,
+use crate::{
+    Case,
+    meanwhile::at_change,
+    support::{Bed, EVERYTHING, contents, files, number, path},
 };
 
 /// One in so many images is also read in every way, crashed again and worked on.
@@ -57,7 +58,7 @@ fn examine(image: &Image, model: &Model, set: &OptionSet) -> Result<(), Trouble>
     let db = Db::open_in(env::simulated(&fs), env::DIR, set.database.clone())?;
     no_orphans(&fs, env::DIR.as_ref(), &db)?;
     if contents(&db) != found {
-        return Err(Trouble::wrong("what was recovered changed when it was collected and opened again"));
+        return Err(Trouble::wrong("what was recovered changed after GC and another opening"));
     }
     drop(db);
     verify_is_clean(&fs)
@@ -89,24 +90,24 @@ fn half_dead(bed: &mut Bed) {
 }
 
 /// The index is only in memory when files are deleted: the moves are in logs.
-pub fn a03_moves_that_no_table_holds_survive_a_crash_at_every_io(placement: Placement) {
-    let mut options = options(placement);
+pub fn a03_moves_that_no_table_holds_survive_a_crash_at_every_io(case: &Case) {
+    let mut options = case.options();
     options.memtable_bytes = 1 << 20;
-    let mut bed = Bed::new(options);
+    let mut bed = Bed::with(case, options);
     half_dead(&mut bed);
     // Unsynced on top: a prefix of these may be lost, and nothing that was deleted may come back with it.
     bed.fill(20..30);
     (0..4).for_each(|key| bed.delete(key));
     let model = bed.model().clone();
     let images = survives(&bed, &model, |db| (0..2).for_each(|_| db.collect_garbage().unwrap()));
-    assert!(images > 100 || !separates(bed.db()), "{images} images");
+    assert!(images > 100 || !case.separates(), "{images} images");
     bed.check_thoroughly();
 }
 
 /// Another thread flushes at every change of the files that GC makes, and the power fails: recorded copies lose their
 /// moves, so the index points at the originals.
-pub fn a03_copies_that_are_listed_without_their_moves_replace_nothing(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a03_copies_that_are_listed_without_their_moves_replace_nothing(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..20);
     bed.cool();
     bed.fill(0..10);
@@ -122,19 +123,19 @@ pub fn a03_copies_that_are_listed_without_their_moves_replace_nothing(placement:
             *image.lock().unwrap() = Some(fs.power_loss(Fate::DropUnsynced));
         };
         if !at_change(&bed.fs, nth, flush, || bed.db().collect_garbage().unwrap()) {
-            assert!(nth > 10 || !separates(bed.db()));
+            assert!(nth > 10 || !case.separates());
             return;
         }
         let image = lost.lock().unwrap().take().unwrap();
-        let mut bed = Bed::on(&image, prepared.model.clone(), prepared.set.database.clone());
+        let mut bed = Bed::on(case, &image, prepared.model.clone());
         bed.db().delete("another key").unwrap();
         bed.check_thoroughly();
     }
 }
 
 /// Tables and value files are deleted, new ones are created, the manifest is written all the time.
-pub fn a18_a_crash_at_every_io_of_a_collection_leaves_no_orphan_and_no_number_twice(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a18_a_crash_at_every_io_of_a_collection_leaves_no_orphan_and_no_number_twice(case: &Case) {
+    let mut bed = Bed::new(case);
     half_dead(&mut bed);
     let model = bed.model().clone();
     let images = survives(&bed, &model, |db| {
@@ -142,13 +143,13 @@ pub fn a18_a_crash_at_every_io_of_a_collection_leaves_no_orphan_and_no_number_tw
         db.flush().unwrap();
         db.collect_garbage().unwrap();
     });
-    assert!(images > 100 || !separates(bed.db()), "{images} images");
+    assert!(images > 100 || !case.separates(), "{images} images");
     bed.check_thoroughly();
 }
 
-/// Cleared, merged and collected. A crash finds all or nothing, and the files of deleted values are deleted.
-pub fn a09_a_crash_while_everything_is_cleared_leaves_all_or_nothing(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+/// Cleared, merged and garbage-collected. A crash finds all or nothing, and the files of deleted values are deleted.
+pub fn a09_a_crash_while_everything_is_cleared_leaves_all_or_nothing(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..30);
     bed.step(&Op::Sync);
     let clear = [Change::DeleteRange(0, EVERYTHING.bounds())];
@@ -159,16 +160,16 @@ pub fn a09_a_crash_while_everything_is_cleared_leaves_all_or_nothing(placement: 
         db.compact().unwrap();
         db.collect_garbage().unwrap();
     });
-    assert!(images > 50 || !separates(bed.db()), "{images} images");
+    assert!(images > 50 || !case.separates(), "{images} images");
     bed.driver.model = model;
     bed.check_thoroughly();
 }
 
 /// A database with a few commits that were never synced, the last ones of values that take several sectors.
-fn unsynced(placement: Placement) -> Bed {
-    let mut options = options(placement);
+fn unsynced(case: &Case) -> Bed {
+    let mut options = case.options();
     options.memtable_bytes = 1 << 20;
-    let mut bed = Bed::new(options);
+    let mut bed = Bed::with(case, options);
     bed.fill(0..10);
     let mut bed = bed.close().open();
     bed.put(3, 200);
@@ -182,7 +183,7 @@ fn unsynced(placement: Placement) -> Bed {
 /// The files that hold what is not durable, and how much of each is: value files, or the log where there are none.
 fn grown(bed: &Bed) -> Vec<(String, usize, Vec<u8>)> {
     let old = files(&bed.fs.power_loss(Fate::DropUnsynced));
-    let end = if separates_at_commit(bed.db()) { ".val" } else { ".log" };
+    let end = if bed.case().separates_at_commit() { ".val" } else { ".log" };
     let grown = files(&bed.fs).into_iter().filter(|(name, _)| name.ends_with(end)).map(|(name, bytes)| {
         let durable = old.get(&name).map_or(0, Vec::len);
         (name, durable, bytes)
@@ -196,8 +197,8 @@ fn opens_as_a_prefix(bed: &Bed, image: &MemoryFs, what: &str) {
 }
 
 /// Each file that grew is truncated at any byte of what was not synced; all others are whole.
-pub fn b03_a_file_torn_at_any_byte_opens(placement: Placement) {
-    let bed = unsynced(placement);
+pub fn b03_a_file_torn_at_any_byte_opens(case: &Case) {
+    let bed = unsynced(case);
     let grown = grown(&bed);
     assert!(!grown.is_empty());
     let cuts: usize = grown.iter().map(|(_, durable, bytes)| bytes.len() - durable).sum();
@@ -211,8 +212,8 @@ pub fn b03_a_file_torn_at_any_byte_opens(placement: Placement) {
 }
 
 /// Zeros follow what was written, or replace its end: sectors that were allocated and never written.
-pub fn b12_zeros_behind_the_end_of_a_file_are_no_commits(placement: Placement) {
-    let bed = unsynced(placement);
+pub fn b12_zeros_behind_the_end_of_a_file_are_no_commits(case: &Case) {
+    let bed = unsynced(case);
     for (name, durable, bytes) in grown(&bed) {
         for zeros in [1, 7, 22, 23, 100, 511, 512, 4096, 70_000] {
             let image = bed.fs.power_loss(Fate::KeepAll);
@@ -232,8 +233,8 @@ pub fn b12_zeros_behind_the_end_of_a_file_are_no_commits(placement: Placement) {
 }
 
 /// One keyspace keeps the oldest of many logs alive, which alone holds its commit.
-pub fn b05_the_oldest_of_many_logs_is_replayed(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn b05_the_oldest_of_many_logs_is_replayed(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.step(&Op::Create(1));
     bed.put_in(1, 1, 100);
     let logs = |bed: &Bed| files(&bed.fs).keys().filter(|name| name.ends_with(".log")).count();
@@ -253,10 +254,10 @@ pub fn b05_the_oldest_of_many_logs_is_replayed(placement: Placement) {
 }
 
 /// A log with more than a memtable holds is replayed in pieces; a crash may interrupt each of them.
-pub fn b06_a_crash_while_a_long_log_is_replayed_loses_nothing(placement: Placement) {
-    let mut options = options(placement);
+pub fn b06_a_crash_while_a_long_log_is_replayed_loses_nothing(case: &Case) {
+    let mut options = case.options();
     options.memtable_bytes = 1 << 20;
-    let mut bed = Bed::new(options);
+    let mut bed = Bed::with(case, options);
     (0..4).for_each(|_| bed.fill(0..40));
     bed.step(&Op::Sync);
     let mut set = bed.set().clone();
@@ -272,8 +273,8 @@ pub fn b06_a_crash_while_a_long_log_is_replayed_loses_nothing(placement: Placeme
 }
 
 /// Recovery from a crash during GC crashes too, at every change it makes; a few times a third time.
-pub fn b10_a_crash_within_the_recovery_of_a_collection_loses_nothing(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn b10_a_crash_within_the_recovery_of_a_collection_loses_nothing(case: &Case) {
+    let mut bed = Bed::new(case);
     half_dead(&mut bed);
     let mut camera = Camera::new(&bed.fs, Plan { seed: 11, every: 29, random: 1, only: None });
     bed.collect();
@@ -286,5 +287,5 @@ pub fn b10_a_crash_within_the_recovery_of_a_collection_loses_nothing(placement: 
         examined.unwrap_or_else(|trouble| panic!("{image}: {trouble}"));
     }
     let crashes = report.of("crashes in recovery");
-    assert!(crashes > 20 || !separates(bed.db()), "{crashes} crashes in recovery");
+    assert!(crashes > 20 || !case.separates(), "{crashes} crashes in recovery");
 }

@@ -15,13 +15,13 @@ use bifold_sim::{
     read::Trouble,
 };
 
-use crate::support::{
-    Bed, EVERYTHING, Placement, Prepared, compare, contents, files, holders, options, path, separates,
-    separates_at_commit,
+use crate::{
+    Case,
+    support::{Bed, EVERYTHING, Prepared, compare, contents, files, holders, path, spec},
 };
 
-fn prepared(placement: Placement) -> Prepared {
-    let mut bed = Bed::new(options(placement));
+fn prepared(case: &Case) -> Prepared {
+    let mut bed = Bed::new(case);
     bed.fill(0..24);
     bed.step(&Op::Flush);
     bed.cool();
@@ -39,20 +39,20 @@ fn open(prepared: &Prepared) -> (FaultyFs, bifold_io::memory::MemoryFs, Db) {
     (faulty, memory, db)
 }
 
-/// Everything is collected, with a flush in between.
+/// GC of everything, and then a flush.
 fn collect(db: &Db) -> bifold::Result<()> {
     db.collect_garbage()?;
     db.flush()
 }
 
 /// Every call that GC makes fails: once, or together with all that follow.
-pub fn a17_an_error_within_a_collection_is_told_and_loses_nothing(placement: Placement) {
-    let prepared = prepared(placement);
+pub fn a17_an_error_within_a_collection_is_told_and_loses_nothing(case: &Case) {
+    let prepared = prepared(case);
     let (faulty, _, db) = open(&prepared);
     let before = faulty.calls();
     collect(&db).unwrap();
     let last = faulty.calls();
-    assert!(last - before > 50 || !separates(&db));
+    assert!(last - before > 50 || !case.separates());
     let kinds = [FaultKind::EIO, FaultKind::ENOSPC, FaultKind::ShortWrite];
     for at in before + 1..=last {
         let lasting = if at % 2 == 0 { Persistence::Once } else { Persistence::Calls(20_000) };
@@ -124,8 +124,8 @@ fn fails(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
 }
 
 /// `verify`, opening for reading only, reading everything and closing change no byte of a sound database.
-pub fn a19_verifying_and_reading_change_no_byte(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn a19_verifying_and_reading_change_no_byte(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..30);
     bed.collect();
     bed.fill(10..40);
@@ -135,24 +135,24 @@ pub fn a19_verifying_and_reading_change_no_byte(placement: Placement) {
         let before = files(&fs);
         let report = bifold::verify_in(&env::simulated(&fs), env::DIR, |_| {}).unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
-        let frozen = bifold::Options { access: Access::ReadOnly, ..options(placement) };
+        let frozen = bifold::Options { access: Access::ReadOnly, ..case.options() };
         let db = Db::open_in(env::simulated(&fs), env::DIR, frozen).unwrap();
         compare(&db, &model).unwrap();
-        assert!(matches!(db.collect_garbage(), Err(Error::ReadOnly)), "a read-only database was collected");
+        assert!(matches!(db.collect_garbage(), Err(Error::ReadOnly)), "GC ran in a read-only database");
         db.close().unwrap();
         assert!(files(&fs) == before, "files changed");
     }
 }
 
 /// The disk fills up; then half is deleted, and GC gives the space back.
-pub fn c12_a_full_disk_can_be_emptied_by_collecting(placement: Placement) {
-    let mut bed = Bed::new(options(placement));
+pub fn c12_a_full_disk_can_be_emptied_by_collecting(case: &Case) {
+    let mut bed = Bed::new(case);
     bed.fill(0..50);
     let (fs, mut model, set) = (bed.fs.clone(), bed.model().clone(), bed.set().clone());
     fs.set_capacity(Some(fs.used_bytes() + (1 << 20)));
     let mut tag = 1;
     loop {
-        let (key, value) = (key_bytes(tag), crate::support::spec(u32::from(tag), 900));
+        let (key, value) = (key_bytes(tag), spec(u32::from(tag), 900));
         model.begin(&[bifold_sim::model::Change::Put(0, key.clone(), value)]);
         match bed.db().put(&key, value.bytes()) {
             Ok(()) => {}
@@ -171,7 +171,7 @@ pub fn c12_a_full_disk_can_be_emptied_by_collecting(placement: Placement) {
     let head = model.check(&found, Crash::Kill).unwrap_or_else(|mismatch| panic!("{mismatch}"));
     drop(db);
     model.cut_back_to(head);
-    let mut bed = Bed::on(&fs, model, set.database);
+    let mut bed = Bed::on(case, &fs, model);
     bed.check();
     let of_data = |bed: &Bed| {
         let space = bed.db().stats().space;
@@ -240,8 +240,8 @@ fn unreadable(db: &Db, model: &Model, name: &str) -> BTreeSet<Box<[u8]>> {
 }
 
 /// A flipped bit: reads, merges and GC answer right or name the file. What could be read before still can be.
-pub fn c13_damage_is_told_with_its_place_and_spoils_nothing_else(placement: Placement) {
-    let prepared = prepared(placement);
+pub fn c13_damage_is_told_with_its_place_and_spoils_nothing_else(case: &Case) {
+    let prepared = prepared(case);
     let mut hits = 0;
     for (name, bit) in bits(&prepared) {
         let Some(db) = damaged(&prepared, &name, bit) else {
@@ -263,8 +263,8 @@ pub fn c13_damage_is_told_with_its_place_and_spoils_nothing_else(placement: Plac
 }
 
 /// A scan over damage yields every key, or ends with an error; it never goes on behind one with keys left out.
-pub fn c14_an_iterator_leaves_nothing_out_behind_damage(placement: Placement) {
-    let prepared = prepared(placement);
+pub fn c14_an_iterator_leaves_nothing_out_behind_damage(case: &Case) {
+    let prepared = prepared(case);
     let tree = prepared.model.current(0).unwrap();
     let head = prepared.model.head();
     for (name, bit) in bits(&prepared) {
@@ -294,17 +294,17 @@ pub fn c14_an_iterator_leaves_nothing_out_behind_damage(placement: Placement) {
 
 /// Commits were synced, a later one followed, and the process was killed before any file was recorded again: a
 /// flipped bit among their values is damage, not the end of the log.
-pub fn b04_damage_before_a_synced_commit_drops_none_behind_it(placement: Placement) {
-    let mut options = options(placement);
+pub fn b04_damage_before_a_synced_commit_drops_none_behind_it(case: &Case) {
+    let mut options = case.options();
     options.memtable_bytes = 1 << 20;
-    let mut bed = Bed::new(options);
+    let mut bed = Bed::with(case, options);
     bed.fill(0..20);
     bed.step(&Op::Sync);
     bed.put(0, 1);
     bed.step(&Op::Sync);
-    let killed = Prepared { fs: bed.fs.fork(), model: bed.model().clone(), set: bed.set().clone() };
+    let killed = Prepared { case: case.clone(), fs: bed.fs.fork(), model: bed.model().clone(), set: bed.set().clone() };
     let names: Vec<String> = files(&killed.fs).into_keys().filter(|name| name.ends_with(".val")).collect();
-    assert_eq!(names.is_empty(), !separates_at_commit(bed.db()));
+    assert_eq!(names.is_empty(), !case.separates_at_commit());
     let mut hits = 0;
     for name in &names {
         let bits = files(&killed.fs)[name].len() as u64 * 8;

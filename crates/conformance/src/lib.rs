@@ -1,8 +1,22 @@
-//! The battery that every placement must pass: one test for each row of the table in `reliability/rows.md`.
+//! The battery that every placement of Bifold must pass, as a library: one test for each row of the table in
+//! `reliability/rows.md`, which lists bugs that other engines with separated values had.
 //!
-//! A row is written once, as a function of the placement, and stands in [`each_row`]. A placement, or a variant of
-//! one, is one line at the end of this file. Rows use the public interface of `bifold` and files in memory; what is
-//! small here is small so that a few hundred writes fill, split, empty and delete many files.
+//! [`battery!`] makes the tests of a placement. In a file of `tests/`:
+//!
+//! ```
+//! bifold_conformance::battery! {
+//!     wisckey: bifold_conformance::Case::new(bifold::Placement::WiscKey);
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! A placement of your own is `Case::own("its_name", its_factory)`. How to write one is in `docs/own-placement.md`.
+//!
+//! `cargo test` then runs `wisckey::a01_a_deleted_key_does_not_come_back_when_its_value_moves` and the others.
+//!
+//! A row is a function of a [`Case`]: the placement, its options, and what is known about it. Rows use the public
+//! interface of `bifold` and files in memory; what is small here is small so that a few hundred writes fill, split,
+//! empty and delete many files. A row panics where the placement fails it.
 //!
 //! | module | rows about |
 //! |---|---|
@@ -11,23 +25,28 @@
 //! | [`readers`] | what readers that began earlier see |
 //! | [`crashes`] | what a crash leaves |
 //! | [`faults`] | what errors and damage leave |
-//! | [`exact`] | what must be exact where compaction reports what is dead: a list of its own |
-//! | [`support`], [`meanwhile`] | databases, models and images; actions of another thread during a call |
+//! | [`mod@exact`] | what must be exact where compaction reports what is dead: [`exact!`] makes the tests |
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should panic")]
 
-mod crashes;
-mod deletes;
-mod exact;
-mod faults;
+mod case;
+pub mod crashes;
+pub mod deletes;
+pub mod exact;
+pub mod faults;
 mod meanwhile;
-mod moves;
-mod readers;
+pub mod moves;
+pub mod readers;
 mod support;
 
-/// Hands the list of all rows to a macro, together with a placement.
-macro_rules! each_row {
-    ($then:ident, $placement:ident) => {
-        $then! { $placement
+pub use case::{Case, Dead, MIN_BYTES, Separated};
+
+/// Makes one test for each row and each of these placements: `name: case;` gives the tests `name::row`. The case is an
+/// expression of type [`Case`], which each test evaluates.
+#[macro_export]
+macro_rules! battery {
+    ($($name:ident: $case:expr);+ $(;)?) => {
+        $crate::rows! { [$($name: $case;)+]
             crashes: a03_copies_that_are_listed_without_their_moves_replace_nothing
             crashes: a03_moves_that_no_table_holds_survive_a_crash_at_every_io
             crashes: a09_a_crash_while_everything_is_cleared_leaves_all_or_nothing
@@ -76,38 +95,11 @@ macro_rules! each_row {
     };
 }
 
-macro_rules! tests_of {
-    ($placement:ident $($module:ident: $row:ident)+) => {
-        $(
-            #[test]
-            fn $row() {
-                crate::$module::$row(crate::support::Placement::$placement);
-            }
-        )+
-    };
-}
-
-macro_rules! battery {
-    ($($name:ident: $placement:ident;)+) => {
-        $(mod $name { each_row!(tests_of, $placement); })+
-    };
-}
-
-battery! {
-    inline: Inline;
-    wisckey: WiscKey;
-    hashkv: HashKv;
-    novkv: NovKv;
-    hashkv_cold_log: HashKvColdLog;
-    diffkv: DiffKv;
-    diffkv_unmerged: DiffKvUnmerged;
-    unikv: UniKv;
-}
-
-/// The tests of [`exact`], for the placements that they are about.
-macro_rules! each_exact {
-    ($then:ident, $placement:ident) => {
-        $then! { $placement
+/// Makes the tests of [`mod@exact`] for placements that know exactly what is dead. Written as [`battery!`].
+#[macro_export]
+macro_rules! exact {
+    ($($name:ident: $case:expr);+ $(;)?) => {
+        $crate::rows! { [$($name: $case;)+]
             exact: valid_records_are_the_versions_in_the_index_after_any_history
             exact: a_crash_at_any_io_leaves_no_version_lost_or_kept_in_vain
             exact: a_crash_within_a_recovery_of_two_keyspaces_leaves_no_copy
@@ -117,14 +109,23 @@ macro_rules! each_exact {
     };
 }
 
-macro_rules! exact {
-    ($($name:ident: $placement:ident;)+) => {
-        $(mod $name { each_exact!(tests_of, $placement); })+
-    };
-}
+/// Makes the tests of these rows.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! rows {
+    ([] $($rows:tt)+) => {};
+    ([$name:ident: $case:expr; $($others:tt)*] $($module:ident: $row:ident)+) => {
+        mod $name {
+            #[allow(unused_imports, reason = "a case may need no name of the file")]
+            use super::*;
 
-exact! {
-    novkv_exact: NovKv;
-    diffkv_exact: DiffKv;
-    unikv_exact: UniKv;
+            $(
+                #[test]
+                fn $row() {
+                    $crate::$module::$row(&$case);
+                }
+            )+
+        }
+        $crate::rows! { [$($others)*] $($module: $row)+ }
+    };
 }

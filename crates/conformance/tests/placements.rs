@@ -1,0 +1,63 @@
+//! The battery for the placements of Bifold, and what must be exact in those where compaction reports what is dead.
+
+use bifold::{
+    Compaction, KeyspaceOptions, Placement,
+    options::{Cold, HashIndex, MergePolicy, TwoLayer},
+};
+use bifold_conformance::{Case, Dead, Separated};
+
+bifold_conformance::battery! {
+    inline: case(Placement::Inline).separated(Separated::Never);
+    wisckey: case(Placement::WiscKey);
+    hashkv: hashkv();
+    novkv: novkv();
+    hashkv_cold_log: hashkv().with(|keyspace| keyspace.values.hashkv.cold = Cold::Log).with_cold_files();
+    diffkv: diffkv();
+    diffkv_unmerged: diffkv().with(|keyspace| keyspace.values.diffkv.merge = MergePolicy::Off);
+    unikv: unikv();
+}
+
+bifold_conformance::exact! {
+    novkv_exact: novkv();
+    diffkv_exact: diffkv();
+    unikv_exact: unikv();
+}
+
+mod exact {
+    #[test]
+    fn workers_that_collect_at_once_lose_nothing_and_count_right() {
+        bifold_conformance::exact::workers_that_collect_at_once_lose_nothing_and_count_right(&super::diffkv());
+    }
+}
+
+/// Groups of 2 KiB, and values from 150 bytes on in logs, where a placement has these.
+fn case(placement: Placement) -> Case {
+    Case::new(placement).with(|keyspace| {
+        let values = &mut keyspace.values;
+        (values.hashkv.group_bytes, values.hashkv.groups_max) = (2 << 10, 32);
+        (values.diffkv.large_bytes, values.diffkv.max_sorted_run) = (150, 3);
+    })
+}
+
+fn hashkv() -> Case {
+    case(Placement::HashKv).with_range_deletes_in_files()
+}
+
+fn novkv() -> Case {
+    case(Placement::NovKv).dead(Dead::Named)
+}
+
+fn diffkv() -> Case {
+    case(Placement::DiffKv).separated(Separated::ByCommitsAndFlushes).with_moves_by_rewrites()
+}
+
+fn unikv() -> Case {
+    let two_layers = |keyspace: &mut KeyspaceOptions| {
+        keyspace.compaction = Compaction::TwoLayer(TwoLayer { unsorted_bytes: 12 << 10, scan_merge_runs: 3 });
+        keyspace.partition_bytes = Some(24 << 10);
+        // Tags that lead to wrong runs now and then.
+        keyspace.hash_index = Some(HashIndex { tag_bits: 6, ..HashIndex::default() });
+        keyspace.filter_bits_per_key = 0;
+    };
+    case(Placement::UniKv).with(two_layers).separated(Separated::ByMerges).with_moves_by_rewrites()
+}
