@@ -92,8 +92,9 @@ use crate::api::options::{self, KeyspaceOptions, PlacementName};
 pub use bifold_contract::{Entry, FileId, IoSource, KeyspaceId, Kind, Pointer, SeqNo, Value, ValueEdit, ValueFileMeta};
 #[doc(inline)]
 pub use bifold_format::{
+    compression::Compressor,
     pointer,
-    value::{ValueKind, ValueRecord},
+    value::{ValueKind, ValueRecord, encode_value},
 };
 #[doc(inline)]
 pub use bifold_values::{
@@ -161,7 +162,7 @@ impl Registry {
             options::Placement::Own(name) if !self.factories.contains_key(&name) => {
                 let reason = format!(
                     "keyspace `{keyspace}` has placement `{name}`, which is none of Bifold's and is not registered: \
-                     open the database with a program that has it in `Options::placements`; nothing was changed"
+                     open the database with a program that has it in `Options::placements`"
                 );
                 Err(Error::invalid("option `placements`", reason))
             }

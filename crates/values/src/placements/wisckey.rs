@@ -9,7 +9,7 @@
 //! The paper's circular log is a sequence of files here, so that space is freed as files instead of holes.
 //!
 //! **When.** Flush and compaction report which addresses they drop, late and not all of them. So the index is also
-//! asked about a sample of the log ([`GarbageEstimate`]): `pick` returns a [`Look`] when, by what was written since the
+//! asked about a sample of the log ([`GarbageEstimate`]): `pick` returns a `Look` when, by what was written since the
 //! last look, as much may be dead as the space target allows. GC runs while values and tables together
 //! exceed the space target and at least a sixteenth of the live bytes is dead. Data that is only written once is
 //! sampled each time it has grown by about a third, and never copied.
