@@ -12,7 +12,9 @@ use bifold_index::{
 };
 use bifold_values::{
     parts::value_files::{StoreContext, ValueFiles},
-    placements::{Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, unikv, wisckey::WiscKey},
+    placements::{
+        Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, unikv::UniKv, wisckey::WiscKey,
+    },
     store::ValueStore,
 };
 
@@ -35,7 +37,7 @@ pub(crate) fn values(options: &KeyspaceOptions, found: FoundFiles<'_>) -> Result
         Placement::HashKv => ValueStore::new(Arc::clone(&files), HashKv::open(&files, of_values)?),
         Placement::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
         Placement::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
-        Placement::UniKv => ValueStore::new(Arc::clone(&files), unikv::open(&files, of_values)),
+        Placement::UniKv => ValueStore::new(Arc::clone(&files), UniKv::open(&files, of_values)),
         Placement::Own(name) => match own {
             OwnPlacements::Of(registry) => ValueStore::of(Arc::clone(&files), registry.open(name, &files, of_values)?),
             OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),

@@ -5,6 +5,7 @@
 //! | [`value_files`] | the value files of a keyspace: creating, appending, reading, syncing; the manifest; recovery |
 //! | [`value_log`] | the file that commits append values to |
 //! | [`sorted_table`] | values by key, with an index (NovKV §III-A.2) |
+//! | [`ordered_values`] | values that flushes and merges sort partially (DiffKV §3; UniKV §III-C) |
 //! | [`drop_keys`] | which versions compaction has dropped (NovKV §III-B) |
 //! | [`handles`] | the current place of values whose pointers are out of date (NovKV §III-D) |
 //! | [`relocation`] | GC of files by asking the index (HashKV §2.2; DiffKV §4.2) |
@@ -31,6 +32,7 @@ pub mod garbage_estimate;
 pub mod handles;
 pub mod hash_map;
 pub mod key_table;
+pub mod ordered_values;
 pub mod relocation;
 pub mod salvage;
 pub mod scan;

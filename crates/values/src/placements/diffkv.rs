@@ -9,139 +9,137 @@
 //! | paper | here |
 //! |---|---|
 //! | vTable, sorted group, vTree (§3.2) | a value file with an [`Extent`]; its `group`; the levels of all extents |
-//! | compaction-triggered merge (§3.3) | `merge` |
+//! | compaction-triggered merge (§3.3) | [`merge`] |
 //! | lazy merge, scan-optimised merge (§3.4) | [`order`] |
 //! | state-aware lazy GC (§3.5) | counters of dead bytes in the manifest; `has_garbage_tag` follows from them |
 //! | *value_small*, *value_large* (§4.1) | `separate_from_bytes`, `large_bytes` |
-//! | hot and cold vLog, greedy GC (§4.2) | [`ValueLog`], files of survivors; `victims` |
+//! | hot and cold vLog, greedy GC (§4.2) | [`ValueLog`], files of survivors; [`queue`], `Logs` |
 //! | a vTable that no merge reads (ours) | past the space target `pick` asks for a rewrite of its keys |
 //!
-//! **What is exact.** One entry of the index leads to each record of a vTable, until a rewrite drops the entry or
-//! moves the value. The edit that installs the rewrite counts the record as dead. So a vTable is empty when its
-//! counter says so, after any crash.
+//! What the sorted values have in common with those of other placements is in [`ordered_values`]. Logs are here.
 //!
-//! **Readers** of an older state may find that a vTable was deleted. Then they look the version up again: whoever
-//! keeps a version alive keeps it in the present state too, at another place.
+//! **Concurrent GC** (§4.2, "multiple GC threads"). GC runs on different logs are independent: each move is checked
+//! against the index by itself. Any number of them runs concurrently with one rewrite.
 //!
+//! [`ordered_values`]: crate::parts::ordered_values
+//! [`merge`]: crate::parts::ordered_values::merge
+//! [`order`]: crate::parts::ordered_values::order
+//! [`queue`]: crate::parts::ordered_values::queue
 //! [`Extent`]: crate::parts::value_files::Extent
 
-mod merge;
 pub mod options;
-pub mod order;
 #[cfg(test)]
 mod tests;
-mod victims;
 
 use std::sync::{Arc, Mutex};
 
-use crate::placement::{
-    Explained, GcClaim, GcJob, Order, Placement, Profile, RewriteJob, SpacePressure, ValueSpace, WriteOp,
-};
-use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit, planted};
+use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit};
 
-use self::{
-    merge::{Merge, Work},
-    options::DiffKvOptions,
-    victims::{GarbageFirst, Job},
-};
 use super::{Settings, ValueOptions};
-use crate::parts::{
-    stale_estimate::StaleEstimate,
-    value_files::{ORDERED, ValueFile, ValueFiles},
-    value_log::ValueLog,
+use crate::{
+    parts::{
+        ordered_values::{
+            OrderedValues, Rules,
+            queue::{Due, Queue, Rewrite},
+        },
+        relocation::relocate,
+        stale_estimate::StaleEstimate,
+        sync::LockExt,
+        value_files::{ValueFile, ValueFiles},
+        value_log::ValueLog,
+    },
+    placement::{
+        Explained, GcClaim, GcContext, GcJob, GcOutcome, Order, Placement, Profile, RewriteJob, SpacePressure,
+        ValueSpace, WriteOp,
+    },
 };
+
+/// One GC run on logs takes as many bytes as so many full files.
+const FILES_AT_ONCE: u64 = 4;
+
+/// Medium values are separated from the flush on.
+const SEPARATED_FROM: u8 = 0;
 
 /// Medium values in vTables, large ones in logs.
 pub struct DiffKv {
-    shared: Arc<Shared>,
+    ordered: OrderedValues,
     /// The hot vLog.
     value_log: ValueLog,
     /// Log files that GC is copying, and the copies.
     busy: Arc<Mutex<Vec<FileId>>>,
 }
 
-/// What differs between placements that separate and sort values in rewrites.
-#[derive(Clone, Copy, Debug)]
-pub struct Design {
-    /// The placement's name.
-    pub name: &'static str,
-    /// Values that are not small are separated in tables of this level and below it.
-    pub separated_from: u8,
-    /// Large values go to logs at commit, and what commits overwrite is sampled, since logs make space tight within a
-    /// burst.
-    pub has_logs: bool,
-    /// Its options, of those of all placements.
-    pub sorted: fn(&ValueOptions) -> DiffKvOptions,
-}
-
-/// DiffKV's own: separated from the flush on.
-const DESIGN: Design = Design { name: "diffkv", separated_from: 0, has_logs: true, sorted: |options| options.diffkv };
-
-/// What merges need too.
-struct Shared {
-    design: Design,
-    options: Settings,
-    files: Arc<ValueFiles>,
-    work: Work,
-    /// The stale estimate: what is dead and no merge has read yet.
-    stale: StaleEstimate,
-}
-
-impl Shared {
-    /// Whether so much of a file is garbage that its values move with the next merge that reads them (§3.5, "GC
-    /// tag").
-    fn has_garbage_tag(&self, file: &ValueFile) -> bool {
-        file.valid_share() < self.sorted().gc_threshold
-    }
-
-    /// The options in force that only this design uses.
-    fn sorted(&self) -> DiffKvOptions {
-        (self.design.sorted)(&self.options.now())
-    }
-}
-
 impl DiffKv {
     /// Opens it with the existing files.
     #[must_use]
     pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Self {
-        Self::open_as(DESIGN, files, options)
+        let ordered = OrderedValues::new(files, (options, rules), SEPARATED_FROM, StaleEstimate::unknown());
+        Self { ordered, value_log: ValueLog::new(Arc::clone(files), options), busy: Arc::default() }
     }
 
-    /// The same, of another design.
-    #[must_use]
-    pub fn open_as(design: Design, files: &Arc<ValueFiles>, options: &Settings) -> Self {
-        let value_log = ValueLog::new(Arc::clone(files), options);
-        let stale = if design.has_logs { StaleEstimate::unknown() } else { StaleEstimate::none() };
-        let shared = Arc::new(Shared {
-            design,
-            options: options.clone(),
-            files: Arc::clone(files),
-            work: Work::default(),
-            stale,
-        });
-        Self { shared, value_log, busy: Arc::default() }
+    /// The GC queue while these jobs are running: vTables, and logs that nobody appends to or copies.
+    fn queue(&self, running: &[GcClaim]) -> Queue<'_> {
+        let (head, busy) = (self.value_log.head(), self.busy.hold());
+        Queue::new(&self.ordered, running, |id| Some(id) != head && !busy.contains(&id))
     }
 
-    fn value_files(&self) -> &Arc<ValueFiles> {
-        &self.shared.files
+    /// GC of the first of these logs.
+    fn logs(&self, victims: &[&Arc<ValueFile>]) -> Logs {
+        let mut bytes = 0;
+        let file_bytes = self.ordered.options().now().file_bytes;
+        let has_room = |file: &&&Arc<ValueFile>| {
+            bytes += file.len();
+            bytes - file.len() < FILES_AT_ONCE * file_bytes
+        };
+        let logs = victims.iter().filter(|file| file.extent().is_none()).take_while(has_room);
+        let claim = GcClaim::of(logs.map(|file| file.id).collect());
+        Logs { claim, file_bytes, files: Arc::clone(self.ordered.files()), busy: Arc::clone(&self.busy) }
+    }
+}
+
+/// When values of vTables move.
+fn rules(options: &ValueOptions) -> Rules {
+    let diffkv = &options.diffkv;
+    Rules { gc_threshold: diffkv.gc_threshold, merge: diffkv.merge, max_sorted_run: diffkv.max_sorted_run as usize }
+}
+
+/// GC of some logs: the index says what is live (§4.2).
+struct Logs {
+    claim: GcClaim,
+    file_bytes: u64,
+    files: Arc<ValueFiles>,
+    busy: Arc<Mutex<Vec<FileId>>>,
+}
+
+impl GcJob for Logs {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        let live_bytes = |&id: &FileId| self.files.get(id).map_or(0, |file| file.len() - file.dead());
+        let live_bytes: Vec<u64> = self.claim.files.iter().map(live_bytes).collect();
+        let sources = &self.claim.files[..gc.fit(&live_bytes)?];
+        let done = relocate(&self.files, &self.busy, (sources, self.file_bytes), gc)?;
+        Ok(GcOutcome::freed(done.map_or(0, |done| done.freed_bytes)))
     }
 }
 
 impl Placement for DiffKv {
     fn profile(&self) -> Profile {
-        let Shared { design, options, .. } = &*self.shared;
-        let (separates_from, large_from) = (options.now().separates_from(), self.shared.sorted().large_from());
+        let options = self.ordered.options().now();
+        let large_from = options.diffkv.large_from();
         Profile {
-            name: design.name,
-            separates_from: design.has_logs.then_some(large_from),
+            name: "diffkv",
+            separates_from: Some(large_from),
             separates_at_rewrite: true,
-            learns_from_rewrites: design.has_logs.then_some(separates_from.min(large_from)),
+            learns_from_rewrites: Some(options.separates_from().min(large_from)),
         }
     }
 
     fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            WriteOp::Put { key, value } if value.len() >= self.shared.sorted().large_from() => {
+            WriteOp::Put { key, value } if value.len() >= self.ordered.options().now().diffkv.large_from() => {
                 self.value_log.append(seqno, key, value).map(Some)
             }
             _ => Ok(None),
@@ -149,27 +147,25 @@ impl Placement for DiffKv {
     }
 
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
-        Ok(Box::new(Merge::new(&self.shared, job)))
+        Ok(self.ordered.rewriter(job))
     }
 
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
-        let choice = GarbageFirst::concurrent_with(self, running).pick(pressure)?;
-        Some(Box::new(Job::new(self, choice)))
+        match self.queue(running).due(pressure)? {
+            Due::Search => Some(Box::new(Rewrite::search())),
+            Due::Victims(victims) => Some(match Rewrite::of(&victims) {
+                Some(rewrite) => Box::new(rewrite),
+                None => Box::new(self.logs(&victims)),
+            }),
+        }
     }
 
     fn may_move(&self, from: u8, to: u8) -> bool {
-        let separated_from = self.shared.design.separated_from;
-        from >= separated_from || to < separated_from
+        self.ordered.may_move(from, to)
     }
 
     fn drained_by(&self, edit: &ValueEdit) -> Vec<(FileId, u64)> {
-        let files = edit.garbage.iter().filter_map(|&(id, bytes, _)| Some((self.value_files().get(id)?, bytes)));
-        let is_empty = |(file, bytes): &(Arc<ValueFile>, u64)| {
-            let (dead, all) = (file.dead() + bytes, file.len() - file.start());
-            let is_empty = dead == all || (planted!("drop_nearly_empty") && dead + 200 >= all);
-            file.description.class == ORDERED && is_empty
-        };
-        files.filter(is_empty).map(|(file, _)| (file.id, file.len())).collect()
+        self.ordered.drained_by(edit)
     }
 
     fn give_up(&self, files: &ValueFiles, edit: &ValueEdit) {
@@ -177,32 +173,24 @@ impl Placement for DiffKv {
     }
 
     fn space(&self) -> ValueSpace {
-        let (files, total_bytes, drained_bytes) = self.value_files().sizes();
-        // What a merge has copied counts as live at its old place.
-        let is_copy = |file: &Arc<ValueFile>| file.description.class == ORDERED && !file.is_known();
-        let copied: u64 = self.value_files().in_use().iter().filter(|&file| is_copy(file)).map(|file| file.len()).sum();
-        let live_bytes = (total_bytes - drained_bytes).saturating_sub(self.value_files().dead_bytes() + copied);
-        let left_out_bytes = self.value_files().left_out_bytes();
-        ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }
+        self.ordered.space()
     }
 
     fn note_overwritten(&self, bytes: u64) {
-        self.shared.stale.add(bytes);
+        self.ordered.stale().add(bytes);
     }
 
     fn stale_bytes(&self, pressure: &SpacePressure) -> u64 {
-        self.shared.stale.keep_below(pressure.stale_at_most(self.space().live_bytes))
+        self.ordered.stale_bytes(pressure)
     }
 
     fn order(&self) -> Order {
-        let mut files = self.value_files().in_use();
-        files.retain(|file| file.description.class == ORDERED);
-        let is_tagged = |file: &ValueFile| self.shared.has_garbage_tag(file) || order::has_overlap_tag(file);
-        self.shared.work.with(order::by_level(&files, is_tagged))
+        self.ordered.order()
     }
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
-        GarbageFirst::of(self).explain(pressure)
+        let next = self.pick(pressure, &[]).map_or_else(Vec::new, |job| job.claim().files.clone());
+        self.queue(&[]).explain(pressure, &next)
     }
 
     fn seal(&self, files: &ValueFiles) {

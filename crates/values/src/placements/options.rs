@@ -145,7 +145,7 @@ pub(crate) const SMALL: ValueOptions = ValueOptions {
     diffkv: DiffKvOptions {
         gc_threshold: 0.7,
         large_bytes: 1 << 10,
-        merge: super::diffkv::order::MergePolicy::ScanOptimised,
+        merge: crate::parts::ordered_values::order::MergePolicy::ScanOptimised,
         max_sorted_run: 10,
     },
     unikv: UniKvOptions { gc_threshold: 0.7 },

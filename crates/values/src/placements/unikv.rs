@@ -10,7 +10,7 @@
 //!
 //! What the paper has, and what stands for it here:
 //!
-//! * Partial KV separation (§III-C): a merge into level 1 or deeper separates what is not small ([`DESIGN`]).
+//! * Partial KV separation (§III-C): a merge into level 1 or deeper separates what is not small ([`SEPARATED_FROM`]).
 //! * A log for each merge: value files with an extent, of about `file_bytes`.
 //! * GC of the partition with most garbage, its valid values to a new log (§III-C): past the space target `pick` asks
 //!   for a rewrite of the keys of the file with most garbage. All other files of these keys with too much garbage
@@ -18,8 +18,8 @@
 //! * Values that two partitions share are split by later GC (§III-D): the file's counter knows how much of it is dead,
 //!   whichever partition drops it.
 //!
-//! [`diffkv`](super::diffkv) does the same one level further up, with the same files, exact counters of dead bytes,
-//! and readers that look a version up again when its file was deleted. So the two share all of their code.
+//! Files, counters of dead bytes, merges and readers are those of [`ordered_values`](crate::parts::ordered_values),
+//! which [`diffkv`](super::diffkv) uses one level further up.
 //!
 //! **Space.** What is overwritten in level 0 is found by the merge that takes it down, and exists twice until then.
 //! So level 0 is merged when that may be a fourth of the garbage that `space_target` allows, if that is before it has
@@ -27,15 +27,22 @@
 
 use std::sync::Arc;
 
-use bifold_contract::Result;
+use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Settings, ValueOptions,
-    diffkv::{Design, DiffKv, options::DiffKvOptions, order::MergePolicy},
-    options::check_gc_threshold,
+use super::{Settings, ValueOptions, options::check_gc_threshold};
+use crate::{
+    parts::{
+        ordered_values::{
+            OrderedValues, Rules,
+            order::MergePolicy,
+            queue::{Due, Queue, Rewrite},
+        },
+        stale_estimate::StaleEstimate,
+        value_files::ValueFiles,
+    },
+    placement::{Explained, GcClaim, GcJob, Order, Placement, Profile, RewriteJob, SpacePressure, ValueSpace, WriteOp},
 };
-use crate::parts::value_files::ValueFiles;
 
 /// Options that only `unikv` uses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,16 +69,74 @@ impl UniKvOptions {
     }
 }
 
-/// Separated from level 1 on, and never at commit.
-pub const DESIGN: Design = Design { name: "unikv", separated_from: 1, has_logs: false, sorted };
+/// Values are separated from level 1 on, and never at commit.
+const SEPARATED_FROM: u8 = 1;
 
-/// Level 1 is the last: values move only because of garbage.
-fn sorted(options: &ValueOptions) -> DiffKvOptions {
-    DiffKvOptions { gc_threshold: options.unikv.gc_threshold, merge: MergePolicy::Off, ..options.diffkv }
+/// Inline values in the UnsortedStore, values by key in the SortedStore.
+pub struct UniKv {
+    ordered: OrderedValues,
 }
 
-/// Opens it with the existing files.
-#[must_use]
-pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> DiffKv {
-    DiffKv::open_as(DESIGN, files, options)
+impl UniKv {
+    /// Opens it with the existing files.
+    #[must_use]
+    pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Self {
+        // Level 0 is merged before much of it can be stale.
+        Self { ordered: OrderedValues::new(files, (options, rules), SEPARATED_FROM, StaleEstimate::none()) }
+    }
+
+    fn queue(&self, running: &[GcClaim]) -> Queue<'_> {
+        Queue::new(&self.ordered, running, |_| true)
+    }
+}
+
+/// Level 1 is the last: values move only because of garbage.
+fn rules(options: &ValueOptions) -> Rules {
+    Rules { gc_threshold: options.unikv.gc_threshold, merge: MergePolicy::Off, max_sorted_run: usize::MAX }
+}
+
+impl Placement for UniKv {
+    fn profile(&self) -> Profile {
+        Profile { name: "unikv", separates_from: None, separates_at_rewrite: true, learns_from_rewrites: None }
+    }
+
+    fn write(&self, _op: WriteOp<'_>, _seqno: SeqNo) -> Result<Option<Pointer>> {
+        Ok(None)
+    }
+
+    fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        Ok(self.ordered.rewriter(job))
+    }
+
+    fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        Some(Box::new(match self.queue(running).due(pressure)? {
+            Due::Search => Rewrite::search(),
+            Due::Victims(victims) => Rewrite::of(&victims)?,
+        }))
+    }
+
+    fn may_move(&self, from: u8, to: u8) -> bool {
+        self.ordered.may_move(from, to)
+    }
+
+    fn drained_by(&self, edit: &ValueEdit) -> Vec<(FileId, u64)> {
+        self.ordered.drained_by(edit)
+    }
+
+    fn give_up(&self, files: &ValueFiles, edit: &ValueEdit) {
+        edit.added.iter().for_each(|meta| files.remove(meta.id));
+    }
+
+    fn space(&self) -> ValueSpace {
+        self.ordered.space()
+    }
+
+    fn order(&self) -> Order {
+        self.ordered.order()
+    }
+
+    fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
+        let next = self.pick(pressure, &[]).map_or_else(Vec::new, |job| job.claim().files.clone());
+        self.queue(&[]).explain(pressure, &next)
+    }
 }

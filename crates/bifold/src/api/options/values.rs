@@ -1,9 +1,9 @@
 //! How separated values are kept.
 
 pub use bifold_values::{
-    parts::victim::Victim,
+    parts::{ordered_values::order::MergePolicy, victim::Victim},
     placements::{
-        diffkv::{options::DiffKvOptions as DiffKv, order::MergePolicy},
+        diffkv::options::DiffKvOptions as DiffKv,
         hashkv::options::{Cold, HashKvOptions as HashKv},
         novkv::options::NovKvOptions as NovKv,
         options::{CachedValues, ValueOptions as Values},

@@ -6,7 +6,7 @@ use bifold_contract::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::order::MergePolicy;
+use crate::parts::ordered_values::order::MergePolicy;
 use crate::placements::options::check_gc_threshold;
 
 /// Options that only `diffkv` uses.

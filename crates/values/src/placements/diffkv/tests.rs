@@ -10,11 +10,11 @@ use bifold_contract::{Entry, IoSource, Kept as Written, Kind, ValueFileMeta};
 use bifold_format::pointer;
 use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
-use super::{order::MergePolicy, victims::Choice, *};
+use super::{options::DiffKvOptions, *};
 use crate::{
     parts::{
         budget::Memory,
-        sync::LockExt,
+        ordered_values::order::MergePolicy,
         value_files::{COLLECTED, OVERLAPS, StoreContext},
     },
     placement::{Commits, GcContext, IndexView, Moved, RewrittenTables},
@@ -362,7 +362,7 @@ fn overwritten_logs() -> (Stage, Places) {
             let put = WriteOp::Put { key: key.as_bytes(), value: &vec![seqno as u8; 1100] };
             let to = stage.placement.write(put, seqno).unwrap().unwrap();
             if let Some(from) = places.0.hold().insert(key.into(), to) {
-                stage.placement.value_files().get(from.file).unwrap().add_dead(u64::from(from.len));
+                stage.placement.ordered.files().get(from.file).unwrap().add_dead(u64::from(from.len));
             }
         }
     }
@@ -437,14 +437,14 @@ fn threads_that_collect_different_logs_do_what_one_does() {
 #[test]
 fn what_runs_is_not_collected_again() {
     let (stage, _) = overwritten_logs();
-    let all: Vec<FileId> = stage.placement.value_files().in_use().iter().map(|file| file.id).collect();
+    let all: Vec<FileId> = stage.placement.ordered.files().in_use().iter().map(|file| file.id).collect();
     let pick = |target: f64, running: &[GcClaim]| {
         stage.placement.pick(&pressure(target), running).map(|job| job.claim().clone())
     };
     let first = pick(1.5, &[]).unwrap();
     let second = pick(1.5, std::slice::from_ref(&first)).unwrap();
     assert_ne!(first, second);
-    let dead = |id: &FileId| stage.placement.value_files().get(*id).unwrap().dead();
+    let dead = |id: &FileId| stage.placement.ordered.files().get(*id).unwrap().dead();
     let (total, dead): (u64, u64) = (stage.placement.space().total_bytes, first.files.iter().map(dead).sum());
     // The target at which space without what the first frees is just small enough.
     let live = stage.placement.space().live_bytes;
@@ -457,8 +457,7 @@ fn what_runs_is_not_collected_again() {
 /// A search for what is stale decides what is next.
 #[test]
 fn nothing_runs_concurrently_with_a_search() {
-    let (stage, _) = overwritten_logs();
-    let search = Job::new(&stage.placement, Choice::Search);
+    let search = Rewrite::search();
     assert!(search.claim().is_alone && search.claim().rewrites);
 }
 
@@ -466,9 +465,9 @@ fn nothing_runs_concurrently_with_a_search() {
 #[test]
 fn copies_are_not_collected_before_moves_lead_to_them() {
     let (mut stage, places) = overwritten_logs();
-    let oldest = stage.placement.value_files().in_use();
-    let first = Choice::Logs(oldest.iter().take(4).map(|file| file.id).collect());
-    let job = Job::new(&stage.placement, first);
+    let oldest = stage.placement.ordered.files().in_use();
+    let first: Vec<&Arc<ValueFile>> = oldest.iter().take(4).collect();
+    let job = stage.placement.logs(&first);
     let (all_copied, looked) = (Barrier::new(2), Barrier::new(2));
     let places = &places;
     let copied = || {
@@ -479,7 +478,7 @@ fn copies_are_not_collected_before_moves_lead_to_them() {
         let running = scope.spawn(|| job.run(&Moves { places, copied: &copied }).unwrap());
         all_copied.wait();
         stage.list();
-        let mut copies = stage.placement.value_files().in_use();
+        let mut copies = stage.placement.ordered.files().in_use();
         copies.retain(|file| file.description.class == COLLECTED);
         assert!(copies.iter().all(|copy| copy.is_known()) && !copies.is_empty());
         copies.iter().for_each(|copy| copy.add_dead(copy.len() * 9 / 10));

@@ -24,7 +24,7 @@ use bifold_format::{
     value::{self, ValueKind},
 };
 
-use super::{Shared, options::DiffKvOptions, order};
+use super::{Rules, Shared, order};
 use crate::{
     parts::{
         dead_counts::DeadCounts,
@@ -81,7 +81,7 @@ pub(super) struct Merge {
     shared: Arc<Shared>,
     /// The options that were in force when it began.
     options: ValueOptions,
-    sorted: DiffKvOptions,
+    rules: Rules,
     job: RewriteJob,
     source: IoSource,
     /// Inline values are separated if they are not small.
@@ -98,13 +98,13 @@ pub(super) struct Merge {
 
 impl Merge {
     pub fn new(shared: &Arc<Shared>, job: &RewriteJob) -> Self {
-        let (options, sorted) = (**shared.options.now(), shared.sorted());
+        let (options, rules) = (**shared.options.now(), shared.rules());
         Self {
             shared: Arc::clone(shared),
             options,
-            sorted,
+            rules,
             job: job.clone(),
-            parts: job.to >= shared.design.separated_from,
+            parts: job.to >= shared.separated_from,
             source: if job.from.is_some() { IoSource::Compaction } else { IoSource::Flush },
             compressor: Compressor::new(options.compression),
             sources: HashMap::default(),
@@ -120,7 +120,7 @@ impl Merge {
     fn why(&self, file: &ValueFile) -> Option<Why> {
         let RewriteJob { from, to, deepest, ref moving, .. } = self.job;
         let (_, extent) = (from?, file.extent()?);
-        let policy = self.sorted.merge;
+        let policy = self.rules.merge;
         // A file with damage stays where it is, with all its values; the index still points there.
         if self.shared.files.is_left_out(file.id) && !planted!("move_what_is_left_out") {
             None
@@ -220,7 +220,7 @@ impl Merge {
     /// The files of the output's level that overlap too many others, among those that this merge involves (§3.4,
     /// "Scan-optimized merge").
     fn overlapping(&self) -> Vec<(FileId, u32)> {
-        if self.sorted.merge != order::MergePolicy::ScanOptimised || self.job.from.is_none() {
+        if self.rules.merge != order::MergePolicy::ScanOptimised || self.job.from.is_none() {
             return Vec::new();
         }
         let is_there =
@@ -231,7 +231,7 @@ impl Merge {
         ranges.extend(self.done.iter().map(|meta| (meta.id, (&*meta.smallest, &*meta.largest))));
         ranges.sort_unstable_by_key(|&(id, _)| id);
         let only_ranges: Vec<order::Range<'_>> = ranges.iter().map(|&(_, range)| range).collect();
-        let tags = order::to_tag(&only_ranges, self.sorted.max_sorted_run as usize);
+        let tags = order::to_tag(&only_ranges, self.rules.max_sorted_run);
         ranges.iter().zip(tags).filter(|&(_, tag)| tag).map(|(&(id, _), _)| (id, OVERLAPS)).collect()
     }
 }
