@@ -34,6 +34,7 @@
 //! | which work runs next, on which thread, how fast writers go | `schedule`, `work`, `pace` |
 //! | waiting and notification | `signal`, `group_sync` |
 //! | every change of state | `install`, `manifest` |
+//! | options of a keyspace that change | `configure` |
 //! | opening after a stop or a crash | `recover` |
 //! | reading value files when everything else is lost | [`salvage`] |
 #![forbid(unsafe_code)]
@@ -46,6 +47,7 @@ struct Readme;
 mod batch;
 mod checkpoint;
 mod compact;
+mod configure;
 mod db;
 mod engine;
 mod flush;
