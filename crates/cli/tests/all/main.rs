@@ -13,6 +13,7 @@ mod fixtures;
 mod injected;
 mod interrupted;
 mod lab;
+mod options;
 mod pairs;
 mod pipes;
 mod round_trips;
