@@ -1,11 +1,13 @@
 //! Opens a database with the given options.
+//!
+//! What is said of a keyspace that exists changes only the options that are named: they are laid over those stored.
 
 use std::{
     io::{self, Write},
     path::Path,
 };
 
-use bifold::{Access, Db, IfMissing, Keyspace, Options};
+use bifold::{Access, Db, Error, IfMissing, Keyspace, KeyspaceOptions, Options};
 
 use crate::{
     args::Global,
@@ -17,47 +19,99 @@ pub fn options(global: &Global) -> Result<Options> {
     options_for(global, None)
 }
 
-/// The same, with a placement that overrides the one of --options, and with the tree for that placement.
+/// The same, with a placement that overrides the one of --options, and with the tree for that placement. Says on
+/// standard error which options are called something else now.
 pub fn options_for(global: &Global, placement: Option<&str>) -> Result<Options> {
-    let mut options = match &global.options {
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
-            for renamed in Options::renamed(&text) {
-                let _ = writeln!(io::stderr(), "bifold: {}: {renamed}", path.display());
-            }
-            Options::from_toml(&text).map_err(|e| Failure::trouble(format!("{}: {e}", path.display())))?
+    if let Some(path) = &global.options {
+        for renamed in Options::renamed(&text_of(path)?) {
+            let _ = writeln!(io::stderr(), "bifold: {}: {renamed}", path.display());
         }
-        None => Options::default(),
-    };
-    if let Some(placement) = placement {
-        options.set(&format!("keyspace.preset={placement}"))?;
     }
     for set in &global.set {
         if let Some(renamed) = Options::renamed_word(set) {
             let _ = writeln!(io::stderr(), "bifold: --set {set}: {renamed}");
         }
-        options.set(set)?;
     }
+    laid_over(Options::default(), global, placement)
+}
+
+/// `options` with those changed that are named.
+pub fn laid_over(mut options: Options, global: &Global, placement: Option<&str>) -> Result<Options> {
+    if let Some(path) = &global.options {
+        let set = options.set_toml(&text_of(path)?);
+        set.map_err(|e| Failure::trouble(format!("{}: {e}", path.display())))?;
+    }
+    if let Some(placement) = placement {
+        options.set(&format!("keyspace.preset={placement}"))?;
+    }
+    global.set.iter().try_for_each(|set| options.set(set))?;
     if let Some(durability) = global.durability {
         options.durability = durability;
     }
     Ok(options)
 }
 
+fn text_of(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))
+}
+
+/// Gives a keyspace that exists the options of it that are named.
+fn change(keyspace: &Keyspace, global: &Global, placement: Option<&str>) -> Result<()> {
+    let stored = keyspace.options();
+    let over = Options { keyspace: stored.clone(), ..Options::default() };
+    let wanted = laid_over(over, global, placement)?.keyspace;
+    if wanted == stored {
+        return Ok(());
+    }
+    match keyspace.set_options(wanted) {
+        Err(Error::ReadOnly) => Err(Failure::trouble(format!(
+            "this command changes nothing, and keyspace `{}` has other options than those given: leave them out, or \
+             change them with `bifold options DB --set NAME=VALUE`",
+            keyspace.name()
+        ))),
+        other => Ok(other?),
+    }
+}
+
+/// The options for opening a database that may exist, with a placement that overrides the one of --options. If it
+/// exists, those named of its default keyspace are changed, and the others are what it has.
+pub fn prepared(path: &Path, global: &Global, placement: Option<&str>) -> Result<Options> {
+    let options = laid_over(Options::default(), global, placement)?;
+    let keyspace = KeyspaceOptions::default();
+    let db = match Db::open_with(path, Options { if_missing: IfMissing::Fail, keyspace, ..options.clone() }) {
+        Err(Error::NotFound { .. }) => return Ok(options),
+        existing => existing?,
+    };
+    change(db.default_keyspace(), global, placement)?;
+    let keyspace = db.default_keyspace().options();
+    db.close()?;
+    Ok(Options { keyspace, ..options })
+}
+
 /// A database that must exist.
 pub fn existing(path: &Path, global: &Global, access: Access) -> Result<Db> {
-    let options = Options { access, if_missing: IfMissing::Fail, ..options(global)? };
-    Ok(Db::open_with(path, options)?)
+    let options = options(global)?;
+    let names_any = options.keyspace != KeyspaceOptions::default();
+    let options = Options { access, if_missing: IfMissing::Fail, keyspace: KeyspaceOptions::default(), ..options };
+    let db = Db::open_with(path, options)?;
+    match db.existing_keyspace(&global.keyspace)? {
+        Some(keyspace) => change(&keyspace, global, None)?,
+        None if names_any => return Err(no_keyspace(&db, path, global)),
+        None => {}
+    }
+    Ok(db)
 }
 
 /// A database and the chosen keyspace, both of which must exist.
 pub fn existing_keyspace(path: &Path, global: &Global, access: Access) -> Result<(Db, Keyspace)> {
     let db = existing(path, global, access)?;
-    let keyspace = db.existing_keyspace(&global.keyspace)?.ok_or_else(|| {
-        let names = db.keyspace_names().join(", ");
-        Failure::trouble(format!("{} has no keyspace `{}`: it has {names}", path.display(), global.keyspace))
-    })?;
+    let keyspace = db.existing_keyspace(&global.keyspace)?.ok_or_else(|| no_keyspace(&db, path, global))?;
     Ok((db, keyspace))
+}
+
+fn no_keyspace(db: &Db, path: &Path, global: &Global) -> Failure {
+    let names = db.keyspace_names().join(", ");
+    Failure::trouble(format!("{} has no keyspace `{}`: it has {names}", path.display(), global.keyspace))
 }
 
 /// A database and the chosen keyspace, made if they do not exist.
@@ -65,9 +119,21 @@ pub fn or_create(path: &Path, global: &Global) -> Result<(Db, Keyspace)> {
     if global.keyspace.is_empty() {
         return Err(Failure::trouble("the keyspace's name is empty: leave --keyspace out for `default`"));
     }
-    let options = Options { access: Access::ReadWrite, if_missing: IfMissing::Create, ..options(global)? };
-    let keyspace_options = options.keyspace.clone();
-    let db = Db::open_with(path, options)?;
-    let keyspace = db.keyspace(&global.keyspace, keyspace_options)?;
+    let options = options(global)?;
+    let as_stored = Options { if_missing: IfMissing::Fail, keyspace: KeyspaceOptions::default(), ..options.clone() };
+    let db = match Db::open_with(path, Options { access: Access::ReadWrite, ..as_stored }) {
+        Err(Error::NotFound { .. }) => {
+            let making = Options { access: Access::ReadWrite, if_missing: IfMissing::Create, ..options.clone() };
+            Db::open_with(path, making)?
+        }
+        existing => existing?,
+    };
+    let keyspace = match db.existing_keyspace(&global.keyspace)? {
+        Some(keyspace) => {
+            change(&keyspace, global, None)?;
+            keyspace
+        }
+        None => db.keyspace(&global.keyspace, options.keyspace)?,
+    };
     Ok((db, keyspace))
 }

@@ -57,6 +57,14 @@ impl Version {
         Self { level0: Some(Level0Index::new(options, level0_bytes, context)), ..Self::default() }
     }
 
+    /// The same version. If it has a hash index, the next index that is built expects level 0 of a partition to have at
+    /// most `level0_bytes`.
+    #[must_use]
+    pub fn with_level0_bytes(&self, level0_bytes: Option<u64>) -> Self {
+        let level0 = self.level0.as_ref().map(|index| index.with_level0_bytes(level0_bytes));
+        Self { level0, ..self.clone() }
+    }
+
     /// This version with the tables of `edit` removed and added. Tables that only move keep what they have open;
     /// others are opened by `open`.
     ///

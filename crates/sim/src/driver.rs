@@ -14,7 +14,7 @@ use bifold_io::Env;
 
 use crate::{
     history::{Expect, KeyNo, Op, Span, Way, Write, key_bytes},
-    model::{Bounds, Change, CommitNo, Model, NAMES, Name, TreeId, is_nothing},
+    model::{Bounds, Change, CommitNo, Model, NAMES, Name, TreeId, Variant, is_nothing},
     options::OptionSet,
     read::{self, Trouble, compare_entries, expect_value},
     value::Spec,
@@ -100,7 +100,7 @@ impl<W: Watcher> Driver<W> {
     /// # Errors
     /// The database's refusal, or a keyspace that is missing.
     pub fn open(&mut self) -> Result<(), Trouble> {
-        let opened = Db::open_in(self.env.clone(), &self.path, self.set.database.clone());
+        let opened = Db::open_in(self.env.clone(), &self.path, self.set.to_open(&self.model));
         self.watcher.before_acknowledge(&self.model)?;
         let db = opened?;
         for (at, name) in NAMES.iter().enumerate() {
@@ -110,6 +110,7 @@ impl<W: Watcher> Driver<W> {
             }
             self.trees[at] = there;
         }
+        self.set.check_stored(&db, &mut self.model)?;
         // Recovery has made durable what it serves.
         self.model.acknowledge(Durability::Sync);
         self.db = Some(db);
@@ -191,6 +192,7 @@ impl<W: Watcher> Driver<W> {
             Op::Abandon => self.abandon().and_then(|()| self.open()),
             Op::Create(name) => self.create(*name),
             Op::Drop(name) => self.drop_tree(*name),
+            Op::Configure(name, variant) => self.configure(*name, *variant),
         }
     }
 
@@ -393,8 +395,9 @@ impl<W: Watcher> Driver<W> {
     }
 
     fn check_checkpoint(&self, dir: &Path) -> Result<(), Trouble> {
-        let options = Options { if_missing: IfMissing::Fail, ..self.set.database.clone() };
+        let options = Options { if_missing: IfMissing::Fail, ..self.set.to_open(&self.model) };
         let copy = Db::open_in(self.env.clone(), dir, options)?;
+        self.set.check_stored(&copy, &mut self.model.clone())?;
         let contents = read::contents(&copy)?;
         let head = self.model.head();
         self.model.check_between(&contents, head..=head).map_err(|m| Trouble::wrong(format!("checkpoint: {m}")))?;
@@ -407,12 +410,26 @@ impl<W: Watcher> Driver<W> {
         if !there {
             self.model.begin_create(name);
         }
-        let options = self.set.keyspaces[name as usize].clone();
+        let options = self.set.variant(name, self.model.options(name).first().copied().unwrap_or(0));
         let made = self.db().keyspace(NAMES[name as usize], options);
         self.watcher.before_acknowledge(&self.model)?;
         self.trees[name as usize] = Some(made?);
         self.model.settle();
         Ok(())
+    }
+
+    fn configure(&mut self, name: Name, variant: Variant) -> Result<(), Trouble> {
+        let Some(tree) = self.trees[name as usize].clone() else { return Ok(()) };
+        self.model.begin_configure(name, variant);
+        let options = self.set.variant(name, variant);
+        let done = tree.set_options(options.clone());
+        self.watcher.before_acknowledge(&self.model)?;
+        done?;
+        self.model.settle();
+        match tree.options() == options {
+            true => Ok(()),
+            false => Err(Trouble::wrong("options that were set are not in force")),
+        }
     }
 
     fn drop_tree(&mut self, name: Name) -> Result<(), Trouble> {

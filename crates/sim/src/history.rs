@@ -9,7 +9,7 @@ use std::{fmt, ops::Bound};
 use bifold::Durability;
 
 use crate::{
-    model::{Bounds, Change, NAMES, Name},
+    model::{Bounds, Change, NAMES, Name, Variant},
     random::Random,
     value::Spec,
 };
@@ -62,6 +62,8 @@ pub enum Op {
     Create(Name),
     /// Drops a keyspace.
     Drop(Name),
+    /// Changes the options of a keyspace to variant number so many of its option set.
+    Configure(Name, Variant),
 }
 
 /// One write.
@@ -169,6 +171,24 @@ impl History {
             ops.push(op);
         }
         Self { seed, durability, ops: ops.into_iter().enumerate().collect() }
+    }
+
+    /// This history with changes of options in it. They come after one in twenty operations; positions of the others
+    /// stay as they are.
+    #[must_use]
+    pub fn with_changes_of_options(self) -> Self {
+        let mut random = Random::new(self.seed, "changes of options");
+        let mut next = self.ops.len();
+        let mut ops = Vec::new();
+        for op in self.ops {
+            ops.push(op);
+            if random.below(20) == 0 {
+                let name = random.below(NAMES.len() as u64) as Name;
+                ops.push((next, Op::Configure(name, random.within(1, 1000) as Variant)));
+                next += 1;
+            }
+        }
+        Self { ops, ..self }
     }
 
     /// This history without the operations, by original position, that `keep` rejects.
@@ -419,6 +439,7 @@ impl fmt::Display for Op {
             Self::CompactRange(name, span) => write!(f, "compact {}/{span}", NAMES[*name as usize]),
             Self::Create(name) => write!(f, "create {}", NAMES[*name as usize]),
             Self::Drop(name) => write!(f, "drop {}", NAMES[*name as usize]),
+            Self::Configure(name, variant) => write!(f, "options {variant} for {}", NAMES[*name as usize]),
             plain => write!(f, "{}", format!("{plain:?}").to_lowercase()),
         }
     }

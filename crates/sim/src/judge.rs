@@ -49,14 +49,15 @@ impl Judge {
     /// # Errors
     /// The first promise that is not kept.
     pub fn judge(&self, image: &MemoryFs, model: &Model, crash: Crash, depth: Depth) -> Result<CommitNo, Trouble> {
-        let db = self.open(image).map_err(|e| e.during("open after the crash"))?;
+        let db = self.open(image, model).map_err(|e| e.during("open after the crash"))?;
         let contents = read::contents(&db).map_err(|t| t.during("reading after the crash"))?;
         let n = model.check(&contents, crash).map_err(|m| Trouble::wrong(m.to_string()))?;
+        let mut recovered = model.recovered(n, &contents);
+        self.set.check_stored(&db, &mut recovered)?;
         no_orphans(image, env::DIR.as_ref(), &db)?;
         if depth == Depth::Thorough {
-            let recovered = model.recovered(n, &contents);
             read::compare_everything(&db, &recovered, n).map_err(|t| t.during("reading every way after the crash"))?;
-            self.serves_only_what_is_durable(image, &contents)?;
+            self.serves_only_what_is_durable(image, (&recovered, &contents))?;
             drop(db);
             verify_is_clean(image)?;
             self.continues(image, recovered).map_err(|t| t.during("continuing after the crash"))?;
@@ -67,14 +68,17 @@ impl Judge {
         Ok(n)
     }
 
-    fn open(&self, image: &MemoryFs) -> Result<Db, Trouble> {
-        Ok(Db::open_in(env::simulated(image), env::DIR, self.set.database.clone())?)
+    fn open(&self, image: &MemoryFs, model: &Model) -> Result<Db, Trouble> {
+        Ok(Db::open_in(env::simulated(image), env::DIR, self.set.to_open(model))?)
     }
 
-    fn serves_only_what_is_durable(&self, image: &MemoryFs, served: &Contents) -> Result<(), Trouble> {
+    fn serves_only_what_is_durable(&self, image: &MemoryFs, of: (&Model, &Contents)) -> Result<(), Trouble> {
+        let (model, served) = of;
         let after = env::without_unsynced(image);
-        let db = self.open(&after).map_err(|t| t.during("open after a second power loss"))?;
+        let db = self.open(&after, model).map_err(|t| t.during("open after a second power loss"))?;
         let again = read::contents(&db).map_err(|t| t.during("reading after a second power loss"))?;
+        let options = self.set.check_stored(&db, &mut model.clone());
+        options.map_err(|t| t.during("reading the options after a second power loss"))?;
         if let Some(difference) = first_difference(served, &again) {
             return Err(Trouble::wrong(format!("served after the crash, then lost with power: {difference}")));
         }

@@ -40,7 +40,7 @@ const LOOKS_MAX: u64 = 200_000;
 #[must_use]
 pub fn run(seed: u64) -> Report {
     let mut report = Report::default();
-    let history = History::new(seed, MIX);
+    let history = history(seed);
     for set in 0..SETS {
         report.count("runs", 1);
         report.count("operations", history.ops.len() as u64);
@@ -87,5 +87,5 @@ pub fn run_one(history: &History, set: u64) -> Result<(), Trouble> {
 /// The history of `seed`.
 #[must_use]
 pub fn history(seed: u64) -> History {
-    History::new(seed, MIX)
+    History::new(seed, MIX).with_changes_of_options()
 }

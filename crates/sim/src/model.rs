@@ -30,6 +30,9 @@ pub const NAMES: [&str; 3] = ["default", "alpha", "beta"];
 /// Position of a keyspace's name in [`NAMES`].
 pub type Name = u8;
 
+/// Number of a variant of a keyspace's options; 0 is what it was created with.
+pub type Variant = u32;
+
 /// One life of a keyspace: created, used, perhaps dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TreeId(usize);
@@ -72,12 +75,17 @@ pub struct Model {
     head: CommitNo,
     floor_kill: CommitNo,
     floor_power: CommitNo,
+    has_changed_options: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Tree {
     name: Name,
     life: Life,
+    /// The options that it surely has, unless they are being changed.
+    options: Variant,
+    /// The options that it is getting.
+    changing_to: Option<Variant>,
     keys: BTreeMap<Box<[u8]>, Vec<Version>>,
 }
 
@@ -118,7 +126,13 @@ pub const DIFFERENCES_MAX: usize = 6;
 
 impl Default for Model {
     fn default() -> Self {
-        Self { trees: vec![Tree::new(0, Life::Exists)], head: 0, floor_kill: 0, floor_power: 0 }
+        Self {
+            trees: vec![Tree::new(0, Life::Exists)],
+            head: 0,
+            floor_kill: 0,
+            floor_power: 0,
+            has_changed_options: false,
+        }
     }
 }
 
@@ -275,6 +289,35 @@ impl Model {
         }
     }
 
+    /// Begins to change the options of a keyspace.
+    pub fn begin_configure(&mut self, name: Name, variant: Variant) {
+        if let Some(tree) = self.current(name) {
+            self.trees[tree.0].changing_to = Some(variant);
+            self.has_changed_options = true;
+        }
+    }
+
+    /// Whether options of any keyspace have ever been changed. If not, each has those it was created with.
+    #[must_use]
+    pub fn has_changed_options(&self) -> bool {
+        self.has_changed_options
+    }
+
+    /// The options that a keyspace which was found may have: those it had and those it was getting.
+    #[must_use]
+    pub fn options(&self, name: Name) -> Vec<Variant> {
+        let tree = self.trees.iter().rev().find(|t| t.name == name && t.life != Life::Dropped);
+        tree.map_or(Vec::new(), |tree| [Some(tree.options), tree.changing_to].into_iter().flatten().collect())
+    }
+
+    /// Decides which options a keyspace has: those that were found.
+    pub fn settle_options(&mut self, name: Name, found: Variant) {
+        if let Some(tree) = self.current(name) {
+            self.trees[tree.0].options = found;
+            self.trees[tree.0].changing_to = None;
+        }
+    }
+
     /// Decides whether keyspaces being created or dropped exist, as `found` shows.
     pub fn settle_as(&mut self, found: &Contents) {
         for tree in &mut self.trees {
@@ -286,9 +329,10 @@ impl Model {
         }
     }
 
-    /// Records that the call that created or dropped a keyspace was acknowledged.
+    /// Records that the call that created or dropped a keyspace, or changed its options, was acknowledged.
     pub fn settle(&mut self) {
         for tree in &mut self.trees {
+            tree.options = tree.changing_to.take().unwrap_or(tree.options);
             tree.life = match tree.life {
                 Life::Creating => Life::Exists,
                 Life::Dropping => Life::Dropped,
@@ -348,7 +392,7 @@ impl Model {
 
 impl Tree {
     fn new(name: Name, life: Life) -> Self {
-        Self { name, life, keys: BTreeMap::new() }
+        Self { name, life, options: 0, changing_to: None, keys: BTreeMap::new() }
     }
 }
 

@@ -32,10 +32,10 @@ pub fn examine(judge: &Judge, image: &Image, model: &Model, sizes: Sizes, report
     if !image.number.is_multiple_of(sizes.every) {
         return Ok(());
     }
-    for second in crashes_of_recovery(judge, &image.fs, plan_of(judge, image, sizes))? {
+    for second in crashes_of_recovery((judge, model), &image.fs, plan_of(judge, image, sizes))? {
         let crash = image.crash.then(second.crash);
         if second.number.is_multiple_of(sizes.third_every) {
-            for third in crashes_of_recovery(judge, &second.fs, plan_of(judge, &second, sizes))? {
+            for third in crashes_of_recovery((judge, model), &second.fs, plan_of(judge, &second, sizes))? {
                 judge
                     .judge(&third.fs, model, crash.then(third.crash), Depth::Quick)
                     .map_err(|t| t.during(format!("{second}, again {third}")))?;
@@ -60,7 +60,7 @@ pub fn examine_killed(
     report: &mut Report,
 ) -> Result<(), Trouble> {
     let plan = Plan { seed: judge.seed, every, random: 0, only: None };
-    for second in crashes_of_recovery(judge, left, plan)? {
+    for second in crashes_of_recovery((judge, model), left, plan)? {
         let crash = Crash::Kill.then(second.crash);
         judge.judge(&second.fs, model, crash, Depth::Quick).map_err(|t| t.during(format!("then {second}")))?;
         report.count("crashes in recovery", 1);
@@ -72,10 +72,10 @@ fn plan_of(judge: &Judge, image: &Image, sizes: Sizes) -> Plan {
     Plan { seed: judge.seed ^ image.number, every: 1, random: sizes.random, only: None }
 }
 
-fn crashes_of_recovery(judge: &Judge, left: &MemoryFs, plan: Plan) -> Result<Vec<Image>, Trouble> {
+fn crashes_of_recovery((judge, model): (&Judge, &Model), left: &MemoryFs, plan: Plan) -> Result<Vec<Image>, Trouble> {
     let copy = left.fork();
     let mut camera = Camera::new(&copy, plan);
-    let db = bifold::Db::open_in(env::simulated(&copy), env::DIR, judge.set.database.clone())
+    let db = bifold::Db::open_in(env::simulated(&copy), env::DIR, judge.set.to_open(model))
         .map_err(|e| Trouble::from(e).during("open after the crash"))?;
     let images = camera.take();
     drop(db);

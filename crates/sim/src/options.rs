@@ -2,11 +2,15 @@
 //! all the time.
 
 use bifold::{
-    CachedValues, Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
+    CachedValues, Compaction, Compression, Db, Durability, KeyspaceOptions, Options, Placement, Workers,
     options::{Cold, DiffKv, HashIndex, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim},
 };
 
-use crate::{model::NAMES, random::Random};
+use crate::{
+    model::{Model, NAMES, Name, Variant},
+    random::Random,
+    read::Trouble,
+};
 
 /// The options of a database and of each keyspace of [`NAMES`].
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +50,54 @@ impl OptionSet {
             ..Options::default()
         };
         Self { database, keyspaces }
+    }
+}
+
+impl OptionSet {
+    /// Variant number so many of the options of a keyspace: other ones wherever they can change. Number 0 is what it is
+    /// created with.
+    #[must_use]
+    pub fn variant(&self, name: Name, variant: Variant) -> KeyspaceOptions {
+        let made_with = self.keyspaces[name as usize].clone();
+        if variant == 0 {
+            return made_with;
+        }
+        let mut random = Random::new(u64::from(variant), "changed options");
+        KeyspaceOptions {
+            placement: made_with.placement,
+            hash_index: made_with.hash_index,
+            partition_bytes: random.pick(&[None, made_with.partition_bytes, Some(8 << 10)]),
+            ..keyspace(&mut random)
+        }
+    }
+
+    /// The options for opening a database that `model` describes: if options of keyspaces have changed, as they are
+    /// stored.
+    #[must_use]
+    pub fn to_open(&self, model: &Model) -> Options {
+        match model.has_changed_options() {
+            true => Options { keyspace: KeyspaceOptions::default(), ..self.database.clone() },
+            false => self.database.clone(),
+        }
+    }
+
+    /// Checks that each keyspace has options that `model` allows, and lets it know which.
+    ///
+    /// # Errors
+    /// The keyspace that has others.
+    pub fn check_stored(&self, db: &Db, model: &mut Model) -> Result<(), Trouble> {
+        for (name, text) in (0..).zip(NAMES) {
+            let Some(keyspace) = db.existing_keyspace(text)?.filter(|_| model.has_changed_options()) else { continue };
+            let (found, allowed) = (keyspace.options(), model.options(name));
+            match allowed.iter().find(|&&variant| self.variant(name, variant) == found) {
+                Some(&variant) => model.settle_options(name, variant),
+                None => {
+                    let wrong = format!("keyspace `{text}` has options that are not of {allowed:?}: {found:?}");
+                    return Err(Trouble::wrong(wrong));
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -86,6 +86,7 @@ const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_
 const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
 const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_a_number");
 const RANGES: Test = Test::Integration("bifold-conformance", "placements", "hashkv::a02_a_range_delete_outlasts");
+const OPTIONS: Test = Test::Integration("bifold", "all", "options::options_that_are_not_durable");
 const IDLE: Test = Test::Integration("bifold", "all", "idle::what_a_snapshot_held");
 const MANY: Test = Test::Integration("bifold", "all", "many_keyspaces::every_keyspace");
 const CUT_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_manifest_that_ends_early");
@@ -118,6 +119,8 @@ pub const ALL: &[Planted] = &[
     bug("ignore_range_tombstone", METAMORPHIC),
     bug("reuse_seqno", METAMORPHIC),
     bug("half_batch", POWER),
+    bug("overlook_changed_options", POWER),
+    bug("options_before_durable", OPTIONS),
     bug("poison_late", SYNCS),
     bug("swallow_flush_error", ERRNO),
     bug("skip_value_sync", POWER),

@@ -93,7 +93,7 @@ impl Watch<'_> {
 /// Runs the history of `seed` and judges all images, or only image number `only`.
 #[must_use]
 pub fn run(name: &str, seed: u64, sizes: Sizes, only: Option<u64>) -> Report {
-    let history = History::new(seed, sizes.mix);
+    let history = History::new(seed, sizes.mix).with_changes_of_options();
     let set = OptionSet::new(seed, 0, history.durability);
     run_history(&format!("{name} --seed {seed}"), &history, &set, sizes, only)
 }

@@ -113,7 +113,7 @@ pub fn find(name: &str) -> Result<&'static Theme, String> {
 pub fn history(name: &str, replay: &Replay) -> Result<History, String> {
     let whole = match name {
         "metamorphic" => metamorphic::history(replay.seed),
-        "power" | "nested" => History::new(replay.seed, power::Sizes::usual().mix),
+        "power" | "nested" => History::new(replay.seed, power::Sizes::usual().mix).with_changes_of_options(),
         "exhaustive" => exhaustive::history(replay.seed),
         "splits" => splits::history(replay.seed),
         "errno" => errno::history(replay.seed),

@@ -79,11 +79,14 @@ impl Db {
         Self::open_with(path, Options::default())
     }
 
-    /// Opens a database with `options`.
+    /// Opens a database with `options`. If it exists, [`Options::keyspace`] applies to the default keyspace as
+    /// [`Keyspace::set_options`] does, unless it equals [`KeyspaceOptions::default`]: then the keyspace keeps the
+    /// options it has.
     ///
     /// # Errors
-    /// As [`Db::open`]; [`Error::InvalidArgument`] for invalid options, or when the default keyspace has a different
-    /// placement than `options` ask for; [`Error::NotFound`] when there is no database and access is read-only.
+    /// As [`Db::open`]; [`Error::InvalidArgument`] for invalid options, when the default keyspace has another placement
+    /// or hash index than `options` ask for, or other options and access is read-only; [`Error::NotFound`] when there
+    /// is no database and access is read-only.
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_in(Env::system(), path, options)
     }
@@ -94,37 +97,40 @@ impl Db {
     /// As [`Db::open_with`].
     pub fn open_in(env: Env, path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
-        let (access, asked) = (options.access, options.keyspace.placement);
-        let engine = recover::recover(env, path.as_ref(), options)?;
+        // Whatever fails from now on, dropping the handle closes the database.
+        let handle = Arc::new(Handle { engine: recover::recover(env, path.as_ref(), options)? });
+        let engine = &handle.engine;
         engine.start_workers()?;
-        let default = match (engine.trees.named(DEFAULT_KEYSPACE), access) {
-            (Some(existing), _) => existing.with_placement(asked)?,
+        let default = match (engine.trees.named(DEFAULT_KEYSPACE), engine.options.access) {
+            (Some(existing), _) => existing,
             (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
             (None, Access::ReadWrite) => engine.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
-        let handle = Arc::new(Handle { engine });
+        engine.open_with_options(&default, &engine.options.keyspace)?;
         Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
     }
 
-    /// The keyspace called `name`; creates it with `options` if it does not exist. An existing keyspace keeps the
-    /// options it has. Asking for the default placement, as default options do, accepts whatever placement the
-    /// keyspace has.
+    /// The keyspace called `name`; creates it with `options` if it does not exist. `options` apply to an existing
+    /// keyspace as [`Keyspace::set_options`] does, unless they equal [`KeyspaceOptions::default`]: then it keeps the
+    /// options it has.
     ///
     /// # Errors
-    /// I/O errors; [`Error::InvalidArgument`] for an invalid name or invalid options, or when the keyspace exists
-    /// with a different placement than `options` ask for.
+    /// I/O errors; [`Error::InvalidArgument`] for an invalid name or invalid options, when the keyspace exists with
+    /// another placement or hash index than `options` ask for, or with other options in a database that is open
+    /// read-only.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.engine().health.open()?;
         if name.is_empty() || name.len() > KEYSPACE_NAME_MAX {
             let reason = format!("a name has 1 to {KEYSPACE_NAME_MAX} bytes, this one has {}", name.len());
             return Err(Error::invalid("keyspace name", reason));
         }
-        let tree = match self.engine().trees.named(name) {
+        let engine = self.engine();
+        let tree = match engine.trees.named(name) {
             Some(existing) => existing,
-            None => self.engine().guard("creating a keyspace", || self.engine().create_keyspace(name, &options))?,
+            None => engine.guard("creating a keyspace", || engine.create_keyspace(name, &options))?,
         };
         // Another thread may have created it in the meantime, with its own options.
-        let tree = tree.with_placement(options.placement)?;
+        engine.guard("changing options", || engine.open_with_options(&tree, &options))?;
         Ok(Keyspace::new(Arc::clone(&self.handle), tree))
     }
 
@@ -322,7 +328,7 @@ impl Db {
         self.engine().dir.path()
     }
 
-    /// Its options.
+    /// The options it was opened with. [`Keyspace::options`] has those of a keyspace, which may have changed since.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.engine().options

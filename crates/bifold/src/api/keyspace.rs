@@ -56,10 +56,38 @@ impl Keyspace {
         &self.tree.name
     }
 
-    /// Its options.
+    /// Its options in force.
     #[must_use]
-    pub fn options(&self) -> &KeyspaceOptions {
-        &self.tree.options
+    pub fn options(&self) -> KeyspaceOptions {
+        self.tree.options()
+    }
+
+    /// Changes its options: all of them to those given. They are recorded in the manifest and in force when this
+    /// returns; jobs that are running end with the options they began with. What is stored already changes when
+    /// compaction or GC rewrites it. The placement and the hash index must be those that the keyspace has: only
+    /// `bifold convert`, which copies a database, changes them.
+    ///
+    /// To change some options only, begin with those in force:
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("bifold-doc-options-{}", std::process::id()));
+    /// # let db = bifold::Db::open(&dir)?;
+    /// # let keyspace = db.default_keyspace();
+    /// let options = keyspace.options();
+    /// keyspace.set_options(bifold::KeyspaceOptions { filter_bits_per_key: 14, ..options })?;
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(dir).ok();
+    /// # Ok::<(), bifold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) for invalid options, and for another placement or hash index;
+    /// I/O errors; [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
+    /// [`Closed`](crate::Error::Closed). Nothing is changed then. If the database is poisoned by this, it has the old
+    /// options or the new ones after it is opened again.
+    pub fn set_options(&self, options: KeyspaceOptions) -> Result<()> {
+        let engine = &self.handle.engine;
+        engine.guard("changing options", || engine.set_options(&self.tree, &options))
     }
 
     /// Sets `key` to `value`, with the database's durability.

@@ -18,7 +18,7 @@ pub use bifold_format::compression::Compression;
 use bifold_values::placements::novkv;
 use serde::{Deserialize, Serialize};
 
-use self::text::{current_names, insert_at, rename_old};
+use self::text::{current_names, insert_at, overlay, rename_old};
 pub use self::{
     compaction::{Compaction, HashIndex, Leveled, Tiered, TwoLayer},
     own::PlacementName,
@@ -78,8 +78,8 @@ impl Default for Workers {
     }
 }
 
-/// Where values live. A keyspace remembers the placement it was made with: opened with default options it has that
-/// one, and asking for another is an error. `bifold convert` copies a database into one with another placement.
+/// Where values live. A keyspace keeps the placement it was made with: asking for another is an error. `bifold
+/// convert` copies a database into one with another placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
@@ -189,7 +189,8 @@ pub struct Options {
     /// Placements of others, for keyspaces with [`Placement::Own`]. Not in TOML, where there is no code.
     #[serde(skip)]
     pub placements: Registry,
-    /// Options of the keyspace "default", and of new keyspaces that do not bring their own.
+    /// Options of the keyspace "default". Unless they are the default ones, an existing keyspace gets them when it is
+    /// opened: see [`Db::open_with`](crate::Db::open_with).
     pub keyspace: KeyspaceOptions,
 }
 
@@ -214,7 +215,8 @@ impl Default for Options {
     }
 }
 
-/// Options of a keyspace, remembered by the database from its creation on.
+/// Options of a keyspace. The database remembers them. All but `placement` and `hash_index` can change:
+/// [`Keyspace::set_options`](crate::Keyspace::set_options).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeyspaceOptions {
@@ -242,7 +244,8 @@ pub struct KeyspaceOptions {
     /// How tables are rewritten.
     pub compaction: Compaction,
     /// An index in memory of the keys in level 0, in place of filters there. Unset: none. Meant for a large level 0,
-    /// as `compaction.two_layer` has it: a read then asks the one run that has its key, however many there are.
+    /// as `compaction.two_layer` has it: a read then asks the one run that has its key, however many there are. Cannot
+    /// change once the keyspace exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_index: Option<HashIndex>,
 }
@@ -342,6 +345,33 @@ impl Options {
         toml::to_string(self).unwrap_or_default()
     }
 
+    /// Changes the options that `text`, as for [`Options::from_toml`], names, and no others.
+    ///
+    /// # Errors
+    /// As [`Options::from_toml`]; nothing is changed then.
+    ///
+    /// ```
+    /// let mut options = bifold::Options { memtable_bytes: 1 << 20, ..bifold::Options::default() };
+    /// options.set_toml("[keyspace]\ncompression = \"lz4\"")?;
+    /// assert_eq!(options.memtable_bytes, 1 << 20);
+    /// # Ok::<(), bifold::Error>(())
+    /// ```
+    pub fn set_toml(&mut self, text: &str) -> Result<()> {
+        let invalid = |reason: String| Error::invalid("options", reason);
+        let named = match with_current_names(text) {
+            Some(Ok((named, _))) => named,
+            // With the line.
+            None => return Self::from_toml(text).map(drop),
+            Some(Err(both)) => return Err(invalid(both)),
+        };
+        let mut tree = toml::Table::try_from(&*self).map_err(|e| invalid(e.to_string()))?;
+        overlay(&mut tree, named);
+        let Ok(changed) = tree.try_into::<Self>() else { return Self::from_toml(text).map(drop) };
+        changed.check()?;
+        *self = changed;
+        Ok(())
+    }
+
     /// Changes one option given as `name=value`, nested names joined by dots: `memory_limit=256MiB`,
     /// `keyspace.compression=lz4`, `keyspace.compaction.leveled.size_ratio=8`. `keyspace.preset=unikv` stands for a
     /// placement and the tree it is meant for: see [`KeyspaceOptions::with_placement`].
@@ -419,6 +449,16 @@ impl KeyspaceOptions {
         let options: Self = table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())?;
         options.check().map_err(|e| e.to_string())?;
         Ok(options)
+    }
+
+    /// These options as the section `[keyspace]` of TOML, as [`Options::from_toml`] reads it.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        #[derive(Serialize)]
+        struct Section<'a> {
+            keyspace: &'a KeyspaceOptions,
+        }
+        toml::to_string(&Section { keyspace: self }).unwrap_or_default()
     }
 
     /// The text for the manifest.

@@ -212,7 +212,7 @@ pub(crate) fn entries_outside_largest_run(runs: Vec<u64>) -> u64 {
 /// The largest number of parts level 0 is cut into with memtables of this many bytes. Each part has at least a
 /// quarter of a table's bytes: smaller files cost more to make durable than they gain.
 pub(crate) fn count_of_parts(tree: &Tree, memtable_bytes: u64) -> usize {
-    let bytes = (tree.options.table_bytes / 4).max(1);
+    let bytes = (tree.view().settings.options.table_bytes / 4).max(1);
     (memtable_bytes / bytes).clamp(1, PARTS_MAX) as usize
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn count_of_parts(tree: &Tree, memtable_bytes: u64) -> usize {
 /// twice during its merge.
 fn reach_bytes(tree: &Tree) -> u64 {
     let moves = tree.placement().profile().separates_at_rewrite;
-    if moves { tree.options.table_bytes.saturating_mul(REACH_TABLES) } else { u64::MAX }
+    if moves { tree.view().settings.options.table_bytes.saturating_mul(REACH_TABLES) } else { u64::MAX }
 }
 
 fn may_move(tree: &Tree, job: &CompactionJob) -> bool {

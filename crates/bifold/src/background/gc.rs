@@ -195,7 +195,7 @@ impl Engine {
             inline_bytes: inline_bytes(levels),
             entries_above: stale_weight * entries_outside_largest_run(runs) as f64 / values,
             overwritten: stale_weight * overwritten as f64 / values,
-            target: tree.options.values.space_target,
+            target: tree.view().settings.options.values.space_target,
             oldest_snapshot: self.snapshots.oldest(),
             all_before: None,
         }
@@ -407,7 +407,7 @@ impl Engine {
     /// full its space is. It looks at no other keyspace: this is part of every commit, after its lock.
     pub fn note_values(&self, ops: &[Op<'_>]) {
         let mut due = Vec::new();
-        for op in ops.iter().filter(|op| op.tree.separates_from != usize::MAX) {
+        for op in ops.iter().filter(|op| op.tree.routes) {
             let (looks, bytes) = (&op.tree.looks, op.bytes());
             let written = looks.written.fetch_add(bytes, Relaxed) + bytes;
             if written >= looks.due_at.load(Relaxed) {

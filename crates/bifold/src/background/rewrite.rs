@@ -102,7 +102,7 @@ impl Engine {
                     return Some(cut_job(cut));
                 }
                 part_end.clone_from(&part.end);
-                Some(part_job(levels, part, tree.options.table_bytes))
+                Some(part_job(levels, part, tree.view().settings.options.table_bytes))
             };
             // Running compactions may hold the tables. When they end the plan has changed, so it is made again.
             let job = match self.work.try_begin(tree.keyspace, plan) {

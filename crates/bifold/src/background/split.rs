@@ -25,7 +25,7 @@ impl Engine {
     /// # Errors
     /// I/O errors; then nothing is split.
     pub fn split_large(&self, tree: &Arc<Tree>) -> Result<()> {
-        let Some(most) = tree.options.partition_bytes else { return Ok(()) };
+        let Some(most) = tree.view().settings.options.partition_bytes else { return Ok(()) };
         let view = tree.view_to_hold();
         let shape = tree.shape(&view);
         let entries: u64 = shape.levels.tables().map(|(.., table)| table.entries).sum();

@@ -13,7 +13,7 @@
 //! * **The lookup** uses memory only, and does not ask whether the value is live: any version of the key, deleted or
 //!   not, is one that some rewrite will drop. A filter that is not in memory says yes.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bifold_contract::{Entry, Kind, Pointer, SeqNo};
 use bifold_format::filter::key_hash;
@@ -36,7 +36,7 @@ const MEAN_OVER: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Overwrites {
     /// Values of this length and above are separated, at once or when their memtable is written.
-    separated_from: usize,
+    separated_from: AtomicUsize,
     /// Recent mean length of their records, in bytes: a delete does not say how much it overwrites.
     mean_bytes: AtomicU64,
 }
@@ -44,7 +44,15 @@ pub(crate) struct Overwrites {
 impl Overwrites {
     /// For a tree with this many bytes of live values and this many entries.
     pub fn of(separated_from: usize, live_bytes: u64, entries: u64) -> Self {
-        Self { separated_from, mean_bytes: AtomicU64::new(live_bytes / entries.max(1)) }
+        Self {
+            separated_from: AtomicUsize::new(separated_from),
+            mean_bytes: AtomicU64::new(live_bytes / entries.max(1)),
+        }
+    }
+
+    /// From now on values of this length and above are separated.
+    pub fn are_separated_from(&self, separated_from: usize) {
+        self.separated_from.store(separated_from, Relaxed);
     }
 
     fn put(&self, bytes: u64) {
@@ -78,7 +86,7 @@ impl Op<'_> {
                 u64::from(pointer.len)
             }
             // It will be separated when its memtable is written.
-            (Act::Put(value), None) if value.len() >= overwrites.separated_from => {
+            (Act::Put(value), None) if value.len() >= overwrites.separated_from.load(Relaxed) => {
                 let bytes = self.bytes();
                 overwrites.put(bytes);
                 bytes
@@ -102,7 +110,8 @@ impl Sampled<'_> {
     fn overwrites_older(&self) -> bool {
         let view = self.tree.view();
         let overwrites = self.tree.overwrites.as_ref();
-        let is_separated = |entry: &Entry<'_>| overwrites.is_some_and(|o| entry.payload.len() >= o.separated_from);
+        let is_separated =
+            |entry: &Entry<'_>| overwrites.is_some_and(|o| entry.payload.len() >= o.separated_from.load(Relaxed));
         let older = view.layers().enumerate().find_map(|(layers_above, layer)| {
             let entry = layer.memtable.get(self.key, self.seqno - 1)?;
             // A value overwritten within one memtable is dropped before it is separated.

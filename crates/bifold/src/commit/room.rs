@@ -346,7 +346,7 @@ impl Room {
 
     /// The most that a job writes between two checks: at the end of a table its index and filter as well.
     fn step_bytes(&self, data_bytes: u64) -> u64 {
-        let table_bytes = self.trees.all().iter().map(|p| p.options.table_bytes).max().unwrap_or(0);
+        let table_bytes = self.trees.all().iter().map(|p| p.view().settings.options.table_bytes).max().unwrap_or(0);
         2 * STEP_BYTES + table_bytes.min(data_bytes) / INDEX_SHARE
     }
 

@@ -99,7 +99,7 @@ impl Op<'_> {
 
     fn route(&self, seqno: SeqNo) -> Result<Option<Pointer>> {
         let op = match self.act {
-            _ if self.tree.separates_from == usize::MAX => return Ok(None),
+            _ if !self.tree.routes => return Ok(None),
             Act::Put(value) => WriteOp::Put { key: self.key, value },
             Act::Delete => WriteOp::Delete { key: self.key },
             Act::DeleteRange(end) => WriteOp::DeleteRange { start: self.key, end },
@@ -111,7 +111,7 @@ impl Op<'_> {
     /// Bytes it takes in a memtable.
     pub fn memtable_bytes(&self) -> u64 {
         match self.act {
-            Act::Put(value) if value.len() >= self.tree.separates_from => self.key.len() as u64 + OP_OVERHEAD_BYTES,
+            Act::Put(value) if value.len() >= self.tree.separates_from() => self.key.len() as u64 + OP_OVERHEAD_BYTES,
             _ => self.bytes(),
         }
     }
@@ -175,7 +175,7 @@ impl Engine {
 
     /// Writes the values to separate to their files, then does [`Engine::log_and_apply`].
     fn separate_log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
-        if ops.iter().all(|op| op.tree.separates_from == usize::MAX) {
+        if ops.iter().all(|op| !op.tree.routes) {
             return self.log_and_apply(wal, ops, durability);
         }
         let mut pointers = Vec::with_capacity(ops.len() * POINTER_BYTES);

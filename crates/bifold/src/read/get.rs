@@ -140,7 +140,7 @@ impl Engine {
             Some(Live::PointerInMemtable(pointer, seqno)) => (decode_pointer(tree, pointer)?, seqno),
             Some(Live::PointerInBlock(pointer, seqno)) => (decode_pointer(tree, &pointer)?, seqno),
         };
-        let value = match tree.options.values.cache {
+        let value = match view.settings.options.values.cache {
             CachedValues::None => values.read(key, seqno, pointer, IoSource::Get)?,
             CachedValues::Gets => self.read_through_cache(values, (key, seqno), pointer)?,
         };

@@ -127,7 +127,10 @@ impl Engine {
 
     /// Makes `edit` durable. No edit follows one that failed: the failed one might be lost while a later one is
     /// durable.
-    fn record(&self, manifest: &mut ManifestFile, edit: &mut Edit) -> Result<()> {
+    ///
+    /// # Errors
+    /// I/O errors, and every reason to refuse writes.
+    pub fn record(&self, manifest: &mut ManifestFile, edit: &mut Edit) -> Result<()> {
         let unnamed = self.announce(edit)?;
         self.append(manifest, edit, &unnamed)
     }
@@ -353,7 +356,7 @@ impl View {
     fn with(&self, written: Option<&Arc<Layer>>, version: Arc<Version>) -> Self {
         let stays = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
         let sealed = self.sealed.iter().filter(stays).cloned().collect();
-        Self::new(Arc::clone(&self.active), sealed, version, Arc::clone(&self.values))
+        self.with_tables(sealed, version)
     }
 }
 
@@ -396,7 +399,7 @@ pub(crate) fn state_of(trees: &[Arc<Tree>], next_file: FileId, last_seqno: u64, 
         ..Edit::default()
     };
     for tree in trees {
-        let options = tree.options.record();
+        let options = tree.options().record();
         edit.keyspaces.push(KeyspaceEdit::Created { id: tree.keyspace, name: tree.name.clone(), options });
         let values = tree.placement().recorded();
         edit.values.added.extend(values.added);

@@ -23,14 +23,14 @@ use crate::api::{
     placement::Registry,
 };
 
-/// The values of a keyspace, where the placement is the one an option names, with the value files that are there.
+/// The values of a keyspace, where the placement is the one an option names, with the value files that are there. It
+/// reads the options of values from `of_values`.
 ///
 /// # Errors
 /// I/O errors and corruption of value files.
-pub(crate) fn values(options: &KeyspaceOptions, found: FoundFiles<'_>) -> Result<ValueStore> {
+pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: FoundFiles<'_>) -> Result<ValueStore> {
     let FoundFiles { context, listed, present, own } = found;
     let files = Arc::new(ValueFiles::open(context, listed, present)?);
-    let of_values = &Settings::new(options.values);
     Ok(match options.placement {
         Placement::Inline => ValueStore::new(files, Inline),
         Placement::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
@@ -105,11 +105,19 @@ fn overwritten_share(options: &KeyspaceOptions) -> f64 {
 /// A version without tables.
 pub(crate) fn empty_version(options: &KeyspaceOptions, context: &Arc<TableContext>) -> Version {
     let Some(index) = options.hash_index else { return Version::default() };
-    let level0_bytes = match options.compaction {
+    Version::with_hash_index(index, level0_bytes(options), context)
+}
+
+/// The same version, for a keyspace that has these options from now on.
+pub(crate) fn version_with(version: &Version, options: &KeyspaceOptions) -> Version {
+    version.with_level0_bytes(level0_bytes(options))
+}
+
+fn level0_bytes(options: &KeyspaceOptions) -> Option<u64> {
+    match options.compaction {
         Compaction::TwoLayer(layers) => Some(layers.unsorted_bytes),
         Compaction::Leveled(_) | Compaction::Tiered(_) => None,
-    };
-    Version::with_hash_index(index, level0_bytes, context)
+    }
 }
 
 /// How tables of a level are written.

@@ -19,15 +19,13 @@ use std::{
     ops::Deref,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{
-    Busy, CompactionJob, CompactionPolicy, Error, FileId, JobShape, KeyspaceId, Result, SeqNo, planted,
-};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, JobShape, KeyspaceId, Result, SeqNo, planted};
 use bifold_index::{
     compaction::{by_partition::Shape, run::Held},
     memtable::Memtable,
@@ -37,7 +35,7 @@ use bifold_index::{
 use bifold_values::store::ValueStore;
 
 use crate::{
-    api::options::{KeyspaceOptions, Placement},
+    api::options::KeyspaceOptions,
     background::left_out::LeftOut,
     commit::overwrites::Overwrites,
     engine::Changing,
@@ -54,16 +52,12 @@ pub(crate) struct Tree {
     pub keyspace: KeyspaceId,
     /// The keyspace's name.
     pub name: String,
-    /// The keyspace's options.
-    pub options: KeyspaceOptions,
-    /// Commits separate values of this length and above.
-    pub separates_from: usize,
+    /// Commits pass their operations to the placement, which may separate values.
+    pub routes: bool,
     /// Some values are separated, by commits or by rewrites.
     pub separates: bool,
     /// Estimates how much its commits overwrite, for a placement that learns this from rewrites alone.
     pub overwrites: Option<Overwrites>,
-    /// What it compacts next.
-    pub policy: Box<dyn CompactionPolicy>,
     /// What its compactions did.
     pub history: Mutex<CompactionHistory>,
     /// The values that iterators recently asked for came from the device.
@@ -76,6 +70,12 @@ pub(crate) struct Tree {
     held: Mutex<BTreeMap<FileId, Held>>,
     view: ArcSwap<View>,
     change: Mutex<()>,
+    /// The options of values that the placement reads.
+    value_options: bifold_values::placements::Settings,
+    /// Commits separate values of this length and above.
+    separates_from: AtomicUsize,
+    /// Compactions that another policy chose may still be running: the new one chooses nothing before they have ended.
+    is_changing_policy: AtomicBool,
     flushed: AtomicU64,
     dropped: AtomicBool,
 }
@@ -112,9 +112,25 @@ pub(crate) struct Looks {
     pub fullness: AtomicU64,
 }
 
+/// The options of a tree in force, and what follows from them.
+pub(crate) struct Settings {
+    /// The keyspace's options.
+    pub options: KeyspaceOptions,
+    /// What it compacts next.
+    pub policy: Box<dyn CompactionPolicy>,
+}
+
+impl Settings {
+    fn new(options: KeyspaceOptions) -> Arc<Self> {
+        Arc::new(Self { policy: presets::policy(&options), options })
+    }
+}
+
 /// What readers see of a tree.
 #[derive(Clone)]
 pub(crate) struct View {
+    /// The options in force.
+    pub settings: Arc<Settings>,
     /// The memtable that commits go to.
     pub active: Arc<Layer>,
     /// Memtables waiting to be written, newest first.
@@ -123,7 +139,7 @@ pub(crate) struct View {
     pub version: Arc<Version>,
     /// Where separated values live.
     pub values: Arc<Values>,
-    /// The shape of the tables.
+    /// The shape of the tables, with what the policy of `settings` says of it.
     shape: OnceLock<Arc<Shape>>,
 }
 
@@ -188,18 +204,24 @@ impl Layer {
 }
 
 impl View {
-    /// A view of these memtables and tables, and of where their values live.
-    pub fn new(active: Arc<Layer>, sealed: Vec<Arc<Layer>>, version: Arc<Version>, values: Arc<Values>) -> Self {
-        Self { active, sealed, version, values, shape: OnceLock::new() }
+    /// This view with other memtables waiting and other tables.
+    pub fn with_tables(&self, sealed: Vec<Arc<Layer>>, version: Arc<Version>) -> Self {
+        Self { sealed, version, shape: OnceLock::new(), ..self.clone() }
+    }
+
+    /// This view with other options in force.
+    fn with_settings(&self, settings: Arc<Settings>) -> Self {
+        let version = presets::version_with(&self.version, &settings.options);
+        Self { settings, version: Arc::new(version), shape: OnceLock::new(), ..self.clone() }
     }
 
     /// The empty view that replaces this one.
     fn nothing(&self) -> Self {
-        Self::of_tables(Arc::default(), Values::new(self.values.for_dropped()))
+        Self::of_tables(Arc::clone(&self.settings), Arc::default(), Values::new(self.values.for_dropped()))
     }
 
-    fn of_tables(version: Arc<Version>, values: Arc<Values>) -> Self {
-        Self::new(Layer::empty(), Vec::new(), version, values)
+    fn of_tables(settings: Arc<Settings>, version: Arc<Version>, values: Arc<Values>) -> Self {
+        Self { settings, active: Layer::empty(), sealed: Vec::new(), version, values, shape: OnceLock::new() }
     }
 
     /// All memtables, newest first.
@@ -222,29 +244,59 @@ impl Tree {
         values: FoundFiles<'_>,
     ) -> Result<Self> {
         values.own.check(&name, &options)?;
-        let store = presets::values(&options, values)?;
+        let value_options = bifold_values::placements::Settings::new(options.values);
+        let store = presets::values(&options, &value_options, values)?;
         let profile = store.profile();
         let entries = version.tables().map(|table| table.meta().entries).sum();
         Ok(Self {
             keyspace,
             name,
-            separates_from: profile.separates_from.unwrap_or(usize::MAX),
+            routes: profile.separates_from.is_some(),
             separates: profile.separates(),
             overwrites: profile
                 .learns_from_rewrites
                 .map(|separated_from| Overwrites::of(separated_from, store.space().live_bytes, entries)),
-            policy: presets::policy(&options),
             history: Mutex::default(),
             scans_are_cold: AtomicBool::new(false),
             looks: Looks::default(),
             unreadable: LeftOut::default(),
             held: Mutex::default(),
-            view: ArcSwap::from_pointee(View::of_tables(Arc::new(version), Values::new(store))),
+            view: ArcSwap::from_pointee(View::of_tables(Settings::new(options), Arc::new(version), Values::new(store))),
             change: Mutex::new(()),
+            value_options,
+            separates_from: AtomicUsize::new(profile.separates_from.unwrap_or(usize::MAX)),
+            is_changing_policy: AtomicBool::new(false),
             flushed: AtomicU64::new(flushed),
             dropped: AtomicBool::new(false),
-            options,
         })
+    }
+
+    /// The options in force.
+    pub fn options(&self) -> KeyspaceOptions {
+        self.view().settings.options.clone()
+    }
+
+    /// Commits separate values of this length and above. Another length may be in force a moment later.
+    pub fn separates_from(&self) -> usize {
+        self.separates_from.load(Ordering::Relaxed)
+    }
+
+    /// Puts `options` in force, which are durable and have the placement and hash index that the tree has. The caller
+    /// keeps workers from choosing compactions meanwhile.
+    pub fn configure(&self, options: &KeyspaceOptions, changing: &Changing<'_>) {
+        self.value_options.replace(options.values);
+        let profile = self.placement().profile();
+        self.separates_from.store(profile.separates_from.unwrap_or(usize::MAX), Ordering::Relaxed);
+        if let (Some(overwrites), Some(separated_from)) = (&self.overwrites, profile.learns_from_rewrites) {
+            overwrites.are_separated_from(separated_from);
+        }
+        let settings = Settings::new(options.clone());
+        self.change(changing, |view| {
+            if view.settings.options.compaction != settings.options.compaction {
+                self.is_changing_policy.store(true, Ordering::Release);
+            }
+            (view.with_settings(settings), ())
+        });
     }
 
     /// What readers see now. Cheap; to be held for one read.
@@ -300,24 +352,36 @@ impl Tree {
 
     /// The shape of the tables of `view`, which is a view of this tree.
     pub fn shape<'v>(&self, view: &'v View) -> &'v Shape {
-        view.shape.get_or_init(|| Arc::new(Shape::new(view.version.shape(), self.policy.as_ref())))
+        view.shape.get_or_init(|| Arc::new(Shape::new(view.version.shape(), view.settings.policy.as_ref())))
     }
 
     /// How far the tree is from its shape; from 1.0 on a compaction is due. It is 0 if no compaction can help because
     /// some of its tables cannot be read.
     pub fn debt(&self) -> f64 {
         let debt = self.shape(&self.view()).debt();
-        let is_stuck = debt >= 1.0 && self.unreadable.any() && self.choose(&Busy::default()).is_none();
+        let is_stuck = debt >= 1.0 && self.unreadable.any() && self.choose_among(&Busy::default()).is_none();
         if is_stuck { 0.0 } else { debt }
     }
 
-    /// The most useful compaction without busy or unreadable tables.
+    /// The most useful compaction without busy or unreadable tables. `busy` is what all running jobs of the tree have
+    /// taken.
     pub fn choose(&self, busy: &Busy) -> Option<CompactionJob> {
+        if self.is_changing_policy.load(Ordering::Acquire) {
+            if !busy.tables.is_empty() || !busy.outputs.is_empty() {
+                return None;
+            }
+            self.is_changing_policy.store(false, Ordering::Release);
+        }
+        self.choose_among(busy)
+    }
+
+    fn choose_among(&self, busy: &Busy) -> Option<CompactionJob> {
         let view = self.view();
         let shape = self.shape(&view);
+        let policy = view.settings.policy.as_ref();
         match self.unreadable.any() {
-            true => shape.choose(self.policy.as_ref(), &self.unreadable.and(busy)),
-            false => shape.choose(self.policy.as_ref(), busy),
+            true => shape.choose(policy, &self.unreadable.and(busy)),
+            false => shape.choose(policy, busy),
         }
     }
 
@@ -356,36 +420,16 @@ impl Tree {
                 output_level: level,
                 output_run: Some(run),
                 keys: None,
-                table_bytes: self.options.table_bytes,
+                table_bytes: view.settings.options.table_bytes,
                 max_overlap_bytes: u64::MAX,
                 reason: "a snapshot that has ended held much of it".into(),
             })
         })
     }
 
-    /// This tree, unless the caller asks for a different placement. The default placement matches any: an option that
-    /// was not given has its default, and a keyspace remembers its placement.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a different placement.
-    pub fn with_placement(self: Arc<Self>, asked: Placement) -> Result<Arc<Self>> {
-        let actual = self.options.placement;
-        if actual == asked || asked == Placement::default() {
-            return Ok(self);
-        }
-        let reason = format!(
-            "keyspace `{}` has placement `{}`, which cannot be changed to `{}` in place: leave the option out, or copy \
-             the database with `bifold convert SRC DST --placement {2}`",
-            self.name,
-            actual.name(),
-            asked.name()
-        );
-        Err(Error::invalid("option `placement`", reason))
-    }
-
     /// The options for writing tables of a level.
     pub fn table_options(&self, level: u8) -> TableOptions {
-        presets::table_options(&self.options, level)
+        presets::table_options(&self.view().settings.options, level)
     }
 
     /// All commits of the tree up to this number are in tables; replay of the log skips them.

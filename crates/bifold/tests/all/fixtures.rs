@@ -349,7 +349,7 @@ fn every_committed_database_can_be_written_to_and_rewritten() {
         let (_dir, path) = copy(fixture);
         let db = Db::open(&path).unwrap();
         for (name, options) in (fixture.keyspaces)() {
-            assert_eq!(*db.existing_keyspace(name).unwrap().unwrap().options(), options, "{}", fixture.name);
+            assert_eq!(db.existing_keyspace(name).unwrap().unwrap().options(), options, "{}", fixture.name);
         }
         check_content(&db, fixture);
         db.compact().unwrap();

@@ -14,6 +14,7 @@ mod left_out;
 mod limits;
 mod many_keyspaces;
 mod open_files;
+mod options;
 mod own_placement;
 mod panics;
 mod partitions;

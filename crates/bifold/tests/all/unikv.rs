@@ -136,7 +136,7 @@ fn opening_reads_hashes_where_they_are_written_and_keys_where_they_are_not() {
     for written in [true, false] {
         let fs = MemoryFs::default();
         filled(&fs, HashIndex { written, ..HashIndex::default() }).close().unwrap();
-        let db = open(&fs, HashIndex::default());
+        let db = open(&fs, HashIndex { written, ..HashIndex::default() });
         let stats = db.stats();
         read.push((reads(&stats, "metadata").1, reads(&stats, "compaction").1));
         let index = stats.keyspaces[0].hash_index.unwrap();

@@ -203,13 +203,14 @@ struct Line<'a> {
 /// `bifold bench`
 pub fn run(args: &BenchArgs, global: &Global, out: &mut Output) -> Result<()> {
     let plan = args.plan()?;
-    let options = args.options(global)?;
+    open::options_for(global, args.placement.as_deref())?;
     args.peer.map_or(Ok(()), Peer::check_built_in)?;
     if let Some(with) = &args.compare {
         return compare::run(args, with, global, out);
     }
-    let placement = options.keyspace.placement;
     let place = Place::new(args.dir.as_deref())?;
+    let options = args.options(&place.dir, global)?;
+    let placement = options.keyspace.placement;
     let store = open_store(args, &place.dir, options)?;
     let mut runner = Runner::new(&*store, &place.dir, plan, &args.workload)?;
     if !global.json {
@@ -261,8 +262,11 @@ impl BenchArgs {
         Ok(plan)
     }
 
-    fn options(&self, global: &Global) -> Result<Options> {
-        open::options_for(global, self.placement.as_deref())
+    fn options(&self, dir: &Path, global: &Global) -> Result<Options> {
+        match self.peer {
+            None => open::prepared(dir, global, self.placement.as_deref()),
+            Some(_) => open::laid_over(Options::default(), global, self.placement.as_deref()),
+        }
     }
 
     fn line<'a>(&self, report: &'a PhaseReport, placement: Placement) -> Line<'a> {

@@ -111,7 +111,7 @@ fn plans(src: &Db, args: &ConvertArgs, global: &Global) -> Result<Vec<Plan>> {
     let mut plans = Vec::new();
     for name in src.keyspace_names() {
         if let Some(from) = src.existing_keyspace(&name)? {
-            let options = options(args, global, from.options())?.keyspace;
+            let options = options(args, global, &from.options())?.keyspace;
             plans.push(Plan { from, options });
         }
     }
@@ -150,7 +150,7 @@ fn compare(snapshot: &Snapshot, plans: &[Plan], copied: &[Copied], dst: &Db, pro
         let name = plan.from.name();
         let Some(to) = dst.existing_keyspace(name)? else { continue };
         let entries = compare_entries(name, snapshot.iter(&plan.from), to.iter(), progress)?;
-        if entries != copied.entries || to.options() != &plan.options {
+        if entries != copied.entries || to.options() != plan.options {
             let why = format!("{entries} entries of {} compared, or other options than asked for", copied.entries);
             return Err(Failure::trouble(format!("the copy of keyspace `{name}` is wrong: {why}")));
         }

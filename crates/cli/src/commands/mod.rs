@@ -9,6 +9,7 @@ mod export;
 mod import;
 pub mod lab;
 mod maintain;
+mod options;
 mod pairs;
 mod salvage;
 mod stats;
@@ -35,6 +36,7 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Import(args) => import::run(args, global, &mut out),
         Command::Export(args) => export::run(args, global, &mut out),
         Command::Stats(args) => stats::run(&args.db, global, &mut out),
+        Command::Options(args) => options::run(&args.db, global, &mut out),
         Command::Verify(args) => verify::run(&args.db, global, &mut out),
         Command::Compact(args) => maintain::compact(&args.db, global, &mut out),
         Command::Gc(args) => maintain::gc(args, global, &mut out),

@@ -13,6 +13,7 @@ mod fixtures;
 mod injected;
 mod interrupted;
 mod lab;
+mod options;
 mod own_placement;
 mod pairs;
 mod pipes;

@@ -37,6 +37,11 @@ impl Level0Index {
         Self { options, level0_bytes, context: Arc::clone(context), index: None, positions: Box::default() }
     }
 
+    /// The same, where level 0 is expected to have at most so many bytes.
+    pub(super) fn with_level0_bytes(&self, level0_bytes: Option<u64>) -> Self {
+        Self { level0_bytes, ..self.clone() }
+    }
+
     /// The index of a version with `runs` in level 0, where the tables in `added` are new, and with this number of
     /// partitions.
     ///

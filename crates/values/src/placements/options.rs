@@ -120,8 +120,7 @@ impl Settings {
         self.0.load()
     }
 
-    /// Puts other options, which have been checked, in force. Called under the commit lock, so that all operations of
-    /// a commit see the same ones.
+    /// Puts other options, which have been checked, in force.
     pub fn replace(&self, options: ValueOptions) {
         self.0.store(Arc::new(options));
     }

@@ -65,6 +65,21 @@ pub(super) fn rename_old(keyspace: &mut toml::Table) -> Result<Vec<Renamed>, Str
     Ok(renamed)
 }
 
+/// Puts what `named` has in place of what `into` has.
+pub(super) fn overlay(into: &mut toml::Table, named: toml::Table) {
+    for (key, value) in named {
+        match (into.get_mut(&key), value) {
+            // An enum's other variant must go when a field of this one is named.
+            (Some(toml::Value::Table(old)), toml::Value::Table(new))
+                if key != "compaction" || new.keys().all(|variant| old.contains_key(variant)) =>
+            {
+                overlay(old, new);
+            }
+            (_, value) => drop(into.insert(key, value)),
+        }
+    }
+}
+
 fn look_up<'t>(table: &'t toml::Table, path: &str) -> Option<&'t toml::Value> {
     match path.split_once('.') {
         None => table.get(path),

@@ -95,7 +95,7 @@ impl KeyspaceStats {
         Self {
             name: tree.name.clone(),
             placement: tree.placement().profile().name,
-            compaction: tree.policy.name(),
+            compaction: tree.view().settings.policy.name(),
             entries_estimate: in_memtables + levels.iter().map(|l| l.entries).sum::<u64>(),
             memtable_bytes: view.layers().map(|l| l.memtable.bytes() as u64).sum(),
             sealed_memtables: view.sealed.len() as u64,

@@ -90,6 +90,7 @@ impl ManifestState {
                         return Err(format!("keyspace {id} created twice"));
                     }
                 }
+                KeyspaceEdit::Configured { id, .. } if planted!("overlook_changed_options") => drop(self.keyspace(id)?),
                 KeyspaceEdit::Configured { id, options } => self.keyspace(id)?.options = options,
                 KeyspaceEdit::Dropped { id } => {
                     self.keyspace(id)?;

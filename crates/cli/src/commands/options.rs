@@ -1,0 +1,21 @@
+//! `bifold options`
+
+use std::path::Path;
+
+use bifold::Access;
+
+use crate::{args::Global, failure::Result, open, output::Output};
+
+/// `bifold options`
+pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
+    let names_some = global.options.is_some() || global.set.iter().any(|set| set.trim_start().starts_with("keyspace."));
+    let access = if names_some { Access::ReadWrite } else { Access::ReadOnly };
+    let (db, keyspace) = open::existing_keyspace(path, global, access)?;
+    let options = keyspace.options();
+    drop(keyspace);
+    db.close()?;
+    if global.json {
+        return out.json(&options);
+    }
+    options.to_toml().lines().try_for_each(|line| out.line(line))
+}

@@ -1,0 +1,73 @@
+//! `bifold options`, and what --set does to a database that exists.
+
+use std::path::Path;
+
+use super::{Scratch, bifold, text};
+
+fn shown(db: &Path, keyspace: &str) -> String {
+    bifold(&["options", text(db), "--keyspace", keyspace]).ok()
+}
+
+#[test]
+fn options_are_shown_and_only_those_that_are_named_change() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let set = ["--set", "keyspace.compression=lz4", "--set", "keyspace.placement=hashkv"];
+    bifold(&[&["put", text(&db), "k", "v", "--keyspace", "a"][..], &set].concat()).ok();
+    let before = shown(&db, "a");
+    assert!(before.contains("compression = \"lz4\"") && before.contains("placement = \"hashkv\""), "{before}");
+    let target = ["--set", "keyspace.values.space_target=1.2"];
+    let after = bifold(&[&["options", text(&db), "--keyspace", "a"][..], &target].concat()).ok();
+    assert_eq!(after, before.replace("space_target = 1.5", "space_target = 1.2"));
+    assert_eq!(shown(&db, "a"), after, "it was not only printed");
+    let json = bifold(&["options", text(&db), "--keyspace", "a", "--json"]).json();
+    assert_eq!(json[0]["values"]["space_target"], 1.2);
+    // A command that writes changes the keyspace it works on, and none but that.
+    let other = shown(&db, "default");
+    bifold(&["put", text(&db), "k", "w", "--keyspace", "a", "--set", "keyspace.filter_bits_per_key=12"]).ok();
+    assert_eq!(shown(&db, "a"), after.replace("filter_bits_per_key = 10", "filter_bits_per_key = 12"));
+    assert_eq!(shown(&db, "default"), other);
+    // What is shown is a file for --options.
+    let file = scratch.write("options.toml", &after);
+    bifold(&["options", text(&db), "--keyspace", "a", "--options", text(&file)]).ok();
+    assert_eq!(shown(&db, "a"), after);
+    let part = scratch.write("part.toml", "[keyspace]\ncompression = \"none\"\n");
+    bifold(&["options", text(&db), "--keyspace", "a", "--options", text(&part)]).ok();
+    let plain = after.replacen("compression = \"lz4\"", "compression = \"none\"", 1);
+    assert_eq!(shown(&db, "a"), plain, "back to a default");
+    assert_eq!(bifold(&["get", text(&db), "k", "--keyspace", "a"]).ok(), "w");
+}
+
+#[test]
+fn what_cannot_change_is_refused_and_changes_nothing() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold(&["put", text(&db), "k", "v"]).ok();
+    let before = shown(&db, "default");
+    for (command, set, says) in [
+        ("options", "keyspace.placement=wisckey", "bifold convert"),
+        ("options", "keyspace.hash_index.ways=4", "bifold convert"),
+        ("options", "keyspace.restart_interval=0", "restart_interval"),
+        ("options", "keyspace.no_such=1", "no_such"),
+        ("stats", "keyspace.compression=zstd", "bifold options DB --set"),
+    ] {
+        let refused = bifold(&[command, text(&db), "--set", set]).refused(2);
+        assert!(refused.contains(says), "{set}: {refused}");
+        assert_eq!(shown(&db, "default"), before, "{set}");
+    }
+    // With the options that it has, a command may be called again and again.
+    bifold(&["stats", text(&db), "--set", "keyspace.compression=none"]).ok();
+    let missing = bifold(&["options", text(&db), "--keyspace", "nobody"]).refused(2);
+    assert!(missing.contains("`nobody`") && missing.contains("default"), "{missing}");
+}
+
+#[test]
+fn old_names_are_read_and_reported() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold(&["put", text(&db), "k", "v", "--set", "keyspace.values.min_bytes=100"]).ok();
+    assert!(shown(&db, "default").contains("separate_from_bytes = 100"));
+    let file = scratch.write("old.toml", "[keyspace.values]\nmin_bytes = 1\nseparate_from_bytes = 1\n");
+    let both = bifold(&["options", text(&db), "--options", text(&file)]).refused(2);
+    assert!(both.contains("keyspace.values.min_bytes") && both.contains("separate_from_bytes"), "{both}");
+}
