@@ -157,9 +157,10 @@ pub enum Command {
     /// Show the options of a keyspace, or change them.
     #[command(
         long_about = "Show the options of a keyspace, as TOML that --options reads, or change them.\n\n\
-            The options that --set and --options name are changed, all others stay. They are in force for everything that \
-            is written from now on; what is stored already changes when compaction or GC rewrites it. Two options \
-            cannot change: keyspace.placement and keyspace.hash_index. `bifold convert` copies a database into one with \
+            The options that --set and --options name are changed, all others stay. They are in force for everything \
+            that is written from now on; what is stored already changes when compaction or GC rewrites it. Two options \
+            cannot change: keyspace.placement and keyspace.hash_index. `bifold convert` copies a database into one \
+            with \
             others.\n\n\
             Every command that writes changes options in the same way when they are given to it.",
         after_long_help = "Examples:\n  bifold options my.db\n  bifold options my.db --set keyspace.compression=lz4\n  \
@@ -467,38 +468,4 @@ fn durability(text: &str) -> Result<Durability, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn every_command_has_an_example() {
-        fn check(name: &str, commands: &clap::Command) {
-            for command in commands.get_subcommands().filter(|c| !c.is_hide_set()) {
-                let name = format!("{name} {}", command.get_name());
-                let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-                assert!(help.contains(&name), "{name}: {help}");
-                check(&name, command);
-            }
-        }
-        check("bifold", &Cli::command());
-    }
-
-    #[test]
-    fn the_command_is_found_in_what_was_typed() {
-        let of = |line: &str| command_of(line.split(' ').map(str::to_owned));
-        for (line, command) in [
-            ("get db key", "get"),
-            ("vat model --levels 5", "vat model"),
-            ("vat frobnicate", "vat"),
-            ("gett db", ""),
-            ("demo-writer db", ""),
-        ] {
-            assert_eq!(of(line), command, "{line}");
-        }
-    }
-}
+mod tests;

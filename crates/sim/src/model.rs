@@ -11,14 +11,14 @@
 //! Keyspaces are created and dropped by durable records of their own, apart from commits. While such a call is
 //! running, either outcome is right. A keyspace that is dropped and created again is another tree.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    ops::{Bound, RangeInclusive},
-};
+mod bounds;
+
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
 use bifold::{Durability, Value};
 
+use self::bounds::is_range;
+pub use self::bounds::{Bounds, borrowed, is_nothing};
 use crate::value::{Spec, describe};
 
 /// Number of a commit; 0 is "before the first".
@@ -36,9 +36,6 @@ pub type Variant = u32;
 /// One life of a keyspace: created, used, perhaps dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TreeId(usize);
-
-/// A key range.
-pub type Bounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
 
 /// One change within a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -463,45 +460,6 @@ fn origin(versions: &[Version], bytes: &[u8]) -> String {
     match known {
         Some(version) => format!("{} (commit {})", describe(bytes), version.commit),
         None => format!("{} (of no commit to this key)", describe(bytes)),
-    }
-}
-
-/// The same bounds, borrowed.
-#[must_use]
-pub fn borrowed(bounds: &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
-    (as_ref(&bounds.0), as_ref(&bounds.1))
-}
-
-fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
-    match bound {
-        Bound::Included(key) => Bound::Included(key),
-        Bound::Excluded(key) => Bound::Excluded(key),
-        Bound::Unbounded => Bound::Unbounded,
-    }
-}
-
-/// Whether no key can lie between the bounds: deleting such a range is no operation.
-#[must_use]
-pub fn is_nothing(bounds: &Bounds) -> bool {
-    let after = |key: &[u8]| [key, &[0]].concat();
-    let start = match &bounds.0 {
-        Bound::Included(key) => key.to_vec(),
-        Bound::Excluded(key) => after(key),
-        Bound::Unbounded => Vec::new(),
-    };
-    match &bounds.1 {
-        Bound::Included(key) => start >= after(key),
-        Bound::Excluded(key) => start >= key.to_vec(),
-        Bound::Unbounded => false,
-    }
-}
-
-/// Whether a map's `range` accepts these bounds; it panics if the ends are in the wrong order.
-fn is_range(bounds: &Bounds) -> bool {
-    match bounds {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
-        (Bound::Excluded(a), Bound::Excluded(b)) => a < b,
-        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a <= b,
     }
 }
 
