@@ -13,7 +13,7 @@ use bifold::{
     Access, CachedValues, Compaction, Compression, Db, Env, Error, Keyspace, KeyspaceOptions, Options, Placement,
     Workers,
     options::{Cold, DiffKv, HashIndex, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim},
-    verify,
+    verify, verify_in,
 };
 use bifold_io::{
     faulty::{FaultKind, FaultyFs},
@@ -265,11 +265,12 @@ fn compaction_can_change_from_each_kind_to_each_other() {
     let ways = [(Workers::Caller, None), (Workers::Threads(3), None), (Workers::Caller, Some(HashIndex::default()))];
     for n in 0..25 {
         let ((from, to), (workers, hash_index)) = ((COMPACTIONS[n / 5], COMPACTIONS[n % 5]), ways[(n + n / 5) % 3]);
-        let dir = TempDir::new();
+        let fs = MemoryFs::new();
+        let open = |options| Db::open_in(Env { fs: Arc::new(fs.clone()), ..Env::system() }, "/db", options).unwrap();
         let keyspace =
             KeyspaceOptions { compaction: from, table_bytes: 4 << 10, hash_index, ..separated(Placement::DiffKv) };
         let options = Options { workers, memtable_bytes: 8 << 10, ..with(keyspace.clone()) };
-        let db = Db::open_with(dir.join("db"), options.clone()).unwrap();
+        let db = open(options.clone());
         let (tree, mut contents) = (db.default_keyspace(), Contents::new());
         (0..4).for_each(|round| churn(tree, &mut contents, round));
         tree.set_options(KeyspaceOptions { compaction: to, ..keyspace }).unwrap();
@@ -283,8 +284,9 @@ fn compaction_can_change_from_each_kind_to_each_other() {
         check(tree, &contents, &when);
         has_shape(&db, to, &when);
         db.close().unwrap();
-        is_sound(&dir.join("db"));
-        let db = Db::open_with(dir.join("db"), Options { keyspace: KeyspaceOptions::default(), ..options }).unwrap();
+        let report = verify_in(&Env { fs: Arc::new(fs.clone()), ..Env::system() }, "/db", |_| {}).unwrap();
+        assert_eq!(report.problems.len(), 0, "{when}");
+        let db = open(Options { keyspace: KeyspaceOptions::default(), ..options });
         assert_eq!(db.default_keyspace().options().compaction, to);
         check(db.default_keyspace(), &contents, &when);
     }
