@@ -33,7 +33,8 @@ fn main() -> Result<(), Error> {
 }
 
 fn run((keys, rounds): (u64, u64), policy: options::MergePolicy, dir: &std::path::Path) -> Result<(), Error> {
-    let values = options::Values { merge: policy, ..options::Values::default() };
+    let diffkv = options::DiffKv { merge: policy, ..options::DiffKv::default() };
+    let values = options::Values { diffkv, ..options::Values::default() };
     let mut keyspace = KeyspaceOptions { placement: Placement::DiffKv, values, ..KeyspaceOptions::default() };
     keyspace.table_bytes = 1 << 20;
     keyspace.compaction =

@@ -12,11 +12,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bifold::{
-    Db, KeyspaceOptions, Options, Result, SeqNo,
-    options::Values,
+    Db, Options, Result, SeqNo,
     placement::{
         CountDead, Explained, FileId, GcClaim, GcContext, GcJob, GcOutcome, Placement, Pointer, Profile, Registry,
-        RewriteJob, Rewriter, SpacePressure, ValueFile, ValueFiles, ValueLog, ValueSpace, WriteOp, relocate,
+        RewriteJob, Rewriter, Settings, SpacePressure, ValueFile, ValueFiles, ValueLog, ValueSpace, WriteOp, relocate,
     },
 };
 
@@ -29,25 +28,22 @@ const FILES_AT_ONCE: usize = 4;
 /// GC takes no file with less garbage than this share of it, unless everything is asked for.
 const DEAD_SHARE_MIN: f64 = 0.1;
 
-/// All values of at least `min_bytes`, in the order of arrival.
+/// All values of at least `separate_from_bytes`, in the order of arrival.
 pub struct AppendOnly {
     files: Arc<ValueFiles>,
     log: ValueLog,
-    min_bytes: usize,
-    file_bytes: u64,
+    options: Settings,
     /// Files that GC reads or writes now.
     busy: Arc<Mutex<Vec<FileId>>>,
 }
 
 impl AppendOnly {
     /// Opens it over the files of a keyspace, for [`Registry::with`].
-    pub fn open(files: &Arc<ValueFiles>, options: &KeyspaceOptions) -> Result<Box<dyn Placement>> {
-        let Values { min_bytes, file_bytes, compression, .. } = options.values;
+    pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Result<Box<dyn Placement>> {
         Ok(Box::new(Self {
             files: Arc::clone(files),
-            log: ValueLog::new(Arc::clone(files), file_bytes, compression),
-            min_bytes: usize::try_from(min_bytes).unwrap_or(usize::MAX),
-            file_bytes,
+            log: ValueLog::new(Arc::clone(files), options),
+            options: options.clone(),
             busy: Arc::default(),
         }))
     }
@@ -83,14 +79,14 @@ fn dead_share(file: &ValueFile) -> f64 {
 
 impl Placement for AppendOnly {
     fn profile(&self) -> Profile {
-        let separates_from = Some(self.min_bytes);
+        let separates_from = usize::try_from(self.options.now().separate_from_bytes).ok();
         Profile { name: NAME, separates_from, separates_at_rewrite: false, learns_from_rewrites: None }
     }
 
     /// The value is in its file before the log record that points there is written.
     fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            WriteOp::Put { key, value } if value.len() >= self.min_bytes => {
+            WriteOp::Put { key, value } if value.len() as u64 >= self.options.now().separate_from_bytes => {
                 self.log.append(seqno, key, value).map(Some)
             }
             // GC asks the index, so a file need not know of deletes.
@@ -108,7 +104,7 @@ impl Placement for AppendOnly {
         let live_bytes = sources.iter().map(|file| file.len() - file.dead()).collect();
         let claim = GcClaim::alone(sources.iter().map(|file| file.id).collect());
         let (files, busy) = (Arc::clone(&self.files), Arc::clone(&self.busy));
-        let job = Relocate { claim, live_bytes, file_bytes: self.file_bytes, files, busy };
+        let job = Relocate { claim, live_bytes, file_bytes: self.options.now().file_bytes, files, busy };
         (!sources.is_empty()).then(|| Box::new(job) as _)
     }
 

@@ -196,13 +196,14 @@ pub enum Command {
         long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv, novkv, \
             diffkv or unikv. The placement of a database cannot change; this makes another database.\n\n\
             All keyspaces are copied in key order. Each keeps its options, except the placement and what --set changes \
-            for all of them, such as keyspace.values.min_bytes=1KiB. Database options in --options and --set apply to \
+            for all of them, such as keyspace.values.separate_from_bytes=1KiB. Database options in --options and --set \
+            apply to \
             DST. SRC is opened read-only, so nobody can write to it meanwhile. At the end DST is reopened and every \
             entry is compared with SRC.\n\n\
             Until then the copy is called DST.partial: a directory called DST is complete. After a failure, remove \
             DST.partial and start again.",
         after_long_help = "Examples:\n  bifold convert my.db new.db --placement hashkv\n  \
-            bifold convert my.db new.db --placement wisckey --set keyspace.values.min_bytes=1KiB"
+            bifold convert my.db new.db --placement wisckey --set keyspace.values.separate_from_bytes=1KiB"
     )]
     Convert(ConvertArgs),
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bifold::{
     Compaction, KeyspaceOptions, Options, Placement, Result, Workers,
     options::{Leveled, Values},
-    placement::{self, Registry, ValueFiles},
+    placement::{self, Registry, Settings, ValueFiles},
 };
 
-/// Values of this length and above are separated, in bytes ([`Values::min_bytes`]).
+/// Values of this length and above are separated, in bytes ([`Values::separate_from_bytes`]).
 pub const MIN_BYTES: u32 = 64;
 
 /// Which operations separate values from their keys.
@@ -45,8 +45,8 @@ pub enum Dead {
 ///
 /// let plain = Case::new(Placement::Inline).separated(Separated::Never);
 /// assert!(!plain.separates());
-/// let cold_log = Case::new(Placement::HashKv).with(|keyspace| keyspace.values.cold = Cold::Log);
-/// assert_eq!(cold_log.options().keyspace.values.min_bytes, u64::from(bifold_conformance::MIN_BYTES));
+/// let cold_log = Case::new(Placement::HashKv).with(|keyspace| keyspace.values.hashkv.cold = Cold::Log);
+/// assert_eq!(cold_log.options().keyspace.values.separate_from_bytes, u64::from(bifold_conformance::MIN_BYTES));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -64,8 +64,12 @@ impl Case {
     /// files have a few KiB, so that a few hundred writes fill and empty many.
     #[must_use]
     pub fn new(placement: Placement) -> Self {
-        let values =
-            Values { min_bytes: u64::from(MIN_BYTES), space_target: 100.0, file_bytes: 2 << 10, ..Values::default() };
+        let values = Values {
+            separate_from_bytes: u64::from(MIN_BYTES),
+            space_target: 100.0,
+            file_bytes: 2 << 10,
+            ..Values::default()
+        };
         let leveled = Leveled { size_ratio: 3, levels: 4, level0_runs: 2, base_bytes: 8 << 10, ..Leveled::default() };
         let keyspace = KeyspaceOptions {
             placement,
@@ -86,8 +90,8 @@ impl Case {
         }
     }
 
-    /// The same with other options. Keep [`Values::min_bytes`] and [`Values::space_target`]: the rows write values that
-    /// are just long enough, and start GC themselves.
+    /// The same with other options. Keep [`Values::separate_from_bytes`] and [`Values::space_target`]: the rows write
+    /// values that are just long enough, and start GC themselves.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut KeyspaceOptions)) -> Self {
         change(&mut self.keyspace);
@@ -101,7 +105,7 @@ impl Case {
     #[must_use]
     pub fn own<F>(name: &str, open: F) -> Self
     where
-        F: Fn(&Arc<ValueFiles>, &KeyspaceOptions) -> Result<Box<dyn placement::Placement>> + Send + Sync + 'static,
+        F: Fn(&Arc<ValueFiles>, &Settings) -> Result<Box<dyn placement::Placement>> + Send + Sync + 'static,
     {
         let placements = Registry::default().with(name, open).unwrap();
         Self { placements, ..Self::new(Placement::own(name).unwrap()) }

@@ -214,7 +214,10 @@ pub fn valid_records_are_the_versions_in_the_index_after_any_history(case: &Case
         let mut random = Random::new(seed, "exact");
         let mut options = case.options();
         options.keyspace.values.space_target = random.pick(&[1.05, 1.5, 100.0]);
-        options.keyspace.values.gc_threshold = random.pick(&[0.5, 0.7, 1.0]);
+        let values = &mut options.keyspace.values;
+        values.novkv.gc_threshold = random.pick(&[0.5, 0.7, 1.0]);
+        values.diffkv.gc_threshold = values.novkv.gc_threshold;
+        values.unikv.gc_threshold = values.novkv.gc_threshold;
         options.keyspace.values.file_bytes = random.pick(&[1 << 10, 4 << 10, 64 << 10]);
         let mut bed = Bed::with(case, options);
         let mut versions = 0;

@@ -267,7 +267,7 @@ pub fn a15_collecting_all_the_time_changes_no_answer(case: &Case) {
     for seed in 0..12 {
         let mut options = case.eager();
         options.keyspace.compaction = compactions[seed as usize % 3];
-        options.keyspace.values.victim = victims[seed as usize % 4];
+        options.keyspace.values.hashkv.victim = victims[seed as usize % 4];
         let history = History::new(seed, Mix { ops: 300, keys: 50, flavor: Flavor::Reads });
         let mut bed = Bed::with(case, options);
         for (at, op) in &history.ops {

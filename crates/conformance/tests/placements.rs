@@ -11,9 +11,9 @@ bifold_conformance::battery! {
     wisckey: case(Placement::WiscKey);
     hashkv: hashkv();
     novkv: novkv();
-    hashkv_cold_log: hashkv().with(|keyspace| keyspace.values.cold = Cold::Log).with_cold_files();
+    hashkv_cold_log: hashkv().with(|keyspace| keyspace.values.hashkv.cold = Cold::Log).with_cold_files();
     diffkv: diffkv();
-    diffkv_unmerged: diffkv().with(|keyspace| keyspace.values.merge = MergePolicy::Off);
+    diffkv_unmerged: diffkv().with(|keyspace| keyspace.values.diffkv.merge = MergePolicy::Off);
     unikv: unikv();
 }
 
@@ -34,8 +34,8 @@ mod exact {
 fn case(placement: Placement) -> Case {
     Case::new(placement).with(|keyspace| {
         let values = &mut keyspace.values;
-        (values.group_bytes, values.groups_max) = (2 << 10, 32);
-        (values.large_bytes, values.max_sorted_run) = (150, 3);
+        (values.hashkv.group_bytes, values.hashkv.groups_max) = (2 << 10, 32);
+        (values.diffkv.large_bytes, values.diffkv.max_sorted_run) = (150, 3);
     })
 }
 

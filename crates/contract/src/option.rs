@@ -29,6 +29,17 @@ pub fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
     Err(Error::invalid(format!("option `{name}`"), format!("{value} is not between {least} and {most}")))
 }
 
+/// As [`within`], for an option that need not be whole.
+///
+/// # Errors
+/// As [`within`]; also for what is no number.
+pub fn within_f64(name: &str, value: f64, least: f64, most: f64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("option `{name}`"), format!("{value} is not between {least} and {most}")))
+}
+
 /// A number of bytes: an integer, or a string with a unit (`"64MiB"`, `"4 KiB"`, `"10GB"`). For `deserialize_with`.
 ///
 /// # Errors

@@ -84,6 +84,13 @@ impl Compressor {
         Self { compression, zstd, scratch: Vec::new() }
     }
 
+    /// From now on compresses in this way.
+    pub fn switch_to(&mut self, compression: Compression) {
+        if self.compression != compression {
+            *self = Self::new(compression);
+        }
+    }
+
     /// Replaces `out[start..]` with its compressed form if that saves enough. Returns how it is stored now.
     ///
     /// # Panics

@@ -104,7 +104,7 @@ impl Scale {
             format!("log_bytes={}", 8 * memtable),
             format!("keyspace.table_bytes={}", self.table_bytes()),
             format!("keyspace.values.file_bytes={}", self.table_bytes()),
-            format!("keyspace.values.group_bytes={}", (self.data_bytes() / 64).max(8 << 10)),
+            format!("keyspace.values.hashkv.group_bytes={}", (self.data_bytes() / 64).max(8 << 10)),
         ]
     }
 

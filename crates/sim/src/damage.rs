@@ -106,7 +106,7 @@ impl Fixture {
             Placement::UniKv,
         ][(seed % 6) as usize];
         set.keyspaces[0].placement = placement;
-        set.keyspaces[0].values.min_bytes = 16;
+        set.keyspaces[0].values.separate_from_bytes = 16;
         set.database.keyspace = set.keyspaces[0].clone();
         set.database.memory_limit = MEMORY_LIMIT;
         let is_killed = seed / 6 % 2 == 1;

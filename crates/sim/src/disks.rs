@@ -18,7 +18,10 @@ use std::{
     time::Duration,
 };
 
-use bifold::{Access, Db, KeyspaceOptions, Options, Placement, Workers, options::Values};
+use bifold::{
+    Access, Db, KeyspaceOptions, Options, Placement, Workers,
+    options::{HashKv, Values},
+};
 
 use crate::{random::Random, read::Trouble, report::guarded};
 
@@ -50,7 +53,11 @@ fn options(placement: &str) -> Result<Options, Trouble> {
     let found = PLACEMENTS.iter().find(|(name, _)| *name == placement);
     let (_, placement) = found.ok_or_else(|| Trouble::wrong(format!("`{placement}` is not a placement")))?;
     let usual = if *placement == Placement::UniKv { KeyspaceOptions::unikv() } else { KeyspaceOptions::default() };
-    let values = Values { file_bytes: 256 << 10, group_bytes: 1 << 20, ..usual.values };
+    let values = Values {
+        file_bytes: 256 << 10,
+        hashkv: HashKv { group_bytes: 1 << 20, ..usual.values.hashkv },
+        ..usual.values
+    };
     let keyspace = KeyspaceOptions { placement: *placement, table_bytes: 512 << 10, values, ..usual };
     Ok(Options {
         memory_limit: 64 << 20,

@@ -3,7 +3,7 @@
 
 use bifold::{
     CachedValues, Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
-    options::{Cold, HashIndex, Leveled, MergePolicy, Tiered, TwoLayer, Values, Victim},
+    options::{Cold, DiffKv, HashIndex, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim},
 };
 
 use crate::{model::NAMES, random::Random};
@@ -91,33 +91,40 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
 
 /// Groups and files so small, and a target so low, that GC runs every few dozen operations.
 fn values(random: &mut Random) -> Values {
+    // In this order, so that old seeds that found a bug still find it.
     let mut values = Values {
-        min_bytes: random.pick(&[1, 8, 64, 1000]),
+        separate_from_bytes: random.pick(&[1, 8, 64, 1000]),
         space_target: random.pick(&[1.05, 1.1, 1.5]),
-        victim: random.pick(&[Victim::Greedy, Victim::CostBenefit, Victim::GreedyRandom(2), Victim::Random]),
-        cold: random.pick(&[Cold::Off, Cold::Parts, Cold::Log]),
-        group_bytes: 1024 << random.below(4),
-        groups_max: random.pick(&[16, 20, 64]),
+        hashkv: HashKv {
+            victim: random.pick(&[Victim::Greedy, Victim::CostBenefit, Victim::GreedyRandom(2), Victim::Random]),
+            cold: random.pick(&[Cold::Off, Cold::Segments, Cold::Log]),
+            group_bytes: 1024 << random.below(4),
+            groups_max: random.pick(&[16, 20, 64]),
+        },
         file_bytes: 1024 << random.below(5),
-        gc_threshold: 0.7,
-        large_bytes: random.pick(&[64, 500, 2000]),
-        merge: random.pick(&[
-            MergePolicy::Off,
-            MergePolicy::EachLevel,
-            MergePolicy::Lazy,
-            MergePolicy::ScanOptimised,
-            MergePolicy::ScanOptimised,
-        ]),
-        max_sorted_run: random.pick(&[1, 2, 10]),
+        diffkv: DiffKv {
+            large_bytes: random.pick(&[64, 500, 2000]),
+            merge: random.pick(&[
+                MergePolicy::Off,
+                MergePolicy::EachLevel,
+                MergePolicy::Lazy,
+                MergePolicy::ScanOptimised,
+                MergePolicy::ScanOptimised,
+            ]),
+            max_sorted_run: random.pick(&[1, 2, 10]),
+            gc_threshold: 0.7,
+        },
         compression: random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
         cache: CachedValues::None,
+        novkv: NovKv { gc_threshold: 0.7 },
+        unikv: UniKv { gc_threshold: 0.7 },
     };
     // Not sampled, so that old seeds that found a bug still find it.
-    if matches!(values.victim, Victim::Greedy | Victim::Random) {
+    if matches!(values.hashkv.victim, Victim::Greedy | Victim::Random) {
         values.cache = CachedValues::Gets;
     }
     if values.space_target < 1.2 {
-        values.gc_threshold = 1.0;
+        (values.novkv.gc_threshold, values.diffkv.gc_threshold, values.unikv.gc_threshold) = (1.0, 1.0, 1.0);
     }
     values
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 use bifold::{
     Compaction, Durability, KeyspaceOptions, Options, Workers,
-    options::{HashIndex, TwoLayer, Values},
+    options::{HashIndex, TwoLayer, UniKv, Values},
 };
 
 /// Batches of a history.
@@ -73,10 +73,10 @@ fn options(seed: u64) -> OptionSet {
         compaction: Compaction::TwoLayer(TwoLayer { unsorted_bytes, scan_merge_runs: random.pick(&[2, 4]) }),
         hash_index: Some(HashIndex { tag_bits: random.pick(&[4, 16]), ..HashIndex::default() }),
         values: Values {
-            min_bytes: 100,
+            separate_from_bytes: 100,
             space_target: random.pick(&[1.05, 1.3]),
             // Otherwise merges, which happen with nearly each flush, do the work of GC.
-            gc_threshold: 0.1,
+            unikv: UniKv { gc_threshold: 0.1 },
             file_bytes: random.pick(&[1 << 10, 4 << 10]),
             ..Values::default()
         },

@@ -15,14 +15,15 @@ use bifold_contract::{
     option::{at_least, optional_size, size, within},
 };
 pub use bifold_format::compression::Compression;
+use bifold_values::placements::novkv;
 use serde::{Deserialize, Serialize};
 
-use self::text::{current_name, insert_at, rename_old};
+use self::text::{current_names, insert_at, rename_old};
 pub use self::{
     compaction::{Compaction, HashIndex, Leveled, Tiered, TwoLayer},
     own::PlacementName,
     text::Renamed,
-    values::{CachedValues, Cold, MergePolicy, Values, Victim},
+    values::{CachedValues, Cold, DiffKv, HashKv, MergePolicy, NovKv, UniKv, Values, Victim},
 };
 use super::placement::Registry;
 
@@ -310,9 +311,10 @@ impl Options {
     pub fn from_toml(text: &str) -> Result<Self> {
         let read = match with_current_names(text) {
             // Without the lines of the text, which are those of another one now.
-            Some((table, renamed)) if !renamed.is_empty() => {
+            Some(Ok((table, renamed))) if !renamed.is_empty() => {
                 table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())
             }
+            Some(Err(both)) => Err(both),
             _ => toml::from_str(text).map_err(|e| e.to_string()),
         };
         let options: Self = read.map_err(|e| Error::invalid("options", e))?;
@@ -323,16 +325,15 @@ impl Options {
     /// Which options `text`, as for [`Options::from_toml`], gives by names that they no longer have.
     #[must_use]
     pub fn renamed(text: &str) -> Vec<Renamed> {
-        with_current_names(text).map(|(_, renamed)| renamed).unwrap_or_default()
+        with_current_names(text).and_then(std::result::Result::ok).map(|(_, renamed)| renamed).unwrap_or_default()
     }
 
     /// What the option of `name=value`, as for [`Options::set`], is called now, if it once had that name.
     #[must_use]
     pub fn renamed_word(key_value: &str) -> Option<Renamed> {
         let old = key_value.split('=').next().unwrap_or_default().trim();
-        let new = current_name(old.strip_prefix("keyspace.")?);
-        let new = format!("keyspace.{new}");
-        (new != old).then(|| Renamed { old: old.to_owned(), new })
+        let new = current_names(old.strip_prefix("keyspace.")?)?;
+        Some(Renamed { old: old.to_owned(), new: new.iter().map(|new| format!("keyspace.{new}")).collect() })
     }
 
     /// These options as TOML.
@@ -353,11 +354,12 @@ impl Options {
             .split_once('=')
             .ok_or_else(|| invalid("write it as name=value, such as memory_limit=1GiB".into()))?;
         let preset = name.trim() == "keyspace.preset";
-        let name = name.trim();
-        let name =
-            name.strip_prefix("keyspace.").map_or(name.to_owned(), |rest| format!("keyspace.{}", current_name(rest)));
         let mut tree = toml::Table::try_from(&*self).map_err(|e| invalid(e.to_string()))?;
-        insert_at(&mut tree, if preset { "keyspace.placement" } else { &name }, value.trim());
+        match Self::renamed_word(key_value) {
+            Some(renamed) => renamed.new.iter().for_each(|name| insert_at(&mut tree, name, value.trim())),
+            None if preset => insert_at(&mut tree, "keyspace.placement", value.trim()),
+            None => insert_at(&mut tree, name.trim(), value.trim()),
+        }
         let mut changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
         changed.placements = self.placements.clone();
         if preset {
@@ -396,11 +398,14 @@ impl Options {
     }
 }
 
-/// TOML whose options have the names of today, and which had others; `None` where it is no TOML.
-fn with_current_names(text: &str) -> Option<(toml::Table, Vec<Renamed>)> {
+/// TOML with current option names, and which options had old ones.
+type Current = (toml::Table, Vec<Renamed>);
+
+/// `text` with current option names; `None` if it is not TOML, an error in words if an option has two names in it.
+fn with_current_names(text: &str) -> Option<std::result::Result<Current, String>> {
     let mut table: toml::Table = text.parse().ok()?;
-    let renamed = table.get_mut("keyspace").and_then(toml::Value::as_table_mut).map(rename_old).unwrap_or_default();
-    Some((table, renamed))
+    let renamed = table.get_mut("keyspace").and_then(toml::Value::as_table_mut).map(rename_old);
+    Some(renamed.unwrap_or(Ok(Vec::new())).map(|renamed| (table, renamed)))
 }
 
 impl KeyspaceOptions {
@@ -410,7 +415,7 @@ impl KeyspaceOptions {
     /// In words, when the text is no TOML or has unknown or unusable options: policies rely on the bounds.
     pub(crate) fn recorded(text: &str) -> std::result::Result<Self, String> {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.message().to_owned())?;
-        let _whatever_it_was_called = rename_old(&mut table);
+        let _whatever_it_was_called = rename_old(&mut table)?;
         let options: Self = table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())?;
         options.check().map_err(|e| e.to_string())?;
         Ok(options)
@@ -434,10 +439,9 @@ impl KeyspaceOptions {
         if let Some(index) = self.hash_index {
             index.check("keyspace.hash_index")?;
         }
-        self.values.check()?;
+        self.values.check("keyspace.values")?;
         if self.placement == Placement::NovKv {
-            // GC holds the values of one file in memory, and one record has the index of all.
-            within("keyspace.values.file_bytes", self.values.file_bytes, 1 << 10, 1 << 30)?;
+            within("keyspace.values.file_bytes", self.values.file_bytes, 1 << 10, novkv::options::FILE_BYTES_MAX)?;
         }
         self.compaction.check()
     }

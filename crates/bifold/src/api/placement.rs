@@ -20,7 +20,7 @@
 //!     Db, KeyspaceOptions, Options, Result, SeqNo,
 //!     placement::{
 //!         CountDead, Explained, GcClaim, GcJob, Placement, Pointer, Profile, Registry, RewriteJob, Rewriter,
-//!         SpacePressure, ValueFiles, ValueLog, ValueSpace, WriteOp,
+//!         Settings, SpacePressure, ValueFiles, ValueLog, ValueSpace, WriteOp,
 //!     },
 //! };
 //!
@@ -65,8 +65,8 @@
 //!     }
 //! }
 //!
-//! fn keep_all(files: &Arc<ValueFiles>, options: &KeyspaceOptions) -> Result<Box<dyn Placement>> {
-//!     let log = ValueLog::new(Arc::clone(files), 1 << 20, options.values.compression);
+//! fn keep_all(files: &Arc<ValueFiles>, options: &Settings) -> Result<Box<dyn Placement>> {
+//!     let log = ValueLog::new(Arc::clone(files), options);
 //!     Ok(Box::new(KeepAll { files: Arc::clone(files), log }))
 //! }
 //!
@@ -112,14 +112,16 @@ pub use bifold_values::{
         Moved, Order, Placement, Profile, Replayed, RewriteJob, Rewriter, RewrittenTables, SpacePressure, StaleReads,
         ValueSpace, WriteOp,
     },
+    placements::Settings,
 };
 
 /// Opens a placement over the value files of one keyspace. [`Registry::with`] takes functions, too.
 ///
 /// The files are those that the manifest records and those that commits began after it; during recovery their ends may
-/// still be torn ([`Placement::recovered`] follows). The options are those that the keyspace was created with. Nothing
-/// may be written yet: the database may be open for reading only.
-pub type Factory = dyn Fn(&Arc<ValueFiles>, &KeyspaceOptions) -> Result<Box<dyn Placement>> + Send + Sync;
+/// still be torn ([`Placement::recovered`] follows). The options of values are those of the keyspace, and may change
+/// later: read them where you decide ([`Settings::now`]). Nothing may be written yet: the database may be open for
+/// reading only.
+pub type Factory = dyn Fn(&Arc<ValueFiles>, &Settings) -> Result<Box<dyn Placement>> + Send + Sync;
 
 /// Placements of others, by name, for [`Options::placements`](crate::Options::placements). Cheap to clone.
 #[derive(Clone, Default)]
@@ -136,7 +138,7 @@ impl Registry {
     pub fn with(
         self,
         name: &str,
-        open: impl Fn(&Arc<ValueFiles>, &KeyspaceOptions) -> Result<Box<dyn Placement>> + Send + Sync + 'static,
+        open: impl Fn(&Arc<ValueFiles>, &Settings) -> Result<Box<dyn Placement>> + Send + Sync + 'static,
     ) -> Result<Self> {
         let key = PlacementName::new(name)?;
         let mut factories = (*self.factories).clone();
@@ -176,7 +178,7 @@ impl Registry {
         &self,
         name: PlacementName,
         files: &Arc<ValueFiles>,
-        options: &KeyspaceOptions,
+        options: &Settings,
     ) -> Result<Box<dyn Placement>> {
         let Some(open) = self.factories.get(&name) else {
             return Err(Error::invalid("placement", format!("`{name}` is not registered")));

@@ -11,24 +11,13 @@ use bifold_index::{
     version::Version,
 };
 use bifold_values::{
-    parts::{
-        value_files::{StoreContext, ValueFiles},
-        victim,
-    },
-    placements::{
-        self, ValueOptions,
-        diffkv::{DiffKv, order},
-        hashkv::HashKv,
-        inline::Inline,
-        novkv::NovKv,
-        unikv,
-        wisckey::WiscKey,
-    },
+    parts::value_files::{StoreContext, ValueFiles},
+    placements::{Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, unikv, wisckey::WiscKey},
     store::ValueStore,
 };
 
 use crate::api::{
-    options::{Cold, Compaction, HashIndex, KeyspaceOptions, MergePolicy, Placement, Victim},
+    options::{Compaction, HashIndex, KeyspaceOptions, Placement},
     placement::Registry,
 };
 
@@ -39,7 +28,7 @@ use crate::api::{
 pub(crate) fn values(options: &KeyspaceOptions, found: FoundFiles<'_>) -> Result<ValueStore> {
     let FoundFiles { context, listed, present, own } = found;
     let files = Arc::new(ValueFiles::open(context, listed, present)?);
-    let of_values = value_options(options);
+    let of_values = &Settings::new(options.values);
     Ok(match options.placement {
         Placement::Inline => ValueStore::new(files, Inline),
         Placement::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
@@ -48,7 +37,7 @@ pub(crate) fn values(options: &KeyspaceOptions, found: FoundFiles<'_>) -> Result
         Placement::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
         Placement::UniKv => ValueStore::new(Arc::clone(&files), unikv::open(&files, of_values)),
         Placement::Own(name) => match own {
-            OwnPlacements::Of(registry) => ValueStore::of(Arc::clone(&files), registry.open(name, &files, options)?),
+            OwnPlacements::Of(registry) => ValueStore::of(Arc::clone(&files), registry.open(name, &files, of_values)?),
             OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),
         },
     })
@@ -85,37 +74,6 @@ impl OwnPlacements<'_> {
             Self::Of(registry) => registry.check(keyspace, options),
             Self::OnlyFiles => Ok(()),
         }
-    }
-}
-
-fn value_options(options: &KeyspaceOptions) -> ValueOptions {
-    let values = &options.values;
-    ValueOptions {
-        min_bytes: usize::try_from(values.min_bytes).unwrap_or(usize::MAX),
-        file_bytes: values.file_bytes,
-        group_bytes: values.group_bytes,
-        groups_max: values.groups_max as usize,
-        cold: match values.cold {
-            Cold::Parts => placements::Cold::Parts,
-            Cold::Log => placements::Cold::Log,
-            Cold::Off => placements::Cold::Off,
-        },
-        victim: match values.victim {
-            Victim::Greedy => victim::Victim::Greedy,
-            Victim::CostBenefit => victim::Victim::CostBenefit,
-            Victim::GreedyRandom(drawn) => victim::Victim::GreedyRandom(drawn),
-            Victim::Random => victim::Victim::Random,
-        },
-        gc_threshold: values.gc_threshold,
-        large_bytes: usize::try_from(values.large_bytes).unwrap_or(usize::MAX),
-        merge: match values.merge {
-            MergePolicy::Off => order::MergePolicy::Off,
-            MergePolicy::EachLevel => order::MergePolicy::EachLevel,
-            MergePolicy::Lazy => order::MergePolicy::Lazy,
-            MergePolicy::ScanOptimised => order::MergePolicy::ScanOptimised,
-        },
-        max_sorted_run: values.max_sorted_run as usize,
-        compression: values.compression,
     }
 }
 

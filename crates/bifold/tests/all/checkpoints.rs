@@ -12,7 +12,11 @@ use std::{
     thread,
 };
 
-use bifold::{Access, Db, Env, Error, KeyspaceOptions, Options, Placement, Reads, Workers, options::Values, verify};
+use bifold::{
+    Access, Db, Env, Error, KeyspaceOptions, Options, Placement, Reads, Workers,
+    options::{DiffKv, HashKv, Values},
+    verify,
+};
 use bifold_io::{
     disk::DiskFs,
     faulty::{FaultKind, FaultyFs},
@@ -25,10 +29,9 @@ const ALL: [Placement; 6] =
 
 fn options(placement: Placement) -> Options {
     let values = Values {
-        min_bytes: 64,
-        large_bytes: 250,
-        group_bytes: 8 << 10,
-        groups_max: 16,
+        separate_from_bytes: 64,
+        hashkv: HashKv { group_bytes: 8 << 10, groups_max: 16, ..HashKv::default() },
+        diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },
         file_bytes: 16 << 10,
         ..Values::default()
     };

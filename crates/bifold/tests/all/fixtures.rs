@@ -18,7 +18,7 @@ use std::{
 
 use bifold::{
     Access, CachedValues, Compaction, Compression, Db, KeyspaceOptions, Options, Placement,
-    options::{Cold, Leveled, MergePolicy, Tiered, TwoLayer, Values, Victim},
+    options::{Cold, DiffKv, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim},
     verify,
 };
 use bifold_format::{log, manifest, table, value as value_file};
@@ -135,19 +135,20 @@ enum Act {
 /// says so.
 fn values_spelled_out() -> Values {
     Values {
-        min_bytes: 64,
+        separate_from_bytes: 64,
         space_target: 100.0,
-        victim: Victim::CostBenefit,
-        cold: Cold::Parts,
-        group_bytes: 4 << 10,
-        groups_max: 16,
         file_bytes: 4 << 10,
-        gc_threshold: 0.7,
-        large_bytes: 8 << 10,
-        merge: MergePolicy::ScanOptimised,
-        max_sorted_run: 10,
         compression: Compression::None,
         cache: CachedValues::None,
+        hashkv: HashKv { victim: Victim::CostBenefit, cold: Cold::Segments, group_bytes: 4 << 10, groups_max: 16 },
+        novkv: NovKv { gc_threshold: 0.7 },
+        diffkv: DiffKv {
+            gc_threshold: 0.7,
+            large_bytes: 8 << 10,
+            merge: MergePolicy::ScanOptimised,
+            max_sorted_run: 10,
+        },
+        unikv: UniKv { gc_threshold: 0.7 },
     }
 }
 

@@ -27,7 +27,7 @@ fn open(fs: &MemoryFs, placement: Placement, workers: Workers) -> Result<Db, Err
 fn options(placement: Placement, workers: Workers) -> Options {
     let mut options = Options { memory_limit: 8 << 20, memtable_bytes: 64 << 10, workers, ..Options::default() };
     options.keyspace = KeyspaceOptions { placement, table_bytes: 64 << 10, ..KeyspaceOptions::default() };
-    (options.keyspace.values.file_bytes, options.keyspace.values.group_bytes) = (64 << 10, 64 << 10);
+    (options.keyspace.values.file_bytes, options.keyspace.values.hashkv.group_bytes) = (64 << 10, 64 << 10);
     options
 }
 

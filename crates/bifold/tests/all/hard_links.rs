@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, ffi::OsString, fs, os::unix::fs::MetadataExt, path::Path};
 
-use bifold::{Db, Durability, Error, KeyspaceOptions, Options, Placement, options::Values, verify};
+use bifold::{
+    Db, Durability, Error, KeyspaceOptions, Options, Placement,
+    options::{DiffKv, Values},
+    verify,
+};
 
 use crate::support::{TempDir, check_filled, entries, fill, tiny};
 
@@ -10,7 +14,11 @@ const ALL: [Placement; 6] =
     [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
 
 fn options(placement: Placement) -> Options {
-    let values = Values { min_bytes: 32, large_bytes: 60, ..Values::default() };
+    let values = Values {
+        separate_from_bytes: 32,
+        diffkv: DiffKv { large_bytes: 60, ..DiffKv::default() },
+        ..Values::default()
+    };
     Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
 }
 

@@ -27,8 +27,8 @@ fn options(placement: Placement) -> Options {
     options.keyspace.placement = placement;
     options.keyspace.table_bytes = 64 << 10;
     options.keyspace.values.file_bytes = 64 << 10;
-    options.keyspace.values.group_bytes = 16 << 10;
-    options.keyspace.values.groups_max = 16;
+    options.keyspace.values.hashkv.group_bytes = 16 << 10;
+    options.keyspace.values.hashkv.groups_max = 16;
     options.keyspace.compaction = match placement {
         Placement::UniKv => Compaction::TwoLayer(TwoLayer { unsorted_bytes: 256 << 10, scan_merge_runs: 3 }),
         _ => Compaction::Leveled(Leveled {

@@ -6,7 +6,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold::{Db, Env, Error, KeyspaceOptions, Options, Placement, options::Values, verify_in};
+use bifold::{
+    Db, Env, Error, KeyspaceOptions, Options, Placement,
+    options::{DiffKv, HashKv, Values},
+    verify_in,
+};
 use bifold_format::value::DESCRIPTION_BYTES_MAX;
 use bifold_io::memory::{Fate, MemoryFs, OpKind};
 
@@ -20,8 +24,13 @@ const VALUE_BYTES: usize = 900;
 const DIR: &str = "/db";
 
 fn options(placement: Placement) -> Options {
-    let values =
-        Values { min_bytes: 64, large_bytes: 64, group_bytes: 64 << 10, file_bytes: 16 << 10, ..Values::default() };
+    let values = Values {
+        separate_from_bytes: 64,
+        file_bytes: 16 << 10,
+        hashkv: HashKv { group_bytes: 64 << 10, ..HashKv::default() },
+        diffkv: DiffKv { large_bytes: 64, ..DiffKv::default() },
+        ..Values::default()
+    };
     let keyspace = KeyspaceOptions { placement, values, ..tiny().keyspace };
     Options { memtable_bytes: 256 << 10, memory_limit: 8 << 20, keyspace, ..tiny() }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use bifold::{
     Compaction, Db, Env, Error, KeyspaceOptions, Options, Placement, Workers,
-    options::{Cold, TwoLayer, Values},
+    options::{Cold, DiffKv, HashKv, TwoLayer, Values},
     verify_in,
 };
 use bifold_io::{
@@ -24,21 +24,26 @@ const KEYS: u32 = 600;
 
 /// Each placement that separates values, with files of a few KiB.
 fn placements() -> Vec<(&'static str, Options)> {
-    let (group_bytes, file_bytes) = (8 << 10, 16 << 10);
-    let values = Values { min_bytes: 64, large_bytes: 250, group_bytes, file_bytes, ..Values::default() };
+    let values = Values {
+        separate_from_bytes: 64,
+        file_bytes: 16 << 10,
+        hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
+        diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },
+        ..Values::default()
+    };
     let of = |placement, values| KeyspaceOptions { placement, values, ..tiny().keyspace };
     let two_layer = TwoLayer { unsorted_bytes: 32 << 10, ..TwoLayer::default() };
     let unikv = KeyspaceOptions {
         compaction: Compaction::TwoLayer(two_layer),
         partition_bytes: Some(1 << 20),
-        ..of(Placement::UniKv, values.clone())
+        ..of(Placement::UniKv, values)
     };
-    let cold_log = Values { cold: Cold::Log, ..values.clone() };
+    let cold_log = Values { hashkv: HashKv { cold: Cold::Log, ..values.hashkv }, ..values };
     let keyspaces = [
-        ("wisckey", of(Placement::WiscKey, values.clone())),
-        ("hashkv", of(Placement::HashKv, values.clone())),
+        ("wisckey", of(Placement::WiscKey, values)),
+        ("hashkv", of(Placement::HashKv, values)),
         ("hashkv with a cold log", of(Placement::HashKv, cold_log)),
-        ("novkv", of(Placement::NovKv, values.clone())),
+        ("novkv", of(Placement::NovKv, values)),
         ("diffkv", of(Placement::DiffKv, values)),
         ("unikv", unikv),
     ];

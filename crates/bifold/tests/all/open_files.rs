@@ -2,7 +2,10 @@
 
 use std::{path::Path, sync::Arc, thread};
 
-use bifold::{Db, Env, Keyspace, KeyspaceOptions, Options, Placement, Workers, options::Values};
+use bifold::{
+    Db, Env, Keyspace, KeyspaceOptions, Options, Placement, Workers,
+    options::{DiffKv, HashKv, Values},
+};
 use bifold_io::{FileSystem, counting::CountingFs, disk::DiskFs, memory::MemoryFs};
 
 use crate::support::{TempDir, entries, tiny};
@@ -14,8 +17,13 @@ const PLACEMENTS: [Placement; 6] =
 
 /// Tables and value files so small that there are hundreds.
 fn options(placement: Placement, workers: Workers) -> Options {
-    let values =
-        Values { min_bytes: 64, group_bytes: 4 << 10, file_bytes: 2 << 10, large_bytes: 250, ..Values::default() };
+    let values = Values {
+        separate_from_bytes: 64,
+        file_bytes: 2 << 10,
+        hashkv: HashKv { group_bytes: 4 << 10, ..HashKv::default() },
+        diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },
+        ..Values::default()
+    };
     let keyspace = KeyspaceOptions { placement, values, table_bytes: 1 << 10, block_bytes: 512, ..tiny().keyspace };
     Options { open_files_max: OPEN_MAX as u32, cache_bytes: Some(0), workers, keyspace, ..tiny() }
 }

@@ -27,7 +27,7 @@ fn registered() -> Registry {
 
 fn own() -> KeyspaceOptions {
     let mut keyspace = KeyspaceOptions { placement: Placement::own(example::NAME).unwrap(), ..tiny().keyspace };
-    (keyspace.values.min_bytes, keyspace.values.file_bytes) = (1, 4 << 10);
+    (keyspace.values.separate_from_bytes, keyspace.values.file_bytes) = (1, 4 << 10);
     keyspace
 }
 
@@ -154,20 +154,21 @@ fn names_are_short_unique_and_those_of_the_placement() {
 fn a_factory_gets_the_options_of_the_keyspace_and_may_refuse_them() {
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
-    let open =
-        move |files: &Arc<ValueFiles>, options: &KeyspaceOptions| -> bifold::Result<Box<dyn placement::Placement>> {
-            counted.fetch_add(1, Ordering::Relaxed);
-            if options.values.min_bytes > 100 {
-                return Err(Error::InvalidArgument { what: "values".into(), reason: "too long for me".into() });
-            }
-            example::AppendOnly::open(files, options)
-        };
+    let open = move |files: &Arc<ValueFiles>,
+                     options: &placement::Settings|
+          -> bifold::Result<Box<dyn placement::Placement>> {
+        counted.fetch_add(1, Ordering::Relaxed);
+        if options.now().separate_from_bytes > 100 {
+            return Err(Error::InvalidArgument { what: "values".into(), reason: "too long for me".into() });
+        }
+        example::AppendOnly::open(files, options)
+    };
     let placements = Registry::default().with(example::NAME, open).unwrap();
     let dir = TempDir::new();
     let db = Db::open_with(dir.join("db"), Options { placements, ..tiny() }).unwrap();
     assert_eq!(calls.load(Ordering::Relaxed), 0);
     let mut refused = own();
-    refused.values.min_bytes = 101;
+    refused.values.separate_from_bytes = 101;
     let error = db.keyspace("papers", refused).unwrap_err().to_string();
     assert!(error.contains("too long for me"), "{error}");
     fill(&db.keyspace("papers", own()).unwrap(), 10, "x");

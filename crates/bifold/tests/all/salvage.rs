@@ -7,7 +7,7 @@ use std::{
 
 use bifold::{
     Db, Env, Error, KeyspaceOptions, Options, Placement,
-    options::Values,
+    options::{HashKv, Values},
     salvage::{Fate, Report, Restore, Salvage, SalvageOptions, SalvagedKey},
 };
 
@@ -16,7 +16,12 @@ use crate::support::{TempDir, entries, tiny};
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn separated(placement: Placement) -> Options {
-    let values = Values { min_bytes: 64, group_bytes: 8 << 10, file_bytes: 16 << 10, ..Values::default() };
+    let values = Values {
+        separate_from_bytes: 64,
+        file_bytes: 16 << 10,
+        hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
+        ..Values::default()
+    };
     Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
 }
 

@@ -1,6 +1,9 @@
 //! The statistics are true.
 
-use bifold::{Db, KeyspaceOptions, Options, Placement, options::Values};
+use bifold::{
+    Db, KeyspaceOptions, Options, Placement,
+    options::{HashKv, Values},
+};
 
 use crate::support::{TempDir, fill, tiny, tiny_db};
 
@@ -32,7 +35,12 @@ fn bytes_by_source_add_up_to_the_files() {
 #[test]
 fn the_parts_of_space_are_all_there_is_in_the_directory() {
     for placement in [Placement::Inline, Placement::WiscKey, Placement::HashKv] {
-        let values = Values { min_bytes: 64, group_bytes: 8 << 10, file_bytes: 16 << 10, ..Values::default() };
+        let values = Values {
+            separate_from_bytes: 64,
+            file_bytes: 16 << 10,
+            hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
+            ..Values::default()
+        };
         let options = Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() };
         let dir = TempDir::new();
         let db = Db::open_with(dir.join("db"), options).unwrap();
@@ -65,7 +73,11 @@ fn the_parts_of_space_are_all_there_is_in_the_directory() {
 /// Each note of a small value used to count as the death of a large one, so GC ran without anything to free.
 #[test]
 fn inline_values_change_nothing_in_groups_that_never_had_the_keys() {
-    let values = Values { min_bytes: 64, group_bytes: 64 << 10, ..Values::default() };
+    let values = Values {
+        separate_from_bytes: 64,
+        hashkv: HashKv { group_bytes: 64 << 10, ..HashKv::default() },
+        ..Values::default()
+    };
     let keyspace = KeyspaceOptions { placement: Placement::HashKv, values, ..tiny().keyspace };
     let dir = TempDir::new();
     let db = Db::open_with(dir.join("db"), Options { keyspace, ..tiny() }).unwrap();

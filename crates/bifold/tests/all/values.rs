@@ -17,7 +17,10 @@ use std::{
     time::Duration,
 };
 
-use bifold::{Db, Durability, Env, KeyspaceOptions, Options, Placement, Workers, options::Values};
+use bifold::{
+    Db, Durability, Env, KeyspaceOptions, Options, Placement, Workers,
+    options::{DiffKv, HashKv, Values},
+};
 use bifold_io::{
     disk::DiskFs,
     faulty::{Call, FaultyFs},
@@ -27,8 +30,13 @@ use crate::support::{TempDir, entries, tiny};
 
 /// Groups and files of a few KiB, so that GC runs every few hundred writes.
 fn separated(placement: Placement) -> Options {
-    let (group_bytes, file_bytes) = (8 << 10, 16 << 10);
-    let values = Values { min_bytes: 64, large_bytes: 250, group_bytes, file_bytes, ..Values::default() };
+    let values = Values {
+        separate_from_bytes: 64,
+        file_bytes: 16 << 10,
+        hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
+        diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },
+        ..Values::default()
+    };
     Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
 }
 
@@ -209,7 +217,7 @@ fn files_that_end_with_values_that_never_happened_go_on_where_they_were_truncate
         // GC would sync the log.
         let mut options = separated(placement);
         options.keyspace.values.space_target = 100.0;
-        options.keyspace.values.large_bytes = 1;
+        options.keyspace.values.diffkv.large_bytes = 1;
         let put_all = |db: &Db, round, durability| {
             let other = db.keyspace("other", options.keyspace.clone()).unwrap();
             for n in 0..40 {
@@ -297,7 +305,7 @@ fn values_of_a_commit_under_way_are_not_collected() {
         let dir = TempDir::new();
         let fs = FaultyFs::new(Arc::new(DiskFs));
         let mut options = separated(placement);
-        (options.workers, options.keyspace.values.large_bytes) = (Workers::Threads(2), 1);
+        (options.workers, options.keyspace.values.diffkv.large_bytes) = (Workers::Threads(2), 1);
         let db =
             Db::open_in(Env { fs: Arc::new(fs.clone()), ..Env::system() }, dir.join("db"), options.clone()).unwrap();
         // So that the manifest has the file in which the commit's values begin.

@@ -47,11 +47,14 @@ fn every_placement_holds_the_same_pairs() {
 fn options_of_keyspaces_go_with_them_but_for_those_that_are_set() {
     let scratch = Scratch::new();
     let (db, to) = (database(&scratch), scratch.path("new"));
-    let set = ["--set", "keyspace.values.min_bytes=1MiB", "--set", "memory_limit=64MiB"];
+    let set = ["--set", "keyspace.values.separate_from_bytes=1MiB", "--set", "memory_limit=64MiB"];
     let args = [&["convert", text(&db), text(&to), "--placement", "hashkv"][..], &set].concat();
     assert!(bifold(&args).ok().contains("5 998 entries"));
     let manifest = String::from_utf8_lossy(&fs::read(to.join("MANIFEST")).unwrap()).into_owned();
-    assert!(manifest.contains("compression = \"lz4\"") && manifest.contains("min_bytes = 1048576"), "{manifest}");
+    assert!(
+        manifest.contains("compression = \"lz4\"") && manifest.contains("separate_from_bytes = 1048576"),
+        "{manifest}"
+    );
     // A later opening needs no --set.
     bifold(&["put", text(&to), "k", "v"]).ok();
 }

@@ -58,14 +58,14 @@ const SCAN_THREADS: usize = 16;
 
 /// The paper's store. What is not said here is its default already.
 fn papers(scale: Scale) -> Setup {
-    Setup::bifold(scale, "diffkv").set("keyspace.values.min_bytes=128")
+    Setup::bifold(scale, "diffkv").set("keyspace.values.separate_from_bytes=128")
 }
 
 /// Values parted by flushes, large ones too, and never merged.
 fn parted(scale: Scale) -> Setup {
     papers(scale)
-        .set("keyspace.values.merge=off")
-        .set("keyspace.values.large_bytes=1MiB")
+        .set("keyspace.values.diffkv.merge=off")
+        .set("keyspace.values.diffkv.large_bytes=1MiB")
         .set("keyspace.values.space_target=100")
         .named("parted")
 }

@@ -49,13 +49,13 @@ const UPDATES: [&str; 3] = ["P1", "P2", "P3"];
 /// The paper's store: no value too small to be apart, the most written group first, no cold values.
 fn papers(scale: Scale) -> Setup {
     Setup::bifold(scale, "hashkv")
-        .set("keyspace.values.min_bytes=1")
-        .set("keyspace.values.victim=greedy")
-        .set("keyspace.values.cold=off")
+        .set("keyspace.values.separate_from_bytes=1")
+        .set("keyspace.values.hashkv.victim=greedy")
+        .set("keyspace.values.hashkv.cold=off")
 }
 
 fn wisckey(scale: Scale) -> Setup {
-    Setup::bifold(scale, "wisckey").set("keyspace.values.min_bytes=1")
+    Setup::bifold(scale, "wisckey").set("keyspace.values.separate_from_bytes=1")
 }
 
 /// With a reserve: the share of the data by which value files may grow, with pairs of 1 KiB.

@@ -42,7 +42,7 @@ fn writes() -> Vec<Step> {
 }
 
 fn placements(scale: Scale) -> [Setup; 3] {
-    let apart = |placement| Setup::bifold(scale, placement).set("keyspace.values.min_bytes=1");
+    let apart = |placement| Setup::bifold(scale, placement).set("keyspace.values.separate_from_bytes=1");
     [Setup::bifold(scale, "inline"), apart("wisckey"), apart("novkv")]
 }
 
@@ -159,7 +159,7 @@ fn f14(scale: Scale, seed: u64) -> Experiment {
         wisckey.clone(),
         novkv.clone(),
         wisckey.set(endless).named("wisckey, no GC"),
-        novkv.set(endless).set("keyspace.values.gc_threshold=0.05").named("novkv, no GC"),
+        novkv.set(endless).set("keyspace.values.novkv.gc_threshold=0.05").named("novkv, no GC"),
     ];
     let of = |&value_bytes: &usize| {
         let plan = base(scale, value_bytes, seed);

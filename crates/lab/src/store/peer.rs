@@ -55,7 +55,7 @@ impl Budget {
             cache_bytes: bytes(options.cache_bytes.unwrap_or(options.memory_limit / 2)),
             log_bytes: options.log_bytes,
             table_bytes: options.keyspace.table_bytes,
-            min_bytes: options.keyspace.values.min_bytes,
+            min_bytes: options.keyspace.values.separate_from_bytes,
             sync: if options.durability == Durability::Sync { Sync::EveryWrite } else { Sync::Never },
             threads: match options.workers {
                 Workers::Threads(threads) => threads,

@@ -36,7 +36,7 @@ fn stores() -> Vec<(&'static str, Open)> {
 /// Values from 20 bytes on are apart where a store keeps any apart.
 fn options(durability: Durability) -> Options {
     let mut options = Options { durability, ..Options::default() };
-    options.keyspace.values.min_bytes = 20;
+    options.keyspace.values.separate_from_bytes = 20;
     options
 }
 

@@ -63,6 +63,6 @@ mod tests {
         three.note(3, &all);
         five.asked();
         assert_eq!(Vec::from_iter(all.take()), [3]);
-        assert_eq!(Vec::from_iter(all.take()), []);
+        assert!(Vec::from_iter(all.take()).is_empty());
     }
 }

@@ -3,20 +3,18 @@
 use std::sync::{Arc, Mutex};
 
 use bifold_contract::{FileId, Pointer, Result, SeqNo};
-use bifold_format::{
-    compression::{Compression, Compressor},
-    value,
-};
+use bifold_format::{compression::Compressor, value};
 
 use super::{
     sync::LockExt,
     value_files::{ValueFile, ValueFiles},
 };
+use crate::placements::Settings;
 
 /// The end of a log of values.
 pub struct ValueLog {
     files: Arc<ValueFiles>,
-    file_bytes: u64,
+    options: Settings,
     head: Mutex<Head>,
 }
 
@@ -27,11 +25,11 @@ struct Head {
 }
 
 impl ValueLog {
-    /// A log that appends to files of about `file_bytes`; it begins with a new one.
+    /// A log that appends to files of about `options.file_bytes`; it begins with a new one.
     #[must_use]
-    pub fn new(files: Arc<ValueFiles>, file_bytes: u64, compression: Compression) -> Self {
-        let head = Head { file: None, record: Vec::new(), compressor: Compressor::new(compression) };
-        Self { files, file_bytes, head: Mutex::new(head) }
+    pub fn new(files: Arc<ValueFiles>, options: &Settings) -> Self {
+        let head = Head { file: None, record: Vec::new(), compressor: Compressor::new(options.now().compression) };
+        Self { files, options: options.clone(), head: Mutex::new(head) }
     }
 
     /// Appends a value and returns where it stands.
@@ -39,13 +37,15 @@ impl ValueLog {
     /// # Errors
     /// I/O errors; nothing must be appended after one.
     pub fn append(&self, seqno: SeqNo, key: &[u8], value: &[u8]) -> Result<Pointer> {
+        let options = self.options.now();
         let mut head = self.head.hold();
         let Head { file, record, compressor } = &mut *head;
         let file = match file {
-            Some(file) if file.len() < self.file_bytes => file,
+            Some(file) if file.len() < options.file_bytes => file,
             other => other.insert(self.files.begin(0)?),
         };
         record.clear();
+        compressor.switch_to(options.compression);
         value::encode_value(record, (file.id, file.len()), seqno, key, value, compressor);
         self.files.append(file, record)
     }

@@ -1,14 +1,17 @@
 //! Which unit GC picks (HashKV §3.3, "GC"). Pure.
 
-/// How victims are chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use serde::{Deserialize, Serialize};
+
+/// Which group of values GC takes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Victim {
-    /// The one most written since its last GC (HashKV's rule).
+    /// The one with most writes since its last GC (HashKV §3.3).
     Greedy,
-    /// Dead bytes for each live byte, times the age: units that are no longer written come first.
+    /// Dead bytes for each live byte, times the time since its last GC: units that are no longer written come first.
     #[default]
     CostBenefit,
-    /// The most written of a random sample of `d`.
+    /// The one with most writes of a random sample of this many: 1 to 65 536.
     GreedyRandom(u32),
     /// Any.
     Random,

@@ -12,7 +12,7 @@
 //! | compaction-triggered merge (§3.3) | `merge` |
 //! | lazy merge, scan-optimised merge (§3.4) | [`order`] |
 //! | state-aware lazy GC (§3.5) | counters of dead bytes in the manifest; `has_garbage_tag` follows from them |
-//! | *value_small*, *value_large* (§4.1) | `min_bytes`, `large_bytes` |
+//! | *value_small*, *value_large* (§4.1) | `separate_from_bytes`, `large_bytes` |
 //! | hot and cold vLog, greedy GC (§4.2) | [`ValueLog`], files of survivors; `victims` |
 //! | a vTable that no merge reads (ours) | past the space target `pick` asks for a rewrite of its keys |
 //!
@@ -26,6 +26,7 @@
 //! [`Extent`]: crate::parts::value_files::Extent
 
 mod merge;
+pub mod options;
 pub mod order;
 #[cfg(test)]
 mod tests;
@@ -40,9 +41,10 @@ use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit, plant
 
 use self::{
     merge::{Merge, Work},
+    options::DiffKvOptions,
     victims::{GarbageFirst, Job},
 };
-use super::ValueOptions;
+use super::{Settings, ValueOptions};
 use crate::parts::{
     stale_estimate::StaleEstimate,
     value_files::{ORDERED, ValueFile, ValueFiles},
@@ -59,7 +61,7 @@ pub struct DiffKv {
 }
 
 /// What differs between placements that separate and sort values in rewrites.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Design {
     /// The placement's name.
     pub name: &'static str,
@@ -68,15 +70,17 @@ pub struct Design {
     /// Large values go to logs at commit, and what commits overwrite is sampled, since logs make space tight within a
     /// burst.
     pub has_logs: bool,
+    /// Its options, of those of all placements.
+    pub sorted: fn(&ValueOptions) -> DiffKvOptions,
 }
 
 /// DiffKV's own: separated from the flush on.
-const DESIGN: Design = Design { name: "diffkv", separated_from: 0, has_logs: true };
+const DESIGN: Design = Design { name: "diffkv", separated_from: 0, has_logs: true, sorted: |options| options.diffkv };
 
 /// What merges need too.
 struct Shared {
     design: Design,
-    options: ValueOptions,
+    options: Settings,
     files: Arc<ValueFiles>,
     work: Work,
     /// The stale estimate: what is dead and no merge has read yet.
@@ -87,23 +91,34 @@ impl Shared {
     /// Whether so much of a file is garbage that its values move with the next merge that reads them (§3.5, "GC
     /// tag").
     fn has_garbage_tag(&self, file: &ValueFile) -> bool {
-        file.valid_share() < self.options.gc_threshold
+        file.valid_share() < self.sorted().gc_threshold
+    }
+
+    /// The options in force that only this design uses.
+    fn sorted(&self) -> DiffKvOptions {
+        (self.design.sorted)(&self.options.now())
     }
 }
 
 impl DiffKv {
     /// Opens it with the existing files.
     #[must_use]
-    pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
+    pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Self {
         Self::open_as(DESIGN, files, options)
     }
 
     /// The same, of another design.
     #[must_use]
-    pub fn open_as(design: Design, files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
-        let value_log = ValueLog::new(Arc::clone(files), options.file_bytes, options.compression);
+    pub fn open_as(design: Design, files: &Arc<ValueFiles>, options: &Settings) -> Self {
+        let value_log = ValueLog::new(Arc::clone(files), options);
         let stale = if design.has_logs { StaleEstimate::unknown() } else { StaleEstimate::none() };
-        let shared = Arc::new(Shared { design, options, files: Arc::clone(files), work: Work::default(), stale });
+        let shared = Arc::new(Shared {
+            design,
+            options: options.clone(),
+            files: Arc::clone(files),
+            work: Work::default(),
+            stale,
+        });
         Self { shared, value_log, busy: Arc::default() }
     }
 
@@ -115,17 +130,18 @@ impl DiffKv {
 impl Placement for DiffKv {
     fn profile(&self) -> Profile {
         let Shared { design, options, .. } = &*self.shared;
+        let (separates_from, large_from) = (options.now().separates_from(), self.shared.sorted().large_from());
         Profile {
             name: design.name,
-            separates_from: design.has_logs.then_some(options.large_bytes),
+            separates_from: design.has_logs.then_some(large_from),
             separates_at_rewrite: true,
-            learns_from_rewrites: design.has_logs.then_some(options.min_bytes.min(options.large_bytes)),
+            learns_from_rewrites: design.has_logs.then_some(separates_from.min(large_from)),
         }
     }
 
     fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            WriteOp::Put { key, value } if value.len() >= self.shared.options.large_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.shared.sorted().large_from() => {
                 self.value_log.append(seqno, key, value).map(Some)
             }
             _ => Ok(None),

@@ -20,11 +20,12 @@
 //!
 //! **Cold segments are ours.** The paper has one cold log for all groups: GC of it must ask the index what is live,
 //! and learns what died from tagged records in the groups. A cold segment for each group needs neither: whatever is
-//! newer than a cold value is in the same group. Both exist ([`Cold`](super::Cold)), and a keyspace may change from
+//! newer than a cold value is in the same group. Both exist ([`Cold`](options::Cold)), and a keyspace may change from
 //! one to the other when it is opened. `docs/placements/hashkv.md` has figures of what groups write.
 
 mod cold_log;
 mod discards;
+pub mod options;
 mod ranges;
 mod regroup;
 mod relocate;
@@ -48,7 +49,7 @@ use self::{
     ranges::Ranges,
     units::{Picked, Unit},
 };
-use super::ValueOptions;
+use super::{Settings, ValueOptions};
 use crate::{
     parts::{
         budget::Budget,
@@ -70,7 +71,7 @@ const NO_REGION: u64 = 0;
 
 /// Values grouped by hash.
 pub struct HashKv {
-    options: ValueOptions,
+    options: Settings,
     files: Arc<ValueFiles>,
     filters: Arc<Budget>,
     state: Arc<Mutex<State>>,
@@ -94,7 +95,7 @@ impl HashKv {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Result<Self> {
+    pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Result<Self> {
         let filters = Arc::clone(files.filters());
         files.in_use().iter().try_for_each(check_region)?;
         let Sorted { grouped, cold_log, .. } = Sorted::new(files);
@@ -108,9 +109,9 @@ impl HashKv {
             left_out: BTreeSet::new(),
             in_tails: VecDeque::new(),
             record: Vec::new(),
-            compressor: Compressor::new(options.compression),
+            compressor: Compressor::new(options.now().compression),
         };
-        Ok(Self { options, files: Arc::clone(files), filters, state: Arc::new(Mutex::new(state)) })
+        Ok(Self { options: options.clone(), files: Arc::clone(files), filters, state: Arc::new(Mutex::new(state)) })
     }
 
     /// What GC takes next.
@@ -120,7 +121,7 @@ impl HashKv {
         let state = &*self.state.hold();
         match pressure.all_before {
             Some(before) => units::begun_before(state, before),
-            None => units::due(&self.options, state, (over, pressure.is_pinned(&space)), space.total_bytes),
+            None => units::due(&self.options.now(), state, (over, pressure.is_pinned(&space)), space.total_bytes),
         }
     }
 
@@ -138,7 +139,7 @@ impl HashKv {
         if !state.groups.at(hash).may_hold(hash) {
             return Ok(());
         }
-        state.append((&self.files, &self.options), key, seqno, What::Note(kind)).map(drop)
+        state.append((&self.files, &self.options.now()), key, seqno, What::Note(kind)).map(drop)
     }
 }
 
@@ -146,7 +147,7 @@ impl HashKv {
 struct Collect {
     claim: GcClaim,
     units: Vec<Picked>,
-    options: ValueOptions,
+    options: Settings,
     files: Arc<ValueFiles>,
     state: Arc<Mutex<State>>,
 }
@@ -160,7 +161,7 @@ impl GcJob for Collect {
         let live_bytes: Vec<u64> = self.units.iter().map(|picked| picked.live_bytes).collect();
         let units = &self.units[..gc.fit(&live_bytes)?];
         let units = || units.iter().map(|picked| picked.unit);
-        let (files, state, options) = (&self.files, &self.state, &self.options);
+        let (files, state, options) = (&self.files, &self.state, &self.options.now());
         if units().any(|unit| unit == Unit::Ranges) {
             return ranges::rewrite(files, state, gc);
         }
@@ -222,6 +223,7 @@ impl State {
             }
         };
         record.clear();
+        compressor.switch_to(options.compression);
         let place = (file.id, file.len());
         match what {
             What::Value(value) => value::encode_value(record, place, seqno, key, value, compressor),
@@ -239,9 +241,9 @@ impl State {
             What::Note(_) => group.ended(hash, bytes),
             What::Tag(_) => group.tag_bytes += bytes,
         }
-        let is_full = group.bytes() > options.group_bytes;
+        let is_full = group.bytes() > options.hashkv.group_bytes;
         groups.clock += bytes;
-        if is_full && groups.all().len() < options.groups_max {
+        if is_full && groups.all().len() < options.hashkv.groups_max as usize {
             groups.split_at(hash);
         }
         Ok(pointer)
@@ -269,7 +271,7 @@ impl Placement for HashKv {
     fn profile(&self) -> Profile {
         Profile {
             name: "hashkv",
-            separates_from: Some(self.options.min_bytes),
+            separates_from: Some(self.options.now().separates_from()),
             separates_at_rewrite: false,
             learns_from_rewrites: None,
         }
@@ -278,8 +280,8 @@ impl Placement for HashKv {
     fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         let state = &mut *self.state.hold();
         match op {
-            WriteOp::Put { key, value } if value.len() >= self.options.min_bytes => {
-                state.append((&self.files, &self.options), key, seqno, What::Value(value)).map(Some)
+            WriteOp::Put { key, value } if value.len() >= self.options.now().separates_from() => {
+                state.append((&self.files, &self.options.now()), key, seqno, What::Value(value)).map(Some)
             }
             _ => self.note(state, op, seqno).map(|()| None),
         }
@@ -292,12 +294,12 @@ impl Placement for HashKv {
     fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
         let units = self.next(pressure);
         let claim = GcClaim::alone(units.iter().flat_map(|picked| picked.files.clone()).collect());
-        let (options, files, state) = (self.options, Arc::clone(&self.files), Arc::clone(&self.state));
+        let (options, files, state) = (self.options.clone(), Arc::clone(&self.files), Arc::clone(&self.state));
         (!units.is_empty()).then(|| Box::new(Collect { claim, units, options, files, state }) as Box<dyn GcJob>)
     }
 
     fn largest_unit(&self, _files: &ValueFiles) -> u64 {
-        units::largest(&self.options, &self.state.hold())
+        units::largest(&self.options.now(), &self.state.hold())
     }
 
     /// So that the next session knows about how much is dead.
@@ -323,7 +325,7 @@ impl Placement for HashKv {
             .fold((0, 0), |(live, ended), group| (live + group.hot.live + group.cold.live, ended + group.tagged.dead));
         // The log does not know yet what has died since its tags were last read.
         let live_bytes = grouped + state.cold_log.live().saturating_sub(ended);
-        let stuck = units::stuck(&self.options, &state);
+        let stuck = units::stuck(&self.options.now(), &state);
         ValueSpace {
             files,
             total_bytes,
@@ -341,7 +343,7 @@ impl Placement for HashKv {
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let next = self.next(pressure);
         let reason = pressure.reason(&self.space());
-        units::explain(&self.options, &self.state.hold(), &next, reason)
+        units::explain(&self.options.now(), &self.state.hold(), &next, reason)
     }
 
     fn seal(&self, files: &ValueFiles) {

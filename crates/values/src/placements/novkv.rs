@@ -24,6 +24,7 @@
 //! **What is exact.** Each version has one entry in the index and is dropped once. So the records of a file that no
 //! drop-key names are those that the index still has, whatever snapshots there are, at any time and after any crash.
 
+pub mod options;
 mod rebuild;
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,7 @@ use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, Result, Rewriter, 
 use bifold_format::{pointer, value};
 
 use self::victims::Job;
-use super::ValueOptions;
+use super::Settings;
 use crate::parts::{
     drop_keys::{DropFile, DropKeys},
     handles::Handles,
@@ -57,7 +58,7 @@ use crate::parts::{
 
 /// Compaction writes drop-keys; GC reads them.
 pub struct NovKv {
-    options: ValueOptions,
+    options: Settings,
     value_log: ValueLog,
     shared: Arc<Shared>,
 }
@@ -100,7 +101,7 @@ impl NovKv {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Result<Self> {
+    pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Result<Self> {
         let budget = Arc::clone(files.filters());
         let recorded = files.in_use().into_iter().filter(|file| file.is_recorded());
         let (sorted, other): (Vec<_>, Vec<_>) = recorded.partition(|file| file.description.class == SORTED);
@@ -125,8 +126,8 @@ impl NovKv {
             searched_reads: AtomicU64::new(0),
             files: Arc::clone(files),
         };
-        let value_log = ValueLog::new(Arc::clone(files), options.file_bytes, options.compression);
-        Ok(Self { options, value_log, shared: Arc::new(shared) })
+        let value_log = ValueLog::new(Arc::clone(files), options);
+        Ok(Self { options: options.clone(), value_log, shared: Arc::new(shared) })
     }
 }
 
@@ -196,17 +197,13 @@ impl Shared {
 
 impl Placement for NovKv {
     fn profile(&self) -> Profile {
-        Profile {
-            name: "novkv",
-            separates_from: Some(self.options.min_bytes),
-            separates_at_rewrite: false,
-            learns_from_rewrites: Some(self.options.min_bytes),
-        }
+        let separates_from = Some(self.options.now().separates_from());
+        Profile { name: "novkv", separates_from, separates_at_rewrite: false, learns_from_rewrites: separates_from }
     }
 
     fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            WriteOp::Put { key, value } if value.len() >= self.options.min_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.options.now().separates_from() => {
                 self.value_log.append(seqno, key, value).map(Some)
             }
             _ => Ok(None),

@@ -5,7 +5,7 @@
 //! put ─▶ memtable ─flush─▶ level 0: inline values                  the UnsortedStore
 //!                            │ merge of level 0 and 1
 //!                            ├─ small ─────────▶ level 1, inline                  (ours: the paper's future work)
-//!                            └─ from min_bytes ─▶ log file, sorted by key ─▶ level 1: key, address    the SortedStore
+//!                            └─ the others ────▶ log file, sorted by key ─▶ level 1: key, address    the SortedStore
 //! ```
 //!
 //! What the paper has, and what stands for it here:
@@ -27,18 +27,51 @@
 
 use std::sync::Arc;
 
+use bifold_contract::Result;
+use serde::{Deserialize, Serialize};
+
 use super::{
-    ValueOptions,
-    diffkv::{Design, DiffKv, order::MergePolicy},
+    Settings, ValueOptions,
+    diffkv::{Design, DiffKv, options::DiffKvOptions, order::MergePolicy},
+    options::check_gc_threshold,
 };
 use crate::parts::value_files::ValueFiles;
 
+/// Options that only `unikv` uses.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UniKvOptions {
+    /// GC leaves a file alone if a larger share of it than this is valid: 0.05 to 1 (ours: the paper's GC takes the
+    /// partition with most garbage, §III-C).
+    pub gc_threshold: f64,
+}
+
+impl Default for UniKvOptions {
+    fn default() -> Self {
+        Self { gc_threshold: 0.7 }
+    }
+}
+
+impl UniKvOptions {
+    /// Checks the bounds; `at` is the dotted name of these options.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) naming the option.
+    pub fn check(&self, at: &str) -> Result<()> {
+        check_gc_threshold(at, self.gc_threshold)
+    }
+}
+
 /// Separated from level 1 on, and never at commit.
-pub const DESIGN: Design = Design { name: "unikv", separated_from: 1, has_logs: false };
+pub const DESIGN: Design = Design { name: "unikv", separated_from: 1, has_logs: false, sorted };
+
+/// Level 1 is the last: values move only because of garbage.
+fn sorted(options: &ValueOptions) -> DiffKvOptions {
+    DiffKvOptions { gc_threshold: options.unikv.gc_threshold, merge: MergePolicy::Off, ..options.diffkv }
+}
 
 /// Opens it with the existing files.
 #[must_use]
-pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> DiffKv {
-    // Level 1 is the last: values move only because of garbage.
-    DiffKv::open_as(DESIGN, files, ValueOptions { merge: MergePolicy::Off, ..options })
+pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> DiffKv {
+    DiffKv::open_as(DESIGN, files, options)
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo};
 
-use super::ValueOptions;
+use super::Settings;
 use crate::{
     parts::{
         dead_counts::CountDead,
@@ -49,7 +49,7 @@ const LOOK_FILE_SHARE: u64 = 16;
 
 /// Values in the order of arrival.
 pub struct WiscKey {
-    options: ValueOptions,
+    options: Settings,
     files: Arc<ValueFiles>,
     value_log: ValueLog,
     /// Files that GC is copying.
@@ -60,10 +60,10 @@ pub struct WiscKey {
 impl WiscKey {
     /// Opens it with the existing files.
     #[must_use]
-    pub fn open(files: &Arc<ValueFiles>, options: ValueOptions) -> Self {
-        let value_log = ValueLog::new(Arc::clone(files), options.file_bytes, options.compression);
+    pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Self {
+        let value_log = ValueLog::new(Arc::clone(files), options);
         let garbage = Arc::new(GarbageEstimate::of_unknown(files.sizes().1));
-        Self { options, files: Arc::clone(files), value_log, busy: Arc::default(), garbage }
+        Self { options: options.clone(), files: Arc::clone(files), value_log, busy: Arc::default(), garbage }
     }
 
     fn append(&self, seqno: SeqNo, key: &[u8], value: &[u8]) -> Result<Pointer> {
@@ -92,14 +92,14 @@ impl WiscKey {
     fn look_is_due(&self, pressure: &SpacePressure, space: &ValueSpace) -> bool {
         let in_use = space.total_bytes - space.drained_bytes;
         let live_bytes = space.live_bytes.min(in_use.saturating_sub(self.garbage.dead_at_most()));
-        let least = (in_use / LOOK_SHARE).max(self.options.file_bytes / LOOK_FILE_SHARE);
+        let least = (in_use / LOOK_SHARE).max(self.options.now().file_bytes / LOOK_FILE_SHARE);
         self.garbage.changed() >= least && pressure.excess(&ValueSpace { live_bytes, ..*space }) > 0
     }
 
     /// The oldest of these files: as many as one GC run takes.
     fn oldest<'a>(&self, files: &'a [Arc<ValueFile>]) -> &'a [Arc<ValueFile>] {
         let mut bytes = 0;
-        let enough = FILES_AT_ONCE * self.options.file_bytes;
+        let enough = FILES_AT_ONCE * self.options.now().file_bytes;
         let before = |file: &Arc<ValueFile>| {
             bytes += file.len();
             bytes - file.len()
@@ -196,7 +196,7 @@ impl Placement for WiscKey {
     fn profile(&self) -> Profile {
         Profile {
             name: "wisckey",
-            separates_from: Some(self.options.min_bytes),
+            separates_from: Some(self.options.now().separates_from()),
             separates_at_rewrite: false,
             learns_from_rewrites: None,
         }
@@ -204,7 +204,7 @@ impl Placement for WiscKey {
 
     fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            WriteOp::Put { key, value } if value.len() >= self.options.min_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.options.now().separates_from() => {
                 return self.append(seqno, key, value).map(Some);
             }
             // It hardly ever replaces a separated value: compaction will report it.
@@ -230,7 +230,7 @@ impl Placement for WiscKey {
             Next::Relocate(oldest) => Some(Box::new(Relocate {
                 claim: GcClaim::alone(sealed[..oldest].iter().map(|file| file.id).collect()),
                 live_bytes: self.live_bytes(&sealed).take(oldest).collect(),
-                file_bytes: self.options.file_bytes,
+                file_bytes: self.options.now().file_bytes,
                 files: Arc::clone(&self.files),
                 busy: Arc::clone(&self.busy),
                 garbage: Arc::clone(&self.garbage),

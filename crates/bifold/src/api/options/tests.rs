@@ -26,11 +26,75 @@ fn options_are_read_by_the_names_they_once_had() {
     let mut set = Options::default();
     set.set("keyspace.compaction.tiered.growth=5").unwrap();
     assert_eq!(set.keyspace.compaction, Compaction::Tiered(Tiered { size_ratio: 5, ..Tiered::default() }));
-    assert_eq!(Options::renamed_word("keyspace.compaction.tiered.growth=5").unwrap().new, tiered_ratio);
+    assert_eq!(Options::renamed_word("keyspace.compaction.tiered.growth=5").unwrap().new, [tiered_ratio]);
     assert_eq!(Options::renamed_word(&format!("{tiered_ratio}=5")), None);
     let recorded = KeyspaceOptions::recorded("[compaction.tiered]\ngrowth = 5").unwrap();
     assert_eq!(recorded, set.keyspace);
     assert_eq!(KeyspaceOptions::recorded(&set.keyspace.record()).unwrap(), set.keyspace);
+}
+
+/// Every option of values that was flat before placements had groups of their own.
+#[test]
+fn flat_options_of_values_are_read_where_they_are_now() {
+    let flat = "[values]\nmin_bytes = 100\ncold = \"parts\"\ngroup_bytes = \"8KiB\"\ngroups_max = 20\n\
+                gc_threshold = 0.4\nlarge_bytes = 500\nmerge = \"lazy\"\nmax_sorted_run = 3\n\
+                [values.victim]\ngreedy_random = 8\n";
+    let values = Values {
+        separate_from_bytes: 100,
+        hashkv: HashKv { victim: Victim::GreedyRandom(8), cold: Cold::Segments, group_bytes: 8 << 10, groups_max: 20 },
+        novkv: NovKv { gc_threshold: 0.4 },
+        diffkv: DiffKv { gc_threshold: 0.4, large_bytes: 500, merge: MergePolicy::Lazy, max_sorted_run: 3 },
+        unikv: UniKv { gc_threshold: 0.4 },
+        ..Values::default()
+    };
+    let recorded = KeyspaceOptions::recorded(flat).unwrap();
+    assert_eq!(recorded.values, values);
+    assert_eq!(KeyspaceOptions::recorded(&recorded.record()).unwrap(), recorded);
+    let file = flat.replace("[values", "[keyspace.values");
+    assert_eq!(Options::from_toml(&file).unwrap().keyspace, recorded);
+    let renamed: Vec<String> = Options::renamed(&file).iter().map(ToString::to_string).collect();
+    assert_eq!(renamed.len(), 9, "{renamed:?}");
+    assert!(
+        renamed.contains(
+            &"option `keyspace.values.gc_threshold` is now called `keyspace.values.novkv.gc_threshold`, \
+          `keyspace.values.diffkv.gc_threshold` and `keyspace.values.unikv.gc_threshold`"
+                .to_owned()
+        )
+    );
+    let mut set = Options::default();
+    for word in [
+        "min_bytes=100",
+        "victim.greedy_random=8",
+        "cold=parts",
+        "group_bytes=8KiB",
+        "groups_max=20",
+        "gc_threshold=0.4",
+        "large_bytes=500",
+        "merge=lazy",
+        "max_sorted_run=3",
+    ] {
+        let word = format!("keyspace.values.{word}");
+        assert!(Options::renamed_word(&word).is_some(), "{word}");
+        set.set(&word).unwrap();
+    }
+    assert_eq!(set.keyspace, recorded);
+}
+
+#[test]
+fn an_option_with_its_old_and_its_new_name_is_refused() {
+    for (text, old, new) in [
+        ("min_bytes = 1\nseparate_from_bytes = 1", "min_bytes", "separate_from_bytes"),
+        ("cold = \"log\"\nhashkv.cold = \"log\"", "cold", "hashkv.cold"),
+        ("gc_threshold = 0.5\nunikv.gc_threshold = 0.5", "gc_threshold", "unikv.gc_threshold"),
+    ] {
+        let (old, new) = (format!("`keyspace.values.{old}`"), format!("`keyspace.values.{new}`"));
+        for refused in [
+            Options::from_toml(&format!("[keyspace.values]\n{text}")).unwrap_err().to_string(),
+            KeyspaceOptions::recorded(&format!("[values]\n{text}")).unwrap_err(),
+        ] {
+            assert!(refused.contains(&old) && refused.contains(&new), "{refused}");
+        }
+    }
 }
 
 #[test]
@@ -45,7 +109,7 @@ fn one_option_is_set_by_name() {
         "keyspace.compression=zstd",
         "keyspace.compaction.leveled.size_ratio=8",
         "keyspace.placement=hashkv",
-        "keyspace.values.victim.greedy_random=8",
+        "keyspace.values.hashkv.victim.greedy_random=8",
         "keyspace.values.space_target=1.3",
         "keyspace.hash_index.tag_bits=12",
     ] {
@@ -58,7 +122,7 @@ fn one_option_is_set_by_name() {
     assert_eq!(options.workers, Workers::Threads(3));
     assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { size_ratio: 8, ..Leveled::default() }));
     assert_eq!(options.keyspace.placement, Placement::HashKv);
-    assert_eq!(options.keyspace.values.victim, Victim::GreedyRandom(8));
+    assert_eq!(options.keyspace.values.hashkv.victim, Victim::GreedyRandom(8));
     options.set("keyspace.compaction.tiered.size_ratio=5").unwrap();
     assert_eq!(options.keyspace.compaction, Compaction::Tiered(Tiered { size_ratio: 5, ..Tiered::default() }));
     options.set("workers=caller").unwrap();
@@ -68,10 +132,10 @@ fn one_option_is_set_by_name() {
 #[test]
 fn a_preset_brings_its_tree_and_takes_it_away() {
     let mut options = Options::default();
-    options.set("keyspace.values.min_bytes=100").unwrap();
+    options.set("keyspace.values.separate_from_bytes=100").unwrap();
     options.set("keyspace.preset=unikv").unwrap();
-    let values = options.keyspace.values.clone();
-    assert_eq!(options.keyspace, KeyspaceOptions { values: values.clone(), ..KeyspaceOptions::unikv() });
+    let values = options.keyspace.values;
+    assert_eq!(options.keyspace, KeyspaceOptions { values, ..KeyspaceOptions::unikv() });
     options.set("keyspace.partition_bytes=1GiB").unwrap();
     options.set("keyspace.preset=unikv").unwrap();
     assert_eq!(options.keyspace.partition_bytes, Some(1 << 30), "it is one already");
@@ -95,6 +159,13 @@ fn unusable_options_are_refused_and_change_nothing() {
         ("keyspace.compaction.leveled.levels=1", "between"),
         ("durability=maybe", "durability"),
         ("keyspace.values.space_target=1", "1.05"),
+        ("keyspace.values.separate_from_bytes=0", "too small"),
+        ("keyspace.values.hashkv.groups_max=15", "between"),
+        ("keyspace.values.hashkv.victim.greedy_random=0", "between"),
+        ("keyspace.values.novkv.gc_threshold=0.01", "between"),
+        ("keyspace.values.unikv.gc_threshold=1.5", "between"),
+        ("keyspace.values.diffkv.max_sorted_run=0", "between"),
+        ("keyspace.values.wisckey.gc_threshold=0.5", "wisckey"),
         ("keyspace.placement=hashkw", "hashkw"),
         ("keyspace.hash_index.ways=9", "between"),
         ("keyspace.hash_index.run_bits=33", "between"),
@@ -115,6 +186,9 @@ fn recorded_options_that_no_policy_can_work_with_are_refused() {
         ("[compaction.two_layer]\nunsorted_bytes = 0", "unsorted_bytes"),
         ("[hash_index]\nways = 0", "ways"),
         ("table_bytes = 0", "table_bytes"),
+        ("[values.hashkv]\ngroup_bytes = 1", "group_bytes"),
+        ("[values]\nlarge_bytes = 0", "diffkv.large_bytes"),
+        ("placement = \"novkv\"\n[values]\nfile_bytes = \"2GiB\"", "file_bytes"),
     ] {
         let refused = KeyspaceOptions::recorded(text).unwrap_err();
         assert!(refused.contains(name), "{text}: {refused}");

@@ -7,40 +7,62 @@ use std::fmt;
 pub struct Renamed {
     /// The name that was given.
     pub old: String,
-    /// What it is called now.
-    pub new: String,
+    /// What it is called now. Several names: it was one option that several placements used, and each of them has its
+    /// own now.
+    pub new: Vec<String>,
 }
 
 impl fmt::Display for Renamed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "option `{}` is now called `{}`", self.old, self.new)
+        let names: Vec<String> = self.new.iter().map(|name| format!("`{name}`")).collect();
+        let names = match names.as_slice() {
+            [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+            _ => names.concat(),
+        };
+        write!(f, "option `{}` is now called {names}", self.old)
     }
 }
 
-/// Options of a keyspace that were renamed: manifests and users' files still have the old names.
-const RENAMED: [(&str, &str); 2] = [
-    ("compaction.leveled.growth", "compaction.leveled.size_ratio"),
-    ("compaction.tiered.growth", "compaction.tiered.size_ratio"),
+/// Options of a keyspace that were renamed or moved: manifests and users' files still have the old names.
+const RENAMED: [(&str, &[&str]); 11] = [
+    ("compaction.leveled.growth", &["compaction.leveled.size_ratio"]),
+    ("compaction.tiered.growth", &["compaction.tiered.size_ratio"]),
+    ("values.min_bytes", &["values.separate_from_bytes"]),
+    ("values.victim", &["values.hashkv.victim"]),
+    ("values.cold", &["values.hashkv.cold"]),
+    ("values.group_bytes", &["values.hashkv.group_bytes"]),
+    ("values.groups_max", &["values.hashkv.groups_max"]),
+    ("values.gc_threshold", &["values.novkv.gc_threshold", "values.diffkv.gc_threshold", "values.unikv.gc_threshold"]),
+    ("values.large_bytes", &["values.diffkv.large_bytes"]),
+    ("values.merge", &["values.diffkv.merge"]),
+    ("values.max_sorted_run", &["values.diffkv.max_sorted_run"]),
 ];
 
-/// The name that the option of a keyspace called `name` has now.
-pub(super) fn current_name(name: &str) -> &str {
-    RENAMED.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new)
+/// The names that the option of a keyspace called `name` has now, if it once had that one. `values.victim.random` is
+/// called what `values.victim` is called.
+pub(super) fn current_names(name: &str) -> Option<Vec<String>> {
+    let rest_of = |old| name.strip_prefix(old).filter(|rest| rest.is_empty() || rest.starts_with('.'));
+    let (rest, new) = RENAMED.iter().find_map(|(old, new)| Some((rest_of(*old)?, new)))?;
+    Some(new.iter().map(|new| format!("{new}{rest}")).collect())
 }
 
-/// Gives the options of a keyspace their current names. Answers which had others. An option given by both names keeps
-/// both, so that the old one is refused as unknown.
-pub(super) fn rename_old(keyspace: &mut toml::Table) -> Vec<Renamed> {
+/// Gives the options of a keyspace their current names. Answers which had others.
+///
+/// # Errors
+/// In words, when an option has both its old name and a new one.
+pub(super) fn rename_old(keyspace: &mut toml::Table) -> Result<Vec<Renamed>, String> {
     let mut renamed = Vec::new();
+    let full = |name: &str| format!("keyspace.{name}");
     for (old, new) in RENAMED {
-        if look_up(keyspace, new).is_none()
-            && let Some(value) = take(keyspace, old)
-        {
-            put(keyspace, new, value);
-            renamed.push(Renamed { old: format!("keyspace.{old}"), new: format!("keyspace.{new}") });
+        let Some(value) = take(keyspace, old) else { continue };
+        if let Some(twin) = new.iter().find(|new| look_up(keyspace, new).is_some()) {
+            let (old, twin) = (full(old), full(twin));
+            return Err(format!("option `{old}` is now called `{twin}`, and both are given: leave `{old}` out"));
         }
+        new.iter().for_each(|new| put(keyspace, new, value.clone()));
+        renamed.push(Renamed { old: full(old), new: new.iter().map(|new| full(new)).collect() });
     }
-    renamed
+    Ok(renamed)
 }
 
 fn look_up<'t>(table: &'t toml::Table, path: &str) -> Option<&'t toml::Value> {

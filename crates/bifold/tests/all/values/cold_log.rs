@@ -2,8 +2,8 @@
 //! another.
 
 use bifold::{
-    Db, Env, KeyspaceOptions, Options, Placement,
-    options::{Cold, Values},
+    Db, Env, Options, Placement,
+    options::Cold,
     salvage::{Salvage, SalvageOptions},
 };
 
@@ -11,9 +11,9 @@ use super::{check_all, separated, update_all, value};
 use crate::support::{TempDir, entries, tiny};
 
 fn with(cold: Cold) -> Options {
-    let options = separated(Placement::HashKv);
-    let values = Values { cold, ..options.keyspace.values };
-    Options { keyspace: KeyspaceOptions { values, ..options.keyspace }, ..options }
+    let mut options = separated(Placement::HashKv);
+    options.keyspace.values.hashkv.cold = cold;
+    options
 }
 
 /// The same, but GC runs only when a test asks for it.
@@ -83,7 +83,7 @@ fn dead_values_in_the_log_are_known_at_once() {
 #[test]
 fn a_keyspace_can_change_where_its_cold_values_go_each_time_it_is_opened() {
     let dir = TempDir::new();
-    let ways = [Cold::Parts, Cold::Log, Cold::Off, Cold::Log, Cold::Parts, Cold::Off, Cold::Parts, Cold::Log];
+    let ways = [Cold::Segments, Cold::Log, Cold::Off, Cold::Log, Cold::Segments, Cold::Off, Cold::Segments, Cold::Log];
     for (round, cold) in (0..).zip(ways) {
         let db = Db::open_with(dir.join("db"), with(cold)).unwrap();
         if round > 0 {

@@ -89,7 +89,7 @@ fn cached(placement: Placement) -> Options {
 /// Nothing is in tables, so all reads are of values, and no GC runs either.
 fn only_in_memtable(mut options: Options) -> Options {
     options.keyspace.values.space_target = 100.0;
-    options.keyspace.values.large_bytes = 1;
+    options.keyspace.values.diffkv.large_bytes = 1;
     in_memtable(options)
 }
 

@@ -22,11 +22,11 @@ pub fn options(given: &Options, candidate: &Candidate) -> Options {
         Shape::Tiered { growth } => Compaction::Tiered(Tiered { size_ratio: growth, ..Tiered::default() }),
         Shape::TwoLayer => keyspace.compaction,
     };
-    let min_bytes = candidate.min_bytes.unwrap_or(keyspace.values.min_bytes);
+    let separate_from_bytes = candidate.min_bytes.unwrap_or(keyspace.values.separate_from_bytes);
     let keyspace = KeyspaceOptions {
         compaction,
         block_bytes: candidate.block_bytes,
-        values: Values { min_bytes, ..keyspace.values },
+        values: Values { separate_from_bytes, ..keyspace.values },
         ..keyspace
     };
     Options { keyspace, ..given.clone() }
@@ -79,6 +79,7 @@ mod tests {
         assert_eq!(TwoLayer::default().unsorted_bytes as f64, costs::UNSORTED_BYTES);
         assert_eq!(f64::from(TwoLayer::default().scan_merge_runs), costs::SCAN_MERGE_RUNS);
         assert_eq!(options.memtable_bytes as f64, costs::MEMTABLE_BYTES);
-        assert_eq!((values.min_bytes, values.large_bytes as f64), (costs::MIN_BYTES_DEFAULT, costs::LARGE_BYTES));
+        assert_eq!(values.separate_from_bytes, costs::MIN_BYTES_DEFAULT);
+        assert_eq!(values.diffkv.large_bytes as f64, costs::LARGE_BYTES);
     }
 }

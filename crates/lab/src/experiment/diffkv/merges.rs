@@ -33,7 +33,7 @@ const LM: &str = "lazily";
 const SOM: &str = "lazily, for scans";
 
 fn merging(scale: Scale, merge: &str, name: &str) -> Setup {
-    deep(scale).set(format!("keyspace.values.merge={merge}")).named(name)
+    deep(scale).set(format!("keyspace.values.diffkv.merge={merge}")).named(name)
 }
 
 fn load_and_updates(keys: u64) -> Vec<Step> {
@@ -60,7 +60,7 @@ pub(super) fn f14(scale: Scale, seed: u64) -> Experiment {
     let plan = base(scale, seed);
     let steps = load_and_updates(plan.keys);
     let collected = |setup: Setup| setup.set("keyspace.values.space_target=1.5");
-    let logs = deep(scale).set("keyspace.values.large_bytes=1").named("logs");
+    let logs = deep(scale).set("keyspace.values.diffkv.large_bytes=1").named("logs");
     let setups = [collected(logs), collected(merging(scale, "each_level", CTM))];
     let cpu = |d: &Data<'_>, series| d.sum(series, None, &["update", "rest"], CPU_SECONDS);
     Experiment {

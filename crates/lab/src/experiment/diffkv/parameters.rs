@@ -23,8 +23,10 @@ const SMALL_SIZES: [usize; 4] = [32, 128, 256, 512];
 
 pub(super) fn f18a(scale: Scale, seed: u64) -> Experiment {
     let tree = Setup::bifold(scale, "inline");
-    let apart =
-        papers(scale).set("keyspace.values.min_bytes=1").set("keyspace.values.large_bytes=1MiB").named("diffkv");
+    let apart = papers(scale)
+        .set("keyspace.values.separate_from_bytes=1")
+        .set("keyspace.values.diffkv.large_bytes=1MiB")
+        .named("diffkv");
     let at = |setup: &Setup, bytes: usize| {
         setup.arm_at(bytes as f64, &plan(scale.data_bytes(), bytes, seed), &[step(Workload::Load)])
     };
@@ -58,7 +60,7 @@ pub(super) fn f18b(scale: Scale, seed: u64) -> Experiment {
     let plan = base(scale, seed);
     let steps = [step(Workload::Load), settle(), scans_by("scan", (100, 4 * plan.keys), SCAN_THREADS)];
     let at = |kib: u64| {
-        let setup = papers(scale).set(format!("keyspace.values.large_bytes={}", kib << 10));
+        let setup = papers(scale).set(format!("keyspace.values.diffkv.large_bytes={}", kib << 10));
         setup.arm_at(kib as f64, &plan, &steps)
     };
     Experiment {
@@ -96,7 +98,7 @@ pub(super) fn f18c(scale: Scale, seed: u64) -> Experiment {
     let plan = base(scale, seed);
     let steps = [step(Workload::Load), settle(), scans_by("scan", (100, 4 * plan.keys), SCAN_THREADS)];
     let at = |runs: u32| {
-        let setup = deep(scale).set(format!("keyspace.values.max_sorted_run={runs}"));
+        let setup = deep(scale).set(format!("keyspace.values.diffkv.max_sorted_run={runs}"));
         setup.arm_at(f64::from(runs), &plan, &steps)
     };
     Experiment {
@@ -144,7 +146,7 @@ pub(super) fn f18d(scale: Scale, seed: u64) -> Experiment {
     let update = operations(step(Workload::Update), 3 * plan.keys);
     let steps = [step(Workload::Load), update, Step::new("rest", Workload::Settle)];
     let at = |invalid: f64| {
-        let setup = deep(scale).set(format!("keyspace.values.gc_threshold={:.1}", 1.0 - invalid));
+        let setup = deep(scale).set(format!("keyspace.values.diffkv.gc_threshold={:.1}", 1.0 - invalid));
         setup.arm_at(invalid, &plan, &steps)
     };
     Experiment {

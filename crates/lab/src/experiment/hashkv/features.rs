@@ -16,8 +16,8 @@ pub(super) fn e6(scale: Scale, seed: u64) -> Experiment {
     let steps = load_and_updates();
     let setups = [
         papers(scale),
-        papers(scale).set("keyspace.values.cold=log").named("hashkv, cold log"),
-        Setup::bifold(scale, "hashkv").set("keyspace.values.min_bytes=1").named("hashkv, tuned"),
+        papers(scale).set("keyspace.values.hashkv.cold=log").named("hashkv, cold log"),
+        Setup::bifold(scale, "hashkv").set("keyspace.values.separate_from_bytes=1").named("hashkv, tuned"),
     ];
     let arms = [0.9, 0.99].into_iter().flat_map(|theta| {
         let plan = Plan { updates: zipf(theta), ..base(scale, seed) };
@@ -68,7 +68,7 @@ pub(super) fn e6(scale: Scale, seed: u64) -> Experiment {
 
 /// The threshold of a pair's size as that of its value's.
 fn threshold(setup: Setup, pair_bytes: usize) -> Setup {
-    setup.set(format!("keyspace.values.min_bytes={}", pair_bytes.saturating_sub(KEY_BYTES).max(1)))
+    setup.set(format!("keyspace.values.separate_from_bytes={}", pair_bytes.saturating_sub(KEY_BYTES).max(1)))
 }
 
 /// Large values and small ones, in several shares, with all separated and with the large ones only.

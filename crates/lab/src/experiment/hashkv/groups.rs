@@ -53,8 +53,8 @@ pub(super) fn e15(scale: Scale, seed: u64) -> Experiment {
     for (name, share) in [("reserve 20 %", 0.2), ("reserve 50 %", 0.5)] {
         for parts in [512, 128, 32] {
             let bytes = (scale.data_bytes() / parts).max(1 << 10);
-            let setup = reserve(papers(scale), share).set(format!("keyspace.values.group_bytes={bytes}"));
-            let setup = setup.set("keyspace.values.groups_max=1024").named(name);
+            let setup = reserve(papers(scale), share).set(format!("keyspace.values.hashkv.group_bytes={bytes}"));
+            let setup = setup.set("keyspace.values.hashkv.groups_max=1024").named(name);
             arms.push(setup.arm_at(1000.0 / parts as f64, &plan, &steps));
         }
     }

@@ -139,7 +139,7 @@ impl Kind {
             ("memory_limit", (64 * flush).max(16 << 20)),
             ("log_bytes", 64 * flush),
             ("keyspace.table_bytes", table_bytes),
-            ("keyspace.values.min_bytes", 1),
+            ("keyspace.values.separate_from_bytes", 1),
         ];
         let tree: &[(&str, u64)] = if self.is_tiering() {
             &[("tiered.growth", u64::from(GROWTH)), ("tiered.levels", u64::from(levels))]

@@ -24,7 +24,7 @@ use bifold_format::{
     value::{self, ValueKind},
 };
 
-use super::{Shared, order};
+use super::{Shared, options::DiffKvOptions, order};
 use crate::{
     parts::{
         dead_counts::DeadCounts,
@@ -33,6 +33,7 @@ use crate::{
         value_files::{Copy, Extent, ORDERED, OVERLAPS, ValueFile},
     },
     placement::{Kept, LevelOrder, Order, RewriteJob},
+    placements::ValueOptions,
 };
 
 /// What merges have done since the database was opened, in bytes of records.
@@ -78,6 +79,9 @@ struct Output {
 /// One rewrite.
 pub(super) struct Merge {
     shared: Arc<Shared>,
+    /// The options that were in force when it began.
+    options: ValueOptions,
+    sorted: DiffKvOptions,
     job: RewriteJob,
     source: IoSource,
     /// Inline values are separated if they are not small.
@@ -94,12 +98,15 @@ pub(super) struct Merge {
 
 impl Merge {
     pub fn new(shared: &Arc<Shared>, job: &RewriteJob) -> Self {
+        let (options, sorted) = (**shared.options.now(), shared.sorted());
         Self {
             shared: Arc::clone(shared),
+            options,
+            sorted,
             job: job.clone(),
             parts: job.to >= shared.design.separated_from,
             source: if job.from.is_some() { IoSource::Compaction } else { IoSource::Flush },
-            compressor: Compressor::new(shared.options.compression),
+            compressor: Compressor::new(options.compression),
             sources: HashMap::default(),
             group: None,
             output: None,
@@ -113,7 +120,7 @@ impl Merge {
     fn why(&self, file: &ValueFile) -> Option<Why> {
         let RewriteJob { from, to, deepest, ref moving, .. } = self.job;
         let (_, extent) = (from?, file.extent()?);
-        let policy = self.shared.options.merge;
+        let policy = self.sorted.merge;
         // A file with damage stays where it is, with all its values; the index still points there.
         if self.shared.files.is_left_out(file.id) && !planted!("move_what_is_left_out") {
             None
@@ -181,7 +188,7 @@ impl Merge {
 
     /// Ensures that there is a vTable with room. A full one ends before the first version of a key.
     fn make_room(&mut self, key: &[u8]) -> Result<()> {
-        let full = |output: &mut Output| output.copy.end() >= self.shared.options.file_bytes && *output.largest != *key;
+        let full = |output: &mut Output| output.copy.end() >= self.options.file_bytes && *output.largest != *key;
         if let Some(output) = self.output.take_if(full) {
             self.finish_output(output)?;
         }
@@ -213,7 +220,7 @@ impl Merge {
     /// The files of the output's level that overlap too many others, among those that this merge involves (§3.4,
     /// "Scan-optimized merge").
     fn overlapping(&self) -> Vec<(FileId, u32)> {
-        if self.shared.options.merge != order::MergePolicy::ScanOptimised || self.job.from.is_none() {
+        if self.sorted.merge != order::MergePolicy::ScanOptimised || self.job.from.is_none() {
             return Vec::new();
         }
         let is_there =
@@ -224,7 +231,7 @@ impl Merge {
         ranges.extend(self.done.iter().map(|meta| (meta.id, (&*meta.smallest, &*meta.largest))));
         ranges.sort_unstable_by_key(|&(id, _)| id);
         let only_ranges: Vec<order::Range<'_>> = ranges.iter().map(|&(_, range)| range).collect();
-        let tags = order::to_tag(&only_ranges, self.shared.options.max_sorted_run);
+        let tags = order::to_tag(&only_ranges, self.sorted.max_sorted_run as usize);
         ranges.iter().zip(tags).filter(|&(_, tag)| tag).map(|(&(id, _), _)| (id, OVERLAPS)).collect()
     }
 }
@@ -277,7 +284,7 @@ fn record_at<'s>(scan: &'s mut Scan, file: &ValueFile, from: Pointer, key: &[u8]
 impl Rewriter for Merge {
     fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
         match entry.kind {
-            Kind::Inline if self.parts && entry.payload.len() >= self.shared.options.min_bytes => {
+            Kind::Inline if self.parts && entry.payload.len() >= self.options.separates_from() => {
                 self.separate(entry.key, entry.seqno, entry.payload)
             }
             Kind::Pointer => match pointer::decode(entry.payload) {

@@ -5,21 +5,25 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     parts::value_files::{OVERLAPS, ValueFile},
     placement::LevelOrder,
 };
 
-/// Which merges move values (DiffKV §3.3, §3.4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Which compactions move values to files of their own (DiffKV §3.3, §3.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MergePolicy {
-    /// Only GC moves values: they stay as they were flushed.
+    /// Only those for GC: values stay in the order of the memtable they were flushed from.
     Off,
-    /// Every merge that takes keys to a deeper level (compaction-triggered merge).
+    /// Each that takes keys to a deeper level (compaction-triggered merge).
     EachLevel,
-    /// Only those into the last two levels (lazy merge).
+    /// Those that take keys to one of the last two levels (lazy merge).
     Lazy,
-    /// The same, and files that overlap too many others take part whatever their level (scan-optimised merge).
+    /// The same, and values of files that overlap more than `max_sorted_run` others move whatever their level
+    /// (scan-optimised merge).
     #[default]
     ScanOptimised,
 }

@@ -55,6 +55,10 @@ struct Stage {
     dead: BTreeMap<FileId, u64>,
 }
 
+fn with(diffkv: DiffKvOptions) -> ValueOptions {
+    ValueOptions { diffkv, ..SMALL }
+}
+
 fn job(from: Option<u8>, to: u8) -> RewriteJob {
     RewriteJob { from, to, deepest: 6, moving: Vec::new() }
 }
@@ -150,7 +154,7 @@ fn open(
     let context =
         StoreContext { dir, keyspace: 1, new_file, writes: true, memory: memory.clone(), unsynced: Arc::default() };
     let files = Arc::new(ValueFiles::open(context, recorded, &[]).unwrap());
-    ValueStore::of(Arc::clone(&files), Box::new(DiffKv::open(&files, options)))
+    ValueStore::of(Arc::clone(&files), Box::new(DiffKv::open(&files, &Settings::new(options))))
 }
 
 /// So many keys, one apart from the next by `step`.
@@ -161,7 +165,7 @@ fn values(keys: std::ops::Range<u32>, step: usize, seqno: SeqNo, len: usize) -> 
 /// Paper §3.2, §4.1.
 #[test]
 fn a_flush_separates_medium_values_by_key_and_leaves_the_others() {
-    let mut stage = Stage::new(ValueOptions { min_bytes: 100, ..SMALL });
+    let mut stage = Stage::new(ValueOptions { separate_from_bytes: 100, ..SMALL });
     let large = stage.placement.write(WriteOp::Put { key: b"00500", value: &[7; 1 << 10] }, 7).unwrap().unwrap();
     assert_eq!(stage.placement.write(WriteOp::Put { key: b"00501", value: &[7; 1023] }, 8).unwrap(), None);
     let mut payload = Vec::new();
@@ -182,7 +186,7 @@ fn a_flush_separates_medium_values_by_key_and_leaves_the_others() {
 /// Paper §3.4, figure 6: what is merged among the levels above the last two stays where it is.
 #[test]
 fn lazily_values_move_to_the_last_two_levels_only() {
-    let mut stage = Stage::new(ValueOptions { merge: MergePolicy::Lazy, ..SMALL });
+    let mut stage = Stage::new(with(DiffKvOptions { merge: MergePolicy::Lazy, ..SMALL.diffkv }));
     let mut rows = stage.flush(&values(0..50, 1, 1, 100));
     for (from, to, moves) in [(0, 1, false), (1, 4, false), (4, 5, true), (5, 5, false), (5, 6, true), (6, 6, false)] {
         let (merged, edit) = stage.rewrite(&job(Some(from), to), &rows, &[]);
@@ -224,7 +228,7 @@ fn a_merge_empties_files_with_too_much_garbage() {
 /// makes one of them.
 #[test]
 fn a_merge_untangles_groups_that_overlap_too_much() {
-    let mut stage = Stage::new(ValueOptions { max_sorted_run: 2, ..SMALL });
+    let mut stage = Stage::new(with(DiffKvOptions { max_sorted_run: 2, ..SMALL.diffkv }));
     let mut rows: Vec<Row> = Vec::new();
     for round in 0..3 {
         let flushed = stage.flush(&values(round..30, 3, u64::from(round) * 100 + 1, 60));
@@ -246,7 +250,7 @@ fn a_merge_untangles_groups_that_overlap_too_much() {
 
 #[test]
 fn unmerged_values_move_only_out_of_garbage() {
-    let mut stage = Stage::new(ValueOptions { merge: MergePolicy::Off, ..SMALL });
+    let mut stage = Stage::new(with(DiffKvOptions { merge: MergePolicy::Off, ..SMALL.diffkv }));
     let rows = stage.flush(&values(0..20, 1, 1, 100));
     let (merged, edit) = stage.rewrite(&job(Some(0), 6), &rows[10..], &rows[..10]);
     assert_eq!((&merged[..], edit.added.len()), (&rows[10..], 0));
@@ -279,7 +283,7 @@ fn a_rewrite_that_is_given_up_leaves_nothing() {
 fn buffers_of_a_merge_are_counted_and_keep_to_their_share() {
     const SHARE_BYTES: u64 = 512 << 10;
     const FILES: u32 = 40;
-    let options = ValueOptions { file_bytes: 1 << 20, max_sorted_run: 1000, ..SMALL };
+    let options = ValueOptions { file_bytes: 1 << 20, ..with(DiffKvOptions { max_sorted_run: 1000, ..SMALL.diffkv }) };
     let merge = |memory: &Memory| {
         let mut stage = Stage::with_memory(options, memory);
         let mut rows: Vec<Row> = (0..FILES).flat_map(|n| stage.flush(&values(n..20_000, 40, 1, 900))).collect();

@@ -73,7 +73,7 @@ impl GcJob for Job {
     fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
         let tables = match &self.choice {
             Choice::Logs(logs) => {
-                let (files, file_bytes) = (&self.shared.files, self.shared.options.file_bytes);
+                let (files, file_bytes) = (&self.shared.files, self.shared.options.now().file_bytes);
                 let live_bytes = |&id: &FileId| files.get(id).map_or(0, |file| file.len() - file.dead());
                 let live_bytes: Vec<u64> = logs.iter().map(live_bytes).collect();
                 let sources = &logs[..gc.fit(&live_bytes)?];
@@ -143,7 +143,7 @@ impl<'a> GarbageFirst<'a> {
         let victims: Vec<&Arc<ValueFile>> = self.files.iter().filter(is_worth_it).collect();
         let known = space.live_bytes + stale;
         let valid = self.files.first().map_or(1.0, |file| file.valid_share());
-        let file_bytes = self.placement.shared.options.file_bytes;
+        let file_bytes = self.placement.shared.options.now().file_bytes;
         let is_alone = self.promised_bytes.is_none();
         let look = RewriteCase { stale, known, valid, is_idle: is_alone && victims.is_empty(), file_bytes };
         if look.is_due(pressure, threshold) {
@@ -165,7 +165,7 @@ impl<'a> GarbageFirst<'a> {
     /// space decides: what the target leaves for files next to the tables.
     fn threshold(&self, pressure: &SpacePressure, space: &ValueSpace) -> f64 {
         let by_space = TARGET_SLACK * space.live_bytes as f64 / pressure.allowed_for_files(space).max(1.0);
-        self.placement.shared.options.gc_threshold.max(by_space.min(WORTH_IT_MAX))
+        self.placement.shared.sorted().gc_threshold.max(by_space.min(WORTH_IT_MAX))
     }
 
     /// Everything that has garbage. First the index says what is dead.
@@ -183,7 +183,7 @@ impl<'a> GarbageFirst<'a> {
         let first = *victims.first()?;
         let Some(extent) = first.extent() else {
             let mut bytes = 0;
-            let enough = FILES_AT_ONCE * self.placement.shared.options.file_bytes;
+            let enough = FILES_AT_ONCE * self.placement.shared.options.now().file_bytes;
             let has_room = |file: &&&Arc<ValueFile>| {
                 bytes += file.len();
                 bytes - file.len() < enough

@@ -36,7 +36,7 @@ use crate::{
         value_files::{ValueFile, ValueFiles},
     },
     placement::{Commits, GcContext, GcOutcome, Moved},
-    placements::{Cold, ValueOptions},
+    placements::{ValueOptions, hashkv::options::Cold},
 };
 
 /// Collects these units, which are groups.
@@ -131,7 +131,7 @@ impl Newest {
         match (cold, kind) {
             (_, ValueKind::Tag) => HOT,
             _ if self.hot_records > 1 => HOT,
-            (Cold::Parts, _) => COLD_SEGMENT,
+            (Cold::Segments, _) => COLD_SEGMENT,
             (Cold::Log, ValueKind::Value) => COLD_LOG,
             _ => HOT,
         }
@@ -169,7 +169,13 @@ impl Regroup<'_> {
             self.families = units.into_iter().filter_map(take).collect();
             let log_files = cold_log.ids().collect();
             let log = cold_log.take_end(self.options.file_bytes, left_out);
-            Copying { files: self.files, cold: self.options.cold, ranges: Arc::clone(ranges.known()), log_files, log }
+            Copying {
+                files: self.files,
+                cold: self.options.hashkv.cold,
+                ranges: Arc::clone(ranges.known()),
+                log_files,
+                log,
+            }
         };
         // New files of groups that have split meanwhile.
         self.files.mark_drained(fresh.into_values().map(|file| file.id), 0);

@@ -10,7 +10,7 @@ use crate::{
         victim::{self, Candidate},
     },
     placement::Explained,
-    placements::{Cold, ValueOptions},
+    placements::{ValueOptions, hashkv::options::Cold},
 };
 
 /// A GC run copies at most this share of all values: drained files stay on disk until the next sync.
@@ -144,7 +144,7 @@ fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<P
     let enough = over + (total / FREE_SHARE).max(FREE_BYTES_MIN);
     let (mut freed, mut copied) = (0, 0);
     let mut units: Vec<Picked> = Vec::new();
-    for (at, _score) in victim::rank(options.victim, &candidates, groups.clock) {
+    for (at, _score) in victim::rank(options.hashkv.victim, &candidates, groups.clock) {
         let Family { unit, members, candidate, .. } = &families[at];
         // Groups and files of the log are collected in different ways, so not in one run.
         let is_other = units.first().is_some_and(|first| first.unit.file().is_some() != unit.file().is_some());
@@ -173,7 +173,7 @@ pub(super) fn explain(options: &ValueOptions, state: &State, next: &[Picked], re
             total_bytes: candidate.live + candidate.dead,
             live_bytes: candidate.live,
             age_bytes: (candidate.rest / candidate.dead.max(1) as f64) as u64,
-            score: options.victim.score(&candidate, number),
+            score: options.hashkv.victim.score(&candidate, number),
             held: match () {
                 () if is_stuck => Some(UNREADABLE),
                 () if is_next => None,
@@ -243,7 +243,7 @@ pub(super) fn stuck(options: &ValueOptions, state: &State) -> Stuck {
         return stuck;
     }
     // Hot segments are collected alone where there are cold ones.
-    let with_parts = options.cold == Cold::Parts;
+    let with_parts = options.hashkv.cold == Cold::Segments;
     let halves = [(true, with_parts, false), (false, !with_parts, true)];
     for (hot_only, takes_hot, takes_cold) in halves {
         for (unit, members) in all_families(groups, hot_only) {
@@ -283,7 +283,7 @@ struct Family {
 
 fn candidates(options: &ValueOptions, state: &State) -> Vec<Family> {
     let groups = &state.groups;
-    let with_parts = options.cold == Cold::Parts;
+    let with_parts = options.hashkv.cold == Cold::Segments;
     let hot = if with_parts { families(state, true) } else { Vec::new() };
     // Without a cold segment, the hot one is everything.
     let has_cold = |family: &Family| family.members.iter().any(|&at| !groups.all()[at].cold.files.is_empty());

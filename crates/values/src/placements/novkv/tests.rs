@@ -12,7 +12,7 @@ use crate::{
     store::ValueStore,
 };
 
-const OPTIONS: ValueOptions = crate::placements::SMALL;
+const OPTIONS: crate::placements::ValueOptions = crate::placements::SMALL;
 
 /// Plays the engine's part in GC: it installs edits, and nothing is asked of the index or written to it.
 struct Installs<'a> {
@@ -195,7 +195,7 @@ fn open_to_replay(
     };
     let recorded = ValueEdit { added: recorded.values().cloned().collect(), ..ValueEdit::default() };
     let files = Arc::new(ValueFiles::open(context, &recorded, present).unwrap());
-    ValueStore::of(Arc::clone(&files), Box::new(NovKv::open(&files, OPTIONS).unwrap()))
+    ValueStore::of(Arc::clone(&files), Box::new(NovKv::open(&files, &Settings::new(OPTIONS)).unwrap()))
 }
 
 /// Pressure with so many of all entries above others.

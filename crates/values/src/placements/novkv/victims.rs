@@ -191,7 +191,7 @@ impl NovKv {
         let mut live = 0;
         let fits = |unit: &&&Unit| {
             live += unit.live_bytes();
-            live <= self.options.file_bytes
+            live <= self.options.now().file_bytes
         };
         let fitting = units.iter().take(FILES_AT_ONCE).take_while(fits).count().max(1);
         let units: Vec<_> = units.iter().take(fitting).map(|unit| (unit.file.id, unit.live_bytes())).collect();
@@ -222,7 +222,7 @@ impl NovKv {
 
     fn small_files(&self, complete: &[&Unit]) -> Option<Choice> {
         let is_small =
-            |unit: &&&Unit| unit.can_be_copied() && unit.live_bytes() < self.options.file_bytes / SMALL_SHARE;
+            |unit: &&&Unit| unit.can_be_copied() && unit.live_bytes() < self.options.now().file_bytes / SMALL_SHARE;
         let mut small: Vec<&Unit> = complete.iter().filter(is_small).copied().collect();
         small.sort_by_key(|unit| unit.live_bytes());
         if small.len() > SMALL_FILES_MAX { self.fitting(&small) } else { None }
@@ -244,7 +244,8 @@ impl NovKv {
         };
         let worth: Vec<&Unit> = units.iter().filter(is_worth).collect();
         let valid = units.iter().filter(|unit| !unit.is_stuck).map(Unit::valid_rate).fold(1.0, f64::min);
-        let look = RewriteCase { stale, known, valid, is_idle: worth.is_empty(), file_bytes: self.options.file_bytes };
+        let look =
+            RewriteCase { stale, known, valid, is_idle: worth.is_empty(), file_bytes: self.options.now().file_bytes };
         if look.is_due(pressure, threshold) {
             return Some(Choice::Search);
         }
@@ -253,7 +254,7 @@ impl NovKv {
 
     /// The *gc_threshold*. If space asks for more than it allows, space decides.
     fn threshold(&self, pressure: &SpacePressure) -> f64 {
-        self.options.gc_threshold.max(TARGET_SLACK / pressure.target)
+        self.options.now().novkv.gc_threshold.max(TARGET_SLACK / pressure.target)
     }
 
     pub(super) fn explain_units(&self, pressure: &SpacePressure) -> Vec<Explained> {

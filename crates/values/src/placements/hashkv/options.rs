@@ -1,0 +1,58 @@
+//! Options that only `hashkv` uses.
+
+use bifold_contract::{
+    Result,
+    option::{at_least, size, within},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::parts::victim::Victim;
+
+/// What becomes of values that are not updated between two GC runs of their group (HashKV §3.4, "hotness awareness").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cold {
+    /// They go to a cold segment of their group, which GC takes more rarely, without asking the index.
+    #[default]
+    #[serde(alias = "parts")]
+    Segments,
+    /// They go to one log for all groups, as in the paper; its GC asks the index.
+    Log,
+    /// They stay where they are.
+    Off,
+}
+
+/// Options that only `hashkv` uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HashKvOptions {
+    /// Which group GC takes first (HashKV §3.3).
+    pub victim: Victim,
+    /// Where values go that are not updated between two GC runs of their group (HashKV §3.4).
+    pub cold: Cold,
+    /// A group splits when its file has grown past this size, in bytes: at least 1 KiB.
+    #[serde(deserialize_with = "size")]
+    pub group_bytes: u64,
+    /// About the largest number of groups, each of which is an open file; then they grow instead: 16 to 65 536.
+    pub groups_max: u32,
+}
+
+impl Default for HashKvOptions {
+    fn default() -> Self {
+        Self { victim: Victim::default(), cold: Cold::default(), group_bytes: 4 << 20, groups_max: 128 }
+    }
+}
+
+impl HashKvOptions {
+    /// Checks the bounds; `at` is the dotted name of these options.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) naming the option.
+    pub fn check(&self, at: &str) -> Result<()> {
+        if let Victim::GreedyRandom(sample) = self.victim {
+            within(&format!("{at}.victim.greedy_random"), sample.into(), 1, 65_536)?;
+        }
+        at_least(&format!("{at}.group_bytes"), self.group_bytes, 1 << 10)?;
+        within(&format!("{at}.groups_max"), self.groups_max.into(), 16, 65_536)
+    }
+}

@@ -1,0 +1,152 @@
+//! Options of separated values, as users write them. What only one placement uses is a group of its own, which that
+//! placement's module defines.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use bifold_contract::{
+    Result,
+    option::{at_least, size, within, within_f64},
+};
+use bifold_format::compression::Compression;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    diffkv::options::DiffKvOptions, hashkv::options::HashKvOptions, novkv::options::NovKvOptions, unikv::UniKvOptions,
+};
+
+/// Which separated values are kept in the block cache. Scans, compaction and GC never put any there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CachedValues {
+    /// None: the system's page cache holds them already.
+    #[default]
+    None,
+    /// What was got by its key.
+    Gets,
+}
+
+/// Options of separated values: those that are not stored with their keys. Without effect where the placement is
+/// `inline`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ValueOptions {
+    /// Values of this length and above are separated from their keys, in bytes: at least 1 (HashKV §3.5, "selective KV
+    /// separation").
+    #[serde(deserialize_with = "size")]
+    pub separate_from_bytes: u64,
+    /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. GC runs
+    /// when there are more. Logs come on top.
+    pub space_target: f64,
+    /// Files of values in the order of arrival or by key are cut at about this size, in bytes (`wisckey`, `novkv`,
+    /// `diffkv`, `unikv`, and the cold log of `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its GC holds the
+    /// values of one in memory.
+    #[serde(deserialize_with = "size")]
+    pub file_bytes: u64,
+    /// How values are compressed, each by itself.
+    pub compression: Compression,
+    /// Which values are kept in the block cache.
+    pub cache: CachedValues,
+    /// What only `hashkv` uses.
+    pub hashkv: HashKvOptions,
+    /// What only `novkv` uses.
+    pub novkv: NovKvOptions,
+    /// What only `diffkv` uses.
+    pub diffkv: DiffKvOptions,
+    /// What only `unikv` uses.
+    pub unikv: UniKvOptions,
+}
+
+impl Default for ValueOptions {
+    fn default() -> Self {
+        Self {
+            separate_from_bytes: 192,
+            space_target: 1.5,
+            file_bytes: 16 << 20,
+            compression: Compression::None,
+            cache: CachedValues::default(),
+            hashkv: HashKvOptions::default(),
+            novkv: NovKvOptions::default(),
+            diffkv: DiffKvOptions::default(),
+            unikv: UniKvOptions::default(),
+        }
+    }
+}
+
+impl ValueOptions {
+    /// Checks the bounds; `at` is the dotted name of these options.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) naming the option.
+    pub fn check(&self, at: &str) -> Result<()> {
+        at_least(&format!("{at}.separate_from_bytes"), self.separate_from_bytes, 1)?;
+        within_f64(&format!("{at}.space_target"), self.space_target, 1.05, 100.0)?;
+        within(&format!("{at}.file_bytes"), self.file_bytes, 1 << 10, 1 << 40)?;
+        self.hashkv.check(&format!("{at}.hashkv"))?;
+        self.novkv.check(&format!("{at}.novkv"))?;
+        self.diffkv.check(&format!("{at}.diffkv"))?;
+        self.unikv.check(&format!("{at}.unikv"))
+    }
+
+    /// [`ValueOptions::separate_from_bytes`] as a length.
+    pub(crate) fn separates_from(&self) -> usize {
+        usize::try_from(self.separate_from_bytes).unwrap_or(usize::MAX)
+    }
+}
+
+/// Checks the share of a file that must be valid for GC to leave it alone.
+///
+/// # Errors
+/// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) naming the option.
+pub(crate) fn check_gc_threshold(at: &str, threshold: f64) -> Result<()> {
+    within_f64(&format!("{at}.gc_threshold"), threshold, 0.05, 1.0)
+}
+
+/// The options in force for the values of one keyspace. Clones share them: the engine replaces them, and the placement
+/// reads them where it decides something. Reading them is one atomic load.
+#[derive(Clone, Debug)]
+pub struct Settings(Arc<ArcSwap<ValueOptions>>);
+
+impl Settings {
+    /// These options, which have been checked, are in force.
+    #[must_use]
+    pub fn new(options: ValueOptions) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(options)))
+    }
+
+    /// The options in force now. A job that must not see them change copies them.
+    #[must_use]
+    pub fn now(&self) -> Guard<Arc<ValueOptions>> {
+        self.0.load()
+    }
+
+    /// Puts other options, which have been checked, in force. Called under the commit lock, so that all operations of
+    /// a commit see the same ones.
+    pub fn replace(&self, options: ValueOptions) {
+        self.0.store(Arc::new(options));
+    }
+}
+
+/// For tests: files so small that a few values fill one.
+#[cfg(test)]
+pub(crate) const SMALL: ValueOptions = ValueOptions {
+    separate_from_bytes: 1,
+    space_target: 1.5,
+    file_bytes: 4 << 10,
+    compression: Compression::None,
+    cache: CachedValues::None,
+    hashkv: HashKvOptions {
+        victim: crate::parts::victim::Victim::Greedy,
+        cold: super::hashkv::options::Cold::Segments,
+        group_bytes: 1 << 20,
+        groups_max: 16,
+    },
+    novkv: NovKvOptions { gc_threshold: 0.7 },
+    diffkv: DiffKvOptions {
+        gc_threshold: 0.7,
+        large_bytes: 1 << 10,
+        merge: super::diffkv::order::MergePolicy::ScanOptimised,
+        max_sorted_run: 10,
+    },
+    unikv: UniKvOptions { gc_threshold: 0.7 },
+};
