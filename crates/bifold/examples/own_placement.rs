@@ -6,6 +6,7 @@
 //!           a new file, and commits their new addresses. The engine deletes the old files when that is durable.
 //! ```
 //!
+//! What is dead it learns from flush and compaction alone; with a `GarbageEstimate` it would ask the index earlier.
 //! `cargo run -p bifold --example own_placement` uses it; a test of `bifold-conformance` runs the battery on it.
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -171,7 +171,8 @@ pub trait Placement: Send + Sync {
         files.seal();
     }
 
-    /// During recovery: what a pointer in the log leads to.
+    /// During recovery: what a pointer in the log leads to. Offline verification without the placement does what is
+    /// done here.
     ///
     /// # Errors
     /// Corruption, if the file does not say which keyspace it belongs to.

@@ -148,7 +148,7 @@ impl Registry {
         Ok(Self { factories: Arc::new(factories) })
     }
 
-    /// The names, in alphabetical order.
+    /// The names, sorted.
     pub fn names(&self) -> impl Iterator<Item = PlacementName> {
         self.factories.keys().copied()
     }
