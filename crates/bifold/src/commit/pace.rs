@@ -11,7 +11,7 @@
 //!   whatever GC does, and commits wait for all of it: a disk can be slower than ever before. Only commits to a
 //!   keyspace that is this full are slowed.
 //! * **debt**: from [`rates::DEBT_SLOW`] on, a feedback loop: each time a job ends, the allowed rate falls by a tenth
-//! if   debt still grows and rises by a tenth if it shrinks.
+//!   if debt still grows and rises by a tenth if it shrinks.
 //!
 //! Delays accumulate until they are worth a system call, and writers sleep outside the commit lock. A writer waits
 //! for a flush only when every memtable that the memory limit allows is full. The statistics count both kinds of

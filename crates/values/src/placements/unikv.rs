@@ -10,7 +10,7 @@
 //!
 //! What the paper has, and what stands for it here:
 //!
-//! * Partial KV separation (§III-C): a merge into level 1 or deeper separates what is not small ([`SEPARATED_FROM`]).
+//! * Partial KV separation (§III-C): a merge into level 1 or deeper separates what is not small (`SEPARATED_FROM`).
 //! * A log for each merge: value files with an extent, of about `file_bytes`.
 //! * GC of the partition with most garbage, its valid values to a new log (§III-C): past the space target `pick` asks
 //!   for a rewrite of the keys of the file with most garbage. All other files of these keys with too much garbage
