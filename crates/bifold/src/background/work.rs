@@ -13,7 +13,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use bifold_contract::{Busy, CompactionJob, KeyspaceId};
+use bifold_contract::{Busy, CompactionJob, KeyspaceId, planted};
 use bifold_values::placement::GcClaim;
 
 use crate::{
@@ -195,7 +195,9 @@ impl Work {
 /// Marks what a job takes: its tables, and the keys that it writes in the level of its output.
 pub(crate) fn mark(busy: &mut Busy, job: &CompactionJob) {
     busy.tables.extend(job.inputs.iter().map(|i| i.2));
-    busy.outputs.push(job.output());
+    if !planted!("forget_output_keys") {
+        busy.outputs.push(job.output());
+    }
 }
 
 /// Removes the marks of a job that has ended.

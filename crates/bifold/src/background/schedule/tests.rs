@@ -11,34 +11,55 @@ use crate::{
     state::recover::recover,
 };
 
-/// No worker runs: the test takes what they would.
+/// A tree without workers: the test takes what they would.
+struct Bed {
+    engine: Arc<Engine>,
+    tree: Arc<Tree>,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let leveled = Leveled { level0_runs: 2, base_bytes: 4 << 10, ..Leveled::default() };
+        let keyspace = KeyspaceOptions { compaction: Compaction::Leveled(leveled), ..KeyspaceOptions::default() };
+        let options = Options { workers: Workers::Threads(3), keyspace, ..Options::default() };
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let engine = recover(env, Path::new("/db"), options).unwrap();
+        let tree = engine.create_keyspace("k", &engine.options.keyspace).unwrap();
+        Self { engine, tree }
+    }
+
+    /// A run of level 0 with 200 keys that begin with `half`.
+    fn fill(&self, half: char, round: u8) {
+        for n in 0..200 {
+            let key = format!("{half}{n:03}");
+            let op = Op { tree: &self.tree, key: key.as_bytes(), act: Act::Put(&[round; 100]) };
+            self.engine.commit(&[op], Durability::Buffered).unwrap();
+        }
+        self.engine.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
+        self.engine.flush_oldest(&self.tree, Means::Free).unwrap();
+    }
+
+    fn compact(&self) {
+        self.engine.compact_range(&self.tree, Bound::Unbounded, Bound::Unbounded).unwrap();
+    }
+
+    fn take(&self) -> Option<Task> {
+        self.engine.work.take(|state| state.take_compaction(&self.tree, None))
+    }
+}
+
 #[test]
 fn jobs_of_one_level_run_at_once_where_their_keys_are_disjoint() {
-    let leveled = Leveled { level0_runs: 2, base_bytes: 4 << 10, ..Leveled::default() };
-    let keyspace = KeyspaceOptions { compaction: Compaction::Leveled(leveled), ..KeyspaceOptions::default() };
-    let options = Options { workers: Workers::Threads(3), keyspace, ..Options::default() };
-    let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
-    let engine = recover(env, Path::new("/db"), options).unwrap();
-    let tree = engine.create_keyspace("k", &engine.options.keyspace).unwrap();
-    let key = |half: char, n: u32| format!("{half}{n:03}");
-    let fill = |half: char, round: u8| {
-        for n in 0..200 {
-            let key = key(half, n);
-            let op = Op { tree: &tree, key: key.as_bytes(), act: Act::Put(&[round; 100]) };
-            engine.commit(&[op], Durability::Buffered).unwrap();
-        }
-        engine.seal(&mut engine.wal.hold(), std::slice::from_ref(&tree)).unwrap();
-        engine.flush_oldest(&tree, Means::Free).unwrap();
-    };
-    fill('a', 0);
-    fill('z', 0);
-    engine.compact_range(&tree, Bound::Unbounded, Bound::Unbounded).unwrap();
+    let bed = Bed::new();
+    let Bed { engine, tree } = &bed;
+    bed.fill('a', 0);
+    bed.fill('z', 0);
+    bed.compact();
     for round in 1..=2 {
-        fill('a', round);
-        fill('z', round);
+        bed.fill('a', round);
+        bed.fill('z', round);
     }
-    let take = || engine.work.take(|state| state.take_compaction(&tree, None));
-    let tasks = [take().expect("one half is due"), take().expect("the other half is due, too")];
+    let tasks = [bed.take().expect("one half is due"), bed.take().expect("the other half is due, too")];
     let [first, second] = tasks.each_ref().map(|task| match task {
         Task::Compact(_, job) => job.clone(),
         _ => panic!("not a compaction"),
@@ -48,7 +69,7 @@ fn jobs_of_one_level_run_at_once_where_their_keys_are_disjoint() {
     let ends = |job: &CompactionJob| job.keys.clone().map(|(first, last)| (first, last.unwrap())).unwrap();
     let ((a, b), (c, d)) = (ends(&first), ends(&second));
     assert!(b < c || d < a, "{first:?} and {second:?} write the same keys");
-    assert!(take().is_none(), "nothing is left");
+    assert!(bed.take().is_none(), "nothing is left");
     thread::scope(|scope| tasks.iter().for_each(|task| drop(scope.spawn(|| engine.do_task(task)))));
     engine.health.well().unwrap();
     let busy = engine.work.busy(tree.keyspace);
@@ -59,6 +80,27 @@ fn jobs_of_one_level_run_at_once_where_their_keys_are_disjoint() {
     let tables: Vec<_> = view.version.tables().map(|table| Arc::clone(table.meta())).collect();
     assert!(tables.windows(2).all(|pair| pair[0].largest < pair[1].smallest), "{tables:?}");
     assert_eq!(tables.iter().map(|table| table.entries).sum::<u64>(), 400, "older versions are gone");
+}
+
+/// The level has no table there yet, so no table says that the keys are taken. Newer runs may only merge with each
+/// other meanwhile.
+#[test]
+fn keys_that_a_running_job_writes_are_taken() {
+    let bed = Bed::new();
+    bed.fill('z', 0);
+    bed.compact();
+    (1..=2).for_each(|round| bed.fill('a', round));
+    let running = bed.take().expect("two runs of level 0 are due");
+    (3..=4).for_each(|round| bed.fill('a', round));
+    let other = bed.take().expect("two newer runs are due");
+    let output = |task: &Task| match task {
+        Task::Compact(_, job) => job.output_level,
+        _ => panic!("not a compaction"),
+    };
+    assert!(output(&running) > 0);
+    assert_eq!(output(&other), 0, "below, it would overlap the output of the running job");
+    [running, other].iter().for_each(|task| bed.engine.do_task(task));
+    bed.engine.health.well().unwrap();
 }
 
 fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
