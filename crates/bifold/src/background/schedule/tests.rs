@@ -91,6 +91,8 @@ fn keys_that_a_running_job_writes_are_taken() {
     bed.compact();
     (1..=2).for_each(|round| bed.fill('a', round));
     let running = bed.take().expect("two runs of level 0 are due");
+    let Task::Compact(_, job) = &running else { panic!("not a compaction") };
+    assert_eq!(bed.engine.work.busy(bed.tree.keyspace).outputs, [job.output()]);
     (3..=4).for_each(|round| bed.fill('a', round));
     let other = bed.take().expect("two newer runs are due");
     let output = |task: &Task| match task {
