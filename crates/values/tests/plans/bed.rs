@@ -20,8 +20,8 @@ use bifold_values::{
         value_files::{StoreContext, ValueFiles},
     },
     placement::{
-        Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Kept, Moved, RewriteJob, RewrittenTables,
-        SpacePressure, WriteOp,
+        Commits, GcClaim, GcContext, GcOutcome, IndexView, Kept, Moved, RewriteJob, RewrittenTables, SpacePressure,
+        WriteOp,
     },
     placements::{
         Settings, ValueOptions, diffkv::DiffKv, hashkv::HashKv, novkv::NovKv, unikv::UniKv, wisckey::WiscKey,

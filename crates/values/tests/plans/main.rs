@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! == what this case shows
-//! placement wisckey file_bytes=4096        options of values, as in TOML
+//! placement wisckey file_bytes=4096        a keyspace with these options of values, as in TOML
 //! put a-z 1000                             each key of the range gets a value of so many bytes
 //! delete a-c                               deletes them
 //! flush                                    a rewrite of everything since the last: what is overwritten is dropped
@@ -62,7 +62,7 @@ fn check(name: &str) {
         match line.split_once(' ') {
             _ if line.is_empty() || line.starts_with("==") || line.starts_with('#') => {}
             Some(("placement", options)) => bed = Some(Bed::new(options)),
-            _ => now += &bed.as_mut().expect("`placement` comes first").read(line),
+            _ => now += &bed.as_mut().unwrap().read(line),
         }
     }
     if std::env::var_os("BIFOLD_WRITE_PLANS").is_some() {
