@@ -160,8 +160,7 @@ pub enum Command {
             The options that --set and --options name are changed, all others stay. They are in force for everything \
             that is written from now on; what is stored already changes when compaction or GC rewrites it. Two options \
             cannot change: keyspace.placement and keyspace.hash_index. `bifold convert` copies a database into one \
-            with \
-            others.\n\n\
+            with others.\n\n\
             Every command that writes changes options in the same way when they are given to it.",
         after_long_help = "Examples:\n  bifold options my.db\n  bifold options my.db --set keyspace.compression=lz4\n  \
             bifold options my.db --keyspace users --set keyspace.values.space_target=1.2\n  \

@@ -65,8 +65,9 @@ fn what_cannot_change_is_refused_and_changes_nothing() {
 fn old_names_are_read_and_reported() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
-    let put = bifold(&["put", text(&db), "k", "v", "--set", "keyspace.values.min_bytes=100"]);
-    assert!(put.code == 0 && put.err.contains("now called `keyspace.values.separate_from_bytes`"), "{put:?}");
+    let ran = bifold(&["put", text(&db), "k", "v", "--set", "keyspace.values.min_bytes=100"]);
+    assert!(ran.code == 0 && ran.err.contains("is now called `keyspace.values.separate_from_bytes`"), "{ran:?}");
+    assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
     assert!(shown(&db, "default").contains("separate_from_bytes = 100"));
     let file = scratch.write("old.toml", "[keyspace.values]\nmin_bytes = 1\nseparate_from_bytes = 1\n");
     let both = bifold(&["options", text(&db), "--options", text(&file)]).refused(2);

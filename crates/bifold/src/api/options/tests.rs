@@ -130,6 +130,50 @@ fn one_option_is_set_by_name() {
 }
 
 #[test]
+fn a_text_changes_what_it_names_and_no_more() {
+    let mut options = Options::default();
+    for word in ["memtable_bytes=1MiB", "keyspace.compaction.tiered.levels=3", "keyspace.values.victim.greedy_random=8"]
+    {
+        options.set(word).unwrap();
+    }
+    let before = options.clone();
+    let text = "[keyspace]\ncompression = \"lz4\"\n[keyspace.values]\nmin_bytes = 5\ngc_threshold = 0.4\n\
+                [keyspace.compaction.tiered]\nsize_ratio = 3";
+    options.set_toml(text).unwrap();
+    let mut wanted = before.clone();
+    for word in [
+        "keyspace.compression=lz4",
+        "keyspace.values.separate_from_bytes=5",
+        "keyspace.values.gc_threshold=0.4",
+        "keyspace.compaction.tiered.size_ratio=3",
+    ] {
+        wanted.set(word).unwrap();
+    }
+    assert_eq!(options, wanted);
+    // Another kind brings its own defaults.
+    options.set_toml("[keyspace.compaction.leveled]\nlevels = 4").unwrap();
+    assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { levels: 4, ..Leveled::default() }));
+    options.set_toml("keyspace.values.hashkv.victim = \"random\"").unwrap();
+    assert_eq!(options.keyspace.values.hashkv.victim, Victim::Random);
+    options.set_toml(&before.to_toml()).unwrap();
+    assert_eq!(options.keyspace.compaction, before.keyspace.compaction);
+    assert_eq!(options.keyspace.values.hashkv.victim, Victim::GreedyRandom(8));
+    let kept = options.clone();
+    for (text, says) in [
+        ("memtable_bytes = ", "line"),
+        ("no_such = 1", "no_such"),
+        ("[keyspace]\nrestart_interval = 0", "restart_interval"),
+        ("[keyspace.values]\nmin_bytes = 1\nseparate_from_bytes = 1", "both"),
+    ] {
+        let refused = options.set_toml(text).unwrap_err().to_string();
+        assert!(refused.contains(says), "{text}: {refused}");
+    }
+    assert_eq!(options, kept);
+    let section = options.keyspace.to_toml();
+    assert_eq!(Options::from_toml(&section).unwrap().keyspace, options.keyspace);
+}
+
+#[test]
 fn a_preset_brings_its_tree_and_takes_it_away() {
     let mut options = Options::default();
     options.set("keyspace.values.separate_from_bytes=100").unwrap();
