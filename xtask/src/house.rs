@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn steps_of_a_walk_are_functions_of_their_file() {
-        let files = [file("crates/bifold/src/read/get.rs", "fn look(&self) {}\nfn find<T>() {}\n")];
+        let files = [file("crates/bifold/src/read.rs", "fn look(&self) {}\nfn find<T>() {}\n")];
         let page = "`read.rs:look`, `read.rs:Engine::find`, `read.rs:gone`, `lost.rs:look`, `read.rs`, look";
         assert_eq!(lost_steps(page, &files), ["ARCHITECTURE.md: `read.rs:gone`", "ARCHITECTURE.md: `lost.rs:look`"]);
     }
