@@ -34,11 +34,18 @@ const REGISTRATION: [&str; 4] = [
     "crates/bifold/src/lib.rs",
 ];
 
-/// The page that walks through the code, in steps such as `read.rs:look`.
-const WALKS: &str = "ARCHITECTURE.md";
+/// A page that names functions in steps such as `read.rs:look`.
+struct Page {
+    path: &'static str,
+    /// Where the files of a step may be: its path is the end of theirs.
+    roots: &'static [&'static str],
+}
 
-/// Where the files of a step may be: its path is the end of theirs.
-const WALKED: [&str; 3] = ["crates/bifold/src/", "crates/index/src/", "crates/values/src/"];
+/// The pages whose steps must be there: the walk through the code, and the papers' rows with their code and tests.
+const PAGES: [Page; 2] = [
+    Page { path: "ARCHITECTURE.md", roots: &["crates/bifold/src/", "crates/index/src/", "crates/values/src/"] },
+    Page { path: "docs/papers.md", roots: &["crates/"] },
+];
 
 /// Counts everything, prints the counts, and fails when one is above its limit.
 pub fn run() -> Result<(), String> {
@@ -53,8 +60,10 @@ pub fn run() -> Result<(), String> {
     count("files of more than 500 lines", files.iter().filter_map(long_file).collect(), LONG_FILES_LEFT);
     count("lines of more than 120 columns", files.iter().flat_map(wide_lines).collect(), WIDE_LINES_LEFT);
     count("placements named elsewhere", files.iter().flat_map(strange_names).collect(), 0);
-    let walks = fs::read_to_string(WALKS).map_err(|e| format!("{WALKS}: {e}"))?;
-    count("steps of walks that are not there", lost_steps(&walks, &files), 0);
+    for page in &PAGES {
+        let text = fs::read_to_string(page.path).map_err(|e| format!("{}: {e}", page.path))?;
+        count(&format!("functions that {} names and that are not there", page.path), page.lost(&text, &files), 0);
+    }
     let required = required_methods(&files)?;
     println!("required methods of `Placement`: {required} (at most {REQUIRED_METHODS_MAX})");
     if required > REQUIRED_METHODS_MAX {
@@ -117,19 +126,24 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
-/// Steps of a page whose file has no such function.
-fn lost_steps(page: &str, files: &[Source]) -> Vec<String> {
-    let code = page.split('`').skip(1).step_by(2);
-    let steps = code.filter_map(|code| code.split_once(".rs:"));
-    let is_there = |(file, function): &(&str, &str)| {
+impl Page {
+    /// Steps of the page's text whose file has no such function.
+    fn lost(&self, text: &str, files: &[Source]) -> Vec<String> {
+        let code = text.split('`').skip(1).step_by(2);
+        let steps = code.filter_map(|code| code.split_once(".rs:"));
+        let lost = steps.filter(|(file, function)| !self.has(file, function, files));
+        lost.map(|(file, function)| format!("{}: `{file}.rs:{function}`", self.path)).collect()
+    }
+
+    fn has(&self, file: &str, function: &str, files: &[Source]) -> bool {
         let ending = format!("/{file}.rs");
         let name = function.rsplit("::").next().unwrap_or(function);
-        let walked = files.iter().filter(|source| WALKED.iter().any(|root| source.path.starts_with(root)));
-        let mut walked = walked.filter(|source| source.path.ends_with(&ending));
-        walked
-            .any(|source| source.text.contains(&format!("fn {name}(")) || source.text.contains(&format!("fn {name}<")))
-    };
-    steps.filter(|step| !is_there(step)).map(|(file, function)| format!("{WALKS}: `{file}.rs:{function}`")).collect()
+        let declared = ["(", "<"].map(|end| format!("fn {name}{end}"));
+        let mut of_step = files.iter().filter(|source| {
+            self.roots.iter().any(|root| source.path.starts_with(root)) && source.path.ends_with(&ending)
+        });
+        of_step.any(|source| declared.iter().any(|declared| source.text.contains(declared)))
+    }
 }
 
 /// Methods of the trait that end with a semicolon: those without a body of their own.
@@ -184,10 +198,18 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_a_walk_are_functions_of_their_file() {
-        let files = [file("crates/bifold/src/read.rs", "fn look(&self) {}\nfn find<T>() {}\n")];
-        let page = "`read.rs:look`, `read.rs:Engine::find`, `read.rs:gone`, `lost.rs:look`, `read.rs`, look";
-        assert_eq!(lost_steps(page, &files), ["ARCHITECTURE.md: `read.rs:gone`", "ARCHITECTURE.md: `lost.rs:look`"]);
+    fn steps_of_a_page_are_functions_of_their_file() {
+        let code = "fn look(&self) {}\nfn find<T>() {}\n";
+        let files = [file("crates/bifold/src/read/get.rs", code), file("crates/bifold/tests/all/ranges.rs", code)];
+        let text =
+            "`get.rs:look`, `get.rs:Engine::find`, `get.rs:gone`, `lost.rs:look`, `ranges.rs:look`, `get.rs`, look";
+        let lost = |page: &Page| page.lost(text, &files);
+        let [walk, papers] = PAGES;
+        assert_eq!(
+            lost(&walk),
+            ["get.rs:gone", "lost.rs:look", "ranges.rs:look"].map(|s| format!("ARCHITECTURE.md: `{s}`"))
+        );
+        assert_eq!(lost(&papers), ["get.rs:gone", "lost.rs:look"].map(|s| format!("docs/papers.md: `{s}`")));
     }
 
     #[test]
