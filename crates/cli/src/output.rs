@@ -97,6 +97,11 @@ pub fn count(n: u64) -> String {
     if n < 100 { n.to_string() } else { bifold_lab::report::grouped(n as f64) }
 }
 
+/// A count with its noun: `1 entry`, `1 234 entries`.
+pub fn counted(n: u64, one: &str, several: &str) -> String {
+    format!("{} {}", count(n), if n == 1 { one } else { several })
+}
+
 /// A bar of `width` cells, filled by the fraction `part` of `whole`; never empty unless `part` is 0.
 pub fn bar(part: u64, whole: u64, width: usize) -> String {
     let cells = if whole == 0 { 0.0 } else { part as f64 / whole as f64 * width as f64 };
@@ -109,10 +114,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_told_in_the_largest_fitting_unit() {
+    fn sizes_are_shown_in_the_largest_fitting_unit() {
         for (n, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 19, "1.5 MiB"), (u64::MAX, "16.0 EiB")]
         {
             assert_eq!(bytes(n), text);
+        }
+    }
+
+    #[test]
+    fn nouns_agree_with_their_counts() {
+        for (n, text) in [(0, "0 entries"), (1, "1 entry"), (2, "2 entries"), (1234, "1 234 entries")] {
+            assert_eq!(counted(n, "entry", "entries"), text);
         }
     }
 

@@ -1,9 +1,9 @@
-//! bench: figures that scripts rely on.
+//! bench: the figures that scripts rely on.
 
 use super::{Scratch, bifold, text};
 
 #[test]
-fn every_phase_is_a_json_object_with_the_promised_figures() {
+fn every_phase_is_a_json_object_with_the_documented_figures() {
     let scratch = Scratch::new();
     let dir = scratch.path("bench");
     let workloads = "load,update,read,missing,scan,mix,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,settle,compact";
@@ -27,7 +27,7 @@ fn every_phase_is_a_json_object_with_the_promised_figures() {
     assert_eq!(phases[0]["user_bytes_written"], 2000 * 324);
     assert!(phases[0]["write_amp"].as_f64() >= Some(1.0), "{}", phases[0]);
     assert_eq!(phases[3]["not_found"], 2000);
-    assert!(dir.exists(), "a directory that was asked for stays");
+    assert!(dir.exists(), "the given directory is kept");
 }
 
 #[test]
@@ -51,11 +51,11 @@ fn two_option_sets_are_compared_in_turns() {
         assert_eq!(phase["b"]["store"], "bifold keyspace.compression=lz4");
         assert!(phase["ratio"]["ops_per_sec"].as_f64() > Some(0.0), "{phase}");
     }
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "the rounds' databases are gone");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "databases of the rounds are left");
 }
 
 #[test]
-fn senseless_plans_are_refused_before_anything_runs() {
+fn invalid_plans_are_refused_before_anything_runs() {
     let scratch = Scratch::new();
     let dir = scratch.path("bench");
     for (args, why) in [

@@ -24,7 +24,7 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Draw the report of results that are there: DIR/report.html, one page that needs no network, and DIR/report.md with its \
+Draw the report from existing results: DIR/report.html, one page that needs no network, and DIR/report.md with its \
 pictures in DIR/pictures. Nothing is run.";
 
 pub const EXAMPLES: &str = "Examples:

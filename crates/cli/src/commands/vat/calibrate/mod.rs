@@ -31,18 +31,18 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Measure what the device under DIR gives, and write it as a profile from which `vat model --device` takes beta.
+Measure the throughput of the device under DIR, and write a profile from which `vat model --device` takes beta.
 
 Reads and writes, sequential and random, at units of 512 B, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB and 4 MiB and depths \
 1 and 32; a depth of 32 is 32 threads. Beta is random throughput over the best sequential one.
 
-The page cache is kept out: by O_DIRECT where the file system has it; else each unit is dropped from the cache before \
-it is read, and none is read or written twice. The profile says which (`caching`), and units that O_DIRECT refuses are \
-left out. Writes end with a sync that counts in their time. What the device, or the host of a virtual machine, caches \
-itself is measured as it is: a file larger than that helps (--bytes).
+The page cache is bypassed: by O_DIRECT if the file system supports it; otherwise the file is dropped from the cache \
+before each measurement, and no unit is read or written twice. The profile says which (`caching`). Units that O_DIRECT \
+refuses are left out. Writes end with a sync that counts in their time. Caches of the device, or of the host of a \
+virtual machine, are not bypassed: a file larger than they are helps (--bytes).
 
-The test file is in DIR but has no name there, so that nothing is left however the program ends. It takes at most a \
-tenth of the free space. With --json the profile goes to standard output, and to a file only with --out.";
+The test file is in DIR but has no name there, so nothing is left however the program ends. It takes at most a tenth of \
+the free space. With --json the profile goes to standard output, and to a file only with --out.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat calibrate /mnt/nvme
@@ -100,7 +100,7 @@ pub fn run(args: &CalibrateArgs, global: &Global, out: &mut Output) -> Result<()
     drop(scratch);
     if let Some(to) = &to {
         let text = profile.to_toml().map_err(|error| Failure::trouble(error.to_string()))?;
-        let head = "# What a device gave, measured by `bifold vat calibrate`; see docs/cost-model.md.\n\n";
+        let head = "# The throughput of a device, measured by `bifold vat calibrate`; see docs/cost-model.md.\n\n";
         publish(&[NewFile { path: to.clone(), content: format!("{head}{text}").into_bytes() }])?;
     }
     if global.json { out.json(&report(&profile)?) } else { print(&profile, to.as_deref(), out) }
@@ -181,20 +181,22 @@ fn row<'a>(profile: &Profile, measured: &'a Measured) -> Result<Row<'a>> {
 fn print(profile: &Profile, to: Option<&Path>, out: &mut Output) -> Result<()> {
     let head = format!(
         "{:>9} {:>5}  {:>24} {:>6}  {:>24} {:>6}",
-        "unit", "depth", "read: one by one, random", "beta", "write: one by one, random", "beta"
+        "unit", "depth", "read: sequential, random", "beta", "write: sequential, random", "beta"
     );
     out.line(out.paint(Tone::Strong, &head))?;
     for Row { unit_bytes, depth, read, write, measured, .. } in report(profile)?.beta {
-        let rates = |one, random| format!("{:>11} {:>12}", rate(one), rate(random));
+        let rates = |sequential, random| format!("{:>11} {:>12}", rate(sequential), rate(random));
         let reads = rates(measured.sequential_read_bytes_per_second, measured.random_read_bytes_per_second);
         let writes = rates(measured.sequential_write_bytes_per_second, measured.random_write_bytes_per_second);
         let unit = output::bytes(unit_bytes).replace(".0 ", " ");
         out.line(format!("{unit:>9} {depth:>5}  {reads} {read:>6.3}  {writes:>25} {write:>6.3}"))?;
     }
     let (caching, tone) = match profile.caching() {
-        Caching::Direct => ("read and written past the page cache (O_DIRECT)", Tone::Dim),
-        Caching::Dropped => ("through the page cache, dropped before each measurement, each unit once", Tone::Dim),
-        Caching::Memory => ("the file system is in memory: these are figures of memory, not of a device", Tone::Bad),
+        Caching::Direct => ("the page cache was bypassed (O_DIRECT)", Tone::Dim),
+        Caching::Dropped => {
+            ("through the page cache, which was dropped before each measurement; each unit once", Tone::Dim)
+        }
+        Caching::Memory => ("the file system is in memory: these figures are of memory, not of a device", Tone::Bad),
     };
     out.line(out.paint(tone, &format!("\n{caching}")))?;
     let Some(to) = to else { return Ok(()) };

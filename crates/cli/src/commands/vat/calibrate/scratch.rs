@@ -1,9 +1,9 @@
 //! The file to measure on.
 //!
-//! 1. It is made under a name that nobody has, opened, and its name is removed at once. From then on nothing needs to
-//!    be cleaned up: the system takes it back when the program ends, however it ends.
-//! 2. It is written from end to end, for a hole is read without asking the device.
-//! 3. Whether it can be read and written past the page cache is tried, from the smallest unit up.
+//! 1. It is created under an unused name and opened, and its name is removed at once. From then on nothing needs to be
+//!    cleaned up: the system frees it when the program ends, however it ends.
+//! 2. It is written from end to end, because a hole would be read without a request to the device.
+//! 3. Reads and writes that bypass the page cache are tried, from the smallest unit up.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -50,8 +50,8 @@ impl Aligned {
         let mut aligned = Self::new(len);
         let mut random = Random::new(0, 0);
         for word in aligned.as_mut().chunks_mut(8) {
-            let drawn = random.draw().to_le_bytes();
-            word.copy_from_slice(&drawn[..word.len()]);
+            let bytes = random.draw().to_le_bytes();
+            word.copy_from_slice(&bytes[..word.len()]);
         }
         aligned
     }
@@ -141,18 +141,18 @@ fn least(direct: &File, units: &[usize]) -> Option<usize> {
 }
 
 /// The most bytes to write in `dir`: a tenth of the free space.
-fn room_in(dir: &Path) -> Result<u64> {
+fn most_in(dir: &Path) -> Result<u64> {
     Ok(room::free(dir)? / 10)
 }
 
 /// Refuses a size of the test file without space for it, and returns the size to use.
 pub fn size(asked: Option<u64>, default: u64, least: u64, dir: &Path) -> Result<u64> {
-    let room = room_in(dir)?;
+    let room = most_in(dir)?;
     let bytes = asked.unwrap_or_else(|| default.min(room)) / least * least;
     if room < least {
         let (room, least) = (output::bytes(room), output::bytes(least));
         let why = format!("a tenth of the free space of {} is {room}, and the test needs {least}", dir.display());
-        return Err(Failure::trouble(format!("{why}: make room, or give another directory")));
+        return Err(Failure::trouble(format!("{why}: free some space, or give another directory")));
     }
     match asked {
         Some(asked) if asked < least => {
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn no_more_than_a_tenth_of_the_free_space_is_taken() {
         let dir = std::env::temp_dir();
-        let room = room_in(&dir).unwrap();
+        let room = most_in(&dir).unwrap();
         assert_eq!(size(None, 1 << 20, 1 << 12, &dir).unwrap(), 1 << 20);
         assert_eq!(size(Some(5000), 1 << 20, 1 << 12, &dir).unwrap(), 1 << 12);
         let refused = |asked, least| match size(asked, 1 << 20, least, &dir).unwrap_err() {
@@ -241,6 +241,6 @@ mod tests {
         // Other tests write meanwhile, so the free space is not exactly the same.
         assert!(refused(Some(room * 2), 1 << 12).contains("more than a tenth of the free space"));
         assert!(refused(Some(1), 1 << 12).contains("too small: the least is 4.0 KiB"));
-        assert!(refused(None, room * 2).contains("make room"));
+        assert!(refused(None, room * 2).contains("free some space"));
     }
 }

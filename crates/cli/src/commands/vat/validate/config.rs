@@ -93,6 +93,7 @@ pub struct Config {
     pub tables: Tables,
     /// The model's l.
     pub levels: u32,
+    /// The model's f.
     pub growth: u32,
 }
 
@@ -100,7 +101,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Entries of each flush.
-    pub pairs: u64,
+    pub entries: u64,
     pub key_bytes: usize,
     pub value_bytes: usize,
     pub seed: u64,
@@ -109,7 +110,7 @@ pub struct Load {
 impl Load {
     /// S₀: bytes of keys and values in a flush.
     pub fn flush_bytes(&self) -> u64 {
-        self.pairs * (self.key_bytes + self.value_bytes) as u64
+        self.entries * (self.key_bytes + self.value_bytes) as u64
     }
 }
 

@@ -32,21 +32,21 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Run the engine over trees of several depths, and print what it moves beside what the model says.
+Fill trees of several depths with the engine, and compare the bytes it moves with the model.
 
-Leveling and tiering, values in place and in a log, each with every number of --levels. Leveling comes with levels of \
-one table, which are merged as a whole, with tables of a quarter of a flush, which are merged one at a time, and once \
-with tables of 8 KiB. Keys are uniform, none comes twice, and each flush has the same number of pairs, so that the \
-last level ends up as large as in the model: growth to the power of levels. Figures follow from the options and the \
-seed alone.
+The trees are leveled and tiered, with inline values and with a value log, each with every number of --levels. Leveled \
+trees come in three kinds: levels of one table, which are merged as a whole; tables of a quarter of a flush, which are \
+merged one at a time; and, once, tables of 8 KiB. Keys are uniform and distinct, and each flush has the same number of \
+entries, so the last level becomes as large as in the model: the growth factor to the power of levels. The figures \
+follow from the options and the seed alone.
 
   measured   bytes that flushes, compactions and the value log read and write until all data are in the last level, \
-  over bytes of keys and values put in
-  predicted  the model's amplification with the alpha that the engine measured meanwhile and, with a log, the key \
-  share it had; for leveling with what level 0 costs, which in the model is memory
+  over bytes of keys and values
+  predicted  the model's amplification, with the alpha that the engine measured and, with a log, its key share; for \
+  leveling plus the cost of level 0, which in the model is memory
 
-A row is `within` when they differ by at most 15 %; where not, it says what the model leaves out. docs/cost-model.md
-has a run.";
+A row is `within 15 %` if the two differ by at most that. Otherwise the lines below it say what the model leaves out. \
+docs/cost-model.md has a run.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat validate
@@ -60,7 +60,7 @@ pub struct ValidateArgs {
         value_parser = clap::value_parser!(u32).range(2..=15))]
     pub levels: Vec<u32>,
 
-    /// How many times larger each level is than the one above it, 2 to 100.
+    /// The growth factor: how many times larger each level is than the one above it, 2 to 100.
     #[arg(long, value_name = "F", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=100))]
     pub growth: u32,
 
@@ -84,7 +84,7 @@ pub struct ValidateArgs {
 const PICTURE: &str = "vat-validate.svg";
 
 /// Entries of a flush at scale 1: 256 KiB, so that the largest default tree has 256 MiB.
-const PAIRS: f64 = 256.0;
+const ENTRIES: f64 = 256.0;
 
 /// Key and value: 1 KiB together, as in the paper (§4).
 const KEY_BYTES: usize = 24;
@@ -123,8 +123,8 @@ pub fn run(args: &ValidateArgs, global: &Global, out: &mut Output) -> Result<()>
 
 impl ValidateArgs {
     fn load(&self) -> Load {
-        let pairs = (PAIRS * self.scale).round().max(1.0) as u64;
-        Load { pairs, key_bytes: KEY_BYTES, value_bytes: VALUE_BYTES, seed: self.seed }
+        let entries = (ENTRIES * self.scale).round().max(1.0) as u64;
+        Load { entries, key_bytes: KEY_BYTES, value_bytes: VALUE_BYTES, seed: self.seed }
     }
 
     /// All trees, in the order of the table.
@@ -159,7 +159,7 @@ fn check_room(dir: &Path, configs: &[Config], load: &Load) -> Result<()> {
     if needed > free {
         let (needed, free) = (output::bytes(needed), output::bytes(free));
         let why = format!("the largest tree needs {needed}, and {} has {free} free", dir.display());
-        return Err(Failure::trouble(format!("{why}: take fewer --levels, a smaller --scale, or another --dir")));
+        return Err(Failure::trouble(format!("{why}: give fewer --levels, a smaller --scale, or another --dir")));
     }
     Ok(())
 }

@@ -20,8 +20,8 @@ const TIERING: Series = ("tiering", Shape::Tiering, Tables::Quarter);
 /// The picture of a run.
 pub fn of(rows: &[Row]) -> Picture {
     let panels = [
-        panel("Leveling, values in place", Place::Inline, &[WHOLE, QUARTER, SMALL], rows),
-        panel("Tiering, values in place", Place::Inline, &[TIERING], rows),
+        panel("Leveling, inline values", Place::Inline, &[WHOLE, QUARTER, SMALL], rows),
+        panel("Tiering, inline values", Place::Inline, &[TIERING], rows),
         panel("Values in a log", Place::Log, &[WHOLE, TIERING], rows),
     ];
     panels::stacked("Measured and predicted amplification of inserts".to_owned(), &panels)

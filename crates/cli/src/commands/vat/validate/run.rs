@@ -79,7 +79,7 @@ pub struct Outcome {
     /// For the last quarter of the data.
     pub last_quarter: Traffic,
     /// From the empty tree until all data are in the last level.
-    pub settled: Traffic,
+    pub until_last_level: Traffic,
     pub merges: u64,
     pub moves: u64,
     /// As the engine measured it.
@@ -105,7 +105,7 @@ impl Drop for Temporary {
 pub fn run(config: &Config, load: &Load, base: &Options, dir: &Path, progress: &Progress) -> Result<Outcome> {
     let path = dir.join(format!("bifold-validate-{}", std::process::id()));
     if path.exists() {
-        let why = "is there already: remove it, or choose another --dir";
+        let why = "exists: remove it, or give another --dir";
         return Err(Failure::trouble(format!("{} {why}", path.display())));
     }
     let place = Temporary { _unfinished: Unfinished::new(&path), path };
@@ -128,8 +128,8 @@ fn fill(db: &Db, config: &Config, load: &Load, progress: &Progress) -> Result<Ou
             before = Traffic::of(&db.stats());
         }
         let mut batch = db.batch();
-        for pair in 0..load.pairs {
-            let number = flush * load.pairs + pair;
+        for entry in 0..load.entries {
+            let number = flush * load.entries + entry;
             key.clear();
             key.extend_from_slice(&mix(first.wrapping_add(number)).to_be_bytes());
             key.resize(load.key_bytes, b'k');
@@ -152,11 +152,11 @@ fn outcome(db: &Db, before: Traffic) -> Result<Outcome> {
     if keyspace.levels.iter().filter(|level| level.bytes > 0).count() > 1 {
         db.compact()?;
     }
-    let settled = Traffic::of(&db.stats());
+    let until_last_level = Traffic::of(&db.stats());
     Ok(Outcome {
         whole,
         last_quarter: whole.since(before),
-        settled,
+        until_last_level,
         merges: keyspace.merges,
         moves: keyspace.moves,
         alpha: keyspace.alpha,
