@@ -65,8 +65,8 @@ fn change(keyspace: &Keyspace, global: &Global, placement: Option<&str>) -> Resu
     }
     match keyspace.set_options(wanted) {
         Err(Error::ReadOnly) => Err(Failure::trouble(format!(
-            "this command only reads, and the options given differ from those of keyspace `{}`: leave them out, or change \
-             them with `bifold options DB --set NAME=VALUE`",
+            "this command only reads, and the options given differ from those of keyspace `{}`: leave them out, or \
+             change them with `bifold options DB --set NAME=VALUE`",
             keyspace.name()
         ))),
         other => Ok(other?),

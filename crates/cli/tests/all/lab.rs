@@ -92,8 +92,8 @@ fn check_finite(value: &Value, what: &str) {
     }
 }
 
-/// The fastest place for runs. They create and delete thousands of small files within seconds, which is slow in some file
-/// systems (ext4 looks at every recently freed inode before it creates a file).
+/// The fastest place for runs. They create and delete thousands of small files within seconds, which is slow in some
+/// file systems (ext4 looks at every recently freed inode before it creates a file).
 fn place(scratch: &Scratch) -> PathBuf {
     let memory = Path::new("/dev/shm");
     let name = format!("bifold-lab-{}-{}", std::process::id(), scratch.0.file_name().unwrap().to_string_lossy());

@@ -46,7 +46,7 @@ pub fn head(best: &Forecast, source: &str) -> String {
     format!(
         "# Options that `bifold advise` chose for {source}: {name}, {}.\n\
          # Expected: {rate} operations per second by one thread, limited by {limit}.\n\
-         # A keyspace keeps the placement it was created with: `bifold convert` copies a database into another one.\n\n",
+         # A keyspace keeps its placement: `bifold convert` copies a database into one with another.\n\n",
         shape(&best.candidate)
     )
 }

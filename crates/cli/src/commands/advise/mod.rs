@@ -40,8 +40,8 @@ pub const LONG_ABOUT: &str = "\
 Say which placement of values, which thresholds and which tree fit a workload, and why.
 
 Compares all placements with their main parameters: operations per second, what limits them, bytes written, read and \
-stored for each byte, memory for indexes. The best comes first. Those that would exceed the space target come last; the \
-256 MiB that level 0 may hold do not count. The advice can be to keep values inline. docs/cost-model.md has every \
+stored for each byte, memory for indexes. The best comes first. Those that would exceed the space target come last; \
+the 256 MiB that level 0 may hold do not count. The advice can be to keep values inline. docs/cost-model.md has every \
 formula and its error.
 
 The workload comes from a file, from a database, or from both: sizes from the database, operations from the file.

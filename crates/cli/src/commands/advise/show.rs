@@ -38,8 +38,8 @@ pub fn show(advice: &Advice, machine: &Machine<'_>, args: &AdviseArgs, out: &mut
     out.line(out.paint(
         Tone::Dim,
         &format!(
-            "\nops/s: of the mix, by one thread; write, read, space: bytes for each byte of the program; candidates that \
-            need more space than {} come last",
+            "\nops/s: of the mix, by one thread; write, read, space: bytes for each byte of the program; \
+            candidates that need more space than {} come last",
             machine.space
         ),
     ))?;

@@ -34,8 +34,8 @@ pub const LONG_ABOUT: &str = "\
 Compare Bifold's placements and other stores: same keys and values, same durability, same memory budget.
 
 Prints medians of all rounds and ratios to the first store, and draws a report. --set and --durability apply to all \
-stores: other stores take from them the sizes of memtables, tables and caches, and the durability of writes. The report \
-lists the settings of each store.
+stores: other stores take from them the sizes of memtables, tables and caches, and the durability of writes. The \
+report lists the settings of each store.
 
 Other stores are those that this program was built with (--features rocksdb, fjall, redb, lmdb): rocksdb, blobdb, \
 fjall, fjall-blobs, redb, lmdb.";

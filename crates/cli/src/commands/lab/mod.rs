@@ -28,9 +28,9 @@ pub const LONG_ABOUT: &str = "\
 Run the papers' experiments and compare with other stores on this machine, with a report.
 
 Each experiment is a figure or table of a paper: its stores, options and workloads, and the rules by which its result \
-counts as reproduced. Runs take turns (A B C A B C), each in its own process and directory. Every value read is checked; \
-of a scan, the first value and the order of keys. Each run adds a line of JSON to the results, so you can stop a session \
-at any time and continue it later, and draw the report again without running anything.
+counts as reproduced. Runs take turns (A B C A B C), each in its own process and directory. Every value read is \
+checked; of a scan, the first value and the order of keys. Each run adds a line of JSON to the results, so you can \
+stop a session at any time and continue it later, and draw the report again without running anything.
 
 Other stores are measured if this program was built with them: --features rocksdb, fjall, redb, lmdb.";
 

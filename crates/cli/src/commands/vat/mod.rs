@@ -20,8 +20,8 @@ pub const LONG_ABOUT: &str = "\
 Predict the cost of a design by the VAT model (Variable Amplification-Throughput, 2020).
 
 The model counts the bytes that a store reads and writes on its device until data have come down through all levels, \
-and how long that takes. It needs no database and no device, only figures: the number of levels, the growth factor (how \
-many times larger each level is than the one above it), and the share of the lower level that a merge touches. \
+and how long that takes. It needs no database and no device, only figures: the number of levels, the growth factor \
+(how many times larger each level is than the one above it), and the share of the lower level that a merge touches. \
 docs/cost-model.md explains it.";
 
 pub const EXAMPLES: &str = "Examples:

@@ -17,8 +17,8 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Print the cost of a design, and the best levels and growth factor for its size.
 
-The size is the growth factor to the power of levels: how many times more than memory the last level holds. Only levels \
-on the device count, not the one in memory.
+The size is the growth factor to the power of levels: how many times more than memory the last level holds. Only \
+levels on the device count, not the one in memory.
 
   alpha      the share of the lower level that a merge reads and writes. 1: all of it; 0: none. `bifold stats DB \
   --json` prints that of a database; the paper measured 0.68 for RocksDB, 0.8 for BlobDB, 0.25 for Kreon.

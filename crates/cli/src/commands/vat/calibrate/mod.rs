@@ -41,8 +41,8 @@ before each measurement, and no unit is read or written twice. The profile says 
 refuses are left out. Writes end with a sync that counts in their time. Caches of the device, or of the host of a \
 virtual machine, are not bypassed: a file larger than they are helps (--bytes).
 
-The test file is in DIR but has no name there, so nothing is left however the program ends. It takes at most a tenth of \
-the free space. With --json the profile goes to standard output, and to a file only with --out.";
+The test file is in DIR but has no name there, so nothing is left however the program ends. It takes at most a tenth \
+of the free space. With --json the profile goes to standard output, and to a file only with --out.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat calibrate /mnt/nvme

@@ -171,8 +171,8 @@ impl Row {
         let filled = self.level_bytes.iter().filter(|&&bytes| bytes > 0).count();
         (self.merges > pure || filled > 1).then(|| {
             format!(
-                "{} merges and data in {} at the end, where full levels make {pure} merges and one run: to bound space, \
-                the engine also merges everything when newer runs have twice the bytes of the oldest",
+                "{} merges and data in {} at the end, where full levels make {pure} merges and one run: to bound \
+                space, the engine also merges everything when newer runs have twice the bytes of the oldest",
                 self.merges,
                 if filled == 1 { "one level".to_owned() } else { format!("{filled} levels") }
             )
