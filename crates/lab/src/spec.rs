@@ -55,7 +55,7 @@ pub enum Act {
 }
 
 impl Act {
-    /// Whether its operations a second mean anything: it has many, and somebody waits for them.
+    /// Whether its rate means anything: it has many operations, and somebody waits for them.
     #[must_use]
     pub fn has_rate(self) -> bool {
         matches!(self, Self::Run(workload) if !workload.is_background())
