@@ -28,8 +28,7 @@ Draw the report from existing results: DIR/report.html, one page that needs no n
 pictures in DIR/pictures. Nothing is run.";
 
 pub const EXAMPLES: &str = "Examples:
-  bifold lab report lab-results
-  bifold lab report docs/results && xdg-open docs/results/report.html";
+  bifold lab report lab-results && xdg-open lab-results/report.html";
 
 /// The folder of pictures next to the report.
 const PICTURES: &str = "pictures";
