@@ -37,8 +37,17 @@
 //! | [`page`] | the report: a page of HTML, Markdown with pictures |
 //! | [`chart`] | charts as SVG; also those of the cost model |
 //!
+//! The cost model, which is the crate `bifold-vat`, needs two kinds of measurements:
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`calibrate`] | a device: its throughput by size and number of requests |
+//! | [`validate`] | the engine: the bytes it moves, compared with the model |
+//! | [`room`] | free space of directories |
+//!
 //! This crate measures from outside: only it and the program use the system's threads and clock directly.
 
+pub mod calibrate;
 pub mod chart;
 pub mod choose;
 pub mod driver;
@@ -56,16 +65,18 @@ pub mod random;
 pub mod record;
 pub mod report;
 pub mod results;
+pub mod room;
 pub mod run;
 pub mod scale;
 pub mod session;
 pub mod spec;
 pub mod store;
+pub mod validate;
 pub mod values;
 pub mod worker;
 pub mod workload;
 
-use std::fmt;
+use std::{fmt, io, path::Path};
 
 pub use plan::Plan;
 pub use report::PhaseReport;
@@ -88,6 +99,8 @@ pub enum Failure {
     Store(String),
     /// Results cannot be stored or read; in words.
     Results(String),
+    /// The system failed; in words.
+    System(String),
     /// The store returned a wrong answer.
     WrongAnswer {
         /// The call.
@@ -97,10 +110,17 @@ pub enum Failure {
     },
 }
 
+impl Failure {
+    /// A file or directory that the system cannot read or write.
+    pub(crate) fn file(verb: &str, path: &Path, error: &io::Error) -> Self {
+        Self::System(format!("cannot {verb} {}: {error}", path.display()))
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plan(words) | Self::Store(words) | Self::Results(words) => f.write_str(words),
+            Self::Plan(words) | Self::Store(words) | Self::Results(words) | Self::System(words) => f.write_str(words),
             Self::WrongAnswer { question, answer } => write!(f, "wrong answer: {question}: {answer}"),
         }
     }

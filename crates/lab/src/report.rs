@@ -169,6 +169,18 @@ impl PhaseReport {
     }
 }
 
+/// A number of bytes for people: `1.5 MiB`.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let unit = (bytes.ilog2() / 10) as usize;
+    let figure = bytes as f64 / (1_u64 << (10 * unit)) as f64;
+    format!("{figure:.1} {}", units[unit - 1])
+}
+
 /// A figure without decimals, in groups of three digits: `1 234 567`; small ones with one decimal.
 #[must_use]
 pub fn grouped(figure: f64) -> String {
@@ -189,6 +201,14 @@ pub fn grouped(figure: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_shown_in_the_largest_fitting_unit() {
+        for (n, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 19, "1.5 MiB"), (u64::MAX, "16.0 EiB")]
+        {
+            assert_eq!(bytes(n), text);
+        }
+    }
 
     #[test]
     fn thousands_stand_apart() {

@@ -12,6 +12,7 @@ use bifold_lab::{
     experiment::{Data, Experiment, Verdict},
     record::Run,
     results::Results,
+    room,
     session::Subject,
     spec::PageCache,
     values::Sizes,
@@ -26,7 +27,6 @@ use crate::{
     formats::Format,
     output::{self, Output, Tone},
     progress::Progress,
-    room,
 };
 
 pub const LONG_ABOUT: &str = "\

@@ -1,13 +1,13 @@
 //! Measured and predicted amplification as curves over levels: leveling and tiering with inline values, and both with
 //! a log. A panel has at most six curves: more colours are hard to distinguish.
 
-use bifold_lab::chart::{Picture, panels};
 use bifold_vat::figures::{Axis, Curve, CurveKind, Panel, Scale};
 
 use super::{
     config::{Place, Shape, Tables},
     verdict::Row,
 };
+use crate::chart::{Picture, panels};
 
 /// The name of a curve, and its trees.
 type Series = (&'static str, Shape, Tables);
@@ -18,6 +18,7 @@ const SMALL: Series = ("small tables", Shape::Leveling, Tables::Small);
 const TIERING: Series = ("tiering", Shape::Tiering, Tables::Quarter);
 
 /// The picture of a run.
+#[must_use]
 pub fn of(rows: &[Row]) -> Picture {
     let panels = [
         panel("Leveling, inline values", Place::Inline, &[WHOLE, QUARTER, SMALL], rows),

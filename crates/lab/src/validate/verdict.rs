@@ -17,7 +17,7 @@ use super::{
     config::{Config, Load, Place, Shape, Tables},
     run::{Outcome, Traffic},
 };
-use crate::failure::{Failure, Result};
+use crate::{Failure, Result};
 
 /// The largest accepted difference.
 const TOLERANCE: f64 = 0.15;
@@ -28,40 +28,51 @@ const OVERHEAD: f64 = 0.03;
 /// A tree that was run.
 #[derive(Debug, Serialize)]
 pub struct Row {
+    /// The tree.
     #[serde(flatten)]
     pub config: Config,
+    /// The largest size of its tables.
     pub table_bytes: u64,
+    /// The number of flushes that filled it.
     pub flushes: u64,
     /// Mean over all merges, as the engine reports it.
     pub alpha: f64,
     /// p with values in a log: bytes of flushed tables over bytes put in.
     pub key_share: Option<f64>,
+    /// The measured amplification.
     pub measured: f64,
+    /// The predicted amplification.
     pub predicted: f64,
     /// Measured over predicted.
     pub ratio: f64,
+    /// Whether the two differ by at most 15 %.
     pub within: bool,
     /// Amplification of the last quarter of the data, when levels are about as large as at the end.
     pub last_quarter: f64,
     /// The components of `measured`.
     #[serde(flatten)]
     pub traffic: Traffic,
+    /// Compactions that merged tables.
     pub merges: u64,
+    /// Compactions that only moved tables.
     pub moves: u64,
-    /// At the end of the load, level 0 first.
+    /// Bytes of each level at the end of the load, level 0 first.
     pub level_bytes: Vec<u64>,
     /// What the model leaves out, for a row that is not within the tolerance.
     pub causes: Vec<String>,
 }
 
 /// Compares the result of a tree with the prediction.
+///
+/// # Errors
+/// [`Failure::Plan`] for figures that the model does not allow.
 pub fn row(config: Config, load: &Load, outcome: Outcome) -> Result<Row> {
     let Outcome { whole, last_quarter, merges, moves, alpha, level_bytes, until_last_level, .. } = outcome;
     let key_share = match config.place {
         Place::Inline => None,
         Place::Log => Some((whole.flush_bytes_written as f64 / whole.user_bytes.max(1) as f64).min(1.0)),
     };
-    let predicted = predicted(&config, alpha, key_share).map_err(|error| Failure::trouble(error.to_string()))?;
+    let predicted = predicted(&config, alpha, key_share).map_err(|error| Failure::Plan(error.to_string()))?;
     let measured = until_last_level.amplification();
     let ratio = measured / predicted;
     let mut row = Row {
@@ -111,16 +122,19 @@ fn predicted(config: &Config, alpha: f64, key_share: Option<f64>) -> std::result
 
 impl Row {
     /// For a curve.
+    #[must_use]
     pub fn measured(&self) -> f64 {
         self.measured
     }
 
     /// For a curve.
+    #[must_use]
     pub fn predicted(&self) -> f64 {
         self.predicted
     }
 
     /// The head of the table.
+    #[must_use]
     pub fn head() -> String {
         format!(
             "{:<9} {:<7} {:<7} {:>6} {:>7}  {:>5} {:>5}  {:>8} {:>9} {:>5}",
@@ -129,6 +143,7 @@ impl Row {
     }
 
     /// A line of the table.
+    #[must_use]
     pub fn line(&self) -> String {
         let (shape, place, tables) = (self.config.shape.name(), self.config.place.name(), self.config.tables.name());
         let p = self.key_share.map_or_else(|| "-".to_owned(), |p| format!("{p:.3}"));

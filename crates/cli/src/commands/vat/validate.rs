@@ -1,34 +1,22 @@
-//! `vat validate`: compares what the engine moves with the model, for trees of several depths.
-//!
-//! | file | what it is |
-//! |---|---|
-//! | [`config`] | the trees, and the engine's options for them |
-//! | [`run`] | fills one tree, and counts what was read and written |
-//! | [`verdict`] | compares measurement and prediction, and finds what the model leaves out |
-//! | [`picture`] | both as curves |
-
-mod config;
-mod picture;
-mod run;
-mod verdict;
+//! `vat validate`: compares what the engine moves with the model, for trees of several depths; see
+//! [`bifold_lab::validate`].
 
 use std::path::{Path, PathBuf};
 
-use bifold_lab::chart::svg;
+use bifold_lab::{
+    chart::svg,
+    validate::{self, Validation, config::Config, picture, verdict::Row},
+};
 use clap::Args;
 
-use self::{
-    config::{Config, Load, Place, Shape, Tables},
-    verdict::Row,
-};
 use crate::{
     args::Global,
     failure::{Failure, Result},
+    interrupt::Unfinished,
     open,
     output::{self, Output, Tone},
     progress::Progress,
     publish::{self, NewFile, publish},
-    room,
 };
 
 pub const LONG_ABOUT: &str = "\
@@ -83,33 +71,25 @@ pub struct ValidateArgs {
 
 const PICTURE: &str = "vat-validate.svg";
 
-/// Entries of a flush at scale 1: 256 KiB, so that the largest default tree has 256 MiB.
-const ENTRIES: f64 = 256.0;
-
-/// Key and value: 1 KiB together, as in the paper (§4).
-const KEY_BYTES: usize = 24;
-const VALUE_BYTES: usize = 1000;
-
-/// A compaction of everything has its input and its output on disk at once; the rest is for the commit log and for
-/// growth meanwhile.
-const ROOM: u64 = 4;
-
 /// `bifold vat validate`
 pub fn run(args: &ValidateArgs, global: &Global, out: &mut Output) -> Result<()> {
     let base = open::options(global)?;
-    let load = args.load();
-    let configs = args.configs();
+    let ValidateArgs { levels, growth, scale, seed, .. } = args;
+    let validation = Validation { levels: levels.clone(), growth: *growth, scale: *scale, seed: *seed };
+    let configs = validation.configs();
     let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-    check_room(&dir, &configs, &load)?;
+    validation.check_room(&dir)?;
     let to = args.out.clone().or_else(|| (!global.json).then(|| PathBuf::from(".")));
     to.as_deref().map_or(Ok(()), check_place)?;
+    let path = validate::directory(&dir)?;
+    let unfinished = Unfinished::new(&path);
     if !global.json {
         out.line_now(out.paint(Tone::Strong, &Row::head()))?;
     }
     let progress = Progress::count("filling trees", configs.iter().map(Config::flushes).sum());
     let mut rows = Vec::with_capacity(configs.len());
     for config in configs {
-        let row = verdict::row(config, &load, run::run(&config, &load, &base, &dir, &progress)?)?;
+        let row = validation.row(config, &base, &path, &|| progress.advance(1))?;
         if global.json {
             out.json(&row)?;
         } else {
@@ -117,51 +97,8 @@ pub fn run(args: &ValidateArgs, global: &Global, out: &mut Output) -> Result<()>
         }
         rows.push(row);
     }
-    drop(progress);
+    drop((progress, unfinished));
     to.map_or(Ok(()), |to| draw(&rows, &to, global, out))
-}
-
-impl ValidateArgs {
-    fn load(&self) -> Load {
-        let entries = (ENTRIES * self.scale).round().max(1.0) as u64;
-        Load { entries, key_bytes: KEY_BYTES, value_bytes: VALUE_BYTES, seed: self.seed }
-    }
-
-    /// All trees, in the order of the table.
-    fn configs(&self) -> Vec<Config> {
-        let growth = self.growth;
-        let mut configs = Vec::new();
-        for (place, shape, tables) in [
-            (Place::Inline, Shape::Leveling, Tables::Whole),
-            (Place::Inline, Shape::Leveling, Tables::Quarter),
-            (Place::Inline, Shape::Tiering, Tables::Quarter),
-            // Keys and pointers take so few bytes that a quarter of them would be mostly header.
-            (Place::Log, Shape::Leveling, Tables::Whole),
-            (Place::Log, Shape::Tiering, Tables::Quarter),
-        ] {
-            configs.extend(self.levels.iter().map(|&levels| Config { shape, place, tables, levels, growth }));
-        }
-        // The second smallest tree, because small tables are many.
-        let mut levels = self.levels.clone();
-        levels.sort_unstable();
-        if let Some(&levels) = levels.get(1).or(levels.first()) {
-            let (shape, place) = (Shape::Leveling, Place::Inline);
-            configs.push(Config { shape, place, tables: Tables::Small, levels, growth });
-        }
-        configs
-    }
-}
-
-fn check_room(dir: &Path, configs: &[Config], load: &Load) -> Result<()> {
-    room::check_dir(dir)?;
-    let largest = configs.iter().map(|config| config.flushes().saturating_mul(load.flush_bytes())).max().unwrap_or(0);
-    let (needed, free) = (largest.saturating_mul(ROOM), room::free(dir)?);
-    if needed > free {
-        let (needed, free) = (output::bytes(needed), output::bytes(free));
-        let why = format!("the largest tree needs {needed}, and {} has {free} free", dir.display());
-        return Err(Failure::trouble(format!("{why}: give fewer --levels, a smaller --scale, or another --dir")));
-    }
-    Ok(())
 }
 
 /// Makes the directory for the picture, or refuses it, before minutes are spent on what it shows.
