@@ -51,7 +51,8 @@ pub fn overlaid(mut options: Options, global: &Global, placement: Option<&str>) 
     Ok(options)
 }
 
-fn text_of(path: &Path) -> Result<String> {
+/// The text of a file.
+pub fn text_of(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))
 }
 

@@ -8,6 +8,7 @@ use std::{
     collections::HashSet,
     fs::{self, File},
     io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -71,18 +72,18 @@ pub fn jobs<'a>(experiments: &'a [Experiment], rounds: usize, results: &Results)
     jobs
 }
 
-/// Makes these runs, with the stores' files below `data`, and adds them to the results one by one.
+/// Makes these runs, with the stores' files below `data`, and passes each to `keep`.
 ///
 /// # Errors
-/// That of the first run that fails, with its name; the runs before it are stored.
+/// That of the first run that fails, with its name; the runs before it have been passed on. Those of `keep`.
 pub fn drive(
     jobs: &[Job<'_>],
     data: &Path,
-    results: &mut Results,
     launch: &dyn Launch,
     watch: &mut dyn Watch,
+    keep: &mut dyn FnMut(Run) -> Result<()>,
 ) -> Result<()> {
-    let _held = hold(data)?;
+    let _lock = Lock::take(data)?;
     let machine = Machine::here(data);
     for (at, job) in jobs.iter().enumerate() {
         watch.begin(job, at + 1, jobs.len());
@@ -91,7 +92,7 @@ pub fn drive(
             Failure::Store(format!("{experiment}, {}, round {round}: {failure}", arm.label()))
         })?;
         watch.end(&run);
-        results.add(run)?;
+        keep(run)?;
     }
     Ok(())
 }
@@ -126,17 +127,34 @@ fn one(job: &Job<'_>, data: &Path, machine: &Machine, launch: &dyn Launch, watch
 }
 
 /// Locks the directory of the stores against other sessions: each session clears it before a run.
-fn hold(data: &Path) -> Result<File> {
-    let path = data.join("bifold-lab.lock");
-    let trouble = |error: &dyn std::fmt::Display| {
-        Failure::Store(format!(
-            "cannot lock {}: {error}; does another session use this directory? give another one with --data",
-            path.display()
-        ))
-    };
-    let file = fs::create_dir_all(data).and_then(|()| File::create(&path)).map_err(|e| trouble(&e))?;
-    file.try_lock().map_err(|e| trouble(&e))?;
-    Ok(file)
+struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Lock {
+    fn take(data: &Path) -> Result<Self> {
+        let path = data.join("bifold-lab.lock");
+        let failed = |error: &dyn std::fmt::Display| {
+            let hint = "does another session use this directory? give another one with --data or --dir";
+            Failure::System(format!("cannot lock {}: {error}; {hint}", path.display()))
+        };
+        let file = fs::create_dir_all(data).and_then(|()| File::create(&path)).map_err(|e| failed(&e))?;
+        file.try_lock().map_err(|e| failed(&e))?;
+        // A session that ended meanwhile has removed this file, and another one may have locked its successor.
+        let inode = |meta: io::Result<fs::Metadata>| meta.map(|meta| meta.ino()).map_err(|e| failed(&e));
+        if inode(file.metadata())? != inode(fs::metadata(&path))? {
+            return Err(failed(&"it was removed"));
+        }
+        Ok(Self { path, _file: file })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Still locked. A file that cannot be removed does no harm.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 /// An empty directory that is removed on drop.

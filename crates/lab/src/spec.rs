@@ -13,7 +13,10 @@ use crate::{Failure, Plan, Result, Workload, given::Input, plan::Changes};
 pub struct Spec {
     /// `bifold` or the name of a peer.
     pub store: String,
-    /// Options as `name=value` words, set in this order over the defaults. Peers get their budgets from the same
+    /// Options as TOML, from a user's file, over the defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub toml: Option<String>,
+    /// Options as `name=value` words, set in this order over those. Peers get their budgets from the same
     /// options.
     pub set: Vec<String>,
     /// Keys, values and how they are chosen.
@@ -120,6 +123,9 @@ impl Spec {
     /// [`Failure::Plan`] for options there are not.
     pub fn options(&self) -> Result<Options> {
         let mut options = Options::default();
+        if let Some(text) = &self.toml {
+            options.set_toml(text).map_err(|error| Failure::Plan(error.to_string()))?;
+        }
         for word in &self.set {
             options.set(word).map_err(|error| Failure::Plan(error.to_string()))?;
         }
@@ -164,6 +170,7 @@ mod tests {
     fn spec() -> Spec {
         Spec {
             store: "bifold".to_owned(),
+            toml: None,
             set: vec!["keyspace.preset=hashkv".to_owned()],
             plan: Plan::default(),
             input: None,
@@ -195,6 +202,14 @@ mod tests {
             assert_eq!(with(&format!("{now}=1")), with(&format!("{then}=1")));
             assert_ne!(with(&format!("{now}=1")), with(&format!("{now}=2")));
         }
+    }
+
+    #[test]
+    fn words_override_a_file() {
+        let toml = Some("cache_bytes = 1\n[keyspace]\ncompression = \"lz4\"\n".to_owned());
+        let with = Spec { toml, set: vec!["cache_bytes=2".to_owned()], ..spec() }.options().unwrap();
+        let compression = bifold::Compression::Lz4;
+        assert_eq!((with.cache_bytes, with.keyspace.compression), (Some(2), compression));
     }
 
     #[test]

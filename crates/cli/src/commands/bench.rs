@@ -206,7 +206,7 @@ pub fn run(args: &BenchArgs, global: &Global, out: &mut Output) -> Result<()> {
     open::options_for(global, args.placement.as_deref())?;
     args.peer.map_or(Ok(()), Peer::check_built_in)?;
     if let Some(with) = &args.compare {
-        return compare::run(args, with, global, out);
+        return compare::run(args, &plan, with, global, out);
     }
     let place = Place::new(args.dir.as_deref())?;
     let options = args.options(&place.dir, global)?;

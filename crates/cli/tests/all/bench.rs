@@ -54,6 +54,26 @@ fn two_option_sets_are_compared_in_turns() {
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "databases of the rounds are left");
 }
 
+/// All sides get the file, then --set; what --compare names comes last.
+#[test]
+fn options_of_all_sides_come_from_a_file_and_from_words() {
+    let scratch = Scratch::new();
+    let (dir, file) = (scratch.path("compare"), scratch.write("options.toml", "[keyspace]\nplacement = \"hashkv\"\n"));
+    let args = ["bench", "--num", "200", "--workload", "load,read,load", "--dir", text(&dir), "--rounds", "1"];
+    let with = ["--options", text(&file), "--set", "keyspace.compression=zstd", "--durability", "memory"];
+    let said = bifold(&[&args[..], &with, &["--compare=keyspace.compression=lz4"]].concat()).ok();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[1].starts_with("round 1 A load ") && lines[2].starts_with("round 1 B load "), "{said}");
+    // For each of the three phases: A, B and the ratio.
+    assert_eq!(lines.iter().filter(|line| line.contains(" A ")).count(), 2 + 3, "{said}");
+    assert_eq!(lines.iter().filter(|line| line.contains(" × ")).count(), 3, "{said}");
+    let wrong = bifold(&[&args[..], &with, &["--compare=keyspace.placement=nowhere"]].concat()).refused(2);
+    assert!(wrong.contains("nowhere"), "{wrong}");
+    std::fs::write(&file, "[keyspace]\nplacement = 7\n").unwrap();
+    let wrong = bifold(&[&args[..], &with, &["--compare=keyspace.compression=lz4"]].concat()).refused(2);
+    assert!(wrong.contains("options.toml"), "{wrong}");
+}
+
 #[test]
 fn invalid_plans_are_refused_before_anything_runs() {
     let scratch = Scratch::new();

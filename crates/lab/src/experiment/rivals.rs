@@ -7,9 +7,9 @@ use super::{
     Experiment, Maker, Paper, View,
     check::{Check, Rule},
     data::{CPU_US, DIR_BYTES, MEMORY, P99_US, RATE, WRITTEN},
-    setup::{KOPS, LIKE_LEVELDB, MIB, Setup, US, plan_of, zipf},
+    setup::{KOPS, LIKE_LEVELDB, MIB, Setup, US, plan_of, steps, zipf},
 };
-use crate::{Plan, Scale, Workload, given::Input, spec::Step, store::Peer, values::Sizes};
+use crate::{Plan, Scale, Workload, given::Input, store::Peer, values::Sizes};
 
 /// Every one of them.
 pub(super) const ALL: &[Maker] = &[rivals];
@@ -63,7 +63,7 @@ impl Comparison {
             _ => 1000,
         };
         let plan = Plan { threads: self.threads, ..plan_of(scale.data_bytes(), self.sizes, mean, seed) };
-        let steps = self.steps();
+        let steps = steps(&self.workloads);
         let arm = |setup: Setup| self.set.iter().fold(setup, Setup::set).arm(&plan, &steps);
         Experiment {
             name: "compare",
@@ -96,15 +96,6 @@ impl Comparison {
             View::bars("Peak memory", MEMORY, MIB, &all),
         ]);
         views
-    }
-
-    /// A workload that comes twice has a number the second time.
-    fn steps(&self) -> Vec<Step> {
-        let name = |at: usize, workload: Workload| {
-            let earlier = self.workloads[..at].iter().filter(|&&other| other == workload).count();
-            if earlier == 0 { workload.name().to_owned() } else { format!("{workload} {}", earlier + 1) }
-        };
-        self.workloads.iter().enumerate().map(|(at, &workload)| Step::new(&name(at, workload), workload)).collect()
     }
 }
 

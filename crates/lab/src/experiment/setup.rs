@@ -90,6 +90,7 @@ impl Setup {
         let Self { series, store, set } = self.clone();
         let spec = Spec {
             store,
+            toml: None,
             set,
             plan: plan.clone(),
             input: None,
@@ -130,6 +131,16 @@ pub fn zipf(theta: f64) -> Distribution {
 #[must_use]
 pub fn step(workload: Workload) -> Step {
     Step::new(workload.name(), workload)
+}
+
+/// A step for each workload, under its own name; a workload that occurs again has a number, such as `read 2`.
+#[must_use]
+pub fn steps(workloads: &[Workload]) -> Vec<Step> {
+    let name = |at: usize, workload: Workload| {
+        let earlier = workloads[..at].iter().filter(|&&other| other == workload).count();
+        if earlier == 0 { workload.name().to_owned() } else { format!("{workload} {}", earlier + 1) }
+    };
+    workloads.iter().enumerate().map(|(at, &workload)| Step::new(&name(at, workload), workload)).collect()
 }
 
 /// Waits until the store is idle.

@@ -53,10 +53,11 @@ pub fn all(finding: &Finding<'_>) -> Option<Markup> {
 }
 
 fn facts(spec: &Spec, runs: &[&Run]) -> Vec<Fact> {
-    let Spec { store, set, plan, input, steps, page_cache, process_memory } = spec;
+    let Spec { store, toml, set, plan, input, steps, page_cache, process_memory } = spec;
     let fact = |what: &str, how: String| (what.to_owned(), how);
     let version = runs.first().map(|run| run.version.as_str()).filter(|version| !version.is_empty());
     let mut facts = vec![fact("store", version.map_or_else(|| store.clone(), |version| format!("{store} {version}")))];
+    facts.extend(toml.iter().map(|text| fact("options file", text.clone())));
     facts.extend(set.iter().map(|word| fact("option", word.clone())));
     let settings = runs.first().map(|run| run.settings.as_slice()).unwrap_or_default();
     facts.extend(settings.iter().map(|(name, value)| fact("setting", format!("{name}={value}"))));

@@ -14,7 +14,7 @@
 mod compare;
 mod confine;
 mod given;
-mod launch;
+pub mod launch;
 mod list;
 pub mod part;
 mod report;

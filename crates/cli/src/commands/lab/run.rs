@@ -195,7 +195,7 @@ pub fn make(
     check_room(data, largest)?;
     let quiet = global.json;
     let mut shown = Shown { out, quiet, begin: Instant::now(), bar: Progress::steps(), at: (0, jobs.len()) };
-    Ok(driver::drive(&jobs, data, &mut results, &Processes, &mut shown)?)
+    Ok(driver::drive(&jobs, data, &Processes, &mut shown, &mut |run| results.add(run))?)
 }
 
 /// Bytes of keys and values that a run loads, approximate where they vary.
