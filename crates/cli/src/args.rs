@@ -73,7 +73,7 @@ pub enum Command {
 
     /// Store a value under a key.
     #[command(
-        long_about = "Store a value under a key. The database and the keyspace are made if they do not exist.\n\n\
+        long_about = "Store a value under a key. The database and the keyspace are created if they do not exist.\n\n\
             KEY and VALUE are taken byte by byte as typed, backslashes included. There are two exceptions: the value - \
             stands for standard input, and @FILE for the content of FILE, both unchanged. With --literal these two \
             also stand for themselves; scripts that pass on other people's values should use it. Put an argument that \
@@ -93,7 +93,7 @@ pub enum Command {
             terminal gets a newline after the value; if the value is not printable text, it gets escapes, and a note \
             says so. --raw prints the bytes unchanged there, too.\n\n\
             With --escape, KEY may have escapes, and the value is printed on one line with escapes.\n\n\
-            Exit code 1 when there is no such key.",
+            Exit code 1 if there is no such key.",
         after_long_help = "Examples:\n  bifold get my.db user/1\n  bifold get my.db photo > photo.jpg\n  \
             bifold get my.db --escape 'bin\\x00ary'"
     )]
@@ -157,11 +157,11 @@ pub enum Command {
     /// Show the options of a keyspace, or change them.
     #[command(
         long_about = "Show the options of a keyspace, as TOML that --options reads, or change them.\n\n\
-            The options that --set and --options name are changed, all others stay. They are in force for everything \
-            that is written from now on; what is stored already changes when compaction or GC rewrites it. Two options \
+            The options that --set and --options name change, all others stay. They apply to everything that is \
+            written from now on; stored data changes when compaction or GC rewrites it. Two options \
             cannot change: keyspace.placement and keyspace.hash_index. `bifold convert` copies a database into one \
-            with others.\n\n\
-            Every command that writes changes options in the same way when they are given to it.",
+            with other values of these.\n\n\
+            Every command that writes also changes the options given to it.",
         after_long_help = "Examples:\n  bifold options my.db\n  bifold options my.db --set keyspace.compression=lz4\n  \
             bifold options my.db --keyspace users --set keyspace.values.space_target=1.2\n  \
             bifold options my.db --set keyspace.compaction.tiered.size_ratio=4 && bifold compact my.db"
@@ -211,9 +211,8 @@ pub enum Command {
             diffkv or unikv. The placement of a database cannot change; this makes another database.\n\n\
             All keyspaces are copied in key order. Each keeps its options, except the placement and what --set changes \
             for all of them, such as keyspace.values.separate_from_bytes=1KiB. Database options in --options and --set \
-            apply to \
-            DST. SRC is opened read-only, so nobody can write to it meanwhile. At the end DST is reopened and every \
-            entry is compared with SRC.\n\n\
+            apply to DST. SRC is opened read-only, so nobody can write to it meanwhile. At the end DST is reopened and \
+            every entry is compared with SRC.\n\n\
             Until then the copy is called DST.partial: a directory called DST is complete. After a failure, remove \
             DST.partial and start again.",
         after_long_help = "Examples:\n  bifold convert my.db new.db --placement hashkv\n  \
@@ -232,7 +231,7 @@ pub enum Command {
             --set.\n\n\
             Give it all value files of one database at once, so that it finds the newest version of each key. Never \
             mix the files of two databases.\n\n\
-            Value files do not know, so salvage cannot restore:\n\
+            Value files do not record the following, so salvage cannot restore it:\n\
             * inline values: short ones, and all of placement inline. They are lost.\n\
             * deletes and range deletes of placements wisckey and diffkv: deleted values come back unless GC has \
             removed them.\n\

@@ -30,15 +30,18 @@ impl Fresh {
         // Without a trailing separator: a suffix after it would name a file in the directory.
         let to: PathBuf = to.components().collect();
         let Some(name) = to.file_name() else {
-            return Err(Failure::trouble(format!("{} is no name for a new directory", to.display())));
+            return Err(Failure::trouble(format!(
+                "{} cannot be the name of a new directory: give another one",
+                to.display()
+            )));
         };
         let partial = to.with_file_name([name, UNFINISHED.as_ref()].into_iter().collect::<OsString>());
         if !is_free(&to)? {
-            let why = "is there and not empty: a new database goes to a new or an empty directory";
+            let why = "is not empty: give a new or an empty directory for the new database";
             return Err(Failure::trouble(format!("{} {why}", to.display())));
         }
         if !is_free(&partial)? {
-            let why = "is what an earlier attempt left: remove it, or choose another directory";
+            let why = "was left by an earlier attempt: remove it, or give another directory";
             return Err(Failure::trouble(format!("{} {why}", partial.display())));
         }
         let _unfinished = Unfinished::new(&partial);
@@ -77,7 +80,7 @@ impl Fresh {
     pub fn unfinished(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Trouble(message) if self.partial.exists() => {
-                Failure::Trouble(format!("{message}; {} is not whole: remove it", self.partial.display()))
+                Failure::Trouble(format!("{message}; {} is incomplete: remove it", self.partial.display()))
             }
             other => other,
         }

@@ -82,9 +82,9 @@ fn end_by(signal: i32) {
     let list = list();
     for path in list.iter() {
         if !remove(path) {
-            let _nobody_to_tell = io::Write::write_fmt(
+            let _cannot_be_reported = io::Write::write_fmt(
                 &mut io::stderr(),
-                format_args!("bifold: {} is not whole and could not be removed\n", path.display()),
+                format_args!("bifold: {} is incomplete and could not be removed: remove it\n", path.display()),
             );
         }
     }
@@ -94,10 +94,10 @@ fn end_by(signal: i32) {
 
 /// Returns whether nothing is left.
 fn remove(path: &Path) -> bool {
-    let is_gone = || fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let is_deleted = || fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     (0..TRIES).any(|_| {
         let _tried_again = fs::remove_dir_all(path).or_else(|_| fs::remove_file(path));
-        is_gone() || {
+        is_deleted() || {
             thread::sleep(PAUSE);
             false
         }

@@ -12,7 +12,6 @@
 //! | [`output`] | standard output, figures for people or as JSON, colours |
 //! | [`progress`] | progress bars, at a terminal only |
 //! | [`publish`] | files that appear completely or not at all |
-//! | [`room`] | free space of directories |
 //!
 //! Exit codes: 0 success; 1 a negative answer (key not found, damage found); 2 usage, bad input and errors.
 #![forbid(unsafe_code)]
@@ -27,7 +26,6 @@ mod open;
 mod output;
 mod progress;
 mod publish;
-mod room;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! Opens a database with the given options.
 //!
-//! What is said of a keyspace that exists changes only the options that are named: they are laid over those stored.
+//! For a keyspace that exists, only the named options change; the others keep their stored values.
 
 use std::{
     io::{self, Write},
@@ -19,8 +19,8 @@ pub fn options(global: &Global) -> Result<Options> {
     options_for(global, None)
 }
 
-/// The same, with a placement that overrides the one of --options, and with the tree for that placement. Says on
-/// standard error which options are called something else now.
+/// The same, with a placement that overrides the one of --options, and with the tree for that placement. Reports
+/// renamed options on standard error.
 pub fn options_for(global: &Global, placement: Option<&str>) -> Result<Options> {
     if let Some(path) = &global.options {
         for renamed in Options::renamed(&text_of(path)?) {
@@ -32,11 +32,11 @@ pub fn options_for(global: &Global, placement: Option<&str>) -> Result<Options> 
             let _ = writeln!(io::stderr(), "bifold: --set {set}: {renamed}");
         }
     }
-    laid_over(Options::default(), global, placement)
+    overlaid(Options::default(), global, placement)
 }
 
-/// `options` with those changed that are named.
-pub fn laid_over(mut options: Options, global: &Global, placement: Option<&str>) -> Result<Options> {
+/// `options` with the named ones changed.
+pub fn overlaid(mut options: Options, global: &Global, placement: Option<&str>) -> Result<Options> {
     if let Some(path) = &global.options {
         let set = options.set_toml(&text_of(path)?);
         set.map_err(|e| Failure::trouble(format!("{}: {e}", path.display())))?;
@@ -51,21 +51,22 @@ pub fn laid_over(mut options: Options, global: &Global, placement: Option<&str>)
     Ok(options)
 }
 
-fn text_of(path: &Path) -> Result<String> {
+/// The text of a file.
+pub fn text_of(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))
 }
 
-/// Gives a keyspace that exists the options of it that are named.
+/// Changes the named options of a keyspace that exists.
 fn change(keyspace: &Keyspace, global: &Global, placement: Option<&str>) -> Result<()> {
     let stored = keyspace.options();
     let over = Options { keyspace: stored.clone(), ..Options::default() };
-    let wanted = laid_over(over, global, placement)?.keyspace;
+    let wanted = overlaid(over, global, placement)?.keyspace;
     if wanted == stored {
         return Ok(());
     }
     match keyspace.set_options(wanted) {
         Err(Error::ReadOnly) => Err(Failure::trouble(format!(
-            "this command changes nothing, and keyspace `{}` has other options than those given: leave them out, or \
+            "this command only reads, and the options given differ from those of keyspace `{}`: leave them out, or \
              change them with `bifold options DB --set NAME=VALUE`",
             keyspace.name()
         ))),
@@ -73,10 +74,10 @@ fn change(keyspace: &Keyspace, global: &Global, placement: Option<&str>) -> Resu
     }
 }
 
-/// The options for opening a database that may exist, with a placement that overrides the one of --options. If it
-/// exists, those named of its default keyspace are changed, and the others are what it has.
+/// The options for opening a database that may exist, with a placement that overrides the one of --options. If the
+/// database exists, the named options of its default keyspace are changed, and the others keep their stored values.
 pub fn prepared(path: &Path, global: &Global, placement: Option<&str>) -> Result<Options> {
-    let options = laid_over(Options::default(), global, placement)?;
+    let options = overlaid(Options::default(), global, placement)?;
     let keyspace = KeyspaceOptions::default();
     let db = match Db::open_with(path, Options { if_missing: IfMissing::Fail, keyspace, ..options.clone() }) {
         Err(Error::NotFound { .. }) => return Ok(options),
@@ -91,12 +92,12 @@ pub fn prepared(path: &Path, global: &Global, placement: Option<&str>) -> Result
 /// A database that must exist.
 pub fn existing(path: &Path, global: &Global, access: Access) -> Result<Db> {
     let options = options(global)?;
-    let names_any = options.keyspace != KeyspaceOptions::default();
+    let names_some = options.keyspace != KeyspaceOptions::default();
     let options = Options { access, if_missing: IfMissing::Fail, keyspace: KeyspaceOptions::default(), ..options };
     let db = Db::open_with(path, options)?;
     match db.existing_keyspace(&global.keyspace)? {
         Some(keyspace) => change(&keyspace, global, None)?,
-        None if names_any => return Err(no_keyspace(&db, path, global)),
+        None if names_some => return Err(no_keyspace(&db, path, global)),
         None => {}
     }
     Ok(db)

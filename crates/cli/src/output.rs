@@ -4,6 +4,7 @@
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
+pub use bifold_lab::report::bytes;
 use serde::Serialize;
 
 use crate::failure::{Failure, Result};
@@ -81,20 +82,14 @@ impl Output {
     }
 }
 
-/// A number of bytes for people: `1.5 MiB`.
-pub fn bytes(bytes: u64) -> String {
-    let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let unit = (bytes.ilog2() / 10) as usize;
-    let figure = bytes as f64 / (1_u64 << (10 * unit)) as f64;
-    format!("{figure:.1} {}", units[unit - 1])
-}
-
 /// A count for people: `1 234 567`.
 pub fn count(n: u64) -> String {
     if n < 100 { n.to_string() } else { bifold_lab::report::grouped(n as f64) }
+}
+
+/// A count with its noun: `1 entry`, `1 234 entries`.
+pub fn counted(n: u64, one: &str, several: &str) -> String {
+    format!("{} {}", count(n), if n == 1 { one } else { several })
 }
 
 /// A bar of `width` cells, filled by the fraction `part` of `whole`; never empty unless `part` is 0.
@@ -109,10 +104,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_told_in_the_largest_fitting_unit() {
-        for (n, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 19, "1.5 MiB"), (u64::MAX, "16.0 EiB")]
-        {
-            assert_eq!(bytes(n), text);
+    fn nouns_agree_with_their_counts() {
+        for (n, text) in [(0, "0 entries"), (1, "1 entry"), (2, "2 entries"), (1234, "1 234 entries")] {
+            assert_eq!(counted(n, "entry", "entries"), text);
         }
     }
 

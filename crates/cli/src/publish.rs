@@ -1,9 +1,9 @@
 //! Files that appear completely or not at all, and replace only regular files.
 //!
-//! 1. Each name must be free or a regular file: what else is there is not ours to replace.
-//! 2. Each file is written to a name of its own beside its place, all of them before the first is renamed. A full disk
-//!    is met here, where removing the temporary files leaves everything as it was.
-//! 3. They are renamed, so that what has the name of one is one, whole.
+//! 1. Each name must be free or belong to a regular file: anything else must not be replaced.
+//! 2. All files are written under temporary names in the same directory before the first one is renamed. If the disk
+//!    is full, that shows here, and removing the temporary files leaves everything as it was.
+//! 3. The files are renamed, so each final name stands for a complete file.
 
 use std::{
     fs::{self, File},

@@ -1,9 +1,9 @@
-//! Which key comes next.
+//! Chooses the next key.
 //!
 //! The Zipf generator is the one of Gray et al., *Quickly generating billion-record synthetic databases* (SIGMOD 1994),
-//! §3.2, which YCSB uses too: one random number and one power a sample, no table. Its constant, the generalised
+//! §3.2, which YCSB uses too: one random number and one power per sample, no table. Its constant, the generalised
 //! harmonic number ζ(n, θ) = Σ 1/iᵉ for i ≤ n and e = θ, is summed for the first 10⁵ terms and continued by the
-//! Euler–Maclaurin formula, whose error there is below 10⁻¹², so that any n costs the same.
+//! Euler–Maclaurin formula. Its error there is below 10⁻¹², and any n costs the same.
 //!
 //! Ranks are scattered over the keys by an affine permutation: the hottest keys are neither the first loaded nor
 //! neighbours, and unlike with a hash each key has exactly one rank.
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Result, random::Random};
 
-/// How the key of an operation is chosen among those there are.
+/// How the key of an operation is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Distribution {
@@ -49,10 +49,10 @@ pub fn check_theta(theta: f64) -> Result<()> {
     if theta > 0.0 && theta < 1.0 {
         return Ok(());
     }
-    Err(Failure::Plan(format!("a Zipf skew (--theta) of {theta}: it must lie between 0 and 1, such as 0.99")))
+    Err(Failure::Plan(format!("a Zipf skew (--theta) of {theta}: it must be between 0 and 1, such as 0.99")))
 }
 
-/// Draws key numbers below a count that may grow.
+/// Samples key numbers below a count that may grow.
 #[derive(Clone, Debug)]
 pub struct Chooser {
     distribution: Distribution,
@@ -62,7 +62,7 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// Draws from `count` keys.
+    /// Samples from `count` keys.
     ///
     /// # Errors
     /// [`Failure::Plan`] when there are no keys, and for a skew out of bounds.
@@ -86,7 +86,7 @@ impl Chooser {
         }
     }
 
-    /// There are `count` keys now, more than before. Only `Latest` draws from the new ones.
+    /// There are now `count` keys, more than before. Only `Latest` samples the new ones.
     pub fn grow(&mut self, count: u64) {
         if let (Distribution::Latest { .. }, Some(zipf)) = (self.distribution, &mut self.zipf) {
             self.count = count.max(self.count);
@@ -169,7 +169,7 @@ struct Scatter {
 
 impl Scatter {
     fn new(count: u64) -> Self {
-        // The golden section of the count sends neighbouring ranks far apart.
+        // The golden section of the count maps neighbouring ranks to distant keys.
         let mut factor = (count as f64 * 0.618_033_988_749_895) as u64 | 1;
         while gcd(factor, count) != 1 {
             factor += 2;

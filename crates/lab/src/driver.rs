@@ -1,13 +1,14 @@
-//! Makes the runs that experiments need and that are not there yet, in turns: A B C A B C.
+//! Makes the missing runs of experiments, in turns: A B C A B C.
 //!
-//! In turns, because a machine's speed drifts over minutes. Each in a process and a directory of its own, so that one
-//! store's memory, threads and files do not burden another; how a process is made is the caller's business
-//! ([`Launch`]). A run that two experiments ask for is made once.
+//! Runs take turns because a machine's speed drifts over minutes. Each has its own process and directory, so that the
+//! memory, threads and files of one store do not burden another. The caller starts the processes ([`Launch`]). A run
+//! that two experiments need is made once.
 
 use std::{
     collections::HashSet,
     fs::{self, File},
     io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -23,38 +24,37 @@ use crate::{
     results::Results,
 };
 
-/// A run that is due.
+/// A run to make.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
-    /// The experiment it is made for.
+    /// The experiment that needs it.
     pub experiment: &'a str,
-    /// What is run.
+    /// The arm to run.
     pub arm: &'a Arm,
-    /// Which of several equal runs, from 1 on.
+    /// The number of the round, from 1 on.
     pub round: usize,
 }
 
-/// Runs part number `part` of a spec in a process of its own, on the store in a directory, and tells how far it is
-/// now and then.
+/// Starts the processes of runs.
 pub trait Launch {
-    /// See the trait.
+    /// Runs part number `part` of a spec in its own process, on the store in `dir`, and reports progress to `seen`.
     ///
     /// # Errors
-    /// What went wrong there.
+    /// Those of the run, and of starting its process.
     fn launch(&self, spec: &Spec, part: usize, dir: &Path, seen: &mut dyn FnMut(Seen)) -> Result<Part<Value>>;
 }
 
-/// Who is told how the work goes on.
+/// Receives progress.
 pub trait Watch {
     /// A run begins: number `at` of `of`, from 1 on.
     fn begin(&mut self, job: &Job<'_>, at: usize, of: usize);
-    /// It is so far.
+    /// Its progress.
     fn seen(&mut self, job: &Job<'_>, seen: &Seen);
     /// It has ended.
     fn end(&mut self, run: &Run);
 }
 
-/// The runs that are due, in the order in which they are made.
+/// The missing runs, in the order in which they are made.
 #[must_use]
 pub fn jobs<'a>(experiments: &'a [Experiment], rounds: usize, results: &Results) -> Vec<Job<'a>> {
     let mut due = HashSet::new();
@@ -72,18 +72,18 @@ pub fn jobs<'a>(experiments: &'a [Experiment], rounds: usize, results: &Results)
     jobs
 }
 
-/// Makes these runs, with the stores' files below `data`, and adds them to the results one by one.
+/// Makes these runs, with the stores' files below `data`, and passes each to `keep`.
 ///
 /// # Errors
-/// The first run's that fails, with its name; those before it are kept.
+/// That of the first run that fails, with its name; the runs before it have been passed on. Those of `keep`.
 pub fn drive(
     jobs: &[Job<'_>],
     data: &Path,
-    results: &mut Results,
     launch: &dyn Launch,
     watch: &mut dyn Watch,
+    keep: &mut dyn FnMut(Run) -> Result<()>,
 ) -> Result<()> {
-    let _held = hold(data)?;
+    let _lock = Lock::take(data)?;
     let machine = Machine::here(data);
     for (at, job) in jobs.iter().enumerate() {
         watch.begin(job, at + 1, jobs.len());
@@ -92,7 +92,7 @@ pub fn drive(
             Failure::Store(format!("{experiment}, {}, round {round}: {failure}", arm.label()))
         })?;
         watch.end(&run);
-        results.add(run)?;
+        keep(run)?;
     }
     Ok(())
 }
@@ -126,25 +126,45 @@ fn one(job: &Job<'_>, data: &Path, machine: &Machine, launch: &dyn Launch, watch
     Ok(run)
 }
 
-/// Keeps other sessions out of the directory where the stores are: each empties it before a run.
-fn hold(data: &Path) -> Result<File> {
-    let path = data.join("bifold-lab.lock");
-    let trouble = |error: &dyn std::fmt::Display| {
-        Failure::Store(format!("cannot hold {} (another session has its stores there?): {error}", path.display()))
-    };
-    let file = fs::create_dir_all(data).and_then(|()| File::create(&path)).map_err(|e| trouble(&e))?;
-    file.try_lock().map_err(|e| trouble(&e))?;
-    Ok(file)
+/// Locks the directory of the stores against other sessions: each session clears it before a run.
+struct Lock {
+    path: PathBuf,
+    _file: File,
 }
 
-/// A directory that is empty now and gone when this is dropped.
+impl Lock {
+    fn take(data: &Path) -> Result<Self> {
+        let path = data.join("bifold-lab.lock");
+        let failed = |error: &dyn std::fmt::Display| {
+            let hint = "does another session use this directory? give another one with --data or --dir";
+            Failure::System(format!("cannot lock {}: {error}; {hint}", path.display()))
+        };
+        let file = fs::create_dir_all(data).and_then(|()| File::create(&path)).map_err(|e| failed(&e))?;
+        file.try_lock().map_err(|e| failed(&e))?;
+        // A session that ended meanwhile has removed this file, and another one may have locked its successor.
+        let inode = |meta: io::Result<fs::Metadata>| meta.map(|meta| meta.ino()).map_err(|e| failed(&e));
+        if inode(file.metadata())? != inode(fs::metadata(&path))? {
+            return Err(failed(&"it was removed"));
+        }
+        Ok(Self { path, _file: file })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Still locked. A file that cannot be removed does no harm.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// An empty directory that is removed on drop.
 struct Fresh(PathBuf);
 
 impl Fresh {
     fn make(dir: PathBuf) -> Result<Self> {
         let trouble = |verb, e: io::Error| Failure::Store(format!("cannot {verb} {}: {e}", dir.display()));
         if dir.exists() {
-            // What a session left that was stopped.
+            // Left by a session that was stopped.
             fs::remove_dir_all(&dir).map_err(|e| trouble("remove", e))?;
         }
         fs::create_dir_all(&dir).map_err(|e| trouble("make", e))?;
@@ -154,19 +174,19 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        // The next run removes what could not be removed now, or says why not.
+        // The next run removes what could not be removed now, or fails and says why.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 impl Part {
-    /// The same with its steps as they are kept.
+    /// The same with its steps as JSON.
     ///
     /// # Errors
     /// [`Failure::Results`] for figures that JSON cannot hold.
     pub fn erased(self) -> Result<Part<Value>> {
         let json =
-            |step| serde_json::to_value(step).map_err(|e| Failure::Results(format!("cannot keep a result: {e}")));
+            |step| serde_json::to_value(step).map_err(|e| Failure::Results(format!("cannot store a result: {e}")));
         let steps = self.steps.iter().map(json).collect::<Result<_>>()?;
         let Self { account, version, settings, .. } = self;
         Ok(Part { steps, account, version, settings })

@@ -1,8 +1,8 @@
-//! Runs a [`Spec`] in this process: opens the store, does one step after the other, closes it, balances the account.
+//! Runs a [`Spec`] in this process: opens the store, runs one step after the other, closes it, and accounts for the
+//! bytes.
 //!
-//! A run is meant to have a process of its own, so that memory, processor time and system calls are the store's and
-//! nobody else's. Where a spec has the process end in the middle ([`Act::Recover`]) there are several, one for each
-//! part.
+//! A run should have its own process, so that memory, processor time and system calls belong to the store alone. If a
+//! spec ends the process in the middle ([`Act::Recover`]), there are several processes, one for each part.
 
 use std::{
     collections::BTreeMap,
@@ -25,20 +25,20 @@ use crate::{
     store,
 };
 
-/// What one process did of a run.
+/// The result of one process of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Part<S = StepRecord> {
     /// Its steps.
     pub steps: Vec<S>,
-    /// What it wrote.
+    /// The bytes it wrote.
     pub account: Account,
-    /// Which version of the store.
+    /// The version of the store.
     pub version: String,
-    /// Settings of the store that are worth knowing.
+    /// Settings of the store.
     pub settings: Vec<(String, String)>,
 }
 
-/// How far a run is: shared with whoever shows it.
+/// The progress of a run, shared with the thread that shows it.
 #[derive(Debug, Default)]
 pub struct Progress {
     step: Mutex<String>,
@@ -46,14 +46,14 @@ pub struct Progress {
     total: AtomicU64,
 }
 
-/// One look at a [`Progress`].
+/// A snapshot of a [`Progress`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// The step under way.
+    /// The current step.
     pub step: String,
     /// Operations of it that are done.
     pub done: u64,
-    /// All of them.
+    /// All its operations.
     pub total: u64,
 }
 
@@ -64,7 +64,7 @@ impl Progress {
         self.total.store(total, Relaxed);
     }
 
-    /// How far it is now.
+    /// The present progress.
     #[must_use]
     pub fn look(&self) -> Seen {
         let total = self.total.load(Relaxed);
@@ -74,8 +74,8 @@ impl Progress {
     }
 }
 
-/// Which steps one process does: the first process everything up to the first [`Act::Recover`], the next one from
-/// there to the one after it, and so on.
+/// The steps of each process: the first one runs up to the first [`Act::Recover`], the second from there to the next
+/// one, and so on.
 #[must_use]
 pub fn parts(spec: &Spec) -> Vec<std::ops::Range<usize>> {
     let mut starts: Vec<usize> = vec![0];
@@ -83,12 +83,12 @@ pub fn parts(spec: &Spec) -> Vec<std::ops::Range<usize>> {
     starts.iter().enumerate().map(|(n, &start)| start..starts.get(n + 1).copied().unwrap_or(spec.steps.len())).collect()
 }
 
-/// Runs part number `part` of `spec` on the store in `dir`, with the pairs of its input if it has one.
+/// Runs part number `part` of `spec` on the store in `dir`, with the entries of its input if it has one.
 ///
-/// A part that another one follows leaves the store as a killed process does: the caller must end this process.
+/// Every part but the last leaves the store as a killed process does: the caller must end this process.
 ///
 /// # Errors
-/// The plan's, the store's, and [`Failure::WrongAnswer`] when it answers wrongly.
+/// Those of the plan and of the store, and [`Failure::WrongAnswer`].
 pub fn execute(spec: &Spec, part: usize, dir: &Path, given: Option<&Arc<Given>>, progress: &Progress) -> Result<Part> {
     let parts = parts(spec);
     let range = parts.get(part).cloned().ok_or_else(|| Failure::Plan(format!("the run has no part {part}")))?;
@@ -119,24 +119,29 @@ pub fn execute(spec: &Spec, part: usize, dir: &Path, given: Option<&Arc<Given>>,
         .collect::<Result<Vec<_>>>()?;
     drop(runner);
     if part + 1 < parts.len() {
-        // What is written now is what a killed process has written.
+        // The files now have what those of a killed process have.
         std::mem::forget(store);
         return Ok(Part { steps: records, account: Account::default(), version, settings });
     }
     let by_source = store.close()?.written.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
     let called = measure::called().zip(before).map(|(after, before)| after.since(before).written);
-    // What a process that was killed had counted and not written yet, the next one writes: neither has a balance.
+    // A killed process has counted bytes that it did not write, and the next one writes them: neither adds up.
     let account = if parts.len() == 1 { Account { by_source, called } } else { Account::default() };
     Ok(Part { steps: records, account, version, settings })
 }
 
-/// Refuses to run on another input than the spec's.
+/// Refuses an input that is not the spec's.
 fn check_input(spec: &Spec, given: Option<&Arc<Given>>) -> Result<()> {
     match (&spec.input, given) {
         (None, None) => Ok(()),
         (Some(input), Some(given)) if *input == given.input(&input.path, &input.format) => Ok(()),
-        (Some(input), _) => Err(Failure::Plan(format!("{} is not what it was when the session began", input.path))),
-        (None, Some(_)) => Err(Failure::Plan("the run makes its keys itself, and was given some".to_owned())),
+        (Some(input), _) => Err(Failure::Plan(format!(
+            "{} has changed since the session began: restore it, or give another --out",
+            input.path
+        ))),
+        (None, Some(_)) => {
+            Err(Failure::Plan("this run makes its own keys, but an input was given: leave it out".to_owned()))
+        }
     }
 }
 

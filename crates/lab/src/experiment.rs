@@ -1,10 +1,9 @@
-//! Experiments as data: what is run, what is shown of it, and what must hold for a paper's result to count as
-//! reproduced.
+//! Experiments as data: their runs, their charts, and the rules by which a paper's result counts as reproduced.
 //!
 //! ```text
-//! Experiment ── arms ──▶ Spec, Spec, …      what is run: one store each, several rounds in turns
-//!            ── views ─▶ chart              what is shown: one figure over steps, or over a parameter
-//!            ── checks ▶ Verdict            what the paper found, as rules that were written before the first run
+//! Experiment ── arms ──▶ Spec, Spec, …      runs: one store each, several rounds in turns
+//!            ── views ─▶ chart              charts: one figure over steps, or over a parameter
+//!            ── checks ▶ Verdict            the paper's claims, as rules that were written before the first run
 //! ```
 //!
 //! | file | what it is |
@@ -14,7 +13,7 @@
 //! | [`view`] | charts |
 //! | [`setup`] | stores with their options, plans, arms |
 //! | [`hashkv`], [`novkv`], [`diffkv`], [`unikv`], [`vat`] | the experiments of the papers |
-//! | [`rivals`] | ours: beside other stores |
+//! | [`rivals`] | ours: comparisons with other stores |
 
 pub mod check;
 pub mod data;
@@ -36,23 +35,23 @@ pub use self::{
 };
 use crate::{Failure, Result, Spec, scale::Scale};
 
-/// Something to find out.
+/// An experiment.
 pub struct Experiment {
     /// Its name on the command line, such as `hashkv-e1`.
     pub name: &'static str,
-    /// Whose it is.
+    /// The paper.
     pub paper: Paper,
-    /// Where it stands there, such as `experiment 1, figure 6`.
+    /// Its place in the paper, such as `experiment 1, figure 6`.
     pub place: &'static str,
-    /// What it is about.
+    /// Its title.
     pub title: &'static str,
-    /// What is otherwise here than in the paper, beyond sizes and machine.
+    /// Differences from the paper, beyond sizes and machine.
     pub note: &'static str,
-    /// What is run. Empty where everything is computed.
+    /// Its runs; none if everything is computed.
     pub arms: Vec<Arm>,
-    /// What is shown.
+    /// Its charts.
     pub views: Vec<View>,
-    /// What must hold.
+    /// Its rules.
     pub checks: Vec<Check>,
 }
 
@@ -93,11 +92,11 @@ impl Paper {
 /// A run of an experiment.
 #[derive(Clone, Debug)]
 pub struct Arm {
-    /// Which curve or bar it belongs to: the store and what sets it apart.
+    /// Its curve or bar: the store and what distinguishes it.
     pub series: String,
-    /// The parameter that is varied, where one is.
+    /// The value of the parameter, if there is one.
     pub x: Option<f64>,
-    /// What is run.
+    /// The spec.
     pub spec: Spec,
 }
 
@@ -109,10 +108,10 @@ impl Arm {
     }
 }
 
-/// Makes an experiment at a scale, all choices of which follow from a seed.
+/// Makes an experiment at a scale; all its choices follow from a seed.
 type Maker = fn(Scale, u64) -> Experiment;
 
-/// Every experiment there is, in the papers' order.
+/// Every experiment, in the papers' order.
 fn makers() -> impl Iterator<Item = Maker> {
     [hashkv::ALL, novkv::ALL, diffkv::ALL, unikv::ALL, vat::ALL, rivals::ALL].into_iter().flatten().copied()
 }
@@ -123,11 +122,11 @@ pub fn all(scale: Scale, seed: u64) -> Vec<Experiment> {
     makers().map(|make| make(scale, seed)).collect()
 }
 
-/// Of these experiments those with these names; `all` stands for every one, and the name of a paper (`hashkv`) for
-/// all of it.
+/// The experiments with these names; `all` stands for every one, and the name of a paper (`hashkv`) for all of its
+/// experiments.
 ///
 /// # Errors
-/// [`Failure::Plan`] for names there are not.
+/// [`Failure::Plan`] for unknown names.
 pub fn select(experiments: Vec<Experiment>, names: &[String]) -> Result<Vec<Experiment>> {
     let meant = |name: &str, experiment: &Experiment| {
         name == "all" || name == experiment.name || name.eq_ignore_ascii_case(experiment.paper.name())
@@ -138,7 +137,7 @@ pub fn select(experiments: Vec<Experiment>, names: &[String]) -> Result<Vec<Expe
             .map(|e| e.name)
             .filter(|name| name.split('-').next() == unknown.split('-').next())
             .collect();
-        let hint = if near.is_empty() { "`bifold lab list` tells all".to_owned() } else { near.join(", ") };
+        let hint = if near.is_empty() { "`bifold lab list` lists all".to_owned() } else { near.join(", ") };
         return Err(Failure::Plan(format!("no experiment is called `{unknown}`: {hint}")));
     }
     Ok(experiments.into_iter().filter(|e| names.iter().any(|name| meant(name, e))).collect())

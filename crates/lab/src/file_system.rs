@@ -1,10 +1,10 @@
-//! Which file system a directory is in: what syncing, making and removing files costs is the file system's doing as
-//! much as the store's, so that figures of one say little about another.
+//! The file system of a directory. The costs of syncing, creating and removing files depend on it as much as on the
+//! store, so figures of one file system say little about another.
 
 use std::{fs, path::Path};
 
-/// The type of the file system that an existing directory is in, such as `ext4` or `tmpfs`; nothing where the system
-/// does not tell, which is everywhere but on Linux.
+/// The type of the file system of an existing directory, such as `ext4` or `tmpfs`; `None` if the system does not
+/// report it, which only Linux does.
 #[must_use]
 pub fn type_of(dir: &Path) -> Option<String> {
     let dir = dir.canonicalize().ok()?;
@@ -12,15 +12,14 @@ pub fn type_of(dir: &Path) -> Option<String> {
     among(&mounts, dir.as_os_str().as_encoded_bytes())
 }
 
-/// The type of the mount whose point is the longest that leads to `dir`. Of two at one point the later one hides the
-/// earlier.
+/// The type of the mount with the longest mount point that contains `dir`. Of two at one point the later one counts.
 fn among(mounts: &[u8], dir: &[u8]) -> Option<String> {
     let mounts = mounts.split(|&byte| byte == b'\n').filter_map(mount).filter(|(point, _)| leads(point, dir));
     mounts.max_by_key(|(point, _)| point.len()).map(|(_, name)| String::from_utf8_lossy(name).into_owned())
 }
 
-/// Where a line's file system is mounted, and its type: the fifth field, and the first after a lone hyphen, before
-/// which optional fields may stand.
+/// Mount point and type of a line: the fifth field, and the first one after a lone hyphen. Optional fields may precede
+/// the hyphen.
 fn mount(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut fields = line.split(|&byte| byte == b' ');
     let point = fields.nth(4)?;

@@ -1,8 +1,8 @@
-//! Keys and values of a user's own, in place of made ones.
+//! The user's own keys and values.
 //!
-//! Pair number i is the i-th of the input; where a key came several times, its last value counts. Version 0 of a
-//! value is the input's; an update writes the value of one of the next pairs, so that sizes and contents stay those
-//! of real data. A value that is read is checked: it must be one of those that can have been written.
+//! Entry number i is the i-th of the input; if a key occurs several times, its last value counts. Version 0 of a value
+//! is the input's; an update writes the value of one of the next entries, so that sizes and contents stay those of real
+//! data. A value that is read is checked: it must be one of those that can have been written.
 
 use std::collections::HashMap;
 
@@ -11,26 +11,26 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::{Failure, Result};
 
-/// A value may be followed by those of so many pairs after it.
+/// An update writes the value of one of this many entries after it.
 const VERSIONS: u64 = 8;
 
-/// What input a run is about.
+/// The description of an input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// Where it is.
+    /// Its path.
     pub path: String,
-    /// How it is written: `tsv`, `jsonl` or `dir`.
+    /// Its format: `tsv`, `jsonl` or `dir`.
     pub format: String,
-    /// How many keys it has.
+    /// The number of keys.
     pub pairs: u64,
     /// Bytes of keys and values.
     pub bytes: u64,
-    /// Of all keys and values in their order: another one is another input.
+    /// A digest of all keys and values in their order.
     pub digest: String,
 }
 
-/// Pairs in memory.
+/// Entries in memory.
 #[derive(Debug, Default)]
 pub struct Given {
     bytes: Vec<u8>,
@@ -40,7 +40,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// Adds a pair, or replaces the value of its key.
+    /// Adds an entry, or replaces the value of its key.
     pub fn push(&mut self, key: &[u8], value: &[u8]) {
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(key);
@@ -55,19 +55,19 @@ impl Given {
         }
     }
 
-    /// No more come: what was needed to add them is let go.
+    /// Ends adding, and frees the memory that only adding needs.
     ///
     /// # Errors
-    /// [`Failure::Plan`] where there is none.
+    /// [`Failure::Plan`] if there is no entry.
     pub fn done(mut self) -> Result<Self> {
         self.numbers = HashMap::new();
         if self.places.is_empty() {
-            return Err(Failure::Plan("the input has no keys".to_owned()));
+            return Err(Failure::Plan("the input has no keys: give another one".to_owned()));
         }
         Ok(self)
     }
 
-    /// The input that these are.
+    /// The description of these entries.
     #[must_use]
     pub fn input(&self, path: &str, format: &str) -> Input {
         let mut digest = Xxh3::new();

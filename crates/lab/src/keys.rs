@@ -1,8 +1,8 @@
-//! From a key's number to its bytes: all of one length, none twice, in hashed or in numeric order.
+//! From a key's number to its bytes: distinct, all of one length, in hashed or in numeric order.
 //!
 //! Keys of 17 bytes and more begin with 16 hexadecimal digits, shorter ones with the same 8 bytes in binary; the rest
-//! is filled with `k`. A key that is *missing* ends in `m` instead, so it lies between two that are there, where
-//! neither the bounds of a table nor the order of keys give it away.
+//! is filled with `k`. A *missing* key ends in `m` instead, so it lies between two present keys, where
+//! neither the bounds of a table nor the order of keys reveal it.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Failure, Result, given::Given, random::mix};
 
-/// Shortest key: 8 bytes that tell keys apart and one that tells whether it is there.
+/// The shortest key: 8 bytes that distinguish keys, and one that says whether it is present.
 pub const MIN_KEY_BYTES: usize = 9;
 
-/// In which order numbers become keys.
+/// The order of keys by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Scattered over the whole key space, the same way every time.
+    /// Scattered over the whole key space, always in the same way.
     Hashed,
     /// Ascending with the number.
     Sequential,
 }
 
-/// What keys look like.
+/// Makes keys.
 #[derive(Clone, Debug)]
 pub struct Keys {
     /// Of made ones.
@@ -37,7 +37,7 @@ impl Keys {
     /// Keys of `len` bytes.
     ///
     /// # Errors
-    /// [`Failure::Plan`] for keys too short to differ or longer than a store takes.
+    /// [`Failure::Plan`] for keys that are too short to differ or longer than a store accepts.
     pub fn new(len: usize, order: Order) -> Result<Self> {
         if !(MIN_KEY_BYTES..=bifold::MAX_KEY_LEN).contains(&len) {
             return Err(Failure::Plan(format!(
@@ -48,20 +48,20 @@ impl Keys {
         Ok(Self { len, order, given: None })
     }
 
-    /// Those of a user's own.
+    /// The user's own keys.
     #[must_use]
     pub fn given(given: Arc<Given>) -> Self {
         Self { len: 0, order: Order::Sequential, given: Some(given) }
     }
 
-    /// Bytes in each key; 0 where they differ.
+    /// Bytes of each key; 0 if they differ.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "this is the size of every key, not of a collection")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Writes the key of number `index` to `out`, replacing what was there.
+    /// Writes the key of number `index` to `out`, which is cleared first.
     pub fn present(&self, index: u64, out: &mut Vec<u8>) {
         match &self.given {
             Some(given) => {
@@ -72,13 +72,13 @@ impl Keys {
         }
     }
 
-    /// Bytes of key number `index` where they differ; 0 where all keys have [`Keys::len`].
+    /// Bytes of key number `index` if they differ; 0 if all keys have [`Keys::len`].
     #[must_use]
     pub fn own_bytes(&self, index: u64) -> usize {
         self.given.as_ref().map_or(0, |given| given.key(index).len())
     }
 
-    /// Writes a key that is never present, beside the one of number `index`.
+    /// Writes a key that is never present, next to the one of number `index`.
     pub fn missing(&self, index: u64, out: &mut Vec<u8>) {
         match &self.given {
             Some(_) => {

@@ -1,45 +1,53 @@
 //! Workloads, measurements and reports: everything `bifold bench` is made of.
 //!
-//! A [`Plan`] says how many keys there are, what they and their values look like, who chooses them and with how many
-//! threads. A [`Runner`] holds a plan and a [`Store`], runs one [`Workload`] after the other and answers each with a
-//! [`PhaseReport`]. Keys, values and choices follow from the seed alone, so that a run can be repeated and every value
-//! that is read can be checked.
+//! A [`Plan`] gives the number of keys, the shape of keys and values, how keys are chosen, and the number of threads. A
+//! [`Runner`] has a plan and a [`Store`], runs one [`Workload`] after the other and returns a [`PhaseReport`] for each.
+//! Keys, values and choices follow from the seed alone, so a run can be repeated and every value read can be checked.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`plan`] | what a run looks like |
+//! | [`plan`] | keys, values, choices and threads of a run |
 //! | [`workload`] | the named workloads as mixes of operations |
-//! | [`run`] | phases: threads, time limit, what is measured around them |
+//! | [`run`] | phases: threads, time limit, measurements |
 //! | [`worker`] | one thread's loop |
 //! | [`choose`] | which key comes next: uniform, Zipf, latest |
 //! | [`keys`] | from a key's number to its bytes |
-//! | [`values`] | from a key's number and a version to a value, and back to check it |
-//! | [`given`] | keys and values of a user's own in place of made ones |
+//! | [`values`] | from a key's number and a version to a value, and the check of a value |
+//! | [`given`] | the user's own keys and values |
 //! | [`random`] | the generator under all of these |
-//! | [`live`] | how many bytes a user would say are stored |
+//! | [`live`] | bytes of the keys and values that a user has stored |
 //! | [`measure`] | memory, processor time, bytes moved by system calls, directory size |
 //! | [`report`] | the figures of a phase, as a struct and as a line of a table |
-//! | [`store`] | the stores that can be measured, and how peers get the budget of Bifold's options |
+//! | [`store`] | the stores that can be measured, and the budget that peers get from Bifold's options |
 //!
-//! Experiments are made of such runs:
+//! Experiments consist of such runs:
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`spec`] | a run as data |
 //! | [`execute`] | runs it |
-//! | [`experiment`] | which runs, what is shown of them, what a paper says of them |
-//! | [`scale`] | how large they are |
-//! | [`driver`] | makes those that are not there yet, in turns |
+//! | [`experiment`] | their runs, their charts, and the paper's claims |
+//! | [`scale`] | their size |
+//! | [`driver`] | makes missing runs, in turns |
 //! | [`results`] | the file that keeps them |
 //! | [`record`] | a line of it |
-//! | [`session`] | what all runs of a file have in common |
-//! | [`machine`] | where they were run |
-//! | [`file_system`] | and in which file system |
+//! | [`session`] | the settings that all runs of a file share |
+//! | [`machine`] | the machine of a run |
+//! | [`file_system`] | its file system |
 //! | [`page`] | the report: a page of HTML, Markdown with pictures |
 //! | [`chart`] | charts as SVG; also those of the cost model |
 //!
-//! This crate measures from outside: it alone, with the program, uses the system's threads and clock directly.
+//! The cost model, which is the crate `bifold-vat`, needs two kinds of measurements:
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`calibrate`] | a device: its throughput by size and number of requests |
+//! | [`validate`] | the engine: the bytes it moves, compared with the model |
+//! | [`room`] | free space of directories |
+//!
+//! This crate measures from outside: only it and the program use the system's threads and clock directly.
 
+pub mod calibrate;
 pub mod chart;
 pub mod choose;
 pub mod driver;
@@ -57,16 +65,18 @@ pub mod random;
 pub mod record;
 pub mod report;
 pub mod results;
+pub mod room;
 pub mod run;
 pub mod scale;
 pub mod session;
 pub mod spec;
 pub mod store;
+pub mod validate;
 pub mod values;
 pub mod worker;
 pub mod workload;
 
-use std::fmt;
+use std::{fmt, io, path::Path};
 
 pub use plan::Plan;
 pub use report::PhaseReport;
@@ -83,25 +93,34 @@ pub type Result<T> = std::result::Result<T, Failure>;
 /// Why a run stopped.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// The plan makes no sense; in words.
+    /// The plan is invalid; in words.
     Plan(String),
-    /// The store refused; its own words.
+    /// The store failed; its own words.
     Store(String),
-    /// Results cannot be kept or read; in words.
+    /// Results cannot be stored or read; in words.
     Results(String),
-    /// The store answered, wrongly.
+    /// The system failed; in words.
+    System(String),
+    /// The store returned a wrong answer.
     WrongAnswer {
-        /// What was asked.
+        /// The call.
         question: String,
-        /// What came and why it is wrong.
+        /// The answer, and why it is wrong.
         answer: String,
     },
+}
+
+impl Failure {
+    /// A file or directory that the system cannot read or write.
+    pub(crate) fn file(verb: &str, path: &Path, error: &io::Error) -> Self {
+        Self::System(format!("cannot {verb} {}: {error}", path.display()))
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plan(words) | Self::Store(words) | Self::Results(words) => f.write_str(words),
+            Self::Plan(words) | Self::Store(words) | Self::Results(words) | Self::System(words) => f.write_str(words),
             Self::WrongAnswer { question, answer } => write!(f, "wrong answer: {question}: {answer}"),
         }
     }

@@ -1,4 +1,4 @@
-//! How many bytes a user would say are stored: each key once, with its newest value.
+//! Live bytes: each key once, with its newest value.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

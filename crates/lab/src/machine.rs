@@ -1,4 +1,4 @@
-//! Where a run took place, as far as the system tells.
+//! The machine of a run, as far as the system reports it.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file_system;
 
-/// A machine and the program that ran on it.
+/// A machine, and the program that ran on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
@@ -19,16 +19,16 @@ pub struct Machine {
     pub system: String,
     /// This program's version.
     pub bifold: String,
-    /// Whether it was built to be fast: figures of a debug build mean nothing.
+    /// Whether it is an optimised build: figures of a debug build mean nothing.
     pub optimised: bool,
-    /// The type of the file system that the stores were in, such as `ext4`; nothing where the system did not tell,
-    /// and in records from before it was asked.
+    /// The type of the stores' file system, such as `ext4`; `None` if the system did not report it, and in records of
+    /// earlier versions.
     #[serde(default)]
     pub file_system: Option<String>,
 }
 
 impl Machine {
-    /// This one, with stores below the directory `data`. Nothing of the directory's name is kept.
+    /// This machine, with stores below the directory `data`. The name of the directory is not stored.
     #[must_use]
     pub fn here(data: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -37,7 +37,7 @@ impl Machine {
             line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
         };
         let memory = field(&read("/proc/meminfo"), "MemTotal");
-        // What stands behind the number is whoever built it.
+        // The suffix of the version names the builder.
         let release = read("/proc/sys/kernel/osrelease");
         let release = release.trim().split('-').next().unwrap_or_default();
         let kib: u64 = memory.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);

@@ -1,11 +1,11 @@
-//! What the process and the disk say: peak memory, processor time, bytes moved by system calls, directory size.
+//! Measurements of the process and the disk: peak memory, processor time, bytes moved by system calls, directory size.
 
 use std::{fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-/// The most memory this process has had resident since it began or since [`reset_peak_memory`], in bytes; `None` where
-/// the system does not tell.
+/// The peak resident memory of this process since it began or since [`reset_peak_memory`], in bytes; `None` if the
+/// system does not report it.
 #[must_use]
 pub fn peak_memory_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
@@ -14,7 +14,7 @@ pub fn peak_memory_bytes() -> Option<u64> {
     Some(kib << 10)
 }
 
-/// Starts counting peak memory anew, so that each phase has its own; where that is not allowed the count goes on.
+/// Resets peak memory, so that each phase has its own. If the system forbids that, the count continues.
 pub fn reset_peak_memory() {
     // "5" resets the high-water mark (proc(5), /proc/pid/clear_refs). Some containers forbid it.
     let _ = fs::write("/proc/self/clear_refs", "5");
@@ -27,10 +27,10 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Bytes in all files under `dir`. Files that vanish meanwhile do not count: a store removes some at any time.
+/// Bytes in all files under `dir`. Files that vanish meanwhile do not count: a store may remove files at any time.
 ///
 /// # Errors
-/// The system's, when `dir` itself cannot be read.
+/// The system's, if `dir` itself cannot be read.
 pub fn dir_bytes(dir: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(dir)?.flatten() {
@@ -53,15 +53,15 @@ pub struct Called {
 }
 
 impl Called {
-    /// What has come since `before`.
+    /// The difference to `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self { read: self.read.saturating_sub(before.read), written: self.written.saturating_sub(before.written) }
     }
 }
 
-/// What this process has moved so far by system calls, whatever for: files, pipes, terminals. Pages that are mapped
-/// are not in it. `None` where the system does not tell.
+/// Bytes that this process has moved so far by system calls, for files, pipes and terminals. Mapped pages do not count.
+/// `None` if the system does not count them.
 #[must_use]
 pub fn called() -> Option<Called> {
     // `rchar` and `wchar` (proc(5), /proc/pid/io); `read_bytes` and `write_bytes` would be those of the device, some of
@@ -71,11 +71,10 @@ pub fn called() -> Option<Called> {
     Some(Called { read: of("rchar:")?, written: of("wchar:")? })
 }
 
-/// Takes all files under `dir` out of the system's page cache; those with bytes that are not on the disk yet are
-/// written first.
+/// Drops all files under `dir` from the system's page cache, after a sync.
 ///
 /// # Errors
-/// The system's, for files that are there and cannot be opened or synced.
+/// The system's, for files that cannot be opened or synced.
 pub fn drop_page_cache(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)?.flatten() {
         let path = entry.path();
@@ -86,7 +85,7 @@ pub fn drop_page_cache(dir: &Path) -> io::Result<()> {
                     file.sync_data()?;
                     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
                 }
-                // A store removes some at any time.
+                // A store may remove files at any time.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             },

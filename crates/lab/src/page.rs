@@ -1,4 +1,4 @@
-//! The report of experiments: one page of HTML that needs nothing else, and the same as Markdown with pictures.
+//! The report of experiments: one self-contained page of HTML, and the same as Markdown with pictures.
 //!
 //! ```text
 //! experiments, runs ──▶ findings ──▶ summary, overview, a section for each ──▶ HTML
@@ -7,21 +7,20 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `finding` | what came of each experiment |
-//! | `summary` | what somebody learns who reads no further |
-//! | `beside` | of which how Bifold does beside other stores |
+//! | `finding` | the findings of each experiment |
+//! | `summary` | the summary |
+//! | `stores` | its comparison of Bifold with other stores |
 //! | `html` | the page around the sections |
 //! | `section` | an experiment: verdict, rules, charts |
 //! | `figures` | all figures behind the charts, as tables |
-//! | `settings` | what was run, with every option |
+//! | `settings` | the runs, with every option |
 //! | `markdown` | all of it as Markdown, for docs |
 //! | `markup` | HTML that is XML too |
 //! | `words` | counts, sizes, times and verdicts in words |
 //!
-//! Nothing of it reads a clock or a file, and the same runs make the same page. Names of experiments and series,
-//! settings and machines are text from elsewhere: they are escaped wherever they stand.
+//! It reads no clock and no file, and the same runs make the same page. Names of experiments and series, settings and
+//! machines come from elsewhere, so they are always escaped.
 
-mod beside;
 mod figures;
 mod finding;
 mod html;
@@ -29,6 +28,7 @@ mod markdown;
 mod markup;
 mod section;
 mod settings;
+mod stores;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -46,22 +46,21 @@ use crate::{
     spec::{PageCache, Spec},
 };
 
-/// Experiments and what was measured of them, to be shown.
+/// Experiments and their runs.
 #[derive(Clone)]
 pub struct Page<'a> {
-    /// What is shown, in this order.
+    /// The experiments to show, in this order.
     pub experiments: &'a [Experiment],
-    /// All runs there are. Those that no experiment asks for are left out.
+    /// All runs. Those that belong to none of the experiments are left out.
     pub runs: &'a [Run],
-    /// How large the experiments are.
+    /// The size of the experiments.
     pub scale: Scale,
-    /// What was typed to make the page; may be empty.
+    /// The command that made the page; may be empty.
     pub command: String,
 }
 
 impl Page<'_> {
-    /// The page: HTML that is well-formed XML, with its style, its script and its charts, which asks no network for
-    /// anything.
+    /// The page: HTML that is well-formed XML, with its style, its script and its charts. It needs no network.
     #[must_use]
     pub fn html(&self) -> String {
         html::page(self, &self.findings())
@@ -74,8 +73,8 @@ impl Page<'_> {
         markdown::document(self, &self.findings(), pictures)
     }
 
-    /// The charts as SVG on white: file names, such as `hashkv-e1-1.svg`, and what is in them. Charts of which
-    /// nothing was measured are not there.
+    /// The charts as SVG on white: file names, such as `hashkv-e1-1.svg`, and contents. Charts without measurements are
+    /// left out.
     #[must_use]
     pub fn pictures(&self) -> Vec<(String, String)> {
         let findings = self.findings();

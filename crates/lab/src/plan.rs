@@ -1,4 +1,4 @@
-//! What a run looks like.
+//! Plans of runs.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::{
 /// Everything that two runs must share to be comparable.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// How many keys are loaded.
+    /// The number of keys that are loaded.
     pub keys: u64,
     /// Operations of each phase other than the load; `None`: as many as there are keys.
     pub operations: Option<u64>,
-    /// A phase other than the load ends after this time, whatever it has done by then.
+    /// A phase other than the load ends after this time, even if operations are left.
     pub time_max: Option<Duration>,
     /// Size of each key, in bytes.
     pub key_bytes: usize,
-    /// In which order keys are loaded.
+    /// The order in which keys are loaded.
     pub order: Order,
-    /// How long values are.
+    /// The sizes of values.
     pub sizes: Sizes,
     /// The fraction of each value that compresses away, 0 to 1.
     pub compressible: f64,
-    /// Who is overwritten in `update` and `mix`.
+    /// How `update` and `mix` choose keys.
     pub updates: Distribution,
-    /// Who is read in `read`, `missing` and `scan`.
+    /// How `read`, `missing` and `scan` choose keys.
     pub reads: Distribution,
     /// The skew of the YCSB workloads.
     pub theta: f64,
@@ -40,7 +40,7 @@ pub struct Plan {
     pub batch: usize,
     /// Threads that call the store.
     pub threads: usize,
-    /// What all random choices follow from.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -66,21 +66,21 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Checks that all of it makes sense, before anything is run.
+    /// Checks all figures, before anything is run.
     ///
     /// # Errors
-    /// [`Failure::Plan`], naming the figure.
+    /// [`Failure::Plan`], which names the figure.
     pub fn check(&self) -> Result<()> {
         let figures = [
             ("keys (--num)", self.keys, 1 << 40),
             ("threads (--threads)", self.threads as u64, 1024),
-            ("keys a scan (--scan-len)", self.scan_len as u64, 1 << 30),
-            ("keys a commit (--batch)", self.batch as u64, 1 << 20),
+            ("keys in a scan (--scan-len)", self.scan_len as u64, 1 << 30),
+            ("keys in a commit (--batch)", self.batch as u64, 1 << 20),
             ("operations (--ops)", self.operations.unwrap_or(1), 1 << 50),
         ];
         for (what, figure, most) in figures {
             if !(1..=most).contains(&figure) {
-                return Err(Failure::Plan(format!("{figure} {what}: it must lie between 1 and {most}")));
+                return Err(Failure::Plan(format!("{figure} {what}: it must be between 1 and {most}")));
             }
         }
         Keys::new(self.key_bytes, self.order)?;
@@ -90,7 +90,7 @@ impl Plan {
     }
 }
 
-/// What one step of a run does otherwise than its plan.
+/// Differences of one step of a run from its plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Changes {
@@ -109,7 +109,7 @@ pub struct Changes {
     /// [`Plan::threads`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
-    /// Which random numbers the step draws: steps of one stream choose the same keys in the same order.
+    /// The stream of random numbers: steps of one stream choose the same keys in the same order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<u64>,
 }

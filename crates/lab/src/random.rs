@@ -1,4 +1,4 @@
-//! A small seeded generator of random numbers, and the mixing function it is made of.
+//! A small seeded generator of random numbers, and its mixing function.
 
 /// Numbers that follow from a seed alone (SplitMix64: one addition and one [`mix`] each).
 #[derive(Clone, Debug)]
@@ -9,7 +9,7 @@ pub struct Random {
 /// An odd constant, 2⁶⁴ divided by the golden ratio: multiples of it spread evenly.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A one-to-one mapping of the 64-bit numbers in which every bit of the result hangs on every bit of `n`.
+/// A one-to-one mapping of the 64-bit numbers in which every bit of the result depends on every bit of `n`.
 #[must_use]
 pub fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

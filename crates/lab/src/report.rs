@@ -7,41 +7,42 @@ use serde::Serialize;
 
 use crate::{Store, measure, store::Gc};
 
-/// What one phase did. Bytes by source are those of the phase; amplifications and `gc` are sums since the run began.
+/// The figures of one phase. Bytes by source are those of the phase; amplification and `gc` count from the beginning of
+/// the run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PhaseReport {
-    /// Which store.
+    /// The store.
     pub store: &'static str,
-    /// Which workload.
+    /// The workload.
     pub phase: &'static str,
     /// Operations; each key of a batch is one, a scan is one.
     pub operations: u64,
     /// Reads that found nothing.
     pub not_found: u64,
-    /// How long the phase took.
+    /// The duration of the phase.
     pub seconds: f64,
-    /// Operations a second, all threads together.
+    /// Operations per second of all threads together.
     pub ops_per_sec: f64,
     /// Time of a call of the store (a whole batch is one call), in microseconds.
     pub latency_us: Latency,
-    /// The same for each kind of operation, where there are several.
+    /// The same for each kind of operation, if there are several.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub latency_us_by_operation: BTreeMap<&'static str, Latency>,
-    /// What was asked of which key, as a sum: the same for two runs of one plan.
+    /// A digest of all operations and their keys: the same for two runs of one plan.
     pub operations_digest: String,
     /// Bytes of keys and values given to the store.
     pub user_bytes_written: u64,
     /// Bytes of keys and values received from it.
     pub user_bytes_read: u64,
-    /// The same a second.
+    /// The same per second.
     pub user_bytes_read_per_sec: f64,
-    /// Bytes written to files, by the part of the store that wrote them.
+    /// Bytes written to files, by source within the store.
     pub bytes_written: BTreeMap<&'static str, u64>,
-    /// Bytes read from files, by the part of the store that read them.
+    /// Bytes read from files, by source within the store.
     pub bytes_read: BTreeMap<&'static str, u64>,
     /// Bytes written to files for each byte the user wrote; 0 before the first.
     pub write_amp: f64,
-    /// Bytes read from files to answer the user for each byte answered; 0 before the first.
+    /// Bytes read from files for the user, for each byte returned; 0 before the first.
     pub read_amp: f64,
     /// Size of the directory for each live byte, at the end of the phase.
     pub space_amp: f64,
@@ -51,20 +52,20 @@ pub struct PhaseReport {
     pub dir_bytes: u64,
     /// The largest size seen during the phase.
     pub dir_bytes_max: u64,
-    /// The most memory resident during the phase; `None` where the system does not tell.
+    /// The peak resident memory during the phase; `None` if the system does not report it.
     pub peak_rss_bytes: Option<u64>,
     /// Processor time of all threads.
     pub cpu_seconds: f64,
     /// The same for each operation, in microseconds.
     pub cpu_us_per_op: f64,
-    /// What garbage collection of values did.
+    /// The work of GC.
     pub gc: Gc,
 }
 
 /// Quantiles of a duration, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// Half took no longer.
+    /// The median.
     pub p50: f64,
     /// 99 of 100 took no longer.
     pub p99: f64,
@@ -101,7 +102,7 @@ impl Latency {
     }
 }
 
-/// What users gave and received since the run began.
+/// Bytes that users wrote and read since the run began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
     pub bytes_written: u64,
@@ -124,7 +125,7 @@ impl PhaseReport {
         }
     }
 
-    /// The head of the table whose lines are [`PhaseReport::table_line`].
+    /// The head of the table; its lines are [`PhaseReport::table_line`].
     #[must_use]
     pub fn table_head() -> String {
         format!(
@@ -168,7 +169,19 @@ impl PhaseReport {
     }
 }
 
-/// A figure without decimals, its thousands apart: `1 234 567`; small ones with a decimal.
+/// A number of bytes for people: `1.5 MiB`.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let unit = (bytes.ilog2() / 10) as usize;
+    let figure = bytes as f64 / (1_u64 << (10 * unit)) as f64;
+    format!("{figure:.1} {}", units[unit - 1])
+}
+
+/// A figure without decimals, in groups of three digits: `1 234 567`; small ones with one decimal.
 #[must_use]
 pub fn grouped(figure: f64) -> String {
     if figure < 100.0 {
@@ -188,6 +201,14 @@ pub fn grouped(figure: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_shown_in_the_largest_fitting_unit() {
+        for (n, text) in [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 19, "1.5 MiB"), (u64::MAX, "16.0 EiB")]
+        {
+            assert_eq!(bytes(n), text);
+        }
+    }
 
     #[test]
     fn thousands_stand_apart() {

@@ -1,5 +1,5 @@
-//! A directory of results: `runs.jsonl`, to which every run that ends adds a line, so that a session can be stopped
-//! at any time and gone on with later; and `session.json`, what they have in common.
+//! A directory of results. Every run that ends adds a line to `runs.jsonl`, so a session can be stopped at any time and
+//! continued later. `session.json` has the settings that all runs share.
 
 use std::{
     collections::HashSet,
@@ -26,14 +26,14 @@ pub const FILE_NAME: &str = "runs.jsonl";
 pub const SESSION_NAME: &str = "session.json";
 
 impl Results {
-    /// Opens the results of `session` in `dir`, which is made if needed, and holds them until dropped: no other
+    /// Opens the results of `session` in `dir`, which is created if needed, and locks them until dropped: no other
     /// process can add to them.
     ///
-    /// A last line without an end is of a run whose writing was cut short: it is removed, and the run is made again.
+    /// An incomplete last line is removed, and its run is made again.
     ///
     /// # Errors
-    /// [`Failure::Results`] where the file cannot be read or written, where another process has it, where it was
-    /// made by a session with other settings, and where a line is not one of ours, with its number.
+    /// [`Failure::Results`] if the file cannot be read or written, is locked by another process, belongs to a session
+    /// with other settings, or has an invalid line; the error has its number.
     pub fn open(dir: &Path, session: &Session) -> Result<Self> {
         let path = dir.join(FILE_NAME);
         let trouble = |verb: &str, error: &dyn std::fmt::Display| {
@@ -42,31 +42,35 @@ impl Results {
         fs::create_dir_all(dir).map_err(|e| Failure::Results(format!("cannot make {}: {e}", dir.display())))?;
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = opened.map_err(|e| trouble("open", &e))?;
-        file.try_lock().map_err(|e| trouble("lock (another session is writing to it?)", &e))?;
+        file.try_lock().map_err(|e| trouble("lock (is another session writing to it?)", &e))?;
         match session_of(dir)? {
             Some(stored) => session.check_same(&stored)?,
             None => write_session(dir, session)?,
         }
         let text = fs::read_to_string(&path).map_err(|e| trouble("read", &e))?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        file.set_len(whole as u64).map_err(|e| trouble("cut", &e))?;
+        file.set_len(whole as u64).map_err(|e| trouble("truncate", &e))?;
         file.seek(SeekFrom::End(0)).map_err(|e| trouble("write", &e))?;
         let runs = parse(&path, &text[..whole])?;
         let keys = runs.iter().map(|run| (run.key.clone(), run.round)).collect();
         Ok(Self { path, file, runs, keys })
     }
 
-    /// The settings and the runs in `dir`, without holding anything.
+    /// The settings and the runs in `dir`, without a lock.
     ///
     /// # Errors
-    /// As [`Results::open`]; also where there are none.
+    /// As [`Results::open`]; also if there are no results.
     pub fn read(dir: &Path) -> Result<(Session, Vec<Run>)> {
         let path = dir.join(FILE_NAME);
         let text = fs::read_to_string(&path).map_err(|e| {
             Failure::Results(format!("cannot read {}: {e}: `bifold lab run … --out DIR` makes results", path.display()))
         })?;
-        let missing =
-            || Failure::Results(format!("{} has no {SESSION_NAME}: it says how the runs were made", dir.display()));
+        let missing = || {
+            Failure::Results(format!(
+                "{} has no {SESSION_NAME}, so the settings of its runs are unknown: restore that file",
+                dir.display()
+            ))
+        };
         let session = session_of(dir)?.ok_or_else(missing)?;
         Ok((session, parse(&path, &text[..text.rfind('\n').map_or(0, |end| end + 1)])?))
     }
@@ -77,16 +81,16 @@ impl Results {
         &self.runs
     }
 
-    /// Whether a run is there.
+    /// Whether a run is stored.
     #[must_use]
     pub fn has(&self, key: &str, round: usize) -> bool {
         self.keys.contains(&(key.to_owned(), round))
     }
 
-    /// Adds a run, on the disk before this returns.
+    /// Adds a run, durably.
     ///
     /// # Errors
-    /// [`Failure::Results`] where it cannot be written.
+    /// [`Failure::Results`] if it cannot be written.
     pub fn add(&mut self, run: Run) -> Result<()> {
         let trouble =
             |error: &dyn std::fmt::Display| Failure::Results(format!("cannot write {}: {error}", self.path.display()));
@@ -123,7 +127,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Run>> {
         serde_json::from_str(line).map_err(|e| {
             let place = format!("{}:{}", path.display(), at + 1);
             Failure::Results(format!(
-                "{place}: not a run of this version of the lab: {e}: move the file away to begin anew"
+                "{place}: not a run of this version of the lab: {e}: move the file away to start again"
             ))
         })
     };

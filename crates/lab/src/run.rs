@@ -1,13 +1,13 @@
-//! Phases: threads, time limit, and what is measured around them.
+//! Phases: threads, time limit, measurements.
 //!
-//! 1. Remember what store and process have used so far.
+//! 1. Record the counters of store and process.
 //! 2. Let every thread do its share of the operations ([`crate::worker`]), while one more thread watches the size of
 //!    the directory.
-//! 3. Put the threads' histograms together and report the differences.
+//! 3. Merge the threads' histograms and report the differences of the counters.
 //!
-//! Each thread's share and its random numbers follow from the seed, so a run with the same number of threads asks the
-//! same questions. Latencies are those of a closed loop: a thread that waits asks nothing meanwhile, so a stall is one
-//! slow operation, not the many that would have queued behind it.
+//! Each thread's share and its random numbers follow from the seed, so a run with the same number of threads makes
+//! the same calls. Latencies are those of a closed loop: a waiting thread makes no other call, so a stall is one slow
+//! operation, not the many that would have queued behind it.
 
 use std::{
     collections::BTreeMap,
@@ -37,28 +37,28 @@ use crate::{
     workload::Operation,
 };
 
-/// How often the directory's size is looked at.
+/// The interval between measurements of the directory's size.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A store, a plan, and what has happened so far.
+/// A store, a plan, and the state of the run.
 pub struct Runner<'a> {
     store: &'a dyn Store,
     dir: PathBuf,
-    /// As the run began.
+    /// The plan at the beginning.
     base: Plan,
-    /// As it is now, with changes.
+    /// The present plan, with changes.
     plan: Plan,
     keys: Keys,
     values: Values,
     live: LiveBytes,
-    /// Keys that are there: numbers below this.
+    /// Existing keys have numbers below this.
     count: u64,
-    /// Phases so far; makes random numbers and versions of each its own.
+    /// Phases so far; gives each its own random numbers and versions.
     phases: u64,
     sums: Sums,
-    /// Which random numbers phases draw, unless each draws its own.
+    /// The stream of random numbers, unless each phase has its own.
     stream: Option<u64>,
-    /// Operations of the phase under way.
+    /// Operations of the current phase.
     done: Arc<AtomicU64>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Runner<'a> {
     /// Prepares to run `workloads` on `store`, whose files are in `dir`.
     ///
     /// # Errors
-    /// [`Failure::Plan`] for plans that make no sense.
+    /// [`Failure::Plan`] for invalid plans.
     pub fn new(store: &'a dyn Store, dir: &Path, plan: Plan, workloads: &[Workload]) -> Result<Self> {
         plan.check()?;
         let keys = Keys::new(plan.key_bytes, plan.order)?;
@@ -74,11 +74,11 @@ impl<'a> Runner<'a> {
         Ok(Self::with(store, dir, plan, workloads, keys, values))
     }
 
-    /// The same with keys and values of a user's own. Of the plan only choices and counts hold; there are no more
-    /// keys than given ones, so no workload may insert.
+    /// The same with the user's own keys and values. Only choices and counts of the plan apply. There are no more keys
+    /// than given ones, so no workload may insert.
     ///
     /// # Errors
-    /// [`Failure::Plan`] for plans that make no sense.
+    /// [`Failure::Plan`] for invalid plans.
     pub fn given(
         store: &'a dyn Store,
         dir: &Path,
@@ -89,7 +89,7 @@ impl<'a> Runner<'a> {
         let plan = Plan { keys: given.len(), ..plan };
         plan.check()?;
         if let Some(workload) = workloads.iter().find(|workload| workload.inserts_max(&plan) > 0) {
-            return Err(Failure::Plan(format!("{workload} writes new keys, and a given input has no more")));
+            return Err(Failure::Plan(format!("{workload} writes new keys, and the input has no more: leave it out")));
         }
         let (keys, values) = (Keys::given(Arc::clone(given)), Values::given(Arc::clone(given)));
         Ok(Self::with(store, dir, plan, workloads, keys, values))
@@ -118,17 +118,16 @@ impl<'a> Runner<'a> {
         runner
     }
 
-    /// Operations of the phase under way that are done: for another thread to watch.
+    /// Finished operations of the current phase, for another thread to watch.
     #[must_use]
     pub fn done(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.done)
     }
 
-    /// Changes what the next phases do; earlier changes are forgotten. The keys, their values and the seed stay what
-    /// they are.
+    /// Changes the next phases; earlier changes no longer apply. The keys, their values and the seed stay the same.
     ///
     /// # Errors
-    /// [`Failure::Plan`] for changes that make no sense.
+    /// [`Failure::Plan`] for invalid changes.
     pub fn change(&mut self, changes: &Changes) -> Result<()> {
         self.plan = changes.apply(&self.base);
         self.stream = changes.stream;
@@ -149,7 +148,7 @@ impl<'a> Runner<'a> {
     /// Runs one phase.
     ///
     /// # Errors
-    /// The store's; [`Failure::WrongAnswer`] when it answers wrongly.
+    /// The store's; [`Failure::WrongAnswer`].
     pub fn phase(&mut self, workload: Workload) -> Result<PhaseReport> {
         self.phases += 1;
         self.done.store(0, Relaxed);
@@ -233,7 +232,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Shares `operations` out among the plan's threads and waits for them, watching the directory meanwhile.
+/// Divides `operations` among the plan's threads and waits for them; meanwhile it watches the directory.
 fn work(task: &Task<'_>, chooser: &Chooser, operations: u64, dir: &Path) -> Result<(Done, u64)> {
     let threads = task.plan.threads as u64;
     let ended = AtomicBool::new(false);
@@ -263,10 +262,10 @@ fn work(task: &Task<'_>, chooser: &Chooser, operations: u64, dir: &Path) -> Resu
     })
 }
 
-/// What the threads of a phase did, and how long each operation took.
+/// Counts and latencies of a phase.
 struct Done(Counts, Latencies);
 
-/// The largest size the directory had until `ended`.
+/// The largest size of the directory until `ended`.
 fn watch(dir: &Path, ended: &AtomicBool) -> u64 {
     let mut most = 0;
     while !ended.load(Relaxed) {

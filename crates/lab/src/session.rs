@@ -1,4 +1,4 @@
-//! What all runs of a results directory have in common.
+//! The settings that all runs of a results directory share.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,32 +12,32 @@ use crate::{
     spec::PageCache,
 };
 
-/// Settings that hold for a whole results directory: figures of different ones cannot be compared.
+/// Settings of a results directory: figures made with different settings cannot be compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Session {
-    /// How large everything is.
+    /// The size of everything.
     pub scale: Scale,
-    /// What all random choices follow from.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// What the page cache holds when a step that only reads begins.
+    /// The content of the page cache when a step that only reads begins.
     pub page_cache: PageCache,
-    /// The most memory each store's process may take, page cache included, in bytes; unset: all there is.
+    /// The most memory that each store's process may take, page cache included, in bytes; `None` for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_memory: Option<u64>,
-    /// What is run.
+    /// What is measured.
     pub subject: Subject,
 }
 
-/// What a results directory is about.
+/// The subject of a results directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
     /// The experiments of the papers.
     Papers,
-    /// Stores beside each other.
+    /// Stores compared with each other.
     Compare(Comparison),
-    /// Stores beside each other, with keys and values of a user's own.
+    /// Stores compared with each other on the user's own keys and values.
     Real(Input),
 }
 
@@ -72,15 +72,15 @@ impl Session {
     /// Those with these names: [`experiment::select`].
     ///
     /// # Errors
-    /// [`Failure::Plan`] for names there are not.
+    /// [`Failure::Plan`] for unknown names.
     pub fn named(&self, names: &[String]) -> Result<Vec<Experiment>> {
         experiment::select(self.experiments(), names)
     }
 
-    /// Refuses to go on with what another session began.
+    /// Refuses to continue a session with other settings.
     ///
     /// # Errors
-    /// [`Failure::Results`] naming what differs.
+    /// [`Failure::Results`] with both settings.
     pub fn check_same(&self, stored: &Self) -> Result<()> {
         let words = |session: &Self| serde_json::to_string(session).unwrap_or_default();
         if self == stored {
@@ -88,7 +88,7 @@ impl Session {
         }
         let (stored, asked) = (words(stored), words(self));
         Err(Failure::Results(format!(
-            "the results there were made with {stored}, this asks for {asked}: give another directory"
+            "these results were made with {stored}, and the command asks for {asked}: give another directory"
         )))
     }
 }

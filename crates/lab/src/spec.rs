@@ -1,5 +1,5 @@
-//! A run as data: which store with which options, which plan, which steps. A spec says all that decides what is done,
-//! so that a result which carries its spec can be had again, and two experiments that ask for the same run share it.
+//! A run as data: the store, its options, the plan and the steps. A spec decides everything that a run does, so a
+//! result with its spec can be reproduced, and two experiments that need the same run share it.
 
 use bifold::Options;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,10 @@ use crate::{Failure, Plan, Result, Workload, given::Input, plan::Changes};
 pub struct Spec {
     /// `bifold` or the name of a peer.
     pub store: String,
-    /// Options as `name=value` words, set in this order over the defaults. Peers get their budgets from the same
+    /// Options as TOML, from a user's file, over the defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub toml: Option<String>,
+    /// Options as `name=value` words, set in this order over those. Peers get their budgets from the same
     /// options.
     pub set: Vec<String>,
     /// Keys, values and how they are chosen.
@@ -55,7 +58,7 @@ pub enum Act {
 }
 
 impl Act {
-    /// Whether its operations a second mean anything: it has many, and somebody waits for them.
+    /// Whether its rate means anything: it has many operations, and somebody waits for them.
     #[must_use]
     pub fn has_rate(self) -> bool {
         matches!(self, Self::Run(workload) if !workload.is_background())
@@ -77,12 +80,41 @@ fn is_default(changes: &Changes) -> bool {
     *changes == Changes::default()
 }
 
+/// Options that were renamed, by their present names and by those that keys contain. A key must not change when an
+/// option is renamed: results that were stored before would belong to no experiment.
+const NAMES_IN_KEYS: [(&str, &str); 13] = [
+    ("keyspace.compaction.leveled.size_ratio", "keyspace.compaction.leveled.growth"),
+    ("keyspace.compaction.tiered.size_ratio", "keyspace.compaction.tiered.growth"),
+    ("keyspace.values.separate_from_bytes", "keyspace.values.min_bytes"),
+    ("keyspace.values.hashkv.victim", "keyspace.values.victim"),
+    ("keyspace.values.hashkv.cold", "keyspace.values.cold"),
+    ("keyspace.values.hashkv.group_bytes", "keyspace.values.group_bytes"),
+    ("keyspace.values.hashkv.groups_max", "keyspace.values.groups_max"),
+    ("keyspace.values.novkv.gc_threshold", "keyspace.values.gc_threshold"),
+    ("keyspace.values.diffkv.gc_threshold", "keyspace.values.gc_threshold"),
+    ("keyspace.values.unikv.gc_threshold", "keyspace.values.gc_threshold"),
+    ("keyspace.values.diffkv.large_bytes", "keyspace.values.large_bytes"),
+    ("keyspace.values.diffkv.merge", "keyspace.values.merge"),
+    ("keyspace.values.diffkv.max_sorted_run", "keyspace.values.max_sorted_run"),
+];
+
+/// A `name=value` word with the name that keys contain.
+fn word_in_keys(word: &str) -> String {
+    let renamed = NAMES_IN_KEYS.iter().find_map(|(now, then)| {
+        let rest = word.strip_prefix(now).filter(|rest| rest.starts_with(['=', '.']))?;
+        Some(format!("{then}{rest}"))
+    });
+    renamed.unwrap_or_else(|| word.to_owned())
+}
+
 impl Spec {
-    /// Names the spec: equal for equal specs, different for different ones.
+    /// Identifies the spec: equal for equal specs, different for different ones. Old and new names of an option give
+    /// the same key.
     #[must_use]
     pub fn key(&self) -> String {
+        let named = Self { set: self.set.iter().map(|word| word_in_keys(word)).collect(), ..self.clone() };
         // A struct of numbers, words and lists always becomes JSON.
-        format!("{:016x}", xxh3_64(serde_json::to_string(self).unwrap_or_default().as_bytes()))
+        format!("{:016x}", xxh3_64(serde_json::to_string(&named).unwrap_or_default().as_bytes()))
     }
 
     /// The options it says.
@@ -91,6 +123,9 @@ impl Spec {
     /// [`Failure::Plan`] for options there are not.
     pub fn options(&self) -> Result<Options> {
         let mut options = Options::default();
+        if let Some(text) = &self.toml {
+            options.set_toml(text).map_err(|error| Failure::Plan(error.to_string()))?;
+        }
         for word in &self.set {
             options.set(word).map_err(|error| Failure::Plan(error.to_string()))?;
         }
@@ -135,6 +170,7 @@ mod tests {
     fn spec() -> Spec {
         Spec {
             store: "bifold".to_owned(),
+            toml: None,
             set: vec!["keyspace.preset=hashkv".to_owned()],
             plan: Plan::default(),
             input: None,
@@ -158,7 +194,26 @@ mod tests {
     }
 
     #[test]
-    fn options_there_are_not_are_named() {
+    fn a_renamed_option_keeps_the_key() {
+        let with = |word: &str| Spec { set: vec![word.to_owned()], ..spec() }.key();
+        for (now, then) in NAMES_IN_KEYS {
+            let renamed = Options::renamed_word(&format!("{then}=1")).unwrap();
+            assert!(renamed.new.iter().any(|new| new == now), "{renamed}");
+            assert_eq!(with(&format!("{now}=1")), with(&format!("{then}=1")));
+            assert_ne!(with(&format!("{now}=1")), with(&format!("{now}=2")));
+        }
+    }
+
+    #[test]
+    fn words_override_a_file() {
+        let toml = Some("cache_bytes = 1\n[keyspace]\ncompression = \"lz4\"\n".to_owned());
+        let with = Spec { toml, set: vec!["cache_bytes=2".to_owned()], ..spec() }.options().unwrap();
+        let compression = bifold::Compression::Lz4;
+        assert_eq!((with.cache_bytes, with.keyspace.compression), (Some(2), compression));
+    }
+
+    #[test]
+    fn unknown_options_are_named() {
         let wrong = Spec { set: vec!["keyspace.no_such=1".to_owned()], ..spec() };
         assert!(wrong.options().unwrap_err().to_string().contains("no_such"));
     }

@@ -30,12 +30,12 @@ pub trait Store: Send + Sync {
     /// Its name in reports.
     fn name(&self) -> &'static str;
 
-    /// Its version; empty where it does not tell.
+    /// Its version; empty if it does not report one.
     fn version(&self) -> String {
         String::new()
     }
 
-    /// The settings that matter, by name, as words for a report.
+    /// The settings that matter, by name, as text for a report.
     fn settings(&self) -> Vec<(String, String)> {
         Vec::new()
     }
@@ -46,11 +46,11 @@ pub trait Store: Send + Sync {
     /// The store's.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Writes all pairs in one atomic commit.
+    /// Writes all entries in one atomic commit.
     ///
     /// # Errors
     /// The store's.
-    fn put_all(&self, pairs: &Pairs) -> Result<()>;
+    fn put_all(&self, entries: &Entries) -> Result<()>;
 
     /// Deletes one key.
     ///
@@ -58,19 +58,19 @@ pub trait Store: Send + Sync {
     /// The store's.
     fn delete(&self, key: &[u8]) -> Result<()>;
 
-    /// Shows the value of `key` to `seen`; answers whether there is one.
+    /// Passes the value of `key` to `seen`. Returns whether there is one.
     ///
     /// # Errors
     /// The store's.
     fn get(&self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// Shows up to `limit` keys and values from `from` on, ascending; answers how many there were.
+    /// Passes up to `limit` keys and values from `from` on to `seen`, in ascending order. Returns their number.
     ///
     /// # Errors
     /// The store's.
     fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
 
-    /// Writes what is in memory to tables and waits for it.
+    /// Writes memtables to tables, and waits for that.
     ///
     /// # Errors
     /// The store's.
@@ -82,13 +82,13 @@ pub trait Store: Send + Sync {
     /// The store's.
     fn wait_idle(&self) -> Result<()>;
 
-    /// Rewrites everything into its final shape and waits for it.
+    /// Compacts everything, and waits for that.
     ///
     /// # Errors
     /// The store's.
     fn compact(&self) -> Result<()>;
 
-    /// Hands everything that was written so far to the system, and waits until it is on the disk.
+    /// Makes all writes so far durable.
     ///
     /// # Errors
     /// The store's.
@@ -96,15 +96,15 @@ pub trait Store: Send + Sync {
         self.flush()
     }
 
-    /// Figures of its own, by name, that reports can show.
+    /// The store's own figures, by name, for reports.
     fn facts(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 
-    /// What the store has read and written since it was opened.
+    /// The bytes that the store has read and written since it was opened.
     fn totals(&self) -> Totals;
 
-    /// Ends all background work, closes the store, and answers what it has moved in all.
+    /// Ends all background work, closes the store, and returns the bytes it has moved in all.
     ///
     /// # Errors
     /// The store's.
@@ -114,8 +114,7 @@ pub trait Store: Send + Sync {
 /// Opens the store called `name` in `dir`, with these options or, for a peer, with the same budgets.
 ///
 /// # Errors
-/// [`Failure::Plan`](crate::Failure::Plan) for names that no store has and for peers that are not built in; the
-/// store's own.
+/// [`Failure::Plan`](crate::Failure::Plan) for unknown names and for peers that are not built in; the store's own.
 pub fn open(name: &str, dir: &Path, options: &Options) -> Result<Box<dyn Store>> {
     match name {
         "bifold" => Ok(Box::new(bifold::BifoldStore::open(dir, options.clone())?)),
@@ -123,31 +122,31 @@ pub fn open(name: &str, dir: &Path, options: &Options) -> Result<Box<dyn Store>>
     }
 }
 
-/// Settings from names and whatever they are set to.
+/// Settings from names and values.
 #[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "rocksdb"))]
 fn words<const N: usize>(settings: [(&str, &dyn std::fmt::Display); N]) -> Vec<(String, String)> {
     settings.map(|(name, value)| (name.to_owned(), value.to_string())).into()
 }
 
-/// What a store has moved since it was opened.
+/// The bytes that a store has moved since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Bytes written to files, by the part of the store that wrote them.
+    /// Bytes written to files, by source within the store.
     pub written: BTreeMap<&'static str, u64>,
-    /// Bytes read from files, by the part of the store that read them.
+    /// Bytes read from files, by source within the store.
     pub read: BTreeMap<&'static str, u64>,
-    /// Those of `read` that answered a user.
+    /// Bytes of `read` that were for a user.
     pub read_for_user: u64,
-    /// What garbage collection did.
+    /// The work of GC.
     pub gc: Gc,
 }
 
 impl Totals {
-    /// What the process has read and written by system calls since `begin`, for a store that counts no bytes itself.
+    /// The bytes that the process has read and written by system calls since `begin`, for a store that counts none.
     ///
-    /// It stands under the one source "calls". It leaves out what goes through mapped files, and which reads answered
-    /// a user is not known: `read_for_user` stays 0, and with it a report's read amplification. Other files that the
-    /// process reads and writes count, too; a run of the lab has next to none.
+    /// The only source is "calls". Bytes of mapped files do not count. It is not known which reads were for a user,
+    /// so `read_for_user` stays 0, and so does a report's read amplification. Other files that the process reads and
+    /// writes count, too; a run of the lab has next to none.
     #[must_use]
     pub fn called_since(begin: Called) -> Self {
         let Some(called) = measure::called().map(|now| now.since(begin)) else { return Self::default() };
@@ -155,10 +154,10 @@ impl Totals {
     }
 }
 
-/// What garbage collection of values did.
+/// The work of GC of separated values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Gc {
-    /// Questions to the index whether a value is live.
+    /// Index lookups that check whether a value is live.
     pub index_lookups: u64,
     /// New addresses written to the index.
     pub index_inserts: u64,
@@ -166,16 +165,16 @@ pub struct Gc {
     pub bytes: u64,
 }
 
-/// Keys and values of one commit, in two buffers that are used again.
+/// Keys and values of one commit, in two buffers that are reused.
 #[derive(Debug, Default)]
-pub struct Pairs {
+pub struct Entries {
     bytes: Vec<u8>,
-    /// Where each key and each value ends.
+    /// The end of each key and of each value.
     ends: Vec<(usize, usize)>,
 }
 
-impl Pairs {
-    /// Adds a pair.
+impl Entries {
+    /// Adds an entry.
     pub fn push(&mut self, key: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
@@ -183,13 +182,13 @@ impl Pairs {
         self.ends.push((key_end, self.bytes.len()));
     }
 
-    /// How many there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
@@ -201,13 +200,13 @@ impl Pairs {
         self.ends.clear();
     }
 
-    /// All pairs, in the order they were added.
+    /// All entries, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut start = 0;
         self.ends.iter().map(move |&(key_end, end)| {
-            let pair = (&self.bytes[start..key_end], &self.bytes[key_end..end]);
+            let entry = (&self.bytes[start..key_end], &self.bytes[key_end..end]);
             start = end;
-            pair
+            entry
         })
     }
 }

@@ -1,9 +1,9 @@
-//! From a key's number and a version to a value, and back to check it.
+//! From a key's number and a version to a value, and the check of a value.
 //!
 //! A value is a slice of one random buffer, so making it costs a copy; its first 16 bytes are a stamp of the key's
-//! number and the version. Size and place in the buffer follow from number, version and seed, so whoever reads a
-//! value can tell whether every byte of it is right. Values shorter than the stamp have no room for a version: their
-//! bytes follow from the key's number alone.
+//! number and the version. Size and offset in the buffer follow from number, version and seed, so every byte of a value
+//! that is read can be checked. Values shorter than the stamp have no room for a version: their bytes follow from the
+//! key's number alone.
 
 use std::{fmt, sync::Arc};
 
@@ -19,14 +19,14 @@ use crate::{
 /// The key's number (8 bytes), the version (4) and a seal over both (4).
 const STAMP_BYTES: usize = 16;
 
-/// Values start anywhere in this many bytes: small enough to stay in the second-level cache, so that making values is
-/// not what is measured; far larger than the window of LZ4 or a block, so that values do not compress each other.
+/// Values start anywhere in this many bytes: small enough to stay in the second-level cache, so that making values
+/// costs little; far larger than the window of LZ4 or a block, so that values do not compress each other.
 const STARTS: usize = 1 << 20;
 
 /// Compressible values repeat this pattern: some random bytes, then zeros.
 const PATTERN_BYTES: usize = 128;
 
-/// How long values are.
+/// The sizes of values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sizes {
@@ -34,7 +34,7 @@ pub enum Sizes {
     Fixed(usize),
     /// The generalised Pareto distribution that fits values of a production store at Facebook (Cao et al.,
     /// *Characterizing, modeling, and benchmarking RocksDB key-value workloads*, FAST 2020): shape 0.92, scale 226,
-    /// location 0, cut at 128 KiB. Half of the values are below 220 bytes; the mean with the cut is about 1 KB.
+    /// location 0, at most 128 KiB. Half of the values are below 220 bytes; the mean is about 1 KB.
     Pareto,
     /// Two sizes; each key keeps its own (HashKV, experiment 7).
     Two {
@@ -75,7 +75,7 @@ impl Sizes {
         }
     }
 
-    /// Whether a key's values are all as long as its first.
+    /// Whether all values of a key have the same size.
     fn kept(self) -> bool {
         matches!(self, Self::Two { .. } | Self::Zipf { .. })
     }
@@ -104,7 +104,7 @@ const VALUE_BYTES_MAX: usize = 256 << 20;
 /// Checks that such values can be made.
 ///
 /// # Errors
-/// [`Failure::Plan`] for values too long and for a fraction out of bounds.
+/// [`Failure::Plan`] for values that are too long and for a fraction out of bounds.
 pub fn check(sizes: Sizes, compressible: f64) -> Result<()> {
     if sizes.max() > VALUE_BYTES_MAX {
         return Err(Failure::Plan(format!("values of {} bytes: the most is {VALUE_BYTES_MAX}", sizes.max())));
@@ -122,7 +122,7 @@ pub fn check(sizes: Sizes, compressible: f64) -> Result<()> {
         _ => {}
     }
     if !(0.0..=1.0).contains(&compressible) {
-        return Err(Failure::Plan(format!("a compressible fraction of {compressible}: it must lie between 0 and 1")));
+        return Err(Failure::Plan(format!("a compressible fraction of {compressible}: it must be between 0 and 1")));
     }
     Ok(())
 }
@@ -140,7 +140,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// Values of the given sizes, of which about the fraction `compressible` of the bytes can be compressed away.
+    /// Values of the given sizes; about the fraction `compressible` of their bytes compresses away.
     ///
     /// # Errors
     /// [`Failure::Plan`] for values that cannot be made; see [`check`].
@@ -162,13 +162,13 @@ impl Values {
         Ok(Self { buffer, sizes, zipf, seed, given: None })
     }
 
-    /// Those of a user's own.
+    /// The user's own values.
     #[must_use]
     pub fn given(given: Arc<Given>) -> Self {
         Self { buffer: Vec::new(), sizes: Sizes::Pareto, zipf: None, seed: 0, given: Some(given) }
     }
 
-    /// Writes the value of key number `index` in version `version` to `out`, replacing what was there.
+    /// Writes the value of key number `index` in version `version` to `out`, which is cleared first.
     pub fn write(&self, index: u64, version: u32, out: &mut Vec<u8>) {
         if let Some(given) = &self.given {
             out.clear();
@@ -188,7 +188,7 @@ impl Values {
         out.extend_from_slice(self.body(hash, size));
     }
 
-    /// How long that value is.
+    /// The size of that value.
     #[must_use]
     pub fn size(&self, index: u64, version: u32) -> usize {
         if let Some(given) = &self.given {
@@ -276,7 +276,7 @@ impl Values {
     }
 }
 
-/// Tells a version that was written from a damaged one, by bits of the hash that the place in the buffer does not use.
+/// Distinguishes a written version from a damaged one, by bits of the hash that the offset in the buffer does not use.
 fn seal(hash: u64) -> u32 {
     (hash >> 32) as u32
 }

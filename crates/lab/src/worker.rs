@@ -1,4 +1,4 @@
-//! One thread's loop: choose, make key and value, ask, time, check.
+//! One thread's loop: choose a key, make it and its value, call the store, time the call, check the answer.
 //!
 //! Only the call of the store is timed. Histograms and counts are the thread's own until the end, so threads share
 //! nothing but the store and the number of the next new key.
@@ -17,7 +17,7 @@ use crate::{
     live::LiveBytes,
     random::{Random, mix},
     run::histogram,
-    store::Pairs,
+    store::Entries,
     values::Values,
     workload::{Mix, Operation},
 };
@@ -30,20 +30,20 @@ pub(crate) struct Task<'a> {
     pub values: &'a Values,
     pub live: &'a LiveBytes,
     pub mix: Mix,
-    /// Whether scans have from 1 to `scan_len` keys rather than exactly so many.
+    /// Whether scans have from 1 to `scan_len` keys instead of exactly that many.
     pub vary_scans: bool,
-    /// Keys that were there when the phase began, and must be found.
+    /// Keys that existed when the phase began, and must be found.
     pub loaded: u64,
     /// The number of the next new key.
     pub next_insert: &'a AtomicU64,
     pub deadline: Option<Instant>,
-    /// Which random numbers: phases that share it choose the same keys.
+    /// The stream of random numbers: phases that share it choose the same keys.
     pub stream: u64,
-    /// Operations done by all threads, for those who watch.
+    /// Operations done by all threads, for progress.
     pub done: &'a AtomicU64,
 }
 
-/// What a thread did.
+/// The counts of a thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     /// Operations; each key of a batch is one, a scan is one.
@@ -54,7 +54,7 @@ pub(crate) struct Counts {
     pub bytes_written: u64,
     /// Bytes of keys and values received from it.
     pub bytes_read: u64,
-    /// A sum over what was asked of which key: two runs of one plan ask the same, in whatever order their threads do.
+    /// A sum over all operations and their keys: the same for two runs of one plan, in any order of their threads.
     pub digest: u64,
 }
 
@@ -67,14 +67,14 @@ impl Counts {
         self.digest = self.digest.wrapping_add(other.digest);
     }
 
-    /// Adds an operation on key number `index`; `detail` is what else it depends on.
+    /// Adds an operation on key number `index`; `detail` is anything else that it depends on.
     fn note(&mut self, operation: Operation, index: u64, detail: u64) {
         let what = mix(index ^ (operation as u64) << 56).wrapping_add(detail);
         self.digest = self.digest.wrapping_add(mix(what));
     }
 }
 
-/// How long each kind of operation took, in nanoseconds. Histograms are large, so they are made when needed.
+/// The durations of each kind of operation, in nanoseconds. Histograms are large, so they are made when needed.
 pub(crate) struct Latencies([Option<Box<Histogram<u64>>>; Operation::COUNT]);
 
 impl Latencies {
@@ -105,8 +105,8 @@ impl Latencies {
     }
 }
 
-/// A thread tells how far it is after so many operations: a shared counter for each one would cost what a cached read
-/// costs.
+/// A thread reports progress after this many operations: a shared counter for each one would cost as much as a cached
+/// read.
 const SHOWN_EVERY: u64 = 64;
 
 /// One thread of a phase.
@@ -116,18 +116,19 @@ pub(crate) struct Worker<'a> {
     random: Random,
     key: Vec<u8>,
     value: Vec<u8>,
-    pairs: Pairs,
+    entries: Entries,
     counts: Counts,
     latencies: Latencies,
     /// Operations that `done` does not have yet.
     unseen: u64,
-    /// New keys of a load are dealt out in turn, without asking anyone: this one's next, and the distance.
+    /// New keys of a load are dealt to the threads in turn, without communication: the next one of this thread, and the
+    /// distance.
     deal: Option<(u64, u64)>,
 }
 
 impl<'a> Worker<'a> {
     pub fn new(task: &'a Task<'a>, thread: u64, chooser: Chooser) -> Self {
-        // A load begins with nothing; new keys beside others are numbered by whoever comes first.
+        // A load starts on an empty store; otherwise the first thread to ask gets the next new key.
         let loading = task.loaded == 0 && task.mix.rest == Operation::Insert && task.mix.first.1 == 100;
         Self {
             task,
@@ -135,7 +136,7 @@ impl<'a> Worker<'a> {
             random: Random::new(task.plan.seed, task.stream << 32 | thread),
             key: Vec::with_capacity(task.keys.len()),
             value: Vec::with_capacity(task.values.max()),
-            pairs: Pairs::default(),
+            entries: Entries::default(),
             counts: Counts::default(),
             latencies: Latencies::new(),
             unseen: 0,
@@ -155,7 +156,7 @@ impl<'a> Worker<'a> {
         Ok((self.counts, self.latencies))
     }
 
-    /// Tells those who watch how far this thread is.
+    /// Reports the progress of this thread.
     fn show(&mut self) {
         self.task.done.fetch_add(std::mem::take(&mut self.unseen), Relaxed);
     }
@@ -180,13 +181,13 @@ impl<'a> Worker<'a> {
         };
         let nanoseconds = u64::try_from((end - begin).as_nanos()).unwrap_or(u64::MAX);
         self.latencies.record(operation, nanoseconds);
-        let operations = if self.pairs.is_empty() { 1 } else { self.pairs.len() as u64 };
+        let operations = if self.entries.is_empty() { 1 } else { self.entries.len() as u64 };
         self.counts.operations += operations;
         self.unseen += operations;
         if self.unseen >= SHOWN_EVERY {
             self.show();
         }
-        self.pairs.clear();
+        self.entries.clear();
         Ok(end)
     }
 
@@ -221,10 +222,10 @@ impl<'a> Worker<'a> {
         for _ in 0..batch {
             let index = self.target(operation);
             self.make(operation, index);
-            self.pairs.push(&self.key, &self.value);
+            self.entries.push(&self.key, &self.value);
         }
         let begin = Instant::now();
-        self.task.store.put_all(&self.pairs)?;
+        self.task.store.put_all(&self.entries)?;
         Ok((begin, Instant::now()))
     }
 
@@ -235,8 +236,8 @@ impl<'a> Worker<'a> {
         Ok((begin, Instant::now()))
     }
 
-    /// Makes the key and a new value of key number `index`. A load writes version 0, so that a later run can tell how
-    /// large everything is.
+    /// Makes the key and a new value of key number `index`. A load writes version 0, so that a later run
+    /// knows the size of everything.
     fn make(&mut self, operation: Operation, index: u64) {
         let version = if self.deal.is_some() { 0 } else { self.random.draw() as u32 };
         self.task.keys.present(index, &mut self.key);
@@ -258,7 +259,9 @@ impl<'a> Worker<'a> {
         let end = Instant::now();
         // A key beyond those loaded may have been promised to another thread that has not written it yet.
         if !found && index < self.task.loaded {
-            verdict = Err("there is nothing, but it was written (same --num, --seed and --key-size?)".to_owned());
+            verdict =
+                Err("the key is missing, but it was written; were --num, --seed and --key-size the same then?"
+                    .to_owned());
         }
         verdict.map_err(|answer| self.wrong("get", answer))?;
         if found {
@@ -277,7 +280,7 @@ impl<'a> Worker<'a> {
         let found = self.task.store.get(&self.key, &mut |_| ())?;
         let end = Instant::now();
         if found {
-            return Err(self.wrong("get", "there is a value, but none was ever written".to_owned()));
+            return Err(self.wrong("get", "it has a value, but was never written".to_owned()));
         }
         self.counts.not_found += 1;
         Ok((begin, end))
@@ -307,7 +310,7 @@ impl<'a> Worker<'a> {
             verdict = Err("keys do not ascend".to_owned());
         }
         if found == 0 && index < self.task.loaded {
-            verdict = Err("there is nothing, but its first key was written".to_owned());
+            verdict = Err("it is empty, but its first key was written".to_owned());
         }
         verdict.map_err(|answer| self.wrong("scan", answer))?;
         self.counts.bytes_read += bytes as u64;

@@ -12,15 +12,15 @@ use crate::{Failure, choose::Distribution, plan::Plan};
 pub enum Workload {
     /// Writes every key once.
     Load,
-    /// Writes keys that are not there yet.
+    /// Writes new keys.
     Insert,
     /// Overwrites keys.
     Update,
-    /// Reads keys that are there.
+    /// Reads existing keys.
     Read,
-    /// Reads keys that are not.
+    /// Reads missing keys.
     Missing,
-    /// Reads runs of neighbouring keys.
+    /// Reads consecutive keys.
     Scan,
     /// Three reads to seven overwrites.
     Mix30,
@@ -56,16 +56,16 @@ pub enum Operation {
     Update,
     /// Reads a key.
     Read,
-    /// Looks for a key that is not there.
+    /// Reads a missing key.
     Missing,
-    /// Reads neighbouring keys.
+    /// Reads consecutive keys.
     Scan,
     /// Reads a key and overwrites it.
     ReadModifyWrite,
 }
 
 impl Operation {
-    /// How many kinds there are.
+    /// The number of kinds.
     pub const COUNT: usize = 6;
 
     /// Every kind, in numeric order.
@@ -86,12 +86,12 @@ impl Operation {
     }
 }
 
-/// Operations by their share in percent, and how their keys are chosen.
+/// Operations with their shares in percent, and how their keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
-    /// The first kind of operation, and how many of 100 are of that kind.
+    /// The first kind of operation, and its share in percent.
     pub first: (Operation, u64),
-    /// What the others are.
+    /// The kind of the others.
     pub rest: Operation,
     /// How keys are chosen.
     pub distribution: Distribution,
@@ -125,7 +125,7 @@ impl Workload {
         NAMES.iter().find(|(_, w)| *w == self).map_or("", |(name, _)| name)
     }
 
-    /// What it does to the keys of `plan`; `None` for those that are one call of the store.
+    /// Its operations on the keys of `plan`; `None` for workloads that are one call of the store.
     #[must_use]
     pub fn mix(self, plan: &Plan) -> Option<Mix> {
         use Operation::{Insert, Missing, Read, ReadModifyWrite, Scan, Update};
@@ -151,7 +151,7 @@ impl Workload {
         Some(Mix { first, rest, distribution })
     }
 
-    /// How many operations it has when the plan does not say: a scan costs about as much as `scan_len` reads.
+    /// The number of operations. By default, as many keys as the plan has: a scan costs about `scan_len` reads.
     #[must_use]
     pub fn operations(self, plan: &Plan) -> u64 {
         match self {
@@ -162,14 +162,13 @@ impl Workload {
         }
     }
 
-    /// Whether it is work in the background that ends when it ends: one operation, of which neither rate nor
-    /// percentiles tell anything.
+    /// Whether it waits for background work: it is one operation, and its rate and percentiles mean nothing.
     #[must_use]
     pub fn is_background(self) -> bool {
         matches!(self, Self::Settle | Self::Compact)
     }
 
-    /// The most new keys it can write.
+    /// The largest number of new keys it can write.
     #[must_use]
     pub fn inserts_max(self, plan: &Plan) -> u64 {
         match self {

@@ -30,22 +30,22 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Measure: load, update, read, scan, YCSB; Bifold alone or beside a peer.
+Measure load, update, read, scan and YCSB, for Bifold alone or compared with a peer.
 
 Workloads, in any order, separated by commas:
-  load      every key once, in hashed order        missing  reads of keys that are not there
-  update    overwrites, Zipf 0.99 unless --dist    scan     --scan-len neighbouring keys from a random one on
+  load      every key once, in hashed order        missing  reads of missing keys
+  update    overwrites, Zipf 0.99 unless --dist    scan     --scan-len consecutive keys from a random one on
   read      reads, uniform unless --read-dist      mix      half reads, half overwrites
   ycsb-a    50 % read, 50 % update, Zipf           ycsb-d   95 % read of the newest, 5 % insert
   ycsb-b    95 % read, 5 % update, Zipf            ycsb-e   95 % scan, 5 % insert, Zipf
   ycsb-c    reads, Zipf                            ycsb-f   50 % read, 50 % read-modify-write, Zipf
   mix-30    30 % reads, 70 % overwrites            mix-70   70 % reads, 30 % overwrites
-  insert    keys that are not there yet
-  settle    flushes and waits for background work  compact  compacts everything
+  insert    new keys
+  settle    flush, wait for background work        compact  compact everything
 
-Every value read is checked; a wrong one ends the run. Write, read and space amplification and `gc` are sums since the \
-run began; bytes by source (--json) are those of the phase. Values cannot be compressed unless --compressible says so. \
-Latencies are those of a closed loop: a thread that waits asks nothing meanwhile.";
+Every value read is checked; a wrong one ends the run. Write, read and space amplification and `gc` count from the \
+beginning of the run; bytes by source (--json) are those of the phase. Values are incompressible unless --compressible \
+is given. Latencies are those of a closed loop: a waiting thread issues no other request.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold bench --num 1000000 --value-size 1000
@@ -58,7 +58,7 @@ pub const EXAMPLES: &str = "Examples:
 
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Where values live; the same as a first --set keyspace.preset=NAME.
+    /// The placement of values; the same as --set keyspace.preset=NAME before all other --set.
     #[arg(long, value_name = "NAME")]
     pub placement: Option<String>,
 
@@ -70,7 +70,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "load,update,read,scan")]
     pub workload: Vec<Workload>,
 
-    /// How many keys.
+    /// The number of keys.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub num: u64,
 
@@ -152,9 +152,9 @@ pub enum KeyOrder {
 pub enum Dist {
     /// Uniformly.
     Uniform,
-    /// A few often, most rarely.
+    /// A few keys often, most rarely.
     Zipf,
-    /// The newest most often.
+    /// The newest keys most often.
     Latest,
 }
 
@@ -206,7 +206,7 @@ pub fn run(args: &BenchArgs, global: &Global, out: &mut Output) -> Result<()> {
     open::options_for(global, args.placement.as_deref())?;
     args.peer.map_or(Ok(()), Peer::check_built_in)?;
     if let Some(with) = &args.compare {
-        return compare::run(args, with, global, out);
+        return compare::run(args, &plan, with, global, out);
     }
     let place = Place::new(args.dir.as_deref())?;
     let options = args.options(&place.dir, global)?;
@@ -265,7 +265,7 @@ impl BenchArgs {
     fn options(&self, dir: &Path, global: &Global) -> Result<Options> {
         match self.peer {
             None => open::prepared(dir, global, self.placement.as_deref()),
-            Some(_) => open::laid_over(Options::default(), global, self.placement.as_deref()),
+            Some(_) => open::overlaid(Options::default(), global, self.placement.as_deref()),
         }
     }
 

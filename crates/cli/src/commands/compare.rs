@@ -1,25 +1,30 @@
-//! `bench --compare`: stores in turns, A B C A B C, each run in its own process and directory; medians, and ratios of
-//! the first to each of the others.
-//!
-//! Stores take turns because a machine's speed drifts over minutes. Each run has its own process so that the memory
-//! and threads of one store do not burden another. All phases of a run use one store.
-
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-};
+//! `bench --compare`: stores in turns, A B C A B C, by the lab's driver; medians, and ratios of the first to each of the
+//! others.
 
 use bifold::Options;
-use bifold_lab::{Workload, report::grouped, store::peer::Peer, values::Sizes};
-use clap::ValueEnum;
+use bifold_lab::{
+    Plan, Spec,
+    driver::{self, Job, Watch},
+    execute::Seen,
+    experiment::{Arm, data::middle, setup},
+    record::Run,
+    report::grouped,
+    spec::PageCache,
+    store::peer::Peer,
+};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::bench::{BenchArgs, Place};
+use super::{
+    bench::{BenchArgs, Place},
+    lab::launch::Processes,
+};
 use crate::{
     args::Global,
     failure::{Failure, Result},
+    open,
     output::{Output, Tone},
+    progress::Progress,
 };
 
 /// One of the stores.
@@ -27,8 +32,10 @@ struct Side {
     /// A for Bifold as given, B, C, … for the others.
     label: char,
     name: String,
-    /// The arguments of its runs in addition to the common ones.
-    arguments: Vec<String>,
+    /// `bifold` or the name of a peer.
+    store: String,
+    /// Its options, as `name=value` words, in addition to those of all sides.
+    set: Vec<String>,
 }
 
 /// Medians of one phase: of the first store and of one other.
@@ -60,7 +67,7 @@ struct Medians {
 }
 
 /// Runs all sides in turns, and prints medians and ratios.
-pub fn run(args: &BenchArgs, with: &str, global: &Global, out: &mut Output) -> Result<()> {
+pub fn run(args: &BenchArgs, plan: &Plan, with: &str, global: &Global, out: &mut Output) -> Result<()> {
     if args.peer.is_some() {
         return Err(Failure::trouble("--compare runs Bifold against WITH: leave --peer out"));
     }
@@ -68,37 +75,83 @@ pub fn run(args: &BenchArgs, with: &str, global: &Global, out: &mut Output) -> R
         return Err(Failure::trouble("--rounds 0 measures nothing: give at least 1"));
     }
     let sides = sides(with)?;
+    let arms = sides.iter().map(|side| side.arm(args, plan, global)).collect::<Result<Vec<_>>>()?;
+    let rounds = 1..=args.rounds;
+    let jobs: Vec<_> =
+        rounds.flat_map(|round| arms.iter().map(move |arm| Job { experiment: "bench", arm, round })).collect();
     let place = Place::new(args.dir.as_deref())?;
     if !global.json {
         let names: Vec<_> = sides.iter().map(|side| format!("{} {}", side.label, side.name)).collect();
         out.line_now(out.paint(Tone::Dim, &args.describe(&names.join(", "), &place.dir)))?;
     }
-    let mut runs: Vec<Vec<Vec<Value>>> = sides.iter().map(|_| Vec::new()).collect();
-    for round in 1..=args.rounds {
-        for (side, runs) in sides.iter().zip(&mut runs) {
-            let dir = place.dir.join(format!("round-{round}-{}", side.label));
-            let phases = one_run(args, side, global, &dir);
-            // The next run must find as much space, and as idle a disk, as this one.
-            let _ = std::fs::remove_dir_all(&dir);
-            let phases = phases?;
-            if !global.json {
-                let rates: Vec<String> = phases.iter().map(rate).collect();
-                out.line_now(format!("round {round} {} {}", side.label, rates.join("  ")))?;
-            }
-            runs.push(phases);
+    let mut runs: Vec<Run> = Vec::new();
+    let mut shown = Shown { out, quiet: global.json, sides: &sides, bar: Progress::steps() };
+    driver::drive(&jobs, &place.dir, &Processes, &mut shown, &mut |run| {
+        runs.push(run);
+        Ok(())
+    })?;
+    drop(shown);
+    report(args, &sides, &runs, global, out)
+}
+
+impl Side {
+    /// Its run.
+    fn arm(&self, args: &BenchArgs, plan: &Plan, global: &Global) -> Result<Arm> {
+        // The preset comes first, so that an option of the side itself overrides it.
+        let preset = args.placement.iter().map(|name| format!("keyspace.preset={name}"));
+        let durability = global.durability.map(|level| format!("durability={}", format!("{level:?}").to_lowercase()));
+        let spec = Spec {
+            store: self.store.clone(),
+            toml: global.options.as_deref().map(open::text_of).transpose()?,
+            set: preset.chain(global.set.iter().cloned()).chain(self.set.iter().cloned()).chain(durability).collect(),
+            plan: plan.clone(),
+            input: None,
+            steps: setup::steps(&args.workload),
+            page_cache: PageCache::Warm,
+            process_memory: None,
+        };
+        spec.options()?;
+        Ok(Arm { series: self.name.clone(), x: None, spec })
+    }
+}
+
+/// Progress: a bar at a terminal, and a line for each finished run.
+struct Shown<'a> {
+    out: &'a mut Output,
+    quiet: bool,
+    sides: &'a [Side],
+    bar: Progress,
+}
+
+impl Watch for Shown<'_> {
+    fn begin(&mut self, _: &Job<'_>, _: usize, _: usize) {
+        self.bar = Progress::steps();
+    }
+
+    fn seen(&mut self, job: &Job<'_>, seen: &Seen) {
+        let what = format!("round {} {}: {}", job.round, job.arm.series, seen.step);
+        self.bar.reach(&what, seen.done, seen.total);
+    }
+
+    fn end(&mut self, run: &Run) {
+        if !self.quiet {
+            let label = self.sides.iter().find(|side| side.name == run.arm).map_or('?', |side| side.label);
+            let rates: Vec<String> = run.steps.iter().map(rate).collect();
+            // If nobody reads the output any more, the command ends when it prints the medians.
+            let _ = self.out.line_now(format!("round {} {label} {}", run.round, rates.join("  ")));
         }
     }
-    report(args, &sides, &runs, global, out)
 }
 
 /// Bifold as given, then each peer of `with`, then Bifold with the options in `with`, if there are any.
 fn sides(with: &str) -> Result<Vec<Side>> {
-    let mut sides = vec![Side { label: 'A', name: "bifold".to_owned(), arguments: Vec::new() }];
-    let mut add = |name: String, arguments: Vec<String>| {
+    let bifold = || "bifold".to_owned();
+    let mut sides = vec![Side { label: 'A', name: bifold(), store: bifold(), set: Vec::new() }];
+    let mut add = |name: String, store: String, set: Vec<String>| {
         if sides.iter().any(|side| side.name == name) {
-            return Err(Failure::trouble(format!("--compare={with}: {name} is there twice")));
+            return Err(Failure::trouble(format!("--compare={with}: {name} is given twice")));
         }
-        sides.extend(('A'..='Z').nth(sides.len()).map(|label| Side { label, name, arguments }));
+        sides.extend(('A'..='Z').nth(sides.len()).map(|label| Side { label, name, store, set }));
         Ok(())
     };
     let mut sets = Vec::new();
@@ -106,76 +159,17 @@ fn sides(with: &str) -> Result<Vec<Side>> {
         match part.parse::<Peer>() {
             Ok(peer) => {
                 peer.check_built_in()?;
-                add(part.to_owned(), vec!["--peer".to_owned(), part.to_owned()])?;
+                add(part.to_owned(), part.to_owned(), Vec::new())?;
             }
-            Err(_) => sets.push(part),
+            Err(_) => sets.push(part.to_owned()),
         }
     }
     // A typo must be reported before the first side runs.
     sets.iter().try_for_each(|set| Options::default().set(set))?;
     if !sets.is_empty() {
-        let arguments = sets.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]).collect();
-        add(format!("bifold {}", sets.join(",")), arguments)?;
+        add(format!("bifold {}", sets.join(",")), bifold(), sets)?;
     }
     Ok(sides)
-}
-
-/// All phases of one run, in its own process.
-fn one_run(args: &BenchArgs, side: &Side, global: &Global, dir: &Path) -> Result<Vec<Value>> {
-    let program = std::env::current_exe().map_err(|e| Failure::trouble(format!("cannot find this program: {e}")))?;
-    let child = Command::new(program)
-        .arg("bench")
-        .args(common_arguments(args, global))
-        .args(&side.arguments)
-        .arg("--dir")
-        .arg(dir)
-        .arg("--json")
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .output();
-    let output = child.map_err(|e| Failure::trouble(format!("cannot run this program again: {e}")))?;
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure::trouble(format!("{}: {}", side.name, why.trim().trim_start_matches("bifold: "))));
-    }
-    let lines = output.stdout.split(|&b| b == b'\n').filter(|line| !line.is_empty());
-    let parsed = lines.map(serde_json::from_slice).collect::<std::result::Result<_, _>>();
-    parsed.map_err(|e| Failure::trouble(format!("{}: its output is not JSON: {e}", side.name)))
-}
-
-/// The arguments of all sides.
-fn common_arguments(args: &BenchArgs, global: &Global) -> Vec<String> {
-    let value_size = match args.value_size {
-        Sizes::Fixed(bytes) => bytes.to_string(),
-        // The command line accepts nothing else.
-        _ => "pareto".to_owned(),
-    };
-    let name = |value: &dyn Fn() -> Option<clap::builder::PossibleValue>| {
-        value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    };
-    let mut pairs = vec![
-        ("--workload", args.workload.iter().copied().map(Workload::name).collect::<Vec<_>>().join(",")),
-        ("--num", args.num.to_string()),
-        ("--value-size", value_size),
-        ("--key-size", args.key_size.to_string()),
-        ("--compressible", args.compressible.to_string()),
-        ("--order", name(&|| args.order.to_possible_value())),
-        ("--dist", name(&|| args.dist.to_possible_value())),
-        ("--read-dist", name(&|| args.read_dist.to_possible_value())),
-        ("--theta", args.theta.to_string()),
-        ("--scan-len", args.scan_len.to_string()),
-        ("--batch", args.batch.to_string()),
-        ("--threads", args.threads.to_string()),
-        ("--seed", args.seed.to_string()),
-    ];
-    // As --set, so that a placement of the other side's own comes later and wins.
-    pairs.extend(args.placement.iter().map(|name| ("--set", format!("keyspace.preset={name}"))));
-    pairs.extend(args.ops.map(|ops| ("--ops", ops.to_string())));
-    pairs.extend(args.seconds.map(|seconds| ("--seconds", seconds.to_string())));
-    pairs.extend(global.options.iter().map(|file| ("--options", file.display().to_string())));
-    pairs.extend(global.set.iter().map(|set| ("--set", set.clone())));
-    pairs.extend(global.durability.map(|level| ("--durability", format!("{level:?}").to_lowercase())));
-    pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }
 
 fn rate(phase: &Value) -> String {
@@ -183,18 +177,19 @@ fn rate(phase: &Value) -> String {
     format!("{name} {}/s", grouped(phase["ops_per_sec"].as_f64().unwrap_or(0.0)))
 }
 
-fn report(args: &BenchArgs, sides: &[Side], runs: &[Vec<Vec<Value>>], global: &Global, out: &mut Output) -> Result<()> {
+fn report(args: &BenchArgs, sides: &[Side], runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
     if !global.json {
         out.line(String::new())?;
         out.line(out.paint(Tone::Strong, &format!("medians of {} rounds; ×: A over the line above", args.rounds)))?;
         out.line(out.paint(Tone::Strong, &head()))?;
     }
     for (at, workload) in args.workload.iter().enumerate() {
-        let medians = |(side, runs): (&Side, &Vec<Vec<Value>>)| {
-            let phases: Vec<&Value> = runs.iter().filter_map(|run| run.get(at)).collect();
+        let medians = |side: &Side| {
+            let runs = runs.iter().filter(|run| run.arm == side.name);
+            let phases: Vec<&Value> = runs.filter_map(|run| run.steps.get(at)).collect();
             Medians::of(&side.name, &phases)
         };
-        let medians: Vec<Medians> = sides.iter().zip(runs).map(medians).collect();
+        let medians: Vec<Medians> = sides.iter().map(medians).collect();
         let Some((a, others)) = medians.split_first() else { continue };
         if !global.json {
             out.line(format!("{:<8} A {}", workload.to_string(), a.line("")))?;
@@ -225,7 +220,8 @@ impl Medians {
             let mut figures: Vec<f64> =
                 phases.iter().filter_map(|p| p.pointer(pointer).and_then(Value::as_f64)).collect();
             figures.sort_by(f64::total_cmp);
-            middle(&figures)
+            // Without the figure the median is 0.
+            middle(&figures).unwrap_or(0.0)
         };
         Self {
             store: store.to_owned(),
@@ -280,32 +276,15 @@ impl Medians {
     }
 }
 
-/// The median of sorted figures; 0 if there are none.
-fn middle(sorted: &[f64]) -> f64 {
-    let half = sorted.len() / 2;
-    match (sorted.get(half), sorted.len().is_multiple_of(2)) {
-        (None, _) => 0.0,
-        (Some(&upper), true) => f64::midpoint(sorted[half - 1], upper),
-        (Some(&middle), false) => middle,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle() {
-        for (figures, median) in [(&[][..], 0.0), (&[3.0], 3.0), (&[1.0, 2.0], 1.5), (&[1.0, 2.0, 9.0], 2.0)] {
-            assert_eq!(middle(figures), median);
-        }
-    }
-
-    #[test]
     fn options_together_are_one_store() {
         let sides = sides("memory_limit=64MiB,keyspace.compression=lz4").unwrap();
-        let found: Vec<_> = sides.iter().map(|side| (side.label, &*side.name, side.arguments.join(" "))).collect();
-        let set = "--set memory_limit=64MiB --set keyspace.compression=lz4";
+        let found: Vec<_> = sides.iter().map(|side| (side.label, &*side.name, side.set.join(" "))).collect();
+        let set = "memory_limit=64MiB keyspace.compression=lz4";
         let name = "bifold memory_limit=64MiB,keyspace.compression=lz4";
         assert_eq!(found, [('A', "bifold", String::new()), ('B', name, set.to_owned())]);
     }

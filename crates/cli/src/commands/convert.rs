@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! SRC, read-only, one snapshot ─▶ DST.partial, keyspace by keyspace, in key order ─▶ flush, close, open again
-//!                                  ─▶ compare every pair with SRC ─▶ rename to DST
+//!                                  ─▶ compare every entry with SRC ─▶ rename to DST
 //! ```
 
 use std::{path::Path, time::Instant};
@@ -71,7 +71,7 @@ pub fn run(args: &ConvertArgs, global: &Global, out: &mut Output) -> Result<()> 
         plans.iter().map(|plan| copy(&snapshot, plan, db, &progress)).collect::<Result<Vec<_>>>()
     })?;
     let (entries, bytes) = keyspaces.iter().fold((0, 0), |sum, k| (sum.0 + k.entries, sum.1 + k.bytes));
-    // Reads the files back: what was in memory during the copy proves nothing.
+    // Reads the files back: entries that were in memory during the copy prove nothing.
     Db::open_with(fresh.partial(), reading)
         .map_err(Failure::from)
         .and_then(|dst| compare(&snapshot, &plans, &keyspaces, &dst, &Progress::count("comparing", entries)))
@@ -84,10 +84,10 @@ pub fn run(args: &ConvertArgs, global: &Global, out: &mut Output) -> Result<()> 
         return out.json(&done);
     }
     out.line(format!(
-        "{} has all {} entries of {}, {}, each compared; placement {}; {} on disk, {} before; {seconds:.1} s",
+        "{} has all of {}: {}, {}, each compared; placement {}; {} on disk, {} before; {seconds:.1} s",
         args.dst.display(),
-        output::count(entries),
         args.src.display(),
+        output::counted(entries, "entry", "entries"),
         output::bytes(bytes),
         done.placement,
         output::bytes(bytes_after),
@@ -151,7 +151,8 @@ fn compare(snapshot: &Snapshot, plans: &[Plan], copied: &[Copied], dst: &Db, pro
         let Some(to) = dst.existing_keyspace(name)? else { continue };
         let entries = compare_entries(name, snapshot.iter(&plan.from), to.iter(), progress)?;
         if entries != copied.entries || to.options() != plan.options {
-            let why = format!("{entries} entries of {} compared, or other options than asked for", copied.entries);
+            let why =
+                format!("{entries} entries were found of {}, or its options differ from those given", copied.entries);
             return Err(Failure::trouble(format!("the copy of keyspace `{name}` is wrong: {why}")));
         }
     }
@@ -184,24 +185,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_that_differ_are_named_and_all_others_counted() {
+    fn entries_that_differ_are_named_and_all_others_counted() {
         let dir = std::env::temp_dir().join(format!("bifold-convert-{}", std::process::id()));
         let db = Db::open(&dir).unwrap();
-        let fill = |name: &str, pairs: &[(&str, &str)]| {
+        let fill = |name: &str, entries: &[(&str, &str)]| {
             let keyspace = db.keyspace(name, KeyspaceOptions::default()).unwrap();
-            pairs.iter().for_each(|(key, value)| keyspace.put(key, value).unwrap());
+            entries.iter().for_each(|(key, value)| keyspace.put(key, value).unwrap());
             keyspace
         };
         let from = fill("from", &[("a", "1"), ("b", "2")]);
         let progress = Progress::count("comparing", 2);
         assert!(matches!(compare_entries("x", from.iter(), from.iter(), &progress), Ok(2)));
-        for (name, pairs, key) in [
+        for (name, entries, key) in [
             ("other", &[("a", "1"), ("b", "3")][..], "`b`"),
             ("less", &[("a", "1")], "`b`"),
             ("more", &[("a", "1"), ("b", "2"), ("c", "3")], "`c`"),
             ("none", &[], "`a`"),
         ] {
-            let to = fill(name, pairs);
+            let to = fill(name, entries);
             let failure = compare_entries("x", from.iter(), to.iter(), &progress).unwrap_err();
             assert!(matches!(&failure, Failure::Trouble(why) if why.contains(key)), "{name}: {failure:?}");
         }

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::{
     args::{Global, ImportArgs},
     failure::{Failure, Result},
-    formats::{Format, Pair, lines, tree},
+    formats::{Entry, Format, lines, tree},
     open,
     output::{self, Output},
     progress::Progress,
@@ -55,7 +55,7 @@ pub fn run(args: &ImportArgs, global: &Global, out: &mut Output) -> Result<()> {
     };
     if from_stdin && format == Format::Dir {
         return Err(Failure::trouble(
-            "a directory cannot come from standard input: name it, or use --format tsv or jsonl",
+            "standard input cannot be a directory: name the directory, or use --format tsv or jsonl",
         ));
     }
     let imported = import(&args.db, &args.file, format, global)?;
@@ -65,11 +65,14 @@ pub fn run(args: &ImportArgs, global: &Global, out: &mut Output) -> Result<()> {
     let skipped = if imported.skipped == 0 {
         String::new()
     } else {
-        format!("; left out {} symbolic links and other special files", output::count(imported.skipped))
+        format!(
+            "; left out {} (symbolic links and the like)",
+            output::counted(imported.skipped, "special file", "special files")
+        )
     };
     out.line(format!(
-        "imported {} entries, {}, into {} in {:.1} s ({} entries/s){skipped}",
-        output::count(imported.entries),
+        "imported {}, {}, into {} in {:.1} s ({} entries/s){skipped}",
+        output::counted(imported.entries, "entry", "entries"),
         output::bytes(imported.bytes),
         args.db.display(),
         imported.seconds,
@@ -86,7 +89,7 @@ pub fn guess(file: &Path) -> Result<Format> {
         Some("tsv") => Ok(Format::Tsv),
         Some("jsonl" | "ndjson") => Ok(Format::Jsonl),
         _ => Err(Failure::trouble(format!(
-            "cannot tell the format of {}: add --format tsv, jsonl or dir",
+            "the name of {} does not show its format: add --format tsv, jsonl or dir",
             file.display()
         ))),
     }
@@ -125,14 +128,14 @@ impl Lines {
     /// Calls `each` for each entry, with the number of bytes of its line.
     ///
     /// # Errors
-    /// A bad line, if the file has changed; the system's; those of `each`.
-    pub fn each(&self, mut each: impl FnMut(Pair, u64) -> Result<()>) -> Result<()> {
+    /// A bad line, if the file has changed; errors of the system and of `each`.
+    pub fn each(&self, mut each: impl FnMut(Entry, u64) -> Result<()>) -> Result<()> {
         (&self.file).rewind().map_err(|e| Failure::file("read", &self.name, &e))?;
-        lines::read(&self.file, &self.name, self.format, |pair, line| each(pair, line.len() as u64))
+        lines::read(&self.file, &self.name, self.format, |entry, line| each(entry, line.len() as u64))
     }
 }
 
-/// Reads all of the input and changes nothing. The directory `db` is left out if it lies in the input.
+/// Reads all of the input and changes nothing. The directory `db` is skipped if it lies in the input.
 pub fn check(db: &Path, path: &Path, format: Format) -> Result<Checked> {
     if path == Path::new("-") {
         return Ok(Checked::Lines(save(io::stdin().lock(), Path::new("standard input"), format)?));
@@ -176,7 +179,7 @@ fn save(input: impl Read, name: &Path, format: Format) -> Result<Lines> {
     let dir = std::env::temp_dir();
     let failed = |e: io::Error| {
         let (name, dir) = (name.display(), dir.display());
-        let advice = "set TMPDIR to a directory with more room, or import from a file";
+        let advice = "set TMPDIR to a directory with more space, or import from a file";
         Failure::trouble(format!("cannot save {name} to a temporary file in {dir}: {e}; {advice}"))
     };
     let mut saved = BufWriter::with_capacity(256 << 10, nameless(&dir).map_err(failed)?);

@@ -54,7 +54,7 @@ pub fn gc(args: &GcArgs, global: &Global, out: &mut Output) -> Result<()> {
         return out.json(&done);
     }
     let (before, after) = (output::bytes(done.bytes_before), output::bytes(done.bytes_after));
-    out.line(format!("collected {} in {:.1} s: {before} before, {after} now", args.db.display(), done.seconds))
+    out.line(format!("ran GC on {} in {:.1} s: {before} before, {after} now", args.db.display(), done.seconds))
 }
 
 fn explain(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
@@ -64,16 +64,16 @@ fn explain(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
         return out.json(&units);
     }
     if units.is_empty() {
-        return out.line("no values are kept apart, so there is nothing to collect");
+        return out.line("no values are separated, so there is nothing for GC to do");
     }
     let stats = db.stats();
     let (total, live) = (stats.space.values_bytes, stats.space.live_values_estimate);
     out.line(format!("values: {} in files, {} of them live (estimated)", output::bytes(total), output::bytes(live)))?;
-    out.line(format!("{:<12} {:<14} {:>10} {:>10} {:>6}  held", "keyspace", "unit", "bytes", "live", "dead"))?;
+    out.line(format!("{:<12} {:<14} {:>10} {:>10} {:>6}  why GC waits", "keyspace", "unit", "bytes", "live", "dead"))?;
     for unit in &units {
         let dead = 100.0 * (1.0 - unit.live_bytes as f64 / unit.total_bytes.max(1) as f64);
         let (total, live) = (output::bytes(unit.total_bytes), output::bytes(unit.live_bytes));
-        let held = unit.held.unwrap_or("no: it is next");
+        let held = unit.held.unwrap_or("it does not: this is next");
         out.line(format!("{:<12} {:<14} {total:>10} {live:>10} {dead:>5.0}%  {held}", unit.keyspace, unit.unit))?;
     }
     Ok(())
@@ -82,7 +82,7 @@ fn explain(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
 /// `bifold checkpoint`
 pub fn checkpoint(args: &CheckpointArgs, global: &Global, out: &mut Output) -> Result<()> {
     if args.to.symlink_metadata().is_ok() {
-        return Err(Failure::trouble(format!("{} exists: a checkpoint goes to a new directory", args.to.display())));
+        return Err(Failure::trouble(format!("{} exists: give a new directory for the checkpoint", args.to.display())));
     }
     let db = open::existing(&args.db, global, Access::ReadWrite)?;
     let (begin, bytes_before) = (Instant::now(), size(&args.db)?);

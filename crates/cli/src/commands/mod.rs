@@ -5,12 +5,12 @@ pub mod bench;
 mod compare;
 mod convert;
 mod demo;
+mod entries;
 mod export;
 mod import;
 pub mod lab;
 mod maintain;
 mod options;
-mod pairs;
 mod salvage;
 mod stats;
 pub mod vat;
@@ -29,10 +29,10 @@ pub fn run(cli: &Cli) -> Result<()> {
     match &cli.command {
         Command::Demo(args) => demo::run(args, global, &mut out),
         Command::DemoWriter(args) => demo::writer::run(&args.db, global, &mut out),
-        Command::Put(args) => pairs::put(args, global),
-        Command::Get(args) => pairs::get(args, global, &mut out),
-        Command::Del(args) => pairs::del(args, global),
-        Command::Scan(args) => pairs::scan(args, global, &mut out),
+        Command::Put(args) => entries::put(args, global),
+        Command::Get(args) => entries::get(args, global, &mut out),
+        Command::Del(args) => entries::del(args, global),
+        Command::Scan(args) => entries::scan(args, global, &mut out),
         Command::Import(args) => import::run(args, global, &mut out),
         Command::Export(args) => export::run(args, global, &mut out),
         Command::Stats(args) => stats::run(&args.db, global, &mut out),

@@ -16,7 +16,7 @@ use crate::{
     formats::{base64, escape},
     fresh::Fresh,
     open,
-    output::{self, Output, Tone},
+    output::{self, Output, Tone, counted},
     progress::Progress,
 };
 
@@ -62,11 +62,11 @@ pub fn run(args: &SalvageArgs, global: &Global, out: &mut Output) -> Result<()> 
     let fresh = args.out.as_deref().map(Fresh::at).transpose()?;
     let report = {
         let progress = Progress::bytes("salvaging", 0);
-        let tell = |at: SalvageProgress| progress.reach_of(at.done_bytes, at.total_bytes);
+        let show = |at: SalvageProgress| progress.reach_of(at.done_bytes, at.total_bytes);
         match &fresh {
-            Some(fresh) => fresh.fill(options, |db| Ok(salvage.restore(db, tell)?))?,
-            None if args.keys => salvage.inspect(|key| print_key(&key, global, out), tell)?,
-            None => salvage.inspect(|_| Ok::<(), Failure>(()), tell)?,
+            Some(fresh) => fresh.fill(options, |db| Ok(salvage.restore(db, show)?))?,
+            None if args.keys => salvage.inspect(|key| print_key(&key, global, out), show)?,
+            None => salvage.inspect(|_| Ok::<(), Failure>(()), show)?,
         }
     };
     fresh.map_or(Ok(()), Fresh::publish)?;
@@ -110,15 +110,16 @@ fn print(args: &SalvageArgs, report: &Report, seconds: f64, out: &mut Output) ->
     report.keyspaces.iter().try_for_each(|keyspace| print_keyspace(keyspace, out))?;
     let sum = |of: fn(&KeyspaceReport) -> u64| report.keyspaces.iter().map(of).sum::<u64>();
     let Some(to) = &args.out else {
-        let values = output::count(sum(|keyspace| keyspace.values));
-        return out.line(format!("nothing was written: --out DIR makes a new database with {values} keys and values"));
+        let entries = counted(sum(|keyspace| keyspace.values), "entry", "entries");
+        return out.line(format!("nothing was written: --out DIR makes a new database with {entries}"));
     };
     let lost = match sum(|keyspace| keyspace.lost) {
         0 => String::new(),
         lost => format!("; {} could not be read a second time", output::count(lost)),
     };
-    let (keys, bytes) = (output::count(sum(|k| k.restored)), output::bytes(sum(|k| k.restored_bytes)));
-    out.line(format!("{} has {keys} keys, {bytes}, restored in {seconds:.1} s{lost}", to.display()))
+    let keys = counted(sum(|k| k.restored), "key", "keys");
+    let bytes = output::bytes(sum(|k| k.restored_bytes));
+    out.line(format!("{} has {keys}, {bytes}, restored in {seconds:.1} s{lost}", to.display()))
 }
 
 fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
@@ -126,20 +127,20 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
     let keyspace = file.keyspace.map_or_else(|| "an unknown keyspace".to_owned(), |id| format!("keyspace {id}"));
     out.line(format!("{name}  value file {} of {keyspace}, {}", file.file, output::bytes(file.bytes)))?;
     out.line(format!(
-        "  {} whole records, the newest of commit {}: {} values, {} deletes, {} stubs, {} tags, {} range deletes, \
-         {} drop-keys",
-        output::count(file.records),
+        "  {}, the newest of commit {}: {}, {}, {}, {}, {}, {}",
+        counted(file.records, "whole record", "whole records"),
         output::count(file.newest_seqno),
-        output::count(file.values),
-        output::count(file.deletes),
-        output::count(file.stubs),
-        output::count(file.tags),
-        output::count(file.range_deletes),
-        output::count(file.drop_keys),
+        counted(file.values, "value", "values"),
+        counted(file.deletes, "delete", "deletes"),
+        counted(file.stubs, "stub", "stubs"),
+        counted(file.tags, "tag", "tags"),
+        counted(file.range_deletes, "range delete", "range deletes"),
+        counted(file.drop_keys, "drop-key", "drop-keys"),
     ))?;
     for damage in file.damage.iter().take(PRINTED_MAX) {
         let label = out.paint(Tone::Bad, "damage:");
-        out.line(format!("  {label} {} bytes at offset {}: {}", damage.bytes, damage.offset, damage.problem))?;
+        let bytes = if damage.bytes == 1 { "byte" } else { "bytes" };
+        out.line(format!("  {label} {} {bytes} at offset {}: {}", damage.bytes, damage.offset, damage.problem))?;
     }
     if file.damaged_stretches > PRINTED_MAX as u64 {
         let (all, bytes) = (output::count(file.damaged_stretches), output::bytes(file.damaged_bytes));
@@ -151,13 +152,12 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
 fn print_keyspace(keyspace: &KeyspaceReport, out: &mut Output) -> Result<()> {
     let name = out.paint(Tone::Strong, &keyspace.name);
     out.line(format!(
-        "keyspace {name}  {} keys: {} end in a value, {} in a delete, {} in a range delete, {} moved out of the files, \
-        {} dropped",
-        output::count(keyspace.keys),
-        output::count(keyspace.values),
-        output::count(keyspace.deleted),
-        output::count(keyspace.range_deleted),
-        output::count(keyspace.moved),
-        output::count(keyspace.dropped),
+        "keyspace {name}  {}; newest records: {}, {}, {}, {} out of the files, {}",
+        counted(keyspace.keys, "key", "keys"),
+        counted(keyspace.values, "value", "values"),
+        counted(keyspace.deleted, "delete", "deletes"),
+        counted(keyspace.range_deleted, "range delete", "range deletes"),
+        counted(keyspace.moved, "move", "moves"),
+        counted(keyspace.dropped, "dropped value", "dropped values"),
     ))
 }

@@ -11,7 +11,7 @@ use crate::{
     args::Global,
     failure::Result,
     open,
-    output::{Output, Tone, bar, bytes, count},
+    output::{Output, Tone, bar, bytes, count, counted},
 };
 
 /// Cells of a bar.
@@ -29,7 +29,7 @@ pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
         out.line(format!("{}: {cause}", out.paint(Tone::Bad, "takes no writes until reopened")))?;
     }
     for why in &stats.left_out {
-        out.line(format!("{}: {why}", out.paint(Tone::Bad, "left out of compaction and collection")))?;
+        out.line(format!("{}: {why}", out.paint(Tone::Bad, "left out of compaction and GC")))?;
     }
     for keyspace in &stats.keyspaces {
         levels(keyspace, out)?;
@@ -43,34 +43,32 @@ pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
 fn levels(keyspace: &KeyspaceStats, out: &mut Output) -> Result<()> {
     let name = out.paint(Tone::Strong, &keyspace.name);
     let (placement, compaction) = (&keyspace.placement, &keyspace.compaction);
-    let entries = count(keyspace.entries_estimate);
+    let entries = counted(keyspace.entries_estimate, "entry", "entries");
     let split =
         if keyspace.partitions > 1 { format!(", {} partitions", count(keyspace.partitions)) } else { String::new() };
-    out.line(format!("\nkeyspace {name}  {placement}, {compaction}{split}, about {entries} entries"))?;
+    out.line(format!("\nkeyspace {name}  {placement}, {compaction}{split}, about {entries}"))?;
     let largest = keyspace.levels.iter().map(|l| l.bytes).max().unwrap_or(0).max(keyspace.memtable_bytes);
     let memtable = bar(keyspace.memtable_bytes, largest, WIDTH);
     out.line(format!("  mem {memtable} {:>10}", bytes(keyspace.memtable_bytes)))?;
     // Empty levels below the last non-empty one are not in use yet.
     let used = keyspace.levels.iter().rposition(|level| level.tables > 0).map_or(0, |last| last + 1);
     for level in &keyspace.levels[..used] {
-        let plural = |n: u64, noun: &str| format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" });
         out.line(format!(
             "  L{:<2} {} {:>10}  {}, {}, {}",
             level.level,
             bar(level.bytes, largest, WIDTH),
             bytes(level.bytes),
-            plural(level.runs, "run"),
-            plural(level.tables, "table"),
-            plural(level.entries, "entry").replace("entrys", "entries"),
+            counted(level.runs, "run", "runs"),
+            counted(level.tables, "table", "tables"),
+            counted(level.entries, "entry", "entries"),
         ))?;
     }
     if let Some(index) = keyspace.hash_index {
-        let (used, chained, size) = (index.buckets_used, count(index.chained), bytes(index.bytes));
+        let (used, size) = (index.buckets_used, bytes(index.bytes));
+        let chained = counted(index.chained, "entry", "entries");
         let percent = used as f64 * 100.0 / index.buckets.max(1) as f64;
         let buckets = count(index.buckets);
-        out.line(format!(
-            "  hash index of L0: {percent:.0} % of {buckets} buckets used, {chained} entries chained, {size}"
-        ))?;
+        out.line(format!("  hash index of L0: {percent:.0} % of {buckets} buckets used, {chained} chained, {size}"))?;
     }
     Ok(())
 }
@@ -81,9 +79,10 @@ fn sorted_values(keyspace: &KeyspaceStats, out: &mut Output) -> Result<()> {
     let largest = values.levels.iter().map(|level| level.bytes).max().unwrap_or(0);
     for level in &values.levels {
         let (bar, size) = (bar(level.bytes, largest, WIDTH), bytes(level.bytes));
-        let (groups, files, tagged) = (count(level.groups), count(level.files), count(level.tagged));
+        let groups = counted(level.groups, "sorted group", "sorted groups");
+        let (files, tagged) = (counted(level.files, "file", "files"), count(level.tagged));
         let dead = bytes(level.bytes - level.live_bytes);
-        let what = format!("{groups} sorted groups, {files} files, {:.1} side by side", level.overlap);
+        let what = format!("{groups}, {files}, {:.1} overlapping", level.overlap);
         out.line(format!("  v{:<2} {bar} {size:>10}  {what}, {dead} dead, {tagged} tagged", level.level))?;
     }
     Ok(())
@@ -98,10 +97,10 @@ fn space(stats: &Stats, out: &mut Output) -> Result<()> {
     if s.values_bytes > 0 {
         let (live, dead) = (s.live_values_estimate, s.dead_values_estimate);
         let bar = bar_of(live, s.values_bytes);
-        let files = count(s.value_files);
-        out.line(format!("      {bar} values in {files} files: {} live, {} dead", bytes(live), bytes(dead)))?;
+        let files = counted(s.value_files, "file", "files");
+        out.line(format!("      {bar} values in {files}: {} live, {} dead", bytes(live), bytes(dead)))?;
     }
-    for line in emptied(s) {
+    for line in drained(s) {
         out.line(format!("      {line}"))?;
     }
     let (logs, manifest) = (bytes(s.logs_bytes), bytes(s.manifest_bytes));
@@ -113,18 +112,16 @@ fn space(stats: &Stats, out: &mut Output) -> Result<()> {
 }
 
 /// What drained value files wait for.
-fn emptied(space: &SpaceStats) -> Vec<String> {
+fn drained(space: &SpaceStats) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(oldest) = &space.pinned_by {
         let (kind, seqno, age) = (oldest.kind, count(oldest.seqno), oldest.age_ms as f64 / 1e3);
         let pinned = bytes(space.pinned_bytes);
-        lines.push(format!(
-            "{pinned} of values collected, but pinned: the oldest {kind} sees commit {seqno}, {age:.1} s old"
-        ));
+        lines.push(format!("{pinned} in drained files, pinned: the oldest {kind} sees commit {seqno}, {age:.1} s old"));
     }
     if space.awaiting_sync_bytes > 0 {
         let waiting = bytes(space.awaiting_sync_bytes);
-        lines.push(format!("{waiting} of values collected, and gone with the next collection, which syncs"));
+        lines.push(format!("{waiting} in drained files that the next GC run deletes, after a sync"));
     }
     lines
 }
@@ -135,7 +132,7 @@ fn memory(stats: &Stats, out: &mut Output) -> Result<()> {
     out.line(format!("\n{}  of its limit", out.paint(Tone::Strong, "memory")))?;
     out.line(format!("      {} {} of {}", bar(used, m.limit, WIDTH), bytes(used), bytes(m.limit)))?;
     out.line(format!(
-        "      memtables {}, cache {}, filters and indexes {}, values apart {}, compactions {}",
+        "      memtables {}, cache {}, filters and indexes {}, separated values {}, compactions {}",
         bytes(m.memtables),
         bytes(m.cache),
         bytes(m.metadata),
@@ -162,8 +159,9 @@ fn moved(stats: &Stats, out: &mut Output) -> Result<()> {
         out.line(format!("      amplification: write {write:.2}, read {:.2}, space {space:.2}", stats.read_amp))?;
     }
     for stall in &stats.stalls {
-        let (count, total, max) = (count(stall.count), stall.total_us as f64 / 1e3, stall.max_us as f64 / 1e3);
-        out.line(format!("      writers {}: {count} times, {total:.1} ms in all, {max:.1} ms at most", stall.cause))?;
+        let (times, total, max) =
+            (counted(stall.count, "time", "times"), stall.total_us as f64 / 1e3, stall.max_us as f64 / 1e3);
+        out.line(format!("      writers {}: {times}, {total:.1} ms in all, {max:.1} ms at most", stall.cause))?;
     }
     Ok(())
 }
@@ -175,15 +173,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_emptied_files_wait_for_is_said() {
+    fn what_drained_files_wait_for_is_shown() {
         let dir = std::env::temp_dir().join(format!("bifold-stats-{}", std::process::id()));
         let db = Db::open(&dir).unwrap();
         let mut space = db.stats().space;
-        assert!(emptied(&space).is_empty());
+        assert!(drained(&space).is_empty());
         space.pinned_bytes = 3 << 20;
         space.pinned_by = Some(SnapshotStats { seqno: 1234, age_ms: 5600, kind: "snapshot" });
         space.awaiting_sync_bytes = 1 << 20;
-        let lines = emptied(&space);
+        let lines = drained(&space);
         assert!(lines[0].contains("3.0 MiB") && lines[0].contains("the oldest snapshot"), "{lines:?}");
         assert!(lines[0].contains("5.6 s old"), "{lines:?}");
         assert!(lines[1].contains("1.0 MiB") && lines[1].contains("sync"), "{lines:?}");

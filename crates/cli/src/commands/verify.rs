@@ -57,7 +57,8 @@ pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
 }
 
 fn print(path: &Path, report: &Report, out: &mut Output) -> Result<()> {
-    let read = format!("{} in {} files", output::bytes(report.bytes), output::count(report.files));
+    let files = output::counted(report.files, "file", "files");
+    let read = format!("{} in {files}", output::bytes(report.bytes));
     if report.ok {
         let sound = out.paint(Tone::Good, "sound");
         return out.line_now(format!("{}: {sound}, read {read} in {:.1} s", path.display(), report.seconds));
@@ -67,10 +68,10 @@ fn print(path: &Path, report: &Report, out: &mut Output) -> Result<()> {
         let offset = problem.offset.map(|offset| format!(" at offset {offset}")).unwrap_or_default();
         out.line(format!("{}{file}{offset}: {}", out.paint(Tone::Bad, "damage: "), problem.problem))?;
     }
-    let found = out.paint(Tone::Bad, &format!("{} problems", report.problems.len()));
+    let found = out.paint(Tone::Bad, &output::counted(report.problems.len() as u64, "problem", "problems"));
     out.line_now(format!(
         "{}: {found}, read {read}; restore from a backup (a checkpoint shares its files with the database), or save \
-    what is whole with `bifold salvage`",
+         what is intact with `bifold salvage`",
         path.display()
     ))
 }

@@ -99,7 +99,7 @@ mod tests {
         }
 
         #[test]
-        fn escapes_come_back_from_their_likes(bytes in proptest::collection::vec(
+        fn texts_that_look_like_escapes_come_back(bytes in proptest::collection::vec(
             prop_oneof![Just(b'\\'), Just(b't'), Just(b'x'), Just(b'\t'), Just(b'\r'), Just(0xff), Just(b'0')], 0..12)
         ) {
             prop_assert_eq!(unescape(&escaped(&bytes)), Ok(bytes));

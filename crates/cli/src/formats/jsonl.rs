@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Pair, base64};
+use super::{Entry, base64};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,7 +41,7 @@ fn split(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
 ///
 /// # Errors
 /// In words, what is wrong with the line.
-pub fn read(line: &[u8]) -> Result<Pair, String> {
+pub fn read(line: &[u8]) -> Result<Entry, String> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|e| describe(&e))?;
     Ok((join("key", line.key, line.key_base64)?, join("value", line.value, line.value_base64)?))
 }

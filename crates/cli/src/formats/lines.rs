@@ -5,19 +5,19 @@ use std::{
     path::Path,
 };
 
-use super::{Format, Pair, check, jsonl, tsv};
+use super::{Entry, Format, check, jsonl, tsv};
 use crate::failure::{Failure, Result};
 
 /// Calls `each` for each entry of an input, with its line. `name` is the name of the input in messages about wrong
 /// lines.
 ///
 /// # Errors
-/// `FILE:LINE: what is wrong` for the first bad line; the system's; those of `each`.
+/// `FILE:LINE: what is wrong` for the first bad line; errors of the system and of `each`.
 pub fn read(
     input: impl Read,
     name: &Path,
     format: Format,
-    mut each: impl FnMut(Pair, &[u8]) -> Result<()>,
+    mut each: impl FnMut(Entry, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut reader = BufReader::with_capacity(256 << 10, input);
     let mut line = Vec::new();
@@ -30,8 +30,8 @@ pub fn read(
             Err(Unread::System(error)) => return Err(Failure::file("read", name, &error)),
             Err(Unread::Bad(why)) => return Err(bad(why)),
         }
-        let pair = parse(without_end(&line), format).map_err(bad)?;
-        each(pair, &line)?;
+        let entry = parse(without_end(&line), format).map_err(bad)?;
+        each(entry, &line)?;
     }
     Ok(())
 }
@@ -42,7 +42,7 @@ enum Unread {
     Bad(String),
 }
 
-/// Reads a line with its line ending, and returns whether there is one. A line that cannot be right is not read to
+/// Reads a line with its line ending, and returns whether there is one. A line that cannot be valid is not read to
 /// its end: it may have none.
 fn next(reader: &mut impl BufRead, line: &mut Vec<u8>, format: Format) -> std::result::Result<bool, Unread> {
     loop {
@@ -65,7 +65,7 @@ fn next(reader: &mut impl BufRead, line: &mut Vec<u8>, format: Format) -> std::r
     }
 }
 
-/// Refuses the beginning of a line that cannot become right, whatever follows.
+/// Refuses the beginning of a line that cannot become valid, whatever follows.
 fn check_unended(line: &[u8], format: Format) -> std::result::Result<(), String> {
     let (most, longest_key) = match format {
         // An escape takes four bytes for one; `\u0000` in JSON takes six.
@@ -80,7 +80,7 @@ fn check_unended(line: &[u8], format: Format) -> std::result::Result<(), String>
         return Err("the line does not begin with `{`: a line is {\"key\":\"…\",\"value\":\"…\"}".to_owned());
     }
     if line.len() > most {
-        return Err(format!("the line has more than {most} bytes: no pair is longer"));
+        return Err(format!("the line has more than {most} bytes: no entry is longer"));
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ fn without_end(line: &[u8]) -> &[u8] {
 ///
 /// # Errors
 /// In words, what is wrong with the line.
-pub fn parse(line: &[u8], format: Format) -> std::result::Result<Pair, String> {
+pub fn parse(line: &[u8], format: Format) -> std::result::Result<Entry, String> {
     if line.is_empty() {
         return Err("the line is empty".to_owned());
     }
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_pair_comes_back_from_its_line(key in proptest::collection::vec(any::<u8>(), 1..20), value: Vec<u8>) {
+        fn any_entry_comes_back_from_its_line(key in proptest::collection::vec(any::<u8>(), 1..20), value: Vec<u8>) {
             for format in [Format::Tsv, Format::Jsonl] {
                 let line = write(format, &key, &value);
                 prop_assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1);
@@ -145,7 +145,7 @@ mod tests {
 
     /// Such lines have no end: they are refused long before memory is full.
     #[test]
-    fn a_line_without_end_is_refused_where_it_cannot_be_right_any_more() {
+    fn a_line_without_end_is_refused_where_it_can_no_longer_be_valid() {
         for (format, byte, why) in [
             (Format::Tsv, b'x', "FILE:2: there is no tab in the first 262144 bytes"),
             (Format::Jsonl, b'x', "FILE:2: the line does not begin with `{`"),

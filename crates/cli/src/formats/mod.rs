@@ -22,7 +22,7 @@ pub enum Format {
 }
 
 /// A key and its value.
-pub type Pair = (Vec<u8>, Vec<u8>);
+pub type Entry = (Vec<u8>, Vec<u8>);
 
 /// Checks what a store would refuse, with messages for command line users.
 pub fn check(key: &[u8], value_len: usize) -> Result<(), String> {

@@ -18,7 +18,7 @@ pub struct Tree {
     /// Symbolic links, sockets and the like, which are left out.
     pub skipped: u64,
     /// Whether the walk ended early, at one of its limits.
-    pub cut: bool,
+    pub is_limited: bool,
 }
 
 /// A regular file in a directory.
@@ -32,7 +32,7 @@ pub struct TreeFile {
     pub bytes: u64,
 }
 
-/// Which files of a directory are listed.
+/// Which files of a directory are included.
 pub struct Walk<'a> {
     /// Directories that are left out, with everything below them.
     pub leave_out: &'a dyn Fn(&Path) -> bool,
@@ -81,7 +81,7 @@ pub fn list(root: &Path, walk: &Walk<'_>) -> Result<Tree> {
             }
             match if kind.is_file() { describe(root, path).map(Some) } else { Ok(None) } {
                 Ok(Some(file)) if tree.files.len() == walk.files_max || tree.bytes + file.bytes > walk.bytes_max => {
-                    tree.cut = true;
+                    tree.is_limited = true;
                     pending.clear();
                     break;
                 }

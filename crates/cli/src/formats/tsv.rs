@@ -1,6 +1,6 @@
 //! KEY, a tab, VALUE, a newline; both escaped as in [`super::escape`].
 
-use super::{Pair, escape};
+use super::{Entry, escape};
 
 /// Appends a line to `out`.
 pub fn write(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
@@ -14,7 +14,7 @@ pub fn write(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// In words, what is wrong with the line.
-pub fn read(line: &[u8]) -> Result<Pair, String> {
+pub fn read(line: &[u8]) -> Result<Entry, String> {
     let line = std::str::from_utf8(line)
         .map_err(|e| format!("byte {} of the line is not UTF-8: write such bytes as \\xHH", e.valid_up_to() + 1))?;
     let (key, value) =
@@ -22,6 +22,6 @@ pub fn read(line: &[u8]) -> Result<Pair, String> {
     if value.contains('\t') {
         return Err("there is more than one tab: a tab within a key or value is written \\t".to_owned());
     }
-    let part = |what: &str, text: &str| escape::unescape(text).map_err(|why| format!("in the {what}, {why}"));
-    Ok((part("key", key)?, part("value", value)?))
+    let field = |what: &str, text: &str| escape::unescape(text).map_err(|why| format!("in the {what}, {why}"));
+    Ok((field("key", key)?, field("value", value)?))
 }

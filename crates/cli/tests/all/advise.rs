@@ -1,4 +1,4 @@
-//! `advise`: what it recommends, that its options are taken, and what is refused.
+//! `advise`: what it recommends, that its options work, and what it refuses.
 
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ fn all_placements_are_compared_and_the_best_comes_first() {
 }
 
 #[test]
-fn it_can_say_that_values_had_better_stay_with_their_keys() {
+fn the_advice_can_be_to_keep_values_inline() {
     let dir = Scratch::new();
     let short = dir.write("short.toml", SESSIONS.replace("\"1KiB\"", "100").replace("1_000_000", "8_000_000"));
     let report = json(&["--workload", text(&short), "--set", "memory_limit=128MiB"]);
@@ -56,7 +56,7 @@ fn it_can_say_that_values_had_better_stay_with_their_keys() {
 }
 
 #[test]
-fn options_that_it_writes_open_a_database() {
+fn the_options_it_writes_open_a_database() {
     let dir = Scratch::new();
     let (db, options) = (dir.path("db"), dir.path("options.toml"));
     for value_bytes in ["100", "1000", "\"64KiB\"", "[{ bytes = 100, share = 5 }, { bytes = 5000 }]"] {
@@ -73,15 +73,15 @@ fn options_that_it_writes_open_a_database() {
 }
 
 #[test]
-fn a_database_tells_its_sizes_and_writes() {
+fn sizes_and_writes_come_from_a_database() {
     let dir = Scratch::new();
     let db = dir.path("db");
     let lines = |round: u32| {
         (0..500).map(|n| format!("user/{n:04}\t{}\n", format!("{round}").repeat(2000))).collect::<String>()
     };
     for round in 0..4 {
-        let pairs = dir.write("pairs.tsv", lines(round));
-        bifold(&["import", text(&db), text(&pairs), "--set", "keyspace.preset=hashkv"]).ok();
+        let entries = dir.write("entries.tsv", lines(round));
+        bifold(&["import", text(&db), text(&entries), "--set", "keyspace.preset=hashkv"]).ok();
     }
     let report = json(&["--db", text(&db), "--reads-per-write", "3"]);
     let workload = &report["workload"];
@@ -90,7 +90,7 @@ fn a_database_tells_its_sizes_and_writes() {
     let operations = &workload["operations"];
     let share = |name: &str| operations[name].as_f64().unwrap();
     assert!((share("read") - 0.75).abs() < 1e-9 && share("update") > 2.5 * share("insert"), "{operations}");
-    // Sizes of the one, operations of the other.
+    // Sizes of the database, operations of the file.
     let described = dir.write("w.toml", SESSIONS);
     let both = json(&["--db", text(&db), "--workload", text(&described)]);
     assert_eq!(
@@ -111,7 +111,7 @@ fn a_trace_is_a_workload_too() {
 }
 
 #[test]
-fn what_cannot_be_advised_on_is_refused_and_nothing_is_left() {
+fn bad_workloads_are_refused_and_nothing_is_left() {
     let dir = Scratch::new();
     let file = |name: &str, content: &str| text(&dir.write(name, content)).to_owned();
     let refused = |words: &[&str], says: &str| {

@@ -1,11 +1,11 @@
-//! What is wrong is said in one line, the exit code is 2, and nothing is written.
+//! Errors are one line, the exit code is 2, and nothing is written.
 
 use std::fs;
 
 use super::{Scratch, bifold, finish, text};
 
 #[test]
-fn bad_lines_are_named_and_no_database_is_made() {
+fn bad_lines_are_named_and_no_database_is_created() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     for (name, content, place, why) in [
@@ -62,7 +62,7 @@ fn the_wrong_kind_of_input_is_refused() {
 }
 
 #[test]
-fn a_database_that_is_not_there_is_an_error_and_stays_so() {
+fn a_missing_database_is_an_error_and_is_not_created() {
     let scratch = Scratch::new();
     let db = scratch.path("none");
     for args in [
@@ -81,7 +81,7 @@ fn a_database_that_is_not_there_is_an_error_and_stays_so() {
         assert!(line.contains(text(&db)), "{line}");
         assert!(!db.exists() && !scratch.path("copy").exists(), "{args:?}");
     }
-    // A directory without a database is no better, and stays as it is.
+    // So is a directory without a database, which stays empty.
     fs::create_dir(&db).unwrap();
     for command in ["scan", "stats", "verify", "compact", "gc"] {
         bifold(&[command, text(&db)]).refused(2);
@@ -89,7 +89,7 @@ fn a_database_that_is_not_there_is_an_error_and_stays_so() {
     }
 }
 
-/// Whatever is asked of it: a database that has lost its manifest is neither empty nor new nor absent.
+/// For every command, a database that has lost its manifest is neither empty nor new nor missing.
 #[test]
 fn a_lost_manifest_is_damage_for_every_command() {
     let scratch = Scratch::new();
@@ -134,7 +134,7 @@ fn a_lost_manifest_is_damage_for_every_command() {
 }
 
 #[test]
-fn unusable_keys_values_and_options_are_refused_before_a_database_is_made() {
+fn unusable_keys_values_and_options_are_refused_before_a_database_is_created() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let bad_options = scratch.write("bad.toml", "memory_limit = 1\nx = 2\n");
@@ -218,7 +218,7 @@ fn help_teaches_by_example() {
 }
 
 #[test]
-fn a_database_open_elsewhere_is_said_to_be_locked() {
+fn a_database_open_elsewhere_is_reported_as_locked() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     bifold(&["put", text(&db), "k", "v"]).ok();

@@ -1,9 +1,9 @@
-//! bench: figures that scripts rely on.
+//! bench: the figures that scripts rely on.
 
 use super::{Scratch, bifold, text};
 
 #[test]
-fn every_phase_is_a_json_object_with_the_promised_figures() {
+fn every_phase_is_a_json_object_with_the_documented_figures() {
     let scratch = Scratch::new();
     let dir = scratch.path("bench");
     let workloads = "load,update,read,missing,scan,mix,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,settle,compact";
@@ -27,7 +27,7 @@ fn every_phase_is_a_json_object_with_the_promised_figures() {
     assert_eq!(phases[0]["user_bytes_written"], 2000 * 324);
     assert!(phases[0]["write_amp"].as_f64() >= Some(1.0), "{}", phases[0]);
     assert_eq!(phases[3]["not_found"], 2000);
-    assert!(dir.exists(), "a directory that was asked for stays");
+    assert!(dir.exists(), "the given directory is kept");
 }
 
 #[test]
@@ -51,11 +51,31 @@ fn two_option_sets_are_compared_in_turns() {
         assert_eq!(phase["b"]["store"], "bifold keyspace.compression=lz4");
         assert!(phase["ratio"]["ops_per_sec"].as_f64() > Some(0.0), "{phase}");
     }
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "the rounds' databases are gone");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0, "databases of the rounds are left");
+}
+
+/// All sides get the file, then --set; what --compare names comes last.
+#[test]
+fn options_of_all_sides_come_from_a_file_and_from_words() {
+    let scratch = Scratch::new();
+    let (dir, file) = (scratch.path("compare"), scratch.write("options.toml", "[keyspace]\nplacement = \"hashkv\"\n"));
+    let args = ["bench", "--num", "200", "--workload", "load,read,load", "--dir", text(&dir), "--rounds", "1"];
+    let with = ["--options", text(&file), "--set", "keyspace.compression=zstd", "--durability", "memory"];
+    let said = bifold(&[&args[..], &with, &["--compare=keyspace.compression=lz4"]].concat()).ok();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[1].starts_with("round 1 A load ") && lines[2].starts_with("round 1 B load "), "{said}");
+    // For each of the three phases: A, B and the ratio.
+    assert_eq!(lines.iter().filter(|line| line.contains(" A ")).count(), 2 + 3, "{said}");
+    assert_eq!(lines.iter().filter(|line| line.contains(" × ")).count(), 3, "{said}");
+    let wrong = bifold(&[&args[..], &with, &["--compare=keyspace.placement=nowhere"]].concat()).refused(2);
+    assert!(wrong.contains("nowhere"), "{wrong}");
+    std::fs::write(&file, "[keyspace]\nplacement = 7\n").unwrap();
+    let wrong = bifold(&[&args[..], &with, &["--compare=keyspace.compression=lz4"]].concat()).refused(2);
+    assert!(wrong.contains("options.toml"), "{wrong}");
 }
 
 #[test]
-fn senseless_plans_are_refused_before_anything_runs() {
+fn invalid_plans_are_refused_before_anything_runs() {
     let scratch = Scratch::new();
     let dir = scratch.path("bench");
     for (args, why) in [

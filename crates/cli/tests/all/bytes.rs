@@ -1,4 +1,4 @@
-//! What is typed is what is stored, and what is stored is what is printed: byte by byte, whatever the bytes.
+//! Any bytes are stored as typed, and printed as stored.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -28,9 +28,9 @@ fn arguments_are_taken_literally() {
     }
 }
 
-/// Of arguments all bytes but 0, which no argument can have; of standard input and files all.
+/// Arguments have all bytes but 0, which no argument can have; standard input and files have all.
 #[test]
-fn every_byte_goes_in_and_comes_out_by_every_way() {
+fn every_byte_can_be_stored_and_read_in_every_way() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let db = text(&db);
@@ -53,7 +53,7 @@ fn every_byte_goes_in_and_comes_out_by_every_way() {
     for key in ["at", "option", "dash", "escaped"] {
         assert_eq!(bifold(&["get", db, key]).out, all, "{key}");
         assert_eq!(bifold(&["get", db, key, "--raw"]).out, all, "{key}");
-        // What is printed with escapes can be typed with escapes.
+        // The printed escapes can be typed again.
         let printed = bifold(&["get", db, "--escape", key]).ok();
         bifold(&["put", db, "--escape", "again", printed.trim_end_matches('\n')]).ok();
         assert_eq!(bifold(&["get", db, "again"]).out, all, "{key}");
@@ -69,7 +69,7 @@ fn every_byte_goes_in_and_comes_out_by_every_way() {
 }
 
 #[test]
-fn what_begins_with_an_at_sign_or_a_dash_can_be_typed_too() {
+fn values_that_begin_with_an_at_sign_or_a_dash_can_be_typed() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let db = text(&db);
@@ -105,9 +105,9 @@ fn a_reader_that_takes_one_byte_of_a_value_is_no_error() {
     }
 }
 
-/// An endless value is refused, by whichever way it comes, and ends no process by its memory.
+/// An endless value is refused, from standard input and from a file, before it exhausts memory.
 #[test]
-fn a_value_that_memory_has_no_room_for_is_an_error() {
+fn a_value_that_exceeds_memory_is_an_error() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let program = env!("CARGO_BIN_EXE_bifold");

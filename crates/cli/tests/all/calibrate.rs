@@ -1,5 +1,4 @@
-//! Measuring a device: the profile that comes out, what it is good for, and that nothing is left behind. No figure of
-//! time is looked at.
+//! Measuring a device: the profile, its use, and that nothing is left behind. No test depends on a measured figure.
 
 use std::{fs, path::Path, thread, time::Duration};
 
@@ -44,7 +43,7 @@ fn a_profile_is_written_and_beta_comes_from_it() {
     assert!((both * (1.0 / read + 1.0 / write) - 2.0).abs() < 1e-9, "{json}");
     assert!((json["cost_ratio"].as_f64().unwrap() * both - 24.0).abs() < 1e-9, "{json}");
     assert_eq!((json["device"]["unit_bytes"].as_u64(), json["device"]["depth"].as_u64()), (Some(8192), Some(4)));
-    // 32 is the depth unless another is given, and the table says where beta comes from.
+    // The default depth is 32, and the table says where beta comes from.
     let table = model("--unit 8KiB", &profile).ok();
     assert!(table.contains("profile.toml at 8.0 KiB, depth 32: "), "{table}");
 
@@ -68,14 +67,14 @@ fn json_goes_to_standard_output_and_to_no_file() {
         let is_beta = |value: &Value| value.as_f64().is_some_and(|b| b > 0.0 && b <= 1.0);
         assert!(["read", "write", "both"].into_iter().all(|name| is_beta(&beta[name])), "{beta}");
     }
-    // Where nothing is said, it goes to a file in the working directory.
+    // By default it goes to a file in the working directory.
     let words = [&["vat", "calibrate", "."], &TINY[..]].concat();
     finish(command(&words).current_dir(&scratch.0)).ok();
     assert!(scratch.path("device.toml").is_file());
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_and_nothing_is_left() {
+fn bad_arguments_are_refused_and_nothing_is_left() {
     let scratch = Scratch::new();
     let dir = scratch.path("device");
     fs::create_dir(&dir).unwrap();
@@ -98,7 +97,7 @@ fn what_cannot_be_measured_is_refused_and_nothing_is_left() {
         let said = refused(&dir, more);
         assert!(parts.iter().all(|part| said.contains(part)), "{more:?}: {said}");
     }
-    // A place for the profile is asked for before anything is measured.
+    // The path of the profile is checked before anything is measured.
     let said = calibrate(&dir, &["--out", text(&dir)]).refused(2);
     assert!(said.contains("is not a regular file"), "{said}");
     let said = calibrate(&dir, &["--out", text(&scratch.path("no/such/profile.toml"))]).refused(2);
@@ -110,7 +109,8 @@ fn what_cannot_be_measured_is_refused_and_nothing_is_left() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_directory_that_cannot_be_written_is_named_before_measuring() {
-    // Where nobody may make files, not even root. The file system has no free space either, which may be said first.
+    // Nobody can create files there, not even root. The file system has no free space either, which may be reported
+    // first.
     let said = bifold(&["vat", "calibrate", "/proc/self", "--json"]).refused(2);
     assert!(said.contains("/proc/self"), "{said}");
 }
@@ -123,7 +123,7 @@ fn nothing_is_left_after_a_failure_or_a_kill() {
     let scratch = Scratch::new();
     let words = [&["vat", "calibrate", ".", "--json"], &TINY[..]].concat();
     let mut limited = std::process::Command::new("sh");
-    // Files may have a few MiB at most, and the signal that tells so is ignored: writing the test file fails.
+    // Files may have a few MiB at most, and the signal about that is ignored: writing the test file fails.
     let script = format!("trap '' XFSZ; ulimit -f 4096; exec {} \"$@\"", env!("CARGO_BIN_EXE_bifold"));
     limited.args(["-c", &script, "sh"]).args(&words).current_dir(&scratch.0);
     let said = finish(&mut limited).refused(2);
@@ -139,7 +139,7 @@ fn nothing_is_left_after_a_failure_or_a_kill() {
 }
 
 #[test]
-fn a_profile_that_cannot_be_used_is_named() {
+fn an_unusable_profile_is_named() {
     let scratch = Scratch::new();
     let row = "[[measured]]\nunit_bytes = 4096\ndepth = 32\nsequential_read_bytes_per_second = 100\n\
         random_read_bytes_per_second = 50\nsequential_write_bytes_per_second = 100\nrandom_write_bytes_per_second = \
@@ -170,6 +170,6 @@ fn a_profile_that_cannot_be_used_is_named() {
         let said = model("--unit 4096", &path).refused(2);
         assert!(said.contains(&format!("{name}: not a device profile: ")) && said.contains(says), "{said}");
     }
-    let said = model("--unit 4096", &scratch.path("gone")).refused(2);
-    assert!(said.contains("cannot read") && said.contains("gone"), "{said}");
+    let said = model("--unit 4096", &scratch.path("missing")).refused(2);
+    assert!(said.contains("cannot read") && said.contains("missing"), "{said}");
 }

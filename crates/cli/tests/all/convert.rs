@@ -1,4 +1,4 @@
-//! A copy with another placement is the same database otherwise, and has its name only when it is whole.
+//! A copy with another placement has the same entries, and gets its name only when it is complete.
 
 use std::{fs, path::PathBuf};
 
@@ -21,7 +21,7 @@ fn exported(db: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn every_placement_holds_the_same_pairs() {
+fn every_placement_holds_the_same_entries() {
     let scratch = Scratch::new();
     let mut from = database(&scratch);
     let all = exported(&from);
@@ -35,7 +35,7 @@ fn every_placement_holds_the_same_pairs() {
         assert!(exported(&to) == all, "{placement}");
         assert_eq!(bifold(&["verify", text(&to), "--json"]).json()[0]["ok"], true);
         let values = fs::read_dir(&to).unwrap().filter(|e| text(&e.as_ref().unwrap().path()).ends_with(".val")).count();
-        // Values of `unikv` leave their keys when level 0 is full.
+        // `unikv` separates values when level 0 is full.
         assert_eq!(values == 0, ["inline", "unikv"].contains(&placement), "{placement}: {values} value files");
         assert!(!scratch.path(&format!("{placement}.partial")).exists());
         from = to;
@@ -44,7 +44,7 @@ fn every_placement_holds_the_same_pairs() {
 }
 
 #[test]
-fn options_of_keyspaces_go_with_them_but_for_those_that_are_set() {
+fn keyspaces_keep_their_options_except_those_that_are_set() {
     let scratch = Scratch::new();
     let (db, to) = (database(&scratch), scratch.path("new"));
     let set = ["--set", "keyspace.values.separate_from_bytes=1MiB", "--set", "memory_limit=64MiB"];
@@ -60,7 +60,7 @@ fn options_of_keyspaces_go_with_them_but_for_those_that_are_set() {
 }
 
 #[test]
-fn what_is_in_the_way_is_named_and_left_alone() {
+fn existing_files_are_named_and_left_alone() {
     let scratch = Scratch::new();
     let db = database(&scratch);
     let (used, partial) = (scratch.path("used"), scratch.path("new.partial"));
@@ -82,7 +82,7 @@ fn what_is_in_the_way_is_named_and_left_alone() {
 }
 
 #[test]
-fn a_source_that_is_open_elsewhere_is_said_to_be_locked() {
+fn a_source_that_is_open_elsewhere_is_reported_as_locked() {
     let scratch = Scratch::new();
     let (db, to) = (database(&scratch), scratch.path("new"));
     // The demo's writer holds the database until its pipe closes.
@@ -96,7 +96,7 @@ fn a_source_that_is_open_elsewhere_is_said_to_be_locked() {
 }
 
 #[test]
-fn a_damaged_source_leaves_only_what_is_called_partial() {
+fn a_damaged_source_leaves_only_a_partial_directory() {
     let scratch = Scratch::new();
     let (db, to) = (database(&scratch), scratch.path("new"));
     bifold(&["compact", text(&db)]).ok();

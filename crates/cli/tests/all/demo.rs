@@ -1,4 +1,4 @@
-//! demo: the first thing anyone types.
+//! demo: the first command a user types.
 
 use super::{Scratch, bifold, text};
 
@@ -11,7 +11,7 @@ fn tree(scratch: &Scratch) {
 }
 
 #[test]
-fn the_demo_keeps_what_it_acknowledged_and_tells_what_to_type_next() {
+fn the_demo_keeps_acknowledged_commits_and_prints_what_to_type_next() {
     let scratch = Scratch::new();
     tree(&scratch);
     let db = scratch.path("demo's db");
@@ -22,7 +22,7 @@ fn the_demo_keeps_what_it_acknowledged_and_tells_what_to_type_next() {
     assert!(bifold(&["verify", text(&db)]).ok().contains("sound"));
     assert_eq!(bifold(&["scan", text(&db), "--prefix", ".git"]).ok(), "");
 
-    // Every command it proposes works, in a shell, apart from the long one.
+    // Every command it proposes works in a shell, except the long one.
     let next = said.split("What to type next").nth(1).unwrap();
     let commands: Vec<&str> =
         next.lines().filter_map(|line| line.split_once("  #")).map(|(command, _)| command.trim()).collect();
@@ -34,11 +34,11 @@ fn the_demo_keeps_what_it_acknowledged_and_tells_what_to_type_next() {
 }
 
 #[test]
-fn the_demo_takes_files_of_lines_and_pairs_and_prints_json() {
+fn the_demo_takes_files_of_lines_and_entries_and_prints_json() {
     let scratch = Scratch::new();
     for (name, content) in [
         ("words.txt", (0..100).map(|n| format!("word {n}\n")).collect::<String>()),
-        ("pairs.tsv", (0..100).map(|n| format!("k{n}\tv{n}\n")).collect()),
+        ("entries.tsv", (0..100).map(|n| format!("k{n}\tv{n}\n")).collect()),
     ] {
         let file = scratch.write(name, content);
         let db = scratch.path(&format!("{name}.db"));

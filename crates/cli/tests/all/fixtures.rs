@@ -17,8 +17,8 @@ fn databases_of_older_releases_are_sound_and_export_what_they_always_did() {
         }
         let db = scratch.path("db");
         assert_eq!(bifold(&["verify", text(&db), "--json"]).json()[0]["ok"], true);
-        let beside = fs::read_dir(&fixture).unwrap().map(|entry| entry.unwrap().path());
-        for tsv in beside.filter(|path| path.extension().is_some_and(|end| end == "tsv")) {
+        let files = fs::read_dir(&fixture).unwrap().map(|entry| entry.unwrap().path());
+        for tsv in files.filter(|path| path.extension().is_some_and(|end| end == "tsv")) {
             let keyspace = tsv.file_stem().unwrap().to_str().unwrap();
             let golden = fs::read_to_string(&tsv).unwrap();
             let exported = bifold(&["export", text(&db), "--keyspace", keyspace, "--format", "tsv"]).ok();
@@ -26,5 +26,5 @@ fn databases_of_older_releases_are_sound_and_export_what_they_always_did() {
             seen += exported.lines().count();
         }
     }
-    assert!(seen > 400, "only {seen} pairs");
+    assert!(seen > 400, "only {seen} entries");
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and SIGKILL: the program ends by the signal, and leaves nothing that is not whole.
+//! Ctrl-C, SIGTERM and SIGKILL: the program ends by the signal, and leaves nothing incomplete.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
-/// Whoever runs the tests may ignore signals, and programs inherit that.
+/// The process that runs the tests may ignore signals, and its children inherit that.
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT,TERM").arg(env!("CARGO_BIN_EXE_bifold")).args(args);
@@ -29,7 +29,7 @@ fn send(child: &Child, signal: i32) {
     assert!(sent.success());
 }
 
-/// Waits until `is_so`, while `child` runs. Answers whether it still ran then.
+/// Waits until `is_so`, while `child` runs. Returns whether it still ran then.
 fn wait_until(child: &mut Child, is_so: impl Fn() -> bool) -> bool {
     loop {
         if child.try_wait().unwrap().is_some() {
@@ -63,7 +63,7 @@ fn an_import_from_a_pipe_leaves_no_temporary_file() {
     }
 }
 
-/// A database that `convert` is at for a while.
+/// A database that takes `convert` a while.
 fn filled(scratch: &Scratch) -> std::path::PathBuf {
     let db = scratch.path("db");
     let args = ["bench", "--dir", text(&db), "--workload", "load", "--num", "60000", "--value-size", "1000"];
@@ -89,7 +89,7 @@ fn a_conversion_that_is_interrupted_leaves_nothing() {
 }
 
 #[test]
-fn a_benchmark_that_is_interrupted_takes_its_temporary_database_away() {
+fn a_benchmark_that_is_interrupted_removes_its_temporary_database() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path("tmp")).unwrap();
     let mut bench = command(&["bench", "--workload", "load", "--num", "100000000"]);
@@ -100,9 +100,9 @@ fn a_benchmark_that_is_interrupted_takes_its_temporary_database_away() {
     assert!(is_empty(&scratch.path("tmp")));
 }
 
-/// A database needs nobody to clean up after it.
+/// A database needs no cleanup.
 #[test]
-fn what_is_interrupted_while_it_writes_leaves_a_sound_database() {
+fn a_writer_that_is_interrupted_leaves_a_sound_database() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let lines: String = (0..200_000).map(|n| format!("key {n:08}\tvalue {n}\n")).collect();

@@ -1,4 +1,4 @@
-//! lab: experiments that can be found, runs that add up and go on, reports.
+//! lab: the list of experiments, runs that add up and can be continued, reports.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ fn runs(dir: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn every_experiment_says_what_it_claims() {
+fn every_experiment_lists_its_claims() {
     let experiments = bifold(&["lab", "list", "--json"]).json();
     let said = bifold(&["lab", "list", "--claims"]).ok();
     for experiment in &experiments {
@@ -43,7 +43,7 @@ fn a_run_adds_up_and_is_not_made_twice() {
         check(&run);
     }
     assert_eq!(bifold(&args).json(), first);
-    assert_eq!(fs::read(dir.join("runs.jsonl")).unwrap(), made, "runs that were there were made again");
+    assert_eq!(fs::read(dir.join("runs.jsonl")).unwrap(), made, "existing runs were made again");
     assert!(!dir.join("bifold-lab-store").exists(), "a store was left behind");
     let more = bifold(&[&args[..], &["--rounds", "2"]].concat()).json();
     assert_eq!(more[0]["rounds"], 2);
@@ -65,7 +65,7 @@ fn check(run: &Value) {
     }
     for account in run["accounts"].as_array().unwrap() {
         let by_source: u64 = account["by_source"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
-        // Where the system does not tell there is nothing to compare with.
+        // Not every system counts the bytes of system calls.
         if let Some(called) = account["called"].as_u64() {
             let ratio = by_source as f64 / called as f64;
             assert!((0.98..=1.02).contains(&ratio), "{what}: {by_source} bytes by source, the system saw {called}");
@@ -77,11 +77,11 @@ fn check(run: &Value) {
     assert!(run["spec"]["plan"]["seed"].is_u64() && run["version"].is_string(), "{what}");
 }
 
-/// JSON has no word for what is not finite: such a figure would be `null`.
+/// JSON has no infinite numbers: such a figure would be `null`.
 fn check_finite(value: &Value, what: &str) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| {
-            // Neither is told by every system.
+            // Not every system reports these two.
             if name != "called" && name != "peak_rss_bytes" {
                 check_finite(value, &format!("{what} {name}"));
             }
@@ -92,15 +92,15 @@ fn check_finite(value: &Value, what: &str) {
     }
 }
 
-/// Where runs are cheapest: small files by the thousand come and go within seconds, which some file systems are slow
-/// at (ext4 looks at every inode that was freed lately before it makes a file).
+/// The fastest place for runs. They create and delete thousands of small files within seconds, which is slow in some
+/// file systems (ext4 looks at every recently freed inode before it creates a file).
 fn place(scratch: &Scratch) -> PathBuf {
     let memory = Path::new("/dev/shm");
     let name = format!("bifold-lab-{}-{}", std::process::id(), scratch.0.file_name().unwrap().to_string_lossy());
     if memory.is_dir() { memory.join(name) } else { scratch.path("data") }
 }
 
-/// Runs experiments at the smallest scale; answers how they came out.
+/// Runs experiments at the smallest scale, and returns their results.
 fn run_tiny(scratch: &Scratch, names: &[&str], out: &Path, seed: &str) -> Vec<Value> {
     let data = place(scratch);
     let args = ["--scale", "tiny", "--json", "--seed", seed, "--out", text(out), "--data", text(&data)];
@@ -109,7 +109,7 @@ fn run_tiny(scratch: &Scratch, names: &[&str], out: &Path, seed: &str) -> Vec<Va
     lines
 }
 
-/// What was asked of which key, by spec and step.
+/// The digest of all operations and their keys, by spec and step.
 fn asked(dir: &Path) -> BTreeMap<String, String> {
     let of_run = |run: Value| {
         let steps = run["steps"].as_array().unwrap().clone();
@@ -121,15 +121,15 @@ fn asked(dir: &Path) -> BTreeMap<String, String> {
     runs(dir).into_iter().flat_map(of_run).collect()
 }
 
-/// The proof of the lab: all of it, twice.
+/// Runs everything twice.
 #[test]
-fn every_experiment_is_complete_adds_up_and_asks_the_same_again() {
+fn every_experiment_is_complete_adds_up_and_repeats_the_same_operations() {
     let scratch = Scratch::new();
     let (first, again) = (scratch.path("first"), scratch.path("again"));
     let experiments = run_tiny(&scratch, &["all"], &first, "1");
     for experiment in &experiments {
         for outcome in experiment["checks"].as_array().unwrap() {
-            // Other stores are measured where they are built in.
+            // Other stores are measured only in builds that have them.
             let what = outcome["what"].as_str().unwrap();
             let other = what.ends_with("rocksdb") || what.ends_with("peer");
             assert!(outcome["ours"].is_f64() || other, "{}: nothing was measured: {outcome}", experiment["experiment"]);
@@ -146,7 +146,7 @@ fn every_experiment_is_complete_adds_up_and_asks_the_same_again() {
 }
 
 #[test]
-fn another_seed_asks_something_else() {
+fn another_seed_chooses_other_operations() {
     let scratch = Scratch::new();
     let run = |seed: &str| {
         let out = scratch.path(seed);
@@ -160,7 +160,7 @@ fn another_seed_asks_something_else() {
 }
 
 #[test]
-fn stores_are_compared_and_wrong_ones_named() {
+fn stores_are_compared_and_unknown_ones_named() {
     let scratch = Scratch::new();
     let dir = scratch.path("compare");
     let args = ["lab", "compare", "--peers", "none", "--scale", "tiny", "--out", text(&dir)];
@@ -184,9 +184,9 @@ fn stores_are_compared_and_wrong_ones_named() {
     }
 }
 
-/// Control groups are not everybody's to make: where they are not, the error says so.
+/// Not everybody may create control groups; the error says so.
 #[test]
-fn memory_can_be_bounded_and_the_page_cache_emptied() {
+fn memory_can_be_limited_and_the_page_cache_dropped() {
     let scratch = Scratch::new();
     let dir = scratch.path("bounded");
     let args = ["lab", "compare", "--peers", "none", "--placements", "hashkv", "--scale", "tiny", "--out", text(&dir)];

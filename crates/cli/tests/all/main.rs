@@ -1,4 +1,4 @@
-//! The program from outside: what is typed, what is printed, the exit code, what is on disk afterwards.
+//! The program from outside: its arguments, its output, its exit code, and the files it leaves.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod advise;
@@ -9,13 +9,13 @@ mod calibrate;
 mod convert;
 mod damaged;
 mod demo;
+mod entries;
 mod fixtures;
 mod injected;
 mod interrupted;
 mod lab;
 mod options;
 mod own_placement;
-mod pairs;
 mod pipes;
 mod round_trips;
 mod salvage;
@@ -32,7 +32,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// A directory that goes away with the test.
+/// A directory that is removed when the test ends.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -62,7 +62,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What a run of the program left behind.
+/// The result of a run of the program.
 struct Ran {
     code: i32,
     out: Vec<u8>,
@@ -76,14 +76,14 @@ impl fmt::Debug for Ran {
 }
 
 impl Ran {
-    /// Its standard output, after success without complaint.
+    /// Its standard output, after success with nothing on standard error.
     #[track_caller]
     fn ok(self) -> String {
         assert!(self.code == 0 && self.err.is_empty(), "{self:?}");
         String::from_utf8(self.out).unwrap()
     }
 
-    /// Its standard output as JSON, one value a line, after success.
+    /// Its standard output as JSON, one value per line, after success.
     #[track_caller]
     fn json(self) -> Vec<serde_json::Value> {
         parse(&self.ok())
@@ -106,7 +106,7 @@ fn parse(lines: &str) -> Vec<serde_json::Value> {
 fn command(args: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bifold"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Names the way the demo tells how to call the program.
+    // The demo derives from it how to call the program.
     command.env_remove("CARGO_PKG_NAME");
     command
 }

@@ -22,12 +22,12 @@ fn options_are_shown_and_only_those_that_are_named_change() {
     assert_eq!(shown(&db, "a"), after, "it was not only printed");
     let json = bifold(&["options", text(&db), "--keyspace", "a", "--json"]).json();
     assert_eq!(json[0]["values"]["space_target"], 1.2);
-    // A command that writes changes the keyspace it works on, and none but that.
+    // A command that writes changes the options of its own keyspace only.
     let other = shown(&db, "default");
     bifold(&["put", text(&db), "k", "w", "--keyspace", "a", "--set", "keyspace.filter_bits_per_key=12"]).ok();
     assert_eq!(shown(&db, "a"), after.replace("filter_bits_per_key = 10", "filter_bits_per_key = 12"));
     assert_eq!(shown(&db, "default"), other);
-    // What is shown is a file for --options.
+    // The output is a file for --options.
     let file = scratch.write("options.toml", &after);
     bifold(&["options", text(&db), "--keyspace", "a", "--options", text(&file)]).ok();
     assert_eq!(shown(&db, "a"), after);
@@ -39,7 +39,7 @@ fn options_are_shown_and_only_those_that_are_named_change() {
 }
 
 #[test]
-fn what_cannot_change_is_refused_and_changes_nothing() {
+fn options_that_cannot_change_are_refused_and_nothing_changes() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     bifold(&["put", text(&db), "k", "v"]).ok();
@@ -55,7 +55,7 @@ fn what_cannot_change_is_refused_and_changes_nothing() {
         assert!(refused.contains(says), "{set}: {refused}");
         assert_eq!(shown(&db, "default"), before, "{set}");
     }
-    // With the options that it has, a command may be called again and again.
+    // A command may name options that the keyspace already has.
     bifold(&["stats", text(&db), "--set", "keyspace.compression=none"]).ok();
     let missing = bifold(&["options", text(&db), "--keyspace", "nobody"]).refused(2);
     assert!(missing.contains("`nobody`") && missing.contains("default"), "{missing}");

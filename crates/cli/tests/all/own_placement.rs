@@ -10,7 +10,7 @@ use super::{Scratch, bifold, text};
 #[path = "../../../bifold/examples/own_placement.rs"]
 mod example;
 
-/// Everything that needs the placement says which is missing; what needs files alone works.
+/// Commands that need the placement name the missing one; commands that need only files work.
 #[test]
 fn a_placement_that_the_program_does_not_have_is_named() {
     let scratch = Scratch::new();

@@ -1,4 +1,4 @@
-//! Imports of what can be read only once, and of what has no end.
+//! Imports from inputs that can be read only once, and from inputs without end.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ fn scratch() -> Scratch {
     scratch
 }
 
-/// Nothing is left of what was saved meanwhile.
+/// No temporary file is left.
 #[track_caller]
 fn nothing_is_saved(scratch: &Scratch) {
     assert_eq!(fs::read_dir(scratch.path("tmp")).unwrap().count(), 0);
@@ -55,7 +55,7 @@ fn whatever_comes_through_a_pipe_is_imported() {
 }
 
 #[test]
-fn of_a_bad_input_from_a_pipe_nothing_is_imported() {
+fn a_bad_input_from_a_pipe_imports_nothing() {
     let scratch = scratch();
     let db = scratch.path("db");
     for (input, place) in [("- --format tsv", "standard input:5002:"), ("/dev/stdin --format tsv", "/dev/stdin:5002:")]
@@ -69,7 +69,7 @@ fn of_a_bad_input_from_a_pipe_nothing_is_imported() {
     }
 }
 
-/// What has no end is refused as soon as it cannot be right any more, or when there is no memory for it.
+/// Input without end is refused as soon as it can no longer be valid, or when there is no memory for it.
 #[test]
 fn a_line_without_end_is_refused_with_little_memory() {
     let scratch = scratch();
@@ -88,12 +88,12 @@ fn a_line_without_end_is_refused_with_little_memory() {
 }
 
 #[test]
-fn what_does_not_fit_into_the_temporary_directory_is_told() {
+fn an_input_that_does_not_fit_into_the_temporary_directory_is_an_error() {
     let scratch = scratch();
     let line = "unset TMPDIR; export TMPDIR=$D/none; printf 'a\\tb\\n' | $B import $D/db - --format tsv";
     let said = bash(&scratch, line).refused(2);
     assert!(said.contains("none") && said.contains("TMPDIR"), "{said}");
-    // A file may have no more than these blocks, so that saving fails in the middle.
+    // Files are limited to a few blocks, so saving fails in the middle.
     let line = "trap '' XFSZ; (ulimit -f 8; for n in $(seq 30000); do echo \"key$n|value\"; done | tr '|' '\\t' | $B \
     import $D/db - --format tsv)";
     let said = bash(&scratch, line).refused(2);
@@ -103,7 +103,7 @@ fn what_does_not_fit_into_the_temporary_directory_is_told() {
 }
 
 #[test]
-fn a_large_input_from_a_pipe_is_imported_whole() {
+fn a_large_input_from_a_pipe_is_imported_completely() {
     let scratch = Scratch::new();
     let lines: String = (0..60_000).map(|n| format!("key {n:08}\tvalue {n} {}\n", "x".repeat(n % 90))).collect();
     let db = scratch.path("db");

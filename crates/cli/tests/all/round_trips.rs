@@ -64,7 +64,7 @@ fn an_import_can_come_from_standard_input() {
 }
 
 #[test]
-fn lines_may_end_as_windows_ends_them_and_the_last_not_at_all() {
+fn lines_may_end_in_windows_style_and_the_last_without_newline() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let file = scratch.write("in.tsv", "a\t1\r\nb\t2");
@@ -99,7 +99,7 @@ fn a_directory_is_imported_without_links_and_without_the_database_itself() {
 }
 
 #[test]
-fn a_reader_that_has_heard_enough_is_no_error() {
+fn a_reader_that_closes_the_pipe_early_is_no_error() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     // Far more than a pipe holds, so that the program is still writing when the pipe closes.

@@ -1,4 +1,4 @@
-//! Value files of which nothing else is left.
+//! Value files whose index is lost.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use super::{Ran, Scratch, bifold, parse, text};
 
-/// A database with values apart in two keyspaces, one key deleted, one shrunk; and its value files.
+/// A database with separated values in two keyspaces, one key deleted, one value now inline; and its value files.
 fn database(scratch: &Scratch) -> (PathBuf, Vec<PathBuf>) {
     let db = scratch.path("db");
     let lines: String = (0..200).map(|n| format!("key {n:03}\t{}\n", format!("{n} ").repeat(100))).collect();
@@ -45,7 +45,7 @@ fn a_report_writes_nothing() {
     let (_, files) = database(&scratch);
     let before = fs::read_dir(scratch.path("")).unwrap().count();
     let said = salvage(&files, &[]).ok();
-    assert!(said.contains("keyspace default  200 keys: 198 end in a value, 1 in a delete"), "{said}");
+    assert!(said.contains("keyspace default  200 keys; newest records: 198 values, 1 delete,"), "{said}");
     assert!(said.contains("nothing was written: --out DIR"), "{said}");
     let keys = salvage(&files, &["--keys"]).ok();
     assert!(keys.contains("default\tkey 003\t401\tdeleted\n") && keys.contains("default\tkey 004\t402\tmoved\n"));
@@ -62,7 +62,7 @@ fn a_new_database_has_what_the_files_had() {
     let lost = exported(&db, "users");
     let kept: String =
         exported(&db, "default").lines().filter(|l| !l.ends_with("small")).map(|l| format!("{l}\n")).collect();
-    // Nothing but the files is left, under any directory.
+    // Only the value files are left, in another directory.
     let files: Vec<PathBuf> = files
         .iter()
         .map(|file| {
@@ -85,16 +85,16 @@ fn a_new_database_has_what_the_files_had() {
 }
 
 #[test]
-fn a_deleted_key_of_novkv_is_gone_when_compaction_has_met_it() {
+fn a_deleted_key_of_novkv_stays_deleted_once_compaction_has_seen_it() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let file = scratch.write("in.tsv", ["one", "two"].map(|key| format!("{key}\t{}\n", "value ".repeat(100))).concat());
     bifold(&["import", text(&db), text(&file), "--set", "keyspace.placement=novkv"]).ok();
     bifold(&["del", text(&db), "one"]).ok();
-    assert!(salvage(&value_files(&db), &[]).ok().contains("2 keys: 2 end in a value"));
+    assert!(salvage(&value_files(&db), &[]).ok().contains("2 keys; newest records: 2 values"));
     bifold(&["compact", text(&db)]).ok();
     let said = salvage(&value_files(&db), &[]).ok();
-    assert!(said.contains("1 keys: 1 end in a value") && said.contains(" 0 drop-keys"), "{said}");
+    assert!(said.contains("1 key; newest records: 1 value,") && said.contains(" 0 drop-keys"), "{said}");
     let to = scratch.path("new");
     let said = salvage(&value_files(&db), &["--out", text(&to), "--json"]).json();
     assert_eq!((&said[0]["files"][0]["drop_keys"], &said[0]["keyspaces"][0]["dropped"]), (&0.into(), &0.into()));
@@ -102,7 +102,7 @@ fn a_deleted_key_of_novkv_is_gone_when_compaction_has_met_it() {
 }
 
 #[test]
-fn damage_is_told_skipped_and_answered_with_1() {
+fn damage_is_reported_and_skipped_and_the_exit_code_is_1() {
     let scratch = Scratch::new();
     let (_, files) = database(&scratch);
     let sound: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file).unwrap()).collect();
@@ -133,7 +133,7 @@ fn damage_is_told_skipped_and_answered_with_1() {
 }
 
 #[test]
-fn what_is_no_value_file_is_refused_before_anything_is_made() {
+fn other_files_are_refused_before_anything_is_created() {
     let scratch = Scratch::new();
     let (db, files) = database(&scratch);
     let to = scratch.path("new");

@@ -1,4 +1,4 @@
-//! The engine beside the model: a tiny run has every figure, and the same ones again.
+//! The engine compared with the model: a tiny run has every figure, and a second run has the same ones.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Ran, Scratch, bifold, text};
 
-/// Eleven trees of up to eight flushes of five pairs.
+/// Eleven trees of up to eight flushes of five entries.
 fn validate(dir: &Path, more: &[&str]) -> Ran {
     let tiny = ["vat", "validate", "--levels", "2,3", "--growth", "2", "--scale", "0.02", "--dir", text(dir)];
     bifold(&[&tiny[..], more].concat())
@@ -17,7 +17,7 @@ fn a_tiny_run_has_every_figure_twice_the_same() {
     let scratch = Scratch::new();
     let rows = validate(&scratch.0, &["--json"]).json();
     assert_eq!(rows, validate(&scratch.0, &["--json"]).json());
-    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0, "the databases are gone");
+    assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0, "databases are left");
     assert_eq!(rows.len(), 11);
     let trees: Vec<String> = rows
         .iter()
@@ -41,7 +41,7 @@ fn assert_complete(row: &Value) {
         assert!(row[name].as_f64().is_some_and(|figure| figure.is_finite() && figure >= 0.0), "{name}: {row}");
     }
     let count = |name: &str| row[name].as_u64().unwrap_or_else(|| panic!("{name}: {row}"));
-    // Each flush has five pairs of 1 KiB.
+    // Each flush has five entries of 1 KiB.
     assert_eq!(count("user_bytes"), count("flushes") * 5 * 1024, "{row}");
     let moved = count("flush_bytes_written") + count("compaction_bytes_read") + count("compaction_bytes_written");
     let measured = (moved + count("values_bytes_written")) as f64 / count("user_bytes") as f64;
@@ -74,7 +74,7 @@ fn the_table_says_what_is_within_and_a_picture_is_drawn() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused() {
+fn bad_arguments_are_refused() {
     let scratch = Scratch::new();
     for (words, parts) in [
         (&["--levels", "1"][..], ["--levels", "2..=15"]),
@@ -89,7 +89,7 @@ fn what_cannot_be_run_is_refused() {
         assert!(parts.iter().all(|part| said.contains(part)), "{words:?}: {said}");
     }
     assert!(!scratch.path("out").exists());
-    // The place of the picture is checked before anything runs.
+    // The path of the picture is checked before anything runs.
     fs::create_dir_all(scratch.path("out/vat-validate.svg")).unwrap();
     let said = validate(&scratch.0, &["--out", text(&scratch.path("out"))]).refused(2);
     assert!(said.contains("vat-validate.svg is not a regular file"), "{said}");

@@ -1,4 +1,4 @@
-//! The cost model: figures that can be checked by hand, pictures that are whole, and what is refused.
+//! The cost model: figures that can be checked by hand, complete pictures, and refused arguments.
 
 use std::{fs, path::Path};
 
@@ -42,7 +42,7 @@ fn the_figures_of_the_paper_come_out() {
 }
 
 #[test]
-fn with_a_log_keys_alone_go_through_the_levels() {
+fn with_a_log_only_keys_go_through_the_levels() {
     let log = figures("--levels 5 --growth 4 --alpha 1 --key-share 0.01");
     about(&log["amplification"], 1.24);
     about(&log["cost_ratio"], 1.24);
@@ -69,7 +69,7 @@ fn the_table_says_what_each_figure_means() {
     for (name, meaning) in [
         ("amplification", "bytes read and written"),
         ("cost ratio", "amplification / beta"),
-        ("space amplification", "beside each byte"),
+        ("space amplification", "extra bytes for each byte"),
         ("levels", "whole number"),
         ("growth", "same size"),
     ] {
@@ -79,7 +79,7 @@ fn the_table_says_what_each_figure_means() {
 }
 
 #[test]
-fn what_the_model_has_no_meaning_for_is_refused_by_name() {
+fn figures_outside_the_model_are_refused_by_name() {
     for (line, parts) in [
         ("--levels 0 --growth 4 --alpha 1", ["--levels", "from 1 to 100", "not 0"]),
         ("--levels -1 --growth 4 --alpha 1", ["--levels", "from 1 to 100", "not -1"]),

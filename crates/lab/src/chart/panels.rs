@@ -68,7 +68,7 @@ fn share(axis: &Axis, value: f64) -> f64 {
 }
 
 impl Pen {
-    /// Draws a panel from `y` down and answers where it ends.
+    /// Draws a panel from `y` down. Returns where it ends.
     fn panel(&mut self, panel: &Panel, letter: char, y: f64) -> f64 {
         let title = format!("({letter}) {}", panel.title);
         self.text(&title, (MIDDLE, y + LINE_HEIGHT / 2.0), Anchor::Middle, Weight::Bold);
@@ -81,7 +81,7 @@ impl Pen {
         frame.bottom + 2.0 * LINE_HEIGHT + 8.0
     }
 
-    /// Draws the names of the curves in rows and answers where they end.
+    /// Draws the names of the curves in rows. Returns where they end.
     fn legend(&mut self, panel: &Panel, y: f64) -> f64 {
         let widest = panel.curves.iter().map(|curve| letters::width(&curve.name, FONT_SIZE)).fold(0.0, f64::max);
         let column = SAMPLE + widest + 20.0;

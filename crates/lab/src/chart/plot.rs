@@ -17,7 +17,7 @@ use crate::experiment::view::{Chart, LinePoint, Shape as Content};
 /// How a chart is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
-    /// Whether the title is in the picture, or beside it.
+    /// Whether the title is in the picture, or next to it.
     pub titled: bool,
     /// Which look each series has, as [`series`] counts them; those beyond have the looks that follow.
     pub paints: &'a [usize],
@@ -27,7 +27,7 @@ pub struct Look<'a> {
 
 /// How high letters are. On a telephone a picture is 360 pixels wide or less: letters are 10 there.
 const FONT_SIZE: f64 = 13.0;
-/// How wide most pictures are: two of them fit beside each other on a page.
+/// The width of most pictures: two of them fit next to each other on a page.
 const WIDTH: f64 = 440.0;
 /// How wide those are that have more bars than [`BARS_MAX`].
 const WIDE: f64 = 900.0;
@@ -155,7 +155,7 @@ impl<'a> Plot<'a> {
         if self.look.titled { EDGE } else { 1.0 }
     }
 
-    /// Title, legend and unit; answers where they end.
+    /// Title, legend and unit. Returns where they end.
     fn head(&self, pen: &mut Pen) -> f64 {
         let (side, mut y) = (self.side(), EDGE);
         let room = self.width - side - EDGE;
@@ -176,7 +176,7 @@ impl<'a> Plot<'a> {
         y + EDGE
     }
 
-    /// The names of the series, one after the other; answers where they end.
+    /// The names of the series, one after the other. Returns where they end.
     fn legend(&self, pen: &mut Pen, mut y: f64) -> f64 {
         let (side, end) = (self.side(), self.width - EDGE);
         let mut x = side;
@@ -224,7 +224,7 @@ impl<'a> Plot<'a> {
         pen.shapes.extend(hints);
     }
 
-    /// Draws the curves and what is below them; answers where that ends.
+    /// Draws the curves and what is below them. Returns where that ends.
     fn curves(&self, pen: &mut Pen, frame: &Frame, label: &str, log: bool, all: &[(String, Vec<LinePoint>)]) -> f64 {
         let mut parameters: Vec<f64> =
             all.iter().flat_map(|(_, points)| points).map(|point| point.0).filter(|x| drawable(*x)).collect();
@@ -288,7 +288,7 @@ fn whisker(pen: &mut Pen, frame: &Frame, x: f64, spread: Spread, reach: f64) {
     }
 }
 
-/// The names of groups: in lines below them, or upright where they are too long for that. Answers where they end.
+/// The names of groups: in lines below them, or upright where they are too long for that. Returns where they end.
 fn below_groups(pen: &mut Pen, frame: &Frame, groups: &[String]) -> f64 {
     let slot = (frame.right - frame.left) / groups.len().max(1) as f64;
     let middle = |at: usize| frame.left + (at as f64 + 0.5) * slot;
@@ -305,7 +305,7 @@ fn below_groups(pen: &mut Pen, frame: &Frame, groups: &[String]) -> f64 {
     }
     let names: Vec<String> = groups.iter().map(|group| fitted(group, FONT_SIZE, UPRIGHT)).collect();
     let top = frame.bottom + 8.0;
-    // Where there are more groups than lines of text beside each other, some have no name.
+    // Where there are more groups than lines of text next to each other, some have no name.
     let every = (14.0 / slot).ceil().max(1.0) as usize;
     for (at, name) in names.iter().enumerate().step_by(every) {
         pen.written(name, (middle(at), top), Anchor::End, Weight::Regular, Direction::Up, Paint::Ink);
@@ -313,7 +313,7 @@ fn below_groups(pen: &mut Pen, frame: &Frame, groups: &[String]) -> f64 {
     top + names.iter().map(|name| room_of(name, FONT_SIZE)).fold(0.0, f64::max)
 }
 
-/// Marks along the horizontal axis, as many as have room, and what it is. Answers where that ends.
+/// Marks along the horizontal axis, as many as have room, and what it is. Returns where that ends.
 fn below_parameters(pen: &mut Pen, frame: &Frame, axis: &Axis, label: &str) -> f64 {
     let mut free = 0.0;
     let mut y = frame.bottom + 6.0;

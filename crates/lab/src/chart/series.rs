@@ -23,7 +23,7 @@ const BAND: f64 = 3.0;
 const MARK: f64 = 3.5;
 const HOLE: f64 = 1.9;
 
-/// What is beside the colour.
+/// The look besides the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Texture {
     Filled,

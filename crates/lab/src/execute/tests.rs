@@ -6,6 +6,7 @@ fn spec(steps: Vec<Step>) -> Spec {
     let set = ["memory_limit=1MiB", "memtable_bytes=16KiB"].map(str::to_owned).into();
     Spec {
         store: "bifold".to_owned(),
+        toml: None,
         set,
         plan,
         input: None,

@@ -22,15 +22,15 @@ use super::{Data, Experiment};
 /// Finds a figure in what was measured.
 pub type Measure = Box<dyn Fn(&Data<'_>) -> Option<f64> + Send + Sync>;
 
-/// Something that must hold.
+/// A rule for a figure.
 pub struct Check {
-    /// What is compared, such as `hashkv over wisckey, updates a second in P3`.
+    /// The figures that are compared, such as `hashkv over wisckey, updates per second in P3`.
     pub what: String,
-    /// What the paper says of it.
+    /// The paper's statement.
     pub paper: String,
     /// When it holds.
     pub rule: Rule,
-    /// Our figure; nothing where it was not measured.
+    /// Our figure; `None` if it was not measured.
     pub ours: Measure,
 }
 
@@ -87,12 +87,12 @@ impl fmt::Display for Rule {
     }
 }
 
-/// To three decimals, without the zeros at the end.
+/// To three decimals, without trailing zeros.
 fn rounded(bound: &f64) -> f64 {
     (bound * 1000.0).round() / 1000.0
 }
 
-/// A check with what came of it.
+/// A check and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// [`Check::what`].
@@ -103,11 +103,11 @@ pub struct Outcome {
     pub rule: String,
     /// Our figure.
     pub ours: Option<f64>,
-    /// Whether it holds; nothing where it was not measured.
+    /// Whether it holds; `None` if it was not measured.
     pub holds: Option<bool>,
 }
 
-/// How an experiment came out.
+/// The verdict on an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -174,7 +174,7 @@ impl Check {
 }
 
 impl Experiment {
-    /// What came of every check.
+    /// The outcome of every check.
     #[must_use]
     pub fn outcomes(&self, data: &Data<'_>) -> Vec<Outcome> {
         self.checks.iter().map(|check| check.outcome(data)).collect()
@@ -239,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_told_to_three_decimals() {
+    fn bounds_are_shown_to_three_decimals() {
         assert_eq!(Rule::AtMost(4.2 / 0.97).to_string(), "at most 4.33");
         assert_eq!(Rule::AtLeast(1.0).to_string(), "at least 1");
     }
 
     #[test]
-    fn a_curve_may_waver_by_a_twentieth() {
+    fn a_curve_may_deviate_by_a_twentieth() {
         let curve = |ys: [f64; 3]| [(1.0, ys[0]), (2.0, ys[1]), (3.0, ys[2])];
         assert!(rises(&curve([10.0, 9.6, 12.0])).unwrap() > 0.0);
         assert!(rises(&curve([10.0, 9.0, 12.0])).unwrap() < 0.0);

@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::Arm;
 use crate::record::Run;
 
-/// Operations a second.
+/// Operations per second.
 pub const RATE: &str = "/ops_per_sec";
 /// Bytes written to files for each byte the user wrote, since the run began.
 pub const WRITE_AMP: &str = "/write_amp";
-/// Bytes read from files to answer the user for each byte answered, since the run began.
+/// Bytes read from files for the user, for each byte returned, since the run began.
 pub const READ_AMP: &str = "/read_amp";
 /// Size of the directory for each live byte.
 pub const SPACE_AMP: &str = "/space_amp";
@@ -25,16 +25,16 @@ pub const WRITTEN: &str = "/bytes_written";
 pub const READ: &str = "/bytes_read";
 /// Mean time of an operation, in microseconds.
 pub const MEAN_US: &str = "/latency_us/mean";
-/// 99 of 100 operations took no longer, in microseconds.
+/// The 99th percentile of the time of an operation, in microseconds.
 pub const P99_US: &str = "/latency_us/p99";
 /// Processor time of an operation, in microseconds.
 pub const CPU_US: &str = "/cpu_us_per_op";
 /// The most memory resident during the step, in bytes.
 pub const MEMORY: &str = "/peak_rss_bytes";
-/// How long the step took, in seconds.
+/// The duration of the step, in seconds.
 pub const SECONDS: &str = "/seconds";
 
-/// What was measured in the runs of one experiment.
+/// The measurements of one experiment's runs.
 #[derive(Debug, Default)]
 pub struct Data<'a> {
     arms: Vec<(&'a Arm, Vec<&'a Run>)>,
@@ -63,7 +63,7 @@ impl<'a> Data<'a> {
         Self { arms: arms.iter().map(of).collect() }
     }
 
-    /// How many runs there are of the arm with the fewest.
+    /// The number of runs of the arm with the fewest.
     #[must_use]
     pub fn rounds(&self) -> usize {
         self.arms.iter().map(|(_, runs)| runs.len()).min().unwrap_or(0)
@@ -95,7 +95,7 @@ impl<'a> Data<'a> {
         Some(Figure { median: middle(&figures)?, least: *figures.first()?, most: *figures.last()? })
     }
 
-    /// The median of a figure where no parameter is varied.
+    /// The median of a figure of an arm without a parameter.
     #[must_use]
     pub fn of(&self, series: &str, step: &str, metric: &str) -> Option<f64> {
         self.figure(series, None, step, metric).map(|figure| figure.median)
@@ -107,7 +107,7 @@ impl<'a> Data<'a> {
         self.figure(series, Some(x), step, metric).map(|figure| figure.median)
     }
 
-    /// Medians over the parameter, by rising parameter.
+    /// Medians over the parameter, by ascending parameter.
     #[must_use]
     pub fn over(&self, series: &str, step: &str, metric: &str) -> Vec<(f64, f64)> {
         let mut points: Vec<(f64, f64)> = self
@@ -119,7 +119,7 @@ impl<'a> Data<'a> {
         points
     }
 
-    /// How much larger a figure of one series is than that of another, where both were measured.
+    /// The ratio of a figure of one series to that of another, if both were measured.
     #[must_use]
     pub fn ratio(&self, a: &str, b: &str, step: &str, metric: &str) -> Option<f64> {
         Some(self.of(a, step, metric)? / self.of(b, step, metric)?)
@@ -131,8 +131,7 @@ impl<'a> Data<'a> {
         Some(self.at(a, x, step, metric)? / self.at(b, x, step, metric)?)
     }
 
-    /// How much larger a figure of one series is than that of another, wherever both were measured, by rising
-    /// parameter.
+    /// The ratios of a figure of one series to that of another, where both were measured, by ascending parameter.
     #[must_use]
     pub fn ratios(&self, a: &str, b: &str, step: &str, metric: &str) -> Vec<(f64, f64)> {
         let points = self.over(a, step, metric).into_iter();
@@ -146,7 +145,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// A figure of a run's step. Where the metric names several figures by source, their sum.
+/// A figure of a run's step; the sum, if the metric has several figures by source.
 #[must_use]
 pub fn of_step(run: &Run, step: &str, metric: &str) -> Option<f64> {
     let record = run.steps.iter().find(|record| record["step"] == step)?;

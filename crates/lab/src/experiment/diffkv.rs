@@ -1,5 +1,5 @@
-//! DiffKV's experiments: the trade-off that it starts from (§2.3 there), how it does beside other stores (§5.2,
-//! §5.3), what its merges cost and gain (§5.4), scans (§5.5) and its parameters (§5.6).
+//! DiffKV's experiments: its motivating trade-off (§2.3 of the paper), comparisons with other stores (§5.2, §5.3), the
+//! costs and gains of its merges (§5.4), scans (§5.5) and its parameters (§5.6).
 //!
 //! | file | what it is |
 //! |---|---|
@@ -11,11 +11,11 @@
 //! |---|---|
 //! | DiffKV | `diffkv` with the paper's 128 bytes, 8 KiB, ten sorted groups and 30 % of garbage |
 //! | RocksDB | `inline`: the same code with inline values; and RocksDB itself where it is built in |
-//! | Titan, no GC | `parted`: the values DiffKV parts, parted by flushes and never merged nor collected |
-//! | Titan, foreground GC | `parted, collected`: GC past a space target, which writers may have to wait for |
+//! | Titan, no GC | `parted`: the values that DiffKV separates, separated by flushes, without merges and GC |
+//! | Titan, foreground GC | `parted, collected`: GC above a space target; writers may have to wait for it |
 //! | PebblesDB | `tiered` in figures 2 and 3: levels of runs that overlap, without guards, merged as a whole |
 //!
-//! Pairs have keys of 24 bytes and values of Pareto sizes, 1 KB on average, unless sizes are the parameter; choices
+//! Entries have keys of 24 bytes and values of Pareto sizes, 1 KB on average, unless sizes are the parameter; choices
 //! follow Zipf's law with 0.9.
 
 mod merges;
@@ -47,7 +47,7 @@ pub(super) const ALL: &[Maker] = &[
     parameters::f18d,
 ];
 
-/// Stores that keep values beside their keys; the second only where it is built in.
+/// Stores with inline values; the second only if it is built in.
 const LSMS: [&str; 2] = ["inline", "rocksdb"];
 
 /// The paper's skew.
@@ -56,12 +56,12 @@ const THETA: f64 = 0.9;
 /// Threads that scan, unless they are the parameter.
 const SCAN_THREADS: usize = 16;
 
-/// The paper's store. What is not said here is its default already.
+/// The paper's store. All other options are its defaults.
 fn papers(scale: Scale) -> Setup {
     Setup::bifold(scale, "diffkv").set("keyspace.values.separate_from_bytes=128")
 }
 
-/// Values parted by flushes, large ones too, and never merged.
+/// Values separated by flushes, large ones too, and never merged.
 fn parted(scale: Scale) -> Setup {
     papers(scale)
         .set("keyspace.values.diffkv.merge=off")
@@ -70,7 +70,7 @@ fn parted(scale: Scale) -> Setup {
         .named("parted")
 }
 
-/// The same with garbage collected at DiffKV's space target.
+/// The same with GC at DiffKV's space target.
 fn separated_with_gc(scale: Scale) -> Setup {
     parted(scale).set("keyspace.values.space_target=1.5").named("parted, collected")
 }
@@ -79,13 +79,13 @@ fn tiered(scale: Scale) -> Setup {
     Setup::bifold(scale, "inline").set("keyspace.compaction.tiered.size_ratio=4").named("tiered")
 }
 
-/// The stores of [`LSMS`] that there are.
+/// The stores of [`LSMS`] that are built in.
 fn lsms(scale: Scale) -> impl Iterator<Item = Setup> {
     std::iter::once(Setup::bifold(scale, "inline")).chain(Setup::rocksdb(scale))
 }
 
-/// A check against each of [`LSMS`] that there is; `ours` gets its name.
-fn beside_lsms(
+/// A check against each built-in store of [`LSMS`]; `ours` gets its name.
+fn over_lsms(
     scale: Scale,
     what: &str,
     paper: &str,
@@ -105,9 +105,9 @@ fn base(scale: Scale, seed: u64) -> Plan {
     Plan { updates: zipf(THETA), reads: zipf(THETA), theta: THETA, ..plan }
 }
 
-/// Scans of `len` pairs each, `pairs` in all, by so many threads.
-fn scans_by(name: &str, (len, pairs): (usize, u64), threads: usize) -> Step {
-    let mut step = scans(name, len, pairs);
+/// Scans of `len` entries each, `entries` in all, by this many threads.
+fn scans_by(name: &str, (len, entries): (usize, u64), threads: usize) -> Step {
+    let mut step = scans(name, len, entries);
     step.changes.threads = Some(threads);
     step
 }
@@ -137,7 +137,7 @@ fn f2(scale: Scale, seed: u64) -> Experiment {
         name: "diffkv-f2",
         paper: Paper::DiffKv,
         place: "§2.3, figure 2",
-        title: "Loads by value size: relaxed order and values apart write less",
+        title: "Loads by value size: relaxed order and separated values write less",
         note: "`tiered` stands for PebblesDB, `parted` for Titan, `inline` for RocksDB. Write amplification is that \
                after all background work.",
         arms: by_size(scale, seed),
@@ -172,7 +172,7 @@ fn f3(scale: Scale, seed: u64) -> Experiment {
         name: "diffkv-f3",
         paper: Paper::DiffKv,
         place: "§2.3, figure 3",
-        title: "Reads and scans by value size: relaxed order and values apart scan more slowly",
+        title: "Reads and scans by value size: relaxed order and separated values scan more slowly",
         note: "`tiered` stands for PebblesDB, `parted` for Titan, `inline` for RocksDB. All background work is done \
         before reads begin.",
         arms: by_size(scale, seed),
@@ -210,19 +210,18 @@ fn micro(scale: Scale, seed: u64) -> Vec<Arm> {
         operations(step(Workload::Insert), plan.keys / 10),
         operations(step(Workload::Update), 3 * plan.keys),
     ];
-    let apart = [parted(scale), separated_with_gc(scale), papers(scale)];
-    lsms(scale).chain(apart).map(|setup| setup.arm(&plan, &steps)).collect()
+    let with_separation = [parted(scale), separated_with_gc(scale), papers(scale)];
+    lsms(scale).chain(with_separation).map(|setup| setup.arm(&plan, &steps)).collect()
 }
 
-const MICRO_NOTE: &str = "One store does all phases, and reads and scans come before anything is overwritten; in the \
-paper each phase has a fresh load. `inline` stands for RocksDB, `parted` for Titan without GC, `parted, collected` for \
+const MICRO_NOTE: &str = "One store runs all phases, and reads and scans come before overwrites; in the paper each \
+phase has a fresh load. `inline` stands for RocksDB, `parted` for Titan without GC, `parted, collected` for \
 Titan with foreground GC; there is no PebblesDB, and no GC that never makes writers wait.";
 
 fn f10(scale: Scale, seed: u64) -> Experiment {
     let over = |b: &'static str, step, metric| move |d: &Data<'_>| d.ratio("diffkv", b, step, metric);
-    let gain = |what, paper, rule, step| {
-        beside_lsms(scale, what, paper, rule, move |d, lsm| d.ratio("diffkv", lsm, step, RATE))
-    };
+    let gain =
+        |what, paper, rule, step| over_lsms(scale, what, paper, rule, move |d, lsm| d.ratio("diffkv", lsm, step, RATE));
     let mut checks = gain("inserts", "3.8 × RocksDB", Rule::Gain(3.8), "insert");
     checks.extend(gain("updates", "3.7 × RocksDB", Rule::Gain(3.7), "update"));
     checks.extend(gain("reads", "2.6 × RocksDB", Rule::Gain(2.6), "read"));
@@ -261,7 +260,7 @@ fn f10(scale: Scale, seed: u64) -> Experiment {
 
 fn f11(scale: Scale, seed: u64) -> Experiment {
     let less = |what, paper, rule, step| {
-        beside_lsms(scale, what, paper, rule, move |d, lsm| d.ratio("diffkv", lsm, step, P99_US))
+        over_lsms(scale, what, paper, rule, move |d, lsm| d.ratio("diffkv", lsm, step, P99_US))
     };
     let mut checks = less("99th percentile of inserts", "96.5 % less than RocksDB", Rule::Saving(0.965), "insert");
     checks.extend(less("99th percentile of updates", "94.3 % less than RocksDB", Rule::Saving(0.943), "update"));
@@ -300,20 +299,19 @@ fn ycsb(scale: Scale, seed: u64) -> Vec<Arm> {
         .collect()
 }
 
-const YCSB_NOTE: &str = "One store does all workloads, in the order A, B, C, F, D, E; in the paper each has a fresh \
-load. Scans of E have 1 to 100 pairs, as in YCSB, and are fewer. Zipf's law alone: uniform choices, of which the paper \
-says the same, are left out. `inline` stands for RocksDB, `parted` for Titan without GC, `parted, collected` for Titan \
-with foreground GC.";
+const YCSB_NOTE: &str = "One store runs all workloads, in the order A, B, C, F, D, E; in the paper each has a fresh \
+load. Scans of E have 1 to 100 entries, as in YCSB, and are fewer. Choices follow Zipf's law only; uniform choices, \
+with the same results in the paper, are left out. `inline` stands for RocksDB, `parted` for Titan without GC, `parted, \
+collected` for Titan with foreground GC.";
 
 fn f12(scale: Scale, seed: u64) -> Experiment {
-    let beside = |what, rule, step| {
+    let over = |what, rule, step| {
         let paper = if rule == Rule::Alike { "similar to RocksDB" } else { "1.7 to 4.5 × RocksDB" };
-        beside_lsms(scale, what, paper, rule, move |d, lsm| d.ratio("diffkv", lsm, step, RATE))
+        over_lsms(scale, what, paper, rule, move |d, lsm| d.ratio("diffkv", lsm, step, RATE))
     };
     let mixes = [("A", "ycsb-a"), ("B", "ycsb-b"), ("C", "ycsb-c"), ("D", "ycsb-d"), ("F", "ycsb-f")];
-    let mut checks: Vec<Check> =
-        mixes.into_iter().flat_map(|(what, step)| beside(what, Rule::Gain(1.7), step)).collect();
-    checks.extend(beside("E", Rule::Alike, "ycsb-e"));
+    let mut checks: Vec<Check> = mixes.into_iter().flat_map(|(what, step)| over(what, Rule::Gain(1.7), step)).collect();
+    checks.extend(over("E", Rule::Alike, "ycsb-e"));
     checks.push(Check::new("E, diffkv over parted", "2 × Titan", Rule::Gain(2.0), |d| {
         d.ratio("diffkv", "parted", "ycsb-e", RATE)
     }));
@@ -341,7 +339,7 @@ const P99_SCAN: &str = "/latency_us_by_operation/scan/p99";
 fn f13(scale: Scale, seed: u64) -> Experiment {
     let less = |what, step, metric| {
         let paper = "significantly less than RocksDB (the direction alone)";
-        beside_lsms(scale, what, paper, Rule::AtMost(1.0), move |d, lsm| d.ratio("diffkv", lsm, step, metric))
+        over_lsms(scale, what, paper, Rule::AtMost(1.0), move |d, lsm| d.ratio("diffkv", lsm, step, metric))
     };
     let mut checks = less("99th percentile of updates in A", "ycsb-a", P99_UPDATE);
     checks.extend(less("99th percentile of reads in B", "ycsb-b", P99_READ));
@@ -352,7 +350,7 @@ fn f13(scale: Scale, seed: u64) -> Experiment {
         Rule::AtMost(1.0),
         |d| d.ratio("diffkv", "parted", "ycsb-e", P99_SCAN),
     ));
-    checks.extend(beside_lsms(scale, "size after A", "11.9 % more than RocksDB", Rule::Alike, |d, lsm| {
+    checks.extend(over_lsms(scale, "size after A", "11.9 % more than RocksDB", Rule::Alike, |d, lsm| {
         d.ratio("diffkv", lsm, "ycsb-a", DIR_BYTES)
     }));
     Experiment {
@@ -389,17 +387,13 @@ fn f17(scale: Scale, seed: u64) -> Experiment {
     steps.extend(LENGTHS.map(|(name, len)| scans_by(name, (len, 4 * plan.keys), SCAN_THREADS)));
     steps.extend(THREADS.map(|(name, threads)| scans_by(name, (100, 2 * plan.keys), threads)));
     let reaches = |paper, step| {
-        beside_lsms(scale, step, paper, Rule::AtLeast(0.8), move |d, lsm| d.ratio("diffkv", lsm, step, RATE))
+        over_lsms(scale, step, paper, Rule::AtLeast(0.8), move |d, lsm| d.ratio("diffkv", lsm, step, RATE))
     };
     let mut checks = reaches("83 % of RocksDB; a fifth less at most", "20 pairs");
     checks.extend(reaches("96 % of RocksDB; a fifth less at most", "10 000 pairs"));
-    checks.extend(beside_lsms(
-        scale,
-        "8 to 64 threads, the least",
-        "comparable with RocksDB",
-        Rule::Alike,
-        |d, lsm| least(d, lsm, &THREADS),
-    ));
+    checks.extend(over_lsms(scale, "8 to 64 threads, the least", "comparable with RocksDB", Rule::Alike, |d, lsm| {
+        least(d, lsm, &THREADS)
+    }));
     checks.extend([
         Check::new("20 to 10 000 pairs, diffkv over parted", "the gain over Titan increases", Rule::Rises, |d| {
             let ratio = |(step, len): (&str, usize)| Some((len as f64, d.ratio("diffkv", "parted", step, RATE)?));
@@ -424,7 +418,7 @@ fn f17(scale: Scale, seed: u64) -> Experiment {
         place: "§5.5, figure 17",
         title: "Scans by length and by threads",
         note: "`inline` stands for RocksDB, `parted` for Titan without GC. The paper reads a tenth of the data with \
-        each length; here it is four times the data, since this is little.",
+        each length; here it is four times the data, because the data are small.",
         arms: lsms(scale).chain([parted(scale), papers(scale)]).map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("Scans by their length, 16 threads", RATE, KOPS, &LENGTHS.map(|(name, _)| name)),

@@ -1,11 +1,10 @@
-//! HashKV's experiments (§4 there), in the order of the paper. Experiments 3 (parity RAID) and 13 (other stores as
-//! index) are not here: they need devices and stores that a library cannot bring.
+//! HashKV's experiments (§4 of the paper), in its order. Experiments 3 (parity RAID) and 13 (other stores as index) are
+//! missing: they need devices and stores that a library cannot provide.
 //!
-//! The paper's setup, scaled: pairs of 1 KiB, an empty store loaded once (P0), then as many updates as there are keys
-//! three times (P1 to P3), Zipf 0.99; values apart from their keys whatever their size, GC of the group with most
-//! writes, no cold log, unless an experiment is about these. `hashkv` here is Bifold's with exactly that;
-//! `hashkv, tuned` has our defaults: victims by cost and benefit, cold parts. `inline`, Bifold's own LSM-tree, stands
-//! for LevelDB.
+//! The paper's setup, scaled: entries of 1 KiB, an empty store loaded once (P0), then as many updates as there are keys
+//! three times (P1 to P3), Zipf 0.99. All values are separated, GC takes the group with most writes, and there is no
+//! cold log, unless an experiment is about these. `hashkv` here is Bifold's with exactly that; `hashkv, tuned` has our
+//! defaults: victims by cost and benefit, cold segments. `inline`, Bifold's own LSM-tree, stands for LevelDB.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -46,7 +45,7 @@ pub(super) const ALL: &[Maker] = &[
 const ALL_PHASES: [&str; 4] = ["P0", "P1", "P2", "P3"];
 const UPDATES: [&str; 3] = ["P1", "P2", "P3"];
 
-/// The paper's store: no value too small to be apart, the most written group first, no cold values.
+/// The paper's store: all values are separated, the most written group first, no cold values.
 fn papers(scale: Scale) -> Setup {
     Setup::bifold(scale, "hashkv")
         .set("keyspace.values.separate_from_bytes=1")
@@ -58,26 +57,26 @@ fn wisckey(scale: Scale) -> Setup {
     Setup::bifold(scale, "wisckey").set("keyspace.values.separate_from_bytes=1")
 }
 
-/// With a reserve: the share of the data by which value files may grow, with pairs of 1 KiB.
+/// With a reserve: the share of the data by which value files may grow, with entries of 1 KiB.
 fn reserve(setup: Setup, share: f64) -> Setup {
     reserve_of(setup, share, 1024)
 }
 
-/// The same with pairs of so many bytes on average. The engine's target holds for all that is on the disk: keys,
-/// their index and what frames a value come on top of the reserve, about [`OVERHEAD_BYTES`] a pair.
+/// The same with entries of this many bytes on average. The engine's target holds for all files: keys, their index and
+/// the frames of values come on top of the reserve, about [`OVERHEAD_BYTES`] per entry.
 fn reserve_of(setup: Setup, share: f64, pair_bytes: usize) -> Setup {
     let target = 1.0 + share + OVERHEAD_BYTES / pair_bytes as f64;
     setup.set(format!("keyspace.values.space_target={target:.2}"))
 }
 
-/// What a pair takes beside its key and value, in bytes: its key and address in the index, and a frame.
+/// The overhead of an entry, in bytes: its key and address in the index, and a frame.
 const OVERHEAD_BYTES: f64 = 80.0;
 
 fn base(scale: Scale, seed: u64) -> Plan {
     plan(scale.data_bytes(), 1000, seed)
 }
 
-/// What is left of the bytes that one series writes in these steps, by another.
+/// Bytes that one series writes in these steps, over those of another.
 fn written(
     a: &'static str,
     b: &'static str,
@@ -110,8 +109,8 @@ fn e1(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 1, figure 6",
         title: "Load and updates",
-        note: "HyperLevelDB and PebblesDB are not there. The paper's stores have a write cache of 64 MiB, which \
-        Bifold's log makes needless.",
+        note: "HyperLevelDB and PebblesDB are missing. The paper's stores have a write cache of 64 MiB, which \
+        Bifold's log makes unnecessary.",
         arms: setups.iter().flatten().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("Throughput", RATE, KOPS, &ALL_PHASES),
@@ -167,8 +166,8 @@ fn e2(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 2, figure 7, table 1",
         title: "Reserved space",
-        note: "The reserve is a share of what is live, by `space_target`, and not of a capacity that is known before. \
-        The latency's parts (figure 7c) are not measured.",
+        note: "The reserve is a share of the live data, by `space_target`, and not of a capacity known in advance. \
+        The components of latency (figure 7c) are not measured.",
         arms: arms.collect(),
         views: vec![
             View::lines("Updates in P3", RATE, KOPS, "P3", label, false),
@@ -192,7 +191,7 @@ fn e2(scale: Scale, seed: u64) -> Experiment {
 }
 
 /// Value sizes of experiments 4 and 5, each with its key a power of two.
-const PAIR_BYTES: [usize; 4] = [256, 1024, 4096, 65_536];
+const ENTRY_BYTES: [usize; 4] = [256, 1024, 4096, 65_536];
 
 fn by_size(scale: Scale, seed: u64, sizes: &[usize], steps: impl Fn(usize, &Plan) -> Vec<Step>) -> Vec<Arm> {
     let arms = sizes.iter().flat_map(|&pair| {
@@ -210,14 +209,14 @@ fn by_size(scale: Scale, seed: u64, sizes: &[usize], steps: impl Fn(usize, &Plan
 }
 
 fn e4(scale: Scale, seed: u64) -> Experiment {
-    let label = "size of a pair, bytes";
+    let label = "entry size, bytes";
     Experiment {
         name: "hashkv-e4",
         paper: Paper::HashKv,
         place: "experiment 4, figure 9",
-        title: "Size of the pairs",
-        note: "As many bytes at each size, so fewer pairs where they are larger.",
-        arms: by_size(scale, seed, &PAIR_BYTES, |_, _| load_and_updates()),
+        title: "Entry size",
+        note: "The same bytes at each size, so fewer entries if they are larger.",
+        arms: by_size(scale, seed, &ENTRY_BYTES, |_, _| load_and_updates()),
         views: vec![
             View::lines("Updates in P3", RATE, KOPS, "P3", label, true),
             View::lines("Bytes written in P3", WRITTEN, MIB, "P3", label, true),
@@ -263,7 +262,7 @@ fn e4(scale: Scale, seed: u64) -> Experiment {
     }
 }
 
-/// Each scan reads 1 MiB, or an eighth of the data where they are few.
+/// Each scan reads 1 MiB, or an eighth of the data if they are few.
 fn loads_and_scans(pair: usize, plan: &Plan) -> Vec<Step> {
     let len = ((1 << 20) / pair).min(plan.keys as usize / 8).max(1);
     let scan = |name| {
@@ -278,7 +277,7 @@ fn loads_and_scans(pair: usize, plan: &Plan) -> Vec<Step> {
 }
 
 fn e5(scale: Scale, seed: u64) -> Experiment {
-    let label = "size of a pair, bytes";
+    let label = "entry size, bytes";
     let read = "/user_bytes_read_per_sec";
     let over = |a: &'static str, b: &'static str, x: f64, step: &'static str| {
         move |d: &Data<'_>| d.ratio_at(a, b, x, step, "/user_bytes_read_per_sec")
@@ -289,7 +288,7 @@ fn e5(scale: Scale, seed: u64) -> Experiment {
         place: "experiment 5, figure 10",
         title: "Range scans",
         note: "Scans read half of the data in all, the paper's a tenth. All of it is in the page cache unless memory \
-        is confined.",
+        is limited.",
         arms: by_size(scale, seed, &[256, 1024, 4096, 16_384], loads_and_scans),
         views: vec![
             View::lines("Scans after the load", read, ("MiB/s", 1_048_576.0), "scan after the load", label, true),

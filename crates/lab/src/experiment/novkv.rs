@@ -1,9 +1,9 @@
-//! NovKV's experiments (§IV there). Keys of 16 bytes, values of 128 B to 4 KiB, no skew, collections below a valid
+//! NovKV's experiments (§IV there). Keys of 16 bytes, values of 128 B to 4 KiB, no skew, GC below a valid
 //! rate of 0.7.
 //!
 //! All but the last figure are of the same runs: every key once, as many uniform overwrites (`write`), then two
 //! passes that read the same keys. The paper's random write (`fillrandom`) starts on an empty store and overwrites
-//! about a third of its keys; here all of it are overwrites, so that there is more to collect.
+//! about a third of its keys; here all of them are overwrites, so there is more garbage.
 
 use super::{
     Arm, Data, Experiment, Maker, Paper, View,
@@ -18,8 +18,7 @@ pub(super) const ALL: &[Maker] = &[f8, f9, f10, f12, f14];
 
 const VALUE_BYTES: [usize; 4] = [128, 512, 1024, 4096];
 const LABEL: &str = "size of a value, bytes";
-const NOTE: &str =
-    "All writes that count are overwrites; about a third of the paper's are. `inline` stands for LevelDB.";
+const NOTE: &str = "All measured writes are overwrites; in the paper about a third are. `inline` stands for LevelDB.";
 
 fn base(scale: Scale, value_bytes: usize, seed: u64) -> Plan {
     let key_bytes = 16;
@@ -42,8 +41,8 @@ fn writes() -> Vec<Step> {
 }
 
 fn placements(scale: Scale) -> [Setup; 3] {
-    let apart = |placement| Setup::bifold(scale, placement).set("keyspace.values.separate_from_bytes=1");
-    [Setup::bifold(scale, "inline"), apart("wisckey"), apart("novkv")]
+    let separated = |placement| Setup::bifold(scale, placement).set("keyspace.values.separate_from_bytes=1");
+    [Setup::bifold(scale, "inline"), separated("wisckey"), separated("novkv")]
 }
 
 fn arms(scale: Scale, seed: u64) -> Vec<Arm> {
@@ -184,12 +183,5 @@ fn f14(scale: Scale, seed: u64) -> Experiment {
             over("wisckey, no GC", "wisckey", "write", RATE, most),
         ),
     ];
-    experiment(
-        "novkv-f14",
-        "figure 14",
-        "What collections cost",
-        VALUE_BYTES.iter().flat_map(of).collect(),
-        view,
-        checks,
-    )
+    experiment("novkv-f14", "figure 14", "What GC costs", VALUE_BYTES.iter().flat_map(of).collect(), view, checks)
 }

@@ -1,5 +1,5 @@
-//! Stores beside each other: Bifold's placements and the stores this program was built with, on the same work with
-//! the same budget.
+//! Comparisons: Bifold's placements and the stores that this program was built with, on the same work with the same
+//! budget.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,9 +7,9 @@ use super::{
     Experiment, Maker, Paper, View,
     check::{Check, Rule},
     data::{CPU_US, DIR_BYTES, MEMORY, P99_US, RATE, WRITTEN},
-    setup::{KOPS, LIKE_LEVELDB, MIB, Setup, US, plan_of, zipf},
+    setup::{KOPS, LIKE_LEVELDB, MIB, Setup, US, plan_of, steps, zipf},
 };
-use crate::{Plan, Scale, Workload, given::Input, spec::Step, store::Peer, values::Sizes};
+use crate::{Plan, Scale, Workload, given::Input, store::Peer, values::Sizes};
 
 /// Every one of them.
 pub(super) const ALL: &[Maker] = &[rivals];
@@ -17,7 +17,7 @@ pub(super) const ALL: &[Maker] = &[rivals];
 /// Bifold's placements, and its LSM-tree set up as LevelDB is.
 const PLACEMENTS: [&str; 7] = ["inline", "wisckey", "hashkv", "novkv", "diffkv", "unikv", LIKE_LEVELDB];
 
-/// What is compared on what.
+/// The stores and workloads of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
@@ -25,9 +25,9 @@ pub struct Comparison {
     pub placements: Vec<String>,
     /// Other stores.
     pub peers: Vec<String>,
-    /// One after the other.
+    /// The workloads, in their order.
     pub workloads: Vec<Workload>,
-    /// How long values are.
+    /// The sizes of values.
     pub sizes: Sizes,
     /// Threads that call the store.
     pub threads: usize,
@@ -50,7 +50,7 @@ impl Default for Comparison {
 }
 
 impl Comparison {
-    /// It as an experiment, without claims.
+    /// The comparison as an experiment, without claims.
     #[must_use]
     pub fn experiment(&self, scale: Scale, seed: u64) -> Experiment {
         let setups = self.placements.iter().map(|placement| match placement.as_str() {
@@ -63,13 +63,13 @@ impl Comparison {
             _ => 1000,
         };
         let plan = Plan { threads: self.threads, ..plan_of(scale.data_bytes(), self.sizes, mean, seed) };
-        let steps = self.steps();
+        let steps = steps(&self.workloads);
         let arm = |setup: Setup| self.set.iter().fold(setup, Setup::set).arm(&plan, &steps);
         Experiment {
             name: "compare",
             paper: Paper::Bifold,
-            place: "side by side",
-            title: "Stores beside each other",
+            place: "comparison",
+            title: "Stores compared",
             note: "",
             arms: setups.map(arm).collect(),
             views: self.views(),
@@ -97,15 +97,6 @@ impl Comparison {
         ]);
         views
     }
-
-    /// A workload that comes twice has a number the second time.
-    fn steps(&self) -> Vec<Step> {
-        let name = |at: usize, workload: Workload| {
-            let earlier = self.workloads[..at].iter().filter(|&&other| other == workload).count();
-            if earlier == 0 { workload.name().to_owned() } else { format!("{workload} {}", earlier + 1) }
-        };
-        self.workloads.iter().enumerate().map(|(at, &workload)| Step::new(&name(at, workload), workload)).collect()
-    }
 }
 
 /// The same with keys and values of a user's own: an import in the input's order, as many skewed updates as there are
@@ -120,8 +111,8 @@ pub fn real(input: &Input, scale: Scale, seed: u64) -> Experiment {
     Experiment {
         name: "real",
         title: "A user's own keys and values",
-        note: "Updates write the values of other keys of the input, so that sizes and contents are real ones. The \
-        input is held in memory by each store's process, and counts in its peak.",
+        note: "Updates write the values of other keys of the input, so sizes and contents are real. Each store's \
+        process has the input in memory, which counts in its peak.",
         ..experiment
     }
 }
@@ -142,8 +133,8 @@ fn rivals(scale: Scale, seed: u64) -> Experiment {
     Experiment {
         name: "rivals",
         place: "README",
-        title: "Bifold's placements beside other stores",
-        note: "Which others there are depends on the features this program was built with.",
+        title: "Bifold's placements compared with other stores",
+        note: "The other stores are those that this program was built with.",
         checks,
         ..comparison.experiment(scale, seed)
     }

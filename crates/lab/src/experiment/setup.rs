@@ -1,4 +1,4 @@
-//! What experiments are put together from: stores with their options, plans, steps, arms.
+//! The pieces of experiments: stores with their options, plans, steps, arms.
 
 use super::Arm;
 use crate::{
@@ -14,10 +14,10 @@ use crate::{
 /// Size of a key in all experiments but NovKV's, in bytes.
 pub const KEY_BYTES: usize = 24;
 
-/// What [`Setup::like_leveldb`] is called.
+/// The name of [`Setup::like_leveldb`].
 pub const LIKE_LEVELDB: &str = "leveldb-like";
 
-/// Thousand operations a second.
+/// Thousand operations per second.
 pub const KOPS: (&str, f64) = ("thousand operations/s", 1e3);
 /// Mebibytes.
 pub const MIB: (&str, f64) = ("MiB", 1_048_576.0);
@@ -65,7 +65,7 @@ impl Setup {
         Self { series: name.to_owned(), store: name.to_owned(), set: scale.options() }
     }
 
-    /// RocksDB, where this program was built with it.
+    /// RocksDB, if this program was built with it.
     #[must_use]
     pub fn rocksdb(scale: Scale) -> Option<Self> {
         Peer::RocksDb.built_in().then(|| Self::peer(scale, "rocksdb"))
@@ -90,6 +90,7 @@ impl Setup {
         let Self { series, store, set } = self.clone();
         let spec = Spec {
             store,
+            toml: None,
             set,
             plan: plan.clone(),
             input: None,
@@ -107,14 +108,14 @@ impl Setup {
     }
 }
 
-/// A plan for `bytes` of pairs, each a key of [`KEY_BYTES`] and a value of `value_bytes`.
+/// A plan for `bytes` of entries, each with a key of [`KEY_BYTES`] and a value of `value_bytes`.
 #[must_use]
 pub fn plan(bytes: u64, value_bytes: usize, seed: u64) -> Plan {
     let keys = (bytes / (KEY_BYTES + value_bytes) as u64).max(16);
     Plan { keys, key_bytes: KEY_BYTES, sizes: Sizes::Fixed(value_bytes), seed, ..Plan::default() }
 }
 
-/// A plan for `bytes` of pairs whose values are as long as `sizes` says, `mean` bytes on average.
+/// A plan for `bytes` of entries with values of `sizes`, `mean` bytes on average.
 #[must_use]
 pub fn plan_of(bytes: u64, sizes: Sizes, mean: usize, seed: u64) -> Plan {
     Plan { sizes, ..plan(bytes, mean, seed) }
@@ -132,7 +133,17 @@ pub fn step(workload: Workload) -> Step {
     Step::new(workload.name(), workload)
 }
 
-/// Waits until the store is at rest.
+/// A step for each workload, under its own name; a workload that occurs again has a number, such as `read 2`.
+#[must_use]
+pub fn steps(workloads: &[Workload]) -> Vec<Step> {
+    let name = |at: usize, workload: Workload| {
+        let earlier = workloads[..at].iter().filter(|&&other| other == workload).count();
+        if earlier == 0 { workload.name().to_owned() } else { format!("{workload} {}", earlier + 1) }
+    };
+    workloads.iter().enumerate().map(|(at, &workload)| Step::new(&name(at, workload), workload)).collect()
+}
+
+/// Waits until the store is idle.
 #[must_use]
 pub fn settle() -> Step {
     step(Workload::Settle)
@@ -145,7 +156,7 @@ pub fn load_and_updates() -> Vec<Step> {
     vec![Step::new("P0", Workload::Load), update("P1"), update("P2"), update("P3")]
 }
 
-/// Reads of so many keys.
+/// A step with this many operations.
 #[must_use]
 pub fn operations(step: Step, operations: u64) -> Step {
     let changes = Changes { operations: Some(operations.max(1)), ..step.changes.clone() };
@@ -159,7 +170,7 @@ pub fn scans(name: &str, len: usize, keys: u64) -> Step {
     Step::new(name, Workload::Scan).with(Changes { scan_len: Some(len), operations, ..Changes::default() })
 }
 
-/// The process ends as a killed one, and another one opens the store.
+/// The process ends like a killed one, and another one opens the store.
 #[must_use]
 pub fn recover(name: &str) -> Step {
     Step { name: name.to_owned(), act: Act::Recover, changes: Changes::default() }

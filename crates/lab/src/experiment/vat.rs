@@ -23,8 +23,8 @@ pub(super) const ALL: &[Maker] = &[f2, trees::f3, f4, f5, f6];
 /// N of the paper's examples.
 const N: f64 = 1000.0;
 
-const NOTE: &str = "Computed: the text that we work from has lost its formulas and its pictures, so equations are \
-    derived from its prose, and what is drawn follows the sentences about it.";
+const NOTE: &str = "Computed: our text of the paper has lost its formulas and pictures, so the equations are derived \
+    from its prose, and the charts follow its sentences about them.";
 
 /// A figure of the equations, or the reason why there is none.
 type Computed = Result<f64, OutOfRange>;
@@ -79,7 +79,7 @@ fn at_levels(alpha: f64, levels: u32) -> Computed {
     Ok(leveling(alpha)?.amplification(Tree::of_size(SizeRatio::new(N)?, Levels::new(levels)?)))
 }
 
-/// Tiering at a growth.
+/// Tiering with a growth factor.
 fn tiering(growth: f64) -> Computed {
     Ok(Design::new(Compaction::Tiering).amplification(Tree::with_growth(SizeRatio::new(N)?, Growth::new(growth)?)?))
 }
@@ -142,7 +142,7 @@ fn f4(_: Scale, _: u64) -> Experiment {
             || gain_of_log(0.0, 0.25),
         ),
         computed(
-            "leveling at its best over tiering of growth 10",
+            "leveling at its best over tiering with growth factor 10",
             "tiering decreases amplification by 5x",
             Rule::Between(4.5, 5.5),
             || Ok(best(1.0)?.amplification / tiering(10.0)?),
@@ -163,19 +163,19 @@ fn f4(_: Scale, _: u64) -> Experiment {
 fn f5(_: Scale, _: u64) -> Experiment {
     let checks = vec![
         computed(
-            "amplification of tiering over its growth",
+            "amplification of tiering over its growth factor",
             "a larger growth factor: less amplification",
             Rule::Falls,
             || Ok(falls(&curve([2.0, 4.0, 10.0, 31.0, 100.0], tiering)?).unwrap_or(f64::NAN)),
         ),
         computed(
-            "amplification at growth 10",
+            "amplification at growth factor 10",
             "5 bytes a byte, 5x less than leveling",
             Rule::Between(4.5, 5.5),
             || tiering(10.0),
         ),
         computed(
-            "what growth 20 saves over 10, by what 10 saves over 5",
+            "the saving of growth factor 20 over 10, by that of 10 over 5",
             "10 is the point of diminishing returns",
             Rule::AtMost(1.0),
             || Ok((tiering(10.0)? - tiering(20.0)?) / (tiering(5.0)? - tiering(10.0)?)),
@@ -201,30 +201,29 @@ fn f6(_: Scale, _: u64) -> Experiment {
         }
     };
     let compete = "merge and level amplification are competing quantities";
-    let checks =
-        vec![
-            computed("merge amplification over levels", compete, Rule::Falls, move || {
-                Ok(falls(&curve(LEVELS, part(|parts| parts.merge))?).unwrap_or(f64::NAN))
-            }),
-            computed("level amplification over levels", compete, Rule::Rises, move || {
-                Ok(rises(&curve(LEVELS, part(|parts| parts.level))?).unwrap_or(f64::NAN))
-            }),
-            computed("growth 10 over growth 4", "worse by about 1.33x", Rule::Between(1.3, 1.36), || {
-                let at = |growth| Tree::with_growth(SizeRatio::new(N)?, Growth::new(growth)?);
-                Ok(leveling(1.0)?.amplification(at(10.0)?) / leveling(1.0)?.amplification(at(4.0)?))
-            }),
-            computed("best growth", "4 is close to optimal; a tenth off", Rule::Between(3.6, 4.4), || {
-                Ok(best(1.0)?.growth)
-            }),
-            computed(
-                "a level more than the best over a level less",
-                "err towards a larger number of levels",
-                Rule::AtMost(1.0),
-                || {
-                    let best = best(1.0)?.levels.get();
-                    Ok(at_levels(1.0, best + 1)? / at_levels(1.0, best - 1)?)
-                },
-            ),
-        ];
+    let checks = vec![
+        computed("merge amplification over levels", compete, Rule::Falls, move || {
+            Ok(falls(&curve(LEVELS, part(|parts| parts.merge))?).unwrap_or(f64::NAN))
+        }),
+        computed("level amplification over levels", compete, Rule::Rises, move || {
+            Ok(rises(&curve(LEVELS, part(|parts| parts.level))?).unwrap_or(f64::NAN))
+        }),
+        computed("growth factor 10 over 4", "worse by about 1.33x", Rule::Between(1.3, 1.36), || {
+            let at = |growth| Tree::with_growth(SizeRatio::new(N)?, Growth::new(growth)?);
+            Ok(leveling(1.0)?.amplification(at(10.0)?) / leveling(1.0)?.amplification(at(4.0)?))
+        }),
+        computed("best growth factor", "4 is close to optimal; a tenth off", Rule::Between(3.6, 4.4), || {
+            Ok(best(1.0)?.growth)
+        }),
+        computed(
+            "a level more than the best over a level less",
+            "err towards a larger number of levels",
+            Rule::AtMost(1.0),
+            || {
+                let best = best(1.0)?.levels.get();
+                Ok(at_levels(1.0, best + 1)? / at_levels(1.0, best - 1)?)
+            },
+        ),
+    ];
     experiment("vat-f6", 6, "§6 and §7, figure 6", "What the traffic of leveling is made of", checks)
 }

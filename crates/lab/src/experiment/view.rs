@@ -4,24 +4,24 @@ use serde::Serialize;
 
 use super::{Arm, Data, Experiment};
 
-/// What is shown of an experiment.
+/// A chart of an experiment.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Over the chart.
+    /// The title.
     pub title: String,
     /// Which figure: a pointer into a step's record, such as [`super::data::RATE`].
     pub metric: &'static str,
-    /// What the figure is, with its unit, along the axis.
+    /// The figure and its unit, for the axis.
     pub unit: &'static str,
-    /// What figures are divided by before they are shown, so that axes have short numbers.
+    /// The divisor of the figures, for short numbers on the axis.
     pub per: f64,
-    /// Over what.
+    /// The horizontal axis.
     pub over: Over,
-    /// The highest value that is shown, where curves go far beyond what they are about.
+    /// The highest value that is shown, if curves go far beyond their subject.
     pub most: Option<f64>,
 }
 
-/// What is along the horizontal axis.
+/// The horizontal axis.
 #[derive(Clone, Debug)]
 pub enum Over {
     /// Steps, a group of bars each.
@@ -122,13 +122,13 @@ impl View {
         Self { title, metric: "", unit: "", per: 1.0, over: Over::Computed(Box::new(chart)), most: None }
     }
 
-    /// The same with curves cut where they are higher than this.
+    /// The same with curves clipped at this value.
     #[must_use]
     pub fn up_to(self, most: f64) -> Self {
         Self { most: Some(most), ..self }
     }
 
-    /// The chart of what was measured.
+    /// The chart of the measurements.
     #[must_use]
     pub fn chart(&self, data: &Data<'_>) -> Chart {
         let shape = match &self.over {

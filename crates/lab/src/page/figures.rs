@@ -1,5 +1,5 @@
-//! All figures behind the charts, as tables: a row for each group or parameter, a column for each series. Beside the
-//! first series, which the others are compared with, ratios come first and the figures themselves second.
+//! All figures behind the charts, as tables: a row for each group or parameter, a column for each series. In all
+//! columns but the first, the ratio to the first series precedes the figure itself.
 
 use super::{
     finding::{Finding, names},

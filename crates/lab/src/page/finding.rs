@@ -1,4 +1,4 @@
-//! What came of each experiment: its outcomes, its charts, the colours of its series.
+//! The findings of each experiment: its outcomes, its charts, the colours of its series.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::{
     record::Run,
 };
 
-/// An experiment with what came of it.
+/// An experiment and its findings.
 pub struct Finding<'a> {
     /// The experiment.
     pub experiment: &'a Experiment,
     /// Its name as part of links and file names: letters, digits and hyphens.
     pub id: String,
-    /// What was measured.
+    /// The measurements.
     pub data: Data<'a>,
-    /// What came of its checks, in their order.
+    /// The outcomes of its checks, in their order.
     pub outcomes: Vec<Outcome>,
-    /// What these make.
+    /// The verdict.
     pub verdict: Verdict,
     /// Its charts, in the order of its views.
     pub charts: Vec<Chart>,
@@ -30,7 +30,7 @@ pub struct Finding<'a> {
     paints: Vec<Vec<usize>>,
 }
 
-/// All experiments with what came of them.
+/// All experiments and their findings.
 pub fn all<'a>(experiments: &'a [Experiment], runs: &'a [Run]) -> Vec<Finding<'a>> {
     let mut palette = Palette::default();
     let mut ids = BTreeMap::new();
@@ -54,7 +54,7 @@ pub fn all<'a>(experiments: &'a [Experiment], runs: &'a [Run]) -> Vec<Finding<'a
 }
 
 impl Finding<'_> {
-    /// Whether it is no paper's but compares stores.
+    /// Whether it compares stores and belongs to no paper.
     pub fn is_comparison(&self) -> bool {
         self.experiment.paper == Paper::Bifold
     }
@@ -69,12 +69,12 @@ impl Finding<'_> {
         self.outcomes.iter().filter(|outcome| outcome.holds.is_some()).count()
     }
 
-    /// The rules with what came of them.
+    /// The rules and their outcomes.
     pub fn ruled(&self) -> impl Iterator<Item = (Rule, &Outcome)> {
         self.experiment.checks.iter().map(|check| check.rule).zip(&self.outcomes)
     }
 
-    /// Rules that were measured and say by how much, the one that is missed most first: [`margin`] and outcome.
+    /// Measured rules with a size, the one that is missed most first: [`margin`] and outcome.
     pub fn by_margin(&self) -> Vec<(f64, Rule, &Outcome)> {
         let mut measured: Vec<_> =
             self.ruled().filter_map(|(rule, outcome)| Some((margin(rule, outcome.ours?)?, rule, outcome))).collect();
@@ -91,14 +91,14 @@ impl Finding<'_> {
         }
     }
 
-    /// How often the arm that was run least was run, and the one that was run most.
+    /// The fewest and the most runs of an arm.
     pub fn rounds(&self) -> Option<(usize, usize)> {
         let rounds = || self.data.measured().map(|(_, runs)| runs.len());
         Some((rounds().min()?, rounds().max()?))
     }
 }
 
-/// Our figure as a share of what the rule asks: 1 and more holds. Nothing for rules that ask for no size.
+/// Our figure as a share of what the rule requires: from 1 on it holds. `None` for rules without a size.
 pub fn margin(rule: Rule, ours: f64) -> Option<f64> {
     let share = match rule {
         Rule::Gain(paper) => ours / (1.0 + (paper - 1.0) / 2.0),

@@ -33,7 +33,7 @@ pub fn page(page: &Page<'_>, findings: &[Finding<'_>]) -> String {
             empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]),
             empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", POLICY)]),
             empty("meta", &[("name", "color-scheme"), ("content", "light dark")]),
-            // Or browsers ask the server for one.
+            // Without it browsers ask the server for one.
             empty("link", &[("rel", "icon"), ("href", "data:,")]),
             words("title", &[], TITLE),
             element("style", &[], [Markup::ours(STYLE)]),
@@ -54,7 +54,7 @@ pub fn page(page: &Page<'_>, findings: &[Finding<'_>]) -> String {
     format!("<!DOCTYPE html>\n{}", element("html", &[("lang", "en")], [head, body]).into_string())
 }
 
-/// Links to all experiments, beside the page where there is room.
+/// Links to all experiments, next to the page if there is room.
 fn contents(findings: &[Finding<'_>]) -> Markup {
     let mut parts = vec![words("a", &[("class", "home"), ("href", "#page-summary")], "Summary")];
     let mut before = None;
@@ -109,7 +109,7 @@ fn top(summary: &Summary) -> Markup {
     element("header", &[("id", "page-summary")], parts)
 }
 
-/// A paper's experiments as a bar whose parts are its verdicts, and in words.
+/// A paper's verdicts as a bar and in words.
 fn paper((paper, verdicts): &(Paper, [usize; 4])) -> Markup {
     let all: usize = verdicts.iter().sum();
     let mut x = 0.0;
@@ -221,7 +221,7 @@ fn row(finding: &Finding<'_>) -> Markup {
     )
 }
 
-/// How rules and rounds are made.
+/// How to read rules and rounds.
 fn foot() -> Markup {
     let point = |name: &str, said: &str| element("li", &[], [words("strong", &[], name), prose(said)]);
     element(
@@ -240,38 +240,36 @@ fn foot() -> Markup {
 pub const RULES: [(&str, &str); 5] = [
     (
         "A gain",
-        " of the paper (A is r times B) holds where ours is at least half as much of a gain: 1 + (r − 1) / 2. Where \
-         the paper gives a range, r is its lower end.",
+        " of the paper (A is r times B) holds if ours is at least half as much of a gain: 1 + (r − 1) / 2. If the \
+         paper gives a range, r is its lower end.",
     ),
-    ("A saving", " (A is a share s less than B) holds where ours is at least half of it: s / 2."),
-    ("Alike", " are things of which one is 0.8 to 1.25 times the other."),
-    (
-        "A curve",
-        " rises or falls where no step goes the other way by more than a twentieth and its ends differ that way.",
-    ),
+    ("A saving", " (A is a share s less than B) holds if ours is at least half of it: s / 2."),
+    ("Alike", " are two figures if one is 0.8 to 1.25 times the other."),
+    ("A curve", " rises or falls if no step goes the other way by more than a twentieth and its ends differ that way."),
     ("Other statements", " have their bound in words and in the rule."),
 ];
 
-/// How runs are made and kept.
+/// How runs are made and stored.
 pub const METHOD: [(&str, &str); 4] = [
     (
         "Rounds alternate.",
-        " All runs of an experiment are made once before any of them is made again (A B C A B C), because a machine's \
-         speed drifts over minutes; each has a process and a directory of its own. Bars and points are the median of \
-         the rounds, thin lines go from the least to the most.",
+        " All runs of an experiment are made once before any of them is repeated (A B C A B C), because a machine's \
+         speed drifts over minutes. Each has its own process and directory. Bars and points are the medians of the \
+         rounds; thin lines go from the least to the most.",
     ),
     (
         "Page cache.",
-        " Where it is warm, a step finds there what the steps before have left. Where it is cold, the store's files \
-         are synced and dropped from it before each step that only reads. The settings of each experiment say which.",
+        " If it is warm, it has what earlier steps left. If it is cold, the store's files are synced and dropped from \
+         it before each step that only reads. The settings of each experiment say which.",
     ),
     (
         "Ratios.",
-        " In tables of figures, ratios compare with the first column. Whether more is better, the figure's name says.",
+        " In tables of figures, ratios are relative to the first column. The figure's name says whether more is \
+         better.",
     ),
     (
         "Raw results",
-        " are in `runs.jsonl`, a line for each run with all of its options, its settings, its machine and every figure \
-         of every step. Whoever has that file can make this page again.",
+        " are in `runs.jsonl`: one line for each run with all of its options, its settings, its machine and every \
+         figure of every step. From that file this page can be made again.",
     ),
 ];

@@ -1,4 +1,4 @@
-//! What was run, with every option: first what all runs of the experiment have in common, then what sets each apart.
+//! The runs with every option: first what all runs of the experiment have in common, then the differences.
 
 use super::{
     finding::Finding,
@@ -31,7 +31,7 @@ pub fn all(finding: &Finding<'_>) -> Option<Markup> {
         }
         _ => Vec::new(),
     };
-    let mut parts = vec![words("summary", &[], &format!("What was run, with every setting ({})", arms.len()))];
+    let mut parts = vec![words("summary", &[], &format!("All runs, with every setting ({})", arms.len()))];
     if !shared.is_empty() {
         parts.push(words("h3", &[], "All of them"));
         parts.push(described(&shared));
@@ -53,15 +53,16 @@ pub fn all(finding: &Finding<'_>) -> Option<Markup> {
 }
 
 fn facts(spec: &Spec, runs: &[&Run]) -> Vec<Fact> {
-    let Spec { store, set, plan, input, steps, page_cache, process_memory } = spec;
+    let Spec { store, toml, set, plan, input, steps, page_cache, process_memory } = spec;
     let fact = |what: &str, how: String| (what.to_owned(), how);
     let version = runs.first().map(|run| run.version.as_str()).filter(|version| !version.is_empty());
     let mut facts = vec![fact("store", version.map_or_else(|| store.clone(), |version| format!("{store} {version}")))];
+    facts.extend(toml.iter().map(|text| fact("options file", text.clone())));
     facts.extend(set.iter().map(|word| fact("option", word.clone())));
     let settings = runs.first().map(|run| run.settings.as_slice()).unwrap_or_default();
     facts.extend(settings.iter().map(|(name, value)| fact("setting", format!("{name}={value}"))));
     let data = match input {
-        Some(input) => format!("{} pairs of {}, {} altogether", input.pairs, input.path, bytes(input.bytes)),
+        Some(input) => format!("{} entries of {}, {} altogether", input.pairs, input.path, bytes(input.bytes)),
         None => format!("{} keys of {}, values {}", plan.keys, bytes(plan.key_bytes as u64), plan.sizes),
     };
     facts.push(fact("data", data));
@@ -69,7 +70,7 @@ fn facts(spec: &Spec, runs: &[&Run]) -> Vec<Fact> {
         "choices",
         format!("updates {}, reads {}, seed {}", distribution(plan.updates), distribution(plan.reads), plan.seed),
     ));
-    facts.push(fact("callers", format!("{}, {} a commit", count(plan.threads, "thread"), count(plan.batch, "key"))));
+    facts.push(fact("callers", format!("{}, {} per commit", count(plan.threads, "thread"), count(plan.batch, "key"))));
     let step = |step: &crate::spec::Step| match step.act {
         Act::Run(workload) if workload.name() == step.name => step.name.clone(),
         Act::Run(workload) => format!("{} ({})", step.name, workload.name()),
@@ -77,7 +78,7 @@ fn facts(spec: &Spec, runs: &[&Run]) -> Vec<Fact> {
     };
     facts.push(fact("steps", steps.iter().map(step).collect::<Vec<_>>().join(", ")));
     let cache = match page_cache {
-        PageCache::Warm => "warm: as the steps before left it",
+        PageCache::Warm => "warm: as earlier steps left it",
         PageCache::Cold => "cold before steps that only read",
     };
     facts.push(fact("page cache", cache.to_owned()));
@@ -86,7 +87,7 @@ fn facts(spec: &Spec, runs: &[&Run]) -> Vec<Fact> {
     facts
 }
 
-/// Facts as a list; options and settings, of which there are many, in one entry.
+/// Facts as a list; all options share one item, and so do all settings.
 fn described(facts: &[Fact]) -> Markup {
     let mut entries: Vec<(&str, Vec<&str>)> = Vec::new();
     for (what, how) in facts {

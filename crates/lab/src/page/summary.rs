@@ -1,11 +1,11 @@
-//! What somebody learns who reads no further: how many results are reproduced, on what they were measured, what to
-//! take from it.
+//! The summary: how many results are reproduced, the machine they were measured on, and the lessons.
 
 use std::collections::BTreeSet;
 
 use super::{
-    Page, beside,
+    Page,
     finding::Finding,
+    stores,
     words::{bytes, count, date, duration, list, ours, rule},
 };
 use crate::{
@@ -21,15 +21,15 @@ pub const VERDICTS: [Verdict; 4] = [Verdict::Reproduced, Verdict::Partly, Verdic
 
 /// The summary of a page.
 pub struct Summary {
-    /// How many experiments came out how, in a sentence.
+    /// The numbers of verdicts, in a sentence.
     pub headline: String,
-    /// What figures must not be taken for.
+    /// Limits of the figures.
     pub warnings: Vec<String>,
-    /// How many experiments of each paper came out how, in the order of [`VERDICTS`].
+    /// The numbers of verdicts for each paper, in the order of [`VERDICTS`].
     pub papers: Vec<(Paper, [usize; 4])>,
-    /// What to take from it: whom it is about, and what was found.
+    /// The lessons: their subject, and the findings.
     pub lessons: Vec<(String, String)>,
-    /// Where, when and how it was measured: what, and how it was.
+    /// Where, when and how it was measured: names and values.
     pub facts: Vec<(&'static str, String)>,
 }
 
@@ -54,7 +54,7 @@ impl Summary {
     }
 }
 
-/// How many of what: `3 reproduced, 1 open`.
+/// The numbers of verdicts: `3 reproduced, 1 open`.
 pub fn counts(counts: &[usize; 4]) -> String {
     let some: Vec<String> = VERDICTS
         .iter()
@@ -88,12 +88,12 @@ fn headline(findings: &[Finding<'_>]) -> String {
     parts.push(format!("{not} not"));
     let open = match open {
         0 => String::new(),
-        open => format!(" {open} {} open: nothing was measured yet that a rule asks for.", is(open)),
+        open => format!(" {open} {} open: none of the figures for the rules has been measured yet.", is(open)),
     };
     format!("Of {}, {}.{open}", count(findings.len(), "experiment"), list(&parts))
 }
 
-/// The runs that findings are made of, each once.
+/// The runs of the findings, each once.
 fn used<'a>(findings: &[Finding<'a>]) -> Vec<&'a Run> {
     let mut seen = BTreeSet::new();
     let runs = findings.iter().flat_map(|finding| finding.data.measured()).flat_map(|(_, runs)| runs.to_vec());
@@ -118,14 +118,14 @@ fn warnings(page: &Page<'_>, findings: &[Finding<'_>], machines: &[&Machine]) ->
     if machines.len() > 1 {
         let many = count(machines.len(), "machine");
         warnings.push(format!(
-            "The runs come from {many}, builds or file systems. What was measured on different ones cannot be compared."
+            "The runs come from {many}, builds or file systems. Figures of different ones cannot be compared."
         ));
     }
     let once = findings.iter().filter(|finding| finding.rounds().is_some_and(|(least, _)| least == 1)).count();
     if once > 0 && page.scale != Scale::Tiny {
         let experiments = count(once, "experiment");
         warnings.push(format!(
-            "{experiments} came from runs that were made once only: how far figures waver is not known."
+            "{experiments} came from runs that were made only once: the spread of their figures is unknown."
         ));
     }
     let missing: usize = findings.iter().map(|f| f.experiment.arms.len() - f.data.measured().count()).sum();
@@ -178,20 +178,20 @@ fn facts(
     facts
 }
 
-/// Sentences that figures make, and nothing else.
+/// Sentences made from figures, and nothing else.
 fn lessons(papers: &[(Paper, [usize; 4])], findings: &[Finding<'_>], runs: &[&Run]) -> Vec<(String, String)> {
     let of = |paper: Paper| findings.iter().filter(move |finding| finding.experiment.paper == paper);
     let mut lessons: Vec<(String, String)> = papers
         .iter()
         .filter_map(|(paper, _)| Some((paper.name().to_owned(), lesson(&of(*paper).collect::<Vec<_>>())?)))
         .collect();
-    lessons.splice(0..0, beside::lesson(findings).map(|said| ("Bifold beside other stores".to_owned(), said)));
-    lessons.extend(wavering(findings).map(|said| ("How far figures waver".to_owned(), said)));
-    lessons.extend(balance(runs).map(|said| ("Whether bytes are counted right".to_owned(), said)));
+    lessons.splice(0..0, stores::lesson(findings).map(|said| ("Bifold compared with other stores".to_owned(), said)));
+    lessons.extend(spread_of_rounds(findings).map(|said| ("Spread of the figures".to_owned(), said)));
+    lessons.extend(balance(runs).map(|said| ("Accuracy of the byte counts".to_owned(), said)));
     lessons
 }
 
-/// What became of a paper's rules: how many hold, which is met best, which is missed most.
+/// The outcome of a paper's rules: how many hold, which holds best, which is missed most.
 fn lesson<'a>(findings: &[&'a Finding<'a>]) -> Option<String> {
     let held: usize = findings.iter().map(|finding| finding.held()).sum();
     let measured: usize = findings.iter().map(|finding| finding.measured()).sum();
@@ -212,31 +212,35 @@ fn lesson<'a>(findings: &[&'a Finding<'a>]) -> Option<String> {
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((margin, finding, rule, outcome)) = all.last().filter(|best| best.0 >= 1.0) {
         let times = number(*margin);
-        said += &format!(" Clearest: {}; that is {times} times what the rule asks.", told(finding, *rule, outcome));
+        said += &format!(
+            " Clearest: {}; that is {times} times what the rule requires.",
+            described(finding, *rule, outcome)
+        );
     }
     if let Some((_, finding, missed, outcome)) = all.first().filter(|worst| worst.0 < 1.0) {
-        said += &format!(" Furthest off: {}; the rule asks for {}.", told(finding, *missed, outcome), rule(*missed));
+        said +=
+            &format!(" Furthest off: {}; the rule requires {}.", described(finding, *missed, outcome), rule(*missed));
     }
     Some(said)
 }
 
-fn told(finding: &Finding<'_>, rule: Rule, outcome: &Outcome) -> String {
+fn described(finding: &Finding<'_>, rule: Rule, outcome: &Outcome) -> String {
     let (what, said, name) = (&outcome.what, &outcome.paper, finding.experiment.name);
     format!("{what}, {} ({}: {said}; {name})", ours(rule, outcome.ours), source(finding.experiment.paper))
 }
 
-/// What a note is about.
+/// The label of a note.
 pub fn note_of(paper: Paper) -> &'static str {
-    if paper == Paper::Bifold { "Note" } else { "Otherwise than in the paper" }
+    if paper == Paper::Bifold { "Note" } else { "Different from the paper" }
 }
 
-/// Who says what must hold.
+/// The source of a rule.
 pub fn source(paper: Paper) -> &'static str {
     if paper == Paper::Bifold { "expected" } else { "the paper" }
 }
 
-/// How far the rounds of a run are apart.
-fn wavering(findings: &[Finding<'_>]) -> Option<String> {
+/// The spread between the rounds of a run.
+fn spread_of_rounds(findings: &[Finding<'_>]) -> Option<String> {
     let mut spreads: Vec<f64> = Vec::new();
     for finding in findings {
         for (arm, runs) in finding.data.measured().filter(|(_, runs)| runs.len() > 1) {
@@ -254,19 +258,19 @@ fn wavering(findings: &[Finding<'_>]) -> Option<String> {
     spreads.sort_by(f64::total_cmp);
     let (half, most) = (data::middle(&spreads)?, spreads.last()?);
     Some(format!(
-        "Rounds of one run differ by {} % of their operations a second in the typical step, and by up to {} %. Smaller \
-         differences between stores mean little.",
+        "Rounds of one run differ by {} % of their operations per second in the typical step, and by up to {} %. \
+         Smaller differences between stores mean little.",
         number(half),
         number(*most)
     ))
 }
 
-/// How far the stores' own counts of what they wrote are from the system's.
+/// The stores' own counts of bytes written over the system's.
 fn balance(runs: &[&Run]) -> Option<String> {
     let ratios = || runs.iter().flat_map(|run| &run.accounts).filter_map(|account| account.ratio());
     let (least, most) = (ratios().reduce(f64::min)?, ratios().reduce(f64::max)?);
     Some(format!(
-        "What stores say they wrote is {} to {} times what the system saw them write.",
+        "The bytes that stores count as written are {} to {} times those that the system counts.",
         number(least),
         number(most)
     ))

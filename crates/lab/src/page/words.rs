@@ -7,12 +7,12 @@ use crate::{
     experiment::{Verdict, check::Rule},
 };
 
-/// So many things: `1 run`, `2 runs`.
+/// A count with its noun: `1 run`, `2 runs`.
 pub fn count(count: usize, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Things one after the other: `a, b and c`.
+/// A list: `a, b and c`.
 pub fn list(things: &[String]) -> String {
     match things {
         [] => String::new(),
@@ -33,9 +33,9 @@ pub fn bytes(bytes: u64) -> String {
     if size.fract() == 0.0 { format!("{size} {unit}") } else { format!("{size:.1} {unit}") }
 }
 
-/// How long something took.
+/// A duration.
 pub fn duration(seconds: f64) -> String {
-    // What is no time at all is none; the cast ends at the largest number.
+    // Negative times are none; the cast saturates.
     match seconds.round() as u64 {
         0..120 => format!("{} s", number(seconds.max(0.0))),
         seconds @ 120..7200 => format!("{} min", (seconds + 30) / 60),
@@ -46,7 +46,7 @@ pub fn duration(seconds: f64) -> String {
 /// The day and the minute of a time that is given in seconds since 1970, in UTC.
 pub fn date(seconds: u64) -> String {
     // Howard Hinnant, "chrono-compatible low-level date algorithms": years begin in March, so that a leap day is a
-    // year's last. Times after the year 10 000 are none that anybody measured at.
+    // year's last. Nobody measures after the year 10 000.
     let seconds = seconds.min(253_402_300_799);
     let days = seconds / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -78,12 +78,12 @@ pub fn rule(rule: Rule) -> String {
     }
 }
 
-/// What was measured for a rule.
+/// Our figure for a rule.
 pub fn ours(rule: Rule, ours: Option<f64>) -> String {
     let Some(ours) = ours else { return "–".to_owned() };
     let change = match rule {
         Rule::Rises => ours,
-        // Ours is how far the curve rises that is turned round.
+        // Ours is the rise of the inverted curve.
         Rule::Falls => 1.0 / (1.0 + ours) - 1.0,
         _ => return number(ours),
     };
@@ -103,7 +103,7 @@ pub fn holds(holds: Option<bool>) -> &'static str {
     }
 }
 
-/// The sign of a verdict, for those who see no colours.
+/// The sign of a verdict, for readers who see no colours.
 pub fn sign(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Reproduced => "✓",
@@ -113,7 +113,7 @@ pub fn sign(verdict: Verdict) -> &'static str {
     }
 }
 
-/// How many rules of an experiment hold.
+/// The number of an experiment's rules that hold.
 pub fn rules_held(finding: &Finding<'_>) -> String {
     let (held, measured, all) = (finding.held(), finding.measured(), finding.outcomes.len());
     let rest = match all - measured {
@@ -122,7 +122,7 @@ pub fn rules_held(finding: &Finding<'_>) -> String {
     };
     match (held, measured, all) {
         (_, _, 0) => "No rule was written for it.".to_owned(),
-        (_, 0, _) => "Nothing that a rule asks for has been measured.".to_owned(),
+        (_, 0, _) => "No figure of its rules has been measured.".to_owned(),
         (1, 1, _) => format!("The one rule that was measured holds.{rest}"),
         (held, measured, _) if held == measured => format!("All {measured} rules that were measured hold.{rest}"),
         (1, measured, _) => format!("1 of {} that were measured holds.{rest}", count(measured, "rule")),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_are_told_in_percent() {
+    fn curves_are_shown_in_percent() {
         assert_eq!(ours(Rule::Rises, Some(0.5)), "rises by 50.0 %");
         assert_eq!(ours(Rule::Falls, Some(1.0)), "falls by 50.0 %");
         assert_eq!(ours(Rule::Falls, Some(-0.5)), "rises by 100 %");

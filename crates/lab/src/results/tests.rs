@@ -46,10 +46,10 @@ fn a_session_that_was_cut_short_goes_on_where_it_was() {
         assert!(order.is_sorted_by_key(|(round, _)| *round) && order[0].1 != order[1].1, "not in turns: {order:?}");
         let held = File::create(dir.join("bifold-lab.lock")).unwrap();
         held.lock().unwrap();
-        let refused = driver::drive(&jobs[..1], &dir, &mut results, &InThisProcess, &mut Silent);
+        let refused = driver::drive(&jobs[..1], &dir, &InThisProcess, &mut Silent, &mut |run| results.add(run));
         assert!(refused.unwrap_err().to_string().contains("another session"), "two sessions shared a directory");
         drop(held);
-        driver::drive(&jobs[..3], &dir, &mut results, &InThisProcess, &mut Silent).unwrap();
+        driver::drive(&jobs[..3], &dir, &InThisProcess, &mut Silent, &mut |run| results.add(run)).unwrap();
         jobs.len()
     };
     // The end of the last line is lost.

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, sync::Mutex};
 
 use super::*;
-use crate::{choose::Distribution, store::Pairs, values::Sizes};
+use crate::{choose::Distribution, store::Entries, values::Sizes};
 
 /// A store in memory, with a fault if asked for.
 #[derive(Default)]
@@ -40,8 +40,8 @@ impl Store for MapStore {
         Ok(())
     }
 
-    fn put_all(&self, pairs: &Pairs) -> Result<()> {
-        pairs.iter().try_for_each(|(key, value)| self.put(key, value))
+    fn put_all(&self, entries: &Entries) -> Result<()> {
+        entries.iter().try_for_each(|(key, value)| self.put(key, value))
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
@@ -58,12 +58,12 @@ impl Store for MapStore {
 
     fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
         let map = self.map.lock().unwrap();
-        let mut pairs: Vec<_> = map.range(from.to_vec()..).take(limit).collect();
+        let mut entries: Vec<_> = map.range(from.to_vec()..).take(limit).collect();
         if self.fault == Some(Fault::Reverses) {
-            pairs.reverse();
+            entries.reverse();
         }
-        pairs.iter().for_each(|(key, value)| seen(key, value));
-        Ok(pairs.len())
+        entries.iter().for_each(|(key, value)| seen(key, value));
+        Ok(entries.len())
     }
 
     fn flush(&self) -> Result<()> {

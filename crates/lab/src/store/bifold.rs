@@ -7,21 +7,21 @@ use std::path::Path;
 use bifold::{Batch, Db, Error, IoSource, Options};
 use serde_json::Value;
 
-use super::{Gc, Pairs, Store, Totals};
+use super::{Entries, Gc, Store, Totals};
 use crate::{Failure, Result};
 
-/// Sources whose reads answer a user; the others are the store's own business.
+/// Sources whose reads are for a user; the others are the store's own.
 const READS_FOR_USER: [IoSource; 3] = [IoSource::Get, IoSource::Scan, IoSource::Metadata];
 
 /// An open Bifold database; the workload goes to its default keyspace.
 pub struct BifoldStore {
     db: Db,
-    /// Those that differ from the defaults.
+    /// Options that differ from the defaults.
     settings: Vec<(String, String)>,
 }
 
 impl BifoldStore {
-    /// Opens the database in `dir`, or makes one.
+    /// Opens the database in `dir`, or creates one.
     ///
     /// # Errors
     /// The database's.
@@ -43,11 +43,11 @@ impl Store for BifoldStore {
     }
 
     fn version(&self) -> String {
-        // All crates of the workspace have the same.
+        // All crates of the workspace have the same version.
         env!("CARGO_PKG_VERSION").to_owned()
     }
 
-    /// The options it was opened with that differ from the defaults, by the names that `Options::set` has.
+    /// The options it was opened with, as far as they differ from the defaults, by the names of `Options::set`.
     fn settings(&self) -> Vec<(String, String)> {
         self.settings.clone()
     }
@@ -56,10 +56,10 @@ impl Store for BifoldStore {
         Ok(self.db.default_keyspace().put(key, value)?)
     }
 
-    fn put_all(&self, pairs: &Pairs) -> Result<()> {
+    fn put_all(&self, entries: &Entries) -> Result<()> {
         let keyspace = self.db.default_keyspace();
         let mut batch = Batch::new();
-        for (key, value) in pairs.iter() {
+        for (key, value) in entries.iter() {
             batch.put(keyspace, key, value)?;
         }
         Ok(self.db.commit(batch)?)
@@ -130,11 +130,11 @@ impl Store for BifoldStore {
     }
 }
 
-/// What `options` says otherwise than the defaults.
+/// The options that differ from the defaults.
 fn differences(options: &Options) -> Vec<(String, String)> {
     let words = |options: &Options| {
         let mut words = Vec::new();
-        // Options are plain data; were they ever not to serialise, a report would lack a line.
+        // Options are plain data. If they could not be serialised, a report would only lack a line.
         leaves("", &serde_json::to_value(options).unwrap_or_default(), &mut words);
         words
     };
@@ -172,7 +172,7 @@ mod tests {
         let set = ["cache_bytes=1048576", "durability=sync", "keyspace.compaction.tiered.size_ratio=5"];
         set.iter().for_each(|set| options.set(set).unwrap());
         let found: Vec<_> = differences(&options).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-        // The policy is another one, so all its options are.
+        // The policy differs, so all its options do.
         let tiered = |option| format!("keyspace.compaction.tiered.{option}");
         let others = [tiered("levels=7"), tiered("size_ratio=5"), tiered("space_percent=200")];
         assert_eq!(found, [&[set[0].to_owned(), set[1].to_owned()], &others[..]].concat());

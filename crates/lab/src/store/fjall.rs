@@ -1,8 +1,8 @@
 //! fjall, as its documentation recommends, with the memory of Bifold's options and without compression.
 //!
 //! Everything not in [`FjallOptions`] is as fjall has it: leveled compaction with four tables in level 0, blocks of 4
-//! KiB, filters of 10 bits a key (of a false positive rate of 0.0001 for level 0). With [`Blobs`] large values stand
-//! in blob files, which compactions collect.
+//! KiB, filters of 10 bits per key (with a false positive rate of 0.0001 for level 0). With [`Blobs`] large values are
+//! in blob files, whose GC runs in compactions.
 //!
 //! fjall makes its journals 64 MiB long at once, however little is in them: small databases look larger than they are.
 //! Waiting for its background work, and counting it, uses functions that fjall has public but not documented.
@@ -14,7 +14,7 @@ use fjall::{
     config::CompressionPolicy,
 };
 
-use super::{Pairs, Store, Totals, peer::Budget, sync::Sync, words};
+use super::{Entries, Store, Totals, peer::Budget, sync::Sync, words};
 use crate::{
     Failure, Result,
     measure::{self, Called},
@@ -26,13 +26,13 @@ pub const VERSION: &str = "3.1.13";
 /// The least that fjall takes as the size of all journals, in bytes.
 const JOURNALS_BYTES_MIN: u64 = 64 << 20;
 
-/// How often in a row nothing must be going on, [`POLL`] apart: between a flush and the compactions it asks for there
-/// is a moment in which neither can be seen.
+/// How often in a row, at intervals of [`POLL`], the store must be idle: between a flush and the compactions it
+/// requests there is a moment in which neither is visible.
 const IDLE_POLLS: u32 = 5;
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// What a comparison may vary.
+/// The options that a comparison may vary.
 #[derive(Clone, Copy, Debug)]
 pub struct FjallOptions {
     /// Size of a memtable, in bytes. fjall recommends 8 to 64 MiB.
@@ -47,11 +47,11 @@ pub struct FjallOptions {
     pub sync: Sync,
     /// Background threads: one of several flushes only.
     pub threads: usize,
-    /// Values in blob files; beside their keys if `None`.
+    /// Values in blob files; inline if `None`.
     pub blobs: Option<Blobs>,
 }
 
-/// How values are kept in blob files. The defaults are fjall's, as its code has them (its documentation says 33 % and
+/// Options of blob files. The defaults are fjall's, as its code has them (its documentation says 33 % and
 /// 20 % where the code has 25 % for both shares).
 #[derive(Clone, Copy, Debug)]
 pub struct Blobs {
@@ -59,9 +59,9 @@ pub struct Blobs {
     pub min_bytes: u32,
     /// Size of a blob file, in bytes.
     pub file_bytes: u64,
-    /// A file of which a larger share is garbage is collected when a compaction meets it.
+    /// A compaction rewrites a file with a larger share of garbage.
     pub gc_staleness: f32,
-    /// Of those, compactions collect this share, the oldest.
+    /// Compactions take this share of those files, the oldest.
     pub gc_age_cutoff: f32,
 }
 
@@ -125,12 +125,12 @@ pub struct FjallStore {
     keyspace: Keyspace,
     db: Database,
     with: FjallOptions,
-    /// What the process had read and written before.
+    /// The bytes that the process had read and written before.
     called: Called,
 }
 
 impl FjallStore {
-    /// Opens the database in `dir`, or makes one. One that is there keeps the sizes it was made with.
+    /// Opens the database in `dir`, or creates one. An existing one keeps the sizes it was created with.
     ///
     /// # Errors
     /// The database's.
@@ -138,7 +138,7 @@ impl FjallStore {
         let called = measure::called().unwrap_or_default();
         let db = Database::builder(dir)
             .cache_size(with.cache_bytes)
-            // It panics below that, and without a thread.
+            // fjall panics below that, and without a thread.
             .max_journaling_size(with.journals_bytes.max(JOURNALS_BYTES_MIN))
             .worker_threads(with.threads.max(1))
             .journal_compression(CompressionType::None)
@@ -167,7 +167,7 @@ impl FjallStore {
         let mut seen = 0;
         while seen < polls {
             thread::sleep(POLL);
-            // A worker that failed has poisoned the database and would be waited for without end; this tells.
+            // A failed worker has poisoned the database, and waiting for it would not end; this returns its error.
             self.db.persist(PersistMode::Buffer)?;
             seen = if idle() { seen + 1 } else { 0 };
         }
@@ -224,9 +224,9 @@ impl Store for FjallStore {
         self.persist()
     }
 
-    fn put_all(&self, pairs: &Pairs) -> Result<()> {
+    fn put_all(&self, entries: &Entries) -> Result<()> {
         let mut batch = self.db.batch().durability(Some(self.mode()));
-        for (key, value) in pairs.iter() {
+        for (key, value) in entries.iter() {
             check(key, value)?;
             batch.insert(&self.keyspace, key, value);
         }
@@ -269,7 +269,7 @@ impl Store for FjallStore {
         self.wait(IDLE_POLLS, idle)
     }
 
-    /// One merge of everything into the last level, in tables of 64 MB whatever was asked for.
+    /// One merge of everything into the last level, in tables of 64 MB, whatever the options say.
     fn compact(&self) -> Result<()> {
         self.flush()?;
         Ok(self.keyspace.major_compact()?)

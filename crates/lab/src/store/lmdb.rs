@@ -1,4 +1,4 @@
-//! LMDB, as it comes, through `heed`.
+//! LMDB with its defaults, through `heed`.
 //!
 //! Every call is a transaction of its own, as every call of the other stores is atomic: a write transaction with one
 //! commit for a write or a batch, a read transaction for a read or a scan. There is no cache but the system's page
@@ -12,7 +12,7 @@ use std::{fs, ops::Bound, path::Path};
 
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, types::Bytes};
 
-use super::{Pairs, Store, Totals, peer::Budget, sync::Sync, words};
+use super::{Entries, Store, Totals, peer::Budget, sync::Sync, words};
 use crate::{
     Failure, Result,
     measure::{self, Called},
@@ -24,11 +24,11 @@ pub const KEY_BYTES_MAX: usize = 511;
 /// Threads that may read at once; LMDB has 126 otherwise.
 const READERS_MAX: u32 = 1024;
 
-/// What a comparison may vary. There is no budget of memory to give: it has the page cache.
+/// The options that a comparison may vary. LMDB has no memory budget: it uses the page cache.
 #[derive(Clone, Copy, Debug)]
 pub struct LmdbOptions {
-    /// Addresses set aside for the file, in bytes, which it can never outgrow. They cost nothing until they are used,
-    /// and the file is no longer for it.
+    /// Addresses reserved for the file, in bytes, which it can never outgrow. They cost nothing until they are used,
+    /// and do not lengthen the file.
     pub map_bytes: usize,
     /// Whether a commit is synced before it returns.
     pub sync: Sync,
@@ -50,14 +50,14 @@ impl From<&Budget> for LmdbOptions {
 /// An open LMDB environment; the workload goes to its unnamed database.
 pub struct LmdbStore {
     env: Env,
-    pairs: Database<Bytes, Bytes>,
+    entries: Database<Bytes, Bytes>,
     with: LmdbOptions,
-    /// What the process had read and written before.
+    /// The bytes that the process had read and written before.
     called: Called,
 }
 
 impl LmdbStore {
-    /// Opens the environment in `dir`, or makes one.
+    /// Opens the environment in `dir`, or creates one.
     ///
     /// # Errors
     /// The environment's.
@@ -75,9 +75,9 @@ impl LmdbStore {
         // LMDB's lock file, which is used, orders processes that open the same environment.
         let env = unsafe { options.open(dir)? };
         let mut transaction = env.write_txn()?;
-        let pairs = env.create_database(&mut transaction, None)?;
+        let entries = env.create_database(&mut transaction, None)?;
         transaction.commit()?;
-        Ok(Self { env, pairs, with, called })
+        Ok(Self { env, entries, with, called })
     }
 }
 
@@ -114,15 +114,15 @@ impl Store for LmdbStore {
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
         check(key)?;
         let mut transaction = self.env.write_txn()?;
-        self.pairs.put(&mut transaction, key, value)?;
+        self.entries.put(&mut transaction, key, value)?;
         Ok(transaction.commit()?)
     }
 
-    fn put_all(&self, pairs: &Pairs) -> Result<()> {
+    fn put_all(&self, entries: &Entries) -> Result<()> {
         let mut transaction = self.env.write_txn()?;
-        for (key, value) in pairs.iter() {
+        for (key, value) in entries.iter() {
             check(key)?;
-            self.pairs.put(&mut transaction, key, value)?;
+            self.entries.put(&mut transaction, key, value)?;
         }
         Ok(transaction.commit()?)
     }
@@ -130,7 +130,7 @@ impl Store for LmdbStore {
     fn delete(&self, key: &[u8]) -> Result<()> {
         check(key)?;
         let mut transaction = self.env.write_txn()?;
-        self.pairs.delete(&mut transaction, key)?;
+        self.entries.delete(&mut transaction, key)?;
         Ok(transaction.commit()?)
     }
 
@@ -138,7 +138,7 @@ impl Store for LmdbStore {
         check(key)?;
         let transaction = self.env.read_txn()?;
         // Shown where it lies in the map: nothing is copied.
-        let value = self.pairs.get(&transaction, key)?;
+        let value = self.entries.get(&transaction, key)?;
         Ok(value.inspect(|value| seen(value)).is_some())
     }
 
@@ -149,7 +149,7 @@ impl Store for LmdbStore {
         let transaction = self.env.read_txn()?;
         let mut found = 0;
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(from), Bound::Unbounded);
-        for pair in self.pairs.range(&transaction, &range)?.take(limit) {
+        for pair in self.entries.range(&transaction, &range)?.take(limit) {
             let (key, value) = pair?;
             seen(key, value);
             found += 1;

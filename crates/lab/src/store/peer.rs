@@ -1,5 +1,5 @@
-//! The stores that Bifold is compared with, each behind a feature of this crate, and how they share out the memory that
-//! Bifold's options allow.
+//! The stores that Bifold is compared with, each behind a feature of this crate, and the budget that they get from
+//! Bifold's options.
 
 use std::{fmt, path::Path, str::FromStr};
 
@@ -25,27 +25,27 @@ pub enum Peer {
     Lmdb,
 }
 
-/// What every peer gets of Bifold's options: the same memory, durability and threads.
+/// The budget of every peer, from Bifold's options: the same memory, durability and threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
-    /// Size of a memtable, in bytes: Bifold's own, which is smaller than asked for where `memory_limit` wants that.
+    /// Size of a memtable, in bytes, as Bifold has it: at most `memtable_bytes`, less if `memory_limit` requires it.
     pub memtable_bytes: usize,
     /// Size of the cache, in bytes: `cache_bytes`, or half of `memory_limit`.
     pub cache_bytes: usize,
-    /// When logs hold more than this, in bytes, what still needs them is flushed.
+    /// If logs have more bytes than this, memtables that need them are flushed.
     pub log_bytes: u64,
     /// Size of a table, in bytes.
     pub table_bytes: u64,
-    /// The smallest value kept apart, in bytes, where the peer keeps any apart.
+    /// The smallest separated value, in bytes, if the peer separates values.
     pub min_bytes: u64,
-    /// What an acknowledged write survives.
+    /// The durability of writes.
     pub sync: Sync,
     /// Background threads.
     pub threads: u32,
 }
 
 impl Budget {
-    /// What `options` allow.
+    /// The budget of `options`.
     #[must_use]
     pub fn of(options: &Options) -> Self {
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -59,7 +59,7 @@ impl Budget {
             sync: if options.durability == Durability::Sync { Sync::EveryWrite } else { Sync::Never },
             threads: match options.workers {
                 Workers::Threads(threads) => threads,
-                // The peers have no such thing; one thread is the nearest.
+                // The peers have no such option; one thread is the nearest.
                 Workers::Caller => 1,
             },
         }
@@ -83,23 +83,23 @@ impl Peer {
         }
     }
 
-    /// What it is, in a line of help.
+    /// A line of help.
     #[must_use]
     pub fn about(self) -> &'static str {
         match self {
             Self::RocksDb => "RocksDB",
             Self::BlobDb => {
-                "RocksDB with values in blob files, as large ones as Bifold keeps apart; files of 64 MiB, collected: \
-                 age cutoff 0.25, force threshold 0.5"
+                "RocksDB with values in blob files of 64 MiB, separated from the same size on as in Bifold; GC with \
+                 age cutoff 0.25 and force threshold 0.5"
             }
             Self::Fjall => "fjall, an LSM-tree in Rust",
-            Self::FjallBlobs => "fjall with key-value separation, of as large values as Bifold keeps apart",
+            Self::FjallBlobs => "fjall with key-value separation, from the same size on as in Bifold",
             Self::Redb => "redb, a copy-on-write B-tree in Rust",
             Self::Lmdb => "LMDB, a copy-on-write B-tree in a mapped file",
         }
     }
 
-    /// The feature of this crate, and of the program, that builds it in.
+    /// The feature of this crate and of the program that includes it.
     #[must_use]
     pub fn feature(self) -> &'static str {
         match self {
@@ -110,7 +110,7 @@ impl Peer {
         }
     }
 
-    /// Whether it was built in.
+    /// Whether this build includes it.
     #[must_use]
     pub fn built_in(self) -> bool {
         match self {
@@ -121,10 +121,10 @@ impl Peer {
         }
     }
 
-    /// Refuses a peer that was not built in.
+    /// Refuses a peer that is not built in.
     ///
     /// # Errors
-    /// [`Failure::Plan`] naming the feature.
+    /// [`Failure::Plan`] with the name of the feature.
     pub fn check_built_in(self) -> Result<()> {
         if self.built_in() {
             return Ok(());
@@ -134,10 +134,10 @@ impl Peer {
         Err(Failure::Plan(format!("this program was built without {self}: build it with --features {feature}{cost}")))
     }
 
-    /// Opens its database in `dir`, or makes one, with the [`Budget`] of `options`.
+    /// Opens its database in `dir`, or creates one, with the [`Budget`] of `options`.
     ///
     /// # Errors
-    /// The peer's; [`Failure::Plan`] when it was not built in.
+    /// The peer's; [`Failure::Plan`] if it is not built in.
     #[cfg_attr(
         not(any(feature = "rocksdb", feature = "fjall", feature = "redb", feature = "lmdb")),
         expect(unused_variables, reason = "there is nothing to open")
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_that_of_bifold() {
+    fn the_budget_is_bifolds() {
         let mut options = Options::default();
         let budget = Budget::of(&options);
         assert_eq!((budget.memtable_bytes, budget.cache_bytes), (64 << 20, 256 << 20));

@@ -1,4 +1,4 @@
-//! redb, as it comes, with the memory of Bifold's options.
+//! redb with its defaults and the memory of Bifold's options.
 //!
 //! Every call is a transaction of its own, as every call of the other stores is atomic: a write transaction with one
 //! commit for a write or a batch, a read transaction for a read or a scan. There is no compression, no background
@@ -15,7 +15,7 @@ use std::{
 
 use redb::{Database, Durability, Error, ReadOnlyTable, ReadableDatabase, Table, TableDefinition};
 
-use super::{Pairs, Store, Totals, peer::Budget, sync::Sync, words};
+use super::{Entries, Store, Totals, peer::Budget, sync::Sync, words};
 use crate::{
     Failure, Result,
     measure::{self, Called},
@@ -25,9 +25,9 @@ use crate::{
 pub const VERSION: &str = "4.6.0";
 
 /// The one table, from bytes to bytes.
-const PAIRS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("pairs");
+const ENTRIES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("pairs");
 
-/// What a comparison may vary.
+/// The options that a comparison may vary.
 #[derive(Clone, Copy, Debug)]
 pub struct RedbOptions {
     /// Size of the cache, in bytes: of pages read, and of pages written and not in the file yet.
@@ -43,8 +43,8 @@ impl Default for RedbOptions {
 }
 
 impl From<&Budget> for RedbOptions {
-    /// What an LSM-tree has in memtables redb has in its cache: it gets both, with two memtables, one that is filled
-    /// and one that is written.
+    /// redb's cache also serves as an LSM-tree's memtables, so it gets the memory of both, with two memtables: one that
+    /// is filled and one that is written.
     fn from(budget: &Budget) -> Self {
         let memtables = budget.memtable_bytes.saturating_mul(2);
         Self { cache_bytes: budget.cache_bytes.saturating_add(memtables), sync: budget.sync }
@@ -53,15 +53,15 @@ impl From<&Budget> for RedbOptions {
 
 /// An open redb database.
 pub struct RedbStore {
-    /// Behind a lock for the sake of `Database::compact`, which wants it for itself.
+    /// In a lock, because `Database::compact` needs exclusive access.
     db: RwLock<Database>,
     with: RedbOptions,
-    /// What the process had read and written before.
+    /// The bytes that the process had read and written before.
     called: Called,
 }
 
 impl RedbStore {
-    /// Opens the database in `dir`, or makes one.
+    /// Opens the database in `dir`, or creates one.
     ///
     /// # Errors
     /// The database's.
@@ -70,7 +70,7 @@ impl RedbStore {
         fs::create_dir_all(dir).map_err(|e| Failure::from(Error::from(redb::StorageError::from(e))))?;
         let db = Database::builder().set_cache_size(with.cache_bytes).create(dir.join("data.redb"));
         let store = Self { db: RwLock::new(db.map_err(Error::from)?), with, called };
-        // Reads want the table to be there.
+        // Reads need the table to exist.
         store.write(Durability::Immediate, |_| Ok(()))?;
         Ok(store)
     }
@@ -79,7 +79,7 @@ impl RedbStore {
         self.db.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an acknowledged write gets.
+    /// The durability of a write.
     fn durability(&self) -> Durability {
         match self.with.sync {
             Sync::EveryWrite => Durability::Immediate,
@@ -87,7 +87,7 @@ impl RedbStore {
         }
     }
 
-    /// A write transaction with `change` in it.
+    /// Runs `change` in a write transaction.
     fn write(
         &self,
         durability: Durability,
@@ -95,17 +95,17 @@ impl RedbStore {
     ) -> std::result::Result<(), Error> {
         let mut transaction = self.db().begin_write()?;
         transaction.set_durability(durability)?;
-        change(&mut transaction.open_table(PAIRS)?)?;
+        change(&mut transaction.open_table(ENTRIES)?)?;
         Ok(transaction.commit()?)
     }
 
-    /// The table as it is now.
+    /// The present table.
     fn table(&self) -> std::result::Result<ReadOnlyTable<&'static [u8], &'static [u8]>, Error> {
-        Ok(self.db().begin_read()?.open_table(PAIRS)?)
+        Ok(self.db().begin_read()?.open_table(ENTRIES)?)
     }
 }
 
-/// Shows up to `limit` pairs of `table` from `from` on.
+/// Passes up to `limit` entries of `table` from `from` on.
 fn scan(
     table: &ReadOnlyTable<&'static [u8], &'static [u8]>,
     from: &[u8],
@@ -145,9 +145,9 @@ impl Store for RedbStore {
         })?)
     }
 
-    fn put_all(&self, pairs: &Pairs) -> Result<()> {
+    fn put_all(&self, entries: &Entries) -> Result<()> {
         Ok(self.write(self.durability(), |table| {
-            for (key, value) in pairs.iter() {
+            for (key, value) in entries.iter() {
                 table.insert(key, value)?;
             }
             Ok(())
@@ -172,7 +172,7 @@ impl Store for RedbStore {
         Ok(scan(&self.table()?, from, limit, seen)?)
     }
 
-    /// An empty commit that is durable: all before it are then, too.
+    /// An empty durable commit, which makes all earlier ones durable.
     fn flush(&self) -> Result<()> {
         Ok(self.write(Durability::Immediate, |_| Ok(()))?)
     }
@@ -195,7 +195,7 @@ impl Store for RedbStore {
     }
 
     fn close(self: Box<Self>) -> Result<Totals> {
-        // Dropped, it would do so too, but tell no error.
+        // A drop would do the same, but report no error.
         self.flush()?;
         Ok(self.totals())
     }

@@ -1,10 +1,10 @@
-//! RocksDB, set up as Bifold's comparisons always do.
+//! RocksDB, with the same setup in all of Bifold's comparisons.
 //!
-//! Bloom filters of 10 bits a key, no compression, two background threads, the write-ahead log on; table size, memtable
-//! and block cache as the comparison asks for. Everything else as RocksDB has it.
+//! Bloom filters have 10 bits per key; there is no compression; the write-ahead log is on; the comparison gives the
+//! sizes of tables, memtable and block cache, and the background threads. Everything else is RocksDB's default.
 //!
-//! With [`Blobs`] it is BlobDB: large values stand in blob files, which compactions collect. What the blob files take
-//! is in the same counters: flushes and compactions count all bytes that their threads write.
+//! With [`Blobs`] it is BlobDB: large values are in blob files, whose GC runs in compactions. The same counters include
+//! the bytes of blob files: flushes and compactions count all bytes that their threads write.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use rocksdb::{
     WriteOptions, statistics::Ticker,
 };
 
-use super::{Gc, Pairs, Store, Totals, peer::Budget, sync::Sync, words};
+use super::{Entries, Gc, Store, Totals, peer::Budget, sync::Sync, words};
 use crate::{Failure, Result};
 
-/// What a comparison may vary.
+/// The options that a comparison may vary.
 #[derive(Clone, Copy, Debug)]
 pub struct RocksDbOptions {
     /// Size of a memtable, in bytes.
@@ -29,11 +29,11 @@ pub struct RocksDbOptions {
     pub sync: Sync,
     /// Threads for flushes and compactions.
     pub background_jobs: i32,
-    /// Values in blob files; beside their keys if `None`.
+    /// Values in blob files; inline if `None`.
     pub blobs: Option<Blobs>,
 }
 
-/// How values are kept in blob files.
+/// Options of blob files.
 #[derive(Clone, Copy, Debug)]
 pub struct Blobs {
     /// The smallest value that goes there, in bytes.
@@ -42,8 +42,8 @@ pub struct Blobs {
     pub file_bytes: u64,
     /// Compactions move values out of this share of the blob files, the oldest.
     pub gc_age_cutoff: f64,
-    /// Compactions are made for it when this share of the bytes of those files is garbage. RocksDB's own 1 never makes
-    /// one, and space grows without a bound: 0.5 allows them twice their live bytes.
+    /// Compactions start for GC when this share of the bytes of those files is garbage. RocksDB's default of 1 never
+    /// starts one, and space grows without bound: 0.5 allows them twice their live bytes.
     pub gc_force_threshold: f64,
 }
 
@@ -53,10 +53,10 @@ impl Default for Blobs {
     }
 }
 
-/// What stands before each record of RocksDB's log: checksum, length, type.
+/// The header of each record of RocksDB's log: checksum, length, type.
 const RECORD_HEADER_BYTES: u64 = 7;
 
-/// What stands before the key of each record of a blob file and is read with the value: lengths, expiration, checks.
+/// The header of each record of a blob file, which is read with the value: lengths, expiration, checks.
 const BLOB_HEADER_BYTES: u64 = 32;
 
 impl Default for RocksDbOptions {
@@ -98,7 +98,7 @@ pub struct RocksDbStore {
 }
 
 impl RocksDbStore {
-    /// Opens the database in `dir`, or makes one.
+    /// Opens the database in `dir`, or creates one.
     ///
     /// # Errors
     /// The database's.
@@ -175,9 +175,9 @@ impl Store for RocksDbStore {
         Ok(self.db.put_opt(key, value, &self.writes)?)
     }
 
-    fn put_all(&self, pairs: &Pairs) -> Result<()> {
+    fn put_all(&self, entries: &Entries) -> Result<()> {
         let mut batch = WriteBatch::default();
-        for (key, value) in pairs.iter() {
+        for (key, value) in entries.iter() {
             batch.put(key, value);
         }
         Ok(self.db.write_opt(batch, &self.writes)?)
@@ -188,7 +188,7 @@ impl Store for RocksDbStore {
     }
 
     fn get(&self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        // Pinned: the value is shown where it lies in the block, the cheapest read RocksDB has.
+        // Pinned: the value is passed from its place in the block, the cheapest read of RocksDB.
         let value = self.db.get_pinned(key)?;
         Ok(value.inspect(|value| seen(value)).is_some())
     }

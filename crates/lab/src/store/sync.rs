@@ -1,8 +1,8 @@
-//! What an acknowledged write survives, in every store alike as far as each has it.
+//! The durability of writes, as equal in every store as each allows.
 
 use std::fmt;
 
-/// What an acknowledged write survives. What each peer does for it:
+/// The events that an acknowledged write survives, and what each peer does for that:
 ///
 /// | peer | [`Sync::EveryWrite`] | [`Sync::Never`] |
 /// |---|---|---|
@@ -11,7 +11,7 @@ use std::fmt;
 /// | redb | `Durability::Immediate`: one `fsync` for each commit | `Durability::None` |
 /// | LMDB | no flags: pages are synced, then the page that points at them | `NO_SYNC`: pages are written |
 ///
-/// With [`Sync::Never`] redb keeps less than the others: a killed process loses everything since the last
+/// With [`Sync::Never`] redb guarantees less than the others: a killed process loses everything since the last
 /// [`flush`](super::Store::flush); redb 4 has nothing in between. After a power loss LMDB's file may be damaged, not
 /// only old, where the file system reorders writes.
 ///

@@ -33,7 +33,7 @@ fn stores() -> Vec<(&'static str, Open)> {
     [("bifold", bifold)].into_iter().chain(peers).collect()
 }
 
-/// Values from 20 bytes on are apart where a store keeps any apart.
+/// Values from 20 bytes on are separated if a store separates any.
 fn options(durability: Durability) -> Options {
     let mut options = Options { durability, ..Options::default() };
     options.keyspace.values.separate_from_bytes = 20;
@@ -66,9 +66,9 @@ fn write(store: &dyn Store) {
     (0..10_u8).for_each(|n| store.put(&[b'k', n], b"old").unwrap());
     store.delete(b"k\x08").unwrap();
     store.delete(b"not there").unwrap();
-    let mut pairs = Pairs::default();
-    (0..100_u8).filter(|&n| n != 8).for_each(|n| pairs.push(&[b'k', n], &[n; 50]));
-    store.put_all(&pairs).unwrap();
+    let mut entries = Entries::default();
+    (0..100_u8).filter(|&n| n != 8).for_each(|n| entries.push(&[b'k', n], &[n; 50]));
+    store.put_all(&entries).unwrap();
     store.put(b"k\x05", b"new").unwrap();
     store.delete(b"k\x07").unwrap();
 }
@@ -93,7 +93,7 @@ fn every_store_answers_like_a_map_and_keeps_its_data() {
             check(&*store);
             let written = |totals: &Totals| totals.written.values().sum::<u64>();
             let (before, after) = (written(&before), written(&store.totals()));
-            // A system that does not tell has neither.
+            // Not every system counts them.
             assert!(after >= before + 5000 || measure::called().is_none(), "{before} {after}");
             store.close().unwrap();
 
@@ -111,17 +111,17 @@ fn unusable_keys_are_errors() {
     for peer in Peer::ALL.into_iter().filter(|peer| peer.built_in()) {
         let scratch = Scratch::new(&format!("{peer}-keys"));
         let store = peer.open(&scratch.0, &Options::default()).unwrap();
-        let mut pairs = Pairs::default();
+        let mut entries = Entries::default();
         // LMDB's limit, then fjall's.
         for (len, refused) in [(511, false), (512, peer == Peer::Lmdb), (65_536, peer.feature() == "fjall")] {
             if peer == Peer::Lmdb && len > 512 {
                 continue;
             }
             let key = vec![7_u8; len];
-            pairs.clear();
-            pairs.push(&key, b"v");
+            entries.clear();
+            entries.push(&key, b"v");
             assert_eq!(store.put(&key, b"v").is_err(), refused, "{peer}, {len}");
-            assert_eq!(store.put_all(&pairs).is_err(), refused, "{peer}, {len}");
+            assert_eq!(store.put_all(&entries).is_err(), refused, "{peer}, {len}");
             assert_eq!(store.delete(&key).is_err(), refused, "{peer}, {len}");
         }
         if peer == Peer::Lmdb {
@@ -171,14 +171,14 @@ fn blobdb_counts_what_its_blob_files_take() {
 }
 
 #[test]
-fn pairs_come_back_in_order_and_their_buffer_is_used_again() {
-    let mut pairs = Pairs::default();
+fn entries_come_back_in_order_and_their_buffer_is_reused() {
+    let mut entries = Entries::default();
     for round in 0..2_u8 {
-        assert!(pairs.is_empty());
-        pairs.push(b"a", &[round; 3]);
-        pairs.push(b"bb", b"");
-        assert_eq!(pairs.len(), 2);
-        assert!(pairs.iter().eq([(&b"a"[..], &[round; 3][..]), (b"bb", b"")]));
-        pairs.clear();
+        assert!(entries.is_empty());
+        entries.push(b"a", &[round; 3]);
+        entries.push(b"bb", b"");
+        assert_eq!(entries.len(), 2);
+        assert!(entries.iter().eq([(&b"a"[..], &[round; 3][..]), (b"bb", b"")]));
+        entries.clear();
     }
 }

@@ -45,8 +45,8 @@ pub fn head(best: &Forecast, source: &str) -> String {
     let rate = bifold_lab::report::grouped(best.operations_per_second);
     format!(
         "# Options that `bifold advise` chose for {source}: {name}, {}.\n\
-         # Expected: {rate} operations a second by one thread, limited by {limit}.\n\
-         # A keyspace keeps the placement it was made with: `bifold convert` copies a database into another one.\n\n",
+         # Expected: {rate} operations per second by one thread, limited by {limit}.\n\
+         # A keyspace keeps its placement: `bifold convert` copies a database into one with another.\n\n",
         shape(&best.candidate)
     )
 }
@@ -69,7 +69,7 @@ mod tests {
 
     /// The model does not depend on the engine, so it has its own copy of these.
     #[test]
-    fn the_model_goes_by_the_engines_defaults() {
+    fn the_model_has_the_engines_defaults() {
         let (leveled, options) = (Leveled::default(), Options::default());
         let values = &options.keyspace.values;
         assert_eq!(leveled.size_ratio, costs::GROWTH);

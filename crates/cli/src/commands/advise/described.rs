@@ -65,7 +65,7 @@ impl Size {
 /// Reads a description.
 ///
 /// # Errors
-/// The system's; an invalid description, by file and line.
+/// Errors of the system; an invalid description, with file and line.
 pub fn read(path: &Path) -> Result<Workload> {
     let text = fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
     parse(&text).map_err(|why| Failure::trouble(format!("{}: {why}", path.display())))

@@ -39,34 +39,34 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Say which placement of values, which thresholds and which tree fit a workload, and why.
 
-All placements are compared with their main parameters: operations a second, what limits them, bytes written, read and \
-stored for each byte, memory for indexes. The best comes first; those that would take more space than the target come \
-last (256 MiB that level 0 may hold aside). It says so when values had better stay with their keys. docs/cost-model.md \
-has every formula and how far it was off.
+Compares all placements with their main parameters: operations per second, what limits them, bytes written, read and \
+stored for each byte, memory for indexes. The best comes first. Those that would exceed the space target come last; \
+the 256 MiB that level 0 may hold do not count. The advice can be to keep values inline. docs/cost-model.md has every \
+formula and its error.
 
-The workload is a file or a database, or sizes from a database and operations from a file:
+The workload comes from a file, from a database, or from both: sizes from the database, operations from the file.
 
   --workload FILE.toml   a description:
       keys = 10_000_000
       key_bytes = 24
       value_bytes = 1000        # or \"4KiB\", or [{ bytes = 100, share = 9 }, { bytes = \"64KiB\", share = 1 }]
-      [operations]              # how often each is called, against the others
+      [operations]              # how often each is called, relative to the others
       insert = 5
       update = 45
       delete = 0
       read = 50
       scan = 0
-      scan_entries = 100          # pairs of each scan
-      [skew]                    # Zipf's theta: 0, all keys alike, to 0.999
+      scan_entries = 100        # entries of each scan
+      [skew]                    # Zipf's theta, from 0 (all keys alike) to 0.999
       updates = 0.99
       reads = 0.9
-  --workload FILE        any other name: a trace, an operation a line, words apart by blanks:
-      put KEY BYTES | get KEY | delete KEY | scan KEY PAIRS       a line that begins with # is passed over
-  --db DB                sizes and number of pairs of a keyspace, by a sample, and how many writes there were in all; \
-  of reads nothing is known: say --reads-per-write and --scans-per-write.
+  --workload FILE        any other name: a trace with one operation per line, words separated by blanks:
+      put KEY BYTES | get KEY | delete KEY | scan KEY ENTRIES     lines that begin with # are comments
+  --db DB                sizes and number of entries of a keyspace, from a sample, and the number of writes so far; a \
+database does not record reads, so give --reads-per-write and --scans-per-write.
 
-The machine: --set memory_limit=SIZE and --set keyspace.values.space_target=N are what the store may have, \
---page-cache what the system keeps of its files, --device what `bifold vat calibrate` measured. Without a device only \
+The machine: --set memory_limit=SIZE and --set keyspace.values.space_target=N limit the store, --page-cache is the \
+memory in which the system caches its files, --device is a profile from `bifold vat calibrate`. Without a device only \
 the processor counts, as for data that fit into memory.";
 
 pub const EXAMPLES: &str = "Examples:
@@ -98,7 +98,7 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "THETA", default_value_t = 0.9, allow_hyphen_values = true)]
     pub skew: f64,
 
-    /// The profile of the device, written by `bifold vat calibrate`.
+    /// The profile of the device, from `bifold vat calibrate`.
     #[arg(long, value_name = "PROFILE")]
     pub device: Option<PathBuf>,
 

@@ -5,16 +5,16 @@ use bifold_vat::advise::{Advice, Forecast, Machine, Workload};
 use super::{AdviseArgs, describe};
 use crate::{
     failure::Result,
-    output::{Output, Tone, bytes, count},
+    output::{Output, Tone, bytes, count, counted},
 };
 
 pub fn show(advice: &Advice, machine: &Machine<'_>, args: &AdviseArgs, out: &mut Output) -> Result<()> {
     out.line(format!("{}  {}", out.paint(Tone::Strong, "workload"), workload(advice.workload())))?;
     let device = args.device.as_ref().map_or("not counted".to_owned(), |path| path.display().to_string());
     out.line(format!(
-        "{}   {} processors, memory limit {}, page cache {}, device {device}\n",
+        "{}   {}, memory limit {}, page cache {}, device {device}\n",
         out.paint(Tone::Strong, "machine"),
-        machine.processors,
+        counted(machine.processors.into(), "processor", "processors"),
         bytes(machine.memory_limit as u64),
         bytes(machine.page_cache as u64)
     ))?;
@@ -38,15 +38,15 @@ pub fn show(advice: &Advice, machine: &Machine<'_>, args: &AdviseArgs, out: &mut
     out.line(out.paint(
         Tone::Dim,
         &format!(
-            "\nops/s of the mix by one thread; write, read, space: bytes for each of the program's; over {} of space \
-            comes last",
+            "\nops/s: of the mix, by one thread; write, read, space: bytes for each byte of the program; \
+            candidates that need more space than {} come last",
             machine.space
         ),
     ))?;
     out.line("")?;
     wrap(&advice.why(), 110).iter().try_for_each(|line| out.line(line))?;
     if let Some(path) = &args.apply {
-        out.line(format!("\nwrote {}: give it to --options, or to Options::from_toml", path.display()))?;
+        out.line(format!("\nwrote {}, for --options or Options::from_toml", path.display()))?;
     }
     Ok(())
 }
@@ -83,8 +83,8 @@ fn workload(workload: &Workload) -> String {
         }
     };
     format!(
-        "{} keys of {}, values of {values}, {} in all; {}",
-        count(workload.keys as u64),
+        "{} of {}, values of {values}, {} in all; {}",
+        counted(workload.keys as u64, "key", "keys"),
         bytes(workload.key_bytes as u64),
         bytes(workload.data_bytes() as u64),
         shares.join(", ")

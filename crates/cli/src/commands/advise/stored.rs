@@ -16,17 +16,17 @@ use crate::{
 const PLACES: u64 = 256;
 
 /// Entries sampled at each place.
-const PAIRS: usize = 64;
+const ENTRIES: usize = 64;
 
 /// Entries of each assumed scan.
-const SCAN_PAIRS: f64 = 100.0;
+const SCAN_ENTRIES: f64 = 100.0;
 
 /// The figures of a database.
 pub struct Stored {
     keys: f64,
     key_bytes: f64,
     values: Vec<ValueSize>,
-    /// Writes since it was made, including moves of values.
+    /// Writes since it was created, including moves of values.
     writes: f64,
 }
 
@@ -37,14 +37,15 @@ impl Stored {
         let stats = db.stats();
         let entries = stats.keyspaces.iter().find(|k| k.name == global.keyspace).map_or(0, |k| k.entries_estimate);
         let sample = Sample::take(&keyspace)?;
-        if sample.pairs == 0 {
-            let why = "has no pairs yet, so it tells nothing: describe the workload with --workload";
+        if sample.entries == 0 {
+            let why = "is empty, so it shows no workload: describe one with --workload";
             return Err(Failure::trouble(format!("{}: keyspace `{}` {why}", path.display(), global.keyspace)));
         }
-        let keys = if sample.is_all { sample.pairs as f64 } else { (entries as f64).max(sample.pairs as f64) };
+        let sampled = sample.entries as f64;
+        let keys = if sample.is_all { sampled } else { (entries as f64).max(sampled) };
         Ok(Self {
             keys,
-            key_bytes: (sample.key_bytes as f64 / sample.pairs as f64).max(1.0),
+            key_bytes: (sample.key_bytes as f64 / sampled).max(1.0),
             values: sample.values(),
             writes: stats.seqno as f64,
         })
@@ -66,7 +67,7 @@ impl Stored {
             delete: 0.0,
             read: writes * reads_per_write,
             scan: writes * scans_per_write,
-            scan_entries: SCAN_PAIRS,
+            scan_entries: SCAN_ENTRIES,
         };
         let Self { keys, key_bytes, values, .. } = self;
         Workload { keys, key_bytes, values, operations, update_skew: skew, read_skew: skew }
@@ -76,7 +77,7 @@ impl Stored {
 /// A sample of entries from all over a keyspace.
 #[derive(Default)]
 struct Sample {
-    pairs: u64,
+    entries: u64,
     key_bytes: u64,
     /// Entries and bytes of their values, by binary order of magnitude.
     lengths: BTreeMap<u32, (u64, u64)>,
@@ -91,10 +92,10 @@ impl Sample {
         let (first, last) = (keyspace.iter().next().transpose()?, keyspace.iter().next_back().transpose()?);
         let (Some(first), Some(last)) = (first, last) else { return Ok(sample) };
         let places = between(first.key(), last.key());
-        let progress = Progress::count("looking at pairs", places.len() as u64);
+        let progress = Progress::count("sampling entries", places.len() as u64);
         for (at, place) in places.iter().enumerate() {
             let mut seen = 0;
-            for pair in keyspace.range(place.clone()..).take(PAIRS) {
+            for pair in keyspace.range(place.clone()..).take(ENTRIES) {
                 let pair = pair?;
                 if places.get(at + 1).is_some_and(|next| pair.key() >= &next[..]) {
                     break;
@@ -102,22 +103,21 @@ impl Sample {
                 seen += 1;
                 sample.add(pair.key().len() as u64, pair.value()?.len() as u64);
             }
-            sample.is_all &= seen < PAIRS;
+            sample.is_all &= seen < ENTRIES;
             progress.advance(1);
         }
         Ok(sample)
     }
 
     fn add(&mut self, key_bytes: u64, value_bytes: u64) {
-        self.pairs += 1;
+        self.entries += 1;
         self.key_bytes += key_bytes;
-        let (pairs, bytes) = self.lengths.entry((value_bytes + 1).ilog2()).or_default();
-        (*pairs, *bytes) = (*pairs + 1, *bytes + value_bytes);
+        let (entries, bytes) = self.lengths.entry((value_bytes + 1).ilog2()).or_default();
+        (*entries, *bytes) = (*entries + 1, *bytes + value_bytes);
     }
 
     fn values(&self) -> Vec<ValueSize> {
-        let value =
-            |&(pairs, bytes): &(u64, u64)| ValueSize { bytes: bytes as f64 / pairs as f64, share: pairs as f64 };
+        let value = |&(n, bytes): &(u64, u64)| ValueSize { bytes: bytes as f64 / n as f64, share: n as f64 };
         self.lengths.values().map(value).collect()
     }
 }

@@ -21,7 +21,7 @@ const STEPS: u64 = 2;
 /// What the trace has seen of a key.
 #[derive(Default)]
 struct Seen {
-    is_there: bool,
+    exists: bool,
     updated: u64,
     read: u64,
 }
@@ -39,7 +39,7 @@ struct Trace {
 /// Reads a trace.
 ///
 /// # Errors
-/// The system's; the first line that is no operation, as `FILE:LINE`; a trace without operations.
+/// Errors of the system; the first line without an operation, as `FILE:LINE`; a trace without operations.
 pub fn read(path: &Path) -> Result<Workload> {
     let file = File::open(path).map_err(|e| Failure::file("open", path, &e))?;
     let mut trace = Trace::default();
@@ -54,7 +54,7 @@ impl Trace {
     fn take(&mut self, line: &[u8]) -> std::result::Result<(), String> {
         let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let Some(operation) = words.next().filter(|word| !word.starts_with(b"#")) else { return Ok(()) };
-        let usage = "write `put KEY BYTES`, `get KEY`, `delete KEY` or `scan KEY PAIRS`";
+        let usage = "write `put KEY BYTES`, `get KEY`, `delete KEY` or `scan KEY ENTRIES`";
         let key = words.next().ok_or_else(|| format!("no key: {usage}"))?;
         let number = |word: Option<&[u8]>| {
             let text = std::str::from_utf8(word.unwrap_or_default()).ok();
@@ -62,7 +62,7 @@ impl Trace {
         };
         match operation {
             b"put" => {
-                let bytes = number(words.next()).ok_or_else(|| format!("no length of a value: {usage}"))?;
+                let bytes = number(words.next()).ok_or_else(|| format!("no length of the value: {usage}"))?;
                 self.put(key, bytes);
             }
             b"get" => {
@@ -72,12 +72,12 @@ impl Trace {
             b"delete" => {
                 self.counts.delete += 1.0;
                 let seen = self.key(key);
-                (seen.is_there, seen.updated) = (false, seen.updated + 1);
+                (seen.exists, seen.updated) = (false, seen.updated + 1);
             }
             b"scan" => {
-                let pairs = number(words.next()).ok_or_else(|| format!("no number of pairs: {usage}"))?;
+                let entries = number(words.next()).ok_or_else(|| format!("no number of entries: {usage}"))?;
                 self.counts.scan += 1.0;
-                self.counts.scan_entries += pairs as f64;
+                self.counts.scan_entries += entries as f64;
             }
             other => return Err(format!("unknown operation `{}`: {usage}", String::from_utf8_lossy(other))),
         }
@@ -88,9 +88,9 @@ impl Trace {
     }
 
     fn put(&mut self, key: &[u8], bytes: u64) {
-        let is_new = self.keys.get(key).is_none_or(|seen| !seen.is_there);
+        let is_new = self.keys.get(key).is_none_or(|seen| !seen.exists);
         let seen = self.key(key);
-        seen.is_there = true;
+        seen.exists = true;
         if is_new {
             self.counts.insert += 1.0;
         } else {
@@ -101,23 +101,23 @@ impl Trace {
         (*writes, *sum) = (*writes + 1, *sum + bytes);
     }
 
-    /// The record of a key. A key that first occurs in another operation than a put existed before.
+    /// The record of a key. A key whose first operation is not a put existed before.
     fn key(&mut self, key: &[u8]) -> &mut Seen {
         let key_bytes = &mut self.key_bytes;
         self.keys.entry(key.to_vec()).or_insert_with(|| {
             *key_bytes += key.len() as u64;
-            Seen { is_there: true, ..Seen::default() }
+            Seen { exists: true, ..Seen::default() }
         })
     }
 
     fn workload(mut self) -> std::result::Result<Workload, String> {
         if self.counts == Operations::default() {
-            return Err("no operation in it: an empty trace says nothing".to_owned());
+            return Err("it has no operation: an empty trace shows no workload".to_owned());
         }
         if self.lengths.is_empty() {
             return Err(
-                "no `put` in it, so nothing is known of the lengths of values: describe the workload in a .toml file, \
-                        or name a database with --db as well"
+                "it has no `put`, so the sizes of values are unknown: describe the workload in a .toml file, or give a \
+                 database with --db as well"
                     .to_owned(),
             );
         }
@@ -126,8 +126,8 @@ impl Trace {
         }
         let keys = self.keys.len() as f64;
         let skew = |calls: fn(&Seen) -> u64| {
-            let met = self.keys.values().filter(|seen| calls(seen) > 0).count();
-            skew_of(keys, self.keys.values().map(calls).sum::<u64>() as f64, met as f64)
+            let called = self.keys.values().filter(|seen| calls(seen) > 0).count();
+            skew_of(keys, self.keys.values().map(calls).sum::<u64>() as f64, called as f64)
         };
         let value =
             |&(writes, bytes): &(u64, u64)| ValueSize { bytes: bytes as f64 / writes as f64, share: writes as f64 };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_skew_of_a_trace_is_found_again() {
+    fn the_skew_of_a_trace_is_recovered() {
         let mut even = String::new();
         (0..1000).for_each(|key| even += &format!("put {key} 10\n"));
         (0..3000_u64).for_each(|n| even += &format!("put {} 10\n", n * 0x9E37_79B9 % 4_294_967_291 % 1000));
@@ -183,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_operation_is_refused_in_words() {
+    fn lines_without_an_operation_are_refused_with_the_reason() {
         for (line, says) in [
             ("put a", "no length"),
             ("put a -1", "no length"),
             ("put", "no key"),
             ("get a b", "one word too many"),
-            ("scan a many", "no number of pairs"),
+            ("scan a many", "no number of entries"),
             ("fetch a", "unknown operation `fetch`"),
             ("", "empty trace"),
             ("get a", "no `put`"),

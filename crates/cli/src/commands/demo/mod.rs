@@ -4,7 +4,7 @@
 //! 2. Overwrite a third, delete a tenth, scan a prefix.
 //! 3. Close; run this program again as a writer that acknowledges each commit over a pipe; kill it midway.
 //! 4. Reopen; every acknowledged commit and every earlier value must be there, and nothing else.
-//! 5. Verify every byte offline; say what happened and what to type next.
+//! 5. Verify every byte offline; print what happened and what to type next.
 
 mod source;
 mod story;
@@ -25,7 +25,7 @@ use crate::{
     args::{DemoArgs, Global},
     failure::{Failure, Result},
     open,
-    output::{Output, bytes, count},
+    output::{Output, bytes, count, counted},
     progress::Progress,
 };
 
@@ -141,7 +141,7 @@ impl Demo<'_> {
             *digest = xxh3_64(&value);
             self.figures.overwritten += 1;
         }
-        let what = format!("overwrote {} of them, a commit each", count(self.figures.overwritten));
+        let what = format!("overwrote {} of them, one commit each", count(self.figures.overwritten));
         self.story.step(&what, begin, self.figures.overwritten)
     }
 
@@ -170,10 +170,10 @@ impl Demo<'_> {
         }
         let expected = self.model.keys().filter(|key| key.starts_with(&prefix)).count() as u64;
         if self.figures.scanned != expected {
-            return Err(wrong(format!("a scan found {} keys of {expected}", self.figures.scanned)));
+            return Err(wrong(format!("a scan found {} of {expected} keys", self.figures.scanned)));
         }
         let shown = crate::formats::escape::escaped(&prefix);
-        let what = format!("scanned {} keys beginning with `{shown}`", count(self.figures.scanned));
+        let what = format!("scanned {} with prefix `{shown}`", counted(self.figures.scanned, "key", "keys"));
         self.story.step(&what, begin, self.figures.scanned)?;
         Ok(prefix)
     }
@@ -216,23 +216,24 @@ impl Demo<'_> {
             }
         }
         if found != self.model.len() {
-            return Err(wrong(format!("{found} keys are there of {}", self.model.len())));
+            return Err(wrong(format!("{found} of {} keys were found", self.model.len())));
         }
         self.figures.kept = written.len() as u64;
         // Keys sort by number, so a prefix of the commits is 1, 2, 3, … without a gap.
         if !written.iter().copied().eq(1..=self.figures.kept) || self.figures.kept < self.figures.acknowledged {
             let (kept, acknowledged) = (self.figures.kept, self.figures.acknowledged);
-            return Err(wrong(format!("{kept} of {acknowledged} acknowledged commits are there")));
+            return Err(wrong(format!("{kept} of {acknowledged} acknowledged commits were found")));
         }
         self.figures.checked = found as u64 + self.figures.kept;
         db.close()?;
-        let unheard = self.figures.kept - self.figures.acknowledged;
-        let unheard = match unheard {
+        let unacknowledged = match self.figures.kept - self.figures.acknowledged {
             0 => String::new(),
-            n => format!(" ({n} made in the last moment, not yet acknowledged)"),
+            n => format!(" ({n} committed last, not acknowledged)"),
         };
-        let what =
-            format!("checked all {} values: nothing lost, nothing garbled{unheard}", count(self.figures.checked));
+        let what = format!(
+            "checked all {} values: nothing lost, nothing garbled{unacknowledged}",
+            count(self.figures.checked)
+        );
         self.story.step(&what, begin, self.figures.checked)
     }
 
@@ -243,7 +244,8 @@ impl Demo<'_> {
             return Err(wrong(problem.to_string()));
         }
         (self.figures.verified_files, self.figures.verified_bytes) = (report.files, report.bytes);
-        let what = format!("verified every byte: {} in {} files", bytes(report.bytes), count(report.files));
+        let files = counted(report.files, "file", "files");
+        let what = format!("verified every byte: {} in {files}", bytes(report.bytes));
         self.story.step(&what, begin, 0)
     }
 
@@ -251,7 +253,7 @@ impl Demo<'_> {
         match self.model.get(key) {
             Some(&digest) if digest == xxh3_64(value) => Ok(()),
             Some(_) => Err(garbled(key)),
-            None => Err(wrong(format!("`{}` should not be there", key.escape_ascii()))),
+            None => Err(wrong(format!("key `{}` should not exist", key.escape_ascii()))),
         }
     }
 }
@@ -274,7 +276,7 @@ fn wrong(what: String) -> Failure {
 }
 
 fn lost(key: &[u8]) -> Failure {
-    wrong(format!("`{}` is not there", key.escape_ascii()))
+    wrong(format!("key `{}` is missing", key.escape_ascii()))
 }
 
 fn garbled(key: &[u8]) -> Failure {

@@ -22,7 +22,7 @@ pub enum Source {
     /// Files of a directory.
     Files(PathBuf, tree::Tree),
     /// A file of entries.
-    Pairs(PathBuf, Format, u64),
+    Entries(PathBuf, Format, u64),
     /// A file of lines; a key is the file's name and the line's number.
     Lines(PathBuf, u64),
 }
@@ -38,8 +38,8 @@ impl Source {
         if !meta.is_dir() {
             let extension = path.extension().and_then(|extension| extension.to_str());
             return Ok(match extension {
-                Some("tsv") => Self::Pairs(path, Format::Tsv, meta.len()),
-                Some("jsonl" | "ndjson") => Self::Pairs(path, Format::Jsonl, meta.len()),
+                Some("tsv") => Self::Entries(path, Format::Tsv, meta.len()),
+                Some("jsonl" | "ndjson") => Self::Entries(path, Format::Jsonl, meta.len()),
                 _ => Self::Lines(path, meta.len()),
             });
         }
@@ -59,15 +59,15 @@ impl Source {
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Files(_, tree) => tree.bytes,
-            Self::Pairs(_, _, bytes) | Self::Lines(_, bytes) => (*bytes).min(BYTES_MAX),
+            Self::Entries(_, _, bytes) | Self::Lines(_, bytes) => (*bytes).min(BYTES_MAX),
         }
     }
 
-    /// The noun for its entries.
+    /// The noun for several of its entries.
     pub fn noun(&self) -> &'static str {
         match self {
             Self::Files(..) => "files",
-            Self::Pairs(..) => "pairs",
+            Self::Entries(..) => "entries",
             Self::Lines(..) => "lines",
         }
     }
@@ -76,10 +76,10 @@ impl Source {
     pub fn describe(&self) -> String {
         match self {
             Self::Files(path, tree) => {
-                let cut = if tree.cut { ", the first part of it" } else { "" };
-                format!("the files in {}{cut}", path.display())
+                let limited = if tree.is_limited { ", up to the limits of the demo" } else { "" };
+                format!("the files in {}{limited}", path.display())
             }
-            Self::Pairs(path, ..) | Self::Lines(path, _) => format!("the {} of {}", self.noun(), path.display()),
+            Self::Entries(path, ..) | Self::Lines(path, _) => format!("the {} of {}", self.noun(), path.display()),
         }
     }
 
@@ -87,7 +87,7 @@ impl Source {
     pub fn each(&self, mut each: impl FnMut(Vec<u8>, Vec<u8>) -> Result<()>) -> Result<()> {
         match self {
             Self::Files(_, tree) => tree.files.iter().try_for_each(|file| each(file.key.clone(), tree::content(file)?)),
-            Self::Pairs(path, format, _) => {
+            Self::Entries(path, format, _) => {
                 let file = File::open(path).map_err(|e| Failure::file("open", path, &e))?;
                 lines::read(file, path, *format, |(key, value), _| each(key, value))
             }

@@ -54,8 +54,8 @@ impl<'a> Story<'a> {
             return self.out.json(figures);
         }
         self.out.line(format!(
-            "\nAll well, in {:.1} s. Before the kill, {} of keys and values became {} of logs and tables: {:.2} times \
-            as much.\n",
+            "\nAll is well, after {:.1} s. Before the kill, {} of keys and values became {} of logs and tables: {:.2} \
+            times as much.\n",
             figures.seconds,
             bytes(figures.user_bytes_written),
             bytes(figures.bytes_written),

@@ -31,15 +31,14 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Measure Bifold's placements and other stores beside each other: same keys and values, same durability, same budget of \
-memory.
+Compare Bifold's placements and other stores: same keys and values, same durability, same memory budget.
 
-Prints ratios to the first store and medians of all rounds, and draws a report. --set and --durability hold for all \
-stores: other stores take sizes of memtables, tables and caches and what a write survives from them. What each store \
-was given is in the report.
+Prints medians of all rounds and ratios to the first store, and draws a report. --set and --durability apply to all \
+stores: other stores take from them the sizes of memtables, tables and caches, and the durability of writes. The \
+report lists the settings of each store.
 
-Other stores are those this program was built with (--features rocksdb, fjall, redb, lmdb): rocksdb, blobdb, fjall, \
-fjall-blobs, redb, lmdb.";
+Other stores are those that this program was built with (--features rocksdb, fjall, redb, lmdb): rocksdb, blobdb, \
+fjall, fjall-blobs, redb, lmdb.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab compare
@@ -104,7 +103,7 @@ pub fn run(args: &CompareArgs, global: &Global, out: &mut Output) -> Result<()> 
     run::make(&session, &experiments, &args.how, dir, global, out)?;
     let (session, runs) = Results::read(dir)?;
     for experiment in &experiments {
-        tell(experiment, &runs, global, out)?;
+        print(experiment, &runs, global, out)?;
     }
     let page = report::write(dir, &session, &runs)?;
     run::hint(&page, global, out)
@@ -114,7 +113,7 @@ impl CompareArgs {
     fn comparison(&self, global: &Global) -> Result<Comparison> {
         let default = Comparison::default();
         if global.options.is_some() {
-            return Err(Failure::trouble("--options is not for `lab compare`: give options one by one with --set"));
+            return Err(Failure::trouble("`lab compare` does not take --options: give options one by one with --set"));
         }
         let chosen = |given: &Option<Vec<String>>, all: Vec<String>| match given.as_deref() {
             None => all,
@@ -155,7 +154,7 @@ fn check(comparison: &Comparison) -> Result<()> {
 }
 
 /// Prints medians, and ratios to the first store.
-pub fn tell(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
+pub fn print(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
     let data = Data::new(&experiment.arms, runs);
     let series = data.series();
     let steps = experiment.arms.first().map(|arm| arm.spec.steps.as_slice()).unwrap_or_default();

@@ -13,7 +13,7 @@ use bifold_lab::{
 };
 use serde_json::Value;
 
-use super::{confine::Confined, part::Said};
+use super::{confine::Confined, part::Message};
 
 /// Runs this program again for each run.
 pub struct Processes;
@@ -30,7 +30,7 @@ impl Launch for Processes {
         let mut child = Ended(command.spawn().map_err(|e| trouble("start", &e))?);
         // The process waits for its spec, so it has done nothing yet.
         _confined = spec.process_memory.map(|bytes| Confined::new(child.0.id(), bytes)).transpose()?;
-        let text = serde_json::to_string(spec).map_err(|e| trouble("tell the spec to", &e))?;
+        let text = serde_json::to_string(spec).map_err(|e| trouble("send the spec to", &e))?;
         let mut stdin = child.0.stdin.take().ok_or_else(|| trouble("write to", &"no standard input"))?;
         stdin.write_all(text.as_bytes()).map_err(|e| trouble("write to", &e))?;
         drop(stdin);
@@ -39,13 +39,13 @@ impl Launch for Processes {
         for line in BufReader::new(stdout).lines() {
             let line = line.map_err(|e| trouble("read from", &e))?;
             match serde_json::from_str(&line).map_err(|e| trouble("understand", &e))? {
-                Said::Seen(far) => seen(far),
-                Said::Done(part) => done = Some(part),
-                Said::Failed(why) => return Err(Failure::Store(why)),
+                Message::Seen(far) => seen(far),
+                Message::Done(part) => done = Some(part),
+                Message::Failed(why) => return Err(Failure::Store(why)),
             }
         }
         let status = child.0.wait().map_err(|e| trouble("wait for", &e))?;
-        let out_of_memory = if spec.process_memory.is_some() { " (out of the memory it was given?)" } else { "" };
+        let out_of_memory = if spec.process_memory.is_some() { " (did it exceed --memory?)" } else { "" };
         done.ok_or_else(|| Failure::Store(format!("its process ended with {status}{out_of_memory}")))
     }
 }

@@ -11,10 +11,10 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Print which experiments there are: name, place in the paper, what it is about.
+Print the experiments: name, title, and the place in the paper.
 
-With --claims also what the paper found, and the rule by which ours counts as the same. With --json all of it, an
-object a line.";
+With --claims also the findings of the paper, and the rule by which ours counts as reproduced. With --json all of it,
+one object per line.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab list
@@ -23,7 +23,7 @@ pub const EXAMPLES: &str = "Examples:
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Also print the paper's claims and when each counts as reproduced.
+    /// Also print the paper's claims and the rule by which each counts as reproduced.
     #[arg(long)]
     pub claims: bool,
 }

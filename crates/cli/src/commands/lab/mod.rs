@@ -14,7 +14,7 @@
 mod compare;
 mod confine;
 mod given;
-mod launch;
+pub mod launch;
 mod list;
 pub mod part;
 mod report;
@@ -25,19 +25,19 @@ use clap::{Args, Subcommand};
 use crate::{args::Global, failure::Result, output::Output};
 
 pub const LONG_ABOUT: &str = "\
-The papers' experiments and today's rivals, on this machine, with a report.
+Run the papers' experiments and compare with other stores on this machine, with a report.
 
-Each experiment is a figure or table of a paper: which stores, which options, which workloads, and what must hold for \
-its result to count as reproduced. Runs are made in turns (A B C A B C), each in a process and a directory of its own; \
-what is read is checked (of scans the first value and the order). Results are a line of JSON for each run, so that a \
-session can be stopped at any time and gone on with later, and a report can be drawn again without running anything.
+Each experiment is a figure or table of a paper: its stores, options and workloads, and the rules by which its result \
+counts as reproduced. Runs take turns (A B C A B C), each in its own process and directory. Every value read is \
+checked; of a scan, the first value and the order of keys. Each run adds a line of JSON to the results, so you can \
+stop a session at any time and continue it later, and draw the report again without running anything.
 
-Other stores are measured where this program was built with them: --features rocksdb, fjall, redb, lmdb.";
+Other stores are measured if this program was built with them: --features rocksdb, fjall, redb, lmdb.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab list
   bifold lab run hashkv-e1
-  bifold lab run all --out results          # about an hour; go on with the same command
+  bifold lab run all --out results          # about an hour; the same command continues it
   bifold lab compare --workloads load,read,scan
   bifold lab run real --input access.tsv    # your own keys and values
   bifold lab report results                 # results/report.html";

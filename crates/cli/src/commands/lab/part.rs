@@ -1,5 +1,5 @@
 //! `lab-part`: the process of one run. It reads the spec from standard input, so that the parent can confine it
-//! before it begins, and writes one JSON object per line: its progress, and at last the result.
+//! before it begins, and writes one JSON object per line: its progress, and in the end the result.
 
 use std::{
     io::Read,
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The interval between reports of progress.
-const TOLD_EVERY: Duration = Duration::from_millis(200);
+const REPORT_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug)]
 pub struct PartArgs {
@@ -41,7 +41,7 @@ pub struct PartArgs {
 /// A line of its output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
+pub enum Message {
     /// Progress.
     Seen(Seen),
     /// The result.
@@ -59,25 +59,25 @@ pub fn run(args: &PartArgs, out: &mut Output) -> Result<()> {
     let progress = Arc::new(Progress::default());
     let ended = Arc::new(AtomicBool::new(false));
     let worker = thread::spawn({
-        let (progress, ended, teller) = (Arc::clone(&progress), Arc::clone(&ended), thread::current());
+        let (progress, ended, reporter) = (Arc::clone(&progress), Arc::clone(&ended), thread::current());
         let (part, dir) = (args.part, args.dir.clone());
         move || {
             let result = execute(&spec, part, &dir, given.as_ref(), &progress).and_then(Part::erased);
             ended.store(true, Relaxed);
-            teller.unpark();
+            reporter.unpark();
             result
         }
     });
     while !ended.load(Relaxed) && !worker.is_finished() {
-        thread::park_timeout(TOLD_EVERY);
-        out.json(&Said::Seen(progress.look()))?;
+        thread::park_timeout(REPORT_EVERY);
+        out.json(&Message::Seen(progress.look()))?;
     }
-    let said = match worker.join() {
-        Ok(Ok(part)) => Said::Done(part),
-        Ok(Err(failure)) => Said::Failed(failure.to_string()),
-        Err(_) => Said::Failed("the run panicked".to_owned()),
+    let message = match worker.join() {
+        Ok(Ok(part)) => Message::Done(part),
+        Ok(Err(failure)) => Message::Failed(failure.to_string()),
+        Err(_) => Message::Failed("the run panicked".to_owned()),
     };
-    out.json(&said)?;
+    out.json(&message)?;
     // A run that another process continues has left its store open. The process ends like a killed one: it closes
     // nothing and runs no destructor.
     std::process::exit(0)

@@ -24,12 +24,11 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Draw the report of results that are there: DIR/report.html, one page that needs no network, and DIR/report.md with its \
+Draw the report from existing results: DIR/report.html, one page that needs no network, and DIR/report.md with its \
 pictures in DIR/pictures. Nothing is run.";
 
 pub const EXAMPLES: &str = "Examples:
-  bifold lab report lab-results
-  bifold lab report docs/results && xdg-open docs/results/report.html";
+  bifold lab report lab-results && xdg-open lab-results/report.html";
 
 /// The folder of pictures next to the report.
 const PICTURES: &str = "pictures";

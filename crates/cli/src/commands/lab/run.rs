@@ -12,6 +12,7 @@ use bifold_lab::{
     experiment::{Data, Experiment, Verdict},
     record::Run,
     results::Results,
+    room,
     session::Subject,
     spec::PageCache,
     values::Sizes,
@@ -26,26 +27,26 @@ use crate::{
     formats::Format,
     output::{self, Output, Tone},
     progress::Progress,
-    room,
 };
 
 pub const LONG_ABOUT: &str = "\
 Run experiments and say which of the papers' results they reproduce.
 
 NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all; or real, which imports, updates, reads and \
-scans keys and values of your own (--input; held in memory). What is in --out already is not run again, so a session \
-that was stopped goes on with the same command.
+scans your own keys and values (--input; held in memory). Runs that --out already has are not made again, so the same \
+command continues a session that was stopped.
 
 tiny     1 MiB of keys and values: proves that it works, figures mean nothing
 small    64 MiB, three rounds: all experiments in about an hour, everything in the page cache
 medium   1 GiB
-large    40 GiB, as the papers; needs four times that on the disk, unikv-e4 twelve times
+large    40 GiB, as in the papers; needs four times that on disk, unikv-e4 twelve times
 
-A verdict is by rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a \
-saving, 0.8 to 1.25 for what is alike. Experiments whose runs are equal share them.
+Verdicts follow rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a \
+saving, 0.8 to 1.25 for figures that should be alike. Experiments with equal runs share them.
 
-The page cache is as the steps before left it, or empty for steps that only read (--cold). With --memory each store's \
-process gets no more memory than that, its page cache included: data larger than memory. That needs Linux and root.";
+The page cache is as earlier steps left it; with --cold it is empty before steps that only read. With --memory, each \
+store's process gets at most that much memory, page cache included, so data can exceed memory. That needs Linux and \
+root.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab run hashkv-e1
@@ -143,11 +144,13 @@ impl RunArgs {
         match (self.names.iter().any(|name| name == "real"), &self.input) {
             (false, None) => Ok(Subject::Papers),
             (true, Some(_)) if self.names.len() > 1 => {
-                Err(Failure::trouble("`real` is run alone: give it a session of its own"))
+                Err(Failure::trouble("`real` cannot run together with experiments: run it alone, with its own --out"))
             }
             (true, Some(path)) => Ok(Subject::Real(given::input(path, self.format)?)),
-            (true, None) => Err(Failure::trouble("`real` needs --input FILE or DIR, with your own keys and values")),
-            (false, Some(_)) => Err(Failure::trouble("--input is for `bifold lab run real`")),
+            (true, None) => Err(Failure::trouble("`real` needs your own keys and values: give --input FILE or DIR")),
+            (false, Some(_)) => {
+                Err(Failure::trouble("--input is for `bifold lab run real`: leave it out, or run `real`"))
+            }
         }
     }
 }
@@ -161,8 +164,8 @@ pub fn run(args: &RunArgs, global: &Global, out: &mut Output) -> Result<()> {
     let (session, runs) = Results::read(dir)?;
     for experiment in &experiments {
         match session.subject {
-            Subject::Papers => tell(experiment, &runs, global, out)?,
-            Subject::Compare(_) | Subject::Real(_) => compare::tell(experiment, &runs, global, out)?,
+            Subject::Papers => print(experiment, &runs, global, out)?,
+            Subject::Compare(_) | Subject::Real(_) => compare::print(experiment, &runs, global, out)?,
         }
     }
     let page = report::write(dir, &session, &runs)?;
@@ -192,7 +195,7 @@ pub fn make(
     check_room(data, largest)?;
     let quiet = global.json;
     let mut shown = Shown { out, quiet, begin: Instant::now(), bar: Progress::steps(), at: (0, jobs.len()) };
-    Ok(driver::drive(&jobs, data, &mut results, &Processes, &mut shown)?)
+    Ok(driver::drive(&jobs, data, &Processes, &mut shown, &mut |run| results.add(run))?)
 }
 
 /// Bytes of keys and values that a run loads, approximate where they vary.
@@ -268,7 +271,7 @@ impl Watch for Shown<'_> {
 }
 
 /// Prints the result of an experiment.
-fn tell(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
+fn print(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
     let data = Data::new(&experiment.arms, runs);
     let checks = experiment.outcomes(&data);
     let verdict = Verdict::of(&checks);

@@ -1,4 +1,4 @@
-//! `vat`: the cost model of the VAT paper, the calibration of a device for it, and how well it predicts this engine.
+//! `vat`: the cost model of the VAT paper, its calibration for a device, and its validation against this engine.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -17,11 +17,12 @@ use clap::{Args, Subcommand};
 use crate::{args::Global, failure::Result, output::Output};
 
 pub const LONG_ABOUT: &str = "\
-What a design should cost, by the VAT model (Variable Amplification-Throughput, 2020).
+Predict the cost of a design by the VAT model (Variable Amplification-Throughput, 2020).
 
 The model counts the bytes that a store reads and writes on its device until data have come down through all levels, \
-and how long that takes. It needs no database and no device, only figures: how many levels, how much each is larger \
-than the one above, what share of the lower level a merge touches. docs/cost-model.md explains it.";
+and how long that takes. It needs no database and no device, only figures: the number of levels, the growth factor \
+(how many times larger each level is than the one above it), and the share of the lower level that a merge touches. \
+docs/cost-model.md explains it.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat model --levels 5 --growth 4 --alpha 1
@@ -38,7 +39,7 @@ pub struct VatArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum VatCommand {
-    /// Print the cost of a design, and the best levels and growth for its size.
+    /// Print the cost of a design, and the best levels and growth factor for its size.
     #[command(long_about = model::LONG_ABOUT, after_long_help = model::EXAMPLES)]
     Model(model::ModelArgs),
 

@@ -15,22 +15,21 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Print what a design costs, and the best levels and growth for its size.
+Print the cost of a design, and the best levels and growth factor for its size.
 
-The size is growth to the power of levels: how many times more than memory the last level holds. Levels on the device \
-count, not the one in memory.
+The size is the growth factor to the power of levels: how many times more than memory the last level holds. Only \
+levels on the device count, not the one in memory.
 
   alpha      the share of the lower level that a merge reads and writes. 1: all of it; 0: none. `bifold stats DB \
-  --json` has a database's; the paper measured 0.68 for RocksDB, 0.8 for BlobDB, 0.25 for Kreon.
-  beta       what the device gives at the size of reads and writes that the store makes, over what it gives at best. 1 \
-for large tables; the paper measured 0.91 for reads of 8 KiB on NVMe. With --device it comes from a profile that \
-`bifold vat calibrate` wrote, for requests of --unit bytes, --depth of them at once: the harmonic mean of reads and \
-writes.
+  --json` prints that of a database; the paper measured 0.68 for RocksDB, 0.8 for BlobDB, 0.25 for Kreon.
+  beta       the throughput of the device with requests of the store's size, over its best throughput. 1 for large \
+tables; the paper measured 0.91 for reads of 8 KiB on NVMe. With --device it comes from a profile that `bifold vat \
+calibrate` wrote, for --depth concurrent requests of --unit bytes: the harmonic mean of reads and writes.
   key share  bytes of a key and its pointer over bytes of key and value. With it, values are in a log.
 
-Figures with --json: `amplification`, `write_amplification`, `cost_ratio`, `space_amplification`, and `optimum` with \
-`levels`, `growth` and `amplification` of the best whole number of levels for that size; beside them what was put in, \
-with alpha as it counts: 0 for tiering.";
+With --json it prints `amplification`, `write_amplification`, `cost_ratio`, `space_amplification`, and `optimum` with \
+`levels`, `growth` and `amplification` of the best whole number of levels for that size; also the input, with alpha as \
+the model uses it: 0 for tiering.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat model --levels 5 --growth 4 --alpha 1                     # leveling at its best
@@ -45,7 +44,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "L", value_parser = levels, allow_hyphen_values = true)]
     pub levels: Levels,
 
-    /// How many times larger each level is than the one above it; above 1.
+    /// The growth factor: how many times larger each level is than the one above it; above 1.
     #[arg(long, value_name = "F", value_parser = |text: &str| number(text, Growth::new), allow_hyphen_values = true)]
     pub growth: Growth,
 
@@ -59,15 +58,15 @@ pub struct ModelArgs {
         allow_hyphen_values = true)]
     pub beta: Throughput,
 
-    /// Take beta from this profile, written by `bifold vat calibrate`, instead.
+    /// Take beta from this profile, which `bifold vat calibrate` wrote.
     #[arg(long, value_name = "FILE", conflicts_with = "beta", requires = "unit")]
     pub device: Option<PathBuf>,
 
-    /// How many bytes the store reads and writes at once, such as 8KiB, or the size of its tables.
+    /// The bytes of one read or write of the store, such as 8KiB, or the size of its tables.
     #[arg(long, value_name = "SIZE", value_parser = bifold::options::parse_size, requires = "device")]
     pub unit: Option<u64>,
 
-    /// How many requests are in flight at once.
+    /// The number of concurrent requests.
     #[arg(long, value_name = "N", default_value_t = 32, requires = "device")]
     pub depth: u32,
 
@@ -75,11 +74,11 @@ pub struct ModelArgs {
     #[arg(long, value_name = "P", value_parser = |text: &str| number(text, KeyShare::new), allow_hyphen_values = true)]
     pub key_share: Option<KeyShare>,
 
-    /// Levels are handed down without a merge with the next one: alpha counts as 0.
+    /// Tiering: a level moves down without a merge with the next one; alpha is 0.
     #[arg(long)]
     pub tiering: bool,
 
-    /// Tables are merged one at a time, into a level that is nearly full.
+    /// Merge one table at a time into a level that is nearly full.
     #[arg(long, conflicts_with = "tiering")]
     pub per_table: bool,
 }
@@ -185,7 +184,7 @@ fn print(report: &Report, out: &mut Output) -> Result<()> {
         "per-table" => "leveling, one table at a time",
         other => other,
     };
-    let values = report.key_share.map_or_else(|| "values in place".to_owned(), |p| format!("values in a log, p = {p}"));
+    let values = report.key_share.map_or_else(|| "inline values".to_owned(), |p| format!("values in a log, p = {p}"));
     let head = format!("{kind}, {} of growth {}", plural(report.levels), figure(report.growth));
     let (head, alpha, beta) = (out.paint(Tone::Strong, &head), report.alpha, figure(report.beta));
     out.line(format!("{head}  alpha = {alpha}, beta = {beta}, {values}"))?;
@@ -197,12 +196,12 @@ fn print(report: &Report, out: &mut Output) -> Result<()> {
     out.line(format!("the last level holds {} times what memory holds\n", figure(report.size_ratio)))?;
     for (name, value, meaning) in [
         ("amplification", report.amplification, "bytes read and written on the device for each byte of data"),
-        ("  of it written", report.write_amplification, "bytes written for each byte of data"),
-        ("cost ratio", report.cost_ratio, "time over that of appending all data to one file: amplification / beta"),
+        ("  written", report.write_amplification, "bytes written for each byte of data"),
+        ("cost ratio", report.cost_ratio, "time over the time to append all data to one file: amplification / beta"),
         (
             "space amplification",
             report.space_amplification,
-            "bytes beside each byte of data while upper levels are full",
+            "extra bytes for each byte of data while upper levels are full",
         ),
     ] {
         out.line(format!("  {name:<20} {:>9}   {}", figure(value), out.paint(Tone::Dim, meaning)))?;
@@ -211,7 +210,7 @@ fn print(report: &Report, out: &mut Output) -> Result<()> {
     out.line(format!("\n{}", out.paint(Tone::Strong, "the best for this size")))?;
     for (name, value, meaning) in [
         ("levels", f64::from(best.levels), "the whole number that moves the fewest bytes"),
-        ("growth", best.growth, "what gives the same size with that many levels"),
+        ("growth", best.growth, "gives the same size with that many levels"),
         ("amplification", best.amplification, "bytes read and written there for each byte of data"),
     ] {
         out.line(format!("  {name:<20} {:>9}   {}", figure(value), out.paint(Tone::Dim, meaning)))?;

@@ -24,11 +24,11 @@ Draw the projections of the paper, computed from the model alone, as SVG.
 
   2  amplification by levels for several alpha; cost where smaller alpha means smaller beta
   4  what a value log gains by key share; what tiering gains by alpha
-  5  tiering by growth factor, values in place and in a log
+  5  tiering by growth factor, values inline and in a log
   6  merge and level amplification, which compete; writes alone, by size
 
-Files are called vat-figure-2.svg and so on. Regular files of these names are replaced; anything else of such a name \
-is an error. A picture that cannot be written leaves nothing behind. No font is needed.";
+The files are called vat-figure-2.svg and so on. Regular files of these names are replaced; anything else of such a \
+name is an error. A picture that cannot be written leaves nothing behind. No font is needed.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat plot
@@ -91,5 +91,7 @@ fn which(text: &str) -> std::result::Result<Which, String> {
         return Ok(Which::All);
     }
     let number = text.parse().ok().filter(|n| figures::NUMBERS.contains(n));
-    number.map(Which::One).ok_or_else(|| "choose 2, 4, 5, 6 or all: the others are no projections".to_owned())
+    number
+        .map(Which::One)
+        .ok_or_else(|| "choose 2, 4, 5, 6 or all: the paper's other figures are not projections".to_owned())
 }

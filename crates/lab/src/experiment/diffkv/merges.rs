@@ -1,7 +1,7 @@
-//! What DiffKV's merges cost and gain (§5.4 there): figures 14 to 16.
+//! The costs and gains of DiffKV's merges (§5.4 of the paper): figures 14 to 16.
 //!
-//! At our sizes the keys alone, without the values, would have one level. So levels are small here: a fourth of a
-//! memtable the first, four times as large each one below, and there are about three of them.
+//! At our sizes keys without values would have one level. So levels are small here: the first has a fourth of a
+//! memtable, each further one is four times as large, and there are about three of them.
 
 use super::{Data, base, papers, scans_by};
 use crate::{
@@ -16,8 +16,8 @@ use crate::{
     spec::Step,
 };
 
-/// The paper's store with several levels of keys, and without our bound on space, which would merge for garbage's
-/// sake alone.
+/// The paper's store with several levels of keys, and without our bound on space, which would cause merges only for
+/// garbage.
 pub(super) fn deep(scale: Scale) -> Setup {
     let memtable = scale.memtable_bytes();
     papers(scale)
@@ -27,7 +27,7 @@ pub(super) fn deep(scale: Scale) -> Setup {
         .set("keyspace.values.space_target=100")
 }
 
-/// Merges whenever keys go to another level, in the last two only, and where too many groups overlap, too.
+/// Merges whenever keys move to another level; in the last two levels only; and where too many groups overlap, too.
 const CTM: &str = "at each level";
 const LM: &str = "lazily";
 const SOM: &str = "lazily, for scans";
@@ -41,12 +41,12 @@ fn load_and_updates(keys: u64) -> Vec<Step> {
     vec![step(Workload::Load), settle(), operations(step(Workload::Update), 3 * keys), after]
 }
 
-/// What a count has grown by since everything was loaded.
+/// The increase of a count since the load.
 fn grown(d: &Data<'_>, series: &str, fact: &str) -> Option<f64> {
     Some(d.of(series, "rest", fact)? - d.of(series, "settle", fact)?)
 }
 
-/// A step over another one's, of counts that have grown.
+/// The ratio of two such increases.
 fn growth_ratio(d: &Data<'_>, (a, b): (&str, &str), facts: &[&str]) -> Option<f64> {
     let sum = |series| facts.iter().map(|fact| grown(d, series, fact)).sum::<Option<f64>>();
     Some(sum(a)? / sum(b)?)
@@ -67,11 +67,11 @@ pub(super) fn f14(scale: Scale, seed: u64) -> Experiment {
         name: "diffkv-f14",
         paper: Paper::DiffKv,
         place: "§5.4, figure 14",
-        title: "Merges in place of collections that ask the index",
-        note: "`logs` stands for Titan's background GC: every value counts as large, so that values lie in logs, whose \
-               collection asks the index and writes addresses back. Its values also skip the commit log, which Titan's \
-               do not. The paper has the time of collections and merges alone; we have what they ask of the index, and \
-               all processor time. Both keep within 1.5 bytes for each live one.",
+        title: "Merges instead of GC with index lookups",
+        note: "`logs` stands for Titan's background GC: every value counts as large, so values are in logs, and their \
+               GC looks values up in the index and writes addresses back. Its values also skip the commit log, which \
+               Titan's do not. The paper has the time of GC and merges alone; we have their index lookups, and all \
+               processor time. Both stay within 1.5 bytes for each live one.",
         arms: setups.iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("Processor time", CPU_SECONDS, ("s", 1.0), &["update", "rest"]),
@@ -105,7 +105,7 @@ fn policies(scale: Scale, seed: u64) -> Vec<Arm> {
 }
 
 const POLICIES_NOTE: &str = "Levels of keys are smaller than elsewhere, so that there are several, and there is no \
-    bound on space, as in the paper: garbage is collected by merges that meet it. Sorted groups are counted over all \
+    bound on space, as in the paper: merges drop the garbage that they find. Sorted groups are counted over all \
     levels.";
 
 const MERGES: &str = "/facts/value_merges";
@@ -117,7 +117,7 @@ pub(super) fn f15(scale: Scale, seed: u64) -> Experiment {
         name: "diffkv-f15",
         paper: Paper::DiffKv,
         place: "§5.4, figure 15",
-        title: "Lazy and scan-optimised merges: what they move, and what order they leave",
+        title: "Lazy and scan-optimised merges: what they move, and the order they leave",
         note: POLICIES_NOTE,
         arms: policies(scale, seed),
         views: vec![

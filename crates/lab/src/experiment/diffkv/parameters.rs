@@ -1,4 +1,4 @@
-//! DiffKV's parameters (§5.6 there): figure 18, an experiment for each of its four parts.
+//! DiffKV's parameters (§5.6 of the paper): figure 18, one experiment for each of its four panels.
 
 use super::{Data, SCAN_THREADS, base, merges::deep, papers, scans_by};
 use crate::{
@@ -23,7 +23,7 @@ const SMALL_SIZES: [usize; 4] = [32, 128, 256, 512];
 
 pub(super) fn f18a(scale: Scale, seed: u64) -> Experiment {
     let tree = Setup::bifold(scale, "inline");
-    let apart = papers(scale)
+    let separated = papers(scale)
         .set("keyspace.values.separate_from_bytes=1")
         .set("keyspace.values.diffkv.large_bytes=1MiB")
         .named("diffkv");
@@ -36,9 +36,9 @@ pub(super) fn f18a(scale: Scale, seed: u64) -> Experiment {
         name: "diffkv-f18a",
         paper: Paper::DiffKv,
         place: "§5.6, figure 18 (a)",
-        title: "From which size on values should be apart",
-        note: "`diffkv` has all values in the vTree here, whatever their size, as the paper's measurement of it.",
-        arms: [tree, apart].iter().flat_map(|setup| SMALL_SIZES.map(|bytes| at(setup, bytes))).collect(),
+        title: "From which size on values should be separated",
+        note: "`diffkv` has values of all sizes in the vTree here, as in the paper's measurement.",
+        arms: [tree, separated].iter().flat_map(|setup| SMALL_SIZES.map(|bytes| at(setup, bytes))).collect(),
         views: vec![View::lines("Load", RATE, KOPS, "load", "value size, bytes", true)],
         checks: vec![
             Check::new(
@@ -113,7 +113,7 @@ pub(super) fn f18c(scale: Scale, seed: u64) -> Experiment {
             View::lines("Load", RATE, KOPS, "load", "sorted groups at most", false),
             View::lines("Scans of 100, 16 threads", RATE, KOPS, "scan", "sorted groups at most", false),
             View::lines(
-                "Files side by side",
+                "Overlapping files",
                 "/facts/value_overlap",
                 ("files", 1.0),
                 "settle",
@@ -138,7 +138,7 @@ pub(super) fn f18c(scale: Scale, seed: u64) -> Experiment {
     }
 }
 
-/// Shares of invalid data from which on a file is collected.
+/// Shares of invalid data from which on GC takes a file.
 const INVALID: [f64; 4] = [0.3, 0.5, 0.7, 0.9];
 
 pub(super) fn f18d(scale: Scale, seed: u64) -> Experiment {
@@ -155,18 +155,11 @@ pub(super) fn f18d(scale: Scale, seed: u64) -> Experiment {
         place: "§5.6, figure 18 (d)",
         title: "How much garbage a file may have",
         note: "There is no bound on space, as in the paper, and levels of keys are smaller than elsewhere, so that \
-        merges meet garbage.",
+        merges find garbage.",
         arms: INVALID.map(at).into(),
         views: vec![
-            View::lines("Updates", RATE, KOPS, "update", "invalid share from which a file is collected", false),
-            View::lines(
-                "Size of the store",
-                DIR_BYTES,
-                MIB,
-                "rest",
-                "invalid share from which a file is collected",
-                false,
-            ),
+            View::lines("Updates", RATE, KOPS, "update", "invalid share from which GC takes a file", false),
+            View::lines("Size of the store", DIR_BYTES, MIB, "rest", "invalid share from which GC takes a file", false),
         ],
         checks: vec![
             Check::new("size after updates, 0.9 over 0.3", "216.2 GB for 158.8", Rule::Gain(216.2 / 158.8), |d| {

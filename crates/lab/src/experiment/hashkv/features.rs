@@ -30,8 +30,8 @@ pub(super) fn e6(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 6, figure 11",
         title: "Hotness",
-        note: "The cold log is as in the paper, with one policy of ours: it is collected when its garbage is more than \
-        its share of the reserve. `hashkv, tuned` keeps cold values in parts of their groups instead.",
+        note: "The cold log is as in the paper, with one policy of ours: GC takes it when its garbage is more than its \
+        share of the reserve. `hashkv, tuned` has cold values in segments of their groups instead.",
         arms: arms.collect(),
         views: vec![
             View::lines("Updates in P3", RATE, KOPS, "P3", label, false),
@@ -66,7 +66,7 @@ pub(super) fn e6(scale: Scale, seed: u64) -> Experiment {
     }
 }
 
-/// The threshold of a pair's size as that of its value's.
+/// The threshold of an entry's size as that of its value's.
 fn threshold(setup: Setup, pair_bytes: usize) -> Setup {
     setup.set(format!("keyspace.values.separate_from_bytes={}", pair_bytes.saturating_sub(KEY_BYTES).max(1)))
 }
@@ -92,7 +92,7 @@ fn arms_by_share(scale: Scale, seed: u64) -> Vec<Arm> {
 
 pub(super) fn e7(scale: Scale, seed: u64) -> Experiment {
     let arms = arms_by_share(scale, seed);
-    let label = "small pairs (40 B), % of all";
+    let label = "small entries (40 B), % of all";
     let ratios = |a: &'static str, b: &'static str, metric: &'static str, of: fn(&[(f64, f64)]) -> Option<f64>| {
         move |d: &Data<'_>| of(&d.ratios(a, b, "P3", metric))
     };
@@ -111,31 +111,31 @@ pub(super) fn e7(scale: Scale, seed: u64) -> Experiment {
         ],
         checks: vec![
             Check::new(
-                "updates, large pairs of 1 KiB, selective over all apart, at the worst share",
+                "updates, large entries of 1 KiB, selective over all separated, at the worst share",
                 "23.2 to 118 % more",
                 Rule::Gain(1.232),
                 ratios(some_1, all_1, RATE, least),
             ),
             Check::new(
-                "that gain rises with the share of small pairs",
+                "that gain rises with the share of small entries",
                 "yes",
                 Rule::Rises,
                 ratios(some_1, all_1, RATE, rises),
             ),
             Check::new(
-                "updates, large pairs of 4 KiB, at the worst share",
+                "updates, large entries of 4 KiB, at the worst share",
                 "19.2 to 52.1 % more",
                 Rule::Gain(1.192),
                 ratios(some_4, all_4, RATE, least),
             ),
             Check::new(
-                "bytes written, large pairs of 1 KiB, at the worst share",
+                "bytes written, large entries of 1 KiB, at the worst share",
                 "14.1 to 39.6 % less",
                 Rule::Saving(0.141),
                 ratios(some_1, all_1, WRITTEN, most),
             ),
             Check::new(
-                "bytes written, large pairs of 4 KiB, at the worst share",
+                "bytes written, large entries of 4 KiB, at the worst share",
                 "4.1 to 10.7 % less",
                 Rule::Saving(0.041),
                 ratios(some_4, all_4, WRITTEN, most),
@@ -144,7 +144,7 @@ pub(super) fn e7(scale: Scale, seed: u64) -> Experiment {
     }
 }
 
-/// Experiments 8 and 12: sizes of pairs by Zipf's law from 40 B to 8 KiB, whose values have 870 B on average.
+/// Experiments 8 and 12: entry sizes by Zipf's law from 40 B to 8 KiB, whose values have 870 B on average.
 pub(super) fn by_threshold(scale: Scale, seed: u64, steps: &[Step]) -> Vec<Arm> {
     let sizes = Sizes::Zipf { min: 16, max: 8192 - KEY_BYTES, theta: 0.99 };
     let plan = plan_of(scale.data_bytes(), sizes, 870, seed);
@@ -162,13 +162,13 @@ pub(super) fn peak_of(step: &'static str) -> impl Fn(&Data<'_>) -> Option<f64> {
 }
 
 pub(super) fn e8(scale: Scale, seed: u64) -> Experiment {
-    let label = "smallest pair whose value is apart, bytes";
+    let label = "smallest entry with a separated value, bytes";
     Experiment {
         name: "hashkv-e8",
         paper: Paper::HashKv,
         place: "experiment 8, figure 13",
         title: "Which values stay with their keys",
-        note: "As many bytes as in the other experiments, the paper has three times as many.",
+        note: "The same bytes as in the other experiments; the paper has three times as many.",
         arms: by_threshold(scale, seed, &load_and_updates()),
         views: vec![
             View::lines("Load (P0)", RATE, KOPS, "P0", label, false),
@@ -177,7 +177,7 @@ pub(super) fn e8(scale: Scale, seed: u64) -> Experiment {
         ],
         checks: vec![
             Check::new(
-                "the threshold with most updates a second",
+                "the threshold with most updates per second",
                 "128 to 256 B",
                 Rule::Between(128.0, 256.0),
                 peak_of("P3"),
@@ -211,7 +211,7 @@ pub(super) fn e9(scale: Scale, seed: u64) -> Experiment {
         let steps = steps.clone();
         victims.map(move |(name, victim)| {
             let setup = reserve(papers(scale), 0.3);
-            // The paper's own setup says `greedy` already: setting it again would make another run of the same.
+            // The paper's own setup has `greedy` already: to set it again would make a second, equal run.
             let setup = if name == "greedy" { setup } else { setup.set(format!("keyspace.values.{victim}")) };
             setup.named(name).arm_at(theta, &plan, &steps)
         })
@@ -221,8 +221,8 @@ pub(super) fn e9(scale: Scale, seed: u64) -> Experiment {
         name: "hashkv-e9",
         paper: Paper::HashKv,
         place: "experiment 9, figure 14",
-        title: "Which group is collected first",
-        note: "The number of groups among which `greedy among 5` chooses is not in the paper's text that we have.",
+        title: "Which group GC takes first",
+        note: "Our text of the paper does not give the number of groups among which `greedy among 5` chooses.",
         arms: arms.collect(),
         views: vec![
             View::lines("Updates in P3", RATE, KOPS, "P3", label, false),
@@ -265,8 +265,8 @@ pub(super) fn e10(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 10, table 2",
         title: "What crash consistency costs",
-        note: "Bifold's collections are crash-consistent always. What can be switched off is that a commit survives a \
-        killed process (`durability=memory`): the paper's journals do for a crash what the log's write does here.",
+        note: "Bifold's GC is always crash-consistent. Only the durability of commits against a killed process can be \
+        switched off (`durability=memory`): the paper's journals do for a crash what the log does here.",
         arms: vec![
             setup.clone().arm(&plan, &steps),
             setup.clone().set("durability=memory").named("hashkv, memory").arm(&plan, &steps),

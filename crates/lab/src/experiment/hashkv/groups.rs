@@ -23,8 +23,8 @@ pub(super) fn e14(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 14, figure 19",
         title: "How evenly groups are filled",
-        note: "Bifold does not know how large it will be: groups split as they grow, so some have half of the keys of \
-        others. The runs are those of experiment 1.",
+        note: "Bifold does not know its final size in advance: groups split as they grow, so some have half of the \
+        keys of others. The runs are those of experiment 1.",
         arms: vec![reserve(papers(scale), 0.3).arm(&plan, &steps)],
         views: vec![
             View::bars("Largest group over the mean", "/facts/value_unit_most_over_mean", TIMES, &ALL_PHASES),

@@ -37,8 +37,8 @@ pub(super) fn e11(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 11, figure 15",
         title: "YCSB on aged stores",
-        note: "One workload after the other on the same store, the paper's each on a store that was aged anew. 99th \
-        percentiles, the paper's are 95th.",
+        note: "One workload after the other on the same store; in the paper each runs on a newly aged store. 99th \
+        percentiles; the paper's are 95th.",
         arms: setups.iter().flatten().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("Throughput", RATE, KOPS, &YCSB),
@@ -80,7 +80,7 @@ pub(super) fn e12(scale: Scale, seed: u64) -> Experiment {
     steps.pop();
     // As many keys as the plan of experiment 8 has.
     steps.extend(ycsb(&plan(scale.data_bytes(), 870, seed)));
-    let label = "smallest pair whose value is apart, bytes";
+    let label = "smallest entry with a separated value, bytes";
     Experiment {
         name: "hashkv-e12",
         paper: Paper::HashKv,
@@ -107,7 +107,7 @@ pub(super) fn e12(scale: Scale, seed: u64) -> Experiment {
                 over_none("ycsb-c"),
             ),
             Check::new(
-                "the threshold with most operations of A a second",
+                "the threshold with most operations of A per second",
                 "128 to 256 B",
                 Rule::Between(128.0, 256.0),
                 peak_of("ycsb-a"),

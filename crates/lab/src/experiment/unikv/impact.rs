@@ -84,7 +84,7 @@ pub(super) fn e7(scale: Scale, seed: u64) -> Experiment {
         place: "experiment 7, figure 14 (b)",
         title: "Size of the ranges that split",
         note: "The parameter is the paper's, of 100 GB of data, and stands for as large a share here. A range has no \
-        memtable of its own here, so its size does not decide about memory.",
+        memtable of its own here, so its size does not affect memory.",
         arms: RANGES.map(at).into(),
         views: vec![
             View::lines("Load", RATE, KOPS, "load", "range, GB of the paper's 100", false),
@@ -126,7 +126,7 @@ pub(super) fn e8(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 8, figure 15 (a)",
         title: "Scans by threads",
-        note: "`inline` stands for LevelDB. Values are announced to the system ahead, where UniKV has 32 threads that \
+        note: "`inline` stands for LevelDB. The system is advised of the values ahead, where UniKV has 32 threads that \
         fetch them.",
         arms: [inline(scale), papers(scale)].iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![View::bars("Scans of 50", RATE, KOPS, &THREADS.map(|(name, _)| name))],
@@ -146,9 +146,9 @@ pub(super) fn e10(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 10, table II",
         title: "Memory",
-        note: "`inline` stands for LevelDB. At small sizes a process is mostly other things than caches and indexes, \
-               so for reads and scans the checks take what the store counts after them; memory mapped from files, \
-               which `top` counts, is not in it.",
+        note: "`inline` stands for LevelDB. At small sizes caches and indexes are a small part of a process, so for \
+               reads and scans the checks use the store's own counts after them. These leave out mapped files, which \
+               `top` counts.",
         arms: micro(scale, seed),
         views: vec![
             View::bars("Resident at most", MEMORY, MIB, &["load", "read", "scan"]),
@@ -184,9 +184,9 @@ pub(super) fn e11(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 11, table III",
         title: "Recovery",
-        note: "`inline` stands for LevelDB. All of an opening is timed: commit log, manifest, index. UniKV saves its \
-               index now and then; here the hashes of a table's keys are written with it, and the last series does \
-               without.",
+        note: "`inline` stands for LevelDB. The time is that of a whole opening: commit log, manifest, index. UniKV \
+               saves its index now and then; here the hashes of a table's keys are written with it, and the last \
+               series has no such hashes.",
         arms: setups.iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![View::bars("Opening after the process was killed", SECONDS, ("ms", 1e-3), &["open"])],
         checks: vec![over(

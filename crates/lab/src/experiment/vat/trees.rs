@@ -1,4 +1,4 @@
-//! Figure 3: what trees of several depths move, beside what the equations say with the α that was measured meanwhile.
+//! Figure 3: the bytes that trees of several depths move, compared with the equations for the measured α.
 //!
 //! ```text
 //! measured    flushes, merges and value log, read and written, until all data have come down,
@@ -9,9 +9,9 @@
 //!             2·l − 1                          tiering
 //! ```
 //!
-//! Each commit brings what the model's memory holds, and memtables take one commit, so that each flush has the same
-//! bytes. Keys come once each, in the order of their hashes. `bifold vat validate` does the same with more trees, and
-//! says why where both differ.
+//! Each commit has the size of the model's memory, and memtables take one commit, so each flush has the same bytes.
+//! Keys are distinct, in the order of their hashes. `bifold vat validate` does the same with more trees, and gives the
+//! causes of differences.
 
 use bifold_vat::{Compaction, Design, Growth, KeyShare, Levels, MergeAmplification, OutOfRange, Tree};
 
@@ -27,15 +27,14 @@ use crate::{Plan, Workload, scale::Scale};
 const GROWTH: u32 = 4;
 /// Bytes of a value.
 const VALUE_BYTES: usize = 1000;
-/// α and the level that a merge reads are the same in each step; these are when all is flushed, and when all has come
-/// down.
+/// The steps after which all data are flushed, and all data are in the last level.
 const LOADED: &str = "settle";
 const DOWN: &str = "compact";
 
 const ALPHA: &str = "/facts/alpha";
 const USER: &str = "/user_bytes_written";
 const FLUSHED: &str = "/bytes_written/flush";
-/// What the device sees of the insert path.
+/// Bytes that the insert path moves on the device.
 const MOVED: [&str; 5] =
     [FLUSHED, "/bytes_read/flush", "/bytes_read/compaction", "/bytes_written/compaction", "/bytes_written/value"];
 
@@ -43,7 +42,7 @@ const MOVED: [&str; 5] =
 #[derive(Clone, Copy, PartialEq)]
 struct Kind {
     series: &'static str,
-    /// As the legend calls the prediction.
+    /// The name of the prediction in the legend.
     predicted: &'static str,
     merges: Merges,
     tables: Tables,
@@ -62,7 +61,7 @@ enum Merges {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Values {
-    Beside,
+    Inline,
     Log,
 }
 
@@ -83,7 +82,7 @@ const KINDS: [Kind; 4] = [
         predicted: "leveling, predicted",
         merges: Merges::Table,
         tables: Tables::Quarter,
-        values: Values::Beside,
+        values: Values::Inline,
     },
     Kind {
         series: "leveling, log",
@@ -104,7 +103,7 @@ const KINDS: [Kind; 4] = [
         predicted: "tiering, predicted",
         merges: Merges::Tier,
         tables: Tables::Quarter,
-        values: Values::Beside,
+        values: Values::Inline,
     },
 ];
 
@@ -202,12 +201,12 @@ impl Kind {
         };
         let design = Design::new(compaction);
         Ok(match self.values {
-            Values::Beside => design.amplification(tree) + level0,
+            Values::Inline => design.amplification(tree) + level0,
             Values::Log => design.with_log(KeyShare::new(p.min(1.0))?).amplification(tree) + p * level0,
         })
     }
 
-    /// Measured over predicted where both are furthest apart.
+    /// Measured over predicted where they differ most.
     fn furthest(self, d: &Data<'_>) -> Option<f64> {
         let ratios = self.points(d, |levels| Some(self.measured(d, levels)? / self.predicted(d, levels)?));
         ratios.into_iter().map(|(_, ratio)| ratio).max_by(|a, b| a.ln().abs().total_cmp(&b.ln().abs()))
@@ -239,7 +238,7 @@ pub(super) fn f3(scale: Scale, seed: u64) -> Experiment {
     let arms = KINDS.iter().flat_map(|kind| depths(scale).iter().map(|&levels| kind.arm(scale, seed, levels)));
     let [inline, log, small, tiering] = KINDS;
     let close = |kind: Kind| {
-        let what = format!("{}, measured over predicted, the furthest apart", kind.series);
+        let what = format!("{}, measured over predicted, the largest difference", kind.series);
         Check::new(what, "close to the actual measurements", Rule::Between(0.85, 1.15), move |d| kind.furthest(d))
     };
     let deepest = depths(scale).last().map_or(0.0, |&levels| f64::from(levels));
@@ -269,14 +268,13 @@ pub(super) fn f3(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::Vat,
         place: "§5, figure 3 and table 1",
         title: "What trees move, measured and predicted",
-        note: "Bifold's own trees in place of RocksDB, Kreon, BlobDB and PebblesDB, growth 4, by the number of levels \
-               and not by growth. Bytes \
-               are those the engine counts, and the throughput a device achieves (beta) is left out. The bounds of 15 \
-               % are those of `bifold vat validate`.",
+        note: "Bifold's own trees in place of RocksDB, Kreon, BlobDB and PebblesDB, with growth factor 4, by the \
+               number of levels and not by growth factor. Bytes are those that the engine counts; the throughput of a \
+               device (beta) is left out. The bounds of 15 % are those of `bifold vat validate`.",
         arms: arms.collect(),
         views: vec![
-            View::curves("Values in place", "bytes moved for each byte", "levels on the device", |d| {
-                curves(d, Values::Beside)
+            View::curves("Inline values", "bytes moved for each byte", "levels on the device", |d| {
+                curves(d, Values::Inline)
             }),
             View::curves("Values in a log", "bytes moved for each byte", "levels on the device", |d| {
                 curves(d, Values::Log)

@@ -174,7 +174,7 @@ fn sweep() -> Experiment {
     }
 }
 
-/// More bars than fit beside each other, and than there are colours, in groups with long names.
+/// More bars than fit next to each other, more series than colours, and groups with long names.
 fn crowd() -> Experiment {
     let names = [
         "diffkv",

@@ -1,9 +1,8 @@
-//! Figures of Bifold's own that experiments ask for.
+//! Bifold's own figures for experiments.
 
 use bifold::{Db, stats::KeyspaceStats};
 
-/// All of them, of the default keyspace. Those of collections, stalls and moved bytes count from the opening of the
-/// database.
+/// All of them, of the default keyspace. Figures of GC, stalls and moved bytes count from the opening of the database.
 pub fn of(db: &Db) -> Vec<(&'static str, f64)> {
     let stats = db.stats();
     let memory = [stats.memory.memtables, stats.memory.cache, stats.memory.metadata, stats.memory.values];

@@ -1,4 +1,4 @@
-//! Bifold beside other stores, in sentences: for each workload the best placement and the best other store.
+//! Bifold compared with other stores, in sentences: for each workload the best placement and the best other store.
 
 use super::finding::Finding;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     report::grouped,
 };
 
-/// What came of each workload that both sides have done; nothing where no other store was measured.
+/// The findings on each workload that both sides have run; `None` if no other store was measured.
 pub fn lesson(findings: &[Finding<'_>]) -> Option<String> {
     let all: Vec<String> = findings.iter().filter(|finding| finding.is_comparison()).flat_map(sentences).collect();
     (!all.is_empty()).then(|| all.join(" "))
@@ -17,13 +17,13 @@ fn sentences(finding: &Finding<'_>) -> Vec<String> {
     let of_step = |step: &str| {
         let (ours, rate) = best(&finding.data, step, |arm| arm.spec.store == "bifold")?;
         let (theirs, other) = best(&finding.data, step, |arm| arm.spec.store != "bifold")?;
-        let rates = format!("{} operations a second", grouped(rate));
+        let rates = format!("{} operations per second", grouped(rate));
         Some(format!("{step}: {ours} with {rates}, {:.2} times the best other store, {theirs}.", rate / other))
     };
     steps.iter().filter(|step| step.act.has_rate()).filter_map(|step| of_step(&step.name)).collect()
 }
 
-/// The arm with most operations a second among some.
+/// The arm with the most operations per second among some.
 fn best<'a>(data: &Data<'a>, step: &str, among: impl Fn(&Arm) -> bool) -> Option<(&'a str, f64)> {
     let arms = data.measured().filter(|(arm, _)| among(arm));
     let rates = arms.filter_map(|(arm, _)| Some((arm.series.as_str(), data.of(&arm.series, step, RATE)?)));

@@ -1,22 +1,18 @@
 //! Fills one tree, and counts what the engine read and wrote.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use bifold::{Db, IoSource, Options, stats::Stats};
-use bifold_lab::{
-    random::{Random, mix},
-    values::{Sizes, Values},
-};
 use serde::Serialize;
 
-use super::config::{Config, Load};
+use super::{
+    check_new,
+    config::{Config, Load},
+};
 use crate::{
-    failure::{Failure, Result},
-    interrupt::Unfinished,
-    progress::Progress,
+    Failure, Result,
+    random::{Random, mix},
+    values::{Sizes, Values},
 };
 
 /// Bytes moved by flushes, compactions and the value log, and the bytes of data.
@@ -26,7 +22,9 @@ pub struct Traffic {
     pub user_bytes: u64,
     /// Bytes of the tables of level 0.
     pub flush_bytes_written: u64,
+    /// Bytes that flushes and compactions read.
     pub compaction_bytes_read: u64,
+    /// Bytes that compactions wrote.
     pub compaction_bytes_written: u64,
     /// Bytes of the value log.
     pub values_bytes_written: u64,
@@ -47,6 +45,7 @@ impl Traffic {
     }
 
     /// The difference to `earlier`.
+    #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
             user_bytes: self.user_bytes - earlier.user_bytes,
@@ -58,6 +57,7 @@ impl Traffic {
     }
 
     /// D: bytes read and written on the device.
+    #[must_use]
     pub fn moved(&self) -> u64 {
         self.flush_bytes_written
             + self.compaction_bytes_read
@@ -66,6 +66,7 @@ impl Traffic {
     }
 
     /// D/Sₗ.
+    #[must_use]
     pub fn amplification(&self) -> f64 {
         self.moved() as f64 / self.user_bytes.max(1) as f64
     }
@@ -79,43 +80,41 @@ pub struct Outcome {
     /// For the last quarter of the data.
     pub last_quarter: Traffic,
     /// From the empty tree until all data are in the last level.
-    pub settled: Traffic,
+    pub until_last_level: Traffic,
+    /// Compactions that merged tables.
     pub merges: u64,
+    /// Compactions that only moved tables.
     pub moves: u64,
-    /// As the engine measured it.
+    /// Alpha, as the engine measured it.
     pub alpha: f64,
     /// Bytes of each level at the end of the load, level 0 first.
     pub level_bytes: Vec<u64>,
 }
 
 /// A directory that is removed on drop.
-struct Temporary {
-    path: PathBuf,
-    _unfinished: Unfinished,
-}
+struct Temporary<'a>(&'a Path);
 
-impl Drop for Temporary {
+impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         // An error here has no consequences and cannot be reported.
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = fs::remove_dir_all(self.0);
     }
 }
 
-/// Fills a tree in a new directory within `dir`.
-pub fn run(config: &Config, load: &Load, base: &Options, dir: &Path, progress: &Progress) -> Result<Outcome> {
-    let path = dir.join(format!("bifold-validate-{}", std::process::id()));
-    if path.exists() {
-        let why = "is there already: remove it, or choose another --dir";
-        return Err(Failure::trouble(format!("{} {why}", path.display())));
-    }
-    let place = Temporary { _unfinished: Unfinished::new(&path), path };
-    let db = Db::open_with(&place.path, config.options(load, base.clone()))?;
-    let outcome = fill(&db, config, load, progress)?;
+/// Fills a tree in the new directory `path`, which is removed at the end. Calls `flushed` after each flush.
+///
+/// # Errors
+/// The database's; [`Failure::Plan`] if `path` exists.
+pub fn run(config: &Config, load: &Load, base: &Options, path: &Path, flushed: &dyn Fn()) -> Result<Outcome> {
+    check_new(path)?;
+    let _removed = Temporary(path);
+    let db = Db::open_with(path, config.options(load, base.clone()))?;
+    let outcome = fill(&db, config, load, flushed)?;
     db.close()?;
     Ok(outcome)
 }
 
-fn fill(db: &Db, config: &Config, load: &Load, progress: &Progress) -> Result<Outcome> {
+fn fill(db: &Db, config: &Config, load: &Load, flushed: &dyn Fn()) -> Result<Outcome> {
     let values = Values::new(Sizes::Fixed(load.value_bytes), 0.0, load.seed)?;
     let keyspace = db.default_keyspace();
     // The mapping is one-to-one: no key comes twice, and the order is random.
@@ -128,8 +127,8 @@ fn fill(db: &Db, config: &Config, load: &Load, progress: &Progress) -> Result<Ou
             before = Traffic::of(&db.stats());
         }
         let mut batch = db.batch();
-        for pair in 0..load.pairs {
-            let number = flush * load.pairs + pair;
+        for entry in 0..load.entries {
+            let number = flush * load.entries + entry;
             key.clear();
             key.extend_from_slice(&mix(first.wrapping_add(number)).to_be_bytes());
             key.resize(load.key_bytes, b'k');
@@ -139,7 +138,7 @@ fn fill(db: &Db, config: &Config, load: &Load, progress: &Progress) -> Result<Ou
         db.commit(batch)?;
         db.flush()?;
         db.wait_idle()?;
-        progress.advance(1);
+        flushed();
     }
     outcome(db, before)
 }
@@ -147,16 +146,16 @@ fn fill(db: &Db, config: &Config, load: &Load, progress: &Progress) -> Result<Ou
 fn outcome(db: &Db, before: Traffic) -> Result<Outcome> {
     let stats = db.stats();
     let whole = Traffic::of(&stats);
-    let keyspace = stats.keyspaces.first().ok_or_else(|| Failure::trouble("the database has no keyspace"))?;
+    let keyspace = stats.keyspaces.first().ok_or_else(|| Failure::Store("the database has no keyspace".to_owned()))?;
     // In the model all data come down to the last level, and the paper's engines were made to do so at the end (§4).
     if keyspace.levels.iter().filter(|level| level.bytes > 0).count() > 1 {
         db.compact()?;
     }
-    let settled = Traffic::of(&db.stats());
+    let until_last_level = Traffic::of(&db.stats());
     Ok(Outcome {
         whole,
         last_quarter: whole.since(before),
-        settled,
+        until_last_level,
         merges: keyspace.merges,
         moves: keyspace.moves,
         alpha: keyspace.alpha,

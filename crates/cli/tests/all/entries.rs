@@ -3,7 +3,7 @@
 use super::{Scratch, bifold, bifold_with_input, text};
 
 #[test]
-fn what_is_put_can_be_got_scanned_and_deleted() {
+fn entries_are_put_read_scanned_and_deleted() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let db = text(&db);
@@ -15,8 +15,8 @@ fn what_is_put_can_be_got_scanned_and_deleted() {
     assert_eq!(bifold(&["scan", db, "--prefix", "a/"]).ok(), "a/1\tone\na/2\ttwo\n");
     assert_eq!(bifold(&["scan", db, "--from", "a/2", "--to", "b"]).ok(), "a/2\ttwo\n");
     assert_eq!(bifold(&["scan", db, "--reverse", "--limit", "2", "--keys-only"]).ok(), "b\na/2\n");
-    let pairs = bifold(&["scan", db, "--json", "--limit", "1"]).json();
-    assert_eq!(pairs, [serde_json::json!({"key": "a/1", "value": "one"})]);
+    let entries = bifold(&["scan", db, "--json", "--limit", "1"]).json();
+    assert_eq!(entries, [serde_json::json!({"key": "a/1", "value": "one"})]);
     assert_eq!(bifold(&["del", db, "a/1", "b", "never"]).ok(), "");
     assert_eq!(bifold(&["scan", db, "--keys-only"]).ok(), "a/2\n");
 }
@@ -41,8 +41,8 @@ fn with_escapes_any_bytes_can_be_typed_and_are_printed_the_same_way() {
     assert_eq!(bifold(&["scan", db]).ok(), "k\\x00\\xff\ttab\\tnew\\nback\\\\é\\x80\n");
     assert_eq!(bifold(&["scan", db, "--escape", "--prefix", r"k\x00", "--keys-only"]).ok(), "k\\x00\\xff\n");
     assert_eq!(bifold(&["scan", db, "--prefix", r"k\x00", "--keys-only"]).ok(), "");
-    let pair = bifold(&["get", db, "--escape", r"k\x00\xff", "--json"]).json();
-    assert_eq!(pair[0]["key_base64"], "awD/");
+    let entry = bifold(&["get", db, "--escape", r"k\x00\xff", "--json"]).json();
+    assert_eq!(entry[0]["key_base64"], "awD/");
     assert!(bifold(&["del", db, r"k\x00\xff"]).ok().is_empty());
     assert_eq!(bifold(&["scan", db, "--keys-only"]).ok().lines().count(), 1, "another key was deleted, or none");
     bifold(&["del", db, "--escape", r"k\x00\xff"]).ok();
@@ -50,7 +50,7 @@ fn with_escapes_any_bytes_can_be_typed_and_are_printed_the_same_way() {
 }
 
 #[test]
-fn values_come_from_files_and_standard_input_as_they_are() {
+fn values_come_unchanged_from_files_and_standard_input() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let db = text(&db);
@@ -66,7 +66,7 @@ fn values_come_from_files_and_standard_input_as_they_are() {
 }
 
 #[test]
-fn keyspaces_are_apart_and_a_wrong_one_is_named() {
+fn keyspaces_are_separate_and_a_wrong_one_is_named() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let db = text(&db);
@@ -137,7 +137,7 @@ fn compaction_and_checkpoints_keep_everything() {
 }
 
 #[test]
-fn a_placement_is_said_once_and_not_with_every_write() {
+fn a_placement_is_given_once_and_not_with_every_write() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     bifold(&["put", text(&db), "k", "v", "--set", "keyspace.placement=hashkv"]).ok();

@@ -22,7 +22,9 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shape {
+    /// Each merge takes the next level, too.
     Leveling,
+    /// A level is merged into one run of the next.
     Tiering,
 }
 
@@ -30,7 +32,9 @@ pub enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
+    /// With their keys.
     Inline,
+    /// In a value log.
     Log,
 }
 
@@ -51,6 +55,7 @@ pub const SMALL_TABLE_BYTES: u64 = 8 << 10;
 
 impl Shape {
     /// The name in a table.
+    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Leveling => "leveling",
@@ -61,6 +66,7 @@ impl Shape {
 
 impl Place {
     /// The name in a table.
+    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Inline => "inline",
@@ -71,6 +77,7 @@ impl Place {
 
 impl Tables {
     /// The name in a table.
+    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Whole => "whole",
@@ -86,13 +93,17 @@ const TABLE_BYTES_LEAST: u64 = 1 << 10;
 /// A tree to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Config {
+    /// How levels are merged.
     #[serde(rename = "compaction")]
     pub shape: Shape,
+    /// Where values are.
     #[serde(rename = "values")]
     pub place: Place,
+    /// The size of tables.
     pub tables: Tables,
     /// The model's l.
     pub levels: u32,
+    /// The model's f.
     pub growth: u32,
 }
 
@@ -100,21 +111,26 @@ pub struct Config {
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Entries of each flush.
-    pub pairs: u64,
+    pub entries: u64,
+    /// Size of each key.
     pub key_bytes: usize,
+    /// Size of each value.
     pub value_bytes: usize,
+    /// The seed of keys and values.
     pub seed: u64,
 }
 
 impl Load {
     /// S₀: bytes of keys and values in a flush.
+    #[must_use]
     pub fn flush_bytes(&self) -> u64 {
-        self.pairs * (self.key_bytes + self.value_bytes) as u64
+        self.entries * (self.key_bytes + self.value_bytes) as u64
     }
 }
 
 impl Config {
     /// The number of flushes that make the last level as large as in the model.
+    #[must_use]
     pub fn flushes(&self) -> u64 {
         let depth = match self.shape {
             Shape::Leveling => self.levels,
@@ -124,6 +140,7 @@ impl Config {
     }
 
     /// The largest size of a table.
+    #[must_use]
     pub fn table_bytes(&self, load: &Load) -> u64 {
         match self.tables {
             // More than a table ever holds.
@@ -134,6 +151,7 @@ impl Config {
     }
 
     /// The engine's options for this tree, on top of the user's.
+    #[must_use]
     pub fn options(&self, load: &Load, base: Options) -> Options {
         let compaction = match self.shape {
             Shape::Leveling => Compaction::Leveled(Leveled {

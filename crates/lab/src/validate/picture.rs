@@ -1,13 +1,13 @@
 //! Measured and predicted amplification as curves over levels: leveling and tiering with inline values, and both with
 //! a log. A panel has at most six curves: more colours are hard to distinguish.
 
-use bifold_lab::chart::{Picture, panels};
 use bifold_vat::figures::{Axis, Curve, CurveKind, Panel, Scale};
 
 use super::{
     config::{Place, Shape, Tables},
     verdict::Row,
 };
+use crate::chart::{Picture, panels};
 
 /// The name of a curve, and its trees.
 type Series = (&'static str, Shape, Tables);
@@ -18,10 +18,11 @@ const SMALL: Series = ("small tables", Shape::Leveling, Tables::Small);
 const TIERING: Series = ("tiering", Shape::Tiering, Tables::Quarter);
 
 /// The picture of a run.
+#[must_use]
 pub fn of(rows: &[Row]) -> Picture {
     let panels = [
-        panel("Leveling, values in place", Place::Inline, &[WHOLE, QUARTER, SMALL], rows),
-        panel("Tiering, values in place", Place::Inline, &[TIERING], rows),
+        panel("Leveling, inline values", Place::Inline, &[WHOLE, QUARTER, SMALL], rows),
+        panel("Tiering, inline values", Place::Inline, &[TIERING], rows),
         panel("Values in a log", Place::Log, &[WHOLE, TIERING], rows),
     ];
     panels::stacked("Measured and predicted amplification of inserts".to_owned(), &panels)

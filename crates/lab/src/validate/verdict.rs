@@ -17,52 +17,63 @@ use super::{
     config::{Config, Load, Place, Shape, Tables},
     run::{Outcome, Traffic},
 };
-use crate::failure::{Failure, Result};
+use crate::{Failure, Result};
 
 /// The largest accepted difference.
 const TOLERANCE: f64 = 0.15;
 
-/// A larger share of a table that is not keys and values is mentioned.
+/// A larger share of a table that is not keys and values is reported.
 const OVERHEAD: f64 = 0.03;
 
 /// A tree that was run.
 #[derive(Debug, Serialize)]
 pub struct Row {
+    /// The tree.
     #[serde(flatten)]
     pub config: Config,
+    /// The largest size of its tables.
     pub table_bytes: u64,
+    /// The number of flushes that filled it.
     pub flushes: u64,
     /// Mean over all merges, as the engine reports it.
     pub alpha: f64,
     /// p with values in a log: bytes of flushed tables over bytes put in.
     pub key_share: Option<f64>,
+    /// The measured amplification.
     pub measured: f64,
+    /// The predicted amplification.
     pub predicted: f64,
     /// Measured over predicted.
     pub ratio: f64,
+    /// Whether the two differ by at most 15 %.
     pub within: bool,
     /// Amplification of the last quarter of the data, when levels are about as large as at the end.
     pub last_quarter: f64,
     /// The components of `measured`.
     #[serde(flatten)]
     pub traffic: Traffic,
+    /// Compactions that merged tables.
     pub merges: u64,
+    /// Compactions that only moved tables.
     pub moves: u64,
-    /// At the end of the load, level 0 first.
+    /// Bytes of each level at the end of the load, level 0 first.
     pub level_bytes: Vec<u64>,
     /// What the model leaves out, for a row that is not within the tolerance.
     pub causes: Vec<String>,
 }
 
 /// Compares the result of a tree with the prediction.
+///
+/// # Errors
+/// [`Failure::Plan`] for figures that the model does not allow.
 pub fn row(config: Config, load: &Load, outcome: Outcome) -> Result<Row> {
-    let Outcome { whole, last_quarter, merges, moves, alpha, level_bytes, settled, .. } = outcome;
+    let Outcome { whole, last_quarter, merges, moves, alpha, level_bytes, until_last_level, .. } = outcome;
     let key_share = match config.place {
         Place::Inline => None,
         Place::Log => Some((whole.flush_bytes_written as f64 / whole.user_bytes.max(1) as f64).min(1.0)),
     };
-    let predicted = predicted(&config, alpha, key_share).map_err(|error| Failure::trouble(error.to_string()))?;
-    let measured = settled.amplification();
+    let predicted = predicted(&config, alpha, key_share).map_err(|error| Failure::Plan(error.to_string()))?;
+    let measured = until_last_level.amplification();
     let ratio = measured / predicted;
     let mut row = Row {
         config,
@@ -75,7 +86,7 @@ pub fn row(config: Config, load: &Load, outcome: Outcome) -> Result<Row> {
         ratio,
         within: is_within(ratio),
         last_quarter: last_quarter.amplification(),
-        traffic: settled,
+        traffic: until_last_level,
         merges,
         moves,
         level_bytes,
@@ -111,16 +122,19 @@ fn predicted(config: &Config, alpha: f64, key_share: Option<f64>) -> std::result
 
 impl Row {
     /// For a curve.
+    #[must_use]
     pub fn measured(&self) -> f64 {
         self.measured
     }
 
     /// For a curve.
+    #[must_use]
     pub fn predicted(&self) -> f64 {
         self.predicted
     }
 
     /// The head of the table.
+    #[must_use]
     pub fn head() -> String {
         format!(
             "{:<9} {:<7} {:<7} {:>6} {:>7}  {:>5} {:>5}  {:>8} {:>9} {:>5}",
@@ -129,6 +143,7 @@ impl Row {
     }
 
     /// A line of the table.
+    #[must_use]
     pub fn line(&self) -> String {
         let (shape, place, tables) = (self.config.shape.name(), self.config.place.name(), self.config.tables.name());
         let p = self.key_share.map_or_else(|| "-".to_owned(), |p| format!("{p:.3}"));
@@ -171,8 +186,8 @@ impl Row {
         let filled = self.level_bytes.iter().filter(|&&bytes| bytes > 0).count();
         (self.merges > pure || filled > 1).then(|| {
             format!(
-                "{} merges and data in {} in the end, where full levels make {pure} merges and one run: the engine \
-                also merges everything when newer runs have twice the bytes of the oldest, so as to bound space",
+                "{} merges and data in {} at the end, where full levels make {pure} merges and one run: to bound \
+                space, the engine also merges everything when newer runs have twice the bytes of the oldest",
                 self.merges,
                 if filled == 1 { "one level".to_owned() } else { format!("{filled} levels") }
             )
@@ -182,11 +197,11 @@ impl Row {
     /// The model's levels are nearly full at all times.
     fn growing(&self) -> Option<String> {
         let ratio = self.last_quarter / self.predicted;
-        let then = if is_within(ratio) { "within" } else { "and that is not within either" };
+        let then = if is_within(ratio) { "within 15 %" } else { "not within 15 % either" };
         (self.ratio < 1.0 && self.last_quarter > self.measured).then(|| {
             format!(
-                "levels grow with the data and were smaller than the model's for most of the load; the last quarter of \
-                it cost {:.2}, a ratio of {ratio:.2}: {then}",
+                "levels grow with the data and were smaller than the model's for most of the load; its last quarter \
+                cost {:.2}, a ratio of {ratio:.2}: {then}",
                 self.last_quarter
             )
         })
@@ -201,7 +216,7 @@ mod tests {
         Config { shape, place, tables: Tables::Quarter, levels: 3, growth: 4 }
     }
 
-    const LOAD: Load = Load { pairs: 100, key_bytes: 24, value_bytes: 1000, seed: 1 };
+    const LOAD: Load = Load { entries: 100, key_bytes: 24, value_bytes: 1000, seed: 1 };
 
     /// 2·3 − 1 + 2·0.5·3·4 = 17 for leveling and 5 for tiering.
     #[test]
@@ -230,7 +245,7 @@ mod tests {
         Outcome {
             whole: traffic,
             last_quarter: traffic,
-            settled: traffic,
+            until_last_level: traffic,
             merges,
             moves: 0,
             alpha: 0.5,
@@ -239,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_within_has_a_cause() {
+    fn rows_that_are_not_within_the_tolerance_have_a_cause() {
         let tiering = config(Shape::Tiering, Place::Inline);
         let pure = row(tiering, &LOAD, outcome(5, 5)).unwrap();
         assert!(pure.within && pure.causes.is_empty(), "{pure:?}");
@@ -247,7 +262,7 @@ mod tests {
         let bounded = row(tiering, &LOAD, outcome(9, 7)).unwrap();
         assert!(
             !bounded.within
-                && bounded.causes[0].contains("7 merges and data in one level in the end, where full levels make 5"),
+                && bounded.causes[0].contains("7 merges and data in one level at the end, where full levels make 5"),
             "{bounded:?}"
         );
         let unknown = row(tiering, &LOAD, outcome(9, 5)).unwrap();

@@ -40,7 +40,7 @@ fn value_of(value: &OsStr, args: &PutArgs) -> Result<Vec<u8>> {
         b"-" => read_value(Path::new("-")),
         b"@" => Err(Failure::trouble("@ alone names no file: write @FILE, or --literal @ for the character")),
         [b'@', file @ ..] => read_value(Path::new(OsStr::from_bytes(file))).map_err(|failure| match failure {
-            Failure::Trouble(message) => Failure::Trouble(format!("{message} (--literal takes @… as it is typed)")),
+            Failure::Trouble(message) => Failure::Trouble(format!("{message} (--literal takes @… as typed)")),
             other => other,
         }),
         _ => bytes_of("value", value, args.typed),
@@ -100,7 +100,8 @@ pub fn get(args: &GetArgs, global: &Global, out: &mut Output) -> Result<()> {
         return out.bytes(&value);
     }
     if !for_terminal(&value, &mut line) {
-        let note = "this value is not printable text: shown with escapes; a pipe, a file or --raw has it as it is";
+        let note =
+            "this value is not printable text, so it is shown with escapes; a pipe, a file or --raw gets its bytes";
         // If the note cannot be shown, the value still can.
         let _ = writeln!(io::stderr(), "bifold: {note}");
     }
@@ -141,7 +142,7 @@ pub fn scan(args: &ScanArgs, global: &Global, out: &mut Output) -> Result<()> {
     if let (Some(from), Some(to)) = (&from, &to)
         && from > to
     {
-        return Err(Failure::trouble("--from comes after --to: exchange them (--reverse turns the order of printing)"));
+        return Err(Failure::trouble("--from comes after --to: swap them (for descending order use --reverse)"));
     }
     let (_db, keyspace) = open::existing_keyspace(&args.db, global, Access::ReadOnly)?;
     let range = range(&keyspace, prefix, from, to);
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_gets_text_as_it_is_and_anything_else_as_escapes() {
+    fn a_terminal_gets_text_unchanged_and_anything_else_as_escapes() {
         for (value, shown, is_text) in [
             (&b"plain \xc3\xbc"[..], &b"plain \xc3\xbc\n"[..], true),
             (b"", b"\n", true),
@@ -206,7 +207,7 @@ mod tests {
             (br"C:\temp\new", b"C:\\temp\\new\n", true),
             (b"\x1b[2J", b"\\x1b[2J\n", false),
             (b"\xc2\x9b2J", b"\\xc2\\x9b2J\n", false),
-            (b"cut \xc3", b"cut \\xc3\n", false),
+            (b"half \xc3", b"half \\xc3\n", false),
             (b"back\rwards", b"back\\rwards\n", false),
         ] {
             let mut line = Vec::new();

@@ -1,9 +1,9 @@
 //! The file to measure on.
 //!
-//! 1. It is made under a name that nobody has, opened, and its name is removed at once. From then on nothing needs to
-//!    be cleaned up: the system takes it back when the program ends, however it ends.
-//! 2. It is written from end to end, for a hole is read without asking the device.
-//! 3. Whether it can be read and written past the page cache is tried, from the smallest unit up.
+//! 1. It is created under an unused name and opened, and its name is removed at once. From then on nothing needs to be
+//!    cleaned up: the system frees it when the program ends, however it ends.
+//! 2. It is written from end to end, because a hole would be read without a request to the device.
+//! 3. Reads and writes that bypass the page cache are tried, from the smallest unit up.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,16 +12,10 @@ use std::{
     path::Path,
 };
 
-use bifold_lab::random::Random;
 use bifold_vat::Caching;
 
-use super::measure::Order;
-use crate::{
-    failure::{Failure, Result},
-    output,
-    progress::Progress,
-    room,
-};
+use super::{Progress, measure::Order};
+use crate::{Failure, Result, random::Random, report, room};
 
 /// The alignment of memory for direct reads and writes: no device asks for more.
 const ALIGNMENT: usize = 4096;
@@ -38,6 +32,7 @@ pub struct Aligned {
 
 impl Aligned {
     /// `len` zeros.
+    #[must_use]
     pub fn new(len: usize) -> Self {
         let bytes = vec![0; len + ALIGNMENT];
         // May return `usize::MAX`, though only in constants: reads then fail cleanly.
@@ -46,12 +41,13 @@ impl Aligned {
     }
 
     /// `len` incompressible bytes.
+    #[must_use]
     pub fn random(len: usize) -> Self {
         let mut aligned = Self::new(len);
         let mut random = Random::new(0, 0);
         for word in aligned.as_mut().chunks_mut(8) {
-            let drawn = random.draw().to_le_bytes();
-            word.copy_from_slice(&drawn[..word.len()]);
+            let bytes = random.draw().to_le_bytes();
+            word.copy_from_slice(&bytes[..word.len()]);
         }
         aligned
     }
@@ -73,7 +69,9 @@ impl AsMut<[u8]> for Aligned {
 pub struct Scratch {
     /// The file to measure on.
     pub file: File,
+    /// How it bypasses the page cache.
     pub caching: Caching,
+    /// Its size.
     pub bytes: u64,
     /// The smallest possible request.
     pub unit_least: usize,
@@ -81,14 +79,18 @@ pub struct Scratch {
 
 impl Scratch {
     /// Makes a file of `bytes` bytes in `dir`, which must exist. Units are tried in the order of `units`.
-    pub fn new(dir: &Path, bytes: u64, units: &[usize]) -> Result<Self> {
+    /// Reports progress to `seen`.
+    ///
+    /// # Errors
+    /// [`Failure::System`].
+    pub fn new(dir: &Path, bytes: u64, units: &[usize], seen: &mut dyn FnMut(Progress)) -> Result<Self> {
         let path = dir.join(format!(".bifold-calibrate-{}", std::process::id()));
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         let file = options.clone().create_new(true).open(&path).map_err(|e| Failure::file("create", &path, &e))?;
         let direct = direct(&mut options).and_then(|options| options.open(&path));
         fs::remove_file(&path).map_err(|e| Failure::file("remove", &path, &e))?;
-        fill(&file, bytes).map_err(|e| Failure::file("write the test file in", dir, &e))?;
+        fill(&file, bytes, seen).map_err(|e| Failure::file("write the test file in", dir, &e))?;
         let possible = direct.ok().and_then(|direct| Some((least(&direct, units)?, direct)));
         let (file, caching, unit_least) = match possible {
             Some((unit, direct)) => (direct, Caching::Direct, unit),
@@ -99,12 +101,16 @@ impl Scratch {
     }
 
     /// Whether nothing may be read or written twice because of the page cache.
+    #[must_use]
     pub fn once_only(&self) -> bool {
         self.caching == Caching::Dropped
     }
 
     /// Prepares for units in this order: where the page cache cannot be bypassed, all of the file is on the device
     /// and none of it in the cache.
+    ///
+    /// # Errors
+    /// The system's.
     pub fn make_cold(&self, order: Order) -> io::Result<()> {
         if !self.once_only() {
             return Ok(());
@@ -116,15 +122,14 @@ impl Scratch {
 }
 
 /// Writes the file from end to end, so that it has all its blocks and no hole.
-fn fill(file: &File, bytes: u64) -> io::Result<()> {
-    let progress = Progress::bytes("writing the test file", bytes);
+fn fill(file: &File, bytes: u64, seen: &mut dyn FnMut(Progress)) -> io::Result<()> {
     let chunk = Aligned::random(CHUNK);
     let mut at = 0;
     while at < bytes {
         let len = (bytes - at).min(CHUNK as u64);
         file.write_all_at(&chunk.as_ref()[..len as usize], at)?;
         at += len;
-        progress.advance(len);
+        seen(Progress::Writing(at, bytes));
     }
     file.sync_all()
 }
@@ -141,27 +146,30 @@ fn least(direct: &File, units: &[usize]) -> Option<usize> {
 }
 
 /// The most bytes to write in `dir`: a tenth of the free space.
-fn room_in(dir: &Path) -> Result<u64> {
+fn most_in(dir: &Path) -> Result<u64> {
     Ok(room::free(dir)? / 10)
 }
 
 /// Refuses a size of the test file without space for it, and returns the size to use.
+///
+/// # Errors
+/// [`Failure::Plan`] for a size that is too small or too large; [`Failure::System`].
 pub fn size(asked: Option<u64>, default: u64, least: u64, dir: &Path) -> Result<u64> {
-    let room = room_in(dir)?;
+    let room = most_in(dir)?;
     let bytes = asked.unwrap_or_else(|| default.min(room)) / least * least;
     if room < least {
-        let (room, least) = (output::bytes(room), output::bytes(least));
+        let (room, least) = (report::bytes(room), report::bytes(least));
         let why = format!("a tenth of the free space of {} is {room}, and the test needs {least}", dir.display());
-        return Err(Failure::trouble(format!("{why}: make room, or give another directory")));
+        return Err(Failure::Plan(format!("{why}: free some space, or give another directory")));
     }
     match asked {
         Some(asked) if asked < least => {
-            Err(Failure::trouble(format!("--bytes {asked} is too small: the least is {}", output::bytes(least))))
+            Err(Failure::Plan(format!("--bytes {asked} is too small: the least is {}", report::bytes(least))))
         }
         Some(asked) if asked > room => {
-            let (asked, most) = (output::bytes(asked), output::bytes(room));
+            let (asked, most) = (report::bytes(asked), report::bytes(room));
             let why = format!("--bytes: {asked} is more than a tenth of the free space of {}", dir.display());
-            Err(Failure::trouble(format!("{why}: give at most {most}, or another directory")))
+            Err(Failure::Plan(format!("{why}: give at most {most}, or another directory")))
         }
         _ => Ok(bytes),
     }
@@ -221,7 +229,7 @@ mod tests {
     fn the_file_has_no_name_from_the_beginning() {
         let dir = std::env::temp_dir().join(format!("bifold-scratch-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        let scratch = Scratch::new(&dir, 1 << 20, &[512, 4096]).unwrap();
+        let scratch = Scratch::new(&dir, 1 << 20, &[512, 4096], &mut |_| ()).unwrap();
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
         assert_eq!(scratch.file.metadata().unwrap().len(), 1 << 20);
         scratch.make_cold(Order::Random).unwrap();
@@ -231,16 +239,16 @@ mod tests {
     #[test]
     fn no_more_than_a_tenth_of_the_free_space_is_taken() {
         let dir = std::env::temp_dir();
-        let room = room_in(&dir).unwrap();
+        let room = most_in(&dir).unwrap();
         assert_eq!(size(None, 1 << 20, 1 << 12, &dir).unwrap(), 1 << 20);
         assert_eq!(size(Some(5000), 1 << 20, 1 << 12, &dir).unwrap(), 1 << 12);
         let refused = |asked, least| match size(asked, 1 << 20, least, &dir).unwrap_err() {
-            Failure::Trouble(message) => message,
+            Failure::Plan(message) => message,
             other => panic!("{other:?}"),
         };
         // Other tests write meanwhile, so the free space is not exactly the same.
         assert!(refused(Some(room * 2), 1 << 12).contains("more than a tenth of the free space"));
         assert!(refused(Some(1), 1 << 12).contains("too small: the least is 4.0 KiB"));
-        assert!(refused(None, room * 2).contains("make room"));
+        assert!(refused(None, room * 2).contains("free some space"));
     }
 }

@@ -16,24 +16,33 @@ use super::scratch::{Aligned, Scratch};
 /// Reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
+    /// Reads.
     Read,
+    /// Writes.
     Write,
 }
 
 /// The order in which units are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
+    /// From the beginning to the end.
     Sequential,
+    /// Each unit once, in random order.
     Random,
 }
 
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
+    /// Reads or writes.
     pub direction: Direction,
+    /// The order of units.
     pub order: Order,
+    /// Bytes of a request.
     pub unit: usize,
+    /// Concurrent requests.
     pub depth: u32,
+    /// Its duration.
     pub time: Duration,
 }
 
@@ -50,7 +59,10 @@ struct Run<'a> {
 }
 
 impl Measurement {
-    /// Bytes per second.
+    /// Measures bytes per second.
+    ///
+    /// # Errors
+    /// The system's.
     pub fn run(self, scratch: &Scratch) -> io::Result<f64> {
         scratch.make_cold(self.order)?;
         let mut buffers: Vec<Aligned> = (0..self.depth).map(|_| self.buffer()).collect();
@@ -180,7 +192,7 @@ mod tests {
     /// If units were taken again, this would take the full sixty seconds.
     #[test]
     fn where_the_page_cache_is_in_the_way_each_unit_is_taken_once() {
-        let mut scratch = Scratch::new(&std::env::temp_dir(), 1 << 20, &[4096]).unwrap();
+        let mut scratch = Scratch::new(&std::env::temp_dir(), 1 << 20, &[4096], &mut |_| ()).unwrap();
         scratch.caching = bifold_vat::Caching::Dropped;
         for direction in [Direction::Read, Direction::Write] {
             for order in [Order::Sequential, Order::Random] {

@@ -1,48 +1,37 @@
-//! `vat calibrate`: measures the device under a directory by unit and depth, and writes a profile.
-//!
-//! | file | what it is |
-//! |---|---|
-//! | [`scratch`] | the file to measure on, which has no name, and how it avoids the page cache |
-//! | [`measure`] | one measurement: threads that take units until the time is over |
+//! `vat calibrate`: measures the device under a directory by unit and depth, and writes a profile; see
+//! [`bifold_lab::calibrate`].
 
-mod measure;
-mod scratch;
+use std::path::{Path, PathBuf};
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
+use bifold_lab::{
+    calibrate::{Calibration, Progress as Seen},
+    room,
 };
-
 use bifold_vat::{Caching, Measured, Profile};
 use clap::Args;
 use serde::Serialize;
 
-use self::{
-    measure::{Direction, Measurement, Order},
-    scratch::Scratch,
-};
 use crate::{
     args::Global,
     failure::{Failure, Result},
     output::{self, Output, Tone},
     progress::Progress,
     publish::{self, NewFile, publish},
-    room,
 };
 
 pub const LONG_ABOUT: &str = "\
-Measure what the device under DIR gives, and write it as a profile from which `vat model --device` takes beta.
+Measure the throughput of the device under DIR, and write a profile from which `vat model --device` takes beta.
 
 Reads and writes, sequential and random, at units of 512 B, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB and 4 MiB and depths \
 1 and 32; a depth of 32 is 32 threads. Beta is random throughput over the best sequential one.
 
-The page cache is kept out: by O_DIRECT where the file system has it; else each unit is dropped from the cache before \
-it is read, and none is read or written twice. The profile says which (`caching`), and units that O_DIRECT refuses are \
-left out. Writes end with a sync that counts in their time. What the device, or the host of a virtual machine, caches \
-itself is measured as it is: a file larger than that helps (--bytes).
+The page cache is bypassed: by O_DIRECT if the file system supports it; otherwise the file is dropped from the cache \
+before each measurement, and no unit is read or written twice. The profile says which (`caching`). Units that O_DIRECT \
+refuses are left out. Writes end with a sync that counts in their time. Caches of the device, or of the host of a \
+virtual machine, are not bypassed: a file larger than they are helps (--bytes).
 
-The test file is in DIR but has no name there, so that nothing is left however the program ends. It takes at most a \
-tenth of the free space. With --json the profile goes to standard output, and to a file only with --out.";
+The test file is in DIR but has no name there, so nothing is left however the program ends. It takes at most a tenth \
+of the free space. With --json the profile goes to standard output, and to a file only with --out.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold vat calibrate /mnt/nvme
@@ -50,20 +39,8 @@ pub const EXAMPLES: &str = "Examples:
   bifold vat calibrate . --json | jq .measured
   bifold vat model --levels 5 --growth 4 --alpha 0.25 --device device.toml --unit 8KiB";
 
-/// About a factor of four apart, starting at the sectors of old disks.
-const UNITS: [usize; 7] = [512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-
-/// A store that waits for each request, and about as many in flight as the paper found in stores (§3.2).
-const DEPTHS: [u32; 2] = [1, 32];
-
 /// 56 measurements of half a second and their syncs take under a minute.
 const SECONDS: &str = "0.5";
-
-/// Larger than a disk's own cache, and written in a second or two by all but the slowest devices.
-const BYTES: u64 = 256 << 20;
-
-/// Two of the largest unit, so that there is a second one.
-const BYTES_LEAST: u64 = 8 << 20;
 
 /// The default file for the profile.
 const OUT: &str = "device.toml";
@@ -92,15 +69,11 @@ pub fn run(args: &CalibrateArgs, global: &Global, out: &mut Output) -> Result<()
     let to = args.out.clone().or_else(|| (!global.json).then(|| PathBuf::from(OUT)));
     room::check_dir(&args.dir)?;
     to.as_deref().map_or(Ok(()), check_place)?;
-    let bytes = scratch::size(args.bytes, BYTES, BYTES_LEAST, &args.dir)?;
-    let scratch = Scratch::new(&args.dir, bytes, &UNITS)?;
-    let measured = measure_all(&scratch, args)?;
-    let profile = Profile::new(scratch.caching, bytes, args.seconds, measured)
-        .map_err(|error| Failure::trouble(error.to_string()))?;
-    drop(scratch);
+    let calibration = Calibration { dir: args.dir.clone(), bytes: args.bytes, seconds: args.seconds };
+    let profile = calibration.run(&mut bars())?;
     if let Some(to) = &to {
         let text = profile.to_toml().map_err(|error| Failure::trouble(error.to_string()))?;
-        let head = "# What a device gave, measured by `bifold vat calibrate`; see docs/cost-model.md.\n\n";
+        let head = "# The throughput of a device, measured by `bifold vat calibrate`; see docs/cost-model.md.\n\n";
         publish(&[NewFile { path: to.clone(), content: format!("{head}{text}").into_bytes() }])?;
     }
     if global.json { out.json(&report(&profile)?) } else { print(&profile, to.as_deref(), out) }
@@ -116,34 +89,18 @@ fn check_place(to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// All units and depths.
-fn measure_all(scratch: &Scratch, args: &CalibrateArgs) -> Result<Vec<Measured>> {
-    let units: Vec<usize> = UNITS.into_iter().filter(|&unit| unit >= scratch.unit_least).collect();
-    let progress = Progress::count("measuring", (units.len() * DEPTHS.len() * 4) as u64);
-    let mut measured = Vec::new();
-    for depth in DEPTHS {
-        for &unit in &units {
-            let rate = |direction, order| {
-                let time = Duration::from_secs_f64(args.seconds);
-                let rate = Measurement { direction, order, unit, depth, time }.run(scratch).map_err(|error| {
-                    let verb = if direction == Direction::Read { "read" } else { "write" };
-                    Failure::file(&format!("{verb} {unit} bytes of the test file in"), &args.dir, &error)
-                })?;
-                progress.advance(1);
-                // A profile has no zeros, and a byte per second is close enough.
-                Ok::<u64, Failure>((rate as u64).max(1))
-            };
-            measured.push(Measured {
-                unit_bytes: unit as u64,
-                depth,
-                sequential_read_bytes_per_second: rate(Direction::Read, Order::Sequential)?,
-                random_read_bytes_per_second: rate(Direction::Read, Order::Random)?,
-                sequential_write_bytes_per_second: rate(Direction::Write, Order::Sequential)?,
-                random_write_bytes_per_second: rate(Direction::Write, Order::Random)?,
-            });
+/// Shows the progress of a calibration: first the test file, then the measurements.
+fn bars() -> impl FnMut(Seen) {
+    let (mut writing, mut measuring) = (None, None);
+    move |seen| match seen {
+        Seen::Writing(done, total) => {
+            writing.get_or_insert_with(|| Progress::bytes("writing the test file", total)).reach_of(done, total);
+        }
+        Seen::Measuring(done, total) => {
+            writing = None;
+            measuring.get_or_insert_with(|| Progress::count("measuring", total)).reach_of(done, total);
         }
     }
-    Ok(measured)
 }
 
 /// The profile and the β derived from it.
@@ -181,20 +138,22 @@ fn row<'a>(profile: &Profile, measured: &'a Measured) -> Result<Row<'a>> {
 fn print(profile: &Profile, to: Option<&Path>, out: &mut Output) -> Result<()> {
     let head = format!(
         "{:>9} {:>5}  {:>24} {:>6}  {:>24} {:>6}",
-        "unit", "depth", "read: one by one, random", "beta", "write: one by one, random", "beta"
+        "unit", "depth", "read: sequential, random", "beta", "write: sequential, random", "beta"
     );
     out.line(out.paint(Tone::Strong, &head))?;
     for Row { unit_bytes, depth, read, write, measured, .. } in report(profile)?.beta {
-        let rates = |one, random| format!("{:>11} {:>12}", rate(one), rate(random));
+        let rates = |sequential, random| format!("{:>11} {:>12}", rate(sequential), rate(random));
         let reads = rates(measured.sequential_read_bytes_per_second, measured.random_read_bytes_per_second);
         let writes = rates(measured.sequential_write_bytes_per_second, measured.random_write_bytes_per_second);
         let unit = output::bytes(unit_bytes).replace(".0 ", " ");
         out.line(format!("{unit:>9} {depth:>5}  {reads} {read:>6.3}  {writes:>25} {write:>6.3}"))?;
     }
     let (caching, tone) = match profile.caching() {
-        Caching::Direct => ("read and written past the page cache (O_DIRECT)", Tone::Dim),
-        Caching::Dropped => ("through the page cache, dropped before each measurement, each unit once", Tone::Dim),
-        Caching::Memory => ("the file system is in memory: these are figures of memory, not of a device", Tone::Bad),
+        Caching::Direct => ("the page cache was bypassed (O_DIRECT)", Tone::Dim),
+        Caching::Dropped => {
+            ("through the page cache, which was dropped before each measurement; each unit once", Tone::Dim)
+        }
+        Caching::Memory => ("the file system is in memory: these figures are of memory, not of a device", Tone::Bad),
     };
     out.line(out.paint(tone, &format!("\n{caching}")))?;
     let Some(to) = to else { return Ok(()) };
