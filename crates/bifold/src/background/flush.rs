@@ -88,6 +88,7 @@ impl Engine {
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
             layer.memtable.range_tombstones(),
             &RewritePlan {
+                keys: (None, None),
                 snapshots: &self.snapshots.seqnos(),
                 bottom: &|_start, _end| empty_below,
                 table_bytes: cut_bytes,
