@@ -8,5 +8,6 @@ pub(crate) mod narrow;
 pub(crate) mod places;
 pub(crate) mod rewrite;
 pub(crate) mod schedule;
+pub(crate) mod shared_flush;
 pub(crate) mod split;
 pub(crate) mod work;

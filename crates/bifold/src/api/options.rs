@@ -66,7 +66,11 @@ pub enum IfMissing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workers {
-    /// This many background threads: one for flushes, the others (at least one) for compactions and GC.
+    /// This many background threads, at least two. Flushes come first: flushes of different keyspaces run at once, and
+    /// idle threads write key ranges of a flush that another thread has begun. One thread only flushes and reclaims
+    /// drained value files, in turns. The others take turns where both kinds of work are due: after a flush, one of
+    /// them compacts or garbage-collects unless another one does. So neither kind ever takes all threads for long
+    /// while the other waits.
     Threads(u32),
     /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic.
     Caller,

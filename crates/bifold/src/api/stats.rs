@@ -69,6 +69,8 @@ pub struct Stats {
     pub lookups: LookupStats,
     /// Each keyspace.
     pub keyspaces: Vec<KeyspaceStats>,
+    /// Flushes.
+    pub flushes: FlushStats,
     /// Waits imposed on writers, by cause.
     pub stalls: Vec<StallStats>,
     /// How long operations took.
@@ -99,6 +101,15 @@ pub struct WaitStats {
     pub on: &'static str,
     /// Milliseconds so far.
     pub age_ms: u64,
+}
+
+/// Flushes since the database was opened.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FlushStats {
+    /// The most that ran at once, each in a keyspace of its own.
+    pub at_once_max: u32,
+    /// Key ranges of flushes that another thread wrote than the one that flushed.
+    pub ranges_helped: u64,
 }
 
 /// Bytes read and written by one source.
@@ -238,6 +249,7 @@ impl Stats {
             latency_us: LatencyStats { put: counters.put_latency.quantiles(), get: counters.get_latency.quantiles() },
             snapshots: SnapshotStats::of(engine),
             gc: GcStats::of(engine),
+            flushes: FlushStats::of(engine),
             waits: WaitStats::of(engine),
             overdue_waits: overdue.count,
             overdue_described: overdue.described,
@@ -280,6 +292,13 @@ impl FileStats {
             open_max: files.max as u64,
             reopened: files.reopened,
         }
+    }
+}
+
+impl FlushStats {
+    fn of(engine: &Engine) -> Self {
+        let ranges_helped = engine.counters.flush_ranges_helped.load(Relaxed);
+        Self { at_once_max: engine.pace.flushes_at_once_max(), ranges_helped }
     }
 }
 

@@ -145,6 +145,7 @@ impl Engine {
             MergeCursor::new(sources),
             tombstones,
             &RewritePlan {
+                keys: (None, None),
                 snapshots: &snapshots,
                 bottom: &|start, end| whole_bottom || !older(start, end),
                 table_bytes: job.table_bytes,

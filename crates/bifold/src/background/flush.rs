@@ -2,15 +2,17 @@
 //!
 //! Memtables of one tree are written in the order in which they were sealed, so that "all commits up to n are in
 //! tables" is always true for some n. Versions that no snapshot can see are dropped: under skewed updates much of a
-//! memtable is never written a second time.
+//! memtable is never written a second time. Several threads may write key ranges of one memtable
+//! ([`shared_flush`](crate::background::shared_flush)), and flushes of different trees run at once.
 
 use std::sync::Arc;
 
-use bifold_contract::{IoSource, LevelEdit, Levels, Result, ValueEdit, edit::TableAdded};
+use bifold_contract::{IoSource, LevelEdit, Levels, Result, SeqNo, edit::TableAdded, planted};
+use bifold_format::names;
 use bifold_index::{
     compaction::{
         parts,
-        run::{self, RewritePlan},
+        run::{self, Output, RewritePlan},
     },
     merge::{MergeCursor, Source},
 };
@@ -20,11 +22,29 @@ use crate::{
     background::compact::count_of_parts,
     commit::room::Means,
     engine::Engine,
-    state::tree::{Layer, Tree, View},
+    state::{
+        install::give_up,
+        tree::{Layer, Tree, View},
+    },
 };
 
 /// The most tables of one flush on a disk that is short of room.
 const SHORT_PARTS_MAX: usize = 256;
+
+/// How a memtable is written.
+pub(crate) struct Flush {
+    /// Its tree.
+    pub tree: Arc<Tree>,
+    view: Arc<View>,
+    layer: Arc<Layer>,
+    /// The tree has no older data.
+    is_first: bool,
+    snapshots: Vec<SeqNo>,
+    /// Tables end before these keys, which ascend.
+    pub cuts: Vec<Box<[u8]>>,
+    /// Tables end at this size.
+    cut_bytes: u64,
+}
 
 impl Engine {
     /// Writes the oldest sealed memtable of `tree`, if there is one.
@@ -34,14 +54,25 @@ impl Engine {
     /// log.
     pub fn flush_oldest(&self, tree: &Arc<Tree>, means: Means) -> Result<()> {
         let view = tree.view_to_hold();
-        let Some(layer) = view.sealed.last() else { return Ok(()) };
-        let begin = self.env.clock.now();
+        let oldest = if planted!("flush_newest_first") { view.sealed.first() } else { view.sealed.last() };
+        let Some(layer) = oldest else { return Ok(()) };
+        let begun = self.pace.flush_begins(self.env.clock.now());
+        let outcome = self.flush_layer(tree, &view, layer, means);
+        let bytes = outcome.is_ok().then_some(layer.memtable.data_bytes() as u64);
+        self.pace.flush_ends(begun, bytes, self.env.clock.now());
+        outcome
+    }
+
+    fn flush_layer(&self, tree: &Arc<Tree>, view: &Arc<View>, layer: &Arc<Layer>, means: Means) -> Result<()> {
         self.room.ensure_to_flush(layer.memtable.data_bytes() as u64, means)?;
         self.sync_log_for_others(tree, layer)?;
-        let (change, values, held) = self.room.with_room(means, || self.write_layer(tree, &view, layer))?;
+        let run = self.numbers.take();
+        let write = || self.write_memtable(self.plan_flush(tree, view, layer));
+        let Output { tables, values, held, .. } = self.room.with_room(means, write)?;
+        let added = tables.into_iter().map(|table| TableAdded { level: 0, run, table: Arc::new(table) }).collect();
+        let change = LevelEdit { keyspace: tree.keyspace, added, ..LevelEdit::default() };
         self.install(tree, change, values, Some(layer))?;
         tree.note_held(held);
-        self.pace.flushed(layer.memtable.data_bytes() as u64, self.env.clock.now().saturating_sub(begin));
         Ok(())
     }
 
@@ -69,32 +100,44 @@ impl Engine {
         below.clamp(usual, SHORT_PARTS_MAX)
     }
 
-    fn write_layer(
-        &self,
-        tree: &Arc<Tree>,
-        view: &View,
-        layer: &Layer,
-    ) -> Result<(LevelEdit, ValueEdit, Vec<run::Held>)> {
-        let empty_below = view.version.tables().next().is_none() && view.sealed.len() == 1;
-        let run = self.numbers.take();
+    /// How the memtable `layer` of `view` is written.
+    pub fn plan_flush(&self, tree: &Arc<Tree>, view: &Arc<View>, layer: &Arc<Layer>) -> Flush {
+        let is_first = view.version.tables().next().is_none() && view.sealed.len() == 1;
         let levels = &tree.shape(view).levels;
-        let (deepest, moving) = (levels.deepest(), Vec::new());
-        let job = RewriteJob { from: None, to: 0, deepest, moving };
         let bytes = layer.memtable.data_bytes() as u64;
         let parts = self.count_of_parts_to_flush(tree, levels, bytes);
-        // The first run is cut by bytes, later runs at the same keys.
-        let cut_bytes = if empty_below { bytes.div_ceil(parts as u64).max(1) } else { u64::MAX };
-        let output = run::rewrite(
+        Flush {
+            tree: Arc::clone(tree),
+            view: Arc::clone(view),
+            layer: Arc::clone(layer),
+            is_first,
+            snapshots: self.snapshots.seqnos(),
+            cuts: parts::cuts(levels, parts),
+            // The first run is cut by bytes, later runs at the same keys.
+            cut_bytes: if is_first { bytes.div_ceil(parts as u64).max(1) } else { u64::MAX },
+        }
+    }
+
+    /// Writes these keys of a memtable as tables.
+    ///
+    /// # Errors
+    /// I/O errors; nothing is left then.
+    pub fn write_range(&self, flush: &Flush, keys: (Option<&[u8]>, Option<&[u8]>)) -> Result<Output> {
+        let Flush { tree, view, layer, is_first, .. } = flush;
+        let deepest = tree.shape(view).levels.deepest();
+        let job = RewriteJob { from: None, to: 0, deepest, moving: Vec::new() };
+        run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
             layer.memtable.range_tombstones(),
             &RewritePlan {
-                snapshots: &self.snapshots.seqnos(),
-                bottom: &|_start, _end| empty_below,
-                table_bytes: cut_bytes,
-                reach_bytes: cut_bytes,
+                keys,
+                snapshots: &flush.snapshots,
+                bottom: &|_start, _end| *is_first,
+                table_bytes: flush.cut_bytes,
+                reach_bytes: flush.cut_bytes,
                 max_overlap_bytes: u64::MAX,
                 grandparents: &[],
-                cuts: &parts::cuts(levels, parts),
+                cuts: &flush.cuts,
                 source: IoSource::Flush,
                 table: tree.table_options(0),
                 progress: &|_bytes| self.health.open(),
@@ -102,13 +145,14 @@ impl Engine {
             view.values.rewriter(&job)?,
             &mut || self.numbers.take(),
             &self.dir,
-        )?;
-        let added = |table| TableAdded { level: 0, run, table: Arc::new(table) };
-        let change = LevelEdit {
-            keyspace: tree.keyspace,
-            added: output.tables.into_iter().map(added).collect(),
-            ..LevelEdit::default()
-        };
-        Ok((change, output.values, output.held))
+        )
+    }
+
+    /// Deletes what was written of a flush that has failed.
+    pub fn give_up_flush(&self, flush: &Flush, written: &Output) {
+        for table in &written.tables {
+            let _recovery_deletes_leftovers = self.dir.remove(&names::table(table.id));
+        }
+        give_up(&flush.tree, &written.values);
     }
 }

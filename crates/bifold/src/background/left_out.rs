@@ -121,7 +121,7 @@ impl Engine {
     /// The task's errors.
     pub fn end_of_task(&self, task: &Task, outcome: Result<()>) -> Result<()> {
         match task {
-            Task::Flush(_) | Task::Reclaim(_) => self.watch(outcome),
+            Task::Flush(_) | Task::FlushRange(_) | Task::Reclaim(_) => self.watch(outcome),
             Task::Compact(tree, job) => self.end_of_job(tree, Took::Tables(job), outcome),
             Task::Gc(tree, job) => self.end_of_job(tree, Took::Values(job.claim()), outcome),
         }

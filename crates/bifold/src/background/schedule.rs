@@ -1,41 +1,44 @@
 //! Decides which background work is due and who does it.
 //!
-//! Flushes come first: they free memory and logs. Next come drained value files: reclaiming them takes one sync and
-//! frees space. Then comes compaction of the tree with the largest debt, in turns with GC. Last come rewrites of
-//! tables with many entries kept only for snapshots that have ended. With threads, one worker does only the first
-//! two, so that neither waits behind a long compaction. The others compact and garbage-collect, and flush when that
-//! worker is busy. A second GC run in a keyspace starts only when nothing else is due. With [`Workers::Caller`] the
-//! calling thread does whatever is due, in the same order.
+//! Flushes come first: they free memory and logs. Trees that nobody flushes come before key ranges of flushes that are
+//! under way ([`shared_flush`](crate::background::shared_flush)). Next come drained value files: reclaiming them takes
+//! one sync and frees space. Then comes compaction of the tree with the largest debt, in turns with GC. Last come
+//! rewrites of tables with many entries kept only for snapshots that have ended. A second GC run in a keyspace starts
+//! only when nothing else is due. With [`Workers::Caller`] the calling thread does whatever is due, in this order.
+//!
+//! With `n` threads, no kind of work takes all of them while another kind waits:
+//!
+//! * The first thread only flushes and reclaims, in turns where both are due. So at most `n - 1` compact or
+//!   garbage-collect.
+//! * The others flush first, too. But where the last of them to take work took a flush, and nobody compacts or
+//!   garbage-collects, the next one does if it is due. So at most `n - 1` flush then.
+
+mod choice;
 
 use std::{cell::Cell, sync::Arc, time::Duration};
 
 use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, planted};
 use bifold_values::placement::{GcClaim, GcJob};
 
+use self::choice::{Choice, Garbage, Load, Role, choose};
 use crate::{
     api::options::{Access, Workers},
-    background::work::{WorkState, mark, unmark},
+    background::{
+        shared_flush::TakenRange,
+        work::{WorkState, mark, unmark},
+    },
     commit::room::{Job, Means},
     engine::Engine,
     state::tree::Tree,
     waiting::signal::{Vigil, Woken},
 };
 
-/// The kinds of work that a worker may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Flushes, and reclaiming value files.
-    Flusher,
-    /// All but reclaiming: with that, a GC worker would wait for a sync.
-    Merger,
-    /// Everything that is due.
-    Alone,
-}
-
 /// A piece of background work.
 pub(crate) enum Task {
     /// Write the oldest sealed memtable of this tree.
     Flush(Arc<Tree>),
+    /// Write a key range for a flush that another thread has begun.
+    FlushRange(TakenRange),
     /// Rewrite or move tables of this tree.
     Compact(Arc<Tree>, CompactionJob),
     /// Garbage-collect separated values of this tree.
@@ -44,43 +47,11 @@ pub(crate) enum Task {
     Reclaim(Arc<Tree>),
 }
 
-/// The load of a tree: the input of [`choose`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Load {
-    /// Memtables waiting to be written.
-    pub sealed: usize,
-    /// One of them is being written now.
-    pub flushing: bool,
-    /// The compaction policy's measure; compaction is due from 1.0 on.
-    pub debt: f64,
-    /// Whether there is garbage that no GC run has taken yet.
-    pub garbage: Garbage,
-    /// There are drained value files that nobody reclaims yet.
-    pub drained: bool,
-    /// A table has many entries kept only for snapshots that have ended.
-    pub held: bool,
-}
-
-impl Load {
-    /// Whether there is work for anyone, now or when the running work has ended.
-    fn is_due(&self) -> bool {
-        self.sealed > 0 || self.debt >= 1.0 || self.garbage != Garbage::None || self.drained || self.held
+impl Task {
+    /// Whether it is a compaction or a GC run.
+    fn merges(&self) -> bool {
+        matches!(self, Self::Compact(..) | Self::Gc(..))
     }
-}
-
-/// Which tree to serve next, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
-    /// Flush the tree at this position.
-    Flush(usize),
-    /// Compact it, if its policy finds a job.
-    Compact(usize),
-    /// Garbage-collect its values.
-    Gc(usize),
-    /// Reclaim its drained value files.
-    Reclaim(usize),
-    /// Rewrite a table with many entries kept only for snapshots that have ended.
-    Prune(usize),
 }
 
 /// How often a wait for idleness checks its condition.
@@ -89,51 +60,34 @@ const IDLE_LOOK: Duration = Duration::from_millis(20);
 /// Why a wait is overdue.
 const NOBODY_WORKS: &str = "nobody was at work and no change was notified";
 
-/// From this debt on compaction goes before GC.
-const DEBT_URGENT: f64 = 2.0;
-
-/// Garbage of a tree that no GC run has taken yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Garbage {
-    /// None that is worth a run.
-    None,
-    /// No GC runs in this tree.
-    Due,
-    /// There is more than the running GC of this tree will free: work for another worker, not for a caller.
-    Concurrent,
-}
-
-/// The work due, most urgent first. Under steady updates GC is always due, so compaction takes turns with it. Pure.
-pub(crate) fn choose(loads: &[Load], role: Role, gc_came_last: bool) -> Vec<Choice> {
-    let mut flushes: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].sealed > 0 && !loads[i].flushing).collect();
-    flushes.sort_by_key(|&i| std::cmp::Reverse(loads[i].sealed));
-    let mut choices: Vec<Choice> = flushes.into_iter().map(Choice::Flush).collect();
-    if role != Role::Merger {
-        choices.extend((0..loads.len()).filter(|&i| loads[i].drained).map(Choice::Reclaim));
-    }
-    if role != Role::Flusher {
-        let mut merges: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].debt >= 1.0).collect();
-        merges.sort_by(|&a, &b| loads[b].debt.total_cmp(&loads[a].debt));
-        let is_urgent = |&&i: &&usize| gc_came_last || loads[i].debt >= DEBT_URGENT;
-        let urgent = merges.iter().take_while(is_urgent).count();
-        choices.extend(merges[..urgent].iter().copied().map(Choice::Compact));
-        let with = |garbage| (0..loads.len()).filter(move |&i| loads[i].garbage == garbage).map(Choice::Gc);
-        choices.extend(with(Garbage::Due));
-        choices.extend(merges[urgent..].iter().copied().map(Choice::Compact));
-        if role != Role::Alone {
-            choices.extend(with(Garbage::Concurrent));
-        }
-        // Where a compaction is due, it may do the same.
-        choices.extend((0..loads.len()).filter(|&i| loads[i].held && loads[i].debt < 1.0).map(Choice::Prune));
-    }
-    choices
-}
-
 impl WorkState {
+    /// What a worker with this role does first now.
+    fn turn(&self, role: Role) -> Role {
+        match role {
+            Role::Flusher if self.flusher_flushed => Role::ReclaimsFirst,
+            Role::Merger if self.mergers_flushed && self.merging == 0 => Role::MergesFirst,
+            _ => role,
+        }
+    }
+
+    /// Notes whether a worker with this role took a flush.
+    fn took(&mut self, role: Role, flushes: bool) {
+        match role {
+            Role::Flusher => self.flusher_flushed = flushes,
+            _ => self.mergers_flushed = flushes,
+        }
+    }
+
     fn take_flush(&mut self, tree: &Arc<Tree>) -> Task {
         self.flushing.insert(tree.keyspace);
         self.running += 1;
         Task::Flush(Arc::clone(tree))
+    }
+
+    fn take_range(&mut self, tree: &Arc<Tree>) -> Option<Task> {
+        let range = self.shared.get(&tree.keyspace)?.take()?;
+        self.running += 1;
+        Some(Task::FlushRange(range))
     }
 
     fn take_compaction(&mut self, tree: &Arc<Tree>, oldest_snapshot: Option<SeqNo>) -> Option<Task> {
@@ -143,6 +97,7 @@ impl WorkState {
         mark(busy, &job);
         self.gc_came_last = false;
         self.running += 1;
+        self.merging += 1;
         Some(Task::Compact(Arc::clone(tree), job))
     }
 
@@ -155,6 +110,7 @@ impl WorkState {
         let job = tree.choose_held(snapshots)?;
         mark(busy, &job);
         self.running += 1;
+        self.merging += 1;
         Some(Task::Compact(Arc::clone(tree), job))
     }
 
@@ -162,6 +118,7 @@ impl WorkState {
         self.gc.entry(tree.keyspace).or_default().running.push(job.claim().clone());
         self.gc_came_last = true;
         self.running += 1;
+        self.merging += 1;
         Task::Gc(Arc::clone(tree), job)
     }
 
@@ -235,14 +192,15 @@ impl Engine {
             let (loads, mut gc_jobs): (Vec<Load>, Vec<Option<Box<dyn GcJob>>>) =
                 found.iter_mut().map(|(load, _)| (load.0, load.1.take())).unzip();
             let trees: Vec<Arc<Tree>> = found.into_iter().map(|(_, tree)| tree).collect();
-            let mut choices = choose(&loads, role, state.gc_came_last).into_iter();
-            choices.find_map(|choice| match choice {
+            let mut choices = choose(&loads, state.turn(role), state.gc_came_last).into_iter();
+            let task = choices.find_map(|choice| match choice {
                 Choice::Flush(at) if self.room.held_up(&trees[at], Job::Flush).is_some() => None,
                 Choice::Compact(at) | Choice::Prune(at) if self.room.held_up(&trees[at], Job::Compact).is_some() => {
                     None
                 }
                 Choice::Gc(at) if self.room.held_up(&trees[at], Job::Gc).is_some() => None,
                 Choice::Flush(at) => Some(state.take_flush(&trees[at])),
+                Choice::FlushRange(at) => state.take_range(&trees[at]),
                 Choice::Compact(at) => {
                     let oldest_snapshot = self.snapshots.oldest();
                     state.take_compaction(&trees[at], oldest_snapshot)
@@ -250,7 +208,11 @@ impl Engine {
                 Choice::Prune(at) => state.take_prune(&trees[at], &self.snapshots.seqnos()),
                 Choice::Gc(at) => Some(state.take_gc(&trees[at], gc_jobs[at].take()?)),
                 Choice::Reclaim(at) => Some(state.take_reclamation(&trees[at])),
-            })
+            });
+            if let Some(task) = &task {
+                state.took(role, matches!(task, Task::Flush(_) | Task::FlushRange(_)));
+            }
+            task
         })
     }
 
@@ -258,6 +220,10 @@ impl Engine {
         let _at_work = self.signal.working();
         let outcome = match task {
             Task::Flush(tree) => self.room.noting(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
+            Task::FlushRange(range) => {
+                self.help_flush(range);
+                Ok(())
+            }
             Task::Compact(tree, job) => self.room.noting(tree, Job::Compact, || self.compact_job(tree, job)),
             Task::Gc(tree, job) => self.room.noting(tree, Job::Gc, || self.gc(tree, &**job, Means::Free)),
             Task::Reclaim(tree) => self.reclaim_values(tree),
@@ -274,10 +240,15 @@ impl Engine {
     }
 
     fn end_task(&self, task: &Task) {
+        if task.merges() {
+            // What follows notifies.
+            self.work.take(|state| state.merging -= 1);
+        }
         match task {
             Task::Flush(tree) => self.end_work(tree.keyspace, |state| {
                 state.flushing.remove(&tree.keyspace);
             }),
+            Task::FlushRange(range) => self.end_work(range.keyspace(), |_state| {}),
             Task::Compact(tree, job) => self.end_compaction(tree.keyspace, job),
             Task::Gc(tree, job) => self.end_gc(tree.keyspace, Some(job.claim())),
             Task::Reclaim(tree) => self.end_work(tree.keyspace, |state| {
@@ -458,6 +429,7 @@ impl Engine {
         let load = Load {
             sealed: view.sealed.len(),
             flushing: state.flushing.contains(&tree.keyspace),
+            shared: state.shared.get(&tree.keyspace).is_some_and(|flush| flush.has_more()),
             debt: tree.debt(),
             garbage,
             drained,

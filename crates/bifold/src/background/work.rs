@@ -17,7 +17,7 @@ use bifold_contract::{Busy, CompactionJob, KeyspaceId, planted};
 use bifold_values::placement::GcClaim;
 
 use crate::{
-    background::places::Places,
+    background::{places::Places, shared_flush::SharedFlush},
     waiting::{signal::Signal, sync::LockExt},
 };
 
@@ -34,6 +34,14 @@ pub(crate) struct Work {
 pub(crate) struct WorkState {
     /// Keyspaces with a memtable that is being written.
     pub flushing: BTreeSet<KeyspaceId>,
+    /// Flushes with key ranges that idle workers may write.
+    pub shared: BTreeMap<KeyspaceId, Arc<SharedFlush>>,
+    /// The number of workers that compact or garbage-collect.
+    pub merging: usize,
+    /// The last task of the worker that only flushes and reclaims was a flush, or a range of one.
+    pub flusher_flushed: bool,
+    /// The last task of the other workers was.
+    pub mergers_flushed: bool,
     /// The GC runs of each keyspace.
     pub gc: BTreeMap<KeyspaceId, GcRuns>,
     /// Keyspaces whose drained value files are being reclaimed.

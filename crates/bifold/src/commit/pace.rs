@@ -17,6 +17,7 @@
 //! for a flush only when every memtable that the memory limit allows is full. The statistics count both kinds of
 //! waiting by cause.
 
+pub(crate) mod flushes;
 mod rates;
 
 use std::{
@@ -40,7 +41,10 @@ use crate::{
     waiting::sync::LockExt,
 };
 
-use self::rates::{DEBT_FREE, RATE_MIN, SPACE_FULL, memtable_rate, next_rate, space_rate};
+use self::{
+    flushes::{FlushBegun, Flushes},
+    rates::{DEBT_FREE, RATE_MIN, SPACE_FULL, memtable_rate, next_rate, space_rate},
+};
 use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// A few moves at a time fit into the last memtable while it is filled less than this.
@@ -78,6 +82,7 @@ pub(crate) struct Pace {
     stale: Mutex<Places>,
     /// Bytes a second of recent memtable writes; 0 before the first.
     flush_rate: AtomicU64,
+    flushes: Mutex<Flushes>,
     /// Bytes a second that debt allows; 0 means any number.
     debt_rate: AtomicU64,
     /// When all delays imposed so far are over, in nanoseconds of the engine's clock.
@@ -171,6 +176,7 @@ impl Pace {
             is_stale: AtomicBool::new(true),
             stale: Mutex::default(),
             flush_rate: AtomicU64::new(memtable_bytes.max(1) * 4),
+            flushes: Mutex::default(),
             debt_rate: AtomicU64::new(0),
             free_at_ns: AtomicU64::new(0),
             feedback: Mutex::default(),
@@ -189,11 +195,24 @@ impl Pace {
         self.is_stale.store(true, Release);
     }
 
-    /// Notes that writing a memtable of `bytes` took `time`.
-    pub fn flushed(&self, bytes: u64, time: Duration) {
-        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
-        let old = self.flush_rate.load(Relaxed) as f64;
-        self.flush_rate.store((0.5 * old + 0.5 * rate) as u64, Relaxed);
+    /// Notes that a flush begins.
+    pub fn flush_begins(&self, now: Duration) -> FlushBegun {
+        self.flushes.hold().begin(now)
+    }
+
+    /// Notes that a flush has ended, and the bytes of its memtable unless it has failed.
+    pub fn flush_ends(&self, begun: FlushBegun, bytes: Option<u64>, now: Duration) {
+        let at_once = self.flushes.hold().end(begun, now);
+        if let Some(bytes) = bytes {
+            let time = now.saturating_sub(begun.at).as_secs_f64().max(1e-6);
+            let old = self.flush_rate.load(Relaxed) as f64;
+            self.flush_rate.store((0.5 * old + 0.5 * at_once * bytes as f64 / time) as u64, Relaxed);
+        }
+    }
+
+    /// The most flushes that have run at once.
+    pub fn flushes_at_once_max(&self) -> u32 {
+        self.flushes.hold().most()
     }
 
     /// Notes that a GC run begins.

@@ -368,7 +368,7 @@ fn fresh(values: &ValueEdit) -> ValueEdit {
 }
 
 /// Deletes these files: no manifest has recorded them.
-fn give_up(tree: &Tree, fresh: &ValueEdit) {
+pub(crate) fn give_up(tree: &Tree, fresh: &ValueEdit) {
     if !planted!("keep_given_up") {
         tree.placement().give_up(fresh);
     }

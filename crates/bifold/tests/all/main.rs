@@ -5,6 +5,7 @@ mod basics;
 mod batches;
 mod checkpoints;
 mod fixtures;
+mod flushes;
 mod full_disk;
 mod hard_links;
 mod idle;

@@ -24,14 +24,14 @@ pub const PLACEMENTS: [Placement; 6] =
     [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
 
 /// A call of the file system that is held up until the test lets it go.
-struct Held {
-    entered: Receiver<()>,
-    go: Sender<()>,
+pub struct Held {
+    pub entered: Receiver<()>,
+    pub go: Sender<()>,
 }
 
 impl Held {
     /// Holds up the first call from now on of this kind on a file whose name ends like this.
-    fn first(fs: &FaultyFs, op: &'static str, ending: &'static str) -> Self {
+    pub fn first(fs: &FaultyFs, op: &'static str, ending: &'static str) -> Self {
         let (enter, entered) = mpsc::channel();
         let (go, gone) = mpsc::channel();
         let (is_first, ends) = (AtomicBool::new(true), Mutex::new((enter, gone)));

@@ -40,6 +40,9 @@ pub type IsBottom<'a> = dyn Fn(&[u8], Option<&[u8]>) -> bool + 'a;
 /// How to rewrite a stream.
 #[derive(Clone, Copy)]
 pub struct RewritePlan<'a> {
+    /// The keys to rewrite: from the first one, up to the second one, exclusive. `None`: no bound. Range tombstones are
+    /// clipped to them, so rewrites of neighbouring ranges are together a rewrite of both.
+    pub keys: (Option<&'a [u8]>, Option<&'a [u8]>),
     /// The sequence numbers of all open snapshots, ascending.
     pub snapshots: &'a [SeqNo],
     /// Decides whether a tombstone can be dropped.
@@ -106,7 +109,7 @@ impl Held {
     }
 }
 
-/// Rewrites all of `input` as tables in `dir`.
+/// Rewrites the plan's keys of `input` as tables in `dir`.
 ///
 /// `tombstones` are the range tombstones of the inputs. `rewriter` is called for every entry that is kept or
 /// discarded, in stream order, but not for tombstones dropped because nothing is left to delete. It is finished when
@@ -138,8 +141,12 @@ fn run(
     tables: &mut Tables<'_>,
 ) -> Result<Output> {
     let mut run = Run::new(plan, tombstones, rewriter);
-    input.first()?;
-    while let Some(entry) = input.entry() {
+    let (start, end) = plan.keys;
+    match start {
+        Some(start) => input.seek(start, MAX_SEQNO)?,
+        None => input.first()?,
+    }
+    while let Some(entry) = input.entry().filter(|entry| end.is_none_or(|end| entry.key < end)) {
         run.take(&entry, tables)?;
         input.next()?;
     }
@@ -291,7 +298,7 @@ struct Tables<'a> {
     open: Option<(FileId, TableWriter)>,
     /// Bytes of values that the open table points at, counted where the plan bounds them.
     reach: u64,
-    /// Where the open table starts: the first key after the last finished one.
+    /// Where the open table starts: the first key after the last finished one, or the first of the plan's keys.
     start: Option<Box<[u8]>>,
     done: Vec<TableMeta>,
     /// What snapshots hold in the open table, and in the finished ones.
@@ -317,7 +324,7 @@ impl<'a> Tables<'a> {
             cut,
             open: None,
             reach: 0,
-            start: None,
+            start: plan.keys.0.map(Box::from),
             done: Vec::new(),
             held: BTreeMap::new(),
             done_held: Vec::new(),
@@ -387,7 +394,7 @@ impl<'a> Tables<'a> {
     }
 
     fn finish_last(&mut self) -> Result<()> {
-        self.finish_table(None)
+        self.finish_table(self.plan.keys.1)
     }
 
     /// Removes all outputs. Recovery removes those that cannot be removed now, because the manifest does not name

@@ -59,6 +59,8 @@ pub(crate) struct Counters {
     /// Commits, including the wait for their sync.
     pub put_latency: Histogram,
     pub(super) get_latency: Histogram,
+    /// Key ranges of flushes that other threads wrote than the one that flushed.
+    pub flush_ranges_helped: AtomicU64,
     /// Lookups in tables.
     pub lookups: LookupCounters,
     /// GC of separated values.

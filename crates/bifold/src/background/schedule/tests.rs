@@ -106,7 +106,7 @@ fn keys_that_a_running_job_writes_are_taken() {
 }
 
 fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
-    Load { sealed, flushing, debt, garbage: Garbage::None, drained: false, held: false }
+    Load { sealed, flushing, debt, garbage: Garbage::None, shared: false, drained: false, held: false }
 }
 
 #[test]
@@ -116,6 +116,66 @@ fn flushes_come_first_then_the_largest_debt() {
     use Choice::{Compact, Flush};
     assert_eq!(choose(&loads, Role::Merger, false), [Flush(2), Flush(1), Compact(3), Compact(0), Compact(2)]);
     assert_eq!(choose(&loads, Role::Flusher, false), [Flush(2), Flush(1)]);
+}
+
+#[test]
+fn a_tree_that_nobody_flushes_comes_before_ranges_of_running_flushes() {
+    let shared = Load { shared: true, ..load(2, true, 0.0) };
+    use Choice::{Compact, Flush, FlushRange};
+    let loads = [shared, load(1, false, 1.0)];
+    assert_eq!(choose(&loads, Role::Flusher, false), [Flush(1), FlushRange(0)]);
+    assert_eq!(choose(&loads, Role::Merger, false), [Flush(1), FlushRange(0), Compact(1)]);
+}
+
+#[test]
+fn in_turns_flushes_come_last() {
+    let all = Load { garbage: Garbage::Due, drained: true, ..load(1, false, 1.2) };
+    use Choice::{Compact, Flush, Gc, Reclaim};
+    assert_eq!(choose(&[all], Role::MergesFirst, false), [Gc(0), Compact(0), Flush(0)]);
+    assert_eq!(choose(&[all], Role::ReclaimsFirst, false), [Reclaim(0), Flush(0)]);
+}
+
+/// Each of `threads` takes tasks while everything is always due: how many of them flush, and how many merge.
+fn busy_with(threads: usize) -> (usize, usize) {
+    let mut state = WorkState::default();
+    let due = Load { garbage: Garbage::Due, ..load(1, false, 1.2) };
+    let (mut flushing, mut merging) = (0, 0);
+    for thread in 0..threads {
+        let role = if thread == 0 { Role::Flusher } else { Role::Merger };
+        let flushes = match choose(&[due], state.turn(role), state.gc_came_last).first() {
+            Some(Choice::Flush(_)) => true,
+            Some(Choice::Compact(_) | Choice::Gc(_)) => false,
+            other => panic!("{other:?}"),
+        };
+        state.took(role, flushes);
+        state.merging += usize::from(!flushes);
+        flushing += usize::from(flushes);
+        merging += usize::from(!flushes);
+    }
+    (flushing, merging)
+}
+
+#[test]
+fn no_kind_of_work_takes_all_threads() {
+    // Two threads: the second takes turns, and its first turn is a flush.
+    assert_eq!(busy_with(2), (2, 0));
+    for threads in 3..=8 {
+        assert_eq!(busy_with(threads), (threads - 1, 1), "{threads} threads");
+    }
+    let due = [Load { garbage: Garbage::Due, ..load(1, false, 1.2) }];
+    let mut state = WorkState::default();
+    for turn in 0..6 {
+        let flushes = matches!(choose(&due, state.turn(Role::Merger), false)[0], Choice::Flush(_));
+        assert_eq!(flushes, turn % 2 == 0, "the second of two threads, turn {turn}");
+        state.took(Role::Merger, flushes);
+    }
+    let all_due = [Load { drained: true, ..load(1, false, 9.0) }];
+    let first = |state: &WorkState| choose(&all_due, state.turn(Role::Flusher), false)[0];
+    assert_eq!(first(&state), Choice::Flush(0));
+    state.took(Role::Flusher, true);
+    assert_eq!(first(&state), Choice::Reclaim(0));
+    state.took(Role::Flusher, false);
+    assert_eq!(first(&state), Choice::Flush(0), "never a compaction");
 }
 
 #[test]

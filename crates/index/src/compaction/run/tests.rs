@@ -111,6 +111,7 @@ fn dir(memory: &MemoryFs) -> Dir {
 
 fn plan<'a>(snapshots: &'a [SeqNo], bottom: &'a IsBottom<'a>) -> RewritePlan<'a> {
     RewritePlan {
+        keys: (None, None),
         snapshots,
         bottom,
         table_bytes: u64::MAX,
@@ -371,6 +372,44 @@ proptest! {
         prop_assert_eq!(output.entries_discarded as usize, calls.discarded.len());
         prop_assert_eq!(output.entries_in, output.entries_out + output.entries_discarded + output.tombstones_vanished);
         prop_assert!(calls.discarded.iter().all(|(seqno, newer)| seqno < newer));
+    }
+
+    #[test]
+    fn rewrites_of_neighbouring_ranges_are_one_rewrite(
+        history in prop::collection::vec(op(), 1..60),
+        below_upto in 0..30u64,
+        mut snapshots in prop::collection::btree_set(0..60u64, 0..4),
+        bounds in prop::collection::btree_set(0..13u8, 0..4),
+    ) {
+        let (below, rewritten) = split(&history, below_upto);
+        let dir = dir(&MemoryFs::new());
+        let open: Vec<SeqNo> = snapshots.iter().copied().collect();
+        let bottom = |start: &[u8], end: Option<&[u8]>| !below.may_hold(start, end);
+        let bounds: Vec<Vec<u8>> = bounds.iter().map(|key| format!("{key:02}").into_bytes()).collect();
+        let (mut tables, mut entries_in) = (Vec::new(), 0);
+        for range in 0..=bounds.len() {
+            let start = range.checked_sub(1).map(|at| &*bounds[at]);
+            let plan = RewritePlan { keys: (start, bounds.get(range).map(|key| &**key)), ..plan(&open, &bottom) };
+            let (source, first_id) = (VecCursor::new(rewritten.entries.clone()), 1000 * range as u64);
+            let mut ids = first_id..;
+            let tombstones = RangeTombstones::new(&rewritten.tombstones);
+            let rewriter = Box::new(Mover::default());
+            let output =
+                rewrite(merge_of([source]), tombstones, &plan, rewriter, &mut || ids.next().unwrap(), &dir).unwrap();
+            entries_in += output.entries_in;
+            tables.extend(output.tables);
+        }
+        prop_assert_eq!(entries_in as usize, rewritten.entries.len());
+        for pair in tables.windows(2) {
+            let touch_at_a_range = pair[0].largest == pair[1].smallest && pair[0].range_tombstones > 0;
+            prop_assert!(pair[0].largest < pair[1].smallest || touch_at_a_range);
+        }
+        let after = read_back(&dir, &tables);
+        snapshots.insert(MAX_SEQNO);
+        for &snapshot in &snapshots {
+            let (was, is) = (rewritten.and(&below).seen_by(snapshot), after.and(&below).seen_by(snapshot));
+            prop_assert_eq!(was, is, "at {}", snapshot);
+        }
     }
 
     #[test]
