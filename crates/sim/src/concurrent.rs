@@ -73,7 +73,7 @@ impl Bank {
     fn open(seed: u64, steps: u64) -> Result<Self, Trouble> {
         let fs = MemoryFs::default();
         let set = OptionSet::new(seed, 0, Durability::Buffered);
-        let options = Options { workers: Workers::Threads(1 + (seed % 3) as u32), ..set.database };
+        let options = Options { workers: Workers::Threads(1 + (seed % 4) as u32), ..set.database };
         let env = env::threaded(Arc::new(fs.clone()));
         let db = Db::open_in(env.clone(), env::DIR, options.clone())?;
         let second = db.keyspace(NAMES[1], set.keyspaces[1].clone())?;
@@ -129,6 +129,9 @@ impl Bank {
         report.count("audits", self.checks.load(Ordering::Acquire));
         report.count("keyspaces dropped", self.dropped.load(Ordering::Acquire));
         report.count("checkpoints", self.copies.load(Ordering::Acquire));
+        let flushes = self.db.stats().flushes;
+        report.count("runs with flushes at once", u64::from(flushes.at_once_max > 1));
+        report.count("ranges of flushes written by other threads", flushes.ranges_helped);
         self.reopen_and_audit()
     }
 

@@ -1,5 +1,6 @@
 //! Every sync in turn, of every kind of file, in every placement, while real threads create and drop keyspaces: the
-//! sync fails, or power is lost during it. Every commit reported as durable must be durable.
+//! sync fails, or power is lost during it. Flushes of several keyspaces run at once, and several threads write one of
+//! them. Every commit reported as durable must be durable.
 //!
 //! ```text
 //! writers ── Sync commits to two keyspaces ──┐
@@ -129,8 +130,9 @@ pub fn run(seed: u64) -> Report {
 fn options(seed: u64) -> Options {
     let set = OptionSet::new(seed, 0, Durability::Sync);
     let placement = PLACEMENTS[(seed % PLACEMENTS.len() as u64) as usize];
-    let keyspace = KeyspaceOptions { placement, ..set.keyspaces[0].clone() };
-    Options { workers: Workers::Threads(2), memtable_bytes: 4096, keyspace, ..set.database }
+    // Tables so small that a memtable becomes several, which several threads write.
+    let keyspace = KeyspaceOptions { placement, table_bytes: 1024, ..set.keyspaces[0].clone() };
+    Options { workers: Workers::Threads(2 + (seed % 3) as u32), memtable_bytes: 4096, keyspace, ..set.database }
 }
 
 fn hit_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
@@ -162,6 +164,9 @@ fn hit_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
         None
     }));
     run.live();
+    let flushes = run.db.stats().flushes;
+    report.count("runs with flushes at once", u64::from(flushes.at_once_max > 1));
+    report.count("ranges of flushes written by other threads", flushes.ranges_helped);
     if let Some((before, after, lost)) = hold(&picture).take() {
         report.count(kind.lost(), 1);
         drop(run);

@@ -88,6 +88,8 @@ const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_
 const RANGES: Test = Test::Integration("bifold-conformance", "placements", "hashkv::a02_a_range_delete_outlasts");
 const OPTIONS: Test = Test::Integration("bifold", "all", "options::options_that_are_not_durable");
 const OUTPUT_KEYS: Test = Test::Unit("bifold", "schedule::tests::keys_that_a_running_job_writes");
+const FLUSH_ORDER: Test = Test::Unit("bifold", "shared_flush::tests::memtables_are_installed");
+const FLUSH_RANGES: Test = Test::Unit("bifold", "shared_flush::tests::a_flush_waits");
 const IDLE: Test = Test::Integration("bifold", "all", "idle::what_a_snapshot_held");
 const MANY: Test = Test::Integration("bifold", "all", "many_keyspaces::every_keyspace");
 const CUT_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_manifest_that_ends_early");
@@ -107,6 +109,8 @@ const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
 /// All planted bugs.
 pub const ALL: &[Planted] = &[
     bug("forget_output_keys", OUTPUT_KEYS),
+    bug("flush_newest_first", FLUSH_ORDER),
+    bug("leave_ranges_behind", FLUSH_RANGES),
     bug("skip_log_sync", POWER),
     bug("skip_table_sync", POWER),
     bug("skip_manifest_sync", POWER),

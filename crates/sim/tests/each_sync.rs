@@ -11,6 +11,10 @@ fn every_commit_reported_as_durable_is_durable() {
     let kinds = ["logs", "value files", "tables", "the manifest", "the directory"];
     let counted = kinds.map(|kind| [format!("syncs of {kind} failed"), format!("power losses at syncs of {kind}")]);
     // Each kind gets a fifth of the seeds, half of them for each way, and some syncs are never reached.
-    let least: Vec<_> = counted.iter().flatten().map(|what| (what.as_str(), seeds / 60)).collect();
+    let mut least: Vec<_> = counted.iter().flatten().map(|what| (what.as_str(), seeds / 60)).collect();
+    least.extend([
+        ("runs with flushes at once", seeds / 60),
+        ("ranges of flushes written by other threads", seeds / 60),
+    ]);
     over_seeds(0..seeds, run).finish("each_sync", &least);
 }

@@ -66,11 +66,10 @@ pub enum IfMissing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workers {
-    /// This many background threads, at least two. Flushes come first: flushes of different keyspaces run at once, and
-    /// idle threads write key ranges of a flush that another thread has begun. One thread only flushes and reclaims
-    /// drained value files, in turns. The others take turns where both kinds of work are due: after a flush, one of
-    /// them compacts or garbage-collects unless another one does. So neither kind ever takes all threads for long
-    /// while the other waits.
+    /// This many background threads, at least two. Flushes come first. Those of different keyspaces run at once, and
+    /// idle threads write key ranges of a flush that another thread has begun. One thread never compacts or
+    /// garbage-collects: it flushes, and reclaims drained value files, in turns where both are due. Of the others, one
+    /// that becomes free after a flush compacts or garbage-collects if that is due and nobody does it.
     Threads(u32),
     /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic.
     Caller,
