@@ -83,7 +83,8 @@ impl SharedFlush {
         Some(TakenRange { shared: Arc::clone(self), at })
     }
 
-    /// Waits until nobody writes. Every writer ends, also when the database fails or is closed: it asks while it writes.
+    /// Waits until nobody writes. Every writer ends, also when the database fails or is closed: it asks while it
+    /// writes.
     fn wait(&self, signal: &Signal, since: Duration) {
         let mut progress = self.progress.hold();
         let mut waiting = None;

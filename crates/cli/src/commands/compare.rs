@@ -1,5 +1,5 @@
-//! `bench --compare`: stores in turns, A B C A B C, by the lab's driver; medians, and ratios of the first to each of the
-//! others.
+//! `bench --compare`: stores in turns, A B C A B C, by the lab's driver; medians, and ratios of the first to each of
+//! the others.
 
 use bifold::Options;
 use bifold_lab::{

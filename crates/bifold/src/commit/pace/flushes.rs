@@ -1,7 +1,7 @@
 //! How many flushes run at once.
 //!
-//! Flushes that run at once share the disk and the processors, so each takes longer. Writers may go as fast as all of them
-//! together write: as fast as one, times the number that ran meanwhile, on average.
+//! Flushes that run at once share the disk and the processors, so each takes longer. Writers may go as fast as all of
+//! them together write: as fast as one, times the number that ran meanwhile, on average.
 
 use std::time::Duration;
 
