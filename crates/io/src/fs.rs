@@ -228,6 +228,17 @@ pub enum Reads {
     /// are in memory. A failing disk is still an error, but the process has a handler for `SIGBUS`, and pages of
     /// files count as its (shared) resident memory.
     Mapped,
+    /// Mapped while nearly all that is read is in memory, called while it is not: a call reads a record on two pages
+    /// at once, and nothing stays mapped that is read once.
+    Auto,
+}
+
+impl Reads {
+    /// Whether files may be mapped.
+    #[must_use]
+    pub fn may_map(self) -> bool {
+        self != Self::Called
+    }
 }
 
 /// The lock of a directory.

@@ -134,17 +134,22 @@ impl Placement {
     }
 }
 
-/// How short separated values (up to about 4 KiB) are read.
+/// How short separated values (up to about 4 KiB), and blocks of tables up to 2 KiB, are read. What is longer is read
+/// by calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reads {
-    /// From the pages of their files, mapped into the process, where the system can do that: several times as fast when
-    /// they are in memory. A disk that fails is an error as ever. Choose another one where the program has its own
-    /// ideas about `SIGBUS`, or where resident memory must not count what the system's page cache shares with the
-    /// process; small appends cost a system call each then, too.
+    /// From mapped pages while nearly all that is read is in memory, by calls while it is not. One read in 64 is looked
+    /// at to find out. Where data exceed memory, a call takes one read of the device for a value on two pages, where
+    /// mapped pages take two.
     #[default]
+    Auto,
+    /// From the pages of their files, mapped into the process, where the system can do that: several times as fast when
+    /// they are in memory. A disk that fails is an error as ever. The process has a handler for `SIGBUS`, and its
+    /// resident memory counts what the system's page cache shares with it.
     Mapped,
-    /// By a system call for each.
+    /// By a system call for each. Nothing is mapped, and no handler is installed; small appends cost a system call each
+    /// then, too.
     Called,
 }
 

@@ -75,6 +75,7 @@ impl MemoryPlan {
     /// How many files have a slot in the append region, and how files are read.
     pub fn appending(&self, reads: Reads) -> Appending {
         let reads = match reads {
+            Reads::Auto => fs::Reads::Auto,
             Reads::Mapped => fs::Reads::Mapped,
             Reads::Called => fs::Reads::Called,
         };

@@ -26,7 +26,7 @@ use super::{
     guard::{self, Stores},
 };
 use crate::{
-    disk::{DiskFs, retry_if_full, will_need},
+    disk::{DiskFs, read_exactly, retry_if_full, will_need},
     fs::{FileSystem, Reads},
 };
 
@@ -62,7 +62,7 @@ impl Disk {
     fn may_map(self, path: &Path) -> bool {
         let asked = || rustix::fs::statfs(path.parent()?).ok().map(|found| (found.f_type as u64) & 0xFFFF_FFFF);
         let is_in_place = || self.kind.or_else(asked).is_some_and(|kind| IN_PLACE.contains(&kind));
-        self.reads == Reads::Mapped && (planted!("map_any_file_system") || is_in_place()) && guard::is_set()
+        self.reads.may_map() && (planted!("map_any_file_system") || is_in_place()) && guard::is_set()
     }
 }
 
@@ -79,18 +79,24 @@ impl Ground for Disk {
     fn create(&self, path: &Path) -> Result<File> {
         let dir = || File::open(path.parent().unwrap_or(Path::new(".")));
         let create = || OpenOptions::new().read(true).write(true).create_new(true).open(path);
-        retry_if_full(dir, create).map_err(|e| Error::io("create", path, e))
+        let file = retry_if_full(dir, create).map_err(|e| Error::io("create", path, e))?;
+        read_exactly(&file);
+        Ok(file)
     }
 
     fn open(&self, path: &Path) -> Result<File> {
-        OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::io("open", path, e))
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::io("open", path, e))?;
+        read_exactly(&file);
+        Ok(file)
     }
 
     fn open_mapped(&self, path: &Path) -> Result<Option<File>> {
-        if self.reads == Reads::Called {
+        if !self.reads.may_map() {
             return Ok(None);
         }
-        File::open(path).map(Some).map_err(|e| Error::io("open", path, e))
+        let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+        read_exactly(&file);
+        Ok(Some(file))
     }
 
     fn map(&self, path: &Path, bytes: usize) -> Option<DiskMap> {

@@ -72,8 +72,13 @@ impl Mapped {
 
     /// Whether the first of the `len` bytes from `offset` on are in memory, as far as is known.
     pub fn is_in_memory(&self, offset: u64, len: u64) -> bool {
+        self.look(offset, len).unwrap_or(true)
+    }
+
+    /// Whether the first of the `len` bytes from `offset` on are in memory; `None` where they are not mapped.
+    pub fn look(&self, offset: u64, len: u64) -> Option<bool> {
         let len = len.min(READ_MAX as u64);
-        self.span(offset + len).is_none_or(|map| map.is_in_memory(offset as usize, len as usize))
+        self.span(offset + len).map(|map| map.is_in_memory(offset as usize, len as usize))
     }
 
     /// The mapping that reaches up to `end`, created if needed.

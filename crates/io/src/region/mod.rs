@@ -28,6 +28,7 @@ mod guard;
 mod mapped;
 mod pages;
 mod recovery;
+mod residency;
 mod simulated;
 mod slots;
 mod staged;
@@ -50,6 +51,7 @@ pub(crate) use self::{disk::Disk, simulated::Simulated};
 use self::{
     ground::{Ground, GroundFile},
     pages::Pages,
+    residency::Residency,
     slots::{Left, Slot, Slots},
     staged::{StagedFile, StagedWriter},
 };
@@ -74,6 +76,8 @@ pub(super) struct Region<G: Ground> {
     unwritten: Mutex<Vec<Arc<StagedFile<G>>>>,
     /// The pages of files that are read through their mapping, open or not.
     pages: Mutex<HashMap<PathBuf, Weak<Pages>>>,
+    /// Whether what is read is in memory.
+    residency: Arc<Residency>,
     /// What a killed process has left, when nothing may be written.
     left: HashMap<PathBuf, Arc<Left>>,
     /// Whether a file `APPENDS` was removed that a power loss may bring back.
@@ -94,6 +98,7 @@ impl<G: Ground> RegionFs<G> {
             files: Mutex::default(),
             unwritten: Mutex::default(),
             pages: Mutex::default(),
+            residency: Arc::default(),
             left: HashMap::new(),
             may_come_back: AtomicBool::new(false),
         };
@@ -144,7 +149,7 @@ impl<G: Ground> Region<G> {
         if all.len() == all.capacity() {
             all.retain(|_, pages| pages.strong_count() > 0);
         }
-        let pages = Arc::new(Pages::new(len, self.how.reads));
+        let pages = Arc::new(Pages::new(len, self.how.reads, &self.residency));
         all.insert(path.into(), Arc::downgrade(&pages));
         pages
     }

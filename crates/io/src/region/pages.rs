@@ -4,10 +4,13 @@
 
 use std::{
     fs::File,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use super::mapped::Mapped;
+use super::{mapped::Mapped, residency::Residency};
 use crate::fs::{MappedRead, Reads};
 
 /// The pages of one file.
@@ -17,12 +20,18 @@ pub(super) struct Pages {
     written: AtomicU64,
     /// `None` where short reads are done by calls.
     mapped: Option<Mapped>,
+    /// Decides how they are done; `None` where that is fixed.
+    residency: Option<Arc<Residency>>,
 }
 
 impl Pages {
     /// The pages of a file with `written` bytes.
-    pub fn new(written: u64, reads: Reads) -> Self {
-        Self { written: AtomicU64::new(written), mapped: (reads == Reads::Mapped).then(Mapped::default) }
+    pub fn new(written: u64, reads: Reads, residency: &Arc<Residency>) -> Self {
+        Self {
+            written: AtomicU64::new(written),
+            mapped: reads.may_map().then(Mapped::default),
+            residency: (reads == Reads::Auto).then(|| Arc::clone(residency)),
+        }
     }
 
     /// Bytes in the file itself, which are read without a lock.
@@ -42,7 +51,14 @@ impl Pages {
 
     /// Fills `buffer` with what is written at `offset`, mapping it first if needed.
     pub fn read_or_map(&self, file: &File, buffer: &mut [u8], offset: u64) -> bool {
-        self.mapped.as_ref().is_some_and(|mapped| mapped.read(Some(file), buffer, offset))
+        self.mapped.as_ref().is_some_and(|mapped| self.read_mapped(mapped, Some(file), buffer, offset))
+    }
+
+    #[inline]
+    fn read_mapped(&self, mapped: &Mapped, file: Option<&File>, buffer: &mut [u8], offset: u64) -> bool {
+        let look = || mapped.look(offset, buffer.len() as u64);
+        let is_cold = self.residency.as_ref().is_some_and(|residency| residency.is_cold(look));
+        !is_cold && mapped.read(file, buffer, offset)
     }
 
     /// Maps what is written, so that it can be read when the file is closed.
@@ -65,7 +81,8 @@ impl MappedRead for Pages {
 
     #[inline]
     fn read(&self, buffer: &mut [u8], offset: u64) -> bool {
-        self.mapped_up_to(offset + buffer.len() as u64).is_some_and(|mapped| mapped.read(None, buffer, offset))
+        let end = offset + buffer.len() as u64;
+        self.mapped_up_to(end).is_some_and(|mapped| self.read_mapped(mapped, None, buffer, offset))
     }
 
     fn prefetch(&self, offset: u64, len: u64) -> bool {
