@@ -41,7 +41,7 @@ fn cpu_nanoseconds() -> i64 {
 fn nanoseconds(dir: &Path, bytes: usize) -> bifold_contract::Result<f64> {
     let mode = LockMode::Exclusive;
     let lock = DiskFs.lock(&dir.join("LOCK"), mode)?;
-    let how = Appending { files_max: FILES, reads: Reads::Mapped };
+    let how = Appending { files_max: FILES, reads: Reads::Mapped, mapped_bytes_max: u64::MAX };
     let region = DiskFs.append_region(dir, DirLock { lock, mode }, how)?;
     let Some(fs) = region.fs else { return Ok(f64::NAN) };
     let paths: Vec<PathBuf> = (0..FILES).map(|n| dir.join(format!("{n:06}.val"))).collect();

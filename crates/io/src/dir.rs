@@ -102,6 +102,12 @@ impl Dir {
         Self { files: OpenFiles::new(max), ..self }
     }
 
+    /// Bytes of files that are read through their mappings.
+    #[must_use]
+    pub fn mapped_bytes(&self) -> u64 {
+        self.fs.mapped_bytes()
+    }
+
     /// How many files of this directory and its clones are open.
     #[must_use]
     pub fn open_files(&self) -> OpenFilesTotals {

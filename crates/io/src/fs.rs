@@ -164,6 +164,11 @@ pub trait FileSystem: Send + Sync + Debug {
         None
     }
 
+    /// Bytes of the files that are read through their mappings.
+    fn mapped_bytes(&self) -> u64 {
+        0
+    }
+
     /// How many bytes must be free in the directory `dir` for its smallest change, beyond what the change itself
     /// writes. A copy-on-write file system needs them during a rename or an overwrite.
     fn change_bytes(&self, _dir: &Path) -> u64 {
@@ -216,6 +221,9 @@ pub struct Appending {
     pub files_max: usize,
     /// How these files' short reads are done.
     pub reads: Reads,
+    /// Bytes of files that may be mapped and read at once. Files beyond that are read by calls, or others that were not
+    /// read lately give their pages back.
+    pub mapped_bytes_max: u64,
 }
 
 /// How short reads are done.

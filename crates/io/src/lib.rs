@@ -17,6 +17,7 @@
 //! | [`random`] | seeded random numbers |
 //! | [`threads`] | background threads |
 //! | [`remover`] | removes files without making readers wait |
+//! | [`machine`] | what this machine has |
 //! | [`rate`] | a byte budget per second, shared by background jobs |
 
 pub mod clock;
@@ -25,6 +26,7 @@ pub mod dir;
 pub mod disk;
 pub mod faulty;
 pub mod fs;
+pub mod machine;
 pub mod memory;
 pub mod open_files;
 mod own;

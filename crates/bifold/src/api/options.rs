@@ -179,6 +179,11 @@ pub struct Options {
     pub open_files_max: u32,
     /// How separated values are read.
     pub reads: Reads,
+    /// The most bytes of files that are read through mapped pages, where they are. Pages of files beyond that are given
+    /// back to the system, which may keep them in its cache. Unset, half of the machine's memory. It does not belong to
+    /// `memory_limit`: these pages are the system's, which takes them back when it needs them.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub mapped_bytes_max: Option<u64>,
     /// Who runs flushes and compactions.
     pub workers: Workers,
     /// Bytes a second that compactions may write; unset, as many as they can.
@@ -213,6 +218,7 @@ impl Default for Options {
             cache_bytes: None,
             open_files_max: 0,
             reads: Reads::default(),
+            mapped_bytes_max: None,
             workers: Workers::default(),
             background_bytes_per_second: None,
             log_bytes: 512 << 20,

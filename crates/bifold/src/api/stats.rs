@@ -140,6 +140,9 @@ pub struct MemoryStats {
     pub values: u64,
     /// Reserved for compaction buffers.
     pub compaction: u64,
+    /// Of files that are read through mapped pages: at most `mapped_bytes_max`, not part of the limit. So many bytes of
+    /// the process's resident memory may be pages that it shares with the system's page cache.
+    pub mapped: u64,
     /// Reads that the block cache answered.
     pub cache_hits: u64,
     /// Reads that it did not.
@@ -277,6 +280,7 @@ impl MemoryStats {
             metadata: engine.tables.metadata_bytes(),
             values: engine.trees.all().iter().map(|p| p.placement().memory_bytes()).sum(),
             compaction: engine.plan.compaction,
+            mapped: engine.dir.mapped_bytes(),
             cache_hits: cache.hits(),
             cache_misses: cache.misses(),
         }

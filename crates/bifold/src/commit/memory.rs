@@ -17,9 +17,13 @@
 //! exceed their share by the minimum that each must have (8 KiB to read a file, 32 KiB to write one), by longer
 //! records, and by the keys that running GC jobs of `wisckey` and of the logs of `diffkv` hold. The keys that GC of
 //! `hashkv` and `novkv` holds are not counted at all. Nor is the page cache, from which value files may be mapped:
-//! the system takes it back when it needs it.
+//! the system takes it back when it needs it. `mapped_bytes_max` bounds how much of it is the process's at once, and
+//! `stats.memory.mapped` says how much that is.
 
-use bifold_io::fs::{self, APPEND_SLOT_BYTES as SLOT_BYTES, Appending};
+use bifold_io::{
+    fs::{self, APPEND_SLOT_BYTES as SLOT_BYTES, Appending},
+    machine,
+};
 
 use crate::api::options::{Options, Reads, Workers};
 
@@ -73,13 +77,15 @@ impl MemoryPlan {
     }
 
     /// How many files have a slot in the append region, and how files are read.
-    pub fn appending(&self, reads: Reads) -> Appending {
-        let reads = match reads {
+    pub fn appending(&self, options: &Options) -> Appending {
+        let reads = match options.reads {
             Reads::Auto => fs::Reads::Auto,
             Reads::Mapped => fs::Reads::Mapped,
             Reads::Called => fs::Reads::Called,
         };
-        Appending { files_max: usize::try_from(self.appends / SLOT_BYTES).unwrap_or(usize::MAX), reads }
+        let files_max = usize::try_from(self.appends / SLOT_BYTES).unwrap_or(usize::MAX);
+        let mapped_bytes_max = options.mapped_bytes_max.unwrap_or_else(|| machine::memory_bytes() / 2);
+        Appending { files_max, reads, mapped_bytes_max }
     }
 }
 

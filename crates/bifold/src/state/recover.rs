@@ -117,7 +117,7 @@ fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<
         make_durable_dir(&dir)?;
     }
     let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
-    let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options.reads))?;
+    let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options))?;
     // Where files are copied when they are written to, recovery needs room, too.
     if writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES + dir.change_bytes()) {
         release_reserve(&dir)?;

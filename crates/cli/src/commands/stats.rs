@@ -139,6 +139,9 @@ fn memory(stats: &Stats, out: &mut Output) -> Result<()> {
         bytes(m.values),
         bytes(m.compaction)
     ))?;
+    if m.mapped > 0 {
+        out.line(format!("      beyond that, files read through mapped pages: {}", bytes(m.mapped)))?;
+    }
     let f = &stats.files;
     let (open, max) = (count(f.open), count(f.open_max));
     out.line(format!("      open files {open} of {max}, {} being written", count(f.open_written)))

@@ -39,6 +39,10 @@ impl FileSystem for FaultyFs {
         Ok(Arc::new(FaultyReader { fs: self.clone(), inner: self.inner.open(path)?, path: path.into() }))
     }
 
+    fn mapped_bytes(&self) -> u64 {
+        self.inner.mapped_bytes()
+    }
+
     fn open_files_max(&self) -> Option<usize> {
         self.inner.open_files_max()
     }

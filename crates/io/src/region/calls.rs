@@ -55,6 +55,10 @@ impl<G: Ground> FileSystem for RegionFs<G> {
         Ok(Arc::new(MappedFile { file: DiskFile { file, path: path.into() }, pages }))
     }
 
+    fn mapped_bytes(&self) -> u64 {
+        self.region.budget.bytes()
+    }
+
     fn open_files_max(&self) -> Option<usize> {
         self.fs().open_files_max()
     }

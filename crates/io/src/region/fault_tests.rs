@@ -29,7 +29,7 @@ fn appends_are_plain_where_a_store_might_not_find_its_block() {
         let dir = TempDir::new();
         let mode = LockMode::Exclusive;
         let lock = crate::disk::DiskFs.lock(&dir.0.join("LOCK"), mode).unwrap();
-        let how = Appending { files_max: 4, reads: Reads::Mapped };
+        let how = Appending { files_max: 4, reads: Reads::Mapped, mapped_bytes_max: u64::MAX };
         let region = RegionFs::open(Disk::of_kind(kind), &dir.0, DirLock { lock, mode }, how).unwrap();
         let a = appended(&region, &dir.0.join("a"));
         a.writer.append(&[b"some", b"thing"]).unwrap();
@@ -44,7 +44,7 @@ fn nothing_is_mapped_where_reads_are_done_by_calls() {
     let dir = TempDir::new();
     let mode = LockMode::Exclusive;
     let lock = crate::disk::DiskFs.lock(&dir.0.join("LOCK"), mode).unwrap();
-    let how = Appending { files_max: 4, reads: Reads::Called };
+    let how = Appending { files_max: 4, reads: Reads::Called, mapped_bytes_max: 0 };
     let region = crate::disk::DiskFs.append_region(&dir.0, DirLock { lock, mode }, how).unwrap();
     appended(&region, &dir.0.join("a")).writer.append(&[b"a"]).unwrap();
     assert!(!dir.0.join(APPENDS_NAME).exists(), "there is no handler for `SIGBUS`");
@@ -177,7 +177,11 @@ fn simulated(memory: &MemoryFs, files_max: usize) -> AppendRegion {
     let mode = LockMode::Exclusive;
     let lock = memory.lock(Path::new("/d/LOCK"), mode).unwrap();
     memory
-        .append_region(Path::new("/d"), DirLock { lock, mode }, Appending { files_max, reads: Reads::Called })
+        .append_region(
+            Path::new("/d"),
+            DirLock { lock, mode },
+            Appending { files_max, reads: Reads::Called, mapped_bytes_max: 0 },
+        )
         .unwrap()
 }
 

@@ -26,7 +26,7 @@ const READ_MAX: usize = 4 << 10;
 
 /// How much of a file is mapped: the smallest of these that reaches far enough. A mapping only takes address space,
 /// so it may be longer than its file, which can grow into it.
-const SPANS: [u64; 2] = [64 << 20, 4 << 30];
+const SPANS: [u64; 4] = [4 << 20, 32 << 20, 256 << 20, 4 << 30];
 
 /// Mappings at once. Linux allows a process 65 530, including those of memory allocators.
 const MAPPINGS_MAX: usize = 16_384;
@@ -85,6 +85,11 @@ impl Mapped {
     pub fn map(&self, file: &File, end: u64) -> Option<&Mapping> {
         let at = Self::at(end)?;
         self.spans[at].get_or_init(|| Mapping::of(file, SPANS[at])).as_ref()
+    }
+
+    /// Gives the pages back that the process has of the file. The page cache keeps them.
+    pub fn give_back(&self) {
+        self.spans.iter().filter_map(|span| span.get()?.as_ref()).for_each(Mapping::give_back);
     }
 
     /// Whether a mapping reaches up to `end` and no read from it has failed.
@@ -176,6 +181,12 @@ impl Mapping {
         }
         // SAFETY: within the mapping, where a page begins; the advice does not change what is in it.
         unsafe { madvise(self.start.as_ptr().add(first).cast(), offset + len - first, Advice::WillNeed) }.is_ok()
+    }
+
+    fn give_back(&self) {
+        // SAFETY: the whole mapping, of a file and shared: whoever reads it later, or now, gets the same bytes from the
+        // page cache. If the system refuses, the process keeps its pages.
+        let _kept = unsafe { madvise(self.start.as_ptr().cast(), self.bytes, Advice::LinuxDontNeed) };
     }
 
     fn is_in_memory(&self, offset: usize, len: usize) -> bool {

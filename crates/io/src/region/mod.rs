@@ -19,6 +19,7 @@
 //!
 //! Costs measured against plain appends are in `docs/decisions/0005-append-region.md`.
 
+mod budget;
 mod calls;
 mod disk;
 #[cfg(test)]
@@ -47,14 +48,15 @@ use std::{
 
 use bifold_contract::{Error, Result, planted};
 
-pub(crate) use self::{disk::Disk, simulated::Simulated};
 use self::{
+    budget::MappedBudget,
     ground::{Ground, GroundFile},
     pages::Pages,
     residency::Residency,
     slots::{Left, Slot, Slots},
     staged::{StagedFile, StagedWriter},
 };
+pub(crate) use self::{disk::Disk, simulated::Simulated};
 use crate::fs::{AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode};
 
 /// A file system with an append region for one directory.
@@ -78,6 +80,8 @@ pub(super) struct Region<G: Ground> {
     pages: Mutex<HashMap<PathBuf, Weak<Pages>>>,
     /// Whether what is read is in memory.
     residency: Arc<Residency>,
+    /// How many bytes may be mapped and read.
+    budget: Arc<MappedBudget>,
     /// What a killed process has left, when nothing may be written.
     left: HashMap<PathBuf, Arc<Left>>,
     /// Whether a file `APPENDS` was removed that a power loss may bring back.
@@ -99,6 +103,7 @@ impl<G: Ground> RegionFs<G> {
             unwritten: Mutex::default(),
             pages: Mutex::default(),
             residency: Arc::default(),
+            budget: Arc::new(MappedBudget::new(how.mapped_bytes_max)),
             left: HashMap::new(),
             may_come_back: AtomicBool::new(false),
         };
@@ -149,7 +154,7 @@ impl<G: Ground> Region<G> {
         if all.len() == all.capacity() {
             all.retain(|_, pages| pages.strong_count() > 0);
         }
-        let pages = Arc::new(Pages::new(len, self.how.reads, &self.residency));
+        let pages = Pages::new(len, self.how.reads, &self.residency, &self.budget);
         all.insert(path.into(), Arc::downgrade(&pages));
         pages
     }

@@ -5,13 +5,24 @@
 use std::{
     fs::File,
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, Weak,
+        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, Ordering::Relaxed},
     },
 };
 
-use super::{mapped::Mapped, residency::Residency};
+use super::{budget::MappedBudget, mapped::Mapped, residency::Residency};
 use crate::fs::{MappedRead, Reads};
+
+/// Where there is no room for more mapped files, a file is read so often by calls before others give back for it: their
+/// pages cost a tenth of a millisecond to give back, a call costs a microsecond more than a mapped read.
+const READS_BEFORE_ROOM: u32 = 256;
+
+/// It does not count as mapped.
+const FREE: u8 = 0;
+/// It counts, and was not read since the budget last looked.
+const IDLE: u8 = 1;
+/// It counts, and was read.
+const READ: u8 = 2;
 
 /// The pages of one file.
 #[derive(Debug)]
@@ -22,16 +33,29 @@ pub(super) struct Pages {
     mapped: Option<Mapped>,
     /// Decides how they are done; `None` where that is fixed.
     residency: Option<Arc<Residency>>,
+    budget: Arc<MappedBudget>,
+    this: Weak<Self>,
+    /// [`FREE`], [`IDLE`] or [`READ`].
+    state: AtomicU8,
+    /// Bytes that count in the budget.
+    counted: AtomicU64,
+    /// Reads by calls while there was no room.
+    refused: AtomicU32,
 }
 
 impl Pages {
     /// The pages of a file with `written` bytes.
-    pub fn new(written: u64, reads: Reads, residency: &Arc<Residency>) -> Self {
-        Self {
+    pub fn new(written: u64, reads: Reads, residency: &Arc<Residency>, budget: &Arc<MappedBudget>) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
             written: AtomicU64::new(written),
             mapped: reads.may_map().then(Mapped::default),
             residency: (reads == Reads::Auto).then(|| Arc::clone(residency)),
-        }
+            budget: Arc::clone(budget),
+            this: Weak::clone(this),
+            state: AtomicU8::new(FREE),
+            counted: AtomicU64::new(0),
+            refused: AtomicU32::new(0),
+        })
     }
 
     /// Bytes in the file itself, which are read without a lock.
@@ -58,7 +82,53 @@ impl Pages {
     fn read_mapped(&self, mapped: &Mapped, file: Option<&File>, buffer: &mut [u8], offset: u64) -> bool {
         let look = || mapped.look(offset, buffer.len() as u64);
         let is_cold = self.residency.as_ref().is_some_and(|residency| residency.is_cold(look));
-        !is_cold && mapped.read(file, buffer, offset)
+        if is_cold {
+            return false;
+        }
+        // Written only when it changes: readers share the line.
+        if self.state.load(Relaxed) != READ && !self.count() {
+            return false;
+        }
+        mapped.read(file, buffer, offset)
+    }
+
+    /// Counts the file as mapped, if there is room or will be soon.
+    #[cold]
+    fn count(&self) -> bool {
+        if self.state.compare_exchange(IDLE, READ, Relaxed, Relaxed).is_ok() {
+            return true;
+        }
+        let must = self.refused.fetch_add(1, Relaxed) >= READS_BEFORE_ROOM;
+        let Some(this) = self.this.upgrade() else { return false };
+        // Taken before the budget is asked: two threads must not count it twice.
+        if self.state.compare_exchange(FREE, READ, Ordering::Acquire, Relaxed).is_err() {
+            return true;
+        }
+        let bytes = self.written();
+        self.counted.store(bytes, Relaxed);
+        let counts = self.budget.take(&this, bytes, must);
+        if counts {
+            self.refused.store(0, Relaxed);
+        } else {
+            self.counted.store(0, Relaxed);
+            self.state.store(FREE, Relaxed);
+        }
+        counts
+    }
+
+    /// Whether it was read since this was last asked.
+    pub fn was_read(&self) -> bool {
+        self.state.compare_exchange(READ, IDLE, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Gives its pages back. They stay in the page cache, and reads of them are as right as before.
+    pub fn unmap(&self) {
+        if let Some(mapped) = &self.mapped {
+            mapped.give_back();
+        }
+        self.budget.give_back(self.counted.swap(0, Relaxed));
+        // Last: from here on it may be counted again.
+        self.state.store(FREE, Ordering::Release);
     }
 
     /// Maps what is written, so that it can be read when the file is closed.
@@ -71,6 +141,12 @@ impl Pages {
     #[inline]
     fn mapped_up_to(&self, end: u64) -> Option<&Mapped> {
         self.mapped.as_ref().filter(|_| end <= self.written())
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.budget.give_back(*self.counted.get_mut());
     }
 }
 

@@ -43,7 +43,7 @@ impl Drop for TempDir {
 
 pub(super) fn open(dir: &Path, mode: LockMode, files_max: usize) -> AppendRegion {
     let lock = DiskFs.lock(&dir.join("LOCK"), mode).unwrap();
-    let how = crate::fs::Appending { files_max, reads: Reads::Mapped };
+    let how = crate::fs::Appending { files_max, reads: Reads::Mapped, mapped_bytes_max: u64::MAX };
     RegionFs::open(Disk::of_kind(disk::EXT), dir, DirLock { lock, mode }, how).unwrap()
 }
 

@@ -56,7 +56,7 @@ fn an_iterator_reads_no_value_that_is_not_asked_for() {
 
 #[test]
 fn values_read_by_calls_and_from_mapped_pages_are_the_same() {
-    for reads in [Reads::Called, Reads::Mapped] {
+    for reads in [Reads::Called, Reads::Mapped, Reads::Auto] {
         for placement in SEPARATED {
             let dir = TempDir::new();
             let options = Options { reads, ..separated(placement) };
@@ -75,6 +75,24 @@ fn values_read_by_calls_and_from_mapped_pages_are_the_same() {
             let db = Db::open_with(dir.join("db"), options).unwrap();
             check_all(&db, 500, 4);
         }
+    }
+}
+
+#[test]
+fn files_that_are_mapped_stay_within_their_bound_and_reads_are_right_beyond_it() {
+    for placement in SEPARATED {
+        let dir = TempDir::new();
+        let options = Options { mapped_bytes_max: Some(256 << 10), reads: Reads::Mapped, ..separated(placement) };
+        let db = Db::open_with(dir.join("db"), options).unwrap();
+        let mut most = 0;
+        for round in 0..4 {
+            update_all(&db, 1000, round);
+            for _ in 0..3 {
+                check_all(&db, 1000, round);
+                most = most.max(db.stats().memory.mapped);
+            }
+        }
+        assert!((1..=256 << 10).contains(&most), "{placement:?}: {most} bytes are mapped");
     }
 }
 
