@@ -346,7 +346,8 @@ pub trait ReadFile: Send + Sync + Debug {
 
 /// A file, or the beginning of one, mapped into the process. Reading it does not need the file to be open.
 pub trait MappedRead: Send + Sync + Debug {
-    /// Whether the first `len` bytes are mapped now. Mapping may have been impossible.
+    /// Whether the first `len` bytes are mapped and read that way now. Mapping may have been impossible, or they may be
+    /// read by calls while much of what is read is not in memory.
     fn is_mapped(&self, len: u64) -> bool;
 
     /// Fills `buffer` with the bytes from `offset` on if they are mapped and reading them this way is better.

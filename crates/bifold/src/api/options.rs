@@ -134,14 +134,15 @@ impl Placement {
     }
 }
 
-/// How short separated values (up to about 4 KiB), and blocks of tables up to 2 KiB, are read. What is longer is read
-/// by calls.
+/// How separated values and blocks of tables of up to 8 KiB are read. What is longer is read by calls, and compressed
+/// blocks are, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reads {
     /// From mapped pages while nearly all that is read is in memory, by calls while it is not. One read in 64 is looked
     /// at to find out. Where data exceed memory, a call takes one read of the device for a value on two pages, where
-    /// mapped pages take two.
+    /// mapped pages take two, and the block cache holds blocks of tables. Mapped blocks are not cached: they would be
+    /// twice in memory, and copying one takes less time than finding it in the cache.
     #[default]
     Auto,
     /// From the pages of their files, mapped into the process, where the system can do that: several times as fast when

@@ -34,7 +34,7 @@ fn key(number: usize) -> String {
 
 /// Mostly short; some longer than what is read through a mapping, or in a log of `diffkv`.
 fn value(number: usize, round: usize) -> String {
-    let len = if number.is_multiple_of(50) { 6000 } else { 64 + number % 250 };
+    let len = if number.is_multiple_of(50) { 10_000 } else { 64 + number % 250 };
     format!("{round}-{number}-{}", "x".repeat(len))
 }
 

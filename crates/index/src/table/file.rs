@@ -1,13 +1,16 @@
 //! A table's file: its blocks, verified when they are read.
 //!
-//! Opening takes two reads: the footer, then everything from the filter to the footer at once. Where blocks are
-//! short, they are read through pages that are mapped, as short values are: without a system call.
+//! Opening takes two reads: the footer, then everything from the filter to the footer at once. Blocks that are not long
+//! are read through mapped pages, as short values are: without a system call, while they are in memory.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use bifold_contract::{Corruption, Error, FileId, IoSource, RangeTombstone, Result, Value};
 use bifold_format::{
-    block::sealed::{BLOCK_BYTES_MAX, unseal},
+    block::sealed::{BLOCK_BYTES_MAX, SEAL_BYTES, unseal},
     compression::zeroed,
     filter::Filter,
     names,
@@ -15,9 +18,9 @@ use bifold_format::{
 };
 use bifold_io::{Dir, Reader, remover::Remover};
 
-/// Blocks of at most so many bytes, uncompressed, are read through mapped pages. Longer ones lie on several, which a
-/// device would be asked for one after the other.
-const MAPPED_BLOCK_BYTES_MAX: usize = 2 << 10;
+/// Blocks of at most so many bytes, uncompressed, are read through mapped pages: those of the default size, too. Longer
+/// ones are read by calls.
+const MAPPED_BLOCK_BYTES_MAX: usize = 8 << 10;
 
 /// An open file.
 #[derive(Debug)]
@@ -28,8 +31,8 @@ pub(super) struct TableFile {
     pub(super) footer: Footer,
     /// Bytes of the largest block, uncompressed.
     block_bytes_max: usize,
-    /// Whether its blocks are read through mapped pages. If not, they are cached.
-    is_mapped: bool,
+    /// Whether its blocks may be read through mapped pages: they are not long and, as far as was seen, not compressed.
+    may_be_mapped: AtomicBool,
 }
 
 /// The sections after the data blocks, verified.
@@ -50,7 +53,7 @@ impl TableFile {
         file.block_bytes_max = tail.properties.block_bytes_max;
         if file.block_bytes_max <= MAPPED_BLOCK_BYTES_MAX {
             file.reader = dir.open_mapped(&names::table(id))?;
-            file.is_mapped = file.reader.is_mapped();
+            file.may_be_mapped = AtomicBool::new(true);
         }
         Ok((file, tail))
     }
@@ -59,13 +62,32 @@ impl TableFile {
     pub(super) fn open_footer(dir: &Dir, id: FileId) -> Result<Self> {
         let reader = dir.open(&names::table(id))?;
         let footer = read_footer(&reader, id)?;
-        Ok(Self { id, dir: dir.clone(), reader, footer, block_bytes_max: BLOCK_BYTES_MAX, is_mapped: false })
+        Ok(Self {
+            id,
+            dir: dir.clone(),
+            reader,
+            footer,
+            block_bytes_max: BLOCK_BYTES_MAX,
+            may_be_mapped: AtomicBool::new(false),
+        })
     }
 
-    /// Whether its blocks are read through mapped pages.
+    /// Whether its blocks are read through mapped pages now. If not, they are cached.
     #[inline]
     pub(super) fn is_mapped(&self) -> bool {
-        self.is_mapped
+        self.may_be_mapped.load(Relaxed) && self.reader.is_mapped()
+    }
+
+    /// A block that was read through mapped pages; `None` if it is compressed. Blocks of this table are cached from then
+    /// on: decompressing one takes longer than finding it in the cache.
+    #[inline]
+    pub(super) fn plain_block(&self, place: Place, source: IoSource) -> Result<Option<Value>> {
+        let block = self.block(place, source)?;
+        if block.len() + SEAL_BYTES == place.len() as usize {
+            return Ok(Some(block));
+        }
+        self.may_be_mapped.store(false, Relaxed);
+        Ok(None)
     }
 
     fn read_tail(&self) -> Result<Tail> {

@@ -303,13 +303,15 @@ impl Table {
     /// twice in memory, and a copy with its checksum takes less than finding it there (decision 0006).
     #[inline]
     fn block(&self, place: Place, source: IoSource) -> Result<Value> {
-        if let Some(block) = self.cached_block(place) {
+        if self.file.is_mapped()
+            && let Some(block) = self.file.plain_block(place, source)?
+        {
+            return Ok(block);
+        }
+        if let Some(block) = self.context.cache().get(self.meta.id, place.start) {
             return Ok(block);
         }
         let block = self.file.block(place, source)?;
-        if self.file.is_mapped() {
-            return Ok(block);
-        }
         self.context.cache().insert(self.meta.id, place.start, block.clone());
         Ok(block)
     }

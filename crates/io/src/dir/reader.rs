@@ -72,7 +72,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the whole file is mapped, so that short reads need no system call.
+    /// Whether the whole file is mapped and short reads go through its pages now, so that they need no system call.
     #[inline]
     #[must_use]
     pub fn is_mapped(&self) -> bool {

@@ -22,7 +22,7 @@ use super::guard::{self, page_bytes};
 
 /// Longer reads go by a call. The call is then a small share of their cost, and a read from the disk gets all pages
 /// at once, where a mapped one gets them one by one.
-const READ_MAX: usize = 4 << 10;
+const READ_MAX: usize = 8 << 10;
 
 /// How much of a file is mapped: the smallest of these that reaches far enough. A mapping only takes address space,
 /// so it may be longer than its file, which can grow into it.

@@ -152,7 +152,8 @@ impl Drop for Pages {
 
 impl MappedRead for Pages {
     fn is_mapped(&self, len: u64) -> bool {
-        self.mapped_up_to(len).is_some_and(|mapped| mapped.reaches(len))
+        let is_cold = self.residency.as_ref().is_some_and(|residency| residency.was_cold());
+        !is_cold && self.mapped_up_to(len).is_some_and(|mapped| mapped.reaches(len))
     }
 
     #[inline]

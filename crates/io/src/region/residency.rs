@@ -51,6 +51,12 @@ impl Residency {
         if due && let Some(is_in_memory) = is_in_memory() {
             self.note(!is_in_memory);
         }
+        self.was_cold()
+    }
+
+    /// What was last found.
+    #[inline]
+    pub fn was_cold(&self) -> bool {
         self.is_cold.load(Relaxed)
     }
 
