@@ -59,7 +59,8 @@ impl ValueLog {
     /// The files in use to which nothing is appended any more, oldest first. GC may take these.
     #[must_use]
     pub fn sealed(&self) -> Vec<Arc<ValueFile>> {
-        // The files come first: a file that a commit begins after that is not among them, and the one before it is full.
+        // The files are listed first: a file that a commit begins after that is not among them, and the file before it
+        // is full.
         let mut files = self.files.in_use();
         let head = self.head();
         files.retain(|file| Some(file.id) != head);
