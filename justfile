@@ -75,10 +75,16 @@ tsan:
         cargo +nightly test -Zbuild-std --target {{host}} --target-dir target/tsan -p bifold-index -p bifold-io --lib \
         -- --skip a_store_that_faults --skip appends_truncated_by_another_program
 
-# Miri on the memtable, which has most of the `unsafe` code (nightly, components miri and rust-src)
+# Miri on the `unsafe` code that it can run: the memtable, the counting allocator (nightly, components miri and rust-src)
 miri:
     MIRIFLAGS="-Zmiri-disable-isolation" PROPTEST_CASES=4 \
         cargo +nightly miri test --target-dir target/miri -p bifold-index --lib memtable
+    MIRIFLAGS="-Zmiri-disable-isolation" \
+        cargo +nightly miri test --target-dir target/miri -p bifold-sim --lib allocations
+
+# what CI runs of it
+miri-small:
+    cargo run -q -p xtask -- miri
 
 # mutants of a crate's files, survivors in target/mutants (cargo install cargo-mutants); see reliability/mutants.md
 mutants crate="bifold-format" *files="":

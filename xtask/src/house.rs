@@ -64,6 +64,9 @@ pub fn run() -> Result<(), String> {
         let text = fs::read_to_string(page.path).map_err(|e| format!("{}: {e}", page.path))?;
         count(&format!("functions that {} names and that are not there", page.path), page.lost(&text, &files), 0);
     }
+    let papers = &PAGES[1];
+    let text = fs::read_to_string(papers.path).map_err(|e| format!("{}: {e}", papers.path))?;
+    count(&format!("functions that {} calls tests and that are none", papers.path), papers.untested(&text, &files), 0);
     let required = required_methods(&files)?;
     println!("required methods of `Placement`: {required} (at most {REQUIRED_METHODS_MAX})");
     if required > REQUIRED_METHODS_MAX {
@@ -136,14 +139,78 @@ impl Page {
     }
 
     fn has(&self, file: &str, function: &str, files: &[Source]) -> bool {
-        let ending = format!("/{file}.rs");
-        let name = function.rsplit("::").next().unwrap_or(function);
-        let declared = ["(", "<"].map(|end| format!("fn {name}{end}"));
-        let mut of_step = files.iter().filter(|source| {
-            self.roots.iter().any(|root| source.path.starts_with(root)) && source.path.ends_with(&ending)
-        });
-        of_step.any(|source| declared.iter().any(|declared| source.text.contains(declared)))
+        let declared = declarations(function);
+        self.files_of(file, files).any(|source| declared.iter().any(|declared| source.text.contains(declared)))
     }
+
+    /// The files that a step may mean by `file`.
+    fn files_of<'a>(&self, file: &str, files: &'a [Source]) -> impl Iterator<Item = &'a Source> {
+        let (ending, roots) = (format!("/{file}.rs"), self.roots);
+        files.iter().filter(move |source| {
+            roots.iter().any(|root| source.path.starts_with(root)) && source.path.ends_with(&ending)
+        })
+    }
+
+    /// Functions in the columns `test` of the page's tables that no test runner runs.
+    fn untested(&self, text: &str, files: &[Source]) -> Vec<String> {
+        let rows = battery_rows(files);
+        let (mut found, mut column) = (Vec::new(), None);
+        for line in text.lines() {
+            let cells: Vec<&str> = line.split(" | ").map(|cell| cell.trim_matches([' ', '|'])).collect();
+            if !line.starts_with('|') {
+                column = None;
+            } else if let Some(at) = cells.iter().position(|cell| *cell == "test") {
+                column = Some(at);
+            } else if let Some(cell) = column.and_then(|at| cells.get(at)) {
+                let steps = cell.split('`').skip(1).step_by(2).filter_map(|code| code.split_once(".rs:"));
+                let is_none = |(file, function): &(&str, &str)| {
+                    let is_row = |source: &Source| rows.contains(&row(&source.path, function));
+                    !self.files_of(file, files).any(|source| is_test(source, function) || is_row(source))
+                };
+                found.extend(
+                    steps.filter(is_none).map(|(file, function)| format!("{}: `{file}.rs:{function}`", self.path)),
+                );
+            }
+        }
+        found
+    }
+}
+
+/// How a function's declaration begins in the code.
+fn declarations(function: &str) -> [String; 2] {
+    let name = function.rsplit("::").next().unwrap_or(function);
+    ["(", "<"].map(|end| format!("fn {name}{end}"))
+}
+
+/// Whether a function of this name has the attribute `#[test]`, as tests in `proptest!` have, too.
+fn is_test(source: &Source, function: &str) -> bool {
+    let declared = declarations(function);
+    let mut has_attribute = false;
+    for line in source.text.lines().map(str::trim) {
+        if line == "#[test]" {
+            has_attribute = true;
+        } else if has_attribute && declared.iter().any(|declared| line.contains(declared)) {
+            return true;
+        } else if !line.starts_with("#[") && !line.starts_with("//") {
+            has_attribute = false;
+        }
+    }
+    false
+}
+
+/// Where the macros are that make a test of each row of the battery.
+const BATTERY: &str = "crates/conformance/src/lib.rs";
+
+/// The rows that the battery's macros make tests of, as `module: function`.
+fn battery_rows(files: &[Source]) -> Vec<String> {
+    let battery = files.iter().filter(|source| source.path == BATTERY);
+    battery.flat_map(|source| source.text.lines().map(|line| line.trim().to_owned())).collect()
+}
+
+/// How the battery's macros name a function of a file of its crate.
+fn row(path: &str, function: &str) -> String {
+    let module = path.strip_prefix("crates/conformance/src/").and_then(|file| file.strip_suffix(".rs"));
+    module.map_or_else(String::new, |module| format!("{module}: {function}"))
 }
 
 /// Methods of the trait that end with a semicolon: those without a body of their own.
@@ -210,6 +277,23 @@ mod tests {
             ["get.rs:gone", "lost.rs:look", "ranges.rs:look"].map(|s| format!("ARCHITECTURE.md: `{s}`"))
         );
         assert_eq!(lost(&papers), ["get.rs:gone", "lost.rs:look"].map(|s| format!("docs/papers.md: `{s}`")));
+    }
+
+    #[test]
+    fn what_a_page_calls_a_test_is_run_as_one() {
+        let code = "#[test]\n#[ignore]\nfn runs() {}\nfn helps() {}\n\
+            proptest! {\n    #[test]\n    fn tries(n in 0..9) {}\n}\n";
+        let files = [
+            file("crates/index/src/a.rs", code),
+            file("crates/conformance/src/moves.rs", "pub fn a01(case: &Case) {}\npub fn a02(case: &Case) {}\n"),
+            file(BATTERY, "            moves: a01\n            deletes: a02\n"),
+        ];
+        let text = "`index/src/a.rs:helps`\n\n| code | test |\n|---|---|\n\
+            | `index/src/a.rs:helps` | `index/src/a.rs:runs`, `index/src/a.rs:tries`, `index/src/a.rs:helps` |\n\
+            | – | `conformance/src/moves.rs:a01`, `conformance/src/moves.rs:a02` |\n\
+            \n| code |\n|---|\n| `index/src/a.rs:helps` |\n";
+        let none = ["index/src/a.rs:helps", "conformance/src/moves.rs:a02"].map(|s| format!("docs/papers.md: `{s}`"));
+        assert_eq!(PAGES[1].untested(text, &files), none);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod deny;
 mod disks;
 mod house;
+mod miri;
 mod planted;
 mod prove;
 
@@ -13,6 +14,7 @@ usage: cargo xtask CHORE
   deny      check licences and sources of all dependencies against deny.toml
   disks     fill real file systems to the last byte, kill, reopen, empty (needs root)   [NAME ...]
   house     count what keeps the code readable: lines, columns, the seam, names of placements
+  miri      run a small part of `just miri`; skipped with a message where the nightly toolchain has no Miri
   prove     run the proofs at CI's counts and print their figures
   planted   wake each planted bug and check that a proof catches it   [NAME ...]";
 
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
         "deny" => deny::run(),
         "disks" => disks::run(&words.collect::<Vec<_>>()),
         "house" => house::run(),
+        "miri" => miri::run(),
         "prove" => prove::run(),
         "planted" => planted::run(&words.collect::<Vec<_>>()),
         _ => {

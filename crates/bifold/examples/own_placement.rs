@@ -50,10 +50,10 @@ impl AppendOnly {
 
     /// The files that GC may take, oldest first: nobody appends to them, and they can be read.
     fn sealed(&self) -> Vec<Arc<ValueFile>> {
-        let (head, left_out) = (self.log.head(), self.files.left_out_files());
         let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_free = |file: &FileId| Some(*file) != head && !busy.contains(file) && !left_out.contains(file);
-        self.files.in_use().into_iter().filter(|file| is_free(&file.id)).collect()
+        let (mut files, left_out) = (self.log.sealed(), self.files.left_out_files());
+        files.retain(|file| !busy.contains(&file.id) && !left_out.contains(&file.id));
+        files
     }
 
     /// What GC takes next: the emptiest files while space exceeds its target, or the oldest when all are asked for.
@@ -65,7 +65,8 @@ impl AppendOnly {
             files.clear();
         } else {
             files.retain(|file| dead_share(file) >= DEAD_SHARE_MIN);
-            files.sort_by(|a, b| dead_share(b).total_cmp(&dead_share(a)));
+            // Each share is read once, because merges change it. The bits of floats from 0 on are in their order.
+            files.sort_by_cached_key(|file| file.valid_share().to_bits());
         }
         files.truncate(FILES_AT_ONCE);
         files

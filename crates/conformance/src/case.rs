@@ -57,6 +57,7 @@ pub struct Case {
     moves_values_with_keys: bool,
     records_range_deletes: bool,
     cools_by_gc: bool,
+    has_concurrent_jobs: bool,
 }
 
 impl Case {
@@ -87,6 +88,7 @@ impl Case {
             moves_values_with_keys: false,
             records_range_deletes: false,
             cools_by_gc: false,
+            has_concurrent_jobs: false,
         }
     }
 
@@ -142,6 +144,13 @@ impl Case {
         Self { cools_by_gc: true, ..self }
     }
 
+    /// Says that several GC jobs of a keyspace run at the same time, each on files of its own: claims are not
+    /// [alone](bifold::placement::GcClaim::is_alone).
+    #[must_use]
+    pub fn with_concurrent_jobs(self) -> Self {
+        Self { has_concurrent_jobs: true, ..self }
+    }
+
     /// Options for a database of this case. GC runs only when a row asks for it.
     #[must_use]
     pub fn options(&self) -> Options {
@@ -193,6 +202,10 @@ impl Case {
 
     pub(crate) fn cools_by_gc(&self) -> bool {
         self.cools_by_gc
+    }
+
+    pub(crate) fn has_concurrent_jobs(&self) -> bool {
+        self.has_concurrent_jobs
     }
 
     pub(crate) fn names_the_dead(&self) -> bool {

@@ -21,6 +21,7 @@
 //! | module | rows about |
 //! |---|---|
 //! | [`moves`] | what a value is after it moved |
+//! | [`jobs`] | what concurrent GC jobs do to one another |
 //! | [`deletes`] | what is deleted and must stay so |
 //! | [`readers`] | what readers that began earlier see |
 //! | [`crashes`] | what a crash leaves |
@@ -34,6 +35,7 @@ pub mod crashes;
 pub mod deletes;
 pub mod exact;
 pub mod faults;
+pub mod jobs;
 mod meanwhile;
 pub mod moves;
 pub mod readers;
@@ -73,9 +75,11 @@ macro_rules! battery {
             faults: c13_damage_is_told_with_its_place_and_spoils_nothing_else
             faults: c14_an_iterator_leaves_nothing_out_behind_damage
             faults: b04_damage_before_a_synced_commit_drops_none_behind_it
+            jobs: a04_concurrent_jobs_take_no_file_twice
             moves: a04_a_flush_in_the_middle_of_a_collection_loses_nothing
             moves: a04_two_collections_at_once_follow_each_other
             moves: a05_a_checkpoint_and_its_origin_collect_apart
+            moves: a05_nothing_is_appended_to_the_files_of_a_checkpoint
             moves: a08_a_moved_value_has_its_bytes_whatever_the_codec
             moves: a10_every_value_reads_back_whatever_share_of_its_file_is_dead
             moves: a10_a_moved_value_is_not_a_dropped_one

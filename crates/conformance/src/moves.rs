@@ -10,6 +10,7 @@ use bifold::{
     options::{Leveled, Tiered, TwoLayer, Victim},
     stats::SpaceStats,
 };
+use bifold_io::memory::MemoryFs;
 use bifold_sim::{
     env,
     history::{Flavor, History, KeyNo, Mix, Op, key_bytes},
@@ -329,6 +330,35 @@ pub fn a05_a_checkpoint_and_its_origin_collect_apart(case: &Case) {
     compare(&copy, &copied).unwrap();
     drop(copy);
     bed.check_thoroughly();
+}
+
+/// The files of a checkpoint are links to those of its origin. What the origin writes, merges and garbage-collects
+/// later goes to other files; so does what the copy writes.
+pub fn a05_nothing_is_appended_to_the_files_of_a_checkpoint(case: &Case) {
+    let mut bed = Bed::new(case);
+    bed.fill(0..KEYS);
+    bed.db().checkpoint("/sim/copy").unwrap();
+    let value_files = |fs: &MemoryFs, dir: &str| {
+        let paths = fs.files().into_iter().filter(|path| path.starts_with(dir));
+        let values = paths.filter(|path| path.extension().is_some_and(|end| end == "val"));
+        values.map(|path| (path.clone(), fs.read(&path).unwrap())).collect::<BTreeMap<_, _>>()
+    };
+    let copied = value_files(&bed.fs, "/sim/copy");
+    assert!(!copied.is_empty() || !case.separates_at_commit());
+    let unchanged = |fs: &MemoryFs, who: &str| {
+        let now = value_files(fs, "/sim/copy");
+        let changed: Vec<_> = copied.keys().filter(|path| now.get(*path) != copied.get(*path)).collect();
+        assert!(changed.is_empty(), "{who} changed files of the checkpoint: {changed:?}");
+    };
+    bed.fill(0..KEYS);
+    unchanged(&bed.fs, "the origin");
+    bed.check_thoroughly();
+    unchanged(&bed.fs, "the origin");
+    let own = value_files(&bed.fs, env::DIR);
+    let copy = Db::open_in(env::simulated(&bed.fs), "/sim/copy", case.options()).unwrap();
+    (0..KEYS).for_each(|key| copy.put(key_bytes(key), spec(7, 150).bytes()).unwrap());
+    copy.close().unwrap();
+    assert!(own == value_files(&bed.fs, env::DIR), "the copy changed files of its origin");
 }
 
 /// Three keyspaces, two of them with separated values, written in turns and reopened again and again.

@@ -275,11 +275,16 @@ pub fn epochs(fs: &MemoryFs) -> BTreeMap<Vec<u8>, u32> {
 
 pub fn walk_values(fs: &MemoryFs, mut each: impl FnMut(FileId, &ValueRecord<'_>)) {
     for (_, bytes) in files(fs).into_iter().filter(|(name, _)| name.ends_with(".val")) {
-        let (file, _, mut at) = value::describe(&bytes).unwrap();
-        while let Step::Record(found, len) = frame::step(&bytes[at as usize..], file, at) {
-            each(file, &value::decode(found).unwrap());
-            at += len as u64;
-        }
+        walk_file(&bytes, &mut each);
+    }
+}
+
+/// The records of a value file with these bytes, up to the first that is not whole.
+pub fn walk_file(bytes: &[u8], mut each: impl FnMut(FileId, &ValueRecord<'_>)) {
+    let (file, _, mut at) = value::describe(bytes).unwrap();
+    while let Step::Record(found, len) = frame::step(&bytes[at as usize..], file, at) {
+        each(file, &value::decode(found).unwrap());
+        at += len as u64;
     }
 }
 

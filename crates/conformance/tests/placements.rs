@@ -48,7 +48,7 @@ fn novkv() -> Case {
 }
 
 fn diffkv() -> Case {
-    case(Placement::DiffKv).separated(Separated::ByCommitsAndFlushes).with_moves_by_rewrites()
+    case(Placement::DiffKv).separated(Separated::ByCommitsAndFlushes).with_moves_by_rewrites().with_concurrent_jobs()
 }
 
 fn unikv() -> Case {

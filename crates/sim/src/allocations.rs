@@ -75,3 +75,34 @@ pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
 pub fn are_counted() -> bool {
     peak_of(|| std::hint::black_box(Vec::<u8>::with_capacity(4096))).1 >= 4096
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[global_allocator]
+    static COUNTING: Counting = Counting;
+
+    #[test]
+    fn the_peak_of_a_call_is_what_it_held_at_once() {
+        assert!(are_counted());
+        let (held, peak) = peak_of(|| {
+            drop(std::hint::black_box(vec![1_u8; 10_000]));
+            let mut held = vec![0_u8; 3000];
+            held.reserve_exact(6000);
+            std::hint::black_box(held)
+        });
+        // While it grows, the old and the new block are there.
+        assert!((12_000..13_000).contains(&peak), "{peak}");
+        let (_, peak) = peak_of(|| drop(held));
+        assert_eq!(peak, 0);
+        // Another thread counts its own.
+        let (_, peak) = peak_of(|| {
+            std::thread::scope(|scope| {
+                let theirs = scope.spawn(|| peak_of(|| drop(std::hint::black_box(vec![1_u8; 100_000]))).1);
+                assert!(theirs.join().unwrap() >= 100_000);
+            });
+        });
+        assert!(peak < 50_000, "{peak}");
+    }
+}

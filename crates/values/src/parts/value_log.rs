@@ -56,8 +56,74 @@ impl ValueLog {
         self.head.hold().file.as_ref().map(|file| file.id)
     }
 
+    /// The files in use to which nothing is appended any more, oldest first. GC may take these.
+    #[must_use]
+    pub fn sealed(&self) -> Vec<Arc<ValueFile>> {
+        // The files are listed first: a file that a commit begins after that is not among them, and the file before it
+        // is full.
+        let mut files = self.files.in_use();
+        let head = self.head();
+        files.retain(|file| Some(file.id) != head);
+        files
+    }
+
     /// Nothing is appended to the present file any more.
     pub fn seal(&self) {
         self.head.hold().file = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        path::Path,
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
+        thread,
+    };
+
+    use bifold_contract::ValueEdit;
+    use bifold_io::{Dir, memory::MemoryFs};
+
+    use super::*;
+    use crate::{
+        parts::{budget::Memory, value_files::StoreContext},
+        placements::{SMALL, ValueOptions},
+    };
+
+    fn log() -> ValueLog {
+        let dir = Dir::new(Arc::new(MemoryFs::new()), Path::new("/db"));
+        dir.create_dir().unwrap();
+        let next = AtomicU64::new(1);
+        let context = StoreContext {
+            dir,
+            keyspace: 1,
+            new_file: Arc::new(move || next.fetch_add(1, Relaxed)),
+            writes: true,
+            memory: Memory::new(1 << 20, 1 << 20),
+            unsynced: Arc::default(),
+        };
+        let files = Arc::new(ValueFiles::open(context, &ValueEdit::default(), &[]).unwrap());
+        ValueLog::new(files, &Settings::new(ValueOptions { file_bytes: 1, ..SMALL }))
+    }
+
+    #[test]
+    fn files_that_a_commit_begins_are_not_sealed() {
+        for _ in 0..200 {
+            let log = log();
+            thread::scope(|scope| {
+                let appends = scope.spawn(|| {
+                    for seqno in 1..=100 {
+                        log.append(seqno, b"key", b"value").unwrap();
+                    }
+                });
+                while !appends.is_finished() {
+                    // Each file gets one record, so an empty one is still to be appended to.
+                    assert!(log.sealed().iter().all(|file| !file.is_empty()));
+                }
+            });
+            assert_eq!(log.sealed().len(), 99);
+            log.seal();
+            assert_eq!(log.sealed().len(), 100);
+        }
     }
 }

@@ -79,8 +79,10 @@ impl DiffKv {
 
     /// The GC queue while these jobs are running: vTables, and logs that nobody appends to or copies.
     fn queue(&self, running: &[GcClaim]) -> Queue<'_> {
-        let (head, busy) = (self.value_log.head(), self.busy.hold());
-        Queue::new(&self.ordered, running, |id| Some(id) != head && !busy.contains(&id))
+        let busy = self.busy.hold();
+        // Asked after the files are listed: a commit may begin a new file meanwhile.
+        let is_head = |id| self.value_log.head() == Some(id);
+        Queue::new(&self.ordered, running, |id| !busy.contains(&id) && !is_head(id))
     }
 
     /// GC of the first of these logs.

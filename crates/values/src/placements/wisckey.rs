@@ -74,11 +74,10 @@ impl WiscKey {
 
     /// The files that GC may pick, oldest first.
     fn sealed(&self) -> Vec<Arc<ValueFile>> {
-        let head = self.value_log.head();
         let busy = self.busy.hold();
-        let mut files = self.files.in_use();
+        let mut files = self.value_log.sealed();
         let left_out = self.files.left_out_files();
-        files.retain(|file| Some(file.id) != head && !busy.contains(&file.id) && !left_out.contains(&file.id));
+        files.retain(|file| !busy.contains(&file.id) && !left_out.contains(&file.id));
         files
     }
 

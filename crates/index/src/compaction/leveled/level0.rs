@@ -10,7 +10,7 @@
 //! | up to `level0_overlap` | `level0_runs` | merged down |
 //! | more | `level0_runs` | some runs are merged with each other, which costs one byte per byte |
 //!
-//! So level 0 is itself a small tiered tree (DiffKV §3.3 also merges level 0 selectively).
+//! So level 0 is itself a small tiered tree (DiffKV §3.6 also merges level 0 selectively).
 //!
 //! Groups of one table that overlap nothing are moved as soon as there are half of `level0_runs` runs: keys that
 //! arrive in order are never rewritten.
