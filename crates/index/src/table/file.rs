@@ -78,8 +78,8 @@ impl TableFile {
         self.may_be_mapped.load(Relaxed) && self.reader.is_mapped()
     }
 
-    /// A block that was read through mapped pages; `None` if it is compressed. Blocks of this table are cached from then
-    /// on: decompressing one takes longer than finding it in the cache.
+    /// A block that was read through mapped pages; `None` if it is compressed. Blocks of this table are cached from
+    /// then on: decompressing one takes longer than finding it in the cache.
     #[inline]
     pub(super) fn plain_block(&self, place: Place, source: IoSource) -> Result<Option<Value>> {
         let block = self.block(place, source)?;

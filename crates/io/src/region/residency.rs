@@ -2,10 +2,10 @@
 //! while many are not.
 //!
 //! ```text
-//!                         a sample of the reads                       more than a few of the last 64 not in memory
-//! mapped ──────────────▶ asks the system (`mincore`) ───▶ history ──────────────────────────────────────────────▶ called
-//!    ▲                                                       │  hardly any
-//!    └───────────────────────────────────────────────────────┘
+//!          a sample of the reads                  more than a few of the last 64 not in memory
+//! mapped ───▶ asks the system (`mincore`) ──▶ history ─────────────────────────────────────▶ called
+//!    ▲                                           │  hardly any
+//!    └───────────────────────────────────────────┘
 //! ```
 //!
 //! A page in memory costs 0.3 µs through the mapping and 1.8 µs by a call. A record on two pages that are not in memory
