@@ -87,6 +87,7 @@ const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
 const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_a_number");
 const RANGES: Test = Test::Integration("bifold-conformance", "placements", "hashkv::a02_a_range_delete_outlasts");
 const OPTIONS: Test = Test::Integration("bifold", "all", "options::options_that_are_not_durable");
+const SEALED: Test = Test::Unit("bifold-values", "copies::tests::nothing_is_written_to_a_file_that_is_sealed");
 const OUTPUT_KEYS: Test = Test::Unit("bifold", "schedule::tests::keys_that_a_running_job_writes");
 const FLUSH_ORDER: Test = Test::Unit("bifold", "shared_flush::tests::memtables_are_installed");
 const FLUSH_RANGES: Test = Test::Unit("bifold", "shared_flush::tests::a_flush_waits");
@@ -169,6 +170,7 @@ pub const ALL: &[Planted] = &[
     bug("regard_all_drops", NOVKV),
     bug("trust_handles", NOVKV),
     bug("skip_alone_sync", POWER),
+    bug("append_to_sealed", SEALED),
     bug("forget_ranges_early", RANGES),
     bug("snapshot_end_unnoticed", IDLE),
     bug("sync_asks_nobody", MANY),

@@ -414,7 +414,10 @@ impl ValueFiles {
     /// Nothing is appended to the present files any more.
     pub fn seal(&self) {
         let _no_copy_ends_meanwhile = self.change.hold();
-        self.all.load().values().for_each(|file| file.sealed.store(true, Relaxed));
+        self.all.load().values().for_each(|file| {
+            let _no_copy_is_written_meanwhile = file.writer.hold();
+            file.sealed.store(true, Relaxed);
+        });
     }
 
     fn sync_files(&self, files: &[Arc<ValueFile>]) -> Result<()> {

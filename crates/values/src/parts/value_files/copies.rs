@@ -106,10 +106,14 @@ impl Copy {
         Ok(Pointer { file: self.file.id, epoch: 0, offset, len: len as u32 })
     }
 
-    /// Writes the first `bytes` of the buffer.
+    /// Writes the first `bytes` of the buffer, unless the file is sealed: then the copy is never finished, and a
+    /// checkpoint may have the file under another name.
     fn write_out(&mut self, bytes: usize) -> Result<()> {
         if bytes > 0 {
-            self.writer.append(&[&self.buffer[..bytes]])?;
+            let _not_sealed_meanwhile = self.file.writer.hold();
+            if !self.file.is_sealed() || planted!("append_to_sealed") {
+                self.writer.append(&[&self.buffer[..bytes]])?;
+            }
             self.buffer.drain(..bytes);
         }
         Ok(())
@@ -214,5 +218,51 @@ impl ValueFiles {
             file.reader.remove_when_unused();
             self.all.store(Arc::new(all));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, sync::atomic::AtomicU64};
+
+    use bifold_contract::ValueEdit;
+    use bifold_format::compression::{Compression, Compressor};
+    use bifold_io::memory::MemoryFs;
+
+    use super::*;
+    use crate::parts::{budget::Memory, value_files::StoreContext};
+
+    fn files() -> ValueFiles {
+        let dir = Dir::new(Arc::new(MemoryFs::new()), Path::new("/db"));
+        dir.create_dir().unwrap();
+        let next = AtomicU64::new(1);
+        let context = StoreContext {
+            dir,
+            keyspace: 1,
+            new_file: Arc::new(move || next.fetch_add(1, Relaxed)),
+            writes: true,
+            memory: Memory::new(1 << 20, 1 << 20),
+            unsynced: Arc::default(),
+        };
+        ValueFiles::open(context, &ValueEdit::default(), &[]).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_written_to_a_file_that_is_sealed_while_copies_are_appended_to_it() {
+        let files = files();
+        let mut first = files.begin_copy(0, 0).unwrap();
+        let append = |copy: &mut Copy| {
+            let mut plain = Compressor::new(Compression::None);
+            copy.append_with(|out, place| value::encode_value(out, place, 7, b"key", b"value", &mut plain)).unwrap()
+        };
+        append(&mut first);
+        let file = files.finish_copies(vec![first]).unwrap().unwrap().remove(0);
+        let mut more = files.go_on_with(&file).unwrap();
+        append(&mut more);
+        files.seal();
+        let bytes = || files.context.dir.len(&names::value(file.id)).unwrap();
+        let before = bytes();
+        assert!(files.finish_copies(vec![more]).unwrap().is_none(), "the copies do not count");
+        assert_eq!((bytes(), before), (Some(file.len()), Some(file.len())), "and are not in the file");
     }
 }
