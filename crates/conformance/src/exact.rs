@@ -12,7 +12,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
-    sync::{Arc, Condvar, Mutex},
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -30,7 +30,7 @@ use bifold_index::{
 };
 use bifold_io::{
     Dir,
-    memory::{Fate, MemoryFs, OpKind},
+    memory::{Fate, MemoryFs},
 };
 use bifold_sim::{
     camera::{Camera, Plan},
@@ -40,7 +40,7 @@ use bifold_sim::{
 };
 
 use crate::{
-    Case,
+    Case, jobs,
     moves::one,
     support::{Bed, files, spec, threaded, walk_values},
 };
@@ -332,64 +332,10 @@ fn check_flushed(fs: &MemoryFs, case: &Case) {
     check(fs, case);
 }
 
-/// Where the first thread waits for a second one.
-#[derive(Default)]
-struct Meeting {
-    /// Who has come, and whether the first one found another.
-    state: Mutex<(BTreeSet<String>, bool)>,
-    changed: Condvar,
-}
-
-impl Meeting {
-    fn attend(&self, name: Option<&str>) {
-        let mut state = self.state.lock().unwrap();
-        state.0.extend(name.map(str::to_owned));
-        self.changed.notify_all();
-        if state.0.len() == 1 {
-            let waited = self.changed.wait_timeout_while(state, PATIENCE, |state| state.0.len() < 2).unwrap();
-            let (mut state, timeout) = waited;
-            state.1 |= !timeout.timed_out();
-        }
-    }
-}
-
 /// Workers run GC of logs concurrently: the first that begins a copy waits until a second one has begun another.
 pub fn workers_that_collect_at_once_lose_nothing_and_count_right(case: &Case) {
     let fs = MemoryFs::default();
-    let mut options = case.options();
-    options.workers = Workers::Threads(4);
-    options.keyspace.values.space_target = 1.2;
-    let db = Db::open_in(threaded(&fs), env::DIR, options).unwrap();
-    let value = |round: KeyNo, key: KeyNo| spec(1000 * u32::from(round) + u32::from(key), 400).bytes();
-    // Each round makes keys of its own and overwrites three in four of those of the last: each file is partly dead.
-    let write = |round: KeyNo| {
-        let last = (40 * round.saturating_sub(1)..40 * round).filter(|key| key % 4 != 0);
-        last.chain(40 * round..40 * (round + 1)).for_each(|key| db.put(key_bytes(key), value(round, key)).unwrap());
-    };
-    // While it exists, GC frees nothing and no run begins, so that in the end there is garbage for several.
-    let snapshot = db.snapshot();
-    (0..30).for_each(write);
-    db.compact().unwrap();
-    let meeting = Arc::new(Meeting::default());
-    let theirs = Arc::clone(&meeting);
-    fs.set_hook(Some(Arc::new(move |_, kind, path| {
-        let me = thread::current();
-        // All values are large: only GC makes value files on these threads.
-        let copies = kind == OpKind::Create && path.extension().is_some_and(|end| end == "val");
-        if copies && me.name().is_some_and(|name| name.starts_with("bifold-")) {
-            theirs.attend(me.name());
-        }
-    })));
-    drop(snapshot);
-    (30..50).for_each(write);
-    db.wait_idle().unwrap();
-    fs.set_hook(None);
-    assert!(meeting.state.lock().unwrap().1, "nobody came while the first one waited");
-    for key in 0..2000 {
-        let round = if key % 4 == 0 { key / 40 } else { (key / 40 + 1).min(49) };
-        assert_eq!(db.get(key_bytes(key)).unwrap().as_deref(), Some(&value(round, key)[..]), "key {key}");
-    }
-    db.close().unwrap();
+    assert!(jobs::meet(case, &fs, PATIENCE).took_place(), "nobody came while the first one waited");
     check_flushed(&fs, case);
 }
 

@@ -196,6 +196,10 @@ impl FileSystem for CountingFs {
         self.inner.lock(path, mode)
     }
 
+    fn mapped_bytes(&self) -> u64 {
+        self.inner.mapped_bytes()
+    }
+
     fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
         let region = self.inner.append_region(dir, lock, how)?;
         let counted = |inner| Arc::new(Self { inner, ..self.clone() }) as Arc<dyn FileSystem>;
@@ -214,6 +218,10 @@ impl ReadFile for CountedFile<dyn ReadFile> {
 
     fn prefetch(&self, offset: u64, len: u64) {
         self.inner.prefetch(offset, len);
+    }
+
+    fn expect_short_reads(&self) {
+        self.inner.expect_short_reads();
     }
 
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {

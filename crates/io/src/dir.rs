@@ -16,7 +16,7 @@ use std::{
 
 use bifold_contract::{Error, IoSource, Result};
 
-use self::syncs::Syncs;
+use self::{reader::Access, syncs::Syncs};
 pub use self::{reader::Reader, writer::Writer};
 use crate::{
     fs::{Appending, DirLock, FileLock, FileSystem, LockMode, PathKind, WriteFile},
@@ -173,7 +173,7 @@ impl Dir {
     pub fn create_appended(&self, name: &str, source: IoSource) -> Result<(Writer, Reader)> {
         let (path, counted) = (self.file(name), self.files.write());
         let made = self.fs.create_appended(&path).and_then(|file| {
-            let reader = Reader::pinned(self, Arc::from(&*path), file.reader)?;
+            let reader = Reader::pinned(self, Arc::from(&*path), Access::Anywhere, file.reader)?;
             Ok((file.writer, reader))
         });
         let (writer, reader) = made.inspect_err(|error| {
@@ -216,7 +216,7 @@ impl Dir {
     /// The file system's.
     pub fn open(&self, name: &str) -> Result<Reader> {
         let path = self.file(name);
-        Reader::open(self, Arc::from(&*path), || self.fs.open(&path))
+        Reader::open(self, Arc::from(&*path), Access::InOrder, || self.fs.open(&path))
     }
 
     /// Opens a file that stays open as long as the reader lives, so that its name may be removed meanwhile.
@@ -225,7 +225,7 @@ impl Dir {
     /// The file system's.
     pub fn open_held(&self, name: &str) -> Result<Reader> {
         let path = self.file(name);
-        Reader::pinned(self, Arc::from(&*path), self.fs.open(&path)?)
+        Reader::pinned(self, Arc::from(&*path), Access::InOrder, self.fs.open(&path)?)
     }
 
     /// Opens a file for many short reads ([`FileSystem::open_mapped`]).
@@ -234,7 +234,7 @@ impl Dir {
     /// The file system's.
     pub fn open_mapped(&self, name: &str) -> Result<Reader> {
         let path = self.file(name);
-        Reader::open(self, Arc::from(&*path), || self.fs.open_mapped(&path))
+        Reader::open(self, Arc::from(&*path), Access::Anywhere, || self.fs.open_mapped(&path))
     }
 
     /// Makes everything durable that these writers appended before the call.

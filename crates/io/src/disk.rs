@@ -38,7 +38,6 @@ impl FileSystem for DiskFs {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
         let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-        read_exactly(&file);
         Ok(Arc::new(DiskFile { file, path: path.into() }))
     }
 
@@ -366,9 +365,13 @@ impl ReadFile for DiskFile {
     fn prefetch(&self, offset: u64, len: u64) {
         will_need(&self.file, offset, len);
     }
+
+    fn expect_short_reads(&self) {
+        read_exactly(&self.file);
+    }
 }
 
-/// Has the system read what a call asks for and nothing around it. Those who want more say so.
+/// Has the system read what a call asks for and nothing around it.
 pub(crate) fn read_exactly(file: &File) {
     #[cfg(target_os = "linux")]
     // A hint, too.

@@ -338,6 +338,9 @@ pub trait ReadFile: Send + Sync + Debug {
     /// Announces that `len` bytes from `offset` on will be read soon.
     fn prefetch(&self, _offset: u64, _len: u64) {}
 
+    /// Says that reads will be short and anywhere: the system should read no more than it is asked for.
+    fn expect_short_reads(&self) {}
+
     /// A reader that also works after the file is closed, if there is one.
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
         None

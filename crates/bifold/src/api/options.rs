@@ -162,8 +162,9 @@ pub struct Options {
     pub open_files_max: u32,
     /// How separated values are read.
     pub reads: Reads,
-    /// The most bytes of files that are read through mapped pages, where they are. Pages of files beyond that are given
-    /// back to the system, which may keep them in its cache. Unset, half of the machine's memory. It does not belong to
+    /// The most bytes of files that are read through mapped pages, where they are. Files beyond that are read by calls,
+    /// until others that were not read lately have given their pages back to the system, which may keep them in its
+    /// cache. Unset, half of the machine's memory. It does not belong to
     /// `memory_limit`: these pages are the system's, which takes them back when it needs them.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub mapped_bytes_max: Option<u64>,

@@ -201,6 +201,11 @@ impl TableFile {
         damage.of(self.reader.path())
     }
 
+    /// The same file for whoever reads all of it.
+    pub(super) fn open_in_order(&self) -> Result<Reader> {
+        self.dir.open(&names::table(self.id))
+    }
+
     /// Its directory.
     pub(super) fn dir(&self) -> &Dir {
         &self.dir

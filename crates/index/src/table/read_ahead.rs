@@ -7,6 +7,7 @@ use bifold_format::{
     compression::zeroed,
     table::{Place, index::Index},
 };
+use bifold_io::Reader;
 
 use super::file::TableFile;
 
@@ -28,13 +29,27 @@ pub(super) struct ReadAhead {
     window_bytes: u64,
     first_bytes: u64,
     max_bytes: u64,
+    /// A window of the full size was read before.
+    is_long: bool,
     source: IoSource,
+    /// The file opened once more for a compaction, which reads all of it: the system may read ahead. Readers of the
+    /// table share the other one, where the system reads what it is asked for and nothing more.
+    in_order: Option<Reader>,
 }
 
 impl ReadAhead {
     /// Starts with reads of `first_bytes` and doubles them up to `max_bytes`.
     pub(super) fn new(first_bytes: u64, max_bytes: u64, source: IoSource) -> Self {
-        Self { buffer: None, place: Place::default(), window_bytes: first_bytes, first_bytes, max_bytes, source }
+        Self {
+            buffer: None,
+            place: Place::default(),
+            window_bytes: first_bytes,
+            first_bytes,
+            max_bytes,
+            is_long: false,
+            source,
+            in_order: None,
+        }
     }
 
     /// The block at `place`, if it is in memory.
@@ -71,9 +86,26 @@ impl ReadAhead {
             }
             place = grown;
         }
+        if self.is_long && self.source != IoSource::Compaction {
+            self.announce_next(file, place, direction);
+        }
+        self.is_long = self.window_bytes == self.max_bytes;
         self.window_bytes = (self.window_bytes * 2).min(self.max_bytes);
         let buffer = self.fill(file, place)?;
         file.block_in(buffer, place.start, block)
+    }
+
+    /// Has the device read the window after this one while this one is consumed. The system reads nothing ahead by
+    /// itself.
+    fn announce_next(&self, file: &TableFile, place: Place, direction: Direction) {
+        let data_bytes = file.footer.data_bytes;
+        let (start, end) = match direction {
+            Direction::Forward => (place.end, place.end.saturating_add(self.max_bytes).min(data_bytes)),
+            Direction::Backward => (place.start.saturating_sub(self.max_bytes), place.start),
+        };
+        if start < end {
+            file.reader.prefetch(start, end - start);
+        }
     }
 
     /// Drops the buffer and starts with small reads again.
@@ -81,6 +113,7 @@ impl ReadAhead {
         self.buffer = None;
         self.place = Place::default();
         self.window_bytes = self.first_bytes;
+        self.is_long = false;
     }
 
     fn fill(&mut self, file: &TableFile, place: Place) -> Result<&Arc<[u8]>> {
@@ -90,8 +123,13 @@ impl ReadAhead {
         let fits = |buffer: &mut Arc<[u8]>| buffer.len() >= bytes && Arc::get_mut(buffer).is_some();
         let old = self.buffer.take().and_then(|mut buffer| fits(&mut buffer).then_some(buffer));
         let mut buffer = old.unwrap_or_else(|| zeroed(bytes));
+        let reader = match &mut self.in_order {
+            Some(reader) => reader,
+            none if self.source == IoSource::Compaction => none.insert(file.open_in_order()?),
+            _ => &file.reader,
+        };
         if let Some(free) = Arc::get_mut(&mut buffer) {
-            file.reader.read_at(&mut free[..bytes], place.start, self.source)?;
+            reader.read_at(&mut free[..bytes], place.start, self.source)?;
         }
         self.place = place;
         Ok(self.buffer.insert(buffer))

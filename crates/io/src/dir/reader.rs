@@ -26,29 +26,45 @@ pub struct Reader {
     len: u64,
 }
 
+/// How a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// From front to back, in large pieces: the system may read ahead.
+    InOrder,
+    /// By short reads anywhere. Whoever reads more of it in order announces that.
+    Anywhere,
+}
+
 /// What all clones share.
 #[derive(Debug)]
 pub(super) struct Slot {
     dir: Dir,
     path: Arc<Path>,
     entry: Arc<Entry>,
+    access: Access,
     /// Only those who have the file need it still.
     is_obsolete: AtomicBool,
 }
 
 impl Reader {
     /// Opens the file `path` with `open` now, and with [`FileSystem::open`](crate::FileSystem::open) later.
-    pub(super) fn open(dir: &Dir, path: Arc<Path>, open: impl FnOnce() -> Result<Handle>) -> Result<Self> {
+    pub(super) fn open(
+        dir: &Dir,
+        path: Arc<Path>,
+        access: Access,
+        open: impl FnOnce() -> Result<Handle>,
+    ) -> Result<Self> {
         let entry = Entry::new();
-        let file = dir.files.open(&entry, open)?;
-        Self::new(Slot { dir: dir.clone(), path, entry, is_obsolete: AtomicBool::new(false) }, &**file)
+        let file = dir.files.open(&entry, || open().inspect(|file| access.announce(&**file)))?;
+        Self::new(Slot { dir: dir.clone(), path, entry, access, is_obsolete: AtomicBool::new(false) }, &**file)
     }
 
     /// Reads through `file` until [`Slot::release`].
-    pub(super) fn pinned(dir: &Dir, path: Arc<Path>, file: Handle) -> Result<Self> {
+    pub(super) fn pinned(dir: &Dir, path: Arc<Path>, access: Access, file: Handle) -> Result<Self> {
         let entry = Entry::new();
+        access.announce(&*file);
         dir.files.pin(&entry, Arc::clone(&file));
-        Self::new(Slot { dir: dir.clone(), path, entry, is_obsolete: AtomicBool::new(false) }, &*file)
+        Self::new(Slot { dir: dir.clone(), path, entry, access, is_obsolete: AtomicBool::new(false) }, &*file)
     }
 
     fn new(slot: Slot, file: &dyn ReadFile) -> Result<Self> {
@@ -134,18 +150,30 @@ impl Reader {
     }
 }
 
+impl Access {
+    fn announce(self, file: &dyn ReadFile) {
+        if self == Self::Anywhere {
+            file.expect_short_reads();
+        }
+    }
+}
+
 impl Slot {
     /// Calls `act` with the file, opening it if needed.
     #[inline]
     fn with<T>(&self, act: impl FnOnce(&dyn ReadFile) -> Result<T>) -> Result<T> {
         match &*self.entry.get() {
             Some(file) => act(&***file),
-            None => act(&**self.dir.files.reopen(&self.entry, || self.dir.fs.open(&self.path))?),
+            None => {
+                let open = || self.dir.fs.open(&self.path).inspect(|file| self.access.announce(&**file));
+                act(&**self.dir.files.reopen(&self.entry, open)?)
+            }
         }
     }
 
     /// Reads through `file` from now on, until [`Slot::release`].
     pub(super) fn pin(&self, file: Handle) {
+        self.access.announce(&*file);
         self.dir.files.pin(&self.entry, file);
     }
 

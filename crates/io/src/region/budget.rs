@@ -66,6 +66,13 @@ impl MappedBudget {
         true
     }
 
+    /// A file that counts has become longer. It goes on counting; others give back if need be.
+    pub fn grow(&self, bytes: u64) {
+        if self.bytes.fetch_add(bytes, Relaxed) + bytes > self.max {
+            self.turn(&mut self.clock.lock().unwrap_or_else(PoisonError::into_inner), 0);
+        }
+    }
+
     /// Returns what a file counted.
     pub fn give_back(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Relaxed);
@@ -135,6 +142,28 @@ mod tests {
         assert!(read(&pages[7], 7) && (0..4).any(|n| !read(&pages[usize::from(n)], n)), "another one gave back");
         drop(pages);
         assert_eq!(budget.bytes(), 0);
+    }
+
+    #[test]
+    fn a_file_that_grows_counts_with_all_of_it_and_others_give_back() {
+        let (budget, pages) = files(3, 4 * BYTES);
+        assert!((0..3).all(|n| read(&pages[usize::from(n)], n)));
+        pages[0].set_written(2 * BYTES);
+        assert_eq!(budget.bytes(), 4 * BYTES);
+        pages[0].set_written(3 * BYTES);
+        assert!(budget.bytes() <= 4 * BYTES, "{} bytes", budget.bytes());
+        pages[0].set_written(BYTES);
+        drop(pages);
+        assert_eq!(budget.bytes(), 0);
+    }
+
+    #[test]
+    fn blocks_of_a_file_without_room_are_to_be_cached() {
+        let (_budget, pages) = files(2, BYTES);
+        assert!(read(&pages[0], 0) && pages[0].is_mapped(BYTES));
+        assert!(pages[1].is_mapped(BYTES), "nobody knows yet");
+        assert!(!read(&pages[1], 1) && !pages[1].is_mapped(BYTES));
+        assert!((0..1000).any(|_| read(&pages[1], 1)) && pages[1].is_mapped(BYTES));
     }
 
     #[test]

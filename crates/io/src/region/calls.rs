@@ -176,6 +176,10 @@ impl ReadFile for MappedFile {
         self.file.prefetch(offset, len);
     }
 
+    fn expect_short_reads(&self) {
+        self.file.expect_short_reads();
+    }
+
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
         Some(Arc::clone(&self.pages) as Arc<dyn MappedRead>)
     }

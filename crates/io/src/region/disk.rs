@@ -79,24 +79,18 @@ impl Ground for Disk {
     fn create(&self, path: &Path) -> Result<File> {
         let dir = || File::open(path.parent().unwrap_or(Path::new(".")));
         let create = || OpenOptions::new().read(true).write(true).create_new(true).open(path);
-        let file = retry_if_full(dir, create).map_err(|e| Error::io("create", path, e))?;
-        read_exactly(&file);
-        Ok(file)
+        retry_if_full(dir, create).map_err(|e| Error::io("create", path, e))
     }
 
     fn open(&self, path: &Path) -> Result<File> {
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::io("open", path, e))?;
-        read_exactly(&file);
-        Ok(file)
+        OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::io("open", path, e))
     }
 
     fn open_mapped(&self, path: &Path) -> Result<Option<File>> {
         if !self.reads.may_map() {
             return Ok(None);
         }
-        let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-        read_exactly(&file);
-        Ok(Some(file))
+        File::open(path).map(Some).map_err(|e| Error::io("open", path, e))
     }
 
     fn map(&self, path: &Path, bytes: usize) -> Option<DiskMap> {
@@ -133,6 +127,10 @@ impl GroundFile for File {
 
     fn will_need(&self, offset: u64, len: u64) {
         will_need(self, offset, len);
+    }
+
+    fn expect_short_reads(&self) {
+        read_exactly(self);
     }
 
     fn mappable(&self) -> Option<&File> {

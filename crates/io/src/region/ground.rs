@@ -50,6 +50,8 @@ pub(crate) trait GroundFile: Debug + Send + Sync + 'static {
     fn truncate(&self, len: u64) -> io::Result<()>;
     fn sync(&self) -> io::Result<()>;
     fn will_need(&self, offset: u64, len: u64);
+    /// As [`ReadFile::expect_short_reads`](crate::fs::ReadFile::expect_short_reads).
+    fn expect_short_reads(&self);
     /// The file to map for reads, where that is possible.
     fn mappable(&self) -> Option<&File>;
 }

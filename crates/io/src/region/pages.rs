@@ -67,9 +67,17 @@ impl Pages {
     /// From now on the file has `bytes` bytes.
     pub fn set_written(&self, bytes: u64) {
         self.written.store(bytes, Ordering::Release);
+        let counts = |counted| (counted > 0 && counted != bytes).then_some(bytes);
+        if let Ok(counted) = self.counted.fetch_update(Relaxed, Relaxed, counts) {
+            match bytes.checked_sub(counted) {
+                Some(more) => self.budget.grow(more),
+                None => self.budget.give_back(counted - bytes),
+            }
+        }
     }
 
-    pub fn is_mapped(&self) -> bool {
+    /// Whether it may be read through a mapping at all.
+    pub fn may_be_mapped(&self) -> bool {
         self.mapped.is_some()
     }
 
@@ -110,7 +118,8 @@ impl Pages {
         if counts {
             self.refused.store(0, Relaxed);
         } else {
-            self.counted.store(0, Relaxed);
+            // It may have grown meanwhile, which was counted.
+            self.budget.give_back(self.counted.swap(0, Relaxed).wrapping_sub(bytes));
             self.state.store(FREE, Relaxed);
         }
         counts
@@ -153,7 +162,8 @@ impl Drop for Pages {
 impl MappedRead for Pages {
     fn is_mapped(&self, len: u64) -> bool {
         let is_cold = self.residency.as_ref().is_some_and(|residency| residency.was_cold());
-        !is_cold && self.mapped_up_to(len).is_some_and(|mapped| mapped.reaches(len))
+        let has_room = self.state.load(Relaxed) != FREE || self.refused.load(Relaxed) == 0;
+        !is_cold && has_room && self.mapped_up_to(len).is_some_and(|mapped| mapped.reaches(len))
     }
 
     #[inline]

@@ -17,8 +17,9 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
-/// One read in so many is looked at.
-const READS_PER_LOOK: u32 = 64;
+/// One read in so many is looked at. A prime: a get reads a block and then a value, and a look must not meet blocks
+/// only.
+const READS_PER_LOOK: u32 = 61;
 
 /// Reads are called once so many of the last 64 that were looked at were not in memory,
 const COLD_FROM: u32 = 4;
@@ -60,8 +61,8 @@ impl Residency {
         self.is_cold.load(Relaxed)
     }
 
-    /// Threads that note at the same time may lose one of their looks, which changes little.
-    fn note(&self, is_cold: bool) {
+    /// Remembers a look. Threads that note at the same time may lose one of their looks, which changes little.
+    pub fn note(&self, is_cold: bool) {
         let history = self.history.load(Relaxed) << 1 | u64::from(is_cold);
         self.history.store(history, Relaxed);
         let cold = history.count_ones();
@@ -91,6 +92,18 @@ mod tests {
         let warm = called(&residency, 100_000, true);
         assert!(warm < 65 * READS_PER_LOOK, "{warm} by calls after the data have come to memory");
         assert_eq!(called(&residency, 10_000, true), 0);
+    }
+
+    #[test]
+    fn blocks_in_memory_do_not_hide_values_that_are_not() {
+        for reads_of_a_get in [2, 3, 4, 8] {
+            for value_at in 0..reads_of_a_get {
+                let residency = Residency::default();
+                let is_value = |read: u32| read % reads_of_a_get == value_at;
+                let called = (0..20_000).filter(|read| residency.is_cold(|| Some(!is_value(*read)))).count();
+                assert!(called > 10_000, "{called} of 20000 by calls, one in {reads_of_a_get} not in memory");
+            }
+        }
     }
 
     #[test]

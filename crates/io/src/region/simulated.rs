@@ -150,6 +150,8 @@ impl GroundFile for SimulatedFile {
 
     fn will_need(&self, _offset: u64, _len: u64) {}
 
+    fn expect_short_reads(&self) {}
+
     fn mappable(&self) -> Option<&File> {
         None
     }

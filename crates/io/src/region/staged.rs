@@ -273,7 +273,11 @@ impl<G: Ground> ReadFile for StagedFile<G> {
         self.file.will_need(offset, len);
     }
 
+    fn expect_short_reads(&self) {
+        self.file.expect_short_reads();
+    }
+
     fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
-        self.pages.is_mapped().then(|| Arc::clone(&self.pages) as Arc<dyn MappedRead>)
+        self.pages.may_be_mapped().then(|| Arc::clone(&self.pages) as Arc<dyn MappedRead>)
     }
 }

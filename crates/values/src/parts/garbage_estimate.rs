@@ -229,17 +229,13 @@ impl Sample {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, path::Path};
+    use std::cell::Cell;
 
-    use bifold_contract::ValueEdit;
     use bifold_format::value::{self, Stored};
-    use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
+    use bifold_io::memory::MemoryFs;
 
     use super::*;
-    use crate::parts::{
-        budget::Memory,
-        value_files::{StoreContext, ValueFiles},
-    };
+    use crate::parts::value_files::{ValueFiles, scratch::value_files};
 
     /// An index that knows all addresses except those of keys that begin with `d`.
     struct Index<'a> {
@@ -260,20 +256,8 @@ mod tests {
 
     fn files() -> (MemoryFs, ValueFiles) {
         let fs = MemoryFs::new();
-        let shared: Arc<dyn FileSystem> = Arc::new(fs.clone());
-        let dir = Dir::new(shared, Path::new("/db"));
-        dir.create_dir().unwrap();
-        let next = AtomicU64::new(1);
-        let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-        let context = StoreContext {
-            dir,
-            keyspace: 1,
-            new_file,
-            writes: true,
-            memory: Memory::new(1 << 20, 1 << 20),
-            unsynced: Arc::default(),
-        };
-        (fs, ValueFiles::open(context, &ValueEdit::default(), &[]).unwrap())
+        let files = value_files(&fs, 100);
+        (fs, files)
     }
 
     /// Appends a record whose key says where it stands and whether it is dead.

@@ -18,6 +18,8 @@ mod left_out;
 mod listing;
 mod owners;
 mod recovery;
+#[cfg(test)]
+pub mod scratch;
 
 use std::{
     collections::BTreeMap,

@@ -75,41 +75,21 @@ impl ValueLog {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        path::Path,
-        sync::atomic::{AtomicU64, Ordering::Relaxed},
-        thread,
-    };
+    use std::thread;
 
-    use bifold_contract::ValueEdit;
-    use bifold_io::{Dir, memory::MemoryFs};
+    use bifold_io::memory::MemoryFs;
 
     use super::*;
     use crate::{
-        parts::{budget::Memory, value_files::StoreContext},
+        parts::value_files::scratch::value_files,
         placements::{SMALL, ValueOptions},
     };
-
-    fn log() -> ValueLog {
-        let dir = Dir::new(Arc::new(MemoryFs::new()), Path::new("/db"));
-        dir.create_dir().unwrap();
-        let next = AtomicU64::new(1);
-        let context = StoreContext {
-            dir,
-            keyspace: 1,
-            new_file: Arc::new(move || next.fetch_add(1, Relaxed)),
-            writes: true,
-            memory: Memory::new(1 << 20, 1 << 20),
-            unsynced: Arc::default(),
-        };
-        let files = Arc::new(ValueFiles::open(context, &ValueEdit::default(), &[]).unwrap());
-        ValueLog::new(files, &Settings::new(ValueOptions { file_bytes: 1, ..SMALL }))
-    }
 
     #[test]
     fn files_that_a_commit_begins_are_not_sealed() {
         for _ in 0..200 {
-            let log = log();
+            let files = Arc::new(value_files(&MemoryFs::new(), 100));
+            let log = ValueLog::new(files, &Settings::new(ValueOptions { file_bytes: 1, ..SMALL }));
             thread::scope(|scope| {
                 let appends = scope.spawn(|| {
                     for seqno in 1..=100 {

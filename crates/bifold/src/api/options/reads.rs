@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reads {
-    /// From mapped pages while nearly all that is read is in memory, by calls while it is not. One read in 64 is looked
+    /// From mapped pages while nearly all that is read is in memory, by calls while it is not. One read in 61 is looked
     /// at to find out. Where data exceed memory, a call takes one read of the device for a value on two pages, where
     /// mapped pages take two, and the block cache holds blocks of tables. Mapped blocks are not cached: they would be
     /// twice in memory, and copying one takes less time than finding it in the cache.

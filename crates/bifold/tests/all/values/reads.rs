@@ -1,6 +1,6 @@
 //! Reads of separated values: iterators, mapped pages, the cache.
 
-use bifold::{CachedValues, Db, Options, Placement, Reads};
+use bifold::{CachedValues, Compression, Db, KeyspaceOptions, Options, Placement, Reads};
 
 use super::{SEPARATED, check_all, in_memtable, key, separated, update_all, value};
 use crate::support::{TempDir, entries};
@@ -93,6 +93,35 @@ fn files_that_are_mapped_stay_within_their_bound_and_reads_are_right_beyond_it()
             }
         }
         assert!((1..=256 << 10).contains(&most), "{placement:?}: {most} bytes are mapped");
+    }
+}
+
+/// Loads values that compress, reads them all twice, and returns the bytes in the block cache.
+fn cached_blocks(reads: Reads, compression: Compression) -> u64 {
+    let dir = TempDir::new();
+    let keyspace = KeyspaceOptions { compression, ..separated(Placement::Inline).keyspace };
+    let options = Options { reads, memory_limit: 8 << 20, keyspace, ..separated(Placement::Inline) };
+    let db = Db::open_with(dir.join("db"), options).unwrap();
+    let value = |n: u32| format!("{n:08}").repeat(20);
+    (0..2000).for_each(|n| db.put(key(n), value(n)).unwrap());
+    db.flush().unwrap();
+    for n in (0..2000).chain(0..2000) {
+        assert_eq!(db.get(key(n)).unwrap().unwrap(), value(n).as_bytes());
+    }
+    db.stats().memory.cache
+}
+
+#[test]
+fn blocks_that_are_mapped_are_not_cached_and_compressed_ones_are() {
+    assert_eq!(cached_blocks(Reads::Mapped, Compression::None), 0);
+    for (reads, compression) in [
+        (Reads::Called, Compression::None),
+        (Reads::Called, Compression::Lz4),
+        (Reads::Mapped, Compression::Lz4),
+        (Reads::Mapped, Compression::Zstd),
+    ] {
+        let cached = cached_blocks(reads, compression);
+        assert!(cached > 200_000, "{reads:?}, {compression:?}: {cached} of 320 000 bytes are cached");
     }
 }
 

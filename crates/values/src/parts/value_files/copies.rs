@@ -106,11 +106,12 @@ impl Copy {
         Ok(Pointer { file: self.file.id, epoch: 0, offset, len: len as u32 })
     }
 
-    /// Writes the first `bytes` of the buffer, unless the file is sealed: then the copy is never finished, and a
-    /// checkpoint may have the file under another name.
+    /// Writes the first `bytes` of the buffer. To a file that was sealed since nothing is written: a checkpoint may
+    /// have it under another name, and the copy is never finished.
     fn write_out(&mut self, bytes: usize) -> Result<()> {
         if bytes > 0 {
             let _not_sealed_meanwhile = self.file.writer.hold();
+            debug_assert!(!self.undo.is_new || !self.file.is_sealed(), "nobody else knows a new file");
             if !self.file.is_sealed() || planted!("append_to_sealed") {
                 self.writer.append(&[&self.buffer[..bytes]])?;
             }
@@ -223,33 +224,15 @@ impl ValueFiles {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, sync::atomic::AtomicU64};
-
-    use bifold_contract::ValueEdit;
     use bifold_format::compression::{Compression, Compressor};
     use bifold_io::memory::MemoryFs;
 
     use super::*;
-    use crate::parts::{budget::Memory, value_files::StoreContext};
-
-    fn files() -> ValueFiles {
-        let dir = Dir::new(Arc::new(MemoryFs::new()), Path::new("/db"));
-        dir.create_dir().unwrap();
-        let next = AtomicU64::new(1);
-        let context = StoreContext {
-            dir,
-            keyspace: 1,
-            new_file: Arc::new(move || next.fetch_add(1, Relaxed)),
-            writes: true,
-            memory: Memory::new(1 << 20, 1 << 20),
-            unsynced: Arc::default(),
-        };
-        ValueFiles::open(context, &ValueEdit::default(), &[]).unwrap()
-    }
+    use crate::parts::value_files::scratch::value_files;
 
     #[test]
     fn nothing_is_written_to_a_file_that_is_sealed_while_copies_are_appended_to_it() {
-        let files = files();
+        let files = value_files(&MemoryFs::new(), 100);
         let mut first = files.begin_copy(0, 0).unwrap();
         let append = |copy: &mut Copy| {
             let mut plain = Compressor::new(Compression::None);

@@ -194,33 +194,18 @@ impl ValueFiles {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, sync::atomic::AtomicU64};
-
     use bifold_contract::IoSource;
     use bifold_format::{
         names,
         value::{self, Stored, ValueKind},
     };
-    use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
+    use bifold_io::memory::MemoryFs;
 
     use super::*;
-    use crate::parts::{budget::Memory, value_files::StoreContext};
+    use crate::parts::value_files::scratch::value_files;
 
     fn files() -> ValueFiles {
-        let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
-        let dir = Dir::new(fs, Path::new("/db")).with_open_files_max(2);
-        dir.create_dir().unwrap();
-        let next = AtomicU64::new(1);
-        let new_file = Arc::new(move || next.fetch_add(1, Relaxed));
-        let context = StoreContext {
-            dir,
-            keyspace: 1,
-            new_file,
-            writes: true,
-            memory: Memory::new(1 << 20, 1 << 20),
-            unsynced: Arc::default(),
-        };
-        ValueFiles::open(context, &ValueEdit::default(), &[]).unwrap()
+        value_files(&MemoryFs::new(), 2)
     }
 
     fn append(files: &ValueFiles, file: &Arc<ValueFile>, seqno: SeqNo) {

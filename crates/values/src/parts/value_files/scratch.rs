@@ -1,0 +1,31 @@
+//! Value files of a keyspace in memory, for tests.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use bifold_contract::ValueEdit;
+use bifold_io::{Dir, memory::MemoryFs};
+
+use super::{StoreContext, ValueFiles};
+use crate::parts::budget::Memory;
+
+/// No files yet, of keyspace 1, in a new directory of `fs` with at most so many open files.
+pub fn value_files(fs: &MemoryFs, open_files_max: usize) -> ValueFiles {
+    let dir = Dir::new(Arc::new(fs.clone()), Path::new("/db")).with_open_files_max(open_files_max);
+    dir.create_dir().unwrap();
+    let next = AtomicU64::new(1);
+    let context = StoreContext {
+        dir,
+        keyspace: 1,
+        new_file: Arc::new(move || next.fetch_add(1, Relaxed)),
+        writes: true,
+        memory: Memory::new(1 << 20, 1 << 20),
+        unsynced: Arc::default(),
+    };
+    ValueFiles::open(context, &ValueEdit::default(), &[]).unwrap()
+}
