@@ -90,6 +90,7 @@ const OPTIONS: Test = Test::Integration("bifold", "all", "options::options_that_
 const SEALED: Test = Test::Unit("bifold-values", "copies::tests::nothing_is_written_to_a_file_that_is_sealed");
 const OUTPUT_KEYS: Test = Test::Unit("bifold", "schedule::tests::keys_that_a_running_job_writes");
 const FLUSH_ORDER: Test = Test::Unit("bifold", "shared_flush::tests::memtables_are_installed");
+const LOG_LIMIT: Test = Test::Unit("bifold", "write::tests::logs_that_only_sealed");
 const FLUSH_RANGES: Test = Test::Unit("bifold", "shared_flush::tests::a_flush_waits");
 const IDLE: Test = Test::Integration("bifold", "all", "idle::what_a_snapshot_held");
 const MANY: Test = Test::Integration("bifold", "all", "many_keyspaces::every_keyspace");
@@ -111,6 +112,7 @@ const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
 pub const ALL: &[Planted] = &[
     bug("forget_output_keys", OUTPUT_KEYS),
     bug("flush_newest_first", FLUSH_ORDER),
+    bug("seal_for_sealed_logs", LOG_LIMIT),
     bug("leave_ranges_behind", FLUSH_RANGES),
     bug("skip_log_sync", POWER),
     bug("skip_table_sync", POWER),

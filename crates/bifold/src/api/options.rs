@@ -173,7 +173,8 @@ pub struct Options {
     /// Bytes a second that compactions may write; unset, as many as they can.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub background_bytes_per_second: Option<u64>,
-    /// When logs hold more than this, in bytes, the memtable that needs the oldest one is flushed.
+    /// A memtable is flushed before it is full when the logs from its first entry on hold more than this, in bytes:
+    /// one keyspace with few writes must not keep the logs of all. Beyond it, logs hold what is being flushed.
     #[serde(deserialize_with = "size")]
     pub log_bytes: u64,
     /// Puts are refused when the disk has fewer bytes free than this and what memtables still have to write: deletes,

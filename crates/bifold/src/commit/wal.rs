@@ -117,13 +117,24 @@ impl Wal {
         self.fed.push_back((self.current(), Arc::downgrade(tree)));
     }
 
-    /// The tree whose unsealed memtable needs the oldest log. It skips each list entry once, so no commit pays for all
-    /// keyspaces.
-    pub fn pins_oldest(&mut self) -> Option<Arc<Tree>> {
+    /// The tree whose unsealed memtable needs the oldest log, if all logs together hold more than `bytes_max` and
+    /// those from that log on do, too. What only sealed memtables need does not count: their flushes free it, and
+    /// sealing a younger memtable would free nothing.
+    pub fn pins_more_than(&mut self, bytes_max: u64) -> Option<Arc<Tree>> {
+        if self.bytes_from(0) <= bytes_max {
+            return None;
+        }
+        let (log, tree) = self.pins_oldest()?;
+        (self.bytes_from(log) > bytes_max || planted!("seal_for_sealed_logs")).then_some(tree)
+    }
+
+    /// The oldest log that an unsealed memtable needs, and the tree of that memtable. It skips each list entry once, so
+    /// no commit pays for all keyspaces.
+    fn pins_oldest(&mut self) -> Option<(FileId, Arc<Tree>)> {
         let pins = |log: FileId, tree: &Arc<Tree>| !tree.is_dropped() && tree.view().active.first_log() == Some(log);
         while let Some((log, tree)) = self.fed.front() {
             if let Some(tree) = tree.upgrade().filter(|tree| pins(*log, tree)) {
-                return Some(tree);
+                return Some((*log, tree));
             }
             self.fed.pop_front();
         }
@@ -202,9 +213,9 @@ impl Wal {
         Ok(())
     }
 
-    /// Bytes in all logs.
-    pub fn bytes(&self) -> u64 {
-        let closed: u64 = self.files.iter().map(|f| f.bytes).sum();
+    /// Bytes in the logs from `first` on.
+    fn bytes_from(&self, first: FileId) -> u64 {
+        let closed: u64 = self.files.iter().filter(|f| f.id >= first).map(|f| f.bytes).sum();
         closed + self.written() + self.pending.len() as u64
     }
 

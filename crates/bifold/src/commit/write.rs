@@ -234,8 +234,8 @@ impl Engine {
         Ok(last)
     }
 
-    /// Seals the memtables that this commit would overfill. If the logs have grown too long, also seals the memtable
-    /// that needs the oldest log.
+    /// Seals the memtables that this commit would overfill. If one of the others needs so many logs that they have grown
+    /// too long, it is sealed, too.
     pub fn make_room(&self, wal: &mut Wal, ops: &[Op<'_>], bytes: u64) -> Result<()> {
         let overfull = |tree: &Arc<Tree>| {
             let view = tree.view();
@@ -248,8 +248,7 @@ impl Engine {
                 full.push(Arc::clone(op.tree));
             }
         }
-        if wal.bytes() > self.options.log_bytes
-            && let Some(oldest) = wal.pins_oldest()
+        if let Some(oldest) = wal.pins_more_than(self.options.log_bytes)
             && full.iter().all(|p| !Arc::ptr_eq(p, &oldest))
         {
             full.push(oldest);
@@ -299,4 +298,45 @@ pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) -> bool {
         }
     }
     is_first
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bifold_io::{Env, memory::MemoryFs};
+
+    use super::*;
+    use crate::{
+        api::options::{Options, Workers},
+        state::recover::recover,
+    };
+
+    /// No worker runs: sealed memtables stay, and so do the logs that they need.
+    #[test]
+    fn logs_that_only_sealed_memtables_need_cause_no_seal() {
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let options = Options { workers: Workers::Threads(2), log_bytes: 64 << 10, ..Options::default() };
+        let engine = recover(env, Path::new("/db"), options).unwrap();
+        let [idle, busy, other] =
+            ["idle", "busy", "other"].map(|name| engine.create_keyspace(name, &engine.options.keyspace).unwrap());
+        let put = |tree: &Arc<Tree>, n: u32| {
+            let op = Op { tree, key: &n.to_be_bytes(), act: Act::Put(&[1; 1000]) };
+            engine.commit(&[op], Durability::Buffered).unwrap();
+        };
+        let sealed = || [&idle, &busy, &other].map(|tree| tree.view().sealed.len());
+        put(&idle, 0);
+        (0..60).for_each(|n| put(&busy, n));
+        assert_eq!(sealed(), [0, 0, 0], "less than log_bytes");
+        (60..70).for_each(|n| put(&busy, n));
+        assert_eq!(sealed(), [1, 1, 0], "each has needed more than log_bytes");
+        for n in 100..115 {
+            put(&other, n);
+            put(&busy, n);
+            put(&idle, n);
+        }
+        assert_eq!(sealed(), [1, 1, 0], "what is sealed keeps the logs, not these entries");
+        (200..260).for_each(|n| put(&other, n));
+        assert_eq!(sealed(), [2, 2, 1], "again each has needed more than log_bytes");
+    }
 }
