@@ -234,8 +234,8 @@ impl Engine {
         Ok(last)
     }
 
-    /// Seals the memtables that this commit would overfill. If one of the others needs so many logs that they have grown
-    /// too long, it is sealed, too.
+    /// Seals the memtables that this commit would overfill. If one of the others needs so many logs that they have
+    /// grown too long, it is sealed, too.
     pub fn make_room(&self, wal: &mut Wal, ops: &[Op<'_>], bytes: u64) -> Result<()> {
         let overfull = |tree: &Arc<Tree>| {
             let view = tree.view();
