@@ -2,3 +2,4 @@
 
 pub(crate) mod get;
 pub(crate) mod scan;
+pub(crate) mod window;

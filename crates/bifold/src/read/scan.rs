@@ -4,15 +4,9 @@
 //! still sees what was there when it began. It owns what it pins, so it may outlive its handles and move between
 //! threads. Values are fetched on demand; a scan that reads only keys never touches separated values.
 //!
-//! ```text
-//! one entry at a time ──▶ a separated value is asked for ──▶ 2, 4, 8 … 16 entries ahead; their values are prefetched
-//!                                                     not in memory? ──▶ 4, 16, 64, 128
-//! ```
-//!
-//! Separated values are scattered over their files. Prefetching reads them concurrently, from memory or from the
-//! device, instead of one after the other. The window grows as the scan goes on, so a short scan reads little that it
-//! does not use. Each prefetch from the device costs the device's latency, so those prefetches are few and large. An
-//! iterator that follows a scan from the device prefetches from the beginning.
+//! Separated values are scattered over their files. Once the first one is asked for, an iterator reads some entries
+//! ahead and prefetches their values: concurrently, from memory or from the device, instead of one after the other
+//! ([`super::window`] says how many). An iterator that follows a scan from the device prefetches from the beginning.
 
 use std::{
     collections::VecDeque,
@@ -32,6 +26,7 @@ use bifold_index::{
     visible::{Item, Visible},
 };
 
+use super::window;
 use crate::{
     engine::Engine,
     state::{
@@ -51,6 +46,8 @@ pub struct Range {
     state: State,
     front: Ahead,
     back: Ahead,
+    /// Entries that it may still yield; `None` if there is no limit.
+    left: Option<usize>,
     pinned: Arc<Pinned>,
 }
 
@@ -59,18 +56,11 @@ pub struct Range {
 struct Ahead {
     /// The first one is yielded next.
     items: VecDeque<Item>,
-    /// How many entries to read ahead.
+    /// How many entries were read ahead at last; 0 at the beginning.
     window: usize,
+    /// How many it has yielded.
+    yielded: usize,
 }
-
-/// The largest window for values in memory: the processor fetches 4 to 8 at a time.
-const WINDOW_MAX: usize = 16;
-
-/// The largest window for values that come from the device.
-const WINDOW_MAX_COLD: usize = 128;
-
-/// The first window for values that come from the device, and the factor by which it grows.
-const WINDOW_GROWTH_COLD: usize = 4;
 
 /// One of the two ends.
 #[derive(Clone, Copy)]
@@ -157,7 +147,7 @@ impl Pinned {
         // A damaged pointer is reported when its value is read.
         let pointers: Vec<Pointer> = pointers.filter_map(|item| pointer::decode(&item.payload).ok()).collect();
         if !pointers.is_empty() {
-            self.note_cold(self.values.prefetch(&pointers));
+            self.tree.scans.note_cold(self.values.prefetch(&pointers));
         }
     }
 
@@ -169,15 +159,9 @@ impl Pinned {
         }
         if !is_beginning {
             // This iterator reads only keys: the next one must not begin with a prefetch.
-            self.note_cold(false);
+            self.tree.scans.note_cold(false);
         }
-        is_beginning && self.tree.scans_are_cold.load(Relaxed)
-    }
-
-    fn note_cold(&self, is_cold: bool) {
-        if self.tree.scans_are_cold.load(Relaxed) != is_cold {
-            self.tree.scans_are_cold.store(is_cold, Relaxed);
-        }
+        is_beginning && self.tree.scans.are_cold()
     }
 }
 
@@ -195,7 +179,7 @@ impl Engine {
         let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
         let engine = Arc::clone(self);
         let pinned = Arc::new(Pinned { engine, tree, values, _snapshot: snapshot, values_asked });
-        Range { state, front: Ahead::default(), back: Ahead::default(), pinned }
+        Range { state, front: Ahead::default(), back: Ahead::default(), left: None, pinned }
     }
 }
 
@@ -252,7 +236,29 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Box<[u8]>> {
 }
 
 impl Range {
+    /// Ends after `entries` more, whichever ends they come from. Other than after [`Iterator::take`], it knows, and reads
+    /// nothing in vain.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let db = bifold::Db::open(dir.path())?;
+    /// # for n in 0..10u8 { db.put([n], b"value")?; }
+    /// let mut page = db.range([3]..).limit(2);
+    /// assert_eq!(page.next().unwrap()?.key(), [3]);
+    /// assert_eq!(page.next().unwrap()?.key(), [4]);
+    /// assert!(page.next().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn limit(mut self, entries: usize) -> Self {
+        self.left = Some(self.left.map_or(entries, |left| left.min(entries)));
+        self
+    }
+
     fn step(&mut self, end: End) -> Option<Result<Pair>> {
+        if self.left == Some(0) {
+            return None;
+        }
         self.look_ahead(end);
         let (this, other) = match end {
             End::Front => (&mut self.front, &mut self.back),
@@ -270,6 +276,8 @@ impl Range {
                 State::Walking(_) | State::Done => other.items.pop_back()?,
             },
         };
+        this.yielded += 1;
+        self.left = self.left.map(|left| left - 1);
         self.pinned.engine.counters.scanned(item.key.len() + item.payload.len());
         let pinned = Arc::clone(&self.pinned);
         Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
@@ -282,18 +290,19 @@ impl Range {
             End::Back => (&mut self.back, Visible::next_back),
         };
         let State::Walking(visible) = &mut self.state else { return };
-        let present = ahead.items.len();
-        if present > ahead.window / 2 {
+        let prefetches = self.pinned.prefetches(ahead.window == 0);
+        let scans = &self.pinned.tree.scans;
+        let window = match (prefetches, self.left) {
+            (false, _) => 1,
+            (true, _) if !scans.are_cold() => window::in_memory(ahead.window),
+            (true, Some(left)) => window::cold(ahead.yielded, ahead.yielded + left),
+            (true, None) => window::cold(ahead.yielded, scans.expected()),
+        };
+        let (window, present) = (window.min(self.left.unwrap_or(usize::MAX)), ahead.items.len());
+        if present * 2 > window {
             return;
         }
-        let prefetches = self.pinned.prefetches(ahead.window == 0);
-        ahead.window = match prefetches {
-            true if self.pinned.tree.scans_are_cold.load(Relaxed) => {
-                (ahead.window * WINDOW_GROWTH_COLD).clamp(WINDOW_GROWTH_COLD, WINDOW_MAX_COLD)
-            }
-            true => (ahead.window * 2).clamp(2, WINDOW_MAX),
-            false => 1,
-        };
+        ahead.window = window;
         while ahead.items.len() < ahead.window {
             match advance(visible) {
                 Ok(Some(item)) => ahead.items.push_back(item),
@@ -309,6 +318,15 @@ impl Range {
         }
         if prefetches {
             self.pinned.prefetch(ahead.items.range(present..));
+        }
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        let scans = &self.pinned.tree.scans;
+        if scans.are_cold() && self.pinned.values_asked.load(Relaxed) {
+            scans.note_length(self.front.yielded + self.back.yielded);
         }
     }
 }

@@ -39,6 +39,7 @@ use crate::{
     background::left_out::LeftOut,
     commit::overwrites::Overwrites,
     engine::Changing,
+    read::window::Habits,
     state::presets::{self, FoundFiles},
     waiting::sync::LockExt,
 };
@@ -60,8 +61,8 @@ pub(crate) struct Tree {
     pub overwrites: Option<Overwrites>,
     /// What its compactions did.
     pub history: Mutex<CompactionHistory>,
-    /// The values that iterators recently asked for came from the device.
-    pub scans_are_cold: AtomicBool,
+    /// What recent scans were like.
+    pub scans: Habits,
     /// When to check its values for garbage.
     pub looks: Looks,
     /// Tables with something unreadable in them.
@@ -257,7 +258,7 @@ impl Tree {
                 .learns_from_rewrites
                 .map(|separated_from| Overwrites::of(separated_from, store.space().live_bytes, entries)),
             history: Mutex::default(),
-            scans_are_cold: AtomicBool::new(false),
+            scans: Habits::default(),
             looks: Looks::default(),
             unreadable: LeftOut::default(),
             held: Mutex::default(),

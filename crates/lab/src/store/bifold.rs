@@ -76,7 +76,7 @@ impl Store for BifoldStore {
 
     fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
         let mut found = 0;
-        for pair in self.db.default_keyspace().range(from..).take(limit) {
+        for pair in self.db.default_keyspace().range(from..).limit(limit) {
             let pair = pair?;
             seen(pair.key(), &pair.value()?);
             found += 1;

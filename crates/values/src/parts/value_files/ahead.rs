@@ -13,8 +13,12 @@ use bifold_contract::{FileId, Pointer};
 
 use super::{ValueFile, ValueFiles};
 
-/// Whether values are in memory is checked once in so many announcements: the check takes a system call.
+/// Whether values are in memory is checked once in so many announcements while they are: the check takes a system call.
 const LOOKS_EVERY: u64 = 4;
+
+/// At most so many values of an announcement are checked. Of values that do not fit in memory, many do: one that does
+/// must not hide the others.
+const LOOKS_MAX: usize = 8;
 
 /// Values no further apart than this, in bytes, are fetched with what is between them: a device takes about as long
 /// for four pages as for one, and longer for a second request.
@@ -45,15 +49,16 @@ fn stretches(pointers: &[Pointer]) -> Vec<Stretch> {
 
 impl ValueFiles {
     /// Announces reads to come. Asking the system to prefetch a value takes as long as reading it from memory, so it
-    /// is done only when the first value is not in memory; and while all are in memory, that is checked only now and
-    /// then. Returns whether the system was asked.
+    /// is done only when one of a few values is not in memory; and while all are in memory, that is checked only now
+    /// and then. Returns whether the system was asked.
     pub fn prefetch(&self, pointers: &[Pointer]) -> bool {
         let all = self.all.load();
         let file_of = |id: FileId| -> Option<&Arc<ValueFile>> { all.get(&id) };
         let calls = self.prefetches.fetch_add(1, Relaxed);
         if self.are_cold.load(Relaxed) || calls.is_multiple_of(LOOKS_EVERY) {
-            let first = pointers.iter().find_map(|at| Some((file_of(at.file)?, at)));
-            let is_cold = first.is_some_and(|(file, at)| !file.reader.is_in_memory(at.offset, at.len.into()));
+            let step = pointers.len().div_ceil(LOOKS_MAX).max(1);
+            let mut looked_at = pointers.iter().step_by(step).filter_map(|at| Some((file_of(at.file)?, at)));
+            let is_cold = looked_at.any(|(file, at)| !file.reader.is_in_memory(at.offset, at.len.into()));
             self.are_cold.store(is_cold, Relaxed);
         }
         if self.are_cold.load(Relaxed) {

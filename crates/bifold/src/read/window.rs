@@ -1,0 +1,140 @@
+//! How far a scan reads ahead, so that values come from the device concurrently and hardly any in vain.
+//!
+//! ```text
+//! entries that were asked for │ entries read ahead, their values announced │ not touched
+//! ────────────────────────────┼────────────────────────────────────────────┼────────────
+//!                          yielded                                yielded + window
+//! ```
+//!
+//! While values are in memory, the window grows from 2 to 16: the processor fetches 4 to 8 at a time. While they come from
+//! the device, the window is what the scan will surely ask for: up to its limit, or as many entries as recent scans of the
+//! keyspace have asked for ([`Habits`]). Beyond that, a scan is expected to go on for half as long as it already has.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The largest window for values in memory.
+const IN_MEMORY_MAX: usize = 16;
+
+/// The largest window for values that come from the device: more than any device serves at once.
+const COLD_MAX: usize = 128;
+
+/// The window beyond what is expected: enough for a device to be busy, few enough to be read in vain.
+const COLD_MIN: usize = 8;
+
+/// Lengths are counted in parts of an entry.
+const PARTS: u64 = 16;
+
+/// What recent scans of a keyspace were like.
+#[derive(Debug, Default)]
+pub(crate) struct Habits {
+    /// The values that they asked for came from the device.
+    are_cold: AtomicBool,
+    /// Entries that they asked for: the mean in the upper half, the mean deviation in the lower one. A number that is
+    /// overwritten by another thread is lost, and that does not matter.
+    lengths: AtomicU64,
+}
+
+impl Habits {
+    /// Whether recent scans read their values from the device.
+    pub fn are_cold(&self) -> bool {
+        self.are_cold.load(Relaxed)
+    }
+
+    /// Notes whether values came from the device.
+    pub fn note_cold(&self, is_cold: bool) {
+        // Load first: a store would take the cache line away from other threads that iterate.
+        if self.are_cold() != is_cold {
+            self.are_cold.store(is_cold, Relaxed);
+        }
+    }
+
+    /// Notes that a scan asked for so many entries. Mean and deviation follow as those of round trips do in TCP
+    /// (Jacobson 1988).
+    pub fn note_length(&self, entries: usize) {
+        let now = (entries as u64).min(u64::from(u32::MAX) / PARTS) * PARTS;
+        let lengths = match self.lengths.load(Relaxed) {
+            0 => pack(now, now / 2),
+            old => {
+                let (mean, deviation) = unpack(old);
+                let towards = |from: u64, to: u64| (3 * from + to) / 4;
+                pack(towards(mean, now), towards(deviation, now.abs_diff(mean)))
+            }
+        };
+        self.lengths.store(lengths, Relaxed);
+    }
+
+    /// How many entries a scan will surely ask for; 0 if the lengths of recent ones differ widely.
+    pub fn expected(&self) -> usize {
+        let (mean, deviation) = unpack(self.lengths.load(Relaxed));
+        (mean.saturating_sub(2 * deviation) + PARTS / 2) as usize / PARTS as usize
+    }
+}
+
+fn pack(mean: u64, deviation: u64) -> u64 {
+    mean << 32 | deviation
+}
+
+fn unpack(lengths: u64) -> (u64, u64) {
+    (lengths >> 32, lengths & u64::from(u32::MAX))
+}
+
+/// The window after one of `last` entries, while values are in memory.
+pub(crate) fn in_memory(last: usize) -> usize {
+    (last * 2).clamp(2, IN_MEMORY_MAX)
+}
+
+/// The window after `yielded` entries of a scan that should take `expected`, while values come from the device.
+pub(crate) fn cold(yielded: usize, expected: usize) -> usize {
+    let window = match expected.checked_sub(yielded) {
+        Some(rest) if rest > 0 => rest,
+        _ => COLD_MIN + (yielded - expected) / 2,
+    };
+    window.min(COLD_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(lengths: impl IntoIterator<Item = usize>) -> usize {
+        let habits = Habits::default();
+        lengths.into_iter().for_each(|length| habits.note_length(length));
+        habits.expected()
+    }
+
+    #[test]
+    fn scans_of_one_length_are_expected_to_go_on_like_that() {
+        assert_eq!(after([]), 0);
+        assert_eq!(after([100]), 0, "one says nothing");
+        assert_eq!(after([100; 30]), 100);
+        assert_eq!(after([1; 30]), 1);
+        assert_eq!(after([usize::MAX; 30]), u32::MAX as usize / PARTS as usize);
+    }
+
+    #[test]
+    fn of_scans_of_many_lengths_nothing_is_expected() {
+        assert_eq!(after((0..200).map(|n| n * 37 % 100 + 1)), 0);
+        assert!((80..=100).contains(&after((0..200).map(|n| 95 + n % 11))));
+        let longer = [100; 30].into_iter().chain([1000]);
+        assert_eq!(after(longer), 0, "one of another length, and nothing is sure");
+    }
+
+    /// A scan announces `yielded + window` entries at most.
+    #[test]
+    fn little_is_announced_in_vain() {
+        assert_eq!((cold(0, 100), cold(50, 100), cold(99, 100)), (100, 50, 1), "exactly what is expected");
+        assert_eq!((cold(0, 0), cold(8, 0), cold(100, 0)), (8, 12, 58), "half as much again");
+        assert_eq!((cold(100, 100), cold(120, 100)), (8, 18), "beyond what was expected");
+        assert_eq!((cold(0, 100_000), cold(100_000, 0)), (COLD_MAX, COLD_MAX));
+    }
+
+    #[test]
+    fn the_window_for_values_in_memory_grows_to_its_end() {
+        let mut window = 0;
+        let windows = [(); 5].map(|()| {
+            window = in_memory(window);
+            window
+        });
+        assert_eq!(windows, [2, 4, 8, 16, 16]);
+    }
+}
