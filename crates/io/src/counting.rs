@@ -220,6 +220,10 @@ impl ReadFile for CountedFile<dyn ReadFile> {
         self.inner.prefetch(offset, len);
     }
 
+    fn is_in_memory(&self, offset: u64) -> bool {
+        self.inner.is_in_memory(offset)
+    }
+
     fn expect_short_reads(&self) {
         self.inner.expect_short_reads();
     }

@@ -366,6 +366,11 @@ impl ReadFile for DiskFile {
         will_need(&self.file, offset, len);
     }
 
+    #[cfg(target_os = "linux")]
+    fn is_in_memory(&self, offset: u64) -> bool {
+        is_in_memory(&self.file, offset)
+    }
+
     fn expect_short_reads(&self) {
         read_exactly(&self.file);
     }
@@ -385,6 +390,15 @@ pub(crate) fn will_need(file: &File, offset: u64, len: u64) {
     let len = std::num::NonZeroU64::new(len);
     // A hint: if the system refuses it, the read is slower and nothing else changes.
     let _refused = rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed);
+}
+
+/// Whether a byte can be read without waiting for the device. Where the system cannot say, it is taken for that.
+#[cfg(target_os = "linux")]
+fn is_in_memory(file: &File, offset: u64) -> bool {
+    let mut byte = [0];
+    let buffers = &mut [io::IoSliceMut::new(&mut byte)];
+    let read = rustix::io::preadv2(file, buffers, offset, rustix::io::ReadWriteFlags::NOWAIT);
+    read != Err(rustix::io::Errno::AGAIN)
 }
 
 #[cfg(unix)]

@@ -100,6 +100,8 @@ struct Plan {
     faults: Vec<Fault>,
     decider: Option<Arc<Decide>>,
     injected: Vec<(u64, &'static str, PathBuf)>,
+    is_cold: bool,
+    announced: Vec<(PathBuf, u64, u64)>,
 }
 
 impl FaultyFs {
@@ -131,6 +133,28 @@ impl FaultyFs {
     /// continue. It must not use this file system.
     pub fn decide_by(&self, decider: Decider) {
         self.locked().decider = Some(Arc::from(decider));
+    }
+
+    /// From now on files seem to be on the device and not in memory, and reads that are announced are noted.
+    pub fn seem_cold(&self) {
+        self.locked().is_cold = true;
+    }
+
+    /// The reads announced since the last call: file, offset and length.
+    #[must_use]
+    pub fn take_announced(&self) -> Vec<(PathBuf, u64, u64)> {
+        std::mem::take(&mut self.locked().announced)
+    }
+
+    fn seems_cold(&self) -> bool {
+        self.locked().is_cold
+    }
+
+    fn note_announced(&self, path: &Path, offset: u64, len: u64) {
+        let mut plan = self.locked();
+        if plan.is_cold {
+            plan.announced.push((path.into(), offset, len));
+        }
     }
 
     /// The number of calls so far, including failed ones.

@@ -338,6 +338,11 @@ pub trait ReadFile: Send + Sync + Debug {
     /// Announces that `len` bytes from `offset` on will be read soon.
     fn prefetch(&self, _offset: u64, _len: u64) {}
 
+    /// Whether the byte at `offset` can be read without the device, as far as is known.
+    fn is_in_memory(&self, _offset: u64) -> bool {
+        true
+    }
+
     /// Says that reads will be short and anywhere: the system should read no more than it is asked for.
     fn expect_short_reads(&self) {}
 
@@ -363,6 +368,6 @@ pub trait MappedRead: Send + Sync + Debug {
     /// Prefetches into the processor's caches what is in memory of `len` bytes from `offset` on, if they are mapped.
     fn touch(&self, offset: u64, len: u64);
 
-    /// Whether a short read of `len` bytes from `offset` on needs no device access, as far as is known.
-    fn is_in_memory(&self, offset: u64, len: u64) -> bool;
+    /// Whether a short read of `len` bytes from `offset` on needs no device access; `None` where they are not mapped.
+    fn is_in_memory(&self, offset: u64, len: u64) -> Option<bool>;
 }

@@ -236,8 +236,8 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Box<[u8]>> {
 }
 
 impl Range {
-    /// Ends after `entries` more, whichever ends they come from. Other than after [`Iterator::take`], it knows, and reads
-    /// nothing in vain.
+    /// Ends after `entries` more, whichever ends they come from. Unlike after [`Iterator::take`], the iterator knows
+    /// its end and reads nothing in vain.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -6,9 +6,10 @@
 //!                          yielded                                yielded + window
 //! ```
 //!
-//! While values are in memory, the window grows from 2 to 16: the processor fetches 4 to 8 at a time. While they come from
-//! the device, the window is what the scan will surely ask for: up to its limit, or as many entries as recent scans of the
-//! keyspace have asked for ([`Habits`]). Beyond that, a scan is expected to go on for half as long as it already has.
+//! While values are in memory, the window grows from 2 to 16: the processor fetches 4 to 8 at a time. While they come
+//! from the device, the window is what the scan will surely ask for: up to its limit, or as many entries as recent
+//! scans of the keyspace have asked for ([`Habits`]). Beyond that, a scan is expected to go on for half as long as it
+//! already has.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -108,12 +109,12 @@ mod tests {
         assert_eq!(after([100]), 0, "one says nothing");
         assert_eq!(after([100; 30]), 100);
         assert_eq!(after([1; 30]), 1);
-        assert_eq!(after([usize::MAX; 30]), u32::MAX as usize / PARTS as usize);
+        assert_eq!(after([usize::MAX; 100]), u32::MAX as usize / PARTS as usize);
     }
 
     #[test]
-    fn of_scans_of_many_lengths_nothing_is_expected() {
-        assert_eq!(after((0..200).map(|n| n * 37 % 100 + 1)), 0);
+    fn of_scans_of_many_lengths_little_is_expected() {
+        assert!(after((0..200).map(|n| n * 37 % 100 + 1)) <= 10);
         assert!((80..=100).contains(&after((0..200).map(|n| 95 + n % 11))));
         let longer = [100; 30].into_iter().chain([1000]);
         assert_eq!(after(longer), 0, "one of another length, and nothing is sure");

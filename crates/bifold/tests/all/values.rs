@@ -3,6 +3,7 @@
 mod checkpoints;
 mod cold_log;
 mod reads;
+mod scans;
 mod space;
 
 use std::{

@@ -117,7 +117,9 @@ impl Reader {
     /// Whether a short read of `len` bytes from `offset` on needs no device access, as far as is known.
     #[must_use]
     pub fn is_in_memory(&self, offset: u64, len: u64) -> bool {
-        self.mapped.as_ref().is_none_or(|mapped| mapped.is_in_memory(offset, len))
+        let mapped = self.mapped.as_ref().and_then(|mapped| mapped.is_in_memory(offset, len));
+        // The read reports a file that cannot be opened.
+        mapped.unwrap_or_else(|| self.slot.with(|file| Ok(file.is_in_memory(offset))).unwrap_or(true))
     }
 
     /// Removes the file when the last clone is dropped. Until then it can be opened again. A failure is counted.

@@ -208,6 +208,15 @@ impl ReadFile for FaultyReader {
     }
 
     fn prefetch(&self, offset: u64, len: u64) {
+        self.fs.note_announced(&self.path, offset, len);
         self.inner.prefetch(offset, len);
+    }
+
+    fn is_in_memory(&self, offset: u64) -> bool {
+        !self.fs.seems_cold() && self.inner.is_in_memory(offset)
+    }
+
+    fn expect_short_reads(&self) {
+        self.inner.expect_short_reads();
     }
 }

@@ -176,6 +176,10 @@ impl ReadFile for MappedFile {
         self.file.prefetch(offset, len);
     }
 
+    fn is_in_memory(&self, offset: u64) -> bool {
+        self.file.is_in_memory(offset)
+    }
+
     fn expect_short_reads(&self) {
         self.file.expect_short_reads();
     }

@@ -70,13 +70,8 @@ impl Mapped {
         }
     }
 
-    /// Whether the first of the `len` bytes from `offset` on are in memory, as far as is known.
-    pub fn is_in_memory(&self, offset: u64, len: u64) -> bool {
-        self.look(offset, len).unwrap_or(true)
-    }
-
     /// Whether the first of the `len` bytes from `offset` on are in memory; `None` where they are not mapped.
-    pub fn look(&self, offset: u64, len: u64) -> Option<bool> {
+    pub fn is_in_memory(&self, offset: u64, len: u64) -> Option<bool> {
         let len = len.min(READ_MAX as u64);
         self.span(offset + len).map(|map| map.is_in_memory(offset as usize, len as usize))
     }
@@ -268,11 +263,33 @@ mod tests {
         for page in 0..PAGES {
             mapped.touch((page * page_bytes()) as u64, 1000);
             assert_eq!(read(&mapped, &file, page), Some(vec![page as u8 + 1; 1000]));
-            assert!(mapped.is_in_memory((page * page_bytes()) as u64, 90));
+            assert_eq!(mapped.is_in_memory((page * page_bytes()) as u64, 90), Some(true));
             assert!(mapped.prefetch((page * page_bytes()) as u64 + 5, 9000));
         }
         assert!(!mapped.read(Some(&file), &mut vec![0; READ_MAX + 1], 0));
         assert!(!mapped.read(Some(&file), &mut [0; 10], SPANS[1]), "beyond what is ever mapped");
+    }
+
+    /// Where temporary files are in memory, neither way can find one that is not.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn calls_and_mappings_agree_on_what_is_in_memory() {
+        use crate::fs::{FileSystem, ReadFile};
+
+        let pages = Pages::new("looks");
+        let (mapped, file) = (Mapped::default(), pages.open());
+        file.sync_all().unwrap();
+        assert!(read(&mapped, &file, 40).is_some());
+        let advise = |advice| rustix::fs::fadvise(&file, 0, None, advice).unwrap();
+        advise(rustix::fs::Advice::DontNeed);
+        advise(rustix::fs::Advice::Random);
+        let by_calls = crate::disk::DiskFs.open(&pages.0).unwrap();
+        by_calls.expect_short_reads();
+        by_calls.read_at(&mut [0; 10], 7 * page_bytes() as u64).unwrap();
+        let starts = (0..PAGES).map(|page| (page * page_bytes()) as u64);
+        let looks: Vec<_> = starts.map(|at| (mapped.is_in_memory(at, 10), Some(by_calls.is_in_memory(at)))).collect();
+        assert!(looks.iter().all(|(one, other)| one == other), "{looks:?}");
+        assert_eq!(looks[7].0, Some(true));
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Pages {
 
     #[inline]
     fn read_mapped(&self, mapped: &Mapped, file: Option<&File>, buffer: &mut [u8], offset: u64) -> bool {
-        let look = || mapped.look(offset, buffer.len() as u64);
+        let look = || mapped.is_in_memory(offset, buffer.len() as u64);
         let is_cold = self.residency.as_ref().is_some_and(|residency| residency.is_cold(look));
         if is_cold {
             return false;
@@ -182,7 +182,7 @@ impl MappedRead for Pages {
         }
     }
 
-    fn is_in_memory(&self, offset: u64, len: u64) -> bool {
-        self.mapped_up_to(offset + len).is_none_or(|mapped| mapped.is_in_memory(offset, len))
+    fn is_in_memory(&self, offset: u64, len: u64) -> Option<bool> {
+        self.mapped_up_to(offset + len)?.is_in_memory(offset, len)
     }
 }

@@ -1,0 +1,115 @@
+//! How far scans read ahead.
+
+use std::{path::Path, sync::Arc};
+
+use bifold::{Db, Env, Placement};
+use bifold_io::{faulty::FaultyFs, memory::MemoryFs};
+
+use super::{SEPARATED, key, separated, update_all, value};
+
+const KEYS: u32 = 2000;
+
+/// A database whose values seem to be on the device. Its value files have the values in the order of the keys.
+fn cold(placement: Placement) -> (Db, FaultyFs) {
+    let faulty = FaultyFs::over_memory(MemoryFs::default());
+    let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+    let db = Db::open_in(env, Path::new("/db"), separated(placement)).unwrap();
+    (0..KEYS).for_each(|n| db.put(key(n), value(n, 1)).unwrap());
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    faulty.seem_cold();
+    (db, faulty)
+}
+
+/// The bytes of value files that were announced.
+fn announced(faulty: &FaultyFs) -> u64 {
+    let all = faulty.take_announced();
+    all.iter().filter(|(path, ..)| path.extension().is_some_and(|kind| kind == "val")).map(|(.., len)| len).sum()
+}
+
+/// At most so many bytes of a record are not value.
+const FRAME_BYTES: u64 = 40;
+
+/// Bytes of the values of these entries.
+fn bytes(from: u32, entries: u32) -> u64 {
+    (from..from + entries).map(|n| value(n, 1).len() as u64).sum()
+}
+
+#[test]
+fn a_limit_is_kept_from_both_ends() {
+    for placement in SEPARATED {
+        let (db, _) = cold(placement);
+        for limit in [0, 1, 2, 17, 300] {
+            let found = |range: &mut dyn Iterator<Item = bifold::Result<bifold::Pair>>| -> Vec<_> {
+                range.map(|pair| pair.unwrap().into_parts().unwrap()).collect()
+            };
+            let mut expected: Vec<_> = (50..50 + limit).map(|n| (key(n).into_bytes().into(), value(n, 1))).collect();
+            let as_found = |all: &[(Box<[u8]>, Vec<u8>)]| -> Vec<_> {
+                all.iter().map(|(key, value)| (key.clone(), bifold::Value::from(&value[..]))).collect()
+            };
+            assert_eq!(found(&mut db.range(key(50)..).limit(limit as usize)), as_found(&expected));
+            assert_eq!(
+                found(&mut db.range(key(50)..).limit(limit as usize + 1).limit(limit as usize).take(400)).len(),
+                limit as usize
+            );
+            expected.reverse();
+            assert_eq!(found(&mut db.range(..key(50 + limit)).rev().take(limit as usize)), as_found(&expected));
+            assert_eq!(found(&mut db.range(..key(50 + limit)).limit(limit as usize).rev()), as_found(&expected));
+        }
+        let (mut both, mut keys) = (db.range(key(10)..key(20)).limit(5), Vec::new());
+        while let Some(pair) = if keys.len() % 2 == 0 { both.next() } else { both.next_back() } {
+            keys.push(pair.unwrap().key().to_vec());
+        }
+        assert_eq!(keys, [10, 19, 11, 18, 12].map(|n| key(n).into_bytes()), "{placement:?}");
+    }
+}
+
+#[test]
+fn nothing_is_announced_beyond_a_limit() {
+    for placement in SEPARATED {
+        let (db, faulty) = cold(placement);
+        for from in [0, 100, 700, 701] {
+            let range = db.range(key(from)..).limit(50);
+            assert_eq!(range.map(|pair| pair.unwrap().value().unwrap().len() as u64).sum::<u64>(), bytes(from, 50));
+            let announced = announced(&faulty);
+            let asked = bytes(from, 50);
+            assert!(
+                (asked / 2..asked + 50 * FRAME_BYTES).contains(&announced),
+                "{placement:?}: {announced} of {asked}"
+            );
+        }
+    }
+}
+
+#[test]
+fn scans_of_one_length_announce_what_they_use() {
+    for placement in SEPARATED {
+        let (db, faulty) = cold(placement);
+        let scan = |from: u32, entries: u32| {
+            let _earlier = faulty.take_announced();
+            let range = db.range(key(from)..).take(entries as usize);
+            assert_eq!(
+                range.map(|pair| pair.unwrap().value().unwrap().len() as u64).sum::<u64>(),
+                bytes(from, entries)
+            );
+            (announced(&faulty), bytes(from, entries))
+        };
+        (0..30).for_each(|n| _ = scan(n * 17, 50));
+        let (announced, asked) = scan(600, 50);
+        assert!((asked..asked + 50 * FRAME_BYTES).contains(&announced), "{placement:?}: {announced} of {asked}");
+        // A longer one goes on, and announces at most half as much again as it uses.
+        let (announced, asked) = scan(300, 600);
+        assert!((asked * 9 / 10..asked * 2).contains(&announced), "{placement:?}: {announced} of {asked}");
+    }
+}
+
+#[test]
+fn keys_alone_announce_no_values() {
+    for placement in SEPARATED {
+        let (db, faulty) = cold(placement);
+        update_all(&db, KEYS, 1);
+        let _earlier = faulty.take_announced();
+        assert_eq!(db.range(key(0)..).filter(|pair| pair.as_ref().unwrap().key() >= &b""[..]).count(), KEYS as usize);
+        assert_eq!(announced(&faulty), 0, "{placement:?}");
+    }
+}
