@@ -40,6 +40,9 @@ const EPOCH_BITS: u32 = 20;
 /// The cache keeps a whole record if the record is larger than its value by no more than this, in bytes.
 const RECORD_OVERHEAD_MAX: usize = 128;
 
+/// So many keys are looked up before their values are read: more than a device serves at once.
+const BATCH_MAX: usize = 128;
+
 /// A version that is not a deletion, with its value not read yet.
 enum Live<'v> {
     /// The value, in a memtable of the view.
@@ -50,6 +53,16 @@ enum Live<'v> {
     PointerInMemtable(&'v [u8], SeqNo),
     /// An encoded pointer, sharing the buffer of its block, and the version's number.
     PointerInBlock(Value, SeqNo),
+}
+
+impl Live<'_> {
+    fn encoded_pointer(&self) -> Option<&[u8]> {
+        match self {
+            Live::InMemtable(_) | Live::InBlock(_) => None,
+            Live::PointerInMemtable(pointer, _) => Some(pointer),
+            Live::PointerInBlock(pointer, _) => Some(pointer),
+        }
+    }
 }
 
 impl Engine {
@@ -79,13 +92,16 @@ impl Engine {
         Ok(found)
     }
 
-    /// The newest value of `key` in `view` that is not newer than `snapshot`, which is open. The view may be out of
+    /// The value of a version that was found in `view` and that `snapshot`, which is open, sees. The view may be out of
     /// date: if the value has moved since, this looks it up in a newer view.
-    ///
-    /// # Errors
-    /// I/O errors and corruption.
-    pub fn find_in(&self, tree: &Tree, view: &View, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
-        match self.look(tree, (view, &view.values), key, snapshot)? {
+    fn find_in(
+        &self,
+        tree: &Tree,
+        view: &View,
+        (key, live): (&[u8], Live<'_>),
+        snapshot: SeqNo,
+    ) -> Result<Option<Value>> {
+        match self.value_of(tree, (view, &view.values), key, live)? {
             Looked::Answer(value) => Ok(value),
             Looked::Moved(_) => self.find_moved(tree, &view.values, key, snapshot),
         }
@@ -133,12 +149,20 @@ impl Engine {
     }
 
     fn look(&self, tree: &Tree, (view, values): (&View, &Values), key: &[u8], snapshot: SeqNo) -> Result<Looked> {
-        let (pointer, seqno) = match self.newest(view, key, snapshot)? {
-            None => return Ok(Looked::Answer(None)),
-            Some(Live::InMemtable(value)) => return Ok(Looked::Answer(Some(Value::copy_of(value)))),
-            Some(Live::InBlock(value)) => return Ok(Looked::Answer(Some(value))),
-            Some(Live::PointerInMemtable(pointer, seqno)) => (decode_pointer(tree, pointer)?, seqno),
-            Some(Live::PointerInBlock(pointer, seqno)) => (decode_pointer(tree, &pointer)?, seqno),
+        match self.newest(view, key, snapshot)? {
+            None => Ok(Looked::Answer(None)),
+            Some(live) => self.value_of(tree, (view, values), key, live),
+        }
+    }
+
+    /// The value of a version found in `view`.
+    #[inline]
+    fn value_of(&self, tree: &Tree, (view, values): (&View, &Values), key: &[u8], live: Live<'_>) -> Result<Looked> {
+        let (pointer, seqno) = match live {
+            Live::InMemtable(value) => return Ok(Looked::Answer(Some(Value::copy_of(value)))),
+            Live::InBlock(value) => return Ok(Looked::Answer(Some(value))),
+            Live::PointerInMemtable(pointer, seqno) => (decode_pointer(tree, pointer)?, seqno),
+            Live::PointerInBlock(pointer, seqno) => (decode_pointer(tree, &pointer)?, seqno),
         };
         let value = match view.settings.options.values.cache {
             CachedValues::None => values.read(key, seqno, pointer, IoSource::Get)?,
@@ -193,7 +217,8 @@ impl Engine {
         }))
     }
 
-    /// The newest values of `keys` in one consistent view.
+    /// The newest values of `keys` in one consistent view. Separated values are prefetched, a batch at a time, so they
+    /// come from the device concurrently.
     ///
     /// # Errors
     /// As [`Engine::get`].
@@ -204,7 +229,23 @@ impl Engine {
         snapshot: SeqNo,
     ) -> Result<Vec<Option<Value>>> {
         let view = arc_swap::Guard::into_inner(self.present(tree)?);
-        keys.into_iter().map(|key| self.find_in(tree, &view, key.as_ref(), snapshot)).collect()
+        let keys: Vec<K> = keys.into_iter().collect();
+        let mut all = Vec::with_capacity(keys.len());
+        for batch in keys.chunks(BATCH_MAX) {
+            let find = |key: &K| self.newest(&view, key.as_ref(), snapshot);
+            let found: Vec<Option<Live<'_>>> = batch.iter().map(find).collect::<Result<_>>()?;
+            // A damaged pointer is reported when its value is read.
+            let encoded = found.iter().flatten().filter_map(Live::encoded_pointer);
+            let pointers: Vec<Pointer> = encoded.filter_map(|encoded| pointer::decode(encoded).ok()).collect();
+            if pointers.len() > 1 {
+                let _are_cold = view.values.prefetch(&pointers);
+            }
+            for (key, live) in batch.iter().zip(found) {
+                let value = live.map(|live| self.find_in(tree, &view, (key.as_ref(), live), snapshot));
+                all.push(value.transpose()?.flatten());
+            }
+        }
+        Ok(all)
     }
 
     /// The newest value of `key` whatever the snapshots: for conditions checked under the commit lock.

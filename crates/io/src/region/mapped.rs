@@ -274,7 +274,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn calls_and_mappings_agree_on_what_is_in_memory() {
-        use crate::fs::{FileSystem, ReadFile};
+        use crate::fs::FileSystem;
 
         let pages = Pages::new("looks");
         let (mapped, file) = (Mapped::default(), pages.open());

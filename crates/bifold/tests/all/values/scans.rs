@@ -104,6 +104,20 @@ fn scans_of_one_length_announce_what_they_use() {
 }
 
 #[test]
+fn values_of_a_multi_get_are_announced() {
+    for placement in SEPARATED {
+        let (db, faulty) = cold(placement);
+        let keys = || (0..300).map(|n| n * 13 % (KEYS + 500));
+        let found = db.multi_get(keys().map(key)).unwrap();
+        for (n, found) in keys().zip(found) {
+            assert_eq!(found.as_deref(), (n < KEYS).then(|| value(n, 1)).as_deref(), "{placement:?}: key {n}");
+        }
+        let asked: u64 = keys().filter(|&n| n < KEYS).map(|n| bytes(n, 1)).sum();
+        assert!(announced(&faulty) >= asked, "{placement:?}");
+    }
+}
+
+#[test]
 fn keys_alone_announce_no_values() {
     for placement in SEPARATED {
         let (db, faulty) = cold(placement);
