@@ -23,6 +23,7 @@ use bifold_index::{
     merge::{MergeCursor, Source},
     range_tombstones::RangeTombstones,
     table::ReadMode,
+    version::{RunCursor, run},
     visible::{Item, Visible},
 };
 
@@ -85,10 +86,19 @@ struct Pinned {
 }
 
 enum State {
+    /// Nothing was asked for yet.
+    Fresh(Box<Fresh>),
     Walking(Box<Visible>),
     /// It could not begin; the error is yielded once.
     Failed(Option<bifold_contract::Error>),
     Done,
+}
+
+/// What an iterator begins with.
+struct Fresh {
+    view: Arc<View>,
+    bounds: KeyBounds,
+    seqno: SeqNo,
 }
 
 /// A key and its value, which is fetched on demand.
@@ -173,7 +183,7 @@ impl Engine {
         let values = Arc::clone(&view.values);
         let state = match self.readable(tree) {
             Ok(()) if is_empty(&bounds) => State::Done,
-            Ok(()) => State::Walking(Box::new(walk(view, bounds, snapshot.seqno))),
+            Ok(()) => State::Fresh(Box::new(Fresh { view, bounds, seqno: snapshot.seqno })),
             Err(error) => State::Failed(Some(error)),
         };
         let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
@@ -193,15 +203,27 @@ fn is_empty((lower, upper): &KeyBounds) -> bool {
     }
 }
 
-fn walk(view: Arc<View>, (lower, upper): KeyBounds, snapshot: SeqNo) -> Visible {
-    let tombstones = RangeTombstones::new(&visible_tombstones(&view, snapshot));
+/// Begins to walk. If `ahead` is given, the first merge announces the blocks of so many entries from the lower bound on,
+/// should they come from the device.
+fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<usize>) -> Visible {
+    let Fresh { view, bounds: (lower, upper), seqno } = fresh;
+    let tombstones = RangeTombstones::new(&visible_tombstones(&view, seqno));
     let (from, to) = (key_of(&lower), key_of(&upper));
+    let is_first = AtomicBool::new(ahead.is_some());
     let make = Box::new(move || {
         let memtables = view.layers().filter(|l| !l.memtable.is_empty()).map(|l| Source::Memtable(l.memtable.cursor()));
         let streams = view.version.streams_overlapping(from.as_deref(), to.as_deref());
-        MergeCursor::new(memtables.chain(streams.map(|stream| Source::Run(stream.cursor(ReadMode::Scan)))).collect())
+        let mut runs: Vec<RunCursor> = streams.map(|stream| stream.cursor(ReadMode::Scan)).collect();
+        if let (Some(from), Some(entries)) = (&from, ahead)
+            && is_first.swap(false, Relaxed)
+            && pinned.tree.scans.are_tables_cold(|| run::is_cold(&mut runs, from))
+            && entries > 0
+        {
+            run::announce(&mut runs, from, entries as u64);
+        }
+        MergeCursor::new(memtables.chain(runs.into_iter().map(Source::Run)).collect())
     });
-    Visible::new(make, tombstones, snapshot, lower, upper)
+    Visible::new(make, tombstones, seqno, lower, upper)
 }
 
 /// Every range tombstone of the view that `snapshot` sees.
@@ -259,6 +281,7 @@ impl Range {
         if self.left == Some(0) {
             return None;
         }
+        self.begin(end);
         self.look_ahead(end);
         let (this, other) = match end {
             End::Front => (&mut self.front, &mut self.back),
@@ -273,7 +296,7 @@ impl Range {
                     return error.take().map(Err);
                 }
                 // The ends have met: the rest is what the other end has read ahead.
-                State::Walking(_) | State::Done => other.items.pop_back()?,
+                State::Fresh(_) | State::Walking(_) | State::Done => other.items.pop_back()?,
             },
         };
         this.yielded += 1;
@@ -281,6 +304,19 @@ impl Range {
         self.pinned.engine.counters.scanned(item.key.len() + item.payload.len());
         let pinned = Arc::clone(&self.pinned);
         Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
+    }
+
+    /// Begins to walk if nothing was asked for yet.
+    fn begin(&mut self, end: End) {
+        if let State::Fresh(_) = self.state
+            && let State::Fresh(fresh) = std::mem::replace(&mut self.state, State::Done)
+        {
+            let ahead = match end {
+                End::Front => Some(self.left.unwrap_or_else(|| self.pinned.tree.scans.expected())),
+                End::Back => None,
+            };
+            self.state = State::Walking(Box::new(walk(*fresh, Arc::clone(&self.pinned), ahead)));
+        }
     }
 
     /// Refills the window of one end once it is at most half full.
@@ -325,8 +361,9 @@ impl Range {
 impl Drop for Range {
     fn drop(&mut self) {
         let scans = &self.pinned.tree.scans;
-        if scans.are_cold() && self.pinned.values_asked.load(Relaxed) {
-            scans.note_length(self.front.yielded + self.back.yielded);
+        let yielded = self.front.yielded + self.back.yielded;
+        if yielded > 0 && scans.have_lengths() {
+            scans.note_length(yielded);
         }
     }
 }

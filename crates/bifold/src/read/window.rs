@@ -11,7 +11,10 @@
 //! scans of the keyspace have asked for ([`Habits`]). Beyond that, a scan is expected to go on for half as long as it
 //! already has.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
+};
 
 /// The largest window for values in memory.
 const IN_MEMORY_MAX: usize = 16;
@@ -25,11 +28,24 @@ const COLD_MIN: usize = 8;
 /// Lengths are counted in parts of an entry.
 const PARTS: u64 = 16;
 
+/// While all is in memory, one scan in so many looks at tables: a look takes a system call.
+const SCANS_PER_LOOK: u32 = 16;
+
+/// After a look has found something on the device, the next ones look, too, until so many have not.
+const LOOKS_COLD: u8 = 16;
+
+thread_local! {
+    /// Scans so far. A count that threads shared would cost each of their scans a cache miss.
+    static SCANS: Cell<u32> = const { Cell::new(0) };
+}
+
 /// What recent scans of a keyspace were like.
 #[derive(Debug, Default)]
 pub(crate) struct Habits {
     /// The values that they asked for came from the device.
     are_cold: AtomicBool,
+    /// More than 0 while tables have blocks that are not in memory: how many more looks must find none.
+    cold_tables: AtomicU8,
     /// Entries that they asked for: the mean in the upper half, the mean deviation in the lower one. A number that is
     /// overwritten by another thread is lost, and that does not matter.
     lengths: AtomicU64,
@@ -47,6 +63,29 @@ impl Habits {
         if self.are_cold() != is_cold {
             self.are_cold.store(is_cold, Relaxed);
         }
+    }
+
+    /// Whether blocks of tables came from the device. Now and then, and while they do, `look` finds out.
+    pub fn are_tables_cold(&self, look: impl FnOnce() -> bool) -> bool {
+        let left = self.cold_tables.load(Relaxed);
+        let is_due = left > 0
+            || SCANS.with(|scans| {
+                scans.set(scans.get().wrapping_add(1));
+                scans.get().is_multiple_of(SCANS_PER_LOOK)
+            });
+        if !is_due {
+            return false;
+        }
+        let left_now = if look() { LOOKS_COLD } else { left.saturating_sub(1) };
+        if left_now != left {
+            self.cold_tables.store(left_now, Relaxed);
+        }
+        left_now > 0
+    }
+
+    /// Whether lengths are noted: in memory they decide nothing.
+    pub fn have_lengths(&self) -> bool {
+        self.are_cold() || self.cold_tables.load(Relaxed) > 0
     }
 
     /// Notes that a scan asked for so many entries. Mean and deviation follow as those of round trips do in TCP

@@ -72,6 +72,45 @@ impl TableCursor {
         Self { table, mode, index: None, at: None, block: BlockCursor::default(), ahead, failed: None }
     }
 
+    /// Announces that about `bytes` will be read from `key` on, before it is placed there.
+    ///
+    /// # Errors
+    /// I/O errors and corruption, of the index.
+    pub fn expect(&mut self, key: &[u8], bytes: u64) -> Result<()> {
+        let Some(content) = self.index()? else { return Ok(()) };
+        let index = self.parse(&content)?;
+        let first = index.find(key);
+        if first >= index.blocks() {
+            return Ok(());
+        }
+        let mut place = self.table.file.place(&index, first)?;
+        let mut next = first + 1;
+        // On average half of the first block comes before the key.
+        let bytes = bytes + place.len() / 2;
+        while place.len() < bytes && next < index.blocks() {
+            place.end = self.table.file.place(&index, next)?.end;
+            next += 1;
+        }
+        self.ahead.expect(&self.table.file, place);
+        Ok(())
+    }
+
+    /// Whether the block that may have `key` must come from the device; `None` if there is none.
+    ///
+    /// # Errors
+    /// I/O errors and corruption, of the index.
+    pub fn is_cold(&mut self, key: &[u8]) -> Result<Option<bool>> {
+        let Some(content) = self.index()? else { return Ok(None) };
+        let index = self.parse(&content)?;
+        let at = index.find(key);
+        if at >= index.blocks() {
+            return Ok(None);
+        }
+        let place = self.table.file.place(&index, at)?;
+        let is_cached = self.table.cached_block(place).is_some();
+        Ok(Some(!is_cached && !self.table.file.reader.is_in_memory(place.start, place.len())))
+    }
+
     /// Jumps to the block that `choose` returns and places the cursor with `enter`. Continues block by block in
     /// `direction` until there is a current entry.
     fn place(

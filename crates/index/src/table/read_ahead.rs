@@ -31,6 +31,8 @@ pub(super) struct ReadAhead {
     max_bytes: u64,
     /// A window of the full size was read before.
     is_long: bool,
+    /// Up to here a scan is expected to read, where it is announced.
+    expected_end: u64,
     source: IoSource,
     /// The file opened once more for a compaction, which reads all of it: the system may read ahead. Readers of the
     /// table share the other one, where the system reads what it is asked for and nothing more.
@@ -47,9 +49,16 @@ impl ReadAhead {
             first_bytes,
             max_bytes,
             is_long: false,
+            expected_end: 0,
             source,
             in_order: None,
         }
+    }
+
+    /// Announces `place`, from the block on where a cursor will begin. Windows end where it does, too.
+    pub(super) fn expect(&mut self, file: &TableFile, place: Place) {
+        file.reader.prefetch(place.start, place.len());
+        self.expected_end = place.end;
     }
 
     /// The block at `place`, if it is in memory.
@@ -68,6 +77,11 @@ impl ReadAhead {
         direction: Direction,
     ) -> Result<Value> {
         let block = file.place(index, at)?;
+        let is_expected = direction == Direction::Forward && block.start < self.expected_end;
+        let window_bytes = match is_expected {
+            true => (self.expected_end - block.start).min(self.max_bytes),
+            false => self.window_bytes,
+        };
         let mut place = block;
         let mut next = at;
         loop {
@@ -81,7 +95,7 @@ impl ReadAhead {
             }
             let neighbour = file.place(index, next)?;
             let grown = Place { start: place.start.min(neighbour.start), end: place.end.max(neighbour.end) };
-            if grown.len() > self.window_bytes {
+            if grown.len() > window_bytes {
                 break;
             }
             place = grown;
@@ -89,8 +103,10 @@ impl ReadAhead {
         if self.is_long && self.source != IoSource::Compaction {
             self.announce_next(file, place, direction);
         }
-        self.is_long = self.window_bytes == self.max_bytes;
-        self.window_bytes = (self.window_bytes * 2).min(self.max_bytes);
+        if !is_expected {
+            self.is_long = self.window_bytes == self.max_bytes;
+            self.window_bytes = (self.window_bytes * 2).min(self.max_bytes);
+        }
         let buffer = self.fill(file, place)?;
         file.block_in(buffer, place.start, block)
     }

@@ -15,6 +15,8 @@ use crate::{
 pub struct TableRun {
     id: RunId,
     tables: Vec<Arc<Table>>,
+    /// Entries and bytes of all tables.
+    size: (u64, u64),
     /// The common prefix of the smallest and the largest keys of all tables.
     prefix: Box<[u8]>,
     /// The heads of their smallest keys after the prefix.
@@ -55,7 +57,11 @@ impl TableRun {
             if table.meta().unbounded { u64::MAX } else { head(&largest[prefix.len()..]) }
         };
         let largest_heads = tables.iter().zip(&keys).map(largest_head).collect();
-        Ok(Self { id, smallest_heads, largest_heads, prefix: prefix.into(), tables })
+        let size = tables
+            .iter()
+            .map(|table| table.meta())
+            .fold((0, 0), |(entries, bytes), meta| (entries + meta.entries, bytes + meta.bytes));
+        Ok(Self { id, size, smallest_heads, largest_heads, prefix: prefix.into(), tables })
     }
 
     /// The table that may hold `key`. Compares heads, and reads tables only if heads tie.
@@ -115,6 +121,9 @@ impl TableRun {
     }
 }
 
+/// At most so many bytes of a run are announced at once: what a device reads in a fraction of a millisecond.
+const ANNOUNCED_MAX: u64 = 256 << 10;
+
 /// A position in a run. Reads one table at a time.
 #[derive(Debug)]
 pub struct RunCursor {
@@ -131,7 +140,36 @@ enum Direction {
     Backward,
 }
 
+/// Announces that the next `entries` from `key` on will be read from all of these runs together: from each the share
+/// that it has of all entries. So the device reads their blocks concurrently. An index that cannot be read is reported
+/// when it is used.
+pub fn announce(runs: &mut [RunCursor], key: &[u8], entries: u64) {
+    let all: u64 = runs.iter().map(|cursor| cursor.run.size.0).sum();
+    for cursor in runs {
+        // A share of the entries is at most all of them.
+        let bytes = u128::from(cursor.run.size.1) * u128::from(entries) / u128::from(all.max(1));
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).min(ANNOUNCED_MAX);
+        let _reported_later = cursor.table_at(key).map_or(Ok(()), |table| table.expect(key, bytes));
+    }
+}
+
+/// Whether the block of the largest run that may have `key` must come from the device, as far as is known.
+pub fn is_cold(runs: &mut [RunCursor], key: &[u8]) -> bool {
+    let largest = runs.iter_mut().max_by_key(|cursor| cursor.run.size.1);
+    let table = largest.and_then(|cursor| cursor.table_at(key));
+    table.and_then(|table| table.is_cold(key).ok().flatten()).unwrap_or(false)
+}
+
 impl RunCursor {
+    /// The cursor of the table that may have `key`, before anything is read with it.
+    fn table_at(&mut self, key: &[u8]) -> Option<&mut TableCursor> {
+        let at = self.run.position(key).unwrap_or(0);
+        if self.at.as_ref().is_none_or(|(open_at, _)| *open_at != at) {
+            self.at = Some((at, self.run.tables.get(at)?.cursor(self.mode)));
+        }
+        self.at.as_mut().map(|(_, cursor)| cursor)
+    }
+
     /// Turns to table `at` and takes up a position by `enter`; goes on from table to table as long as that leads
     /// nowhere.
     fn place(

@@ -23,8 +23,13 @@ fn cold(placement: Placement) -> (Db, FaultyFs) {
 
 /// The bytes of value files that were announced.
 fn announced(faulty: &FaultyFs) -> u64 {
+    announced_of("val", faulty)
+}
+
+/// The bytes of files of this kind that were announced.
+fn announced_of(kind: &str, faulty: &FaultyFs) -> u64 {
     let all = faulty.take_announced();
-    all.iter().filter(|(path, ..)| path.extension().is_some_and(|kind| kind == "val")).map(|(.., len)| len).sum()
+    all.iter().filter(|(path, ..)| path.extension().is_some_and(|of| of == kind)).map(|(.., len)| len).sum()
 }
 
 /// At most so many bytes of a record are not value.
@@ -126,4 +131,38 @@ fn keys_alone_announce_no_values() {
         assert_eq!(db.range(key(0)..).filter(|pair| pair.as_ref().unwrap().key() >= &b""[..]).count(), KEYS as usize);
         assert_eq!(announced(&faulty), 0, "{placement:?}");
     }
+}
+
+/// Several runs, each with a share of the entries; a block of each is read in part.
+#[test]
+fn blocks_of_tables_are_announced_once_scans_come_from_the_device() {
+    let faulty = FaultyFs::over_memory(MemoryFs::default());
+    let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+    let mut options = separated(Placement::Inline);
+    options.memtable_bytes = 1 << 20;
+    options.keyspace.table_bytes = 1 << 20;
+    let block_bytes = options.keyspace.block_bytes as u64;
+    let db = Db::open_in(env, Path::new("/db"), options).unwrap();
+    let filled = |part: u32| (0..KEYS).filter(|n| n % 3 == part).for_each(|n| db.put(key(n), value(n, 1)).unwrap());
+    (0..3).for_each(|part| {
+        filled(part);
+        db.flush().unwrap();
+    });
+    db.wait_idle().unwrap();
+    let scan = |from: u32, limit: usize| {
+        let range = db.range(key(from)..).limit(limit);
+        assert_eq!(
+            range.map(|pair| pair.unwrap().value().unwrap().len() as u64).sum::<u64>(),
+            bytes(from, limit as u32)
+        );
+    };
+    (0..32).for_each(|n| scan(n * 13, 40));
+    assert_eq!(announced_of("tbl", &faulty), 0, "in memory");
+    faulty.seem_cold();
+    // One scan in a few looks.
+    (0..16).for_each(|n| scan(600 + n * 13, 40));
+    assert!(announced_of("tbl", &faulty) > 0);
+    scan(1500, 100);
+    let (announced, asked) = (announced_of("tbl", &faulty), bytes(1500, 100));
+    assert!((asked / 2..asked + 100 * FRAME_BYTES + 8 * block_bytes).contains(&announced), "{announced} of {asked}");
 }
