@@ -203,8 +203,8 @@ fn is_empty((lower, upper): &KeyBounds) -> bool {
     }
 }
 
-/// Begins to walk. If `ahead` is given, the first merge announces the blocks of so many entries from the lower bound on,
-/// should they come from the device.
+/// Begins to walk. If `ahead` is given, the first merge announces the blocks of so many entries from the lower bound
+/// on, should they come from the device.
 fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<usize>) -> Visible {
     let Fresh { view, bounds: (lower, upper), seqno } = fresh;
     let tombstones = RangeTombstones::new(&visible_tombstones(&view, seqno));

@@ -145,12 +145,11 @@ pub fn scan(args: &ScanArgs, global: &Global, out: &mut Output) -> Result<()> {
         return Err(Failure::trouble("--from comes after --to: swap them (for descending order use --reverse)"));
     }
     let (_db, keyspace) = open::existing_keyspace(&args.db, global, Access::ReadOnly)?;
-    let range = range(&keyspace, prefix, from, to);
-    let limit = args.limit.unwrap_or(usize::MAX);
+    let range = range(&keyspace, prefix, from, to).limit(args.limit.unwrap_or(usize::MAX));
     let pairs: Box<dyn Iterator<Item = bifold::Result<Pair>>> =
         if args.reverse { Box::new(range.rev()) } else { Box::new(range) };
     let mut line = Vec::new();
-    for pair in pairs.take(limit) {
+    for pair in pairs {
         let pair = pair?;
         // Without its value an entry costs no value read.
         let value = if args.keys_only { None } else { Some(pair.value()?) };

@@ -81,9 +81,20 @@ impl Reader {
     /// The file system's, including those of opening the file; "unexpected end of file" when the file is too short.
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64, source: IoSource) -> Result<()> {
-        if !self.mapped.as_ref().is_some_and(|mapped| mapped.read(buffer, offset)) {
-            self.slot.with(|file| file.read_at(buffer, offset))?;
+        if self.mapped.as_ref().is_some_and(|mapped| mapped.read(buffer, offset)) {
+            self.slot.dir.counters.count_read(source, buffer.len());
+            return Ok(());
         }
+        self.call_at(buffer, offset, source)
+    }
+
+    /// Fills `buffer` with the bytes from `offset` on by a call, even if they are mapped: where each page is read once,
+    /// mapping it takes longer.
+    ///
+    /// # Errors
+    /// As [`Reader::read_at`].
+    pub fn call_at(&self, buffer: &mut [u8], offset: u64, source: IoSource) -> Result<()> {
+        self.slot.with(|file| file.read_at(buffer, offset))?;
         self.slot.dir.counters.count_read(source, buffer.len());
         Ok(())
     }

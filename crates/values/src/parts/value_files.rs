@@ -48,7 +48,7 @@ use crate::placement::FilesHeld;
 
 pub use self::{
     copies::Copy,
-    file::{Extent, ValueFile},
+    file::{Extent, ReadBy, ValueFile},
     left_out::UNREADABLE,
     owners::owners,
     recovery::{name_again, restore_names, verify, verify_tail},
@@ -409,7 +409,7 @@ impl ValueFiles {
     pub fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Value>> {
         let all = self.all.load();
         let Some(file) = all.get(&pointer.file) else { return Ok(None) };
-        let (bytes, offset) = (file.read_bytes(pointer, source)?, pointer.offset);
+        let (bytes, offset) = (file.read_bytes(pointer, source, self.way(source))?, pointer.offset);
         value::read_value(bytes, file.id, offset, key).map(Some).map_err(|damage| damage.of(file.reader.path()))
     }
 

@@ -142,7 +142,7 @@ impl Shared {
     ) -> Result<Option<Value>> {
         let epoch = table.properties.epoch;
         if pointer.epoch == epoch {
-            let bytes = table.file.read_bytes(pointer, source)?;
+            let bytes = table.file.read_bytes(pointer, source, self.files.way(source))?;
             let value = value::read_value(bytes, table.file.id, pointer.offset, key);
             return value.map(Some).map_err(|damage| damage.of(table.file.reader().path()));
         }
@@ -171,7 +171,7 @@ impl Shared {
         if at.offset + u64::from(at.len) > table.properties.values_end {
             return Ok(None);
         }
-        let bytes = table.file.read_bytes(at, source)?;
+        let bytes = table.file.read_bytes(at, source, self.files.way(source))?;
         let found = value::read_version(bytes, table.file.id, at.offset, key).ok();
         let is_it = |written: SeqNo| written == seqno || planted!("trust_handles");
         Ok(found.filter(|(written, _)| is_it(*written)).map(|(_, value)| value))

@@ -95,7 +95,7 @@ impl Sample {
         let progress = Progress::count("sampling entries", places.len() as u64);
         for (at, place) in places.iter().enumerate() {
             let mut seen = 0;
-            for pair in keyspace.range(place.clone()..).take(ENTRIES) {
+            for pair in keyspace.range(place.clone()..).limit(ENTRIES) {
                 let pair = pair?;
                 if places.get(at + 1).is_some_and(|next| pair.key() >= &next[..]) {
                     break;

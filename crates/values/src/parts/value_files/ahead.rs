@@ -9,9 +9,9 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use bifold_contract::{FileId, Pointer};
+use bifold_contract::{FileId, IoSource, Pointer};
 
-use super::{ValueFile, ValueFiles};
+use super::{ValueFile, ValueFiles, file::ReadBy};
 
 /// Whether values are in memory is checked once in so many announcements while they are: the check takes a system call.
 const LOOKS_EVERY: u64 = 4;
@@ -75,6 +75,12 @@ impl ValueFiles {
             }
         }
         false
+    }
+
+    /// How to read a value. A scan of values from the device reads each page once: mapping it would take as long and
+    /// leave it in the process's resident set.
+    pub fn way(&self, source: IoSource) -> ReadBy {
+        if source == IoSource::Scan && self.are_cold.load(Relaxed) { ReadBy::Call } else { ReadBy::AnyWay }
     }
 }
 

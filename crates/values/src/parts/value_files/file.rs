@@ -24,6 +24,15 @@ pub struct Extent {
     pub largest: Box<[u8]>,
 }
 
+/// How the bytes of a record are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadBy {
+    /// Through mapped pages or by a call, whichever is better where records are read again.
+    AnyWay,
+    /// By a call.
+    Call,
+}
+
 /// One value file.
 #[derive(Debug)]
 pub struct ValueFile {
@@ -136,7 +145,7 @@ impl ValueFile {
     ///
     /// # Errors
     /// I/O errors; corruption when the file ends before that.
-    pub fn read_bytes(&self, pointer: Pointer, source: IoSource) -> Result<Arc<[u8]>> {
+    pub fn read_bytes(&self, pointer: Pointer, source: IoSource, by: ReadBy) -> Result<Arc<[u8]>> {
         let end = self.len().max(self.reader.len());
         if pointer.offset.saturating_add(u64::from(pointer.len)) > end {
             let (expected, found) = (format!("{} bytes", pointer.len), format!("a file of {end} bytes"));
@@ -144,7 +153,10 @@ impl ValueFile {
         }
         let mut bytes = zeroed(pointer.len as usize);
         if let Some(bytes) = Arc::get_mut(&mut bytes) {
-            self.reader.read_at(bytes, pointer.offset, source)?;
+            match by {
+                ReadBy::AnyWay => self.reader.read_at(bytes, pointer.offset, source)?,
+                ReadBy::Call => self.reader.call_at(bytes, pointer.offset, source)?,
+            }
         }
         Ok(bytes)
     }
