@@ -262,13 +262,15 @@ impl Range {
     /// its end and reads nothing in vain.
     ///
     /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # let db = bifold::Db::open(dir.path())?;
+    /// # let dir = std::env::temp_dir().join(format!("bifold-doc-limit-{}", std::process::id()));
+    /// # let db = bifold::Db::open(&dir)?;
     /// # for n in 0..10u8 { db.put([n], b"value")?; }
     /// let mut page = db.range([3]..).limit(2);
     /// assert_eq!(page.next().unwrap()?.key(), [3]);
     /// assert_eq!(page.next().unwrap()?.key(), [4]);
     /// assert!(page.next().is_none());
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(&dir)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
