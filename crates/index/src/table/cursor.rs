@@ -88,7 +88,7 @@ impl TableCursor {
         // On average half of the first block comes before the key.
         let bytes = bytes + place.len() / 2;
         while place.len() < bytes && next < index.blocks() {
-            place.end = self.table.file.place(&index, next)?.end;
+            place.end = place.end.max(self.table.file.place(&index, next)?.end);
             next += 1;
         }
         self.ahead.expect(&self.table.file, place);
