@@ -63,5 +63,5 @@ pub use api::{
     verify::{VerifyProgress, VerifyReport, verify, verify_in},
 };
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
-pub use bifold_io::Env;
+pub use bifold_io::{Env, give_back_freed_memory};
 pub use read::scan::{Pair, Range};

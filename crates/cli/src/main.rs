@@ -33,6 +33,7 @@ use args::Cli;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    bifold::give_back_freed_memory();
     let result = match Cli::try_parse() {
         Ok(cli) => commands::run(&cli),
         Err(error) => failure::usage(&error),

@@ -20,6 +20,7 @@
 //! | [`machine`] | what this machine has |
 //! | [`rate`] | a byte budget per second, shared by background jobs |
 
+mod allocator;
 pub mod clock;
 pub mod counting;
 pub mod dir;
@@ -39,6 +40,7 @@ pub mod threads;
 
 use std::sync::Arc;
 
+pub use allocator::give_back_freed_memory;
 pub use clock::Clock;
 pub use dir::{Dir, Reader, Writer};
 pub use fs::{FileSystem, LockMode, ReadFile, WriteFile};

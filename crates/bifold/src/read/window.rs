@@ -28,8 +28,8 @@ const COLD_MIN: usize = 8;
 /// Lengths are counted in parts of an entry.
 const PARTS: u64 = 16;
 
-/// While all is in memory, one scan in so many looks at tables: a look takes a system call. A prime: where keyspaces are
-/// scanned in turns, each has its looks.
+/// While all is in memory, one scan in so many looks at tables: a look takes a system call. A prime: where keyspaces
+/// are scanned in turns, each has its looks.
 const SCANS_PER_LOOK: u32 = 17;
 
 /// After a look has found something on the device, the next ones look, too, until so many have not.
