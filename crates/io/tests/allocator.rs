@@ -1,5 +1,9 @@
 //! Alone in its process, because it measures the memory of all of it.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy's allowance to unwrap in tests does not cover the helpers of test functions"
+)]
 
 use std::fs;
 
@@ -12,8 +16,8 @@ fn resident() -> usize {
 }
 
 /// Buffers with something small after each of them that stays.
-fn allocate_and_free() -> Vec<Box<[u8; 100]>> {
-    let both = |n: u8| (vec![n; BUFFER_BYTES], Box::new([n; 100]));
+fn allocate_and_free() -> Vec<Vec<u8>> {
+    let both = |n: u8| (vec![n; BUFFER_BYTES], vec![n; 100]);
     let (buffers, kept): (Vec<_>, Vec<_>) = (1..=16).map(both).unzip();
     assert!(buffers.iter().all(|buffer| buffer[BUFFER_BYTES / 2] > 0));
     kept
