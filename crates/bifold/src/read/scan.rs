@@ -216,7 +216,7 @@ fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<usize>) -> Visible {
         let mut runs: Vec<RunCursor> = streams.map(|stream| stream.cursor(ReadMode::Scan)).collect();
         if let (Some(from), Some(entries)) = (&from, ahead)
             && is_first.swap(false, Relaxed)
-            && pinned.tree.scans.are_tables_cold(|| run::is_cold(&mut runs, from))
+            && pinned.tree.scans.are_tables_cold(from, || run::is_cold(&mut runs, from))
             && entries > 0
         {
             run::announce(&mut runs, from, entries as u64);

@@ -11,10 +11,9 @@
 //! scans of the keyspace have asked for ([`Habits`]). Beyond that, a scan is expected to go on for half as long as it
 //! already has.
 
-use std::{
-    cell::Cell,
-    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use bifold_format::filter::key_hash;
 
 /// The largest window for values in memory.
 const IN_MEMORY_MAX: usize = 16;
@@ -28,17 +27,13 @@ const COLD_MIN: usize = 8;
 /// Lengths are counted in parts of an entry.
 const PARTS: u64 = 16;
 
-/// While all is in memory, one scan in so many looks at tables: a look takes a system call. A prime: where keyspaces
-/// are scanned in turns, each has its looks.
-const SCANS_PER_LOOK: u32 = 17;
+/// While all is in memory, one scan in so many looks at tables: a look takes a system call. The key decides which: a
+/// count that threads shared would cost each of their scans a cache miss, and one of its own for each thread would make
+/// runs differ.
+const SCANS_PER_LOOK: u64 = 17;
 
 /// After a look has found something on the device, the next ones look, too, until so many have not.
 const LOOKS_COLD: u8 = 16;
-
-thread_local! {
-    /// Scans so far. A count that threads shared would cost each of their scans a cache miss.
-    static SCANS: Cell<u32> = const { Cell::new(0) };
-}
 
 /// What recent scans of a keyspace were like.
 #[derive(Debug, Default)]
@@ -66,14 +61,11 @@ impl Habits {
         }
     }
 
-    /// Whether blocks of tables came from the device. Now and then, and while they do, `look` finds out.
-    pub fn are_tables_cold(&self, look: impl FnOnce() -> bool) -> bool {
+    /// Whether blocks of tables come from the device. A few of the scans, which begin at `key`, find out by `look`; and
+    /// all of them while some do.
+    pub fn are_tables_cold(&self, key: &[u8], look: impl FnOnce() -> bool) -> bool {
         let left = self.cold_tables.load(Relaxed);
-        let is_due = left > 0
-            || SCANS.with(|scans| {
-                scans.set(scans.get().wrapping_add(1));
-                scans.get().is_multiple_of(SCANS_PER_LOOK)
-            });
+        let is_due = left > 0 || key_hash(key).is_multiple_of(SCANS_PER_LOOK);
         if !is_due {
             return false;
         }

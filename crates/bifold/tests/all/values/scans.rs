@@ -159,8 +159,8 @@ fn blocks_of_tables_are_announced_once_scans_come_from_the_device() {
     (0..32).for_each(|n| scan(n * 13, 40));
     assert_eq!(announced_of("tbl", &faulty), 0, "in memory");
     faulty.seem_cold();
-    // One scan in a few looks.
-    (0..17).for_each(|n| scan(600 + n * 13, 40));
+    // One scan in 17 looks.
+    (0..100).for_each(|n| scan(600 + n * 7, 40));
     assert!(announced_of("tbl", &faulty) > 0);
     scan(1500, 100);
     let (announced, asked) = (announced_of("tbl", &faulty), bytes(1500, 100));
