@@ -129,7 +129,7 @@ mod tests {
     use bifold_io::{Env, memory::MemoryFs};
 
     use super::*;
-    use crate::{Db, KeyspaceOptions, Options, Placement, api::options::Values};
+    use crate::{Db, KeyspaceOptions, Options, PlacementKind, api::options::Values};
 
     #[test]
     fn samples_stand_for_all_records_whatever_the_lengths_and_the_order() {
@@ -149,7 +149,7 @@ mod tests {
 
     fn open(fs: &MemoryFs) -> Db {
         let values = Values { space_target: 100.0, ..Values::default() };
-        let keyspace = KeyspaceOptions { placement: Placement::NovKv, values, ..KeyspaceOptions::default() };
+        let keyspace = KeyspaceOptions { placement: PlacementKind::NovKv, values, ..KeyspaceOptions::default() };
         let env = Env { fs: std::sync::Arc::new(fs.clone()), ..Env::system() };
         let options = Options { workers: crate::Workers::Caller, keyspace, ..Options::default() };
         Db::open_in(env, "/db", options).unwrap()

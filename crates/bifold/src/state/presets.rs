@@ -19,7 +19,7 @@ use bifold_values::{
 };
 
 use crate::api::{
-    options::{Compaction, HashIndex, KeyspaceOptions, Placement},
+    options::{Compaction, HashIndex, KeyspaceOptions, PlacementKind},
     placement::Registry,
 };
 
@@ -32,13 +32,13 @@ pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: Fou
     let FoundFiles { context, listed, present, own } = found;
     let files = Arc::new(ValueFiles::open(context, listed, present)?);
     Ok(match options.placement {
-        Placement::Inline => ValueStore::new(files, Inline),
-        Placement::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
-        Placement::HashKv => ValueStore::new(Arc::clone(&files), HashKv::open(&files, of_values)?),
-        Placement::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
-        Placement::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
-        Placement::UniKv => ValueStore::new(Arc::clone(&files), UniKv::open(&files, of_values)),
-        Placement::Own(name) => match own {
+        PlacementKind::Inline => ValueStore::new(files, Inline),
+        PlacementKind::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
+        PlacementKind::HashKv => ValueStore::new(Arc::clone(&files), HashKv::open(&files, of_values)?),
+        PlacementKind::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
+        PlacementKind::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
+        PlacementKind::UniKv => ValueStore::new(Arc::clone(&files), UniKv::open(&files, of_values)),
+        PlacementKind::Own(name) => match own {
             OwnPlacements::Of(registry) => ValueStore::of(Arc::clone(&files), registry.open(name, &files, of_values)?),
             OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),
         },
@@ -97,7 +97,7 @@ pub(crate) fn policy(options: &KeyspaceOptions) -> Box<dyn CompactionPolicy> {
 /// need the rest.
 fn overwritten_share(options: &KeyspaceOptions) -> f64 {
     match options.placement {
-        Placement::UniKv => (options.values.space_target - 1.0) / 4.0,
+        PlacementKind::UniKv => (options.values.space_target - 1.0) / 4.0,
         _ => f64::INFINITY,
     }
 }

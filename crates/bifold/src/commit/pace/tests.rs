@@ -6,7 +6,7 @@ use bifold_io::{Env, clock::ManualClock, memory::MemoryFs};
 
 use super::{rates::TRICKLE_RATE, *};
 use crate::{
-    api::options::{Durability, Options, Placement, Workers},
+    api::options::{Durability, Options, PlacementKind, Workers},
     commit::write::Act,
     state::recover::recover,
 };
@@ -16,7 +16,7 @@ use crate::{
 fn a_commit_causes_no_look_at_keyspaces_that_it_does_not_touch() {
     let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
     let mut options = Options { memory_limit: 8 << 20, workers: Workers::Threads(2), ..Options::default() };
-    options.keyspace.placement = Placement::WiscKey;
+    options.keyspace.placement = PlacementKind::WiscKey;
     let engine = recover(env, Path::new("/db"), options).unwrap();
     let create = |n: u32| engine.create_keyspace(&format!("k{n}"), &engine.options.keyspace).unwrap();
     let trees: Vec<Arc<Tree>> = (0..40).map(create).collect();
@@ -69,7 +69,7 @@ fn a_full_keyspace_lets_a_trickle_through_and_slows_no_other() {
     let clock = Arc::new(ManualClock::default());
     let env = Env { fs: Arc::new(MemoryFs::new()), clock: Arc::<ManualClock>::clone(&clock), ..Env::system() };
     let mut options = Options { workers: Workers::Threads(2), ..Options::default() };
-    options.keyspace.placement = Placement::WiscKey;
+    options.keyspace.placement = PlacementKind::WiscKey;
     let engine = recover(env, Path::new("/db"), options).unwrap();
     let [full, other] = ["full", "other"].map(|name| engine.create_keyspace(name, &engine.options.keyspace).unwrap());
     drop(engine.refresh_pace());
