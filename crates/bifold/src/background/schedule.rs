@@ -282,7 +282,7 @@ impl Engine {
             give_back(state);
             state.running -= 1;
         });
-        self.update_pace_of(&[keyspace]);
+        self.pace.update_of(&[keyspace]);
         self.work.look_at(&[keyspace]);
     }
 
@@ -329,7 +329,7 @@ impl Engine {
     /// This wait would never have ended. Recomputes everything that conditions depend on, and wakes everybody.
     fn break_up(&self, who: &'static str, on: &'static str, why: &'static str) {
         let words = self.signal.note_overdue(who, on, why);
-        self.update_pace();
+        self.pace.update();
         self.work.look_everywhere();
         debug_assert!(false, "{words}");
     }
@@ -414,12 +414,12 @@ impl Engine {
         let gc = state.gc.get(&tree.keyspace);
         let running = gc.map_or(&[][..], |of| &of.running);
         let is_reclaiming = state.reclaiming.contains(&tree.keyspace);
-        let drained = !is_reclaiming && self.can_reclaim(tree);
+        let drained = !is_reclaiming && self.space.can_reclaim(tree);
         let job = match gc {
             Some(of) if of.callers > 0 => None,
             // On a slow disk copies would pile up while what they replace still takes space.
-            _ if (is_reclaiming || drained) && self.is_full(tree) => None,
-            _ => self.next_gc(tree, running),
+            _ if (is_reclaiming || drained) && self.space.is_full(tree) => None,
+            _ => self.space.next_gc(tree, running),
         };
         let garbage = match &job {
             None => Garbage::None,

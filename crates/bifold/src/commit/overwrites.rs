@@ -19,7 +19,7 @@ use bifold_contract::{Entry, Kind, Pointer, SeqNo};
 use bifold_format::filter::key_hash;
 
 use crate::{
-    commit::write::{Act, Op},
+    commit::op::{Act, Op},
     state::tree::Tree,
 };
 
@@ -158,7 +158,7 @@ mod tests {
     /// The stale estimate, in values of 1000 bytes.
     fn stale(db: &Db) -> u64 {
         let tree = db.default_keyspace().tree();
-        tree.placement().stale_bytes(&db.engine().pressure(tree)) / 1040
+        tree.placement().stale_bytes(&db.engine().space.pressure(tree)) / 1040
     }
 
     fn near(found: u64, expected: u64) {

@@ -3,24 +3,32 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{CompactionPolicy, FileId, Result, ValueEdit};
+use bifold_contract::{CompactionPolicy, FileId, KeyspaceId, Result, ValueEdit};
 use bifold_format::filter::HASH_BITS;
 use bifold_index::{
     compaction::{leveled, tiered, two_layer},
     table::{TableContext, TableOptions},
     version::Version,
 };
+use bifold_io::Dir;
 use bifold_values::{
-    parts::value_files::{StoreContext, ValueFiles},
+    parts::{
+        budget::Memory,
+        unsynced::Unsynced,
+        value_files::{StoreContext, ValueFiles},
+    },
     placements::{
         Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, unikv::UniKv, wisckey::WiscKey,
     },
     store::ValueStore,
 };
 
-use crate::api::{
-    options::{Compaction, HashIndex, KeyspaceOptions, PlacementKind},
-    placement::Registry,
+use crate::{
+    api::{
+        options::{Compaction, HashIndex, KeyspaceOptions, PlacementKind},
+        placement::Registry,
+    },
+    state::trees::Numbers,
 };
 
 /// The values of a keyspace, where the placement is the one an option names, with the value files that are there. It
@@ -43,6 +51,26 @@ pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: Fou
             OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),
         },
     })
+}
+
+/// The context of the value files of a keyspace.
+pub(crate) fn value_home(
+    dir: &Dir,
+    keyspace: KeyspaceId,
+    numbers: &Numbers,
+    (memory, unsynced): (&Memory, &Arc<Unsynced>),
+    writes: bool,
+) -> StoreContext {
+    let numbers = numbers.clone();
+    let new_file = Arc::new(move || numbers.take());
+    StoreContext {
+        dir: dir.clone(),
+        keyspace,
+        new_file,
+        writes,
+        memory: memory.clone(),
+        unsynced: Arc::clone(unsynced),
+    }
 }
 
 /// Where a placement finds its files.

@@ -7,7 +7,7 @@ use bifold_io::{Env, memory::MemoryFs};
 use super::*;
 use crate::{
     api::options::{Compaction, Durability, KeyspaceOptions, Leveled, Options},
-    commit::write::{Act, Op},
+    commit::op::{Act, Op},
     state::recover::recover,
 };
 
@@ -24,7 +24,7 @@ impl Bed {
         let options = Options { workers: Workers::Threads(3), keyspace, ..Options::default() };
         let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
         let engine = recover(env, Path::new("/db"), options).unwrap();
-        let tree = engine.create_keyspace("k", &engine.options.keyspace).unwrap();
+        let tree = engine.state.create_keyspace("k", &engine.options.keyspace).unwrap();
         Self { engine, tree }
     }
 
@@ -35,7 +35,7 @@ impl Bed {
             let op = Op { tree: &self.tree, key: key.as_bytes(), act: Act::Put(&[round; 100]) };
             self.engine.commit(&[op], Durability::Buffered).unwrap();
         }
-        self.engine.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
+        self.engine.state.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
         self.engine.flush_oldest(&self.tree, Means::Free).unwrap();
     }
 
