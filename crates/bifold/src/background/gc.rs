@@ -297,8 +297,12 @@ impl Engine {
         }
         act(&mut held)?;
         let last = self.visible();
+        let has_many_logs = held.wal.has_many_closed();
         drop(held);
         self.wal.let_others();
+        if has_many_logs {
+            self.sync_upto(last)?;
+        }
         Ok(Some(last))
     }
 

@@ -67,7 +67,7 @@ impl Engine {
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
         let begin = self.env.clock.now();
         self.pace(ops, bytes, in_memtable)?;
-        let last = {
+        let (last, has_many_logs) = {
             let mut wal = self.wal.hold();
             self.state.writable()?;
             if !condition()? {
@@ -80,11 +80,12 @@ impl Engine {
                 self.make_room(&mut wal, ops, in_memtable)?;
                 self.separate_log_and_apply(&mut wal, ops, durability)
             };
-            self.watch(self.guard("a commit", write))?
+            let last = self.watch(self.guard("a commit", write))?;
+            (last, wal.has_many_closed())
         };
         self.pace.note_values(ops);
         self.counters.commit(ops);
-        if durability == Durability::Sync {
+        if durability == Durability::Sync || has_many_logs {
             self.sync_upto(last)?;
         }
         self.counters.put_latency.record(self.env.clock.now().saturating_sub(begin));
