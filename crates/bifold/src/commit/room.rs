@@ -378,14 +378,15 @@ impl Room {
     /// Grows and shrinks `RESERVE` with the database. It grows only if the disk has plenty of room.
     fn fit_reserve(&self, data_bytes: u64, free: u64, needed: u64) {
         let most = self.free_bytes_min.unwrap_or(u64::MAX);
-        let wanted = reserve_bytes(data_bytes, self.smallest_job(), most);
-        // For the change under way, and for the next one while the space that the first one replaces is not free yet.
-        let wanted = wanted + if wanted > 0 { (2 * self.change_bytes).min(data_bytes).min(most) } else { 0 };
+        // Where each change needs room of its own, also for the one under way, and for the next one while the space
+        // that the first one replaces is not free yet. There nothing goes on without a reserve, so it is taken early.
+        let for_changes = (2 * self.change_bytes).min(most);
+        let wanted = reserve_bytes(data_bytes, self.smallest_job(), most) + for_changes;
         let mut reserve = self.reserve.hold();
         if reserve.bytes > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4)) {
             reserve.release(&self.dir);
         }
-        let is_plenty = free / 4 > wanted && free / 2 > needed;
+        let is_plenty = if for_changes > 0 { free / 2 > wanted } else { free / 4 > wanted && free / 2 > needed };
         if reserve.bytes < wanted / 4 * 3 && is_plenty && !reserve.is_refused && !self.is_short() {
             reserve.grow_to(wanted, &self.dir);
         }
