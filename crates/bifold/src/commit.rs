@@ -4,5 +4,6 @@ pub(crate) mod memory;
 pub(crate) mod overwrites;
 pub(crate) mod pace;
 pub(crate) mod room;
+pub(crate) mod slow;
 pub(crate) mod wal;
 pub(crate) mod write;

@@ -38,6 +38,12 @@ pub struct PhaseReport {
     pub slowest: Vec<SlowOperation>,
     /// The longest operation in microseconds, without the time for which the machine stalled.
     pub slowest_own_us: f64,
+    /// Microseconds for which the store slowed or stopped writers during the phase, by cause.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub stalled_us: BTreeMap<&'static str, u64>,
+    /// The slowest commits since the store was opened and what they waited for, in its words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slow_commits: Vec<String>,
     /// Stalls of the machine during the phase.
     pub bystander: Bystander,
     /// A digest of all operations and their keys: the same for two runs of one plan.

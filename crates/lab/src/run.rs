@@ -179,6 +179,8 @@ impl<'a> Runner<'a> {
             latency_us_by_operation: by_operation(&done.latencies),
             slowest,
             slowest_own_us: slowest_own_us.unwrap_or(latency_us.max),
+            stalled_us: difference(&after.stalled_us, &before.stalled_us),
+            slow_commits: after.slow_commits.clone(),
             bystander: done.watched.figures(),
             operations_digest: format!("{:016x}", done.counts.digest),
             user_bytes_written: done.counts.bytes_written,
