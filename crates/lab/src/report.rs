@@ -199,7 +199,7 @@ impl PhaseReport {
     pub fn slow_line(&self) -> Option<String> {
         let slow = self.slowest.first().filter(|slow| slow.ms * 1e3 >= SLOW_US)?;
         Some(format!(
-            "         slowest {:.0} ms after {:.2} s, the machine stalled for {:.0} of them; without stalls {:.0} ms at most",
+            "         slowest {:.0} ms after {:.2} s, {:.0} of them stalls of the machine; {:.0} ms without stalls",
             slow.ms,
             slow.at_seconds,
             slow.stalled_ms,
