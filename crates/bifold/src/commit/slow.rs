@@ -33,7 +33,7 @@ pub(crate) enum Step {
     Pace,
     /// The wait for the commit lock.
     Lock,
-    /// Sealing full memtables: a new log.
+    /// The check of a conditional commit, and sealing full memtables, with a new log.
     Seal,
     /// Appending values to their files.
     Values,
