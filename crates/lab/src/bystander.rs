@@ -5,7 +5,7 @@
 //! ready and only waited for another thread of this machine to leave the processor, that is no stall; Linux counts such
 //! waits for each thread (`/proc/thread-self/schedstat`).
 //!
-//! The threads of a phase note their slow operations with beginning and end ([`Slow`]). What of an operation fell into
+//! The threads of a phase note their slow operations with beginning and end (`Slow`). What of an operation fell into
 //! stalls is subtracted ([`SlowOperation::stalled_ms`]).
 //!
 //! A stall of one processor only is not seen if the bystander was on another one, so what remains of an operation is
