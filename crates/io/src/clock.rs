@@ -11,6 +11,12 @@ pub trait Clock: Send + Sync + Debug {
     /// Time since some fixed moment.
     fn now(&self) -> Duration;
 
+    /// The time of a clock that is cheaper to read and moves a few milliseconds at a time; `None` without one. Only its
+    /// differences mean anything.
+    fn coarse_now(&self) -> Option<Duration> {
+        None
+    }
+
     /// Waits.
     fn sleep(&self, time: Duration);
 }
@@ -30,6 +36,12 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn coarse_now(&self) -> Option<Duration> {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        Some(Duration::new(u64::try_from(now.tv_sec).ok()?, u32::try_from(now.tv_nsec).ok()?))
     }
 
     fn sleep(&self, time: Duration) {
@@ -82,5 +94,9 @@ mod tests {
         let before = clock.now();
         clock.sleep(Duration::from_millis(1));
         assert!(clock.now() > before);
+        let coarse = clock.coarse_now();
+        clock.sleep(Duration::from_millis(30));
+        assert!(clock.coarse_now() >= coarse);
+        assert_eq!(coarse.is_some(), cfg!(target_os = "linux"));
     }
 }

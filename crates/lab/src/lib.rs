@@ -10,6 +10,7 @@
 //! | [`workload`] | the named workloads as mixes of operations |
 //! | [`run`] | phases: threads, time limit, measurements |
 //! | [`worker`] | one thread's loop |
+//! | [`bystander`] | tells slow operations from stalls of the machine |
 //! | [`choose`] | which key comes next: uniform, Zipf, latest |
 //! | [`keys`] | from a key's number to its bytes |
 //! | [`values`] | from a key's number and a version to a value, and the check of a value |
@@ -47,6 +48,7 @@
 //!
 //! This crate measures from outside: only it and the program use the system's threads and clock directly.
 
+pub mod bystander;
 pub mod calibrate;
 pub mod chart;
 pub mod choose;

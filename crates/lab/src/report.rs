@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::{Store, measure, store::Gc};
+use crate::{
+    Store,
+    bystander::{Bystander, SlowOperation},
+    measure,
+    store::Gc,
+};
 
 /// The figures of one phase. Bytes by source are those of the phase; amplification and `gc` count from the beginning of
 /// the run.
@@ -28,6 +33,19 @@ pub struct PhaseReport {
     /// The same for each kind of operation, if there are several.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub latency_us_by_operation: BTreeMap<&'static str, Latency>,
+    /// The slowest operations, the longest first: those of 1 ms and more, at most 16.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slowest: Vec<SlowOperation>,
+    /// The longest operation in microseconds, without the time for which the machine stalled.
+    pub slowest_own_us: f64,
+    /// Microseconds for which the store slowed or stopped writers during the phase, by cause.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub stalled_us: BTreeMap<&'static str, u64>,
+    /// The slowest commits since the store was opened and what they waited for, in its words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slow_commits: Vec<String>,
+    /// Stalls of the machine during the phase.
+    pub bystander: Bystander,
     /// A digest of all operations and their keys: the same for two runs of one plan.
     pub operations_digest: String,
     /// Bytes of keys and values given to the store.
@@ -71,6 +89,8 @@ pub struct Latency {
     pub p99: f64,
     /// 999 of 1000 took no longer.
     pub p999: f64,
+    /// 9999 of 10 000 took no longer.
+    pub p9999: f64,
     /// The longest.
     pub max: f64,
     /// The average.
@@ -82,7 +102,7 @@ impl Latency {
     #[must_use]
     pub fn once(seconds: f64) -> Self {
         let us = seconds * 1e6;
-        Self { p50: us, p99: us, p999: us, max: us, mean: us }
+        Self { p50: us, p99: us, p999: us, p9999: us, max: us, mean: us }
     }
 
     /// From nanoseconds.
@@ -96,6 +116,7 @@ impl Latency {
             p50: at(0.5),
             p99: at(0.99),
             p999: at(0.999),
+            p9999: at(0.9999),
             max: histogram.max() as f64 / 1e3,
             mean: histogram.mean() / 1e3,
         }
@@ -166,6 +187,24 @@ impl PhaseReport {
             self.peak_rss_bytes.map_or("?".to_owned(), |bytes| format!("{:.1}", mib(bytes))),
             micros(self.cpu_us_per_op),
         )
+    }
+}
+
+/// From this on a phase names its slowest operation.
+const SLOW_US: f64 = 20e3;
+
+impl PhaseReport {
+    /// The slowest operation in words, with how long the machine stalled meanwhile; if it was slow.
+    #[must_use]
+    pub fn slow_line(&self) -> Option<String> {
+        let slow = self.slowest.first().filter(|slow| slow.ms * 1e3 >= SLOW_US)?;
+        Some(format!(
+            "         slowest {:.0} ms after {:.2} s, {:.0} of them stalls of the machine; {:.0} ms without stalls",
+            slow.ms,
+            slow.at_seconds,
+            slow.stalled_ms,
+            self.slowest_own_us / 1e3,
+        ))
     }
 }
 

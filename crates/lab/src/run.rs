@@ -2,7 +2,7 @@
 //!
 //! 1. Record the counters of store and process.
 //! 2. Let every thread do its share of the operations ([`crate::worker`]), while one more thread watches the size of
-//!    the directory.
+//!    the directory, and one the clock ([`crate::bystander`]).
 //! 3. Merge the threads' histograms and report the differences of the counters.
 //!
 //! Each thread's share and its random numbers follow from the seed, so a run with the same number of threads makes
@@ -24,6 +24,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     Failure, PhaseReport, Plan, Result, Store, Workload,
+    bystander::{Slowest, Watched},
     choose::Chooser,
     given::Given,
     keys::Keys,
@@ -154,7 +155,7 @@ impl<'a> Runner<'a> {
         self.done.store(0, Relaxed);
         measure::reset_peak_memory();
         let (before, cpu_before, begin) = (self.store.totals(), measure::cpu_seconds(), Instant::now());
-        let (done, dir_bytes_max) = match workload {
+        let done = match workload {
             Workload::Settle => self.single(|store| store.flush().and_then(|()| store.wait_idle()))?,
             Workload::Compact => self.single(|store| store.compact())?,
             _ => self.threads(workload)?,
@@ -163,21 +164,28 @@ impl<'a> Runner<'a> {
         let cpu_seconds = measure::cpu_seconds() - cpu_before;
         let after = self.store.totals();
         let dir_bytes = measure::dir_bytes(&self.dir).unwrap_or(0);
-        self.sums.add(&done.0);
-        let all = done.1.merged(&Operation::ALL);
+        self.sums.add(&done.counts);
+        let all = done.latencies.merged(&Operation::ALL);
+        let latency_us = if all.is_empty() { Latency::once(seconds) } else { Latency::of(&all) };
+        let (slowest, slowest_own_us) = done.watched.judge(done.slowest, begin);
         Ok(PhaseReport {
             store: self.store.name(),
             phase: workload.name(),
-            operations: done.0.operations,
-            not_found: done.0.not_found,
+            operations: done.counts.operations,
+            not_found: done.counts.not_found,
             seconds,
-            ops_per_sec: done.0.operations as f64 / seconds.max(1e-9),
-            latency_us: if all.is_empty() { Latency::once(seconds) } else { Latency::of(&all) },
-            latency_us_by_operation: by_operation(&done.1),
-            operations_digest: format!("{:016x}", done.0.digest),
-            user_bytes_written: done.0.bytes_written,
-            user_bytes_read: done.0.bytes_read,
-            user_bytes_read_per_sec: done.0.bytes_read as f64 / seconds.max(1e-9),
+            ops_per_sec: done.counts.operations as f64 / seconds.max(1e-9),
+            latency_us,
+            latency_us_by_operation: by_operation(&done.latencies),
+            slowest,
+            slowest_own_us: slowest_own_us.unwrap_or(latency_us.max),
+            stalled_us: difference(&after.stalled_us, &before.stalled_us),
+            slow_commits: after.slow_commits.clone(),
+            bystander: done.watched.figures(),
+            operations_digest: format!("{:016x}", done.counts.digest),
+            user_bytes_written: done.counts.bytes_written,
+            user_bytes_read: done.counts.bytes_read,
+            user_bytes_read_per_sec: done.counts.bytes_read as f64 / seconds.max(1e-9),
             bytes_written: difference(&after.written, &before.written),
             bytes_read: difference(&after.read, &before.read),
             write_amp: self.sums.write_amp(&after),
@@ -185,22 +193,22 @@ impl<'a> Runner<'a> {
             space_amp: ratio(dir_bytes, self.live.total()),
             live_bytes: self.live.total(),
             dir_bytes,
-            dir_bytes_max: dir_bytes_max.max(dir_bytes),
+            dir_bytes_max: done.dir_bytes_max.max(dir_bytes),
             peak_rss_bytes: measure::peak_memory_bytes(),
             cpu_seconds,
-            cpu_us_per_op: cpu_seconds * 1e6 / done.0.operations.max(1) as f64,
+            cpu_us_per_op: cpu_seconds * 1e6 / done.counts.operations.max(1) as f64,
             gc: after.gc,
         })
     }
 
     /// A phase that is one call of the store.
-    fn single(&self, call: impl FnOnce(&dyn Store) -> Result<()>) -> Result<(Done, u64)> {
+    fn single(&self, call: impl FnOnce(&dyn Store) -> Result<()>) -> Result<Done> {
         call(self.store)?;
-        Ok((Done(Counts { operations: 1, ..Counts::default() }, Latencies::new()), 0))
+        Ok(Done { counts: Counts { operations: 1, ..Counts::default() }, ..Done::default() })
     }
 
     /// A phase of many operations on all threads.
-    fn threads(&mut self, workload: Workload) -> Result<(Done, u64)> {
+    fn threads(&mut self, workload: Workload) -> Result<Done> {
         let Some(mix) = workload.mix(&self.plan) else {
             return Err(Failure::Plan(format!("{workload} is not made of operations")));
         };
@@ -232,24 +240,26 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Divides `operations` among the plan's threads and waits for them; meanwhile it watches the directory.
-fn work(task: &Task<'_>, chooser: &Chooser, operations: u64, dir: &Path) -> Result<(Done, u64)> {
+/// Divides `operations` among the plan's threads and waits for them; meanwhile it watches the directory and the clock.
+fn work(task: &Task<'_>, chooser: &Chooser, operations: u64, dir: &Path) -> Result<Done> {
     let threads = task.plan.threads as u64;
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(dir, &ended));
+        let bystander = scope.spawn(|| Watched::until(&ended));
         let share = |thread| operations / threads + u64::from(thread < operations % threads);
         let workers: Vec<_> = (0..threads)
             .map(|thread| (Worker::new(task, thread, chooser.clone()), share(thread)))
             .map(|(worker, share)| scope.spawn(move || worker.run(share)))
             .collect();
-        let mut done = Ok(Done(Counts::default(), Latencies::new()));
+        let mut done = Ok(Done::default());
         for worker in workers {
             let result = worker.join().unwrap_or_else(|_| Err(Failure::Store("a thread of the run panicked".into())));
             match (&mut done, result) {
-                (Ok(sum), Ok((counts, latencies))) => {
-                    sum.0.add(&counts);
-                    sum.1.add(&latencies);
+                (Ok(sum), Ok((counts, latencies, slowest))) => {
+                    sum.counts.add(&counts);
+                    sum.latencies.add(&latencies);
+                    sum.slowest.add(&slowest);
                 }
                 (Ok(_), Err(failure)) => done = Err(failure),
                 (Err(_), _) => {}
@@ -258,12 +268,20 @@ fn work(task: &Task<'_>, chooser: &Chooser, operations: u64, dir: &Path) -> Resu
         ended.store(true, Relaxed);
         watcher.thread().unpark();
         let dir_bytes_max = watcher.join().unwrap_or(0);
-        done.map(|done| (done, dir_bytes_max))
+        let watched = bystander.join().unwrap_or_default();
+        done.map(|done| Done { dir_bytes_max, watched, ..done })
     })
 }
 
-/// Counts and latencies of a phase.
-struct Done(Counts, Latencies);
+/// What was counted and timed in a phase.
+#[derive(Default)]
+struct Done {
+    counts: Counts,
+    latencies: Latencies,
+    slowest: Slowest,
+    watched: Watched,
+    dir_bytes_max: u64,
+}
 
 /// The largest size of the directory until `ended`.
 fn watch(dir: &Path, ended: &AtomicBool) -> u64 {

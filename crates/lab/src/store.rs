@@ -137,6 +137,10 @@ pub struct Totals {
     pub read: BTreeMap<&'static str, u64>,
     /// Bytes of `read` that were for a user.
     pub read_for_user: u64,
+    /// Microseconds for which writers were slowed or stopped, by cause.
+    pub stalled_us: BTreeMap<&'static str, u64>,
+    /// The slowest commits since the store was opened and what they waited for, in words.
+    pub slow_commits: Vec<String>,
     /// The work of GC.
     pub gc: Gc,
 }

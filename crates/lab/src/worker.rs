@@ -12,6 +12,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     Failure, Plan, Result, Store,
+    bystander::{SLOW, Slowest},
     choose::Chooser,
     keys::Keys,
     live::LiveBytes,
@@ -77,11 +78,13 @@ impl Counts {
 /// The durations of each kind of operation, in nanoseconds. Histograms are large, so they are made when needed.
 pub(crate) struct Latencies([Option<Box<Histogram<u64>>>; Operation::COUNT]);
 
-impl Latencies {
-    pub fn new() -> Self {
+impl Default for Latencies {
+    fn default() -> Self {
         Self([const { None }; Operation::COUNT])
     }
+}
 
+impl Latencies {
     fn record(&mut self, operation: Operation, nanoseconds: u64) {
         self.0[operation as usize].get_or_insert_with(|| Box::new(histogram())).saturating_record(nanoseconds);
     }
@@ -119,6 +122,7 @@ pub(crate) struct Worker<'a> {
     entries: Entries,
     counts: Counts,
     latencies: Latencies,
+    slowest: Slowest,
     /// Operations that `done` does not have yet.
     unseen: u64,
     /// New keys of a load are dealt to the threads in turn, without communication: the next one of this thread, and the
@@ -138,14 +142,15 @@ impl<'a> Worker<'a> {
             value: Vec::with_capacity(task.values.max()),
             entries: Entries::default(),
             counts: Counts::default(),
-            latencies: Latencies::new(),
+            latencies: Latencies::default(),
+            slowest: Slowest::default(),
             unseen: 0,
             deal: loading.then_some((thread, task.plan.threads as u64)),
         }
     }
 
     /// Does `share` operations, or fewer when time runs out.
-    pub fn run(mut self, share: u64) -> Result<(Counts, Latencies)> {
+    pub fn run(mut self, share: u64) -> Result<(Counts, Latencies, Slowest)> {
         while self.counts.operations < share {
             let end = self.step(share - self.counts.operations)?;
             if self.task.deadline.is_some_and(|deadline| end >= deadline) {
@@ -153,7 +158,7 @@ impl<'a> Worker<'a> {
             }
         }
         self.show();
-        Ok((self.counts, self.latencies))
+        Ok((self.counts, self.latencies, self.slowest))
     }
 
     /// Reports the progress of this thread.
@@ -181,6 +186,9 @@ impl<'a> Worker<'a> {
         };
         let nanoseconds = u64::try_from((end - begin).as_nanos()).unwrap_or(u64::MAX);
         self.latencies.record(operation, nanoseconds);
+        if end - begin >= SLOW {
+            self.slowest.note(begin, end);
+        }
         let operations = if self.entries.is_empty() { 1 } else { self.entries.len() as u64 };
         self.counts.operations += operations;
         self.unseen += operations;

@@ -24,6 +24,7 @@ pub use self::{
 };
 pub use crate::api::histogram::Quantiles;
 use crate::{
+    commit::slow::SlowCommit,
     engine::Engine,
     state::{snapshot::Holder, tree::Tree},
     waiting::sync::LockExt,
@@ -73,6 +74,8 @@ pub struct Stats {
     pub flushes: FlushStats,
     /// Waits imposed on writers, by cause.
     pub stalls: Vec<StallStats>,
+    /// The slowest commits since the database was opened, the slowest first: at most 16, of 5 ms and more.
+    pub slow_commits: Vec<SlowCommitStats>,
     /// How long operations took.
     pub latency_us: LatencyStats,
     /// Open snapshots and iterators, which keep old versions alive.
@@ -188,6 +191,29 @@ pub struct StallStats {
     pub max_us: u64,
 }
 
+/// A slow commit and what it waited for.
+#[derive(Clone, Debug, Serialize)]
+pub struct SlowCommitStats {
+    /// Milliseconds since it began.
+    pub age_ms: u64,
+    /// Microseconds that it took.
+    pub total_us: u64,
+    /// Its slow steps in the order in which a commit takes them. They are timed with the system's coarse clock, which
+    /// moves some milliseconds at a time, so their sum may be off by that much. Empty where the system has none.
+    pub steps: Vec<SlowStep>,
+}
+
+/// A step of a slow commit.
+#[derive(Clone, Debug, Serialize)]
+pub struct SlowStep {
+    /// `pace`: slowed or stopped by the pace, or looking at the disk's free space; `commit lock`: waiting for it;
+    /// `seal`: sealing a memtable and beginning a log; `values`, `log`: appending to value files and the log;
+    /// `memtable`: insertion; `space`: looking at the space that values take; `sync`: making it durable.
+    pub step: &'static str,
+    /// Microseconds.
+    pub us: u64,
+}
+
 /// How long operations took, in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyStats {
@@ -249,6 +275,7 @@ impl Stats {
             lookups: LookupStats::of(counters),
             keyspaces,
             stalls: StallStats::of(counters),
+            slow_commits: SlowCommitStats::of(engine),
             latency_us: LatencyStats { put: counters.put_latency.quantiles(), get: counters.get_latency.quantiles() },
             snapshots: SnapshotStats::of(engine),
             gc: GcStats::of(engine),
@@ -328,6 +355,24 @@ impl StallStats {
             max_us: micros(*max),
         };
         stalls.iter().map(describe).collect()
+    }
+}
+
+impl SlowCommitStats {
+    fn of(engine: &Engine) -> Vec<Self> {
+        let now = engine.env.clock.now();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let slowest = engine.counters.slow_commits.slowest().into_iter();
+        let describe = |slow: SlowCommit| Self {
+            age_ms: micros(now.saturating_sub(slow.begin)) / 1000,
+            total_us: micros(slow.time),
+            steps: slow
+                .steps
+                .into_iter()
+                .map(|(step, time)| SlowStep { step: step.name(), us: micros(time) })
+                .collect(),
+        };
+        slowest.map(describe).collect()
     }
 }
 

@@ -41,6 +41,7 @@ use crate::{
     commit::{
         op::{Act, Op},
         room::Means,
+        slow::Laps,
         wal::Wal,
     },
     engine::Engine,
@@ -324,7 +325,7 @@ impl Engine {
             .collect();
         let bytes = ops.iter().map(Op::memtable_bytes).sum();
         self.watch(self.make_room(wal, &ops, bytes))?;
-        self.watch(self.log_and_apply(wal, &ops, Durability::Buffered))?;
+        self.watch(self.log_and_apply(wal, &ops, Durability::Buffered, &mut Laps::begin(&*self.env.clock)))?;
         self.counters.gc.moved(moves);
         Ok(())
     }

@@ -23,6 +23,7 @@ use crate::{
     commit::{
         op::{Act, Op, apply},
         overwrites::Sampled,
+        slow::{Laps, Step},
         wal::{self, Wal},
     },
     engine::Engine,
@@ -63,12 +64,14 @@ impl Engine {
         if bytes > COMMIT_BYTES_MAX {
             return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit; split it")));
         }
+        let (begin, mut laps) = (self.env.clock.now(), Laps::begin(&*self.env.clock));
         self.room.admit(ops, bytes, self.counters.user_bytes_written())?;
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
-        let begin = self.env.clock.now();
         self.pace(ops, bytes, in_memtable)?;
+        laps.end(Step::Pace);
         let (last, has_many_logs) = {
             let mut wal = self.wal.hold();
+            laps.end(Step::Lock);
             self.state.writable()?;
             if !condition()? {
                 return Ok(false);
@@ -78,25 +81,37 @@ impl Engine {
             }
             let write = || {
                 self.make_room(&mut wal, ops, in_memtable)?;
-                self.separate_log_and_apply(&mut wal, ops, durability)
+                laps.end(Step::Seal);
+                self.separate_log_and_apply(&mut wal, ops, durability, &mut laps)
             };
             let last = self.watch(self.guard("a commit", write))?;
             (last, wal.has_many_closed())
         };
+        laps.end(Step::Memtable);
         self.pace.note_values(ops);
+        laps.end(Step::Space);
         self.counters.commit(ops);
         if durability == Durability::Sync || has_many_logs {
             self.sync_upto(last)?;
+            laps.end(Step::Sync);
         }
-        self.counters.put_latency.record(self.env.clock.now().saturating_sub(begin));
+        let time = self.env.clock.now().saturating_sub(begin);
+        self.counters.put_latency.record(time);
+        self.counters.slow_commits.note(begin, time, &laps);
         self.run_due_work()?;
         Ok(true)
     }
 
     /// Writes the values to separate to their files, then does [`Engine::log_and_apply`].
-    fn separate_log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
+    fn separate_log_and_apply(
+        &self,
+        wal: &mut Wal,
+        ops: &[Op<'_>],
+        durability: Durability,
+        laps: &mut Laps<'_>,
+    ) -> Result<SeqNo> {
         if ops.iter().all(|op| !op.tree.routes) {
-            return self.log_and_apply(wal, ops, durability);
+            return self.log_and_apply(wal, ops, durability, laps);
         }
         let mut pointers = Vec::with_capacity(ops.len() * POINTER_BYTES);
         let mut ends = Vec::with_capacity(ops.len());
@@ -119,13 +134,20 @@ impl Engine {
                 },
             )
             .collect();
-        let last = self.log_and_apply(wal, &separated, durability)?;
+        laps.end(Step::Values);
+        let last = self.log_and_apply(wal, &separated, durability, laps)?;
         sampled.iter().for_each(Sampled::report);
         Ok(last)
     }
 
     /// Writes to the log, then to the memtables, then makes the commit visible. Nothing after the log can fail.
-    pub fn log_and_apply(&self, wal: &mut Wal, ops: &[Op<'_>], durability: Durability) -> Result<SeqNo> {
+    pub fn log_and_apply(
+        &self,
+        wal: &mut Wal,
+        ops: &[Op<'_>],
+        durability: Durability,
+        laps: &mut Laps<'_>,
+    ) -> Result<SeqNo> {
         let count =
             u32::try_from(ops.len()).map_err(|_| Error::invalid("batch", "too many operations for one commit"))?;
         let log = wal.current();
@@ -144,6 +166,7 @@ impl Engine {
         if durability > Durability::Memory || wal.is_full() || self.room.is_short() {
             wal.write_out()?;
         }
+        laps.end(Step::Log);
         for (op, seqno) in ops.iter().zip(first..) {
             if apply(op, seqno, log) {
                 wal.note_fed(op.tree);

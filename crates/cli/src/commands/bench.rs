@@ -228,6 +228,9 @@ pub fn run(args: &BenchArgs, global: &Global, out: &mut Output) -> Result<()> {
             out.json(&args.line(&report, placement))?;
         } else {
             out.line_now(report.table_line())?;
+            if let Some(line) = report.slow_line() {
+                out.line_now(out.paint(Tone::Dim, &line))?;
+            }
         }
     }
     drop(runner);

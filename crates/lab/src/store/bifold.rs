@@ -4,7 +4,7 @@ mod facts;
 
 use std::path::Path;
 
-use bifold::{Batch, Db, Error, IoSource, Options};
+use bifold::{Batch, Db, Error, IoSource, Options, stats::SlowCommitStats};
 use serde_json::Value;
 
 use super::{Entries, Gc, Store, Totals};
@@ -114,6 +114,8 @@ impl Store for BifoldStore {
             },
             ..Totals::default()
         };
+        totals.stalled_us = stats.stalls.iter().map(|stall| (stall.cause, stall.total_us)).collect();
+        totals.slow_commits = stats.slow_commits.iter().map(described).collect();
         for source in &stats.io {
             totals.written.insert(source.source, source.bytes_written);
             totals.read.insert(source.source, source.bytes_read);
@@ -159,6 +161,12 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Store(error.to_string())
     }
+}
+
+/// A slow commit in words.
+fn described(slow: &SlowCommitStats) -> String {
+    let steps: Vec<_> = slow.steps.iter().map(|at| format!("{} {} ms", at.step, at.us / 1000)).collect();
+    format!("{:.1} ms: {}", slow.total_us as f64 / 1e3, steps.join(", "))
 }
 
 #[cfg(test)]

@@ -239,6 +239,7 @@ impl Store for RocksDbStore {
             read: [("get_and_scan", read_for_user), ("compaction", self.ticker(Ticker::CompactReadBytes))].into(),
             read_for_user,
             gc: Gc { bytes: self.ticker(Ticker::BlobDbGcBytesRelocated), ..Gc::default() },
+            ..Totals::default()
         }
     }
 

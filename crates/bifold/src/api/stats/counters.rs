@@ -14,7 +14,10 @@ use bifold_values::placement::Moved;
 
 use crate::{
     api::histogram::Histogram,
-    commit::op::{Act, Op},
+    commit::{
+        op::{Act, Op},
+        slow::SlowCommits,
+    },
     waiting::sync::LockExt,
 };
 
@@ -58,6 +61,8 @@ pub(crate) struct Counters {
     pub(super) stalls: Mutex<BTreeMap<StallCause, (u64, Duration, Duration)>>,
     /// Commits, including the wait for their sync.
     pub put_latency: Histogram,
+    /// The slowest of them.
+    pub slow_commits: SlowCommits,
     pub(super) get_latency: Histogram,
     /// Key ranges of flushes that other threads wrote than the one that flushed.
     pub flush_ranges_helped: AtomicU64,

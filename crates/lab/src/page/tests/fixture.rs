@@ -76,7 +76,8 @@ fn run(experiment: &str, arm: &str, spec: &Spec, round: usize) -> Run {
 fn record(step: &Step, figure: &mut impl FnMut(f64) -> f64) -> Value {
     let rate = figure(60_000.0);
     let us = 1e6 / rate;
-    let latency = Latency { p50: us * 0.7, p99: figure(us * 9.0), p999: us * 40.0, max: us * 400.0, mean: us };
+    let latency =
+        Latency { p50: us * 0.7, p99: figure(us * 9.0), p999: us * 40.0, p9999: us * 100.0, max: us * 400.0, mean: us };
     let report = PhaseReport {
         store: "bifold",
         phase: match step.act {
