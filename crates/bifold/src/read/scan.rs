@@ -303,7 +303,7 @@ impl Range {
         };
         this.yielded += 1;
         self.left = self.left.map(|left| left - 1);
-        self.pinned.engine.counters.scanned(item.key.len() + item.payload.len());
+        self.pinned.engine.counters.scanned(1, (item.key.len() + item.payload.len()) as u64);
         let pinned = Arc::clone(&self.pinned);
         Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
     }
