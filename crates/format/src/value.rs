@@ -316,6 +316,7 @@ fn begin(out: &mut Vec<u8>, kind: ValueKind, method: Method, key: &[u8]) -> usiz
 ///
 /// # Errors
 /// If it is not a value record.
+#[inline]
 pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
     let mut input = Input::new(frame.payload, "value record");
     let read = |input: &mut Input<'_>| -> Result<(ValueKind, Method, usize), Corruption> {
@@ -339,6 +340,7 @@ pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
 ///
 /// # Errors
 /// If they are not one whole record.
+#[inline]
 pub fn frame_at(bytes: &[u8], file: FileId, offset: u64) -> Result<Frame<'_>, Corruption> {
     match frame::step(bytes, file, offset) {
         frame::Step::Record(frame, len) if len == bytes.len() => Ok(frame),
@@ -353,6 +355,7 @@ pub fn frame_at(bytes: &[u8], file: FileId, offset: u64) -> Result<Frame<'_>, Co
 ///
 /// # Errors
 /// If they are not the record at `offset` of `file`, or are a record of another key.
+#[inline]
 pub fn read_value(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Result<Value, Corruption> {
     let found = read_version(bytes, file, offset, key)?;
     Ok(found.1)
@@ -362,13 +365,9 @@ pub fn read_value(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Re
 ///
 /// # Errors
 /// As [`read_value`].
+#[inline]
 pub fn read_version(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Result<(SeqNo, Value), Corruption> {
-    let frame = frame_at(&bytes, file, offset)?;
-    let record = decode(frame)?;
-    if record.key != key || record.kind != ValueKind::Value {
-        let found = format!("{:?} of `{}`", record.kind, record.key.escape_ascii());
-        return Err(Corruption::new(offset, "value record", format!("the value of `{}`", key.escape_ascii()), found));
-    }
+    let record = record_of(&bytes, file, offset, key)?;
     let seqno = record.seqno;
     if record.method != Method::Plain {
         return Ok((seqno, record.value()?));
@@ -376,6 +375,46 @@ pub fn read_version(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> 
     let end = bytes.len() - TRAILER_BYTES;
     let start = end - record.body.len();
     Ok((seqno, Value::slice(bytes, start, end)))
+}
+
+/// As [`read_value`], with the value in memory of its own.
+///
+/// # Errors
+/// As [`read_value`].
+#[inline]
+pub fn copy_value(bytes: &[u8], file: FileId, offset: u64, key: &[u8]) -> Result<Value, Corruption> {
+    record_of(bytes, file, offset, key)?.value()
+}
+
+/// As [`read_value`], but the value is only shown to `see`. An uncompressed one is not copied.
+///
+/// # Errors
+/// As [`read_value`].
+#[inline]
+pub fn show_value(
+    bytes: &[u8],
+    file: FileId,
+    offset: u64,
+    key: &[u8],
+    see: &mut dyn FnMut(&[u8]),
+) -> Result<(), Corruption> {
+    let record = record_of(bytes, file, offset, key)?;
+    match record.method {
+        Method::Plain => see(record.body),
+        _ => see(&record.value()?),
+    }
+    Ok(())
+}
+
+/// The record of a value of `key` in the bytes of one whole record.
+#[inline]
+fn record_of<'a>(bytes: &'a [u8], file: FileId, offset: u64, key: &[u8]) -> Result<ValueRecord<'a>, Corruption> {
+    let record = decode(frame_at(bytes, file, offset)?)?;
+    if record.key != key || record.kind != ValueKind::Value {
+        let found = format!("{:?} of `{}`", record.kind, record.key.escape_ascii());
+        return Err(Corruption::new(offset, "value record", format!("the value of `{}`", key.escape_ascii()), found));
+    }
+    Ok(record)
 }
 
 #[cfg(test)]

@@ -69,6 +69,12 @@ impl BlockCache {
         found
     }
 
+    /// Whether the block at this offset is cached. Neither counts nor uses it.
+    #[must_use]
+    pub fn has(&self, file: FileId, offset: u64) -> bool {
+        self.blocks.as_ref().is_some_and(|blocks| blocks.contains_key(&place(file, offset)))
+    }
+
     /// Caches the block at this offset. Evicts blocks that were not used recently.
     pub fn insert(&self, file: FileId, offset: u64, block: Value) {
         if let Some(blocks) = &self.blocks {

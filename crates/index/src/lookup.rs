@@ -68,6 +68,22 @@ impl Version {
         is_above || deeper.iter().flatten().any(may_contain)
     }
 
+    /// Announces the block in which [`Version::get`] will look for the key first, as far as filters and indexes in memory
+    /// tell. Where blocks are mapped, it is prefetched into the processor's caches.
+    pub fn expect(&self, lookup: &Lookup<'_>) {
+        let table_in = |run: &Arc<TableRun>| -> bool {
+            let table = run.find(lookup.key).filter(|table| table.may_contain_as_held(lookup.key_hash));
+            table.inspect(|table| table.expect(lookup.key)).is_some()
+        };
+        let Some((level0, deeper)) = self.levels().split_first() else { return };
+        let mut is_found = lookup.covered_by > 0;
+        lookup.locator.candidates(lookup.key_hash, level0.len(), &mut |at| {
+            is_found = is_found || level0.get(at).is_some_and(table_in);
+            !is_found
+        });
+        let _first_that_may = is_found || deeper.iter().flatten().any(table_in);
+    }
+
     fn search(&self, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Option<FoundEntry>> {
         if lookup.covered_by > 0 {
             return Ok(None);
