@@ -15,8 +15,8 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use bifold_contract::{IoSource, SeqNo};
 use serde::Serialize;
 
-use self::counters::{GET_HITS, GETS, SCANNED_ENTRIES, USER_BYTES_READ};
 pub(crate) use self::counters::{Counters, StallCause};
+use self::counters::{GET_HITS, GETS, SCANNED_ENTRIES, USER_BYTES_READ};
 pub use self::{
     garbage::{GarbageStats, GcStats},
     keyspace::{HashIndexStats, KeyspaceStats, LevelStats},
