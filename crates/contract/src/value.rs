@@ -4,8 +4,8 @@ use std::{fmt, ops::Deref, sync::Arc};
 
 /// The bytes of a value: a view into a shared buffer. It is cheap to clone and may outlive the database.
 ///
-/// A value read from a table block shares the block with the cache, so nothing is copied. Holding it keeps that one
-/// block (usually 4 KiB) in memory.
+/// A value read from a table block that is cached shares the block with the cache, so nothing is copied. Holding it
+/// keeps that one block (usually 4 KiB) in memory. A value read through mapped pages has memory of its own.
 #[derive(Clone)]
 pub struct Value {
     buffer: Arc<[u8]>,

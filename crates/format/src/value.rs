@@ -355,10 +355,8 @@ pub fn frame_at(bytes: &[u8], file: FileId, offset: u64) -> Result<Frame<'_>, Co
 ///
 /// # Errors
 /// If they are not the record at `offset` of `file`, or are a record of another key.
-#[inline]
 pub fn read_value(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Result<Value, Corruption> {
-    let found = read_version(bytes, file, offset, key)?;
-    Ok(found.1)
+    read_version(bytes, file, offset, key).map(|found| found.1)
 }
 
 /// As [`read_value`], with the sequence number under which it was written.
@@ -368,42 +366,26 @@ pub fn read_value(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Re
 #[inline]
 pub fn read_version(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Result<(SeqNo, Value), Corruption> {
     let record = record_of(&bytes, file, offset, key)?;
-    let seqno = record.seqno;
     if record.method != Method::Plain {
-        return Ok((seqno, record.value()?));
+        return Ok((record.seqno, record.value()?));
     }
-    let end = bytes.len() - TRAILER_BYTES;
-    let start = end - record.body.len();
-    Ok((seqno, Value::slice(bytes, start, end)))
+    let (seqno, len, end) = (record.seqno, record.body.len(), bytes.len() - TRAILER_BYTES);
+    Ok((seqno, Value::slice(bytes, end - len, end)))
 }
 
-/// As [`read_value`], with the value in memory of its own.
+/// As [`read_value`], but `look` is shown the value; an uncompressed one is not copied.
 ///
 /// # Errors
-/// As [`read_value`].
+/// As there.
 #[inline]
-pub fn copy_value(bytes: &[u8], file: FileId, offset: u64, key: &[u8]) -> Result<Value, Corruption> {
-    record_of(bytes, file, offset, key)?.value()
-}
-
-/// As [`read_value`], but the value is only shown to `see`. An uncompressed one is not copied.
-///
-/// # Errors
-/// As [`read_value`].
-#[inline]
-pub fn show_value(
+pub fn look_at_value<T>(
     bytes: &[u8],
-    file: FileId,
-    offset: u64,
+    (file, at): (FileId, u64),
     key: &[u8],
-    see: &mut dyn FnMut(&[u8]),
-) -> Result<(), Corruption> {
-    let record = record_of(bytes, file, offset, key)?;
-    match record.method {
-        Method::Plain => see(record.body),
-        _ => see(&record.value()?),
-    }
-    Ok(())
+    look: impl FnOnce(&[u8]) -> T,
+) -> Result<T, Corruption> {
+    let record = record_of(bytes, file, at, key)?;
+    if record.method == Method::Plain { Ok(look(record.body)) } else { Ok(look(&record.value()?)) }
 }
 
 /// The record of a value of `key` in the bytes of one whole record.

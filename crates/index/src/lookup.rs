@@ -68,8 +68,8 @@ impl Version {
         is_above || deeper.iter().flatten().any(may_contain)
     }
 
-    /// Announces the block in which [`Version::get`] will look for the key first, as far as filters and indexes in memory
-    /// tell. Where blocks are mapped, it is prefetched into the processor's caches.
+    /// Announces the block in which [`Version::get`] will look for the key first, as far as filters and indexes in
+    /// memory tell. Where blocks are mapped, it is prefetched into the processor's caches.
     pub fn expect(&self, lookup: &Lookup<'_>) {
         let table_in = |run: &Arc<TableRun>| -> bool {
             let table = run.find(lookup.key).filter(|table| table.may_contain_as_held(lookup.key_hash));

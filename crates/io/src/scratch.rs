@@ -1,6 +1,6 @@
 //! A buffer of each thread, for bytes that are looked at and then copied from or thrown away.
 //!
-//! It stays in the processor's cache, where a new one would have to be allocated, zeroed and freed: 0.15 µs for a block.
+//! It stays in the processor's cache; a new one would have to be allocated, zeroed and freed.
 
 use std::cell::RefCell;
 

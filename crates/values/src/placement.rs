@@ -100,8 +100,8 @@ pub trait Placement: Send + Sync {
         files.read(key, pointer, source)
     }
 
-    /// As [`Placement::read`], but the value is only shown to `see`; `false` where that returns `None`. A placement that
-    /// leaves `read` as it is may call [`ValueFiles::show`], which takes no memory for the value.
+    /// As [`Placement::read`], but the value is only shown to `see`; `false` where that returns `None`. A placement
+    /// that leaves `read` as it is may call [`ValueFiles::show`], which takes no memory for the value.
     ///
     /// # Errors
     /// As [`Placement::read`].

@@ -90,7 +90,7 @@ impl TableFile {
         Ok(None)
     }
 
-    /// Shows `look` a block that is mapped, in a buffer of the thread: copied there once and verified, as on every read.
+    /// Shows `look` a block that is mapped, in a buffer of the thread: copied there and verified, as on every read.
     /// `None` as for [`TableFile::plain_block`], and for a place that is too long for that.
     #[inline]
     pub(super) fn look_at_plain_block<T>(

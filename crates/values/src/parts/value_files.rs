@@ -79,9 +79,9 @@ const OPEN_FILE_BYTES: u64 = 1200;
 /// Tag of a file whose key range overlaps those of too many others. The manifest has another meaning for 1.
 pub const OVERLAPS: u32 = 2;
 
-/// Records of at most so many bytes are read into a buffer of the thread, and the value is copied from there: that takes
-/// less than the memory for the whole record, which is a few bytes longer than what allocators have at hand for values
-/// of a kilobyte. Longer ones are read where they stay.
+/// Records of at most so many bytes are read into a buffer of the thread, and the value is copied from there. That
+/// takes less than memory for the whole record, which for a value of a kilobyte is just longer than what allocators
+/// have at hand. Longer ones are read where they stay.
 const COPIED_BYTES_MAX: u32 = 2 << 10;
 
 /// Hands out numbers for new files.
@@ -419,7 +419,7 @@ impl ValueFiles {
         let Some(file) = all.get(&pointer.file) else { return Ok(None) };
         let (way, offset) = (self.way(source), pointer.offset);
         if pointer.len <= COPIED_BYTES_MAX {
-            let copy = |bytes: &[u8]| value::copy_value(bytes, file.id, offset, key);
+            let copy = |bytes: &[u8]| value::look_at_value(bytes, (file.id, offset), key, Value::copy_of);
             return file.look_at_bytes(pointer, source, way, copy).map(Some);
         }
         let bytes = file.read_bytes(pointer, source, way)?;
@@ -434,7 +434,7 @@ impl ValueFiles {
     pub fn show(&self, key: &[u8], pointer: Pointer, source: IoSource, see: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let all = self.all.load();
         let Some(file) = all.get(&pointer.file) else { return Ok(false) };
-        let show = |bytes: &[u8]| value::show_value(bytes, file.id, pointer.offset, key, see);
+        let show = |bytes: &[u8]| value::look_at_value(bytes, (file.id, pointer.offset), key, see);
         file.look_at_bytes(pointer, source, self.way(source), show).map(|()| true)
     }
 

@@ -13,8 +13,8 @@ use bifold_contract::{FileId, IoSource, Pointer};
 
 use super::{ValueFile, ValueFiles, file::ReadBy};
 
-/// Whether values are in memory is checked once in so many announcements while they are, at first and at last: the check
-/// takes a system call for each value it looks at. Each check that finds all in memory doubles the number.
+/// Whether values are in memory is checked once in so many announcements while they are, at first and at last: the
+/// check takes a system call for each value it looks at. Each check that finds all in memory doubles the number.
 const LOOKS_EVERY: (u64, u64) = (4, 64);
 
 /// At most so many values of an announcement are checked. Of values that do not fit in memory, many do: one that does
