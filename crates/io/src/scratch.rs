@@ -11,22 +11,23 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `use_it` with `len` bytes, whatever is in them. Within that call, and beyond [`SCRATCH_BYTES`], the bytes are
-/// allocated.
+/// Calls `use_it` with `len` bytes, whatever is in them. Within that call, beyond [`SCRATCH_BYTES`], and while the thread
+/// ends, the bytes are allocated.
 #[inline]
 pub fn with_scratch<T>(len: usize, use_it: impl FnOnce(&mut [u8]) -> T) -> T {
-    if len > SCRATCH_BYTES {
-        return use_it(&mut vec![0; len]);
-    }
-    SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
-        Ok(mut scratch) => {
-            if scratch.len() < len {
-                scratch.resize(SCRATCH_BYTES, 0);
-            }
-            use_it(&mut scratch[..len])
+    let mut use_it = Some(use_it);
+    let used = SCRATCH.try_with(|scratch| {
+        let mut scratch = scratch.try_borrow_mut().ok().filter(|_| len <= SCRATCH_BYTES)?;
+        if scratch.len() < len {
+            scratch.resize(SCRATCH_BYTES, 0);
         }
-        Err(_in_use) => use_it(&mut vec![0; len]),
-    })
+        use_it.take().map(|use_it| use_it(&mut scratch[..len]))
+    });
+    match (used, use_it) {
+        (Ok(Some(answer)), _) => answer,
+        (_, Some(use_it)) => use_it(&mut vec![0; len]),
+        (_, None) => unreachable!("it was called and has answered"),
+    }
 }
 
 #[cfg(test)]
