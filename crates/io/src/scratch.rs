@@ -11,8 +11,8 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `use_it` with `len` bytes, whatever is in them. Within that call, beyond [`SCRATCH_BYTES`], and while the thread
-/// ends, the bytes are allocated.
+/// Calls `use_it` with `len` bytes, whatever is in them. Within that call, beyond [`SCRATCH_BYTES`], and while the
+/// thread ends, the bytes are allocated.
 #[inline]
 pub fn with_scratch<T>(len: usize, use_it: impl FnOnce(&mut [u8]) -> T) -> T {
     let mut use_it = Some(use_it);
