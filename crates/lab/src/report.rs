@@ -71,6 +71,8 @@ pub struct Latency {
     pub p99: f64,
     /// 999 of 1000 took no longer.
     pub p999: f64,
+    /// 9999 of 10 000 took no longer.
+    pub p9999: f64,
     /// The longest.
     pub max: f64,
     /// The average.
@@ -82,7 +84,7 @@ impl Latency {
     #[must_use]
     pub fn once(seconds: f64) -> Self {
         let us = seconds * 1e6;
-        Self { p50: us, p99: us, p999: us, max: us, mean: us }
+        Self { p50: us, p99: us, p999: us, p9999: us, max: us, mean: us }
     }
 
     /// From nanoseconds.
@@ -96,6 +98,7 @@ impl Latency {
             p50: at(0.5),
             p99: at(0.99),
             p999: at(0.999),
+            p9999: at(0.9999),
             max: histogram.max() as f64 / 1e3,
             mean: histogram.mean() / 1e3,
         }

@@ -20,6 +20,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
+    launch::Processes,
     report,
     run::{self, How},
 };
@@ -100,7 +101,7 @@ pub fn run(args: &CompareArgs, global: &Global, out: &mut Output) -> Result<()> 
     let session = args.how.session(args.scale, Subject::Compare(args.comparison(global)?));
     let experiments = session.experiments();
     let dir = args.how.out.as_deref().unwrap_or(Path::new(OUT));
-    run::make(&session, &experiments, &args.how, dir, global, out)?;
+    run::make(&session, &experiments, (&args.how, Processes::Anytime), dir, global, out)?;
     let (session, runs) = Results::read(dir)?;
     for experiment in &experiments {
         print(experiment, &runs, global, out)?;
