@@ -1,8 +1,8 @@
 //! How busy the machine is with other things than a run.
 //!
-//! Figures of a machine that others use are worth nothing, so what others take is measured before each run and during each step.
-//! Others are everything but this process: other programs, and the kernel's own threads, some of which write out and
-//! reclaim pages on behalf of the run. Steal is what the host of a virtual machine takes.
+//! Figures of a machine that others use are worth nothing, so what others take is measured before each run and during
+//! each step. Others are everything but this process: other programs, and the kernel's own threads, some of which write
+//! out and reclaim pages on behalf of the run. Steal is what the host of a virtual machine takes.
 
 use std::{
     fs, thread,

@@ -74,13 +74,13 @@ impl Peer {
     /// Every peer, built in or not.
     pub const ALL: [Self; 8] = [
         Self::RocksDb,
-        Self::RocksDbRecommended,
-        Self::RocksDbDirect,
         Self::BlobDb,
         Self::Fjall,
         Self::FjallBlobs,
         Self::Redb,
         Self::Lmdb,
+        Self::RocksDbRecommended,
+        Self::RocksDbDirect,
     ];
 
     /// Its name on the command line and in reports.

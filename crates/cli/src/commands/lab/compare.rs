@@ -39,7 +39,8 @@ stores: other stores take from them the sizes of memtables, tables and caches, a
 report lists the settings of each store.
 
 Other stores are those that this program was built with (--features rocksdb, fjall, redb, lmdb): rocksdb, blobdb, \
-fjall, fjall-blobs, redb, lmdb.";
+fjall, fjall-blobs, redb, lmdb. With rocksdb also rocksdb-recommended and rocksdb-direct, which differ in options and \
+are measured if they are named.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab compare

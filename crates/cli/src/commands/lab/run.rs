@@ -35,8 +35,8 @@ Run experiments and say which of the papers' results they reproduce.
 NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all; or real, which imports, updates, reads and \
 scans your own keys and values (--input; held in memory); or performance, which compares all placements with RocksDB, \
 LMDB and fjall in one --setting, prints the figures as tables and says of each of our targets whether it was reached. \
-It waits for a machine on which nothing else runs, and refuses after a minute unless --busy is given. Runs that --out already has are not made again, so the same \
-command continues a session that was stopped.
+It waits for a machine on which nothing else runs, and refuses after a minute unless --busy is given. Runs that --out \
+already has are not made again, so the same command continues a session that was stopped.
 
 tiny     1 MiB of keys and values: proves that it works, figures mean nothing
 small    64 MiB, three rounds: all experiments in about an hour, everything in the page cache
@@ -159,9 +159,7 @@ impl RunArgs {
     fn subject(&self) -> Result<Subject> {
         match (self.names.iter().any(|name| name == "performance"), self.setting) {
             (false, None) => self.papers_or_real(),
-            (true, Some(setting)) if self.names.len() == 1 && self.input.is_none() => {
-                Ok(Subject::Performance(setting))
-            }
+            (true, Some(setting)) if self.names.len() == 1 && self.input.is_none() => Ok(Subject::Performance(setting)),
             (true, Some(_)) => Err(Failure::trouble("`performance` runs alone: leave out the other names and --input")),
             (true, None) => Err(Failure::trouble("`performance` needs --setting cache, large or confined")),
             (false, Some(_)) => Err(Failure::trouble("--setting is for `bifold lab run performance`")),
