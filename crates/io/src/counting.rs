@@ -216,6 +216,10 @@ impl ReadFile for CountedFile<dyn ReadFile> {
         self.inner.read_at(buffer, offset)
     }
 
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.inner.read_once(buffer, offset)
+    }
+
     fn prefetch(&self, offset: u64, len: u64) {
         self.inner.prefetch(offset, len);
     }

@@ -362,6 +362,11 @@ impl ReadFile for DiskFile {
     }
 
     #[cfg(target_os = "linux")]
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        read_once_at(&self.file, buffer, offset).map_err(|e| Error::io("read", &self.path, e))
+    }
+
+    #[cfg(target_os = "linux")]
     fn prefetch(&self, offset: u64, len: u64) {
         will_need(&self.file, offset, len);
     }
@@ -399,6 +404,30 @@ fn is_in_memory(file: &File, offset: u64) -> bool {
     let buffers = &mut [io::IoSliceMut::new(&mut byte)];
     let read = rustix::io::preadv2(file, buffers, offset, rustix::io::ReadWriteFlags::NOWAIT);
     read != Err(rustix::io::Errno::AGAIN)
+}
+
+/// Fills `buffer` from `offset` on. The page cache drops the pages that this brought in, and keeps those that were
+/// there (`RWF_DONTCACHE`, Linux 6.14). Older systems and other file systems refuse that, and keep them all.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_once_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    /// From Linux's `fs.h`; the crate `rustix` has no name for it yet.
+    const DONT_CACHE: u32 = 0x80;
+    let flags = rustix::io::ReadWriteFlags::from_bits_retain(DONT_CACHE);
+    while !buffer.is_empty() {
+        match rustix::io::preadv2(file, &mut [io::IoSliceMut::new(buffer)], offset, flags) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                buffer = &mut buffer[read..];
+                offset += read as u64;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+                return read_exact_at(file, buffer, offset);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(unix)]

@@ -335,6 +335,15 @@ pub trait ReadFile: Send + Sync + Debug {
     /// The system's; "unexpected end of file" when the file ends before the buffer is full.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
 
+    /// As [`ReadFile::read_at`], for bytes that are read once, in order: where the system can do that, its cache has
+    /// afterwards what it had before.
+    ///
+    /// # Errors
+    /// As [`ReadFile::read_at`].
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.read_at(buffer, offset)
+    }
+
     /// Announces that `len` bytes from `offset` on will be read soon.
     fn prefetch(&self, _offset: u64, _len: u64) {}
 

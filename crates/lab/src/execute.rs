@@ -19,8 +19,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Failure, PhaseReport, Result, Runner, Store, Workload,
     given::Given,
-    measure,
-    record::{Account, StepRecord},
+    measure::{self, DeviceReads},
+    probe,
+    quiet::Moment,
+    record::{Account, FromDevice, StepRecord},
     spec::{Act, PageCache, Spec, Step},
     store,
 };
@@ -103,7 +105,7 @@ pub fn execute(spec: &Spec, part: usize, dir: &Path, given: Option<&Arc<Given>>,
         .iter()
         .filter_map(|step| match step.act {
             Act::Run(workload) => Some(workload),
-            Act::Recover => None,
+            Act::Device | Act::Recover => None,
         })
         .collect();
     let mut runner = match given {
@@ -158,14 +160,18 @@ fn one(
         measure::drop_page_cache(dir).map_err(|e| Failure::Store(format!("{}: {e}", dir.display())))?;
     }
     runner.change(&step.changes)?;
-    let before = measure::called();
+    let (before, moment, from_device) = (measure::called(), Moment::now(), DeviceReads::now(dir));
     let report = match step.act {
         Act::Run(workload) => runner.phase(workload)?,
+        Act::Device => probe::random_reads(dir, &step.changes.apply(&spec.plan), &runner.done())?,
         Act::Recover => PhaseReport::opened(store, opening),
     };
     let called = measure::called().zip(before).map(|(after, before)| after.since(before));
+    let from_device = DeviceReads::now(dir).zip(from_device).map(|(after, before)| after.since(before));
+    let busy = Moment::now().zip(moment).map(|(after, before)| after.since(before));
     let facts: BTreeMap<String, f64> = store.facts().into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
-    Ok(StepRecord { step: step.name.clone(), report, called, facts })
+    let device = from_device.map(|read| FromDevice::of(read, &report));
+    Ok(StepRecord { step: step.name.clone(), report, called, device, busy, facts })
 }
 
 #[cfg(test)]

@@ -14,12 +14,14 @@
 //! | [`setup`] | stores with their options, plans, arms |
 //! | [`hashkv`], [`novkv`], [`diffkv`], [`unikv`], [`vat`] | the experiments of the papers |
 //! | [`rivals`] | ours: comparisons with other stores |
+//! | [`performance`] | ours: targets, and what was reached |
 
 pub mod check;
 pub mod data;
 pub mod diffkv;
 pub mod hashkv;
 pub mod novkv;
+pub mod performance;
 pub mod rivals;
 pub mod setup;
 pub mod unikv;

@@ -18,6 +18,8 @@
 //! | [`random`] | the generator under all of these |
 //! | [`live`] | bytes of the keys and values that a user has stored |
 //! | [`measure`] | memory, processor time, bytes moved by system calls, directory size |
+//! | [`probe`] | what the device gives without a store |
+//! | [`quiet`] | what others take of the machine |
 //! | [`report`] | the figures of a phase, as a struct and as a line of a table |
 //! | [`store`] | the stores that can be measured, and the budget that peers get from Bifold's options |
 //!
@@ -63,6 +65,8 @@ pub mod machine;
 pub mod measure;
 pub mod page;
 pub mod plan;
+pub mod probe;
+pub mod quiet;
 pub mod random;
 pub mod record;
 pub mod report;

@@ -71,6 +71,38 @@ pub fn called() -> Option<Called> {
     Some(Called { read: of("rchar:")?, written: of("wchar:")? })
 }
 
+/// Reads from the device so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceReads {
+    /// Bytes that this process had the device read, read-ahead included.
+    pub bytes: u64,
+    /// Requests that the device has answered, for any process: the system does not count them by process.
+    pub requests: u64,
+}
+
+impl DeviceReads {
+    /// Those so far, of the device that holds `dir`; `None` if the system does not count them, or there is no device.
+    #[must_use]
+    pub fn now(dir: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        // `read_bytes` (proc(5)): pages that the process made the device fetch, by calls or by faults.
+        let io = fs::read_to_string("/proc/self/io").ok()?;
+        let bytes = io.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()?;
+        let device = fs::metadata(dir).ok()?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+        Some(Self { bytes, requests: stat.split_whitespace().next()?.parse().ok()? })
+    }
+
+    /// The difference to `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        let (bytes, requests) =
+            (self.bytes.saturating_sub(before.bytes), self.requests.saturating_sub(before.requests));
+        Self { bytes, requests }
+    }
+}
+
 /// Drops all files under `dir` from the system's page cache, after a sync.
 ///
 /// # Errors

@@ -5,7 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{PhaseReport, machine::Machine, measure::Called, spec::Spec};
+use crate::{
+    PhaseReport,
+    machine::Machine,
+    measure::{Called, DeviceReads},
+    quiet::Busy,
+    run::ratio,
+    spec::Spec,
+};
 
 /// A run and its measurements: a line of `runs.jsonl`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,8 +53,42 @@ pub struct StepRecord {
     pub report: PhaseReport,
     /// Bytes that the process moved by system calls during the step; `None` if the system does not count them.
     pub called: Option<Called>,
+    /// What the device read meanwhile; `None` if the system does not count it.
+    pub device: Option<FromDevice>,
+    /// What others took of the machine during the step.
+    pub busy: Option<Busy>,
     /// The store's own figures at the end of the step, by name.
     pub facts: BTreeMap<String, f64>,
+}
+
+/// What the device read during a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct FromDevice {
+    /// Bytes, for this process.
+    pub bytes: u64,
+    /// Requests, for any process.
+    pub requests: u64,
+    /// Bytes for each operation.
+    pub bytes_per_op: f64,
+    /// Requests for each operation.
+    pub requests_per_op: f64,
+    /// Bytes for each byte of keys and values that the user received; 0 if there was none.
+    pub read_amp: f64,
+}
+
+impl FromDevice {
+    /// Those of a step with this report.
+    #[must_use]
+    pub fn of(DeviceReads { bytes, requests }: DeviceReads, report: &PhaseReport) -> Self {
+        let per_op = |count| ratio(count, report.operations);
+        Self {
+            bytes,
+            requests,
+            bytes_per_op: per_op(bytes),
+            requests_per_op: per_op(requests),
+            read_amp: ratio(bytes, report.user_bytes_read),
+        }
+    }
 }
 
 /// Bytes that a process wrote from opening a store to its end.

@@ -6,6 +6,7 @@ use crate::{
     Failure, Result, Scale,
     experiment::{
         self, Experiment,
+        performance::Setting,
         rivals::{self, Comparison},
     },
     given::Input,
@@ -37,6 +38,8 @@ pub enum Subject {
     Papers,
     /// Stores compared with each other.
     Compare(Comparison),
+    /// Our targets, in a setting.
+    Performance(Setting),
     /// Stores compared with each other on the user's own keys and values.
     Real(Input),
 }
@@ -60,11 +63,13 @@ impl Session {
         let mut experiments = match &self.subject {
             Subject::Papers => experiment::all(self.scale, self.seed),
             Subject::Compare(comparison) => vec![comparison.experiment(self.scale, self.seed)],
+            Subject::Performance(setting) => vec![setting.experiment(self.scale, self.seed)],
             Subject::Real(input) => vec![rivals::real(input, self.scale, self.seed)],
         };
         for arm in experiments.iter_mut().flat_map(|experiment| &mut experiment.arms) {
             arm.spec.page_cache = self.page_cache;
-            arm.spec.process_memory = self.process_memory;
+            // A setting has a limit of its own.
+            arm.spec.process_memory = self.process_memory.or(arm.spec.process_memory);
         }
         experiments
     }

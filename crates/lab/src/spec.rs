@@ -53,6 +53,9 @@ pub struct Step {
 pub enum Act {
     /// A workload.
     Run(Workload),
+    /// The device alone, by random reads of 4 KiB past the page cache from the store's files, with as many threads and
+    /// reads as the plan has.
+    Device,
     /// The process ends without closing the store, as a killed one does, and another one opens it: how long that takes.
     Recover,
 }
@@ -137,6 +140,10 @@ impl Spec {
     pub fn operations(&self, step: &Step) -> u64 {
         match step.act {
             Act::Run(workload) => workload.operations(&step.changes.apply(&self.plan)),
+            Act::Device => {
+                let plan = step.changes.apply(&self.plan);
+                plan.operations.unwrap_or(plan.keys)
+            }
             Act::Recover => 1,
         }
     }

@@ -152,6 +152,7 @@ pub const ALL: &[Planted] = &[
     bug("skip_region", REGION),
     bug("region_any_offset", REGION),
     bug("region_unpublished", REGION),
+    bug("read_once_unstaged", REGION),
     bug("skip_region", POWER),
     bug("unsettled_sync", POWER),
     bug("map_any_file_system", REGION),

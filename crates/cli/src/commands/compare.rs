@@ -86,7 +86,7 @@ pub fn run(args: &BenchArgs, plan: &Plan, with: &str, global: &Global, out: &mut
     }
     let mut runs: Vec<Run> = Vec::new();
     let mut shown = Shown { out, quiet: global.json, sides: &sides, bar: Progress::steps() };
-    driver::drive(&jobs, &place.dir, &Processes, &mut shown, &mut |run| {
+    driver::drive(&jobs, &place.dir, &Processes::Anytime, &mut shown, &mut |run| {
         runs.push(run);
         Ok(())
     })?;

@@ -81,8 +81,8 @@ fn check(run: &Value) {
 fn check_finite(value: &Value, what: &str) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| {
-            // Not every system reports these two.
-            if name != "called" && name != "peak_rss_bytes" {
+            // Not every system reports these.
+            if !["called", "peak_rss_bytes", "device", "busy"].contains(&name.as_str()) {
                 check_finite(value, &format!("{what} {name}"));
             }
         }),
@@ -157,6 +157,57 @@ fn another_seed_chooses_other_operations() {
     let other: Vec<String> = run("2").map(|(_, digest)| digest).collect();
     let mut first = run("1").peekable();
     assert!(first.peek().is_some() && first.all(|(_, digest)| !other.contains(&digest)));
+}
+
+/// Runs the harness of our targets with little data.
+#[test]
+fn targets_are_judged_from_records_and_runs_are_continued() {
+    let scratch = Scratch::new();
+    for setting in ["cache", "confined"] {
+        let dir = scratch.path(setting);
+        let some = ["--stores", "inline,hashkv", "--scale", "tiny", "--busy", "--out", text(&dir)];
+        let args = [&["lab", "run", "performance", "--setting", setting], &some[..]].concat();
+        let lines = bifold(&[&args[..], &["--json"]].concat()).json();
+        let scan = lines.iter().find(|line| line["step"] == "scan" && line["store"] == "hashkv").unwrap();
+        assert!(scan["ops_per_sec"].as_f64() > Some(0.0) && scan["latency_us"]["p9999"].is_f64(), "{scan}");
+        let targets: Vec<_> = lines.iter().filter(|line| line["target"].is_string()).collect();
+        let of = |words: &str| targets.iter().find(|line| line["target"].as_str().unwrap().starts_with(words)).unwrap();
+        if setting == "cache" {
+            let two = of("hashkv: get, 2 threads");
+            assert!(two["ours"].as_f64() > Some(0.0) && two["reached"].is_boolean(), "{two}");
+        }
+        assert!(of("unikv: ")["reached"].is_null(), "it was not run");
+        let made = fs::read(dir.join("runs.jsonl")).unwrap();
+        assert_eq!(bifold(&[&args[..], &["--json"]].concat()).json(), lines);
+        let tables = bifold(&args).ok();
+        assert!(tables.contains("| get, 2 threads | a second |") && tables.contains("| hashkv |"), "{tables}");
+        assert_eq!(fs::read(dir.join("runs.jsonl")).unwrap(), made, "existing runs were made again");
+        runs(&dir).iter().for_each(|run| check_performance(run, setting));
+    }
+}
+
+/// What only the harness records.
+fn check_performance(run: &Value, setting: &str) {
+    let steps = run["steps"].as_array().unwrap();
+    for step in steps {
+        assert!(step["busy"].is_null() || step["busy"]["others"].as_f64() >= Some(0.0), "{step}");
+    }
+    let device = steps.iter().find(|step| step["phase"] == "device");
+    assert_eq!(device.is_some(), setting == "confined");
+}
+
+#[test]
+fn a_setting_and_performance_need_each_other() {
+    for (wrong, named) in [
+        (&["performance"][..], "--setting cache"),
+        (&["hashkv-e1", "--setting", "cache"], "lab run performance"),
+        (&["performance", "all", "--setting", "cache"], "runs alone"),
+        (&["performance", "--setting", "hot"], "confined"),
+        (&["performance", "--setting", "cache", "--stores", "oracle"], "`oracle` is not measured"),
+    ] {
+        let refused = bifold(&[&["lab", "run"], wrong, &["--out", "/nonexistent/bifold"]].concat());
+        assert!(refused.code == 2 && refused.err.contains(named), "{wrong:?}: {refused:?}");
+    }
 }
 
 #[test]

@@ -40,7 +40,8 @@ pub(super) struct ReadAhead {
     expected_end: u64,
     source: IoSource,
     /// The file opened once more for a compaction, which reads all of it: the system may read ahead. Readers of the
-    /// table share the other one, where the system reads what it is asked for and nothing more.
+    /// table share the other one, where the system reads what it is asked for and nothing more. What was not in the
+    /// system's cache before does not stay there.
     in_order: Option<Reader>,
 }
 
@@ -166,13 +167,15 @@ impl ReadAhead {
         let fits = |buffer: &mut Arc<[u8]>| buffer.len() >= bytes && Arc::get_mut(buffer).is_some();
         let old = self.buffer.take().and_then(|mut buffer| fits(&mut buffer).then_some(buffer));
         let mut buffer = old.unwrap_or_else(|| zeroed(bytes));
-        let reader = match &mut self.in_order {
-            Some(reader) => reader,
-            none if self.source == IoSource::Compaction => none.insert(file.open_in_order()?),
-            _ => &file.reader,
-        };
         if let Some(free) = Arc::get_mut(&mut buffer) {
-            reader.read_at(&mut free[..bytes], place.start, self.source)?;
+            let free = &mut free[..bytes];
+            match &mut self.in_order {
+                Some(reader) => reader.read_once(free, place.start, self.source)?,
+                none if self.source == IoSource::Compaction => {
+                    none.insert(file.open_in_order()?).read_once(free, place.start, self.source)?;
+                }
+                _ => file.reader.read_at(free, place.start, self.source)?,
+            }
         }
         self.place = place;
         Ok(self.buffer.insert(buffer))

@@ -99,6 +99,17 @@ impl Reader {
         Ok(())
     }
 
+    /// Fills `buffer` with bytes that are read once, in order, by a call that leaves the system's cache as it was,
+    /// where the system can do that: what others read stays there.
+    ///
+    /// # Errors
+    /// As [`Reader::read_at`].
+    pub fn read_once(&self, buffer: &mut [u8], offset: u64, source: IoSource) -> Result<()> {
+        self.slot.with(|file| file.read_once(buffer, offset))?;
+        self.slot.dir.counters.count_read(source, buffer.len());
+        Ok(())
+    }
+
     /// Whether the whole file is mapped and short reads go through its pages now, so that they need no system call.
     #[inline]
     #[must_use]

@@ -207,6 +207,11 @@ impl ReadFile for FaultyReader {
         self.inner.read_at(buffer, offset)
     }
 
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.fs.pass("read", &self.path)?;
+        self.inner.read_once(buffer, offset)
+    }
+
     fn prefetch(&self, offset: u64, len: u64) {
         self.fs.note_announced(&self.path, offset, len);
         self.inner.prefetch(offset, len);

@@ -25,6 +25,7 @@ fn every_call(fs: &dyn FileSystem) -> Result<()> {
     let reader = fs.open(a)?;
     reader.len()?;
     reader.read_at(&mut [0; 3], 0)?;
+    reader.read_once(&mut [0; 3], 0)?;
     fs.truncate(a, 2)?;
     fs.link(a, b)?;
     fs.rename(a, b)?;
@@ -35,7 +36,7 @@ fn every_call(fs: &dyn FileSystem) -> Result<()> {
     Ok(())
 }
 
-const OPS: [&str; 16] = [
+const OPS: [&str; 17] = [
     "create directory",
     "create",
     "append to",
@@ -44,6 +45,7 @@ const OPS: [&str; 16] = [
     "open",
     "open",
     "look up",
+    "read",
     "read",
     "truncate",
     "link",
@@ -164,5 +166,5 @@ fn a_decider_is_asked_about_every_call() {
     let fs = FaultyFs::new(Arc::new(MemoryFs::new()));
     fs.decide_by(Box::new(|call| (call.op == "rename").then_some(FaultKind::EIO)));
     assert!(every_call(&fs).is_err());
-    assert_eq!(fs.injected(), [(12, "rename", FILE.into())]);
+    assert_eq!(fs.injected(), [(13, "rename", FILE.into())]);
 }

@@ -172,6 +172,10 @@ impl ReadFile for MappedFile {
         self.file.read_at(buffer, offset)
     }
 
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_once(buffer, offset)
+    }
+
     fn prefetch(&self, offset: u64, len: u64) {
         self.file.prefetch(offset, len);
     }

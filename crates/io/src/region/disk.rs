@@ -112,6 +112,11 @@ impl GroundFile for File {
         FileExt::read_exact_at(self, buffer, offset)
     }
 
+    #[cfg(target_os = "linux")]
+    fn read_once_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        crate::disk::read_once_at(self, buffer, offset)
+    }
+
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         retry_if_full(|| self.try_clone(), || FileExt::write_all_at(self, bytes, offset))
     }

@@ -45,6 +45,10 @@ pub(crate) trait Ground: Debug + Send + Sync + Sized + 'static {
 pub(crate) trait GroundFile: Debug + Send + Sync + 'static {
     fn len(&self) -> io::Result<u64>;
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// As [`ReadFile::read_once`](crate::fs::ReadFile::read_once).
+    fn read_once_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Truncates it and syncs it.
     fn truncate(&self, len: u64) -> io::Result<()>;

@@ -295,6 +295,32 @@ mod tests {
         assert_eq!(looks[7].0, Some(true));
     }
 
+    /// On systems that cannot keep their cache as it was, only the bytes are compared.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_read_that_is_done_once_leaves_in_memory_what_was_there_and_nothing_more() {
+        use crate::fs::FileSystem;
+
+        let pages = Pages::new("once");
+        let file = pages.open();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let reader = crate::disk::DiskFs.open(&pages.0).unwrap();
+        let at = |page: usize| (page * page_bytes()) as u64;
+        let was_dropped = !reader.is_in_memory(at(7));
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut [0; 10], at(7)).unwrap();
+        let mut bytes = vec![0; PAGES * page_bytes()];
+        reader.read_once(&mut bytes, 0).unwrap();
+        assert!((0..PAGES).all(|page| bytes[page * page_bytes()] == page as u8 + 1));
+        assert!(reader.is_in_memory(at(7)), "what others read stays");
+        let flags = rustix::io::ReadWriteFlags::from_bits_retain(0x80);
+        let can_drop = rustix::io::preadv2(&file, &mut [std::io::IoSliceMut::new(&mut [0])], 0, flags).is_ok();
+        let stayed = (0..PAGES).filter(|page| reader.is_in_memory(at(*page))).count();
+        assert!(!was_dropped || !can_drop || stayed < PAGES / 2, "{stayed} of {PAGES} pages stayed");
+        assert!(reader.read_once(&mut [0; 2], at(PAGES) - 1).is_err(), "beyond the end");
+    }
+
     #[test]
     fn a_closed_file_is_read_as_far_as_it_was_mapped() {
         let pages = Pages::new("closed");

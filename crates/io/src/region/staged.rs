@@ -269,6 +269,14 @@ impl<G: Ground> ReadFile for StagedFile<G> {
         read().map_err(|e: io::Error| Error::io("read", &self.path, e))
     }
 
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let is_staged = offset + buffer.len() as u64 > self.written();
+        if is_staged && !planted!("read_once_unstaged") {
+            return self.read_at(buffer, offset);
+        }
+        self.file.read_once_at(buffer, offset).map_err(|e| Error::io("read", &self.path, e))
+    }
+
     fn prefetch(&self, offset: u64, len: u64) {
         self.file.will_need(offset, len);
     }

@@ -195,6 +195,20 @@ fn the_end_of_the_lock_leaves_plain_files() {
 }
 
 #[test]
+fn reads_that_are_done_once_see_what_is_staged() {
+    let (dir, mut random) = (TempDir::new(), Random::new(5));
+    let mut appending = Appending::begin(&dir.0, 3, 3);
+    for _ in 0..100 {
+        appending.append(&mut random);
+        for (_, appended, model) in &appending.files {
+            let mut bytes = vec![0; model.len()];
+            appended.reader.read_once(&mut bytes, 0).unwrap();
+            assert!(bytes == *model);
+        }
+    }
+}
+
+#[test]
 fn a_truncated_file_continues_at_its_new_end() {
     let dir = TempDir::new();
     fs::write(dir.0.join("a"), [1; 100]).unwrap();

@@ -51,6 +51,9 @@ fn write(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) {
 fn read(file: &dyn ReadFile) -> Vec<u8> {
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_at(&mut bytes, 0).unwrap();
+    let mut once = vec![0; bytes.len()];
+    file.read_once(&mut once, 0).unwrap();
+    assert!(once == bytes, "reading once gives the same");
     bytes
 }
 

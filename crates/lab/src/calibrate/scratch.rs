@@ -175,14 +175,15 @@ pub fn size(asked: Option<u64>, default: u64, least: u64, dir: &Path) -> Result<
     }
 }
 
+/// Has files opened past the page cache.
 #[cfg(target_os = "linux")]
-fn direct(options: &mut OpenOptions) -> io::Result<&mut OpenOptions> {
+pub(crate) fn direct(options: &mut OpenOptions) -> io::Result<&mut OpenOptions> {
     use std::os::unix::fs::OpenOptionsExt;
     Ok(options.custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed()))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn direct(_options: &mut OpenOptions) -> io::Result<&mut OpenOptions> {
+pub(crate) fn direct(_options: &mut OpenOptions) -> io::Result<&mut OpenOptions> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

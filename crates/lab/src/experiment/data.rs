@@ -27,6 +27,24 @@ pub const READ: &str = "/bytes_read";
 pub const MEAN_US: &str = "/latency_us/mean";
 /// The 99th percentile of the time of an operation, in microseconds.
 pub const P99_US: &str = "/latency_us/p99";
+/// The 99.9th percentile.
+pub const P999_US: &str = "/latency_us/p999";
+/// The 99.99th percentile.
+pub const P9999_US: &str = "/latency_us/p9999";
+/// The median.
+pub const P50_US: &str = "/latency_us/p50";
+/// The slowest operation, in microseconds.
+pub const SLOWEST_US: &str = "/latency_us/max";
+/// Requests that the device answered for an operation.
+pub const DEVICE_READS_OF_ONE: &str = "/device/requests_per_op";
+/// Bytes that the device read for an operation.
+pub const DEVICE_BYTES_OF_ONE: &str = "/device/bytes_per_op";
+/// Bytes that the device read for each byte that the user received.
+pub const READ_OF_ASKED: &str = "/device/read_amp";
+/// Processors that others took during the step.
+pub const OTHERS: &str = "/busy/others";
+/// Processors that the host took during the step.
+pub const STEAL: &str = "/busy/steal";
 /// Processor time of an operation, in microseconds.
 pub const CPU_US: &str = "/cpu_us_per_op";
 /// The most memory resident during the step, in bytes.

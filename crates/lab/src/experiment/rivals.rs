@@ -40,7 +40,7 @@ impl Default for Comparison {
         use Workload::{Load, Mix, Read, Scan, Settle, Update};
         Self {
             placements: PLACEMENTS.map(str::to_owned).into(),
-            peers: Peer::ALL.into_iter().filter(|peer| peer.built_in()).map(|peer| peer.name().to_owned()).collect(),
+            peers: Peer::ALL.into_iter().filter(|peer| peer.is_compared()).map(|peer| peer.name().to_owned()).collect(),
             workloads: vec![Load, Update, Settle, Read, Scan, Mix],
             sizes: Sizes::Fixed(1000),
             threads: 1,

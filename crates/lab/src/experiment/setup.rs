@@ -71,6 +71,12 @@ impl Setup {
         Peer::RocksDb.built_in().then(|| Self::peer(scale, "rocksdb"))
     }
 
+    /// A store under its own name with these options.
+    #[must_use]
+    pub fn of(store: &str, set: Vec<String>) -> Self {
+        Self { series: store.to_owned(), store: store.to_owned(), set }
+    }
+
     /// With one more option.
     #[must_use]
     pub fn set(mut self, option: impl Into<String>) -> Self {

@@ -75,6 +75,7 @@ fn facts(spec: &Spec, runs: &[&Run]) -> Vec<Fact> {
         Act::Run(workload) if workload.name() == step.name => step.name.clone(),
         Act::Run(workload) => format!("{} ({})", step.name, workload.name()),
         Act::Recover => format!("{} (killed and opened again)", step.name),
+        Act::Device => format!("{} (random reads of 4 KiB past the page cache)", step.name),
     };
     facts.push(fact("steps", steps.iter().map(step).collect::<Vec<_>>().join(", ")));
     let cache = match page_cache {

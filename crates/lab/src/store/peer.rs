@@ -13,6 +13,10 @@ use crate::{Failure, Result};
 pub enum Peer {
     /// RocksDB.
     RocksDb,
+    /// RocksDB with the options that its authors recommend.
+    RocksDbRecommended,
+    /// The same, reading past the page cache.
+    RocksDbDirect,
     /// RocksDB with values in blob files.
     BlobDb,
     /// fjall.
@@ -68,13 +72,24 @@ impl Budget {
 
 impl Peer {
     /// Every peer, built in or not.
-    pub const ALL: [Self; 6] = [Self::RocksDb, Self::BlobDb, Self::Fjall, Self::FjallBlobs, Self::Redb, Self::Lmdb];
+    pub const ALL: [Self; 8] = [
+        Self::RocksDb,
+        Self::BlobDb,
+        Self::Fjall,
+        Self::FjallBlobs,
+        Self::Redb,
+        Self::Lmdb,
+        Self::RocksDbRecommended,
+        Self::RocksDbDirect,
+    ];
 
     /// Its name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::RocksDb => "rocksdb",
+            Self::RocksDbRecommended => "rocksdb-recommended",
+            Self::RocksDbDirect => "rocksdb-direct",
             Self::BlobDb => "blobdb",
             Self::Fjall => "fjall",
             Self::FjallBlobs => "fjall-blobs",
@@ -88,6 +103,12 @@ impl Peer {
     pub fn about(self) -> &'static str {
         match self {
             Self::RocksDb => "RocksDB",
+            Self::RocksDbRecommended => {
+                "RocksDB with the options its authors recommend: blocks of 16 KiB, indexes and filters in the cache"
+            }
+            Self::RocksDbDirect => {
+                "RocksDB as recommended, reading and writing tables past the page cache, with eight times the cache"
+            }
             Self::BlobDb => {
                 "RocksDB with values in blob files of 64 MiB, separated from the same size on as in Bifold; GC with \
                  age cutoff 0.25 and force threshold 0.5"
@@ -103,18 +124,24 @@ impl Peer {
     #[must_use]
     pub fn feature(self) -> &'static str {
         match self {
-            Self::RocksDb | Self::BlobDb => "rocksdb",
+            Self::RocksDb | Self::RocksDbRecommended | Self::RocksDbDirect | Self::BlobDb => "rocksdb",
             Self::Fjall | Self::FjallBlobs => "fjall",
             Self::Redb => "redb",
             Self::Lmdb => "lmdb",
         }
     }
 
+    /// Whether comparisons include it unless others are named: not those that differ from another one in options only.
+    #[must_use]
+    pub fn is_compared(self) -> bool {
+        self.built_in() && !matches!(self, Self::RocksDbRecommended | Self::RocksDbDirect)
+    }
+
     /// Whether this build includes it.
     #[must_use]
     pub fn built_in(self) -> bool {
         match self {
-            Self::RocksDb | Self::BlobDb => cfg!(feature = "rocksdb"),
+            Self::RocksDb | Self::RocksDbRecommended | Self::RocksDbDirect | Self::BlobDb => cfg!(feature = "rocksdb"),
             Self::Fjall | Self::FjallBlobs => cfg!(feature = "fjall"),
             Self::Redb => cfg!(feature = "redb"),
             Self::Lmdb => cfg!(feature = "lmdb"),
@@ -146,12 +173,17 @@ impl Peer {
         self.check_built_in()?;
         match self {
             #[cfg(feature = "rocksdb")]
-            Self::RocksDb | Self::BlobDb => {
-                use super::rocksdb::{Blobs, RocksDbOptions, RocksDbStore};
+            Self::RocksDb | Self::RocksDbRecommended | Self::RocksDbDirect | Self::BlobDb => {
+                use super::rocksdb::{Blobs, RocksDbOptions, RocksDbStore, Tuning};
                 let budget = Budget::of(options);
                 let blobs = Blobs { min_bytes: budget.min_bytes, ..Blobs::default() };
                 let blobs = (self == Self::BlobDb).then_some(blobs);
-                Ok(Box::new(RocksDbStore::open(dir, RocksDbOptions { blobs, ..(&budget).into() })?))
+                let tuning = match self {
+                    Self::RocksDbRecommended => Tuning::Recommended,
+                    Self::RocksDbDirect => Tuning::Direct,
+                    _ => Tuning::Filters,
+                };
+                Ok(Box::new(RocksDbStore::open(dir, RocksDbOptions { blobs, tuning, ..(&budget).into() })?))
             }
             #[cfg(feature = "fjall")]
             Self::Fjall | Self::FjallBlobs => {

@@ -69,7 +69,8 @@ impl Scan {
             if let Some(held) = held {
                 held.grow_to(buffer.len());
             }
-            reader.read_at(buffer, at, *source)
+            // A file that is walked is read once, and often removed then: it must not push out what others read.
+            reader.read_once(buffer, at, *source)
         };
         match walk.step(read)? {
             walk::Met::Record(frame, len) => {
@@ -88,7 +89,7 @@ impl Scan {
     /// I/O errors.
     pub fn find_next(&mut self) -> Result<Option<u64>> {
         let Self { walk, reader, source, .. } = self;
-        walk.find_next(|buffer, at| reader.read_at(buffer, at, *source))
+        walk.find_next(|buffer, at| reader.read_once(buffer, at, *source))
     }
 
     /// The next record of a section of the file that must be whole; `None` at its end.

@@ -20,6 +20,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
+    launch::Processes,
     report,
     run::{self, How},
 };
@@ -38,7 +39,8 @@ stores: other stores take from them the sizes of memtables, tables and caches, a
 report lists the settings of each store.
 
 Other stores are those that this program was built with (--features rocksdb, fjall, redb, lmdb): rocksdb, blobdb, \
-fjall, fjall-blobs, redb, lmdb.";
+fjall, fjall-blobs, redb, lmdb. With rocksdb also rocksdb-recommended and rocksdb-direct, which differ in options and \
+are measured if they are named.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab compare
@@ -100,7 +102,7 @@ pub fn run(args: &CompareArgs, global: &Global, out: &mut Output) -> Result<()> 
     let session = args.how.session(args.scale, Subject::Compare(args.comparison(global)?));
     let experiments = session.experiments();
     let dir = args.how.out.as_deref().unwrap_or(Path::new(OUT));
-    run::make(&session, &experiments, &args.how, dir, global, out)?;
+    run::make(&session, &experiments, (&args.how, Processes::Anytime), dir, global, out)?;
     let (session, runs) = Results::read(dir)?;
     for experiment in &experiments {
         print(experiment, &runs, global, out)?;

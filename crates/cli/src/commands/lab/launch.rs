@@ -4,22 +4,37 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use bifold_lab::{
     Failure, Result, Spec,
     driver::Launch,
     execute::{Part, Seen},
+    quiet,
 };
 use serde_json::Value;
 
 use super::{confine::Confined, part::Message};
 
+/// How long a run waits for a machine that is busy.
+const QUIET_WITHIN: Duration = Duration::from_secs(60);
+
 /// Runs this program again for each run.
-pub struct Processes;
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Processes {
+    /// Whatever else the machine does.
+    #[default]
+    Anytime,
+    /// When nothing else takes the machine's processors.
+    WhenQuiet,
+}
 
 impl Launch for Processes {
     fn launch(&self, spec: &Spec, part: usize, dir: &Path, seen: &mut dyn FnMut(Seen)) -> Result<Part<Value>> {
+        if matches!(self, Self::WhenQuiet) && part == 0 {
+            quiet::wait(QUIET_WITHIN)?;
+        }
         let trouble = |verb: &str, e: &dyn std::fmt::Display| Failure::Store(format!("cannot {verb} a process: {e}"));
         let program = std::env::current_exe().map_err(|e| trouble("find the program for", &e))?;
         let mut command = Command::new(program);

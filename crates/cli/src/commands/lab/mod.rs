@@ -5,6 +5,7 @@
 //! | [`list`] | prints the experiments |
 //! | [`run`] | makes missing runs, shows progress, prints the results |
 //! | [`compare`] | compares stores on chosen workloads |
+//! | [`performance`] | prints the figures of a setting, and which targets were reached |
 //! | [`report`] | draws the page from existing results |
 //! | [`launch`] | starts one process per run |
 //! | [`given`] | the user's own keys and values |
@@ -17,6 +18,7 @@ mod given;
 pub mod launch;
 mod list;
 pub mod part;
+mod performance;
 mod report;
 mod run;
 

@@ -9,7 +9,7 @@ use bifold_lab::{
     Scale, Session, Spec,
     driver::{self, Job, Watch},
     execute::Seen,
-    experiment::{Data, Experiment, Verdict},
+    experiment::{Data, Experiment, Verdict, performance::Setting},
     record::Run,
     results::Results,
     room,
@@ -20,7 +20,7 @@ use bifold_lab::{
 use clap::Args;
 use serde::Serialize;
 
-use super::{compare, given, launch::Processes, report};
+use super::{compare, given, launch::Processes, performance, report};
 use crate::{
     args::Global,
     failure::{Failure, Result},
@@ -33,8 +33,10 @@ pub const LONG_ABOUT: &str = "\
 Run experiments and say which of the papers' results they reproduce.
 
 NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all; or real, which imports, updates, reads and \
-scans your own keys and values (--input; held in memory). Runs that --out already has are not made again, so the same \
-command continues a session that was stopped.
+scans your own keys and values (--input; held in memory); or performance, which compares all placements with RocksDB, \
+LMDB and fjall in one --setting, prints the figures as tables and says of each of our targets whether it was reached. \
+It waits for a machine on which nothing else runs, and refuses after a minute unless --busy is given. Runs that --out \
+already has are not made again, so the same command continues a session that was stopped.
 
 tiny     1 MiB of keys and values: proves that it works, figures mean nothing
 small    64 MiB, three rounds: all experiments in about an hour, everything in the page cache
@@ -53,7 +55,9 @@ pub const EXAMPLES: &str = "Examples:
   bifold lab run unikv diffkv-f10 --out results
   bifold lab run all --scale medium --memory 256MiB --out beyond-memory
   bifold lab run all --scale tiny --rounds 1
-  bifold lab run real --input access.tsv --out real-results";
+  bifold lab run real --input access.tsv --out real-results
+  bifold lab run performance --setting confined --out confined
+  bifold lab run performance --setting cache --stores inline,rocksdb --rounds 1 --out in-cache";
 
 /// The default directory for results.
 const OUT: &str = "lab-results";
@@ -75,7 +79,19 @@ pub struct RunArgs {
     #[arg(long, value_name = "FORMAT", requires = "input")]
     pub format: Option<Format>,
 
-    /// How much data: tiny, small, medium or large.
+    /// For `performance`: cache (1 M entries in memory), large (8 M in memory) or confined (2 M in 768 MiB).
+    #[arg(long, value_name = "SETTING")]
+    pub setting: Option<Setting>,
+
+    /// For `performance`: run only these stores now.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "setting")]
+    pub stores: Option<Vec<String>>,
+
+    /// For `performance`: run although others use the machine.
+    #[arg(long, requires = "setting")]
+    pub busy: bool,
+
+    /// How much data: tiny, small, medium or large; for `performance`, tiny or, all others, the whole setting.
     #[arg(long, value_name = "SCALE", default_value = "small")]
     pub scale: Scale,
 
@@ -141,6 +157,35 @@ impl How {
 
 impl RunArgs {
     fn subject(&self) -> Result<Subject> {
+        match (self.names.iter().any(|name| name == "performance"), self.setting) {
+            (false, None) => self.papers_or_real(),
+            (true, Some(setting)) if self.names.len() == 1 && self.input.is_none() => Ok(Subject::Performance(setting)),
+            (true, Some(_)) => Err(Failure::trouble("`performance` runs alone: leave out the other names and --input")),
+            (true, None) => Err(Failure::trouble("`performance` needs --setting cache, large or confined")),
+            (false, Some(_)) => Err(Failure::trouble("--setting is for `bifold lab run performance`")),
+        }
+    }
+
+    /// How its processes are started.
+    fn processes(&self) -> Processes {
+        if self.setting.is_some() && !self.busy { Processes::WhenQuiet } else { Processes::Anytime }
+    }
+
+    /// Leaves only the runs of the stores that were named.
+    fn keep_chosen(&self, experiments: &mut [Experiment]) -> Result<()> {
+        let Some(stores) = &self.stores else { return Ok(()) };
+        for experiment in experiments {
+            let known = |name: &String| experiment.arms.iter().any(|arm| arm.series == *name);
+            if let Some(unknown) = stores.iter().find(|name| !known(name)) {
+                let names: Vec<&str> = experiment.arms.iter().map(|arm| arm.series.as_str()).collect();
+                return Err(Failure::trouble(format!("`{unknown}` is not measured; these are: {}", names.join(", "))));
+            }
+            experiment.arms.retain(|arm| stores.contains(&arm.series));
+        }
+        Ok(())
+    }
+
+    fn papers_or_real(&self) -> Result<Subject> {
         match (self.names.iter().any(|name| name == "real"), &self.input) {
             (false, None) => Ok(Subject::Papers),
             (true, Some(_)) if self.names.len() > 1 => {
@@ -160,11 +205,14 @@ pub fn run(args: &RunArgs, global: &Global, out: &mut Output) -> Result<()> {
     let session = args.how.session(args.scale, args.subject()?);
     let experiments = session.named(&args.names)?;
     let dir = args.how.out.as_deref().unwrap_or(Path::new(OUT));
-    make(&session, &experiments, &args.how, dir, global, out)?;
+    let mut chosen = session.named(&args.names)?;
+    args.keep_chosen(&mut chosen)?;
+    make(&session, &chosen, (&args.how, args.processes()), dir, global, out)?;
     let (session, runs) = Results::read(dir)?;
     for experiment in &experiments {
         match session.subject {
             Subject::Papers => print(experiment, &runs, global, out)?,
+            Subject::Performance(setting) => performance::print(experiment, setting, &runs, global, out)?,
             Subject::Compare(_) | Subject::Real(_) => compare::print(experiment, &runs, global, out)?,
         }
     }
@@ -176,7 +224,7 @@ pub fn run(args: &RunArgs, global: &Global, out: &mut Output) -> Result<()> {
 pub fn make(
     session: &Session,
     experiments: &[Experiment],
-    how: &How,
+    (how, processes): (&How, Processes),
     dir: &Path,
     global: &Global,
     out: &mut Output,
@@ -195,7 +243,7 @@ pub fn make(
     check_room(data, largest)?;
     let quiet = global.json;
     let mut shown = Shown { out, quiet, begin: Instant::now(), bar: Progress::steps(), at: (0, jobs.len()) };
-    Ok(driver::drive(&jobs, data, &Processes, &mut shown, &mut |run| results.add(run))?)
+    Ok(driver::drive(&jobs, data, &processes, &mut shown, &mut |run| results.add(run))?)
 }
 
 /// Bytes of keys and values that a run loads, approximate where they vary.

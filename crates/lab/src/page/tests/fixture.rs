@@ -83,6 +83,7 @@ fn record(step: &Step, figure: &mut impl FnMut(f64) -> f64) -> Value {
         phase: match step.act {
             Act::Run(workload) => workload.name(),
             Act::Recover => "recover",
+            Act::Device => "device",
         },
         operations: 65_536,
         seconds: 65_536.0 / rate,
@@ -104,7 +105,8 @@ fn record(step: &Step, figure: &mut impl FnMut(f64) -> f64) -> Value {
         ..PhaseReport::default()
     };
     let facts = [("levels".to_owned(), figure(4.0).round())].into();
-    serde_json::to_value(StepRecord { step: step.name.clone(), report, called: None, facts }).unwrap()
+    serde_json::to_value(StepRecord { step: step.name.clone(), report, called: None, device: None, busy: None, facts })
+        .unwrap()
 }
 
 /// Experiments with what the papers' own may not have: long names, many bars, parameters with gaps, curves, hostile
