@@ -108,6 +108,10 @@ pub enum Placement {
     /// `partition_bytes`: [`KeyspaceOptions::unikv`] has both.
     #[serde(rename = "unikv")]
     UniKv,
+    /// In files by update frequency. GC moves them to files by age, neither asks the index about most of them nor
+    /// writes to it.
+    #[serde(rename = "streams")]
+    Streams,
     /// Where a placement of this name in [`Options::placements`] puts them. In TOML `placement = { own = "name" }`.
     Own(PlacementName),
 }
@@ -131,6 +135,7 @@ impl Placement {
             Self::NovKv => "novkv",
             Self::DiffKv => "diffkv",
             Self::UniKv => "unikv",
+            Self::Streams => "streams",
             Self::Own(name) => name.as_str(),
         }
     }

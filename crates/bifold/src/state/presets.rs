@@ -13,7 +13,8 @@ use bifold_index::{
 use bifold_values::{
     parts::value_files::{StoreContext, ValueFiles},
     placements::{
-        Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, unikv::UniKv, wisckey::WiscKey,
+        Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, streams::Streams, unikv::UniKv,
+        wisckey::WiscKey,
     },
     store::ValueStore,
 };
@@ -38,6 +39,7 @@ pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: Fou
         Placement::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
         Placement::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
         Placement::UniKv => ValueStore::new(Arc::clone(&files), UniKv::open(&files, of_values)),
+        Placement::Streams => ValueStore::new(Arc::clone(&files), Streams::open(&files, of_values)?),
         Placement::Own(name) => match own {
             OwnPlacements::Of(registry) => ValueStore::of(Arc::clone(&files), registry.open(name, &files, of_values)?),
             OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),
