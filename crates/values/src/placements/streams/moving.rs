@@ -12,7 +12,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, ValueEdit, ValueFileMeta};
+use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
 use bifold_format::{
     forward::{self, Forwards, ROW_BYTES, Row},
     value::{ValueKind, ValueRecord},
@@ -61,6 +61,7 @@ impl GcJob for Move {
         let mut written = copying.finish(&tables)?;
         // What overwrote the others is below or at this.
         let Some(last) = gc.relocate(&[], &mut |_| {})? else { return Ok(GcOutcome::freed(0)) };
+        let last = if planted!("snapshots_need_no_source") { 0 } else { last };
         let ids: Vec<FileId> = sources.iter().map(|source| source.id).collect();
         written.install(shared, (&ids, tables, last), gc)?;
         let read_bytes: u64 = sources.iter().map(|source| source.len()).sum();
@@ -222,7 +223,8 @@ impl Written<'_> {
             let mut left = 0;
             for table in &*tables.borrow() {
                 // No later edit says that these versions leave the index.
-                for copy in table.copies_of(&shared.dead.offsets(table.source)) {
+                let gone = shared.dead.offsets(table.source);
+                for copy in table.copies_of(if planted!("forget_left_meanwhile") { &[] } else { &gone }) {
                     left += 1;
                     garbage.add_bytes(unit.id, ROW_BYTES);
                     shared.count_dead(copy, &mut garbage);
